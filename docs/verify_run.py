@@ -171,12 +171,16 @@ def public_key(text):
             text = f.read().strip()
         if text.startswith("{"):
             text = json.loads(text)["publicKey"]
+    if text.count("+") < 2:
+        raise ValueError(f"{text!r} is neither a public key (name+id+key) nor a file with one")
     return text
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 3:
+        sys.exit("usage: verify_run.py PROOF KEY; KEY is a public key, or a file with it")
     try:
         with open(sys.argv[1], "rb") as f:
             print(verify(f, public_key(sys.argv[2])))
-    except (ValueError, KeyError, StopIteration) as e:
+    except (OSError, ValueError, KeyError, StopIteration) as e:
         sys.exit(f"{sys.argv[1]}: {e}")

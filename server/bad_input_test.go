@@ -33,7 +33,8 @@ type badEvent struct {
 
 const (
 	badField   = contract.ReasonInvalidArgumentField
-	attemptOne = "is required: number the run's RunPaused events from 1, or leave out idempotencyKey too and name the cause as causedBySignalId: the server then assigns the attempt"
+	attemptOne = "is required: number the run's RunPaused events from 1, or name the cause as causedBySignalId: the server then assigns the attempt"
+	attemptKey = "is required: number the run's RunPaused events from 1, or leave out idempotencyKey too and name the cause as causedBySignalId: the server then assigns the attempt"
 )
 
 var badEvents = []badEvent{
@@ -72,7 +73,7 @@ var badEvents = []badEvent{
 	{name: "no attempt of the platform", without: "engineAttemptId", reason: badField, at: "engineAttemptId", says: "is required: send 1 if the platform does not number its attempts"},
 	{name: "a pause without attempt and cause", with: `"eventType":"RunPaused"`, without: "logicalAttemptId", reason: badField, at: "logicalAttemptId", says: attemptOne},
 	{name: "a pause without attempt, with a key", with: `"eventType":"RunPaused","causedBySignalId":"s2","idempotencyKey":"k"`, without: "logicalAttemptId",
-		reason: badField, at: "logicalAttemptId", says: attemptOne},
+		reason: badField, at: "logicalAttemptId", says: attemptKey},
 	{name: "a pause of a new cause", with: `"eventType":"RunPaused","causedBySignalId":"s2"`, without: "logicalAttemptId", says: "new attempt 2", stored: `{}`, wrong: 1},
 	{name: "a pause of a stored cause", with: `"eventType":"RunPaused","causedBySignalId":"s1"`, without: "logicalAttemptId", says: "duplicate attempt 1"},
 	{name: "two causes: the envelope's counts", with: `"eventType":"RunPaused","causedBySignalId":"s1","payload":{"signalId":"s3"}`, without: "logicalAttemptId", says: "duplicate diverged attempt 1"},

@@ -166,6 +166,9 @@ func sameHead(file io.ReaderAt, head string, end int64) error {
 		return nil
 	}
 	line, _, _ := strings.Cut(string(got), "\n")
+	if strings.HasSuffix(line, "\r") {
+		return fmt.Errorf("%w: its lines end with a carriage return, so that another program has written it again; verify the file as it was exported", errFile)
+	}
 	names := strings.Split(line, ",")
 	for i, want := range columns {
 		if i >= len(names) || names[i] != want {

@@ -3,12 +3,14 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"runlog/cmd/runlog/internal/audit"
 	"runlog/cmd/runlog/internal/backup"
@@ -19,6 +21,7 @@ import (
 	"runlog/cmd/runlog/internal/runs"
 	"runlog/cmd/runlog/internal/serve"
 	"runlog/cmd/runlog/internal/session"
+	"runlog/proto/contract"
 )
 
 // run executes one command line, prints its error, and returns the exit code.
@@ -67,11 +70,30 @@ the state that they add up to.
 		RunE:                       runRoot,
 		SuggestionsMinimumDistance: 2,
 	}
+	root.SetFlagErrorFunc(explainFlag)
 	s.Register(root)
 	root.AddCommand(slices.Concat(serve.Commands(s), intake.Commands(s), runs.Commands(s), audit.Commands(s),
 		cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
+}
+
+// explainFlag adds to the error of an unknown flag which one was probably meant.
+func explainFlag(cmd *cobra.Command, err error) error {
+	unknown, ok := errors.AsType[*pflag.NotExistError](err)
+	if !ok {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	if near := contract.Nearest(unknown.GetSpecifiedName(), names); near != "" {
+		return fmt.Errorf("%w (did you mean --%s?)", err, near)
+	}
+	return err
 }
 
 // runRoot runs without a command, or with an unknown one.

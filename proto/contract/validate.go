@@ -144,7 +144,11 @@ func (c *checker) typeAndStep() {
 	name, step := c.w.GetEventType(), c.w.GetStepId()
 	c.name("eventType", name, &c.e.Type)
 	if c.o.RefuseUnknownTypes && c.e.Type != "" && TypeCode(name) == 0 {
-		c.fail("eventType", "%s is not an event type of the contract; this server refuses other types", Quote(name))
+		remedy := "start the nodes with --unknown-types accept to store them"
+		if likely, ok := LikelyType(name); ok {
+			remedy = "did you mean " + likely + "?"
+		}
+		c.fail("eventType", "%s is not an event type of the contract, and this server refuses other types; %s", Quote(name), remedy)
 	}
 	switch ScopeOf(name) {
 	case ScopeStep:
@@ -230,7 +234,11 @@ func (c *checker) attempts() {
 	case Recurs(c.e.Type) && c.e.Payload == nil: // a payload that was refused may name the cause
 		c.keyable = false
 	case Recurs(c.e.Type):
-		c.failKeyPart("logicalAttemptId", "is required: number the run's %s events from 1, or leave out idempotencyKey too and name the cause as causedBySignalId: the server then assigns the attempt", c.e.Type)
+		assigned := "name the cause as causedBySignalId"
+		if c.w.GetIdempotencyKey() != "" {
+			assigned = "leave out idempotencyKey too and " + assigned
+		}
+		c.failKeyPart("logicalAttemptId", "is required: number the run's %s events from 1, or %s: the server then assigns the attempt", c.e.Type, assigned)
 	default:
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}

@@ -129,7 +129,7 @@ func refuseBody(w http.ResponseWriter, r *http.Request) bool {
 	if r.ContentLength == 0 {
 		return false
 	}
-	refuseUnread(w, r, rpc.Encode(rpc.Invalid("", r.Method+" takes no body")))
+	refuseUnread(w, r, rpc.Encode(rpc.Invalid("", r.Method+" takes no body: leave it out; GET /openapi.json lists the routes that take one")))
 	return true
 }
 

@@ -207,7 +207,7 @@ func unscopedRun(e *storage.UnscopedError) *contract.Error {
 // Invalid returns the error for one invalid field of a request.
 func Invalid(field, description string) *contract.Error {
 	return &contract.Error{Reason: contract.ReasonInvalidArgumentField,
-		Message: field + ": " + description,
+		Message: strings.TrimPrefix(field+" "+description, " "),
 		Violations: []contract.Violation{
 			{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: description},
 		}}

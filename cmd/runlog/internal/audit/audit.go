@@ -1,12 +1,17 @@
 package audit
 
-import "github.com/spf13/cobra"
+import (
+	"github.com/spf13/cobra"
+
+	"runlog/cmd/runlog/internal/session"
+)
 
 func (a *app) auditCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "audit",
 		Short: "Query, export, prove and verify what the cluster recorded",
-		Args:  cobra.NoArgs,
+		Args:  session.Subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.auditQueryCommand())
 	cmd.AddCommand(a.auditExportCommand())

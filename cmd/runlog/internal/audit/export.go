@@ -48,7 +48,7 @@ then, and the exit code is 3.
 		Example: "  runlog audit export --from 2026-02-01 --to 2026-03-01 --tenant acme -f acme-2026-02.parquet\n" +
 			"  runlog audit export --from yesterday --to today --manifest=sidecar -f yesterday.csv\n" +
 			"  runlog audit export --run run-1 -f - --format jsonl | gzip > run-1.jsonl.gz",
-		Args: cobra.NoArgs,
+		Args: session.NoArguments("name the file with -f, and a run with --run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.auditExport(cmd.Context(), opts)
 		},

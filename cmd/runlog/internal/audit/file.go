@@ -38,6 +38,9 @@ func (a *app) newTarget(path string) (*target, error) {
 	}
 	part := filepath.Join(filepath.Dir(path), "."+filepath.Base(path)+".part")
 	file, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE, 0o666)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, output.UsageError("%s cannot be written: there is no directory %s; make it, or name another file", path, filepath.Dir(path))
+	}
 	if err != nil {
 		return nil, output.UsageError("%v", err)
 	}

@@ -35,7 +35,7 @@ then, and the exit code is 3.
 ` + windowHelp,
 		Example: "  runlog audit query --from 2026-02-11 --to 2026-02-12 --tenant acme\n" +
 			"  runlog audit query --from -1h --type StepFailed --type RunFailed -o json | jq .payload",
-		Args: cobra.NoArgs,
+		Args: session.NoArguments("name a run with --run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.auditQuery(cmd.Context(), opts)
 		},

@@ -22,6 +22,19 @@ const (
 // isManifest reports whether a file with these first bytes is the manifest of an export.
 func isManifest(head []byte) bool { return bytes.HasPrefix(head, []byte(proof.ExportTitle+"\n")) }
 
+// whyOther names what was done to a file that does not begin as it was exported.
+func whyOther(head []byte) string {
+	switch {
+	case len(head) == 0:
+		return ": it is empty"
+	case bytes.HasPrefix(head, []byte("\ufeff")):
+		return ", but with a byte order mark: another program has written it again; verify the file as it was exported"
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
+		return ": it is compressed with gzip; decompress it first (gunzip -k)"
+	}
+	return ""
+}
+
 // findManifest returns the format of an export. If the export does not end with its manifest, it
 // returns the manifest and the path of the file that has it: the named one, or the one beside the
 // export.
@@ -38,7 +51,7 @@ func findManifest(e, named *evidence) (f export.Format, note, path string, err e
 		f = export.JSONLines // without events
 	}
 	if f == 0 {
-		return f, "", "", output.Errorf(output.ExitRefused, "%s", e.path+" does not begin as a file of \"runlog audit\"")
+		return f, "", "", output.Errorf(output.ExitRefused, "%s", e.path+" does not begin as a file of \"runlog audit\""+whyOther(e.head))
 	}
 	inside, err := export.HasManifest(f, e.file, e.size)
 	switch {

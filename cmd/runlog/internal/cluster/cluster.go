@@ -25,7 +25,7 @@ func (a *app) clusterCommand() *cobra.Command {
 or all of them, with --server.`,
 		Example: `  runlog cluster status --server host1:7410,host2:7410,host3:7410 --watch 1s
   runlog cluster add host4:7413`,
-		Args: cobra.NoArgs,
+		Args: session.Subcommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.clusterStatusCommand(), a.clusterDoctorCommand(), a.clusterAddCommand(), a.clusterRemoveCommand(),

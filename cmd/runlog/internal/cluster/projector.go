@@ -32,7 +32,7 @@ activate the new one. Appends, reads and watches go on. Ctrl-C cancels; the old 
 	cmd := &cobra.Command{
 		Use:   "projector",
 		Short: "Rebuild the projection of a node",
-		Args:  cobra.NoArgs,
+		Args:  session.Subcommand,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(rebuild)

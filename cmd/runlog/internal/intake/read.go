@@ -13,6 +13,7 @@ import (
 
 	"runlog/audit/export"
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -179,10 +180,21 @@ func whyNoEvent(text []byte, err error) string {
 	switch {
 	case text[0] == '[':
 		why += "; a JSON array is no input: write one object a line (jq -c '.[]' does this)"
+	case isRequest(text):
+		why = string(contract.ReasonInvalidArgumentField) + ": the line is the body of a request: write its events one a line, each with its runId (jq -c '.events[] + {runId: \"RUN\"}' does this)"
 	case text[len(text)-1] == '{' || text[len(text)-1] == '[' || text[len(text)-1] == ',':
 		why += "; an event is one line: write each object without line breaks (jq -c . does this)"
 	}
 	return why
+}
+
+// isRequest reports whether a line is what AppendEvents takes over HTTP.
+func isRequest(text []byte) bool {
+	if !json.Valid(text) {
+		return false
+	}
+	events, ok := jsontext.Lookup(text, "events")
+	return ok && len(events) > 0 && events[0] == '['
 }
 
 func (in *intake) refuse(at origin, run, why string) {

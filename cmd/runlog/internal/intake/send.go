@@ -142,7 +142,7 @@ func (o *outcome) skip(work [][]item) [][]item {
 
 // validate answers a request as a server with the default rules would, and stores nothing.
 func validate(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	_, err := contract.ValidateAll(req.Events, contract.Options{RunID: req.RunId})
+	events, err := contract.ValidateAll(req.Events, contract.Options{RunID: req.RunId})
 	if e, refused := errors.AsType[*contract.Error](err); refused {
 		out := &client.Error{Code: codes.InvalidArgument, Reason: string(e.Reason), Message: e.Message, Metadata: e.Metadata}
 		for _, v := range e.Violations {
@@ -151,8 +151,15 @@ func validate(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.A
 		return nil, out
 	}
 	resp := &runlogv1.AppendEventsResponse{}
-	for range req.Events {
-		resp.Results = append(resp.Results, &runlogv1.AppendResult{Persisted: true})
+	for _, e := range events {
+		result := &runlogv1.AppendResult{Persisted: true}
+		if likely, ok := contract.LikelyType(e.Type); ok {
+			result.DidYouMean = &likely
+		}
+		for _, w := range e.Warnings {
+			result.Warnings = append(result.Warnings, &runlogv1.Warning{Field: w.Field, Description: w.Description})
+		}
+		resp.Results = append(resp.Results, result)
 	}
 	return resp, err
 }

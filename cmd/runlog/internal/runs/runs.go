@@ -45,7 +45,7 @@ func (a *app) runsCommand() *cobra.Command {
   runlog runs --label team=payments --created-after today --count
   runlog runs --started-after -24h
   runlog runs get run-1`,
-		Args: cobra.NoArgs,
+		Args: session.NoArguments("runlog snapshot RUN shows one run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := opts.request(cmd.Flags(), time.Now()); err != nil {
 				return err

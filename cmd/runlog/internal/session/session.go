@@ -114,6 +114,32 @@ func OneArgument(what string) cobra.PositionalArgs {
 	}
 }
 
+// NoArguments checks the arguments of a command that takes flags only. The hint says how to name
+// what people often give as an argument.
+func NoArguments(hint string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) > 0 {
+			return fmt.Errorf("%s takes no argument, but got %q: %s", cmd.Name(), args[0], hint)
+		}
+		return nil
+	}
+}
+
+// Subcommand checks the arguments of a command that only has commands below it.
+func Subcommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if cmd.SuggestionsMinimumDistance == 0 {
+		cmd.SuggestionsMinimumDistance = 2
+	}
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(near, " or "))
+	}
+	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
+}
+
 // Complete offers fixed values of a flag to the shell.
 func Complete(cmd *cobra.Command, flag string, values ...string) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)); err != nil {
