@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
+	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
@@ -41,38 +42,65 @@ func (d *Direct) RegisterService(desc *grpc.ServiceDesc, _ any) {
 
 var protoCodec = encoding.GetCodecV2(grpcproto.Name)
 
-// Invoke calls a method with a message, as grpc.ClientConnInterface does. The error is a status.
+// Invoke calls a method with a message, as grpc.ClientConnInterface does. The error is a status. A
+// call with a deadline ends at it, whatever its service waits for.
 func (d *Direct) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	handler := d.methods[method]
 	if handler == nil {
 		return status.Errorf(codes.Unimplemented, "unknown method %s", method)
 	}
-	request, err := protoCodec.Marshal(args)
-	if err != nil {
-		return status.Error(codes.Internal, err.Error())
+	var a directAnswer
+	if _, bounded := ctx.Deadline(); bounded {
+		answered := make(chan directAnswer, 1)
+		go func() { answered <- d.call(ctx, handler, args) }()
+		select {
+		case a = <-answered:
+		case <-ctx.Done():
+			return status.FromContextError(ctx.Err()).Err()
+		}
+	} else {
+		a = d.call(ctx, handler, args)
 	}
-	defer request.Free()
-	var answer runtime.ServerTransportStream
-	defer endOnPanic()
-	resp, err := handler(nil, directContext(ctx, &answer), func(m any) error { return decode.Unmarshal(request, m) }, d.intercept)
 	for _, o := range opts {
 		if header, ok := o.(grpc.HeaderCallOption); ok {
-			*header.HeaderAddr = answer.Header()
+			*header.HeaderAddr = a.header
 		}
 	}
-	if err != nil {
-		return err
+	if a.err != nil {
+		return a.err
 	}
-	// The reply is the caller's own: a service may keep its message, or have encoded parts of it.
-	body, err := protoCodec.Marshal(resp)
-	if err == nil {
-		err = protoCodec.Unmarshal(body, reply)
-		body.Free()
-	}
-	if err != nil {
+	defer a.body.Free()
+	if err := protoCodec.Unmarshal(a.body, reply); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
 	return nil
+}
+
+// directAnswer is the answer of a call: its encoded message, which the receiver frees, or a status.
+type directAnswer struct {
+	header metadata.MD
+	body   mem.BufferSlice
+	err    error
+}
+
+// call lets a service answer. Both messages are encoded and decoded: the service gets one of its
+// own, and may keep the answer, or have encoded parts of it.
+func (d *Direct) call(ctx context.Context, handler grpc.MethodHandler, args any) (a directAnswer) {
+	defer endOnPanic()
+	request, err := protoCodec.Marshal(args)
+	if err != nil {
+		return directAnswer{err: status.Error(codes.Internal, err.Error())}
+	}
+	defer request.Free()
+	var stream runtime.ServerTransportStream
+	resp, err := handler(nil, directContext(ctx, &stream), func(m any) error { return decode.Unmarshal(request, m) }, d.intercept)
+	if a.header, a.err = stream.Header(), err; err != nil {
+		return a
+	}
+	if a.body, err = protoCodec.Marshal(resp); err != nil {
+		a.err = status.Error(codes.Internal, err.Error())
+	}
+	return a
 }
 
 // directContext returns the context of a call as its service sees it.

@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -93,6 +94,23 @@ func TestDirect(t *testing.T) {
 	if _, err := failing.ListEvents(t.Context(), req); status.Code(err) != codes.DeadlineExceeded {
 		t.Errorf("an error of the service: %v", err)
 	}
+}
+
+// TestDirectDeadlineAPP10: a call ends at its deadline, also while its service waits for something
+// that does not look at it, such as a disk.
+func TestDirectDeadlineAPP10(t *testing.T) {
+	t.Parallel()
+	disk := make(chan struct{})
+	events := directTo(t, listing{list: func(context.Context, *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
+		<-disk
+		return nil, nil
+	}})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := events.ListEvents(ctx, &runlogv1.ListEventsRequest{}); status.Code(err) != codes.DeadlineExceeded {
+		t.Errorf("after the deadline: %v", err)
+	}
+	close(disk)
 }
 
 // TestDirectPanicD10: a panic in a service ends the process, as it does in a call over gRPC,
