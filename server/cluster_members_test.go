@@ -91,7 +91,7 @@ func TestJoin(t *testing.T) {
 		n := &node{t: t, opts: testOptions(t)}
 		n.opts.NodeID, n.opts.Join = id, []string{all[0].server.Addresses().Raft}
 		if id == "b" {
-			n.opts.Fail = func(err error) { gone <- err }
+			n.opts.Fail = telling(gone)
 		}
 		n.opts.Raft.ElectionTimeout = all[0].opts.Raft.ElectionTimeout
 		n.start()
@@ -141,7 +141,7 @@ func TestRemovedAtOnce(t *testing.T) {
 	gone := make(chan error, 10)
 	n := &node{t: t, opts: testOptions(t)}
 	n.opts.NodeID, n.opts.Join = "young", []string{first.server.Addresses().Raft}
-	n.opts.Fail = func(err error) { gone <- err }
+	n.opts.Fail = telling(gone)
 	n.start()
 	t.Cleanup(n.close)
 	eventually(t, "removed", func() bool { return first.remove("young") == nil })

@@ -139,7 +139,7 @@ func TestCopyFromBeforeTheOthersD3(t *testing.T) {
 
 	stopped := make(chan error, 10)
 	first.opts.DataDir, first.opts.Registry = copied, nil
-	first.opts.Fail = func(err error) { stopped <- err }
+	first.opts.Fail = telling(stopped)
 	s, err := Start(t.Context(), first.opts)
 	if err == nil {
 		defer s.Close()

@@ -64,6 +64,17 @@ func testOptions(t testing.TB) Options {
 	return opts
 }
 
+// telling returns a function for Options.Fail that passes on what there is room for. A node whose
+// process goes on may call it without end.
+func telling(reasons chan<- error) func(error) {
+	return func(err error) {
+		select {
+		case reasons <- err:
+		default:
+		}
+	}
+}
+
 // startNode starts a server that can take appends.
 func startNode(t testing.TB, change ...func(*Options)) *node {
 	t.Helper()

@@ -30,7 +30,7 @@ func TestRecover(t *testing.T) {
 
 	// The lost node starts again and stops itself.
 	failed := make(chan error, 10)
-	lost.opts.Registry, lost.opts.Fail = nil, func(err error) { failed <- err }
+	lost.opts.Registry, lost.opts.Fail = nil, telling(failed)
 	if s, err := Start(t.Context(), lost.opts); err == nil {
 		err = <-failed
 		t.Logf("the lost node says: %v", err)
