@@ -143,6 +143,24 @@ func TestETags(t *testing.T) {
 	}
 }
 
+// TestETagOfAnotherHistory: a run that goes on differently after a restore from a backup has other
+// tags than before, also at the same runSeq.
+func TestETagOfAnotherHistory(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	repo := newRepository(t)
+	n.backUp(repo)
+	n.append("run", steps("before", 1)[0])
+	restored := restoredFrom(t, repo, "", nil)
+	restored.start()
+	restored.append("run", steps("after", 1)[0])
+	for _, target := range []string{"/v1/runs/run/snapshot", "/v1/runs/run/events"} {
+		tag := n.http("GET", target, "").header.Get("ETag")
+		wantEqual(t, target, restored.http("GET", target, "", "If-None-Match", tag).code, http.StatusOK)
+	}
+}
+
 // TestHEAD: HEAD answers as GET does, without a body.
 func TestHEAD(t *testing.T) {
 	t.Parallel()
