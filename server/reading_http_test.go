@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/gateway"
 )
@@ -158,6 +159,22 @@ func TestETagOfAnotherHistory(t *testing.T) {
 	for _, target := range []string{"/v1/runs/run/snapshot", "/v1/runs/run/events"} {
 		tag := n.http("GET", target, "").header.Get("ETag")
 		wantEqual(t, target, restored.http("GET", target, "", "If-None-Match", tag).code, http.StatusOK)
+	}
+}
+
+// TestHeadersLeaveTheQueryAlone: a query that is not well formed is refused also if a header becomes
+// a parameter: a part of it that is dropped would change the answer.
+func TestHeadersLeaveTheQueryAlone(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	for _, query := range []string{"afterSeq=%zz", "afterSeq=1;pageSize=2", "%zz=1"} {
+		n.http("GET", "/v1/runs/run/events?"+query, "", "If-None-Match", `"x"`).refused(t, contract.ReasonInvalidArgumentField)
+		n.http("GET", "/v1/runs/run:watch?"+query, "", "Accept", "text/event-stream", "Last-Event-ID", "x").refused(t, contract.ReasonInvalidArgumentField)
+	}
+	tag := n.http("GET", "/v1/runs/run/events?pageSize=1", "").header.Get("ETag")
+	for _, query := range []string{"pageSize=1", "ifNoneMatch=x&pageSize=1", "pageSize=1&if_none_match=x&if%4eoneMatch=y", "&"} {
+		wantEqual(t, query, n.http("GET", "/v1/runs/run/events?"+query, "", "If-None-Match", tag).code, http.StatusNotModified)
 	}
 }
 

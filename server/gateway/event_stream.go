@@ -28,15 +28,11 @@ func prepareStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no") // A proxy must not buffer events.
 	if token := r.Header.Get("Last-Event-ID"); token != "" {
-		q := r.URL.Query()
 		if export {
-			q.Del("page_token")
-			q.Set("pageToken", token)
+			setParameter(r.URL, token, "pageToken", "page_token")
 		} else {
-			q.Del("resume_token")
-			q.Set("resumeToken", token)
+			setParameter(r.URL, token, "resumeToken", "resume_token")
 		}
-		r.URL.RawQuery = q.Encode()
 	}
 }
 
