@@ -21,7 +21,9 @@ import (
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	byDefault := startNode(t)
-	named := startNode(t, func(o *Options) { o.CORSOrigins = []string{"https://ui.example.com", "null"} })
+	named := startNode(t, func(o *Options) {
+		o.CORSOrigins = []string{"https://ui.example.com", "https://Other.Example.com", "null"}
+	})
 	all := startNode(t, func(o *Options) { o.CORSOrigins = []string{gateway.AnyOrigin} })
 	none := startNode(t, func(o *Options) { o.CORSOrigins = []string{} })
 	public := startNode(t, func(o *Options) { o.HTTPListen = "0.0.0.0:0" })
@@ -36,7 +38,7 @@ func TestCORS(t *testing.T) {
 		{byDefault, "http://localhost:5173", true}, {byDefault, "http://127.0.0.1:8080", true}, {byDefault, "http://[::1]:1", true},
 		{byDefault, "http://app.localhost", true}, {byDefault, "https://ui.example.com", false}, {byDefault, "null", false},
 		{byDefault, "http://localhost.example.com", false}, {byDefault, "http://127.0.0.1.example.com", false}, {byDefault, "%", false},
-		{named, "https://ui.example.com", true}, {named, "HTTPS://UI.example.com", true}, {named, "null", true}, {named, "http://localhost", false},
+		{named, "https://ui.example.com", true}, {named, "HTTPS://UI.example.com", true}, {named, "null", true}, {named, "https://other.example.com", true}, {named, "http://localhost", false},
 		{named, "http://ui.example.com", false}, {named, "https://ui.example.com:444", false},
 		{all, "https://anything.example", true}, {none, "http://localhost", false}, {public, "http://localhost", false},
 	} {
@@ -56,7 +58,7 @@ func TestCORS(t *testing.T) {
 	wantEqual(t, "a stream", strings.Join(stream.header["Access-Control-Allow-Origin"], ""), "http://localhost:5173")
 	failed := byDefault.http("GET", "/v1/runs/nobody", "", "Origin", "http://localhost:5173")
 	wantEqual(t, "an error", failed.header.Get("Access-Control-Allow-Origin"), "http://localhost:5173")
-	for _, bad := range []string{"", "localhost", "https://a/b", "https://a/", "ftp://a", "https://*.example.com/x", "https://"} {
+	for _, bad := range []string{"", "localhost", "https://a/b", "https://a/", "ftp://a", "https://*.example.com/x", "https://*.example.com", "https://a:443", "http://a:80", "https://"} {
 		if gateway.CheckOrigin(bad) == nil {
 			t.Errorf("%q is taken as an origin", bad)
 		}
