@@ -164,8 +164,8 @@ func TestETagOfAnotherHistory(t *testing.T) {
 	}
 }
 
-// TestHeadersLeaveTheQueryAlone: a query that is not well formed is refused also if a header becomes
-// a parameter: a part of it that is dropped would change the answer.
+// TestHeadersLeaveTheQueryAlone: a query that is not well formed is refused also if a header
+// becomes a parameter: a part of it that is dropped would change the answer.
 func TestHeadersLeaveTheQueryAlone(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
