@@ -185,7 +185,8 @@ func TestHEAD(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))
-	for _, target := range []string{"/v1/runs", "/v1/runs/run", "/v1/runs/run/snapshot", "/v1/runs/run/events", "/v1/runs/nobody", "/openapi.json", "/readyz"} {
+	n.append("a:watch", newEvent("RunStarted"))
+	for _, target := range []string{"/v1/runs", "/v1/runs/run", "/v1/runs/a%3Awatch", "/v1/runs/run/snapshot", "/v1/runs/run/events", "/v1/runs/nobody", "/openapi.json", "/readyz"} {
 		get, head := n.http("GET", target, ""), n.http("HEAD", target, "")
 		wantEqual(t, target, head.code, get.code)
 		wantEqual(t, target+": type", head.header.Get("Content-Type"), get.header.Get("Content-Type"))
