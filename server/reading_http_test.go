@@ -89,6 +89,7 @@ func TestGzip(t *testing.T) {
 		a := n.http("GET", target, "", "Accept-Encoding", accept)
 		wantEqual(t, target+" "+accept, a.header.Get("Content-Encoding"), "")
 	}
+	wantEqual(t, "Vary of a stream", strings.Contains(strings.Join(n.http("GET", "/v1/runs/large/events:read", "").header.Values("Vary"), ","), "Accept"), true)
 }
 
 // TestETags: the snapshot and the events of a run have an ETag that changes with what they say, and

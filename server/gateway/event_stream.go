@@ -20,7 +20,11 @@ const mimeEventStream = "text/event-stream"
 // resumes the stream at the browser's Last-Event-ID.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
 	export := strings.HasSuffix(r.URL.RawPath, ":export")
-	if !streamed(r.URL.RawPath) || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
+	stream := streamed(r.URL.RawPath)
+	if stream {
+		w.Header().Add("Vary", "Accept")
+	}
+	if !stream || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
 		r.Header.Del("Accept")
 		return
 	}
