@@ -142,8 +142,12 @@ func (n *Node) start() error {
 		transport.Notes{Led: n.led, Acknowledged: n.witness.Acknowledged})
 	err = n.bootstrap(trans)
 	// Before the node may vote, it asks the other members what they remember of it (D3).
+	var ahead []Member
 	if err == nil {
-		err = n.opts.Meet(n.witness, fresh)
+		ahead, err = n.membersAhead()
+	}
+	if err == nil {
+		err = n.opts.Meet(n.witness, ahead, fresh)
 	}
 	if err == nil {
 		err = n.run(trans)

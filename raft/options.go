@@ -39,9 +39,9 @@ type Options struct {
 	// Ask asks another member for its progress. Default: no member answers.
 	Ask func(context.Context, Member) (Progress, error)
 	// Meet is called once before this node may vote, with what it knows of itself: it greets the
-	// other members. fresh: the node's directory is new. After an error the node does not start.
-	// Default: no member is greeted.
-	Meet func(w *witness.Witness, fresh bool) error
+	// members of the store, and those ahead: the log names them beyond what the store has applied.
+	// fresh: the directory is new. After an error the node does not start. Default: no greeting.
+	Meet func(w *witness.Witness, ahead []Member, fresh bool) error
 	// Stamps judges the stamps of proposals (APP-5). Default: every stamp is taken.
 	Stamps *stamps.Judge
 	// Autopilot configures how the leader changes the members.
@@ -117,7 +117,7 @@ func (o *Options) EnsureDefaults() {
 		o.AskTerm = func(context.Context, Member) (uint64, error) { return 0, errNobody }
 	}
 	if o.Meet == nil {
-		o.Meet = func(*witness.Witness, bool) error { return nil }
+		o.Meet = func(*witness.Witness, []Member, bool) error { return nil }
 	}
 	if o.Stamps == nil {
 		o.Stamps = stamps.New(stamps.Options{})

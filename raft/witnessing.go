@@ -62,6 +62,19 @@ func (n *Node) stands() witness.Standing {
 	return s
 }
 
+// membersAhead returns the last members that the log names beyond what the store has applied; nil:
+// none. The store of a killed node may lack all changes since it was flushed.
+func (n *Node) membersAhead() (members []Member, err error) {
+	first, last, err := n.logBounds()
+	var l hraft.Log
+	for i := max(first, n.opts.Store.Applied().Index+1); err == nil && last > 0 && i <= last; i++ {
+		if err = n.logs.GetLog(i, &l); err == nil && l.Type == hraft.LogConfiguration {
+			members = membersOf(hraft.DecodeConfiguration(l.Data))
+		}
+	}
+	return members, err
+}
+
 // Witness returns what this node knows of itself and of the other members.
 func (n *Node) Witness() *witness.Witness { return n.witness }
 

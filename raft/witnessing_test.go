@@ -1,6 +1,8 @@
 package raft
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -26,7 +28,7 @@ func TestMeetsAfterInterruptedFoundingD3(t *testing.T) {
 		t.Fatal(err)
 	}
 	met := 0
-	b.opts.Meet = func(w *witness.Witness, fresh bool) error {
+	b.opts.Meet = func(w *witness.Witness, _ []Member, fresh bool) error {
 		met++
 		if g := w.Greeting(); g.Term != 1 || g.Index != 1 || fresh {
 			t.Errorf("greets with %+v, fresh %v", g.Standing, fresh)
@@ -36,6 +38,45 @@ func TestMeetsAfterInterruptedFoundingD3(t *testing.T) {
 	b.start()
 	if met != 1 {
 		t.Errorf("%d meetings", met)
+	}
+}
+
+// TestMeetsMembersOfTheLogD3: a node greets the members that only its log names before it takes
+// part. A killed node's store may lack them: an older copy would lead without having asked those
+// that remember more.
+func TestMeetsMembersOfTheLogD3(t *testing.T) {
+	b := newBed(t).start()
+	b.fill("run", 0, 3)
+	b.stop()
+	o := b.prepare("node")
+	o.EnsureDefaults()
+	n := newNode(o)
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	_, last, err := n.logBounds()
+	if err != nil {
+		t.Fatal(err)
+	}
+	both := hraft.Configuration{Servers: []hraft.Server{{ID: "node", Address: "node"}, {ID: "other", Address: "elsewhere"}}}
+	err = n.logs.StoreLogs([]*hraft.Log{
+		{Index: last + 1, Term: n.stable.Term(), Type: hraft.LogConfiguration, Data: hraft.EncodeConfiguration(both)},
+		{Index: last + 2, Term: n.stable.Term(), Type: hraft.LogNoop},
+	})
+	if err := errors.Join(err, n.closeFiles(), o.Store.Close()); err != nil {
+		t.Fatal(err)
+	}
+	enough := errors.New("enough")
+	var named []Member
+	b.opts.Meet = func(_ *witness.Witness, ahead []Member, _ bool) error {
+		named = ahead
+		return enough
+	}
+	if err := b.tryStart(); !errors.Is(err, enough) {
+		t.Fatal(err)
+	}
+	if got := names(named); !slices.Equal(got, []string{"node", "other"}) {
+		t.Errorf("greets %v", got)
 	}
 }
 

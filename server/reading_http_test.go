@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/gateway"
 )
@@ -20,7 +21,9 @@ import (
 func TestCORS(t *testing.T) {
 	t.Parallel()
 	byDefault := startNode(t)
-	named := startNode(t, func(o *Options) { o.CORSOrigins = []string{"https://ui.example.com", "null"} })
+	named := startNode(t, func(o *Options) {
+		o.CORSOrigins = []string{"https://ui.example.com", "https://Other.Example.com", "null"}
+	})
 	all := startNode(t, func(o *Options) { o.CORSOrigins = []string{gateway.AnyOrigin} })
 	none := startNode(t, func(o *Options) { o.CORSOrigins = []string{} })
 	public := startNode(t, func(o *Options) { o.HTTPListen = "0.0.0.0:0" })
@@ -35,7 +38,7 @@ func TestCORS(t *testing.T) {
 		{byDefault, "http://localhost:5173", true}, {byDefault, "http://127.0.0.1:8080", true}, {byDefault, "http://[::1]:1", true},
 		{byDefault, "http://app.localhost", true}, {byDefault, "https://ui.example.com", false}, {byDefault, "null", false},
 		{byDefault, "http://localhost.example.com", false}, {byDefault, "http://127.0.0.1.example.com", false}, {byDefault, "%", false},
-		{named, "https://ui.example.com", true}, {named, "HTTPS://UI.example.com", true}, {named, "null", true}, {named, "http://localhost", false},
+		{named, "https://ui.example.com", true}, {named, "HTTPS://UI.example.com", true}, {named, "null", true}, {named, "https://other.example.com", true}, {named, "http://localhost", false},
 		{named, "http://ui.example.com", false}, {named, "https://ui.example.com:444", false},
 		{all, "https://anything.example", true}, {none, "http://localhost", false}, {public, "http://localhost", false},
 	} {
@@ -55,7 +58,7 @@ func TestCORS(t *testing.T) {
 	wantEqual(t, "a stream", strings.Join(stream.header["Access-Control-Allow-Origin"], ""), "http://localhost:5173")
 	failed := byDefault.http("GET", "/v1/runs/nobody", "", "Origin", "http://localhost:5173")
 	wantEqual(t, "an error", failed.header.Get("Access-Control-Allow-Origin"), "http://localhost:5173")
-	for _, bad := range []string{"", "localhost", "https://a/b", "https://a/", "ftp://a", "https://*.example.com/x", "https://"} {
+	for _, bad := range []string{"", "localhost", "https://a/b", "https://a/", "ftp://a", "https://*.example.com/x", "https://*.example.com", "https://a:443", "http://a:80", "https://"} {
 		if gateway.CheckOrigin(bad) == nil {
 			t.Errorf("%q is taken as an origin", bad)
 		}
@@ -86,6 +89,7 @@ func TestGzip(t *testing.T) {
 		a := n.http("GET", target, "", "Accept-Encoding", accept)
 		wantEqual(t, target+" "+accept, a.header.Get("Content-Encoding"), "")
 	}
+	wantEqual(t, "Vary of a stream", strings.Contains(strings.Join(n.http("GET", "/v1/runs/large/events:read", "").header.Values("Vary"), ","), "Accept"), true)
 }
 
 // TestETags: the snapshot and the events of a run have an ETag that changes with what they say, and
@@ -143,12 +147,47 @@ func TestETags(t *testing.T) {
 	}
 }
 
+// TestETagOfAnotherHistory: a run that goes on differently after a restore from a backup has other
+// tags than before, also at the same runSeq.
+func TestETagOfAnotherHistory(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	repo := newRepository(t)
+	n.backUp(repo)
+	n.append("run", steps("before", 1)[0])
+	restored := restoredFrom(t, repo, "", nil)
+	restored.start()
+	restored.append("run", steps("after", 1)[0])
+	for _, target := range []string{"/v1/runs/run/snapshot", "/v1/runs/run/events"} {
+		tag := n.http("GET", target, "").header.Get("ETag")
+		wantEqual(t, target, restored.http("GET", target, "", "If-None-Match", tag).code, http.StatusOK)
+	}
+}
+
+// TestHeadersLeaveTheQueryAlone: a query that is not well formed is refused also if a header
+// becomes a parameter: a part of it that is dropped would change the answer.
+func TestHeadersLeaveTheQueryAlone(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.append("run", newEvent("RunStarted"))
+	for _, query := range []string{"afterSeq=%zz", "afterSeq=1;pageSize=2", "%zz=1"} {
+		n.http("GET", "/v1/runs/run/events?"+query, "", "If-None-Match", `"x"`).refused(t, contract.ReasonInvalidArgumentField)
+		n.http("GET", "/v1/runs/run:watch?"+query, "", "Accept", "text/event-stream", "Last-Event-ID", "x").refused(t, contract.ReasonInvalidArgumentField)
+	}
+	tag := n.http("GET", "/v1/runs/run/events?pageSize=1", "").header.Get("ETag")
+	for _, query := range []string{"pageSize=1", "ifNoneMatch=x&pageSize=1", "pageSize=1&if_none_match=x&if%4eoneMatch=y", "&"} {
+		wantEqual(t, query, n.http("GET", "/v1/runs/run/events?"+query, "", "If-None-Match", tag).code, http.StatusNotModified)
+	}
+}
+
 // TestHEAD: HEAD answers as GET does, without a body.
 func TestHEAD(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))
-	for _, target := range []string{"/v1/runs", "/v1/runs/run", "/v1/runs/run/snapshot", "/v1/runs/run/events", "/v1/runs/nobody", "/openapi.json", "/readyz"} {
+	n.append("a:watch", newEvent("RunStarted"))
+	for _, target := range []string{"/v1/runs", "/v1/runs/run", "/v1/runs/a%3Awatch", "/v1/runs/run/snapshot", "/v1/runs/run/events", "/v1/runs/nobody", "/openapi.json", "/readyz"} {
 		get, head := n.http("GET", target, ""), n.http("HEAD", target, "")
 		wantEqual(t, target, head.code, get.code)
 		wantEqual(t, target+": type", head.header.Get("Content-Type"), get.header.Get("Content-Type"))

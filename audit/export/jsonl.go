@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"io"
 	"strconv"
 
@@ -15,10 +16,24 @@ const manifestMember = `{"manifest":`
 // IsManifestLine reports whether a line is the last one of a file of JSON lines.
 func IsManifestLine(line []byte) bool { return bytes.HasPrefix(line, []byte(manifestMember)) }
 
-// IsRecordLine reports whether a line that is no event looks like a record of a file of JSON lines.
+// IsRecordLine reports whether a line is a record of a file of JSON lines, by the digests that it
+// has beside its event. A flat 1.1 event may have any members too, but not these.
 func IsRecordLine(line []byte) bool {
-	return bytes.HasPrefix(line, []byte(`{"eventId":"`)) && bytes.Contains(line, []byte(`","recordDigest":"`))
+	_, rest, _ := bytes.Cut(line, []byte(`","payloadDigest":"`))
+	for _, next := range [...]string{`","recordDigest":"`, `","chainDigest":"`, `","inherited":[`} {
+		if len(rest) < hexDigest {
+			return false
+		}
+		var found bool
+		if rest, found = bytes.CutPrefix(rest[hexDigest:], []byte(next)); !found {
+			return false
+		}
+	}
+	return bytes.HasPrefix(line, []byte(`{"eventId":"`))
 }
+
+// hexDigest is the length of a digest in a line.
+const hexDigest = 2 * sha256.Size
 
 // jsonWriter writes a record a line, as the API has it in proto-JSON, with the payload as the
 // object that was stored.

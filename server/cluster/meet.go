@@ -33,10 +33,10 @@ const (
 // meetFirst is raft.Options.Meet: before the node takes part, it asks all members that it reaches
 // what they remember of it (D3). While it waits it takes no entries either: a deposed leader that
 // does not know yet could commit with the entries that an older copy has forgotten.
-func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness, bool) error {
-	return func(w *witness.Witness, fresh bool) error {
+func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness, []raft.Member, bool) error {
+	return func(w *witness.Witness, ahead []raft.Member, fresh bool) error {
 		c.witness.Store(w) // others that start ask this node
-		members, hints, err := c.acquaintances(store, w)
+		members, hints, err := c.acquaintances(store, w, ahead)
 		if err != nil {
 			return err
 		}
@@ -58,8 +58,8 @@ func (c *Cluster) meetFirst(store *storage.Store) func(*witness.Witness, bool) e
 }
 
 // acquaintances are the addresses of the members that were known before this start, and others at
-// which members may be found.
-func (c *Cluster) acquaintances(store *storage.Store, w *witness.Witness) (members, hints []string, err error) {
+// which members may be found. ahead are members that the log names and the store does not have yet.
+func (c *Cluster) acquaintances(store *storage.Store, w *witness.Witness, ahead []raft.Member) (members, hints []string, err error) {
 	me := c.Identity()
 	applied, err := store.Membership()
 	if err != nil {
@@ -72,8 +72,8 @@ func (c *Cluster) acquaintances(store *storage.Store, w *witness.Witness) (membe
 	case applied.Index > 0:
 		known = raft.DecodeMembers(applied.Data)
 	}
-	for _, m := range known {
-		if m.ID != me.RaftID() && m.Address != c.opts.Advertise {
+	for _, m := range append(known, ahead...) {
+		if m.ID != me.RaftID() && m.Address != c.opts.Advertise && !slices.Contains(members, m.Address) {
 			members = append(members, m.Address)
 		}
 	}

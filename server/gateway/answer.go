@@ -4,6 +4,7 @@ import (
 	"compress/gzip"
 	"context"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"sync"
@@ -124,8 +125,19 @@ func passTag(r *http.Request) {
 	}
 	q := r.URL.Query()
 	if !q.Has("asOfSeq") && !q.Has("as_of_seq") && !q.Has("asOfTime") && !q.Has("as_of_time") {
-		q.Del("if_none_match")
-		q.Set("ifNoneMatch", tags)
-		r.URL.RawQuery = q.Encode()
+		setParameter(r.URL, tags, "ifNoneMatch", "if_none_match")
 	}
+}
+
+// setParameter sets a parameter of a query, in place of those with this name or the other one. What
+// else the query has stays as it is, so that what is not well formed is still refused.
+func setParameter(u *url.URL, value, name, other string) {
+	kept := []string{name + "=" + url.QueryEscape(value)}
+	for one := range strings.SplitSeq(u.RawQuery, "&") {
+		key, _, _ := strings.Cut(one, "=")
+		if key, err := url.QueryUnescape(key); one != "" && (err != nil || key != name && key != other) {
+			kept = append(kept, one)
+		}
+	}
+	u.RawQuery = strings.Join(kept, "&")
 }

@@ -27,6 +27,12 @@ func CheckOrigin(origin string) error {
 	if err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host || u.Scheme != "http" && u.Scheme != "https" {
 		return fmt.Errorf("%q is no origin such as https://ui.example.com, and not %s or %s", origin, LoopbackOrigins, AnyOrigin)
 	}
+	if strings.Contains(u.Host, "*") {
+		return fmt.Errorf("%q has a wildcard: name each origin, or %s for all", origin, AnyOrigin)
+	}
+	if port := u.Port(); u.Scheme == "http" && port == "80" || u.Scheme == "https" && port == "443" {
+		return fmt.Errorf("%q has the default port, which browsers leave out of an origin: leave it out too", origin)
+	}
 	return nil
 }
 
@@ -58,7 +64,8 @@ func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
 }
 
 func (c *cors) allows(origin string) bool {
-	return slices.Contains(c.origins, AnyOrigin) || slices.Contains(c.origins, strings.ToLower(origin)) ||
+	named := func(one string) bool { return one == AnyOrigin || strings.EqualFold(one, origin) }
+	return slices.ContainsFunc(c.origins, named) ||
 		slices.Contains(c.origins, LoopbackOrigins) && loopback(origin)
 }
 

@@ -20,7 +20,11 @@ const mimeEventStream = "text/event-stream"
 // resumes the stream at the browser's Last-Event-ID.
 func prepareStream(w http.ResponseWriter, r *http.Request) {
 	export := strings.HasSuffix(r.URL.RawPath, ":export")
-	if !streamed(r.URL.RawPath) || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
+	stream := streamed(r.URL.RawPath)
+	if stream {
+		w.Header().Add("Vary", "Accept")
+	}
+	if !stream || !strings.Contains(r.Header.Get("Accept"), mimeEventStream) {
 		r.Header.Del("Accept")
 		return
 	}
@@ -28,15 +32,11 @@ func prepareStream(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no") // A proxy must not buffer events.
 	if token := r.Header.Get("Last-Event-ID"); token != "" {
-		q := r.URL.Query()
 		if export {
-			q.Del("page_token")
-			q.Set("pageToken", token)
+			setParameter(r.URL, token, "pageToken", "page_token")
 		} else {
-			q.Del("resume_token")
-			q.Set("resumeToken", token)
+			setParameter(r.URL, token, "resumeToken", "resume_token")
 		}
-		r.URL.RawQuery = q.Encode()
 	}
 }
 

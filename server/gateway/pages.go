@@ -49,7 +49,9 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if p.cors.answer(w, r) {
 		return
 	}
-	if !streamed(r.URL.Path) {
+	// A runId may end like the path of a stream, with an escaped colon.
+	stream := streamed(r.URL.EscapedPath())
+	if !stream {
 		a := newAnswer(w, r)
 		defer a.close()
 		w = a
@@ -72,7 +74,7 @@ func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 				Message: "the node does not serve yet: " + p.opts.Waiting() + "; nothing was stored"}))
 			return
 		}
-		if r.Method == http.MethodHead && !streamed(r.URL.Path) {
+		if r.Method == http.MethodHead && !stream {
 			get := *r
 			get.Method = http.MethodGet
 			r = &get

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +36,13 @@ var directLimits = decode.Limits{Bytes: 1 << 20}
 // directTo returns a caller of a service with the chain of a node.
 func directTo(t *testing.T, l listing) runlogv1.EventServiceClient {
 	t.Helper()
+	events, _ := chainTo(t, l)
+	return events
+}
+
+// chainTo is directTo, with the chain.
+func chainTo(t *testing.T, l listing) (runlogv1.EventServiceClient, *Chain) {
+	t.Helper()
 	s := &Service{Desc: &runlogv1.EventService_ServiceDesc}
 	s.Open(l)
 	methods, err := NewMethods([]*Service{s})
@@ -44,7 +52,7 @@ func directTo(t *testing.T, l listing) runlogv1.EventServiceClient {
 	c := NewChain(ChainOptions{
 		Limits: directLimits, Caller: CallerClient, Metrics: NewMetrics(prometheus.NewRegistry()), Methods: methods,
 	})
-	return runlogv1.NewEventServiceClient(streamless{c.Direct([]*Service{s})})
+	return runlogv1.NewEventServiceClient(streamless{c.Direct([]*Service{s})}), c
 }
 
 type streamless struct{ *Direct }
@@ -111,6 +119,30 @@ func TestDirectDeadlineAPP10(t *testing.T) {
 		t.Errorf("after the deadline: %v", err)
 	}
 	close(disk)
+}
+
+// TestDrainWaitsForDirectCalls: a stopping node closes what its services use only when the calls
+// without a connection have ended too (D13).
+func TestDrainWaitsForDirectCalls(t *testing.T) {
+	t.Parallel()
+	begun, end := make(chan struct{}), make(chan struct{})
+	events, chain := chainTo(t, listing{list: func(context.Context, *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
+		close(begun)
+		<-end
+		return &runlogv1.ListEventsResponse{}, nil
+	}})
+	var ended atomic.Bool
+	go func() {
+		_, _ = events.ListEvents(context.Background(), &runlogv1.ListEventsRequest{})
+	}()
+	<-begun
+	time.AfterFunc(200*time.Millisecond, func() {
+		ended.Store(true)
+		close(end)
+	})
+	if err := chain.Inflight().Drain(grpc.NewServer()); err != nil || !ended.Load() {
+		t.Errorf("%v; the call had ended: %v", err, ended.Load())
+	}
 }
 
 // TestDirectPanicD10: a panic in a service ends the process, as it does in a call over gRPC,

@@ -20,25 +20,31 @@ const (
 // Inflight counts the calls in flight of one listener.
 type Inflight struct{ calls atomic.Int64 }
 
-// Drain stops a server once its calls have ended, after DrainTimeout at the latest. Once no call is
+// Drain stops a server once its calls have ended, after DrainTimeout at the latest. It waits for
+// the calls without a connection too (Direct), of which the server does not know. Once no call is
 // in flight, only finished answers are left to send. A client that reads nothing delays the stop by
 // at most flushTimeout.
 func (h *Inflight) Drain(g *grpc.Server) error {
-	done := make(chan struct{})
+	stopped := make(chan struct{})
 	go func() {
 		g.GracefulStop()
-		close(done)
+		close(stopped)
 	}()
+	done := stopped
 	look := time.NewTicker(drainStep)
 	defer look.Stop()
 	end, answered := time.Now().Add(DrainTimeout), false
 	for now := time.Now(); now.Before(end); {
 		select {
 		case <-done:
-			return nil
+			done = nil
 		case now = <-look.C:
 		}
-		if !answered && h.calls.Load() == 0 { // New calls are refused.
+		idle := h.calls.Load() == 0
+		if idle && done == nil {
+			return nil
+		}
+		if !answered && idle { // New calls are refused.
 			answered = true
 			if flushed := now.Add(flushTimeout); flushed.Before(end) {
 				end = flushed
@@ -46,6 +52,6 @@ func (h *Inflight) Drain(g *grpc.Server) error {
 		}
 	}
 	g.Stop()
-	<-done
+	<-stopped
 	return nil
 }

@@ -38,7 +38,9 @@ func etag(r *storage.Run, seq uint64, form []byte, texts []string) string {
 	for _, text := range append([]string{r.RunID}, texts...) {
 		b = append(binary.AppendUvarint(b, uint64(len(text))), text...)
 	}
-	h := sha256.Sum256(binary.BigEndian.AppendUint64(b, uint64(r.CreatedAt)))
+	// The chain tells this history from another one, such as that before a restore from a backup.
+	b = append(binary.BigEndian.AppendUint64(b, uint64(r.CreatedAt)), r.Chain[:]...)
+	h := sha256.Sum256(b)
 	return `W/"` + strconv.FormatUint(seq, 10) + "-" + base64.RawURLEncoding.EncodeToString(h[:12]) + `"`
 }
 

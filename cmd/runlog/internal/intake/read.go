@@ -143,12 +143,13 @@ func (in *intake) take(at origin, text []byte) {
 		it.event, it.record = r.Event, text
 	case export.IsManifestLine(text):
 		return
+	case export.IsRecordLine(text):
+		// As a flat 1.1 event, its payload would have the digests too.
+		var r contract.Record
+		r, err = contract.ParseRecord(text)
+		it.event = r.Event
 	default:
-		if it.event, err = contract.ParseEvent(text); err != nil && export.IsRecordLine(text) {
-			var r contract.Record
-			r, err = contract.ParseRecord(text)
-			it.event = r.Event
-		}
+		it.event, err = contract.ParseEvent(text)
 	}
 	switch {
 	case err != nil:
