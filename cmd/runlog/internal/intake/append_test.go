@@ -187,7 +187,7 @@ func (r *recorder) send(_ context.Context, batch []item) outcome {
 	delete(r.mu.flying, run)
 	o := outcome{run: run, err: r.fail}
 	for _, it := range batch {
-		o.results = append(o.results, stored{it.origin, it.event.GetEventType(), &runlogv1.AppendResult{Persisted: true}})
+		o.results = append(o.results, stored{it.origin, it.event.GetEventType(), it.kept, &runlogv1.AppendResult{Persisted: true}})
 	}
 	return o
 }

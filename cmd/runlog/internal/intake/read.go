@@ -39,6 +39,8 @@ type item struct {
 	origin
 	event *runlogv1.EventWrite
 	bytes int // of its line, which is longer than its encoding on the wire
+	// kept: the line is a record of an export or a salvage, of an event that was stored once.
+	kept bool
 
 	// Of a record that is imported.
 	record []byte
@@ -147,7 +149,7 @@ func (in *intake) take(at origin, text []byte) {
 		// As a flat 1.1 event, its payload would have the digests too.
 		var r contract.Record
 		r, err = contract.ParseRecord(text)
-		it.event = r.Event
+		it.event, it.kept = r.Event, true
 	default:
 		it.event, err = contract.ParseEvent(text)
 	}

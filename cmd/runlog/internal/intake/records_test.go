@@ -1,12 +1,15 @@
 package intake
 
 import (
+	"bufio"
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"runlog/audit/export"
 	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // TestIntakeRecords: the event of a record of an export is taken as it was appended, on both
@@ -42,6 +45,25 @@ func TestIntakeRecords(t *testing.T) {
 		}
 		if inherits := e.GetTenantId() == ""; inherits != (version == "1.1") {
 			t.Errorf("%s: tenant %q", version, e.GetTenantId())
+		}
+	}
+}
+
+// TestKeptRecordThatDivergesD3: an event of an export or a salvage whose key has another event is
+// not stored. That is no success: it may be lost otherwise.
+func TestKeptRecordThatDivergesD3(t *testing.T) {
+	t.Parallel()
+	for _, kept := range []bool{false, true} {
+		var out, stderr bytes.Buffer
+		r := report{out: bufio.NewWriter(&out), stderr: &stderr, runs: map[string]*runTotal{}, odd: map[string]bool{}}
+		r.stored(outcome{run: "run", lastSeq: 9, results: []stored{
+			{origin{"lost.jsonl", 7, 7}, "SignalAccepted", kept, &runlogv1.AppendResult{RunSeq: 3, Diverged: true}},
+		}})
+		if refused := r.total.Refused == 1 && r.total.Diverged == 0 && r.of("run").Refused == 1; refused != kept {
+			t.Errorf("kept %t: %+v", kept, r.total)
+		}
+		if says := strings.Contains(stderr.String(), "lost.jsonl:7: is not stored: runSeq 3"); says != kept {
+			t.Errorf("kept %t: %q", kept, stderr.String())
 		}
 	}
 }

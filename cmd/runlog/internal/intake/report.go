@@ -112,6 +112,13 @@ func (r *report) stored(o outcome) {
 	total := r.of(o.run)
 	total.lastSeq = max(total.lastSeq, o.lastSeq)
 	for _, result := range o.results {
+		if result.kept && result.GetDiverged() {
+			// It was stored once, and is not here: another event has its key.
+			r.refused(refusal{result.origin, o.run, fmt.Sprintf("is not stored: runSeq %d has the same key and another content. "+
+				"If the cluster assigned both attempts (RunPaused, RunResumed, signals), append the line without logicalAttemptId and idempotencyKey; "+
+				"see docs/operations.md, Older copies", result.GetRunSeq())})
+			continue
+		}
 		total.add(result)
 		r.total.add(result)
 		if result.GetDiverged() {

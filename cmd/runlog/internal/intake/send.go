@@ -29,6 +29,7 @@ type outcome struct {
 type stored struct {
 	origin
 	eventType string
+	kept      bool // see item
 	*runlogv1.AppendResult
 }
 
@@ -103,7 +104,7 @@ func (o *outcome) add(items []item, res *runlogv1.AppendEventsResponse) error {
 		return fmt.Errorf("append to run %q: the server answered for %d of %d events", o.run, len(res.GetResults()), len(items))
 	}
 	for i, result := range res.GetResults() {
-		o.results = append(o.results, stored{items[i].origin, items[i].event.GetEventType(), result})
+		o.results = append(o.results, stored{items[i].origin, items[i].event.GetEventType(), items[i].kept, result})
 	}
 	o.lastSeq = res.GetLastSeq()
 	return nil
