@@ -15,8 +15,10 @@ const (
 	// clockIdle is the time between two questions to the other voters on a node that does not lead.
 	// It is asked more often on the leader.
 	clockIdle = 10 * time.Second
-	// clockFirst is the time until the first question. A leader proposes nothing before.
+	// clockFirst is the time until the second question, and clockRetry the longest until the next
+	// one, while no other voter has answered. A leader proposes nothing before.
 	clockFirst = 5 * time.Millisecond
+	clockRetry = 250 * time.Millisecond
 	// clockPatience is how long the answers are waited for.
 	clockPatience = 500 * time.Millisecond
 	// passOnTimeout bounds one attempt to pass the leadership on.
@@ -32,6 +34,7 @@ const (
 func (r *Replica) watchStamps() {
 	var raised bool
 	var refused uint64
+	retry := clockFirst
 	for {
 		changed := r.node.LeaderChange()
 		voters := r.measure()
@@ -41,12 +44,13 @@ func (r *Replica) watchStamps() {
 		wait := clockIdle
 		switch {
 		case !r.stamps.Measured():
-			wait = clockFirst
+			wait, retry = retry, min(2*retry, clockRetry)
 		case raised || r.node.Elected():
 			wait = clockInterval
 		}
 		select {
 		case <-changed:
+			retry = clockFirst
 		case <-r.stamps.Asked():
 		case <-time.After(wait):
 		case <-r.opts.Stopping.Done():
