@@ -51,6 +51,7 @@ func TestCORS(t *testing.T) {
 		preflight := c.n.http("OPTIONS", appendRoute, "", "Origin", c.origin, "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
 		wantEqual(t, c.origin+" asks", preflight.header.Get("Access-Control-Allow-Origin"), want)
 		wantEqual(t, c.origin+" gets 204", preflight.code == http.StatusNoContent, c.want)
+		wantEqual(t, c.origin+" learns of the flag", strings.Contains(string(preflight.body), "--cors-origins"), !c.want)
 		wantEqual(t, c.origin+" may append", strings.Contains(preflight.header.Get("Access-Control-Allow-Methods"), "POST"), c.want)
 		wantEqual(t, "Vary", read.header.Get("Vary") != "", true)
 	}

@@ -79,6 +79,7 @@ var (
 	dateTime   = regexp.MustCompile(`^\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d(\.\d+)?([Zz]|[+-]\d\d:\d\d)?$`)
 	leapTime   = regexp.MustCompile(`^[^:]*:\d\d:60`)
 	tooPrecise = regexp.MustCompile(`\.\d{10,}`)
+	lostPlus   = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)? \d\d:\d\d$`)
 )
 
 // TimeHelp describes what is wrong with a text that should be a time.
@@ -86,6 +87,8 @@ func TimeHelp(text string) string {
 	const form = "must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z"
 	hint := ""
 	switch {
+	case lostPlus.MatchString(text): // an address spells a blank as +
+		hint = ", with + or - before the offset; in an address, write + as %2B"
 	case !dateTime.MatchString(text):
 	case leapTime.MatchString(text):
 		hint = ", without a leap second: send the second before or after it"

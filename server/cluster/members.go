@@ -145,7 +145,8 @@ func mayJoin(members []raft.Member, req *nodev1.JoinRequest) (known bool, err er
 		}
 	}
 	if !known && req.WasMember {
-		return false, fmt.Errorf("node %s: %w: it was removed from the cluster. Its data directory cannot join again: empty it, and join as a new node",
+		return false, fmt.Errorf("node %s: %w: it was removed from the cluster. Its data directory cannot join again: "+
+			"to join as a new node, start it with --join and another, new --data-dir",
 			req.NodeId, ErrRefused)
 	}
 	return known, nil

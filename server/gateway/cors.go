@@ -25,7 +25,8 @@ func CheckOrigin(origin string) error {
 	}
 	u, err := url.Parse(origin)
 	if err != nil || u.Host == "" || origin != u.Scheme+"://"+u.Host || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("%q is no origin such as https://ui.example.com, and not %s or %s", origin, LoopbackOrigins, AnyOrigin)
+		return fmt.Errorf("%q is no origin; give scheme and host and no path, as in https://ui.example.com, or %s, null, %s or none",
+			origin, LoopbackOrigins, AnyOrigin)
 	}
 	if strings.Contains(u.Host, "*") {
 		return fmt.Errorf("%q has a wildcard: name each origin, or %s for all", origin, AnyOrigin)
@@ -52,7 +53,7 @@ func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
-	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
+	if !preflight(r) {
 		h.Set("Access-Control-Expose-Headers", "ETag, Retry-After")
 		return false
 	}
@@ -61,6 +62,11 @@ func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
 	h.Set("Access-Control-Max-Age", corsMaxAge)
 	w.WriteHeader(http.StatusNoContent)
 	return true
+}
+
+// preflight reports whether a browser asks what a page may send.
+func preflight(r *http.Request) bool {
+	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
 func (c *cors) allows(origin string) bool {

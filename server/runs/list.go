@@ -157,7 +157,7 @@ func listFilter(req *runlogv1.ListRunsRequest) (f run.Filter, err error) {
 	case "oldest":
 		f.OldestFirst = true
 	default:
-		return f, rpc.Invalid("orderBy", `is not known; the orders are "newest" and "oldest"`)
+		return f, rpc.Invalid("orderBy", `is not known; the orders are "newest" and "oldest", in lower case`)
 	}
 	if err := rpc.CheckPlanVersion(req.PlanId, req.PlanVersion); err != nil {
 		return f, err

@@ -41,6 +41,8 @@ pageSize: appears 2 times: keep one`},
 createdAfter: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z; got "today"
 createdBefore: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with a capital T and Z; got "2026-02-11t10:30:00z"
 status_: is not a parameter of this call; did you mean "status"?`},
+		{"createdAfter=2026-02-11T10:30:00+01:00", runsRequest, "/v1/runs", `
+createdAfter: must be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, with + or - before the offset; in an address, write + as %2B; got "2026-02-11T10:30:00 01:00"`},
 		{"a=%zz&b;c&pageSize=%31", runsRequest, "/v1/runs", `
 a=%zz: is not a well-formed parameter: URL escape "%zz"
 b;c: is not a well-formed parameter: semicolon separator in query`},

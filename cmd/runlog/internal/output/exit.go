@@ -92,6 +92,7 @@ func HintOf(err error) string {
 func DataDirError(err error) error {
 	remedy := ""
 	switch {
+	case strings.Contains(err.Error(), "--data-dir"): // it has its remedy
 	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
 		remedy = "; make it writable for this user, or choose another with --data-dir"
 	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrNotExist):

@@ -71,7 +71,7 @@ func (s *Session) explainCall(e *client.Error) string {
 	case e.Code == codes.DeadlineExceeded:
 		return fmt.Sprintf("server %s did not answer within %v; try again, or wait longer with --timeout; GET /readyz on its HTTP or admin listener says what a node waits for", s.address(), s.Timeout)
 	case e.Code == codes.Unimplemented:
-		return fmt.Sprintf("server %s does not know this call: it is older than this command line (version %s), or no runlog server", s.address(), s.Version)
+		return fmt.Sprintf("server %s does not know this call: it is older than this command line (version %s), or this is not its gRPC address (--grpc-listen, port 7410 by default)", s.address(), s.Version)
 	default:
 		return e.Error()
 	}
