@@ -99,10 +99,18 @@ const KeepIt = "This data directory may be the only one with acknowledged events
 	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
 	"then replace this node (docs/operations.md, Older copies)"
 
-// diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage.
+// diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage. The histories may
+// have parted before that: if a member has forgotten its vote, two leaders of one term can have made
+// entries that Raft takes for the same. So the salvage begins after what all voters once had.
 func (n *Node) diverged(first, last, applied uint64) error {
+	d := witness.Divergence{First: min(first, n.common()+1), Last: last, Applied: applied}
 	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
-		ErrDiverged, first, last, applied, KeepIt), witness.Divergence{First: first, Last: last, Applied: applied}.Keep(n.smallFiles()))
+		ErrDiverged, first, last, applied, KeepIt), d.Keep(n.smallFiles()))
+}
+
+// common is the last entry that each of the other voters is known to have had before this start.
+func (n *Node) common() uint64 {
+	return n.witness.Common(names(others(n.Members(), n.opts.NodeID)))
 }
 
 func (n *Node) smallFiles() wal.SmallFiles { return wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir} }
@@ -126,7 +134,7 @@ func (n *Node) led(term uint64, id string) error {
 // divergedIn returns the error of a node that has another history than its leader, from an unknown
 // entry on. It counts as common what each of the other voters has once had.
 func (n *Node) divergedIn(why error) error {
-	d := witness.Divergence{First: n.witness.Common(names(others(n.Members(), n.opts.NodeID))) + 1, Applied: n.opts.Store.Applied().Index}
+	d := witness.Divergence{First: n.common() + 1, Applied: n.opts.Store.Applied().Index}
 	_, last, err := n.logBounds()
 	d.Last = max(last, d.Applied)
 	return errors.Join(fmt.Errorf("%w: %w; entries %d to %d may be lost elsewhere. %s",
