@@ -94,24 +94,16 @@ func (n *Node) saveWitness() {
 	}
 }
 
-// KeepIt is the remedy of a node that may be the only one with acknowledged events.
-const KeepIt = "This data directory may be the only one with acknowledged events: keep it, and those of all other members. " +
-	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
-	"then replace this node (docs/operations.md, Older copies)"
-
-// diverged is wal.Options.Diverged. It keeps what was asked for, for the salvage. The histories may
-// have parted before that: if a member has forgotten its vote, two leaders of one term can have made
-// entries that Raft takes for the same. So the salvage begins after what all voters once had.
+// diverged is wal.Options.Diverged. It keeps for the salvage where the histories may have parted:
+// if a member forgot its vote, two leaders of a term can have made entries that Raft takes for one.
 func (n *Node) diverged(first, last, applied uint64) error {
 	d := witness.Divergence{First: min(first, n.common()+1), Last: last, Applied: applied}
 	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
-		ErrDiverged, first, last, applied, KeepIt), d.Keep(n.smallFiles()))
+		ErrDiverged, first, last, applied, witness.KeepIt), d.Keep(n.smallFiles()))
 }
 
 // common is the last entry that each of the other voters is known to have had before this start.
-func (n *Node) common() uint64 {
-	return n.witness.Common(names(others(n.Members(), n.opts.NodeID)))
-}
+func (n *Node) common() uint64 { return n.witness.Common(names(others(n.Members(), n.opts.NodeID))) }
 
 func (n *Node) smallFiles() wal.SmallFiles { return wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir} }
 
@@ -138,7 +130,7 @@ func (n *Node) divergedIn(why error) error {
 	_, last, err := n.logBounds()
 	d.Last = max(last, d.Applied)
 	return errors.Join(fmt.Errorf("%w: %w; entries %d to %d may be lost elsewhere. %s",
-		ErrDiverged, why, d.First, d.Last, KeepIt), err, d.Keep(n.smallFiles()))
+		ErrDiverged, why, d.First, d.Last, witness.KeepIt), err, d.Keep(n.smallFiles()))
 }
 
 // ReadDivergence returns the divergence that stopped the node of a directory; nil: none did.

@@ -7,6 +7,11 @@ import (
 
 const divergenceFile = "divergence"
 
+// KeepIt is the remedy of a node that may be the only one with acknowledged events.
+const KeepIt = "This data directory may be the only one with acknowledged events: keep it, and those of all other members. " +
+	"Write them to a file with \"runlog cluster salvage --data-dir DIR -f FILE\" and append it with \"runlog append -f FILE\"; " +
+	"then replace this node (docs/operations.md, Older copies)"
+
 // Divergence is a leader's request to drop entries that this node has applied.
 type Divergence struct {
 	// First and Last entry to drop, and the last one that is applied.

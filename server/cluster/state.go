@@ -13,6 +13,7 @@ import (
 
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
+	"runlog/raft/witness"
 	"runlog/server/transfer"
 	"runlog/storage"
 )
@@ -74,7 +75,7 @@ func (c *Cluster) pull(ctx context.Context, from *Link, store *storage.Store) er
 		received.Discard()
 	}
 	if errors.Is(err, storage.ErrDiverged) {
-		err = fmt.Errorf("cluster: %w: %w. %s", raft.ErrDiverged, err, raft.KeepIt)
+		err = fmt.Errorf("cluster: %w: %w. %s", raft.ErrDiverged, err, witness.KeepIt)
 	}
 	return err
 }
