@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"unicode/utf8"
+
+	"pgregory.net/rapid"
 )
 
 // nested is an object with so many levels, itself included.
@@ -108,4 +110,37 @@ func TestENV7RoomOfAnEvent(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestScanStringEightAtATime compares looking at eight bytes at a time with looking at one.
+func TestScanStringEightAtATime(t *testing.T) {
+	parts := []string{`\n`, `\x`, `"`, "a", " ", "\x1f", "\x7f", "\x80", "é", "0123456", `\u00`}
+	rapid.Check(t, func(t *rapid.T) {
+		b := []byte(`"` + strings.Join(rapid.SliceOfN(rapid.SampledFrom(parts), 0, 12).Draw(t, "parts"), ""))
+		end, fault := ScanString(b, 0)
+		wantEnd, want := 1, Fault(0)
+		for closed := false; want == 0 && !closed; {
+			switch rest := b[wantEnd:]; {
+			case len(rest) == 0:
+				want = FaultEnd
+			case rest[0] == '"':
+				wantEnd, closed = wantEnd+1, true
+			case rest[0] < ' ':
+				want = FaultControl
+			case rest[0] == '\\':
+				n := escapeLen(rest)
+				if wantEnd += n; n == 0 {
+					want = FaultEscape
+				}
+			default:
+				r, n := utf8.DecodeRune(rest)
+				if wantEnd += n; r == utf8.RuneError && n == 1 {
+					wantEnd, want = wantEnd-1, FaultUTF8
+				}
+			}
+		}
+		if end != wantEnd || fault != want {
+			t.Fatalf("%q: %d %v, want %d %v", b, end, fault, wantEnd, want)
+		}
+	})
 }
