@@ -17,10 +17,11 @@ const (
 	// busyRate is the allocation in bytes a second from which on the heap may grow. At this rate,
 	// and with a small heap, the collector runs twice a second, which takes about 1 % of a core.
 	busyRate = 16 << 20
-	// collectorEvery is the time between two samples, and collectorCalm how many of them in a row
-	// must show little allocation before the heap shrinks and its memory goes back to the system.
-	collectorEvery = time.Second
-	collectorCalm  = 20
+	// collectorEvery is the time between two samples. Until the first one that shows much
+	// allocation, a small heap is collected some 20 times a second. collectorCalm is how many in a
+	// row must show little before the heap shrinks and its memory goes back to the system.
+	collectorEvery = 250 * time.Millisecond
+	collectorCalm  = 80
 	// muchFree is so much unused memory, in bytes, that it is worth a collection to return it.
 	muchFree = 16 << 20
 )
@@ -54,7 +55,7 @@ func (c *collector) wasteful(free, live uint64) bool {
 // count: the binary and the kernel's buffers. GOGC and GOMEMLIMIT override it.
 func tuneCollector(memory int64) {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(calmPercent)
+		debug.SetGCPercent(busyPercent) // a node that starts catches up
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(memory / 10 * 9)
@@ -67,7 +68,7 @@ func governCollector(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
 	}
-	c := collector{now: calmPercent}
+	c := collector{now: busyPercent}
 	sample := []metrics.Sample{{Name: "/gc/heap/allocs:bytes"}, {Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}}
 	metrics.Read(sample)
 	ticker := time.NewTicker(collectorEvery)

@@ -31,6 +31,6 @@ func TestCollectorFollowsTheLoad(t *testing.T) {
 	}
 	looks(1, 1, calmPercent)
 	if c.wasteful(10*muchFree, 1) {
-		t.Error("memory is returned every second")
+		t.Error("memory is returned at every sample")
 	}
 }
