@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"runlog/proto/contract"
@@ -79,17 +78,27 @@ func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, erro
 			return Appended{}, err
 		}
 		out, err := p.Wait(ctx)
-		var overtaken *storage.AttemptError
-		if !errors.As(err, &overtaken) || ctx.Err() != nil {
+		if err == nil || !overtaken(err) || ctx.Err() != nil {
 			return out, err
 		}
 	}
 }
 
+// overtaken reports whether another request took an attempt in between.
+func overtaken(err error) bool {
+	var e *storage.AttemptError
+	return errors.As(err, &e)
+}
+
 // LeavesOutAttempts reports whether the authority assigns an attempt to an event of a request
 // (IDM-10).
 func LeavesOutAttempts(a *storage.Append) bool {
-	return slices.ContainsFunc(a.Events, func(e contract.Event) bool { return e.AttemptAssigned })
+	for i := range a.Events { // An event is too large to be copied.
+		if a.Events[i].AttemptAssigned {
+			return true
+		}
+	}
+	return false
 }
 
 // Admit encodes an append, whose events all have an attempt, and admits it to the log. After an

@@ -227,7 +227,7 @@ func Results(events []contract.Event, outcome *storage.Outcome, diverged []int, 
 			rows[i].PersistedAt = Timestamp(r.PersistedAt)
 		}
 		if key := keys[i]; key != "" {
-			rows[i].LogicalAttemptId, rows[i].IdempotencyKey = &r.Attempt, &key
+			rows[i].LogicalAttemptId, rows[i].IdempotencyKey = &r.Attempt, Optional(key)
 		}
 		remark(&rows[i], &events[i])
 		results[i] = &rows[i]
