@@ -43,12 +43,17 @@ func (p *Projector) lowest() (from storage.Position, canGoOn bool) {
 // Commits are folded exactly. Of a run, a projection gets the newest snapshot, at the run's last
 // commit: what the earlier commits did to the run is in it. Rounds do not write rows of a
 // projection that is behind. If a round changes a run, the catch-up comes to that commit later.
-func (p *Projector) catchUp(ctx context.Context, log *storage.Ahead) error {
+func (p *Projector) catchUp(ctx context.Context, log *storage.Ahead) (err error) {
 	from, canGoOn := p.lowest()
 	if !canGoOn {
 		return nil
 	}
 	s := p.newStep(from)
+	defer func() {
+		if err != nil {
+			p.disk.db.tx.begin() // Close may write once more.
+		}
+	}()
 	began := time.Now()
 	at, events, complete := from, 0, true
 	for c, err := range log.Log(from) {
@@ -86,7 +91,6 @@ type step struct {
 }
 
 func (p *Projector) newStep(from storage.Position) *step {
-	p.disk.db.tx.begin()
 	applied := p.opts.Store.Applied()
 	s := &step{p: p, to: min(p.Position(), applied.Position())}
 	for _, pr := range p.projections {
@@ -144,7 +148,7 @@ func (s *step) finish(at storage.Position) error {
 			p.opts.Logger.Info("projection rebuilt", "projection", pr.Name, "position", uint64(at))
 		}
 	}
-	p.serveAt(p.Position())
+	p.serveAt(p.disk.db)
 	p.advance()
 	return nil
 }

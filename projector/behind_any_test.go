@@ -17,10 +17,11 @@ func (b *bed) halt() {
 	b.p.done.Wait()
 }
 
-// TestRoundsAndStepsInAnyOrderPRJ13 draws appends, rounds, steps of a catch-up, flushes, crashes
-// and changes of formats, in any order: each projection comes to what the log says.
+// TestRoundsAndStepsInAnyOrderPRJ13 draws appends, rounds that write and rounds that do not, steps
+// of a catch-up, flushes, crashes, restarts and changes of formats, in any order: each projection
+// comes to what the log says.
 func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
-	again, behind := 0, 0
+	again, behind, unwritten := 0, 0, 0
 	for seed := range storagetest.Draws(30) {
 		rng := rand.New(rand.NewPCG(seed, 19))
 		b := newBed(t, func(o *Options) { o.Projections = []Projection{perTenant(1)} })
@@ -53,7 +54,7 @@ func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
 					case 0, 1:
 						b.propose(b.turn(rng, 12))
 					case 2:
-						_, err = b.p.round(t.Context(), log, 0)
+						_, err = b.p.round(log, 0, rng.IntN(4) == 0)
 					case 3:
 						err = b.p.disk.db.db.Flush()
 					default:
@@ -65,7 +66,13 @@ func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
 				}
 				log.Close()
 				steps.Close()
-				fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+				if !b.p.written() {
+					unwritten++
+				}
+				fs := b.opts.FS.(*vfs.MemFS)
+				if rng.IntN(3) > 0 {
+					fs = fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+				}
 				b.reopen(func() { b.opts.FS = fs })
 			}
 			b.check(fmt.Sprint("seed ", seed))
@@ -73,8 +80,8 @@ func TestRoundsAndStepsInAnyOrderPRJ13(t *testing.T) {
 			b.checkTenants(fmt.Sprint("seed ", seed))
 		}
 	}
-	if again == 0 || behind == 0 {
-		t.Errorf("folded again %d times, behind %d times: the test tests nothing", again, behind)
+	if again == 0 || behind == 0 || unwritten == 0 {
+		t.Errorf("folded again %d times, behind %d times, ended unwritten %d times: the test tests nothing", again, behind, unwritten)
 	}
-	t.Logf("folded again %d times, behind %d times", again, behind)
+	t.Logf("folded again %d times, behind %d times, ended unwritten %d times", again, behind, unwritten)
 }

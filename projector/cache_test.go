@@ -63,19 +63,19 @@ func TestBusyProjectorStoresInTime(t *testing.T) {
 	e := &cached{since: moment{position: 7, events: 100, at: start}}
 	for _, c := range []struct {
 		folded uint64
-		events int
+		idle   bool
 		at     time.Duration
 		due    bool
 	}{
-		{200, 100, 0, false},
-		{200, 100, storeAfter - 1, false},
-		{200, 100, storeAfter, true},
-		{99 + storeBehind, 100, 0, false},
-		{100 + storeBehind, 100, 0, true},
-		{200, 0, 0, true}, // idle
+		{200, false, 0, false},
+		{200, false, storeAfter - 1, false},
+		{200, false, storeAfter, true},
+		{99 + storeBehind, false, 0, false},
+		{100 + storeBehind, false, 0, true},
+		{200, true, 0, true},
 	} {
 		p.folded = c.folded
-		r := round{p: p, events: c.events}
+		r := round{p: p, idle: c.idle}
 		if got := r.due(e, start.Add(c.at)); got != c.due {
 			t.Errorf("%+v: due %v", c, got)
 		}

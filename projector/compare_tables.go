@@ -26,7 +26,7 @@ type pinned struct {
 
 // answerPin answers a pin, once no row is newer than the position. Only run calls it.
 func (p *Projector) answerPin() {
-	if p.pinning.Load() == nil || p.Position() < p.disk.db.opened.newest {
+	if p.pinning.Load() == nil || p.Position() < p.disk.db.opened.newest || !p.written() {
 		return
 	}
 	request := p.pinning.Swap(nil)

@@ -22,10 +22,11 @@ var errProjection = errors.New("projector: projection database")
 // empty one. The tables of the projections have formats of their own.
 const databaseFormat = 3
 
-// The projection database (D9) has no write-ahead log. A round writes the rows of the projections
-// with their watermarks in one batch. Then it writes the snapshots that are due, and the position
-// from which to fold on, in another. So the state after a crash is the state after some round, and
-// the other projections may be newer than the position from which folding goes on.
+// The projection database (D9) has no write-ahead log. Some rounds write (see
+// round.keep): the rows of the projections with their watermarks in one batch, then the snapshots
+// that are due, and the position from which to fold on, in another. So the state after a crash is
+// the state after some write, and the other projections may be newer than the position from which
+// folding goes on.
 //
 //	h         head of the tail        databaseFormat:1 cluster:16 from:8 newest:8
 //	w name    watermark               Format:1 position:8 Tables
@@ -60,7 +61,10 @@ type database struct {
 
 	encoder  run.Encoder
 	row, buf []byte
-	tx       Tx // the rows that wait for the end of a write
+	// tx has the rows that wait for a write, unwritten the runs. written is where the last one was.
+	tx        Tx
+	unwritten unwritten
+	written   storage.Position
 
 	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
 	sound context.Context
@@ -93,7 +97,7 @@ func remakeDatabase(o *Options) (*database, error) {
 }
 
 func tryDatabase(o *Options) (*database, error) {
-	d := &database{cluster: o.Cluster}
+	d := &database{cluster: o.Cluster, unwritten: unwritten{changes: map[string]run.Change{}}}
 	d.tx.d = d
 	d.sound, d.spoil = context.WithCancelCause(context.Background())
 	var err error

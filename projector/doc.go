@@ -10,8 +10,9 @@
 // # Lifecycle
 //
 // Open opens the database and starts one goroutine, run. It alone folds and writes. It pulls from
-// the store in rounds of about 4,096 events; a round ends at the end of a proposal. Close stops it
-// and stores the snapshots that are in memory only.
+// the store in rounds of about 4,096 events; a round ends at the end of a proposal. Several rounds
+// share a write, unless a goroutine waits for the position of a projection. Close stops run, and
+// writes and stores what is in memory only.
 //
 // # Watermarks
 //
@@ -29,8 +30,9 @@
 // # Invariants
 //
 //   - Everything up to the position is in the snapshots in memory, or in the database.
-//   - Rows of a round and their watermarks are written together, before the position moves.
-//   - The state after a crash is the state after some round or step. Folding resumes at the oldest
+//   - Rows of some rounds and their watermarks are written together, before the position of their
+//     projections moves.
+//   - The state after a crash is the state after some write or step. Folding resumes at the oldest
 //     event that is in no stored snapshot. Rows that another projection already has are not written
 //     again.
 //   - A snapshot that is served has at least the events that the reader's view shows (D9).

@@ -11,7 +11,7 @@ func TestFlushesEveryNowAndThen(t *testing.T) {
 	flushes := func() int64 { return b.p.disk.db.db.Metrics().Flush.Count }
 	fold := func(events int) {
 		t.Helper()
-		r := round{p: b.p, position: b.p.Position() + 1, events: events, changed: map[string]*folded{}}
+		r := round{p: b.p, position: b.p.Position() + 1, events: events, idle: true, changed: map[string]*folded{}}
 		if err := r.finish(); err != nil {
 			t.Fatal(err)
 		}

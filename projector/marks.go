@@ -76,7 +76,8 @@ func (p *Projector) arrange(d *database) error {
 		return err
 	}
 	clear(p.more)
-	p.serveAt(d.opened.from)
+	d.written = d.opened.from
+	p.serveAt(d)
 	return nil
 }
 
@@ -91,9 +92,9 @@ func (d *database) empty(w *write, tables string) {
 
 // serveAt notes the positions up to which the projections have the log. Only the goroutine of run
 // calls it, or Open.
-func (p *Projector) serveAt(head storage.Position) {
+func (p *Projector) serveAt(d *database) {
 	for _, pr := range p.projections {
-		at := head
+		at := d.written
 		if pr.behind {
 			at = pr.position
 		}

@@ -31,7 +31,7 @@ func TestStoresInPieces(t *testing.T) {
 	}
 	for b.p.live.runs.unstored.Len() > 0 {
 		before := b.p.live.runs.unstored.Len()
-		idle := round{p: b.p, position: 1}
+		idle := round{p: b.p, position: 1, idle: true}
 		if err := idle.finish(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"runlog/projector/list"
 	"runlog/projector/run"
+	"runlog/projector/seen"
 	"runlog/storage"
 )
 
@@ -97,6 +98,14 @@ func listProjection() Projection {
 	return Projection{Name: nameList, Format: list.Format, Tables: list.Tables, Ahead: list.LabelTables,
 		Fold:    func(tx *Tx, c *storage.Commit) error { return ofList(f.FoldLabels(tx, c)) },
 		FoldRun: func(tx *Tx, c *run.Change) error { return ofList(f.Fold(tx, c)) },
+	}
+}
+
+// seenProjection is the values that events have ever had.
+func seenProjection() Projection {
+	var f seen.Folder
+	return Projection{Name: nameSeen, Format: seen.Format, Tables: seen.Tables,
+		Fold: func(tx *Tx, c *storage.Commit) error { return f.Fold(tx, c) },
 	}
 }
 

@@ -45,6 +45,8 @@ type Projector struct {
 	// run uses it.
 	more     map[string]uint64
 	holeSaid time.Time // of the last log line about a hole
+	// waiters counts the goroutines that wait for a position: every round writes for them.
+	waiters atomic.Int32
 	// advanced is closed and replaced when a position moves.
 	advanced struct {
 		sync.Mutex
@@ -168,6 +170,12 @@ func (p *Projector) Wait(ctx context.Context, name string, at storage.Position) 
 
 // wait waits until a condition on positions holds.
 func (p *Projector) wait(ctx context.Context, holds func() bool) error {
+	if holds() {
+		return nil
+	}
+	p.waiters.Add(1)
+	defer p.waiters.Add(-1)
+	p.wakeUp()
 	for {
 		p.advanced.Lock()
 		ch := p.advanced.ch
@@ -239,8 +247,9 @@ func (p *Projector) follow(ctx context.Context) error {
 	defer throttle.Stop()
 	for {
 		_, busy := p.lowest()
+		idle := false
 		if !busy {
-			p.await(ctx)
+			idle = p.await(ctx)
 		}
 		// The store may be ahead all the time.
 		if ctx.Err() != nil {
@@ -249,7 +258,7 @@ func (p *Projector) follow(ctx context.Context) error {
 		complete := true
 		if applied := p.opts.Store.Applied(); !busy || applied.Position() > p.Position() {
 			var err error
-			if complete, err = p.round(ctx, log, 0); err != nil && ctx.Err() == nil {
+			if complete, err = p.round(log, 0, idle); err != nil && ctx.Err() == nil {
 				return err
 			}
 		}
@@ -271,23 +280,25 @@ func (p *Projector) follow(ctx context.Context) error {
 	}
 }
 
-// await returns when the store is ahead, when a rebuild has a request, or when no event has come
-// for a while and snapshots could be stored.
-func (p *Projector) await(ctx context.Context) {
+// await returns when the store is ahead, when a rebuild or a waiting goroutine needs run, or when
+// no event has come for a while and something could be stored. It reports whether none has come.
+func (p *Projector) await(ctx context.Context) (idle bool) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	p.wake.Store(&cancel)
-	if p.adopting.Load() != nil || p.pinning.Load() != nil {
-		return
+	if p.adopting.Load() != nil || p.pinning.Load() != nil || p.waiters.Load() > 0 && !p.written() {
+		return false
 	}
-	if p.live.runs.oldest() != nil {
-		defer time.AfterFunc(idleAfter, cancel).Stop()
+	var passed atomic.Bool
+	if p.live.runs.oldest() != nil || !p.written() {
+		defer time.AfterFunc(idleAfter, func() { passed.Store(true); cancel() }).Stop()
 	}
 	if p.opts.ceiling.below(p.Position() + 1) {
 		<-ctx.Done()
-		return
+	} else {
+		_ = p.opts.Store.Wait(ctx, p.Position())
 	}
-	_ = p.opts.Store.Wait(ctx, p.Position())
+	return passed.Load()
 }
 
 // wakeUp ends the waiting of run.

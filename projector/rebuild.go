@@ -164,7 +164,7 @@ func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {
 		defer log.Close()
 		for err == nil && p.Position() < upTo {
 			if err = ctx.Err(); err == nil {
-				_, err = p.round(ctx, log, upTo)
+				_, err = p.round(log, upTo, false)
 			}
 		}
 	}

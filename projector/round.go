@@ -1,7 +1,6 @@
 package projector
 
 import (
-	"context"
 	"fmt"
 	"time"
 
@@ -16,40 +15,27 @@ const (
 	// roundEvery is the least time between two rounds: under load, more events share the cost of a
 	// round.
 	roundEvery = 5 * time.Millisecond
-
-	// Snapshots live in memory. They are stored after storeAfter, after storeBehind events, when no
-	// event comes for idleAfter, and when they leave memory. To store one costs as much as to fold
-	// a good part of its run, and most runs end before. A round stores snapshots that could wait in
-	// pieces of about storeBytes, so that the next round does not wait long.
-	storeAfter  = 10 * time.Second
-	storeBehind = 250_000
-	storeBytes  = 128 << 10
-	idleAfter   = 100 * time.Millisecond
-	// flushEvery is the number of events after which stored rows are flushed, besides the flushes
-	// that Pebble begins. It and storeBehind bound what is folded again after a crash.
-	flushEvery = 500_000
 )
 
 // AlertHole is the alert of a snapshot that lacks events before the next one (PRJ-12).
 const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 
 // round folds what was committed since the last round, up to about roundEvents. Then it publishes
-// and stores the result. It ends at the end of a proposal, so that the position is always exact. It
-// reports whether it reached the end of the log.
+// the result, and writes it if a write is due. It ends at the end of a proposal, so that the
+// position is always exact. It reports whether it reached the end of the log. idle reports that no
+// event has come for a while. After an error the projector writes nothing any more.
 //
 // If told is not 0, the round folds what was visible before: it is silent and ends at told, because
 // watchers must be told of what follows.
-func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.Position) (complete bool, err error) {
+func (p *Projector) round(log *storage.Ahead, told storage.Position, idle bool) (complete bool, err error) {
+	defer func() { p.disk.db.tx.fail(err) }()
 	applied, opened := p.opts.Store.Applied(), p.disk.db.opened.newest
-	r := p.newRound(told > 0)
+	r := p.newRound(told > 0, idle)
 	r.alerted = r.silent || r.again
 	complete = true
 	for c, err := range log.Log(p.Position()) {
 		if err != nil {
 			return false, err
-		}
-		if ctx.Err() != nil {
-			return false, ctx.Err()
 		}
 		if r.events >= roundEvents && c.Position != r.position {
 			complete = false
@@ -82,11 +68,10 @@ func (p *Projector) round(ctx context.Context, log *storage.Ahead, told storage.
 	return complete, r.finish()
 }
 
-func (p *Projector) newRound(silent bool) *round {
-	p.disk.db.tx.begin()
+func (p *Projector) newRound(silent, idle bool) *round {
 	return &round{
 		p: p, position: p.Position(), cursor: watch.Cursor{Position: p.Position()}, changed: map[string]*folded{},
-		silent: silent, again: p.Position() < p.disk.db.opened.newest,
+		silent: silent, idle: idle, again: p.Position() < p.disk.db.opened.newest,
 	}
 }
 
@@ -99,6 +84,7 @@ type round struct {
 	changed  map[string]*folded
 	stamps   []stamped
 	silent   bool
+	idle     bool
 	// again: the projections but the run snapshots have these events since before a restart.
 	again bool
 	// alerted: the alerts of these events were raised before.
@@ -236,30 +222,39 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	return f, nil
 }
 
-// finish writes the rows of the projections, publishes the new snapshots, and stores those that are
-// due.
+// finish writes if a write is due, publishes the new snapshots, and stores those that are due.
 func (r *round) finish() error {
 	p := r.p
 	now := p.opts.Clock()
-	if err := r.foldRuns(); err != nil {
-		return err
-	}
 	since := moment{position: p.Position(), events: p.folded, at: now}
 	p.folded += uint64(r.events)
+	written := p.disk.db.written
+	write := r.keep(now)
+	if write {
+		if err := r.write(); err != nil {
+			return err
+		}
+	}
 	p.live.Lock()
 	for id, f := range r.changed {
 		p.live.runs.put(f, since)
 		delete(p.live.stale, id)
 	}
 	p.live.Unlock()
+	moved := r.position > p.Position() || p.disk.db.written > written
 	p.position.Store(uint64(r.position))
-	p.serveAt(r.position)
-	p.advance()
+	p.serveAt(p.disk.db)
+	if moved {
+		p.advance()
+	}
 	if !r.silent {
 		p.watch.Publish(r.position, r.news)
 		r.observeLag(now)
 	}
-	return r.store(now)
+	if write {
+		return r.store(now)
+	}
+	return nil
 }
 
 // news yields the runs that the round has changed.
@@ -280,113 +275,6 @@ func (r *round) observeLag(now time.Time) {
 			r.p.metrics.lag.Observe(lag)
 		}
 	}
-}
-
-// storeRest stores everything that waits, as long as the database is sound.
-func (p *Projector) storeRest() error {
-	sound := p.disk.db.sound
-	for p.live.runs.oldest() != nil {
-		if sound.Err() != nil {
-			return context.Cause(sound)
-		}
-		rest := p.newRound(false)
-		if err := rest.store(p.opts.Clock()); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// foldRuns folds the changed runs into the projections in step, and writes their rows with their
-// watermarks.
-func (r *round) foldRuns() error {
-	if r.again {
-		return nil // They have these rows.
-	}
-	d := r.p.disk.db
-	for _, pr := range r.p.projections {
-		if pr.FoldRun == nil || pr.behind || pr == r.p.runs {
-			continue
-		}
-		d.tx.owner = pr
-		var c run.Change
-		for _, f := range r.changed {
-			if f.Now == f.Before && !f.anew {
-				continue // only its metadata changed
-			}
-			c = run.Change{Run: f.Run, Before: f.listed, Now: f.Now, Unsure: f.anew}
-			if err := pr.FoldRun(&d.tx, &c); err != nil {
-				return fmt.Errorf("projection %s: %w", pr.Name, err)
-			}
-		}
-	}
-	if d.tx.empty() {
-		return nil // Most rounds change no row: store moves the watermarks.
-	}
-	w := d.write()
-	defer w.close()
-	w.head(d.from, r.position)
-	r.p.mark(w, r.position)
-	return w.apply()
-}
-
-// mark writes the watermarks of the projections in step, without that of the run snapshots.
-func (p *Projector) mark(w *write, at storage.Position) {
-	for _, pr := range p.projections {
-		if !pr.behind && pr != p.runs {
-			w.mark(pr, at)
-		}
-	}
-}
-
-// store writes the snapshots that leave memory, some of those that are due, the position from which
-// to fold on after a restart, and the watermarks.
-func (r *round) store(now time.Time) error {
-	p, runs := r.p, r.p.live.runs
-	w := p.disk.db.write()
-	defer w.close()
-	leaving := runs.surplus()
-	for _, e := range leaving {
-		if e.queued != nil {
-			runs.stored(e, w.snapshot(e))
-		}
-	}
-	for e := runs.oldest(); e != nil && r.due(e, now) && (w.size() < storeBytes || r.late(e)); e = runs.oldest() {
-		runs.stored(e, w.snapshot(e))
-	}
-	position := r.position
-	if e := runs.oldest(); e != nil {
-		position = e.since.position
-	}
-	newest := max(r.position, p.disk.db.opened.newest)
-	w.head(position, newest)
-	p.mark(w, newest)
-	if !p.runs.behind {
-		w.mark(p.runs, position)
-	}
-	if err := w.apply(); err != nil {
-		return err
-	}
-	p.disk.db.from = position
-	if p.folded >= p.flushed+flushEvery {
-		p.flushed = p.folded
-		if _, err := p.disk.db.db.AsyncFlush(); err != nil {
-			return fmt.Errorf("%w: %w", errProjection, err)
-		}
-	}
-	p.live.Lock()
-	defer p.live.Unlock()
-	runs.remove(leaving)
-	return nil
-}
-
-// late reports whether a snapshot has waited for so many events that it must be stored in this
-// round: the number of events that are folded again after a crash is bounded.
-func (r *round) late(e *cached) bool { return r.p.folded >= e.since.events+storeBehind }
-
-// due reports whether a snapshot that is in memory only is to be stored now.
-func (r *round) due(e *cached, now time.Time) bool {
-	return r.events == 0 || r.late(e) || now.Sub(e.since.at) >= storeAfter
 }
 
 // hole marks a run STALE until its watermark has passed the hole. It wakes the run's watchers and

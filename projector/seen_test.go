@@ -12,6 +12,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/projector/seen"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -39,7 +40,7 @@ func (b *bed) checkSeen(what string) {
 	}
 	rows := map[byte]int{}
 	if _, err := b.p.Read(nameSeen, func(r pebble.Reader) error {
-		for _, table := range []byte{tableType, tableTenant} {
+		for _, table := range []byte{seen.TypeTable, seen.TenantTable} {
 			it, err := r.NewIter(&pebble.IterOptions{LowerBound: []byte{table}, UpperBound: []byte{table + 1}})
 			if err != nil {
 				return err
@@ -52,8 +53,8 @@ func (b *bed) checkSeen(what string) {
 			}
 		}
 		return nil
-	}); err != nil || rows[tableType] != len(types) || rows[tableTenant] != len(tenants) {
-		b.t.Errorf("%s: %d types and %d tenants, want %d and %d: %v", what, rows[tableType], rows[tableTenant], len(types), len(tenants), err)
+	}); err != nil || rows[seen.TypeTable] != len(types) || rows[seen.TenantTable] != len(tenants) {
+		b.t.Errorf("%s: %d types and %d tenants, want %d and %d: %v", what, rows[seen.TypeTable], rows[seen.TenantTable], len(types), len(tenants), err)
 	}
 }
 

@@ -20,7 +20,8 @@ type Summary struct {
 	LastEventAt time.Time // persistedAt of the newest event, UTC
 }
 
-// SummaryOf returns the summary of a snapshot. It looks at every step of a run that has not ended.
+// SummaryOf returns the summary of a snapshot. It looks at the steps from the last one on, up to
+// the current one: at every step of a run that has not ended and has none.
 func SummaryOf(s *Snapshot) Summary {
 	m := Summary{
 		Status: s.Status, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt, FailedSteps: s.FailedSteps,
@@ -32,9 +33,10 @@ func SummaryOf(s *Snapshot) Summary {
 	if s.Status.Terminal() {
 		return m
 	}
-	for step := range s.Steps.All() {
+	for _, step := range s.Steps.list.backward() {
 		if step.Status == StepRunning || step.Status == StepWaitingForAttestation {
 			m.CurrentStep = step.StepID
+			break
 		}
 	}
 	return m

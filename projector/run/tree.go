@@ -162,3 +162,27 @@ func (n *node[K, V]) each(yield func(K, V) bool) bool {
 	}
 	return n.kids == nil || n.kids[len(n.kids)-1].each(yield)
 }
+
+// backward yields the items from the last one on.
+func (t *tree[K, V]) backward() iter.Seq2[K, V] {
+	return func(yield func(K, V) bool) {
+		if t.root != nil {
+			t.root.eachBackward(yield)
+		}
+	}
+}
+
+func (n *node[K, V]) eachBackward(yield func(K, V) bool) bool {
+	if n.kids != nil && !n.kids[len(n.kids)-1].eachBackward(yield) {
+		return false
+	}
+	for i, item := range slices.Backward(n.items) {
+		if !yield(item.key, item.val) {
+			return false
+		}
+		if n.kids != nil && !n.kids[i].eachBackward(yield) {
+			return false
+		}
+	}
+	return true
+}

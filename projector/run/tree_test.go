@@ -53,11 +53,25 @@ func checkTree(t *rapid.T, tr *tree[uint32, int], want map[uint32]int) {
 	if !slices.Equal(keys, slices.Sorted(maps.Keys(want))) {
 		t.Fatalf("keys %v, want those of %v", keys, want)
 	}
+	var back []uint32
+	for k, v := range tr.backward() {
+		back = append(back, k)
+		if v != want[k] {
+			t.Fatalf("key %d: yields %d from the end, want %d", k, v, want[k])
+		}
+	}
+	slices.Reverse(back)
+	if !slices.Equal(back, keys) {
+		t.Fatalf("keys %v from the end, want %v", back, keys)
+	}
 	if _, ok := tr.get(1 << 31); ok {
 		t.Fatal("a key is found that was never set")
 	}
 	for range tr.all() {
 		break // an iteration can end early
+	}
+	for range tr.backward() {
+		break
 	}
 	if tr.root != nil {
 		checkNode(t, tr.root, true)
