@@ -109,6 +109,7 @@ func TestListFiltersAndOrders(t *testing.T) {
 		n.append(fmt.Sprintf("%c-%d", 'a'+rune(i%2), i), events...)
 	}
 	at := func(minutes int) string { return fmt.Sprintf("2026-02-11T10:%02d:00Z", 30+minutes) }
+	n.get("/v1/runs") // A fresh list: a local one has all the runs from here on.
 	for query, want := range map[string]string{
 		"status=RUNNING&status=PENDING":         "a-4 b-3 b-1 a-0",
 		"status=running,pending":                "a-4 b-3 b-1 a-0",
