@@ -22,11 +22,10 @@ var errProjection = errors.New("projector: projection database")
 // empty one. The tables of the projections have formats of their own.
 const databaseFormat = 3
 
-// The projection database (D9) has no write-ahead log. Some rounds write (see
-// round.keep): the rows of the projections with their watermarks in one batch, then the snapshots
-// that are due, and the position from which to fold on, in another. So the state after a crash is
-// the state after some write, and the other projections may be newer than the position from which
-// folding goes on.
+// The projection database (D9) has no write-ahead log. Some rounds write (see round.keep): the rows
+// of the projections with their watermarks in one batch, then the snapshots that are due, and the
+// position from which to fold on, in another. So the state after a crash is the state after some
+// write, and the other projections may be newer than the position from which folding goes on.
 //
 //	h         head of the tail        databaseFormat:1 cluster:16 from:8 newest:8
 //	w name    watermark               Format:1 position:8 Tables

@@ -70,36 +70,36 @@ func TestWritesTogetherREAD6(t *testing.T) {
 	b.checkRows("after a crash")
 }
 
-// TestWritesForReaders: a goroutine that waits gets what is folded although no event comes, and one
-// that waits for what no event brings does not keep the projector busy.
+// TestWritesForReaders: a goroutine that waits for what is folded ends the waiting of run, although
+// no event comes. One that waits for what no event brings does not keep run busy.
 func TestWritesForReaders(t *testing.T) {
 	b := newBed(t)
-	for range 50 {
-		b.propose(b.more("run", 1))
-		b.settle()
-	}
-	go func() { _ = b.p.wait(t.Context(), func() bool { return false }) }()
-	eventually(t, "it waits", func() bool { return b.p.waiters.Load() == 1 })
-	eventually(t, "all is stored", func() bool { return b.storedPosition() == b.p.Position() })
-	moves := 0
-	ch := func() chan struct{} {
-		b.p.advanced.Lock()
-		defer b.p.advanced.Unlock()
-		return b.p.advanced.ch
-	}
-	for last := ch(); moves < 3; moves++ {
-		select {
-		case <-last:
-			last = ch()
-			continue
-		case <-time.After(5 * roundEvery):
+	b.propose(b.more("run", 1))
+	b.settle()
+	b.halt()
+	log := b.local.Store.FollowAhead(storage.Facts)
+	defer log.Close()
+	round := func(idle bool) {
+		t.Helper()
+		if _, err := b.p.round(log, 0, idle); err != nil {
+			t.Fatal(err)
 		}
-		break
 	}
-	if moves == 3 {
-		t.Error("positions that do not move wake waiting goroutines")
+	round(true)
+	b.propose(b.more("run", 1))
+	round(false)
+	if b.p.written() {
+		t.Fatal("the round is written: the test tests nothing")
 	}
-	if got := b.p.waiters.Load(); got != 1 {
-		t.Errorf("%d goroutines wait, want 1", got)
+	b.p.waiters.Add(1)
+	if b.p.await(t.Context()) {
+		t.Error("a goroutine waited until no event had come for a while")
+	}
+	round(false)
+	if !b.p.written() {
+		t.Error("the next round is not written")
+	}
+	if !b.p.await(t.Context()) {
+		t.Error("a goroutine that waits on keeps run busy")
 	}
 }

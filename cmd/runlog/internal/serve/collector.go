@@ -17,9 +17,9 @@ const (
 	// busyRate is the allocation in bytes a second from which on the heap may grow. At this rate,
 	// and with a small heap, the collector runs twice a second, which takes about 1 % of a core.
 	busyRate = 16 << 20
-	// collectorEvery is the time between two samples. Until the first one that shows much
-	// allocation, a small heap is collected some 20 times a second. collectorCalm is how many in a
-	// row must show little before the heap shrinks and its memory goes back to the system.
+	// collectorEvery is the time between two samples: a load on a small heap is collected often
+	// until the first one. collectorCalm is how many in a row must show little allocation before
+	// the heap shrinks and its memory goes back to the system.
 	collectorEvery = 250 * time.Millisecond
 	collectorCalm  = 80
 	// muchFree is so much unused memory, in bytes, that it is worth a collection to return it.
