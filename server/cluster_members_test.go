@@ -43,6 +43,23 @@ func says(t *testing.T, err error, reason contract.Reason, words ...string) {
 	}
 }
 
+// TestTransferWaitsForTheLeader: when a transfer returns, a majority has confirmed the new leader.
+func TestTransferWaitsForTheLeader(t *testing.T) {
+	t.Parallel()
+	all := startNodes(t, 3)
+	for range 5 {
+		for _, n := range all {
+			if _, err := all[0].clusters().TransferLeadership(n.context(), &runlogv1.TransferLeadershipRequest{NodeId: n.opts.NodeID}); err != nil {
+				t.Fatalf("transfer to %s: %v", n.opts.NodeID, err)
+			}
+			state, err := n.clusters().GetStatus(n.context(), &runlogv1.GetStatusRequest{})
+			if err != nil || state.LeaderId == n.opts.NodeID && !state.GetLeaderConfirmed() {
+				t.Fatalf("after a transfer to %s, it leads without a majority's confirmation, or: %v", n.opts.NodeID, err)
+			}
+		}
+	}
+}
+
 // TestMembershipIsRefused: every node refuses membership changes that are impossible or would harm
 // the cluster, with the reason.
 func TestMembershipIsRefused(t *testing.T) {

@@ -100,6 +100,16 @@ func (c *Cluster) confirmLeader(ctx context.Context, r *running) bool {
 	return err == nil
 }
 
+// AwaitConfirmed returns when a majority confirms a leader, or when the context ends.
+func (c *Cluster) AwaitConfirmed(ctx context.Context) {
+	for r := c.running.Load(); ctx.Err() == nil && !c.confirmLeader(ctx, r); {
+		select {
+		case <-time.After(leaderStep):
+		case <-ctx.Done():
+		}
+	}
+}
+
 // surveyAll asks all of them at once.
 func (c *Cluster) surveyAll(ctx context.Context, members []Surveyed) {
 	var asked sync.WaitGroup

@@ -148,13 +148,15 @@ func (s *Service) RemoveMember(ctx context.Context, req *runlogv1.RemoveMemberRe
 	return &runlogv1.RemoveMemberResponse{}, memberError(s.opts.Cluster.Remove(ctx, req.NodeId))
 }
 
-// TransferLeadership makes another voter the leader and returns the new leader.
+// TransferLeadership makes another voter the leader, waits until a majority confirms it, and
+// returns the new leader.
 func (s *Service) TransferLeadership(ctx context.Context, req *runlogv1.TransferLeadershipRequest) (*runlogv1.TransferLeadershipResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	if err := s.opts.Cluster.Transfer(ctx, req.NodeId); err != nil {
 		return nil, memberError(err)
 	}
+	s.opts.Cluster.AwaitConfirmed(ctx)
 	_, leader := s.opts.Leader()
 	return &runlogv1.TransferLeadershipResponse{LeaderId: cluster.NodeIDOf(leader)}, nil
 }

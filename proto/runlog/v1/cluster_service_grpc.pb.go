@@ -40,7 +40,8 @@ type ClusterServiceClient interface {
 	AddMember(ctx context.Context, in *AddMemberRequest, opts ...grpc.CallOption) (*AddMemberResponse, error)
 	// RemoveMember removes a member for good: its data directory can never join again.
 	RemoveMember(ctx context.Context, in *RemoveMemberRequest, opts ...grpc.CallOption) (*RemoveMemberResponse, error)
-	// TransferLeadership makes another voter the leader.
+	// TransferLeadership makes another voter the leader. It answers when a majority has confirmed the
+	// new leader.
 	TransferLeadership(ctx context.Context, in *TransferLeadershipRequest, opts ...grpc.CallOption) (*TransferLeadershipResponse, error)
 	// Backup streams the state of the node that receives the call, consistent as of the call: each
 	// file that the caller does not have yet, and then a signed manifest of all files
@@ -130,7 +131,8 @@ type ClusterServiceServer interface {
 	AddMember(context.Context, *AddMemberRequest) (*AddMemberResponse, error)
 	// RemoveMember removes a member for good: its data directory can never join again.
 	RemoveMember(context.Context, *RemoveMemberRequest) (*RemoveMemberResponse, error)
-	// TransferLeadership makes another voter the leader.
+	// TransferLeadership makes another voter the leader. It answers when a majority has confirmed the
+	// new leader.
 	TransferLeadership(context.Context, *TransferLeadershipRequest) (*TransferLeadershipResponse, error)
 	// Backup streams the state of the node that receives the call, consistent as of the call: each
 	// file that the caller does not have yet, and then a signed manifest of all files
