@@ -45,15 +45,15 @@ func (n *Node) begin() (fresh bool, err error) {
 func (n *Node) stands() witness.Standing {
 	var s witness.Standing
 	var l hraft.Log
-	for last, err := n.logs.LastIndex(); err == nil && last > 0; {
-		if n.logs.GetLog(last, &l) == nil {
-			s.Index, s.LastTerm = l.Index, l.Term
-			break
+	for dropped := true; dropped; { // Another entry may be at a dropped one's index by now.
+		last, err := n.logs.LastIndex()
+		if err == nil && last > 0 {
+			err = n.logs.GetLog(last, &l)
+			if err == nil {
+				s.Index, s.LastTerm = l.Index, l.Term
+			}
 		}
-		was := last
-		if last, err = n.logs.LastIndex(); last == was {
-			break // it is unreadable
-		}
+		dropped = errors.Is(err, hraft.ErrLogNotFound)
 	}
 	if newest := n.snapshots.newest(); newest.Index > s.Index {
 		s.Index, s.LastTerm = newest.Index, newest.Term
