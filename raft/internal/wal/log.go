@@ -3,6 +3,7 @@ package wal
 import (
 	"errors"
 	"fmt"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -56,6 +57,11 @@ func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 		return nil
 	}
 	err := s.wal.GetLog(index, log)
+	// raft-wal v0.4.1 may close a dropped segment between a reader's look at the segments and its
+	// read. Another look finds other segments.
+	for again := 0; errors.Is(err, os.ErrClosed) && again < 10; again++ {
+		err = s.wal.GetLog(index, log)
+	}
 	if errors.Is(err, hraft.ErrLogNotFound) {
 		return err
 	}

@@ -2,10 +2,13 @@ package wal
 
 import (
 	"errors"
+	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	hraft "github.com/hashicorp/raft"
 )
 
@@ -53,6 +56,37 @@ func TestLogFails(t *testing.T) {
 	}
 	if err := s.StoreLog(&hraft.Log{Index: 5}); err == nil || len(told) != 3 {
 		t.Errorf("writing to a closed log gives %v, told %v", err, told)
+	}
+}
+
+// TestReadOfDroppedSegmentD3: raft-wal may close a dropped segment between a reader's look at the
+// segments and its read. The reader looks again, and the node goes on.
+func TestReadOfDroppedSegmentD3(t *testing.T) {
+	var closed atomic.Int32
+	fs := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpFileReadAt && closed.Add(-1) >= 0 {
+			return &os.PathError{Op: "read", Path: op.Path, Err: os.ErrClosed}
+		}
+		return nil
+	}))
+	failed := 0
+	s, err := openForTest(fs, t.TempDir(), 64<<10, func(error) { failed++ })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.StoreLog(&hraft.Log{Index: 1, Term: 1, Data: []byte("data")}); err != nil {
+		t.Fatal(err)
+	}
+	var l hraft.Log
+	s.cache.clear()
+	closed.Store(1)
+	if err := s.GetLog(1, &l); err != nil || string(l.Data) != "data" || failed > 0 {
+		t.Errorf("entry %+v, error %v, %d failures", l, err, failed)
+	}
+	closed.Store(100)
+	if err := s.GetLog(1, &l); !errors.Is(err, os.ErrClosed) || failed != 1 {
+		t.Errorf("a file that stays closed gives %v, %d failures", err, failed)
 	}
 }
 
