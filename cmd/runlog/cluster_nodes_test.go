@@ -21,10 +21,38 @@ import (
 // clusterPatience is how long a test waits for what must happen: a machine may do much else.
 const clusterPatience = 60 * time.Second
 
+// reserved has the listeners of reserveAddresses that no node has yet, by address.
+var reserved sync.Map
+
+// reserveAddresses returns loopback addresses for nodes. The ports stay taken until a node listens:
+// a free port may become that of another test's connection.
+func reserveAddresses(t *testing.T, n int) []string {
+	t.Helper()
+	addresses := make([]string, n)
+	for i := range addresses {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		addresses[i] = l.Addr().String()
+		reserved.Store(addresses[i], l)
+		t.Cleanup(func() { _ = l.Close() })
+	}
+	return addresses
+}
+
+// listenReserved is server.Options.Listen.
+func listenReserved(network, address string) (net.Listener, error) {
+	if l, ok := reserved.LoadAndDelete(address); ok {
+		return l.(net.Listener), nil
+	}
+	return net.Listen(network, address)
+}
+
 // clusterOptions are those of node i of n in one process, which find each other at these addresses.
 func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
 	o := server.Options{
-		DataDir: filepath.Join(t.TempDir(), "data"), Fail: func(err error) { t.Errorf("a node stopped itself: %v", err) },
+		DataDir: filepath.Join(t.TempDir(), "data"), Listen: listenReserved, Fail: func(err error) { t.Errorf("a node stopped itself: %v", err) },
 		NodeID: fmt.Sprint("n", i+1), Version: version,
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: raft[i], BootstrapExpect: n, Join: raft,
 	}
@@ -35,19 +63,22 @@ func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
 // startCluster starts n nodes that make a cluster.
 func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 	t.Helper()
-	raft = freeRaftAddresses(t, n+1)
+	raft = reserveAddresses(t, n+1)
 	nodes = make([]*server.Server, n)
 	var started sync.WaitGroup
+	ctx, failed := context.WithCancel(t.Context())
+	defer failed()
 	for i := range nodes {
 		started.Go(func() {
 			o := clusterOptions(t, i, n, raft)
 			o.Join = raft[:n]
-			s, err := server.Start(t.Context(), o)
+			s, err := server.Start(ctx, o)
 			if err != nil {
 				t.Errorf("start node %d: %v", i, err)
+				failed() // The others would wait for it.
 				return
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), clusterPatience)
+			ctx, cancel := context.WithTimeout(ctx, clusterPatience)
 			defer cancel()
 			if err := s.WaitReady(ctx); err != nil {
 				t.Errorf("node %d: %v", i, err)
@@ -71,19 +102,15 @@ func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 	return nodes, raft
 }
 
-// freeRaftAddresses returns loopback addresses that were free a moment ago.
-func freeRaftAddresses(t *testing.T, n int) []string {
+// freeAddress returns a loopback address that was free a moment ago.
+func freeAddress(t *testing.T) string {
 	t.Helper()
-	addresses := make([]string, n)
-	for i := range addresses {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close()
-		addresses[i] = l.Addr().String()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
 	}
-	return addresses
+	defer l.Close()
+	return l.Addr().String()
 }
 
 // runlogAt runs a command line against servers.
@@ -119,7 +146,7 @@ func TestClusterCommands(t *testing.T) {
 	do(output.ExitOK, "Voters   3, 1 may fail", "cluster", "status")
 	do(output.ExitOK, "share the host 127.0.0.1", "cluster", "doctor")
 	do(output.ExitNotFound, "MEMBER_NOT_FOUND", "cluster", "remove", "n9")
-	do(output.ExitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeRaftAddresses(t, 1)[0])
+	do(output.ExitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeAddress(t))
 	do(output.ExitOK, "n2 leads", "cluster", "transfer", "n2")
 	do(output.ExitOK, "n2 leads, as before", "cluster", "transfer", "n2")
 	_ = nodes[2].Close()
