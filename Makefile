@@ -149,6 +149,10 @@ bin/sim:
 bench-list: ## read pages of a list of a million runs, by filters, in the projection's database
 	go test ./projector/list -run '^$$' -bench 'List|Count' -benchtime 300x -listed 1000000
 
+.PHONY: bench-fair
+bench-fair: ## measure what a tenant keeps while another one floods the node
+	go test ./server -run '^$$' -bench Fair -benchtime 3x
+
 .PHONY: mutants
 mutants: ## build in some thirty bugs, one at a time, and check that the simulator finds each; takes about ten minutes of processor time
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
@@ -167,9 +171,18 @@ golden: ## save a data directory of this version as GOLDEN, for later versions t
 bench: build ## measure appends on this machine; ARGS is passed on
 	bin/runlog bench $(ARGS)
 
+.PHONY: attack-memory
+attack-memory: build ## attack a node's memory, and print what it uses and how a well-behaved client fares; ARGS is passed on, such as -only gRPC
+	go build -o bin/attack ./bench/attack
+	bin/attack -runlog bin/runlog $(ARGS)
+
 .PHONY: bench-cluster
 bench-cluster: build ## measure a cluster of three nodes against one node; ARGS is passed on
 	bin/runlog bench cluster $(ARGS)
+
+.PHONY: bench-access
+bench-access: build ## measure what access control costs; ARGS is passed on
+	bin/runlog bench access $(ARGS)
 
 .PHONY: bench-peers
 bench-peers: build ## compare with PostgreSQL, etcd and NATS JetStream on this machine; ARGS is passed on, such as --nodes 3

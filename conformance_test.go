@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -26,15 +27,19 @@ var ruleCounts = []struct {
 	{"ENV", 9}, {"IDM", 10}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 16},
 }
 
+// accessRules is how many rules docs/access.md has: SEC-1 and so on.
+const accessRules = 8
+
 var (
-	ruleID    = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ)-?([0-9]+)`)
-	ruleRange = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ)-([0-9]+) to (?:ENV|IDM|APP|READ|WATCH|PRJ)-([0-9]+)`)
+	ruleID    = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|SEC)-?([0-9]+)`)
+	ruleRange = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|SEC)-([0-9]+) to (?:ENV|IDM|APP|READ|WATCH|PRJ|SEC)-([0-9]+)`)
 )
 
 const conformanceHead = `# Conformance
 
-This page lists the tests that prove each rule of [the contract](contract.md). A test proves a rule if its name or
-the comment above it has the rule's id. The [glossary](glossary.md) defines the words.
+This page lists the tests that prove each rule of [the contract](contract.md) and of
+[access](access.md#rules). A test proves a rule if its name or the comment above it has the rule's
+id. The [glossary](glossary.md) defines the words.
 
 ` + "`go test . -run TestConformance -update-conformance`" + ` makes this page. The build fails if the page
 is not up to date, or if a rule has no test.
@@ -51,15 +56,21 @@ func TestConformance(t *testing.T) {
 	}
 	var page bytes.Buffer
 	page.WriteString(conformanceHead)
+	row := func(id, place string) {
+		tests := carriers[id]
+		if len(tests) == 0 {
+			t.Errorf("%s has no test: name one after it", id)
+		}
+		fmt.Fprintf(&page, "| [%s](%s) | %s |\n", id, place, strings.Join(tests, ", "))
+	}
 	for _, s := range ruleCounts {
 		for n := 1; n <= s.rules; n++ {
 			id := fmt.Sprintf("%s-%d", s.section, n)
-			tests := carriers[id]
-			if len(tests) == 0 {
-				t.Errorf("%s has no test: name one after it", id)
-			}
-			fmt.Fprintf(&page, "| [%s](contract.md#%s) | %s |\n", id, strings.ToLower(id), strings.Join(tests, ", "))
+			row(id, "contract.md#"+strings.ToLower(id))
 		}
+	}
+	for n := 1; n <= accessRules; n++ {
+		row(fmt.Sprintf("SEC-%d", n), "access.md#rules")
 	}
 	path := filepath.Join("docs", "conformance.md")
 	if *updateConformance {
@@ -154,4 +165,24 @@ func rulesOf(text string) map[string]bool {
 		}
 	}
 	return ids
+}
+
+var namedTest = regexp.MustCompile("`(Test[A-Za-z0-9_]+)`")
+
+// TestThreatModel wants each test that docs/threat-model.md names in the tree.
+func TestThreatModel(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("docs", "threat-model.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := exec.Command("git", "grep", "-hoE", "--untracked", "^func Test[A-Za-z0-9_]+", "--", "*_test.go").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tests := strings.Split(string(list), "\n")
+	for _, m := range namedTest.FindAllSubmatch(page, -1) {
+		if !slices.Contains(tests, "func "+string(m[1])) {
+			t.Errorf("docs/threat-model.md names %s, and no package has it", m[1])
+		}
+	}
 }

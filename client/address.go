@@ -17,7 +17,7 @@ func Addresses(target string) ([]string, error) {
 	var list []string
 	seen := make(map[string]bool)
 	for text := range strings.SplitSeq(target, ",") {
-		address, err := Address(text, DefaultPort)
+		address, _, err := parseAddress(text, DefaultPort)
 		if err != nil {
 			return nil, err
 		}
@@ -32,12 +32,29 @@ func Addresses(target string) ([]string, error) {
 // Address returns the host:port that a text means: a host, host:port, or http:// and one of them.
 // port is the one that a text without a port means. A target of gRPC with another scheme, such as
 // dns:///host:port or unix:///path, stays as it is.
+//
+// It is for a listener without TLS: https:// is refused.
 func Address(text string, port int) (string, error) {
-	text = strings.TrimSpace(text)
-	rest, err := withoutScheme(text)
-	if err != nil || rest == "" {
-		return text, err
+	address, scheme, err := parseAddress(text, port)
+	if err == nil && scheme == "https" {
+		return "", addressError(text, "this listener does not speak TLS; leave https:// out")
 	}
+	return address, err
+}
+
+// parseAddress returns the host:port that a text means, and its scheme: https, http or none.
+func parseAddress(text string, port int) (address, scheme string, err error) {
+	text = strings.TrimSpace(text)
+	rest, scheme, err := cutScheme(text)
+	if err != nil || rest == "" {
+		return text, scheme, err
+	}
+	address, err = hostPort(text, rest, port)
+	return address, scheme, err
+}
+
+// hostPort returns the host:port of rest, which is text without its scheme.
+func hostPort(text, rest string, port int) (string, error) {
 	host, number := rest, ""
 	if ip, err := netip.ParseAddr(strings.Trim(rest, "[]")); err == nil {
 		host = ip.String()
@@ -61,31 +78,29 @@ func Address(text string, port int) (string, error) {
 	return net.JoinHostPort(host, number), nil
 }
 
-// withoutScheme cuts http:// off. It returns an empty rest for another scheme of gRPC.
-func withoutScheme(text string) (rest string, err error) {
+// cutScheme cuts http:// or https:// off. It returns an empty rest for another scheme of gRPC.
+func cutScheme(text string) (rest, scheme string, err error) {
 	if text == "" {
-		return "", addressError(text, "it is empty")
+		return "", "", addressError(text, "it is empty")
 	}
 	if strings.HasPrefix(text, "unix:") {
-		return "", nil
+		return "", "", nil
 	}
 	if !strings.Contains(text, "://") {
-		return text, nil
+		return text, "", nil
 	}
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return "", addressError(text, "it is no URL")
-	case u.Scheme == "https":
-		return "", addressError(text, "nodes do not speak TLS to clients; leave https:// out")
-	case u.Scheme != "http":
-		return "", nil
+		return "", "", addressError(text, "it is no URL")
+	case u.Scheme != "http" && u.Scheme != "https":
+		return "", "", nil
 	case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return "", addressError(text, "it has more than a host and a port")
+		return "", "", addressError(text, "it has more than a host and a port")
 	case u.Host == "":
-		return "", addressError(text, "it has no host")
+		return "", "", addressError(text, "it has no host")
 	}
-	return u.Host, nil
+	return u.Host, u.Scheme, nil
 }
 
 func addressError(text, cause string) error {

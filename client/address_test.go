@@ -15,6 +15,8 @@ func TestAddresses(t *testing.T) {
 		"http://localhost/":         "localhost:7410",
 		"http://host:9999":          "host:9999",
 		"HTTP://host":               "host:7410",
+		"https://host":              "host:7410",
+		"https://host:443/":         "host:443",
 		"10.0.0.1":                  "10.0.0.1:7410",
 		"::1":                       "[::1]:7410",
 		"[::1]":                     "[::1]:7410",
@@ -44,7 +46,6 @@ func TestAddresses(t *testing.T) {
 		"host:65536":          "not a port",
 		"host:-1":             "not a port",
 		"1:2:3":               "no port",
-		"https://host":        "leave https:// out",
 		"http://host/v1/runs": "more than a host and a port",
 		"http://me@host":      "more than a host and a port",
 		"http://host?x=1":     "more than a host and a port",
@@ -61,6 +62,9 @@ func TestAddresses(t *testing.T) {
 			_ = c.Close()
 			t.Errorf("%q is dialled", text)
 		}
+	}
+	if got, err := Address("https://localhost", 7412); err == nil || !strings.Contains(err.Error(), "leave https:// out") {
+		t.Errorf("https:// for a listener without TLS: %q, %v", got, err)
 	}
 	if got, err := Address("localhost", 7412); err != nil || got != "localhost:7412" {
 		t.Errorf("%q, %v", got, err)

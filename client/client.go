@@ -1,13 +1,13 @@
 package client
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -37,8 +37,14 @@ type Options struct {
 	// silence between two messages, and the time to resume after a break. 0: only the context
 	// bounds them.
 	Timeout time.Duration
-	// DialOptions follow this package's own and override them: credentials, dialers, interceptors.
-	// Without credentials the connection is plain text.
+	// TLS secures the connections. nil: plain text, or TLS with the system's authorities if the
+	// addresses begin with https://.
+	TLS *tls.Config
+	// Token is sent with every call: an API token or an access token.
+	Token string
+	// Insecure allows a token to leave this machine in plain text.
+	Insecure bool
+	// DialOptions follow this package's own and override them: dialers, interceptors.
 	DialOptions []grpc.DialOption
 }
 
@@ -71,6 +77,9 @@ func (o Options) Validate() error {
 	if o.MinBackoff < 0 || o.MaxBackoff < o.MinBackoff {
 		faults = append(faults, fmt.Errorf("client: backoff from %v to %v, want 0 < MinBackoff ≤ MaxBackoff", o.MinBackoff, o.MaxBackoff))
 	}
+	if err := checkToken(o.Token); err != nil {
+		faults = append(faults, err)
+	}
 	if o.Timeout < 0 {
 		faults = append(faults, fmt.Errorf("client: Timeout is %v, want 0 or more", o.Timeout))
 	}
@@ -86,6 +95,7 @@ type Client struct {
 	runs        runlogv1.RunServiceClient
 	cluster     runlogv1.ClusterServiceClient
 	audit       runlogv1.AuditServiceClient
+	access      runlogv1.AccessServiceClient
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
 	reached atomic.Bool
 }
@@ -98,8 +108,11 @@ func Dial(target string, opts Options) (*Client, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
+	opts, err := opts.withScheme(target)
+	if err != nil {
+		return nil, err
+	}
 	nodes, err := newNodes(target, opts, append([]grpc.DialOption{
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
 	}, opts.DialOptions...))
 	if err != nil {
@@ -113,6 +126,7 @@ func Dial(target string, opts Options) (*Client, error) {
 		runs:        runlogv1.NewRunServiceClient(nodes),
 		cluster:     runlogv1.NewClusterServiceClient(nodes),
 		audit:       runlogv1.NewAuditServiceClient(nodes),
+		access:      runlogv1.NewAccessServiceClient(nodes),
 	}, nil
 }
 

@@ -28,3 +28,19 @@ func (c *Client) RemoveMember(ctx context.Context, req *runlogv1.RemoveMemberReq
 func (c *Client) TransferLeadership(ctx context.Context, req *runlogv1.TransferLeadershipRequest) (*runlogv1.TransferLeadershipResponse, error) {
 	return call(ctx, c, c.cluster.TransferLeadership, req)
 }
+
+// CreateJoinToken makes a join token. Its text is in the answer alone. A retry after an unknown
+// outcome may leave a token whose text is lost; revoke that token then.
+func (c *Client) CreateJoinToken(ctx context.Context, req *runlogv1.CreateJoinTokenRequest) (*runlogv1.CreateJoinTokenResponse, error) {
+	return call(ctx, c, c.cluster.CreateJoinToken, req)
+}
+
+// ListJoinTokens returns the join tokens, without their texts.
+func (c *Client) ListJoinTokens(ctx context.Context) (*runlogv1.ListJoinTokensResponse, error) {
+	return call(ctx, c, c.cluster.ListJoinTokens, &runlogv1.ListJoinTokensRequest{})
+}
+
+// RevokeJoinToken ends a join token forever.
+func (c *Client) RevokeJoinToken(ctx context.Context, tokenID string) (*runlogv1.RevokeJoinTokenResponse, error) {
+	return call(ctx, c, c.cluster.RevokeJoinToken, &runlogv1.RevokeJoinTokenRequest{TokenId: tokenID})
+}

@@ -43,6 +43,7 @@ const (
 //	reads, streams ──► listed[at]        at moves on when a try ends UNAVAILABLE
 //	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
 type nodes struct {
+	opts   Options
 	dial   []grpc.DialOption
 	listed []*node
 
@@ -66,7 +67,7 @@ type node struct {
 
 // newNodes prepares the connections to a list of addresses with commas between them.
 func newNodes(target string, opts Options, dial []grpc.DialOption) (*nodes, error) {
-	n := &nodes{dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+	n := &nodes{opts: opts, dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
 		MinConnectTimeout: connectTimeout,
 	}), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}, dial...)}
@@ -88,7 +89,11 @@ func (n *nodes) open(address string) (*node, error) {
 	if address == "" {
 		return nil, errors.New("client: server address is empty")
 	}
-	conn, err := grpc.NewClient(address, n.dial...)
+	transport, err := n.opts.Transport(address)
+	if err != nil {
+		return nil, err
+	}
+	conn, err := grpc.NewClient(address, append(transport, n.dial...)...)
 	if err != nil {
 		return nil, fmt.Errorf("client: server address %q: %w", address, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"runlog/projector/list"
 	"runlog/projector/run"
 	"runlog/projector/seen"
+	"runlog/projector/usage"
 	"runlog/storage"
 )
 
@@ -57,11 +58,11 @@ type projection struct {
 	at atomic.Uint64
 }
 
-// newProjections returns the run snapshots, the list, the values that were seen, and the
-// projections of the options.
+// newProjections returns the run snapshots, the list, the values that were seen, what tenants have
+// stored, and the projections of the options.
 func newProjections(more []Projection) ([]*projection, error) {
 	var all []*projection
-	for _, pr := range append([]Projection{runsProjection(), listProjection(), seenProjection()}, more...) {
+	for _, pr := range append([]Projection{runsProjection(), listProjection(), seenProjection(), usageProjection()}, more...) {
 		all = append(all, &projection{Projection: pr})
 	}
 	return all, checkProjections(all)
@@ -105,6 +106,14 @@ func listProjection() Projection {
 func seenProjection() Projection {
 	var f seen.Folder
 	return Projection{Name: nameSeen, Format: seen.Format, Tables: seen.Tables,
+		Fold: func(tx *Tx, c *storage.Commit) error { return f.Fold(tx, c) },
+	}
+}
+
+// usageProjection is what the tenants have stored.
+func usageProjection() Projection {
+	var f usage.Folder
+	return Projection{Name: usage.Name, Format: usage.Format, Tables: usage.Tables,
 		Fold: func(tx *Tx, c *storage.Commit) error { return f.Fold(tx, c) },
 	}
 }

@@ -329,12 +329,12 @@ func TestProjectionsAreChecked(t *testing.T) {
 			}
 		}
 	}
-	refused([]string{`"n"`, "tenants", "usage"}, perTenant(1), Projection{Name: "usage", Tables: "xn"})
-	refused([]string{`"l"`, nameList, "usage"}, Projection{Name: "usage", Tables: "l"})
-	refused([]string{`"s"`, nameRuns, "usage"}, Projection{Name: "usage", Tables: "s"})
-	refused([]string{`"w"`, "the tail", "usage"}, Projection{Name: "usage", Tables: "w"})
+	refused([]string{`"n"`, "tenants", "others"}, perTenant(1), Projection{Name: "others", Tables: "xn"})
+	refused([]string{`"l"`, nameList, "others"}, Projection{Name: "others", Tables: "l"})
+	refused([]string{`"s"`, nameRuns, "others"}, Projection{Name: "others", Tables: "s"})
+	refused([]string{`"w"`, "the tail", "others"}, Projection{Name: "others", Tables: "w"})
 	refused([]string{`"tenants"`}, perTenant(1), Projection{Name: "tenants", Tables: "x"})
-	refused([]string{"Tables is empty"}, Projection{Name: "usage"})
+	refused([]string{"Tables is empty"}, Projection{Name: "others"})
 }
 
 // TestRebuildComparesEachProjectionPRJ13: rows that are wrong, missing or surplus are counted for
@@ -355,7 +355,7 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 		}
 		return differing
 	}
-	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "seen 0", "tenants 0"}) {
+	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "seen 0", "usage 0", "tenants 0"}) {
 		t.Errorf("compared %v", got)
 	}
 	db := b.p.disk.db.db
@@ -373,13 +373,14 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 		db.Delete(key, pebble.NoSync),                                                   // missing
 		db.Set([]byte("Tanother place"), nil, pebble.NoSync),                            // surplus
 		db.Set([]byte("eNeverSeen"), nil, pebble.NoSync),                                // surplus
+		db.Set([]byte("utenant"), binary.BigEndian.AppendUint64(nil, 1), pebble.NoSync), // wrong
 		db.Set([]byte("ntenant"), binary.BigEndian.AppendUint64(nil, 1), pebble.NoSync), // wrong
 	} {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "seen 1", "tenants 1"}) {
+	if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "seen 1", "usage 1", "tenants 1"}) {
 		t.Errorf("compared %v", got)
 	}
 	for _, name := range []string{"projection=list", "projection=seen", "projection=tenants"} {

@@ -13,16 +13,18 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/projector/seen"
+	"runlog/projector/usage"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
 
-// checkSeen wants the types and tenants of the log, and no others, to be seen.
+// checkSeen wants the types and tenants of the log, and no others, to be seen, and each tenant to
+// have stored what its events count (SEC-6).
 func (b *bed) checkSeen(what string) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	types, tenants := map[string]struct{}{}, map[string]struct{}{}
+	types, tenants, stored := map[string]struct{}{}, map[string]struct{}{}, map[string]uint64{}
 	for c, err := range b.local.Store.Follow(storage.Facts).Log(0) {
 		if err != nil {
 			b.t.Fatal(err)
@@ -30,6 +32,7 @@ func (b *bed) checkSeen(what string) {
 		for i := range c.Records {
 			types[c.Records[i].Type] = struct{}{}
 			tenants[c.Run.Scope.TenantID] = struct{}{}
+			stored[c.Run.Scope.TenantID] += uint64(512 + len(c.Records[i].Payload) + len(c.Records[i].Extensions))
 		}
 	}
 	applied := b.local.Applied()
@@ -37,6 +40,19 @@ func (b *bed) checkSeen(what string) {
 	others, err2 := b.p.UnseenTenants(ctx, slices.Sorted(maps.Keys(tenants)), applied.Position())
 	if err = errors.Join(err, err2); err != nil || len(unseen)+len(others) > 0 {
 		b.t.Errorf("%s: the log has %q and %q, which were not seen: %v", what, unseen, others, err)
+	}
+	if err := b.p.Wait(ctx, usage.Name, applied.Position()); err != nil {
+		b.t.Error(err)
+	}
+	for tenant, want := range stored {
+		if _, err := b.p.Read(usage.Name, func(r pebble.Reader) error {
+			if got, err := usage.Stored(r, tenant); err != nil || got != want {
+				b.t.Errorf("%s: tenant %s has stored %d bytes, want %d: %v", what, tenant, got, want, err)
+			}
+			return nil
+		}); err != nil {
+			b.t.Error(err)
+		}
 	}
 	rows := map[byte]int{}
 	if _, err := b.p.Read(nameSeen, func(r pebble.Reader) error {

@@ -340,6 +340,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 	}
 	young := &node{t: t, opts: testOptions(t)}
 	young.opts.NodeID, young.opts.Join = "young", []string{all[0].server.Addresses().Raft}
+	young.opts.JoinToken = all[0].joinToken()
 	young.start()
 	t.Cleanup(young.close)
 	eventually(t, "the key at a node that joined", func() bool { return hasKey(young) })

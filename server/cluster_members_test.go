@@ -27,6 +27,16 @@ func (n *node) add(address string) error {
 	return err
 }
 
+// joinToken makes a join token for one node.
+func (n *node) joinToken() string {
+	n.t.Helper()
+	resp, err := n.clusters().CreateJoinToken(n.context(), &runlogv1.CreateJoinTokenRequest{})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.Token
+}
+
 func (n *node) remove(id string) error {
 	_, err := n.clusters().RemoveMember(n.context(), &runlogv1.RemoveMemberRequest{NodeId: id})
 	return err
@@ -89,9 +99,19 @@ func TestMembershipIsRefused(t *testing.T) {
 	if err := up.remove(down.opts.NodeID); err != nil {
 		t.Errorf("the node that is down cannot be removed: %v", err)
 	}
-	down.opts.Registry = nil
-	if _, err := Start(t.Context(), down.opts); err == nil || !strings.Contains(err.Error(), "removed") {
-		t.Errorf("a removed node starts: %v", err)
+	// If no leader answers while it starts, it asks later.
+	stopped := make(chan error, 10)
+	down.opts.Registry, down.opts.Fail = nil, telling(stopped)
+	s, err := Start(t.Context(), down.opts)
+	if err == nil {
+		defer s.Close()
+		select {
+		case err = <-stopped:
+		case <-time.After(patience):
+		}
+	}
+	if err == nil || !strings.Contains(err.Error(), "removed") {
+		t.Errorf("a removed node goes on: %v", err)
 	}
 }
 
@@ -107,6 +127,7 @@ func TestJoin(t *testing.T) {
 	for _, id := range []string{"b", "c"} {
 		n := &node{t: t, opts: testOptions(t)}
 		n.opts.NodeID, n.opts.Join = id, []string{all[0].server.Addresses().Raft}
+		n.opts.JoinToken = all[0].joinToken()
 		if id == "b" {
 			n.opts.Fail = telling(gone)
 		}
@@ -126,7 +147,7 @@ func TestJoin(t *testing.T) {
 	}
 	voters(3)
 	again := testOptions(t)
-	again.NodeID, again.Join = "b", []string{all[0].server.Addresses().Raft}
+	again.NodeID, again.Join, again.JoinToken = "b", []string{all[0].server.Addresses().Raft}, all[0].joinToken()
 	if _, err := Start(t.Context(), again); err == nil || !strings.Contains(err.Error(), "called b too") && !strings.Contains(err.Error(), "node id b") {
 		t.Errorf("another node b joins: %v", err)
 	}
@@ -158,6 +179,7 @@ func TestRemovedAtOnce(t *testing.T) {
 	gone := make(chan error, 10)
 	n := &node{t: t, opts: testOptions(t)}
 	n.opts.NodeID, n.opts.Join = "young", []string{first.server.Addresses().Raft}
+	n.opts.JoinToken = first.joinToken()
 	n.opts.Fail = telling(gone)
 	n.start()
 	t.Cleanup(n.close)

@@ -118,6 +118,7 @@ func TestCopyFromBeforeTheOthersD3(t *testing.T) {
 	for _, id := range []string{"b", "c"} {
 		n := &node{t: t, opts: testOptions(t)}
 		n.opts.NodeID, n.opts.Join, n.opts.Raft = id, []string{all[0].opts.RaftListen}, all[0].opts.Raft
+		n.opts.JoinToken = all[0].joinToken()
 		n.start()
 		t.Cleanup(n.close)
 		all = append(all, n)

@@ -42,6 +42,7 @@ func TestExtending(t *testing.T) {
 	follower := &node{t: t, opts: testOptions(t)}
 	withCounters(follower)
 	follower.opts.NodeID, follower.opts.Join = "follower", []string{leader.server.Addresses().Raft}
+	follower.opts.JoinToken = leader.joinToken()
 	follower.start()
 	t.Cleanup(follower.close)
 

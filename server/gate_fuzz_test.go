@@ -39,14 +39,18 @@ type gates struct {
 }
 
 // openGates starts a node that ends with the fuzzing.
-func openGates(f *testing.F) *gates {
+func openGates(f *testing.F, change ...func(*Options)) *gates {
 	f.Helper()
-	s, err := Start(f.Context(), Options{
+	opts := Options{
 		DataDir:    f.TempDir(),
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
 		MaxRequestBytes: 1 << 20, MaxWait: time.Millisecond,
 		Fail: func(err error) { panic(err) },
-	})
+	}
+	for _, c := range change {
+		c(&opts)
+	}
+	s, err := Start(f.Context(), opts)
 	if err != nil {
 		f.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -218,7 +219,11 @@ func (n *node) rawHTTP(request string) *http.Response {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	resp.Body = io.NopCloser(bytes.NewReader(text))
 	return resp
 }
 

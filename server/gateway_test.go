@@ -17,6 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/rpc"
 )
 
@@ -136,7 +137,7 @@ func TestNoHeaderIsForwardedD14(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))
-	for _, h := range []string{"Grpc-Metadata-X", "Authorization", "Grpc-Timeout-X"} {
+	for _, h := range []string{"Grpc-Metadata-X", "Grpc-Metadata-Authorization", "Grpc-Timeout-X"} {
 		n.http("GET", "/v1/runs/run", "", h, "x").ok(t)
 	}
 	answer := n.http("GET", "/v1/runs/run", "")
@@ -255,7 +256,7 @@ func TestOutcomeUnknownAPP10(t *testing.T) {
 		t.Errorf("HTTP answer %s", over.body)
 	}
 	// The client's own deadline ends its call; the server's answer is asked for directly.
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(auth.With(t.Context(), auth.Local), 50*time.Millisecond)
 	defer cancel()
 	_, err := n.server.services[1].Impl().(runlogv1.EventServiceServer).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("x", 1)})
 	r := refusalOf(t, rpc.Status(err))

@@ -7,7 +7,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc"
+	"runlog/server/auth"
 	"runlog/server/rpc/wire"
 )
 
@@ -17,7 +17,9 @@ import (
 func TestAppendedBySEC8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
-	as := func(name string) context.Context { return rpc.WithIdentity(n.context(), name) }
+	as := func(name string) context.Context {
+		return auth.With(n.context(), &auth.Identity{Name: name, Tenants: auth.Tenants{All: true}, Roles: auth.AllRoles})
+	}
 	runs, events := n.server.services[0].Impl().(runlogv1.RunServiceServer), n.server.services[1].Impl().(runlogv1.EventServiceServer)
 
 	_, err := runs.CreateRun(as("creator"), &runlogv1.CreateRunRequest{

@@ -100,6 +100,7 @@ func TestRollingUpgradeRaisesLevel(t *testing.T) {
 
 	late := &node{t: t, opts: testOptions(t)}
 	late.opts.NodeID, late.opts.Join = "late", []string{ns.leader().opts.RaftListen}
+	late.opts.JoinToken = ns.leader().joinToken()
 	build(false)(0, &late.opts)
 	err = late.tryStart(t.Context())
 	t.Cleanup(late.close)

@@ -1,9 +1,12 @@
 package server
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log"
+	"log/slog"
 	"net"
 	"net/http"
 	"slices"
@@ -18,6 +21,7 @@ import (
 	"runlog/server/admin"
 	"runlog/server/cluster"
 	"runlog/server/gateway"
+	"runlog/server/join"
 	"runlog/server/peer"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
@@ -81,7 +85,7 @@ func (s *Server) bound(l listeners) listeners {
 		return c.bound
 	}
 	client := bound("clients", clients)
-	l.grpc, l.http, l.admin = client(l.grpc), client(l.http), bound("admin", admins)(l.admin)
+	l.grpc, l.http, l.admin = s.clients.listen(client(l.grpc)), client(l.http), bound("admin", admins)(l.admin)
 	return l
 }
 
@@ -99,20 +103,24 @@ func isStopped(err error) bool { return errors.Is(err, grpc.ErrServerStopped) }
 func (s *Server) chain(caller string) *rpc.Chain {
 	return rpc.NewChain(rpc.ChainOptions{
 		Limits: s.limits(), Caller: caller, Metrics: s.metrics, Methods: s.methods,
-		Leaders: func() rpc.Leaders { return s.replica },
+		Leaders: func() rpc.Leaders { return s.replica }, Access: s.access.Load,
 	})
 }
 
-func (s *Server) limits() decode.Limits { return decode.Limits{Bytes: s.opts.MaxRequestBytes} }
+func (s *Server) limits() decode.Limits {
+	return decode.Limits{Bytes: s.opts.MaxRequestBytes, Memory: s.memory, Cut: s.clients.cut}
+}
 
 // openCluster opens the connections to other nodes. Their listener serves the same services as that
 // of clients. The cluster rejects clients' calls before Attach.
 func (s *Server) openCluster(listener net.Listener, tls *peer.TLS) (err error) {
 	chain := s.chain(rpc.CallerMember)
+	s.gate = join.New(join.Options{Clock: s.opts.Clock, Logger: s.log})
 	s.cluster, err = cluster.New(cluster.Options{
 		Identity: s.dir.Identity(), Save: s.dir.Save, Listener: listener, Dial: s.opts.Dial, TLS: tls,
 		Advertise: s.opts.RaftAdvertise, GRPC: advertised(s.opts.GRPCAdvertise, s.addresses.GRPC),
 		HTTP: advertised(s.opts.HTTPAdvertise, s.addresses.HTTP), Expect: s.opts.BootstrapExpect, Join: s.opts.Join,
+		JoinToken: s.opts.JoinToken, Admission: s.gate,
 		Version: s.opts.Version, FeatureLevel: s.opts.Store.FeatureLevel, ServerOptions: slices.Concat(chain.ServerOptions(), transportOptions()),
 		Register: func(g *grpc.Server) { chain.Register(g, s.services) },
 		Encode:   rpc.Status, Usage: s.disk.Usage, Alerts: s.alerts.Standing, SigningKey: s.signingKey, KeepSigningKey: s.keepSigningKey,
@@ -167,18 +175,41 @@ func (s *Server) serveHealth(l listeners) pages {
 		}),
 	}
 	h := p.admin.Server()
-	p.http = &http.Server{Handler: p.public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes}
+	p.http = &http.Server{Handler: p.public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: log.New(httpLog{s.log}, "", 0)}
+	serve := p.http.Serve
+	if s.clientTLS != nil {
+		p.http.TLSConfig = s.clientTLS.http()
+		serve = func(l net.Listener) error { return p.http.ServeTLS(l, "", "") }
+	}
 	s.onClose(h.Close)
 	s.onClose(p.http.Close)
 	s.goServe("admin", func() error { return h.Serve(l.admin) })
-	s.goServe("http", func() error { return p.http.Serve(l.http) })
+	s.goServe("http", func() error { return serve(l.http) })
 	return p
+}
+
+// httpLog takes what net/http has to tell.
+type httpLog struct{ log *slog.Logger }
+
+// Write logs a line. Anybody can make a handshake fail, so that is only told when it is asked for.
+func (l httpLog) Write(line []byte) (int, error) {
+	level := slog.LevelError
+	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {
+		level = slog.LevelDebug
+	}
+	l.log.Log(context.Background(), level, "error of the HTTP listener", "err", string(bytes.TrimSpace(line)))
+	return len(line), nil
 }
 
 // serve starts the gRPC server and the gateway, and completes the HTTP listeners.
 func (s *Server) serve(l listeners, p pages) error {
 	chain := s.chain(rpc.CallerClient)
-	g := grpc.NewServer(slices.Concat(chain.ServerOptions(), transportOptions(), s.opts.GRPC)...)
+	options := slices.Concat(chain.ServerOptions(), transportOptions(), s.opts.GRPC)
+	if s.clientTLS != nil {
+		options = append(options, grpc.Creds(s.clientTLS.credentials()))
+	}
+	g := grpc.NewServer(options...)
 	chain.Register(g, s.services)
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
@@ -190,13 +221,13 @@ func (s *Server) serve(l listeners, p pages) error {
 		return err
 	}
 	s.onClose(conn.Close)
-	api, err := gateway.New(s.stopping, gateway.Options{Conn: conn, Limits: s.limits(), Services: s.services})
+	api, err := gateway.New(s.stopping, gateway.Options{Conn: conn, Limits: s.limits(), Services: s.services, Check: chain.Check})
 	if err != nil {
 		return err
 	}
 	s.onClose(func() error { return drainHTTP(p.http) })
 	p.public.Serve(api)
-	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
+	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Log: s.access.Load().Log, Rules: s.importRules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
 	// Closers run last first: streams end and new calls are refused before anything else closes.
@@ -208,6 +239,8 @@ func (s *Server) serve(l listeners, p pages) error {
 func transportOptions() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.MaxConcurrentStreams(rpc.MaxConcurrentStreams),
+		// gRPC's default is 16 MiB for each connection.
+		grpc.MaxHeaderListSize(maxHeaderBytes),
 		// A goroutine that has grown its stack once serves many calls.
 		grpc.NumStreamWorkers(streamWorkers),
 		// A batch of events fits into a window, and a connection may have many in flight. With
@@ -228,8 +261,7 @@ func (s *Server) corsOrigins() []string {
 	if s.opts.CORSOrigins != nil {
 		return s.opts.CORSOrigins
 	}
-	host, _, err := net.SplitHostPort(s.addresses.HTTP)
-	if ip := net.ParseIP(host); err == nil && ip != nil && ip.IsLoopback() {
+	if isLoopback(s.addresses.HTTP) {
 		return []string{gateway.LoopbackOrigins}
 	}
 	return nil

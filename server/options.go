@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -14,6 +15,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/raft"
+	"runlog/server/auth"
 	"runlog/server/gateway"
 	"runlog/storage"
 	"runlog/storage/machine"
@@ -23,6 +25,9 @@ import (
 const (
 	DefaultMemoryBytes = 1 << 30
 	MinMemoryBytes     = 256 << 20
+
+	// memoryShare is the part of the memory that requests and answers may use.
+	memoryShare = 4
 
 	// maxMemTableBytes keeps flushes short. It is well below Pebble's limit of 4 GiB.
 	maxMemTableBytes = 512 << 20
@@ -68,11 +73,27 @@ type Options struct {
 	// Join lists addresses (RaftListen or RaftAdvertise) of other founders, or of members of the
 	// cluster to join.
 	Join []string
+	// JoinToken is the join token of a new node that joins a cluster without TLS between nodes.
+	// Empty: it waits for an invitation.
+	JoinToken string
 	// RaftAdvertise is the address at which other nodes reach this one. GRPCAdvertise and
 	// HTTPAdvertise are the addresses for clients. Default: the listening addresses.
 	RaftAdvertise, GRPCAdvertise, HTTPAdvertise string
 	// TLS secures the connections between nodes. Zero: plain text.
 	TLS TLSFiles
+	// ClientTLS secures the connections of clients, with TLS 1.3. CA is optional: with it a client
+	// may show a certificate, which is verified, and Access tells whose it is. Zero: plain text.
+	ClientTLS TLSFiles
+	// Authenticate demands that every caller proves its identity (SEC-1). Otherwise callers without
+	// credentials have every right.
+	Authenticate bool
+	// Insecure accepts that other machines reach the node without TLS or without authentication.
+	Insecure bool
+	// Access has the providers and certificates of identities, beside API tokens.
+	Access auth.Config
+	// AdminToken is the hash of a token with every right that is not stored in the cluster, for the
+	// first call of an admin. Zero: none.
+	AdminToken auth.TokenHash
 	// LeaderWait bounds how long a call waits for an election. Default: 3 s.
 	LeaderWait time.Duration
 
@@ -90,6 +111,9 @@ type Options struct {
 	MaxWait time.Duration
 	// RefuseUnknownTypes refuses event types that the contract does not know (ENV-6).
 	RefuseUnknownTypes bool
+	// SecretScan says what happens to an append with what looks like a secret: SecretRefuse,
+	// SecretReport or SecretOff. Default: SecretRefuse.
+	SecretScan string
 	// OpaqueKeys accepts any printable idempotency key, on 2.x events too (IDM-5, policy opaque).
 	OpaqueKeys bool
 	// ClockSkewLimit is how far the clock may be behind the last persistedAt. Beyond it the node
@@ -149,8 +173,8 @@ type Options struct {
 	GRPC []grpc.ServerOption
 }
 
-// TLSFiles names PEM files: the certificate authority of the nodes, and this node's certificate and
-// key.
+// TLSFiles names PEM files: the certificate authority of the other ends, and this node's
+// certificate and key.
 type TLSFiles struct{ CA, Cert, Key string }
 
 // EnsureDefaults fills in what is left out.
@@ -166,6 +190,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.MaxPayloadBytes == 0 {
 		o.MaxPayloadBytes = contract.DefaultMaxPayloadBytes
+	}
+	if o.SecretScan == "" {
+		o.SecretScan = SecretRefuse
 	}
 	if o.MaxRequestBytes == 0 {
 		o.MaxRequestBytes = 16 << 20
@@ -272,6 +299,9 @@ func (o *Options) Validate() error {
 	if o.MaxPayloadBytes < 0 || o.MaxPayloadBytes > contract.LargestMaxPayloadBytes {
 		errs = append(errs, errors.New("server: Options.MaxPayloadBytes is not between 0 and 1 MiB"))
 	}
+	if !slices.Contains(SecretScans, o.SecretScan) {
+		errs = append(errs, errors.New("server: Options.SecretScan is not refuse, report or off"))
+	}
 	if o.MemoryBytes < MinMemoryBytes {
 		errs = append(errs, errors.New("server: Options.MemoryBytes is less than 256 MiB"))
 	}
@@ -280,6 +310,9 @@ func (o *Options) Validate() error {
 	}
 	if (o.TLS.CA == "") != (o.TLS.Cert == "") || (o.TLS.CA == "") != (o.TLS.Key == "") {
 		errs = append(errs, errors.New("server: Options.TLS names one or two of its three files; name all or none"))
+	}
+	if t := o.ClientTLS; (t.Cert == "") != (t.Key == "") || t.CA != "" && t.Cert == "" {
+		errs = append(errs, errors.New("server: Options.ClientTLS lacks its certificate or its key; name both"))
 	}
 	if o.LagLimit < 0 {
 		errs = append(errs, errors.New("server: Options.LagLimit is negative"))

@@ -26,7 +26,7 @@ func TestCORS(t *testing.T) {
 	})
 	all := startNode(t, func(o *Options) { o.CORSOrigins = []string{gateway.AnyOrigin} })
 	none := startNode(t, func(o *Options) { o.CORSOrigins = []string{} })
-	public := startNode(t, func(o *Options) { o.HTTPListen = "0.0.0.0:0" })
+	public := startNode(t, func(o *Options) { o.HTTPListen, o.Insecure = "0.0.0.0:0", true })
 	for _, n := range []*node{byDefault, named, all, none} {
 		n.append("run", newEvent("RunStarted"))
 	}

@@ -44,6 +44,7 @@ func TestRecover(t *testing.T) {
 	}
 	young := &node{t: t, opts: testOptions(t)}
 	young.opts.NodeID, young.opts.Join = "young", []string{left.opts.RaftListen}
+	young.opts.JoinToken = left.joinToken()
 	young.start()
 	t.Cleanup(young.close)
 	nodes{left, young}.wantSame("run", 11)

@@ -74,6 +74,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 	for _, name := range []string{"second", "third"} {
 		m := &node{t: t, opts: testOptions(t)}
 		m.opts.NodeID, m.opts.Join = name, []string{n.server.Addresses().Raft}
+		m.opts.JoinToken = n.joinToken()
 		m.start()
 		t.Cleanup(m.close)
 		young = append(young, m)

@@ -12,13 +12,17 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	"google.golang.org/grpc/health"
 
 	"runlog/projector"
+	"runlog/proto/contract/secrets"
 	"runlog/raft"
 	"runlog/server/audit"
+	"runlog/server/budget"
 	"runlog/server/cluster"
 	"runlog/server/datadir"
+	"runlog/server/join"
 	"runlog/server/peer"
 	"runlog/server/replica"
 	"runlog/server/rpc"
@@ -37,14 +41,23 @@ type Server struct {
 	disk      *replica.Disk
 	alerts    replica.Alerts
 	cluster   *cluster.Cluster
+	gate      *join.Gate
 	replica   *replica.Replica
 	projector *projector.Projector
 	signer    atomic.Pointer[audit.Signer] // Members may ask for keys before there is one.
+	access    atomic.Pointer[rpc.Access]   // Listeners may serve before there is one.
+	clientTLS *clientTLS                   // nil: clients connect in plain text
+	// judgeSecret judges payloads with what looks like a secret.
+	judgeSecret func(runID string, kind secrets.Kind) (refuse bool)
+	// lateTokens limits what unknown tokens cost.
+	lateTokens *rate.Limiter
 
 	table     []service
 	services  []*rpc.Service // Those of table, as listeners register them.
 	methods   rpc.Methods
 	metrics   *rpc.Metrics
+	memory    *budget.Budget // of requests and answers
+	clients   *clientConns
 	lagAlerts prometheus.Counter
 	health    *health.Server
 	addresses Addresses
@@ -81,7 +94,8 @@ func start(ctx context.Context, opts Options, table []service) (*Server, error) 
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, log: opts.Logger, table: table, ready: make(chan struct{})}
+	s := &Server{opts: opts, log: opts.Logger, table: table, ready: make(chan struct{}),
+		lateTokens: rate.NewLimiter(lateTokensASecond, lateTokensASecond)}
 	s.stopping, s.stop = context.WithCancel(context.Background())
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.undo())
@@ -113,15 +127,29 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := s.opts.CheckExposure(); err != nil {
+		return err
+	}
+	s.warnOfExposure()
+	if s.clientTLS, err = s.opts.loadClientTLS(s.log); err != nil {
+		return err
+	}
 	if s.dir, err = datadir.Open(s.opts.FS, s.opts.DataDir, nodeID); err != nil {
 		return err
 	}
 	s.onClose(s.dir.Release)
 	s.metrics = rpc.NewMetrics(s.opts.Registry)
 	s.onClose(func() error { s.metrics.Unregister(s.opts.Registry); return nil })
+	s.memory, s.clients = budget.New(s.opts.MemoryBytes/memoryShare), newClientConns()
+	for _, m := range s.memory.Collectors() {
+		s.register(m)
+	}
 	s.lagAlerts = newLagAlerts()
 	s.register(s.lagAlerts)
 	s.register(newBuildInfo(&s.opts))
+	scan := newSecretScan(s.opts.SecretScan, s.log)
+	s.register(scan.counts)
+	s.judgeSecret = scan.judge
 	s.disk = replica.NewDisk(replica.DiskOptions{
 		FS: s.opts.FS, Dir: s.opts.DataDir, Free: s.opts.DiskFree, MinFreeBytes: s.opts.MinFreeBytes,
 		Alerts: &s.alerts, Logger: s.log, Registry: s.opts.Registry,
@@ -179,7 +207,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	o := &s.opts
 	s.replica, err = replica.Open(ctx, replica.Options{
 		DataDir: s.dir.Path(), RaftDir: s.dir.File("raft"), StoreDir: s.dir.File("store"), Cluster: s.cluster, Disk: s.disk, Alerts: &s.alerts, Store: o.Store, Raft: o.Raft,
-		GRPCAddress: s.addresses.GRPC, QueueBytes: o.QueueBytes, HeldBytes: o.MemoryBytes / 8,
+		GRPCAddress: s.addresses.GRPC, QueueBytes: o.QueueBytes, Memory: s.memory,
 		LeaderWait: o.LeaderWait, MaxWait: o.MaxWait, ClockSkewLimit: o.ClockSkewLimit, MaxClockAhead: o.MaxClockAhead,
 		FS: o.FS, Clock: o.Clock, Logger: s.log, Registry: o.Registry, Stopping: s.stopping, Fail: o.Fail,
 	})
@@ -195,6 +223,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(s.projector.Close)
+	s.replica.Limits().Measure(tenantUsage{s.projector})
 	signer := audit.NewSigner(audit.SignerOptions{
 		Replica: s.replica, Cluster: s.cluster, KeyFile: s.dir.File(datadir.KeyFile), FS: o.FS,
 		Interval: o.CheckpointInterval, Events: o.CheckpointEvents, Alerts: &s.alerts, Clock: o.Clock,
@@ -202,7 +231,11 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	})
 	s.signer.Store(signer)
 	s.onClose(signer.Close)
+	if err := s.openAuthentication(); err != nil {
+		return err
+	}
 	s.openServices()
+	s.gate.Open(s.replica)
 	s.cluster.Attach(s.replica.Node(), s.replica.Store())
 	s.onClose(func() error { s.cluster.Detach(); return nil })
 	return nil

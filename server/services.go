@@ -2,12 +2,16 @@ package server
 
 import (
 	"context"
+	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/access"
 	"runlog/server/audit"
+	"runlog/server/auth"
 	"runlog/server/datadir"
 	"runlog/server/events"
 	"runlog/server/members"
@@ -33,6 +37,7 @@ var services = []service{
 	{&runlogv1.ProjectionService_ServiceDesc, rpc.Gateway(runlogv1.NewProjectionServiceClient, runlogv1.RegisterProjectionServiceHandlerClient), (*Server).openProjection},
 	{&runlogv1.AuditService_ServiceDesc, rpc.Gateway(runlogv1.NewAuditServiceClient, runlogv1.RegisterAuditServiceHandlerClient), (*Server).openAudit},
 	{&runlogv1.ClusterService_ServiceDesc, rpc.Gateway(runlogv1.NewClusterServiceClient, runlogv1.RegisterClusterServiceHandlerClient), (*Server).openMembers},
+	{&runlogv1.AccessService_ServiceDesc, rpc.Gateway(runlogv1.NewAccessServiceClient, runlogv1.RegisterAccessServiceHandlerClient), (*Server).openAccess},
 }
 
 // parts are objects that several services share.
@@ -64,12 +69,26 @@ func (s *Server) openServices() {
 
 // rules returns the rules that events of a run must meet.
 func (s *Server) rules(runID string) contract.Options {
-	return contract.Options{
+	own := strings.HasPrefix(runID, rpc.AccessRuns)
+	rules := contract.Options{
 		RunID:              runID,
 		MaxPayloadBytes:    s.opts.MaxPayloadBytes,
-		RefuseUnknownTypes: s.opts.RefuseUnknownTypes,
+		RefuseUnknownTypes: s.opts.RefuseUnknownTypes && !own,
 		OpaqueKeys:         s.opts.OpaqueKeys,
 	}
+	// The access log tells what callers tried, whatever it looks like.
+	if !own && s.opts.SecretScan != SecretOff {
+		rules.Secret = s.judgeSecret
+	}
+	return rules
+}
+
+// importRules returns the rules that imported records of a run must meet. What another authority
+// has recorded is history, and a record without its secret would have another digest.
+func (s *Server) importRules(runID string) contract.Options {
+	rules := s.rules(runID)
+	rules.Secret = nil
+	return rules
 }
 
 func (s *Server) openRuns(*parts) any {
@@ -77,7 +96,7 @@ func (s *Server) openRuns(*parts) any {
 }
 
 func (s *Server) openEvents(shared *parts) any {
-	return events.New(events.Options{Node: s.replica, AtLeader: shared.atLeader, Rules: s.rules, Stopping: s.stopping})
+	return events.New(events.Options{Node: s.replica, AtLeader: shared.atLeader, Rules: s.rules, Memory: s.memory, Stopping: s.stopping})
 }
 
 // projection is ProjectionService. Two packages implement it.
@@ -101,7 +120,7 @@ func (s *Server) openProjection(shared *parts) any {
 	w := watch.New(watch.Options{
 		Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock,
 		Heartbeat: s.opts.Heartbeat, SlowConsumer: s.opts.SlowConsumer, MaxCatchUp: s.opts.MaxCatchUp,
-		Registry: s.opts.Registry, Stopping: s.stopping,
+		Memory: s.memory, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(w.Close)
 	return projection{
@@ -113,7 +132,7 @@ func (s *Server) openProjection(shared *parts) any {
 func (s *Server) openAudit(*parts) any {
 	a := audit.New(audit.Options{
 		Node: s.replica, Seen: s.projector, Signer: s.signer.Load(), ClusterName: s.cluster.Identity().ClusterID, SlowConsumer: s.opts.SlowConsumer,
-		Clock: s.opts.Clock, Logger: s.log, Stopping: s.stopping,
+		Memory: s.memory, Clock: s.opts.Clock, Logger: s.log, Stopping: s.stopping,
 	})
 	s.onClose(a.Close)
 	return a
@@ -121,10 +140,17 @@ func (s *Server) openAudit(*parts) any {
 
 func (s *Server) openMembers(*parts) any {
 	m := members.New(members.Options{
-		Cluster: s.cluster, Leader: s.replica.Node().Leader, Store: s.replica.Store(), Sign: s.signer.Load().Sign,
+		Cluster: s.cluster, Node: s.replica, Leader: s.replica.Node().Leader, Store: s.replica.Store(), Sign: s.signer.Load().Sign,
 		Version: s.opts.Version, Format: datadir.Format, SlowConsumer: s.opts.SlowConsumer, Clock: s.opts.Clock, Logger: s.log,
 		Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(m.Close)
 	return m
+}
+
+func (s *Server) openAccess(*parts) any {
+	return access.New(access.Options{
+		Node: s.replica, Usage: tenantUsage{s.projector}, Clock: s.opts.Clock,
+		Ticket: func(i *auth.Identity) (string, time.Time, error) { return s.access.Load().NewTicket(i) },
+	})
 }

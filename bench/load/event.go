@@ -78,9 +78,20 @@ func newWriter(s *Session, number int) *writer {
 	return &writer{
 		s: s, number: number,
 		random:  rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
-		tenant:  fmt.Sprintf("tenant_bench_%d", number%tenants),
+		tenant:  tenantOf(number),
 		emitter: "activity-worker-" + strconv.Itoa(number%16),
 	}
+}
+
+// tenantOf returns the tenant of a caller.
+func tenantOf(number int) string { return fmt.Sprintf("tenant_bench_%d", number%tenants) }
+
+// Tenants returns the tenants of the callers.
+func Tenants() (list []string) {
+	for i := range tenants {
+		list = append(list, tenantOf(i))
+	}
+	return list
 }
 
 func (w *writer) runID(run int) string {

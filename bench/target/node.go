@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -58,6 +59,11 @@ type NodeOptions struct {
 	id    string
 	raft  string
 	peers []string
+
+	// flags are more arguments of the node, and dial the options of connections to it that a node
+	// with access control needs.
+	flags []string
+	dial  []grpc.DialOption
 }
 
 var (
@@ -73,7 +79,7 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 		err = n.waitReady(ctx)
 	}
 	if err == nil {
-		n.Remote, err = Connect(n.Address, o.Connections)
+		n.Remote, err = Connect(n.Address, o.Connections, o.dial...)
 	}
 	if err != nil {
 		return nil, errors.Join(err, n.Close())
@@ -115,7 +121,7 @@ func (n *Node) arguments() []string {
 	if len(o.peers) > 0 {
 		args = append(args, "--bootstrap-expect", strconv.Itoa(len(o.peers)), "--join", strings.Join(o.peers, ","))
 	}
-	return args
+	return append(args, o.flags...)
 }
 
 // waitReady waits for the file that a node writes once it serves.
@@ -142,7 +148,7 @@ func (n *Node) Restart() error {
 	}
 	// New connections: the old ones are waiting to try again.
 	var err error
-	n.Remote, err = Connect(n.Address, n.options.Connections, reconnectEvery(RestartPoll))
+	n.Remote, err = Connect(n.Address, n.options.Connections, append(slices.Clone(n.options.dial), reconnectEvery(RestartPoll))...)
 	return err
 }
 

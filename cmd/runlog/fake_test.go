@@ -29,6 +29,7 @@ type fakeServer struct {
 	runlogv1.UnimplementedRunServiceServer
 	fakeCluster
 	fakeAudit
+	fakeLimits
 
 	snapshots map[string]*runlogv1.RunSnapshot
 	runs      []*runlogv1.Run
@@ -218,6 +219,7 @@ func (f *fakeServer) serve(t *testing.T) []grpc.DialOption {
 	runlogv1.RegisterProjectionServiceServer(server, f)
 	runlogv1.RegisterRunServiceServer(server, f)
 	runlogv1.RegisterClusterServiceServer(server, &f.fakeCluster)
+	runlogv1.RegisterAccessServiceServer(server, &f.fakeLimits)
 	runlogv1.RegisterAuditServiceServer(server, &f.fakeAudit)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()

@@ -22,10 +22,13 @@ func TestOperatorBadInput(t *testing.T) {
 	}
 	defer taken.Close()
 	dir := t.TempDir()
-	for name, text := range map[string]string{"typo.yaml": "grpc-listn: 127.0.0.1:0\n", "list.yaml": "- a\n", "size.yaml": "memory: much\n", "one.key": "no key"} {
+	for name, text := range map[string]string{"typo.yaml": "grpc-listn: 127.0.0.1:0\n", "list.yaml": "- a\n", "size.yaml": "memory: much\n", "one.key": "no key", "open.token": "rlk_", "bad.token": "rlk_short"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if err := os.Chmod(filepath.Join(dir, "open.token"), 0o640); err != nil {
+		t.Fatal(err)
 	}
 	const serve = "serve --grpc-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 --admin-listen 127.0.0.1:0 --raft-listen 127.0.0.1:0 --data-dir DIR/new/data "
 	for _, c := range []struct {
@@ -40,8 +43,20 @@ func TestOperatorBadInput(t *testing.T) {
 		{serve + "--raft-listen 127.0.0.1:70000", "", output.ExitUsage, `"70000" is not a port from 0 to 65535`},
 		{serve + "--raft-listen 1:2:3", "", output.ExitUsage, "too many colons in address"},
 		{serve + "--grpc-listen TAKEN", "", output.ExitFailed, "--grpc-listen TAKEN: the port is in use; stop what uses it, or choose another"},
-		{serve + "--admin-listen 192.0.2.1:7412", "", output.ExitFailed, "--admin-listen 192.0.2.1:7412: listen tcp"},
-		{serve + "--admin-listen 192.0.2.1:7412", "", output.ExitFailed, "name an address of this machine and a port that this user may take"},
+		{serve + "--log-level error --insecure --admin-listen 192.0.2.1:7412", "", output.ExitFailed, "--admin-listen 192.0.2.1:7412: listen tcp"},
+		{serve + "--log-level error --insecure --admin-listen 192.0.2.1:7412", "", output.ExitFailed, "name an address of this machine and a port that this user may take"},
+		{serve + "--grpc-listen 0.0.0.0:0", "", output.ExitUsage, "--grpc-listen 0.0.0.0:0 is reached from other machines, and anybody could read and write: add --tls-cert, --tls-key and --auth required; --insecure accepts it as it is"},
+		{serve + "--http-listen :0 --auth required", "", output.ExitUsage, "--http-listen :0 is reached from other machines, and tokens and data would go in plain text"},
+		{serve + "--secret-scan maybe", "", output.ExitUsage, `--secret-scan "maybe" is not refuse, report, off`},
+		{serve + "--auth maybe", "", output.ExitUsage, `--auth "maybe" is not required or off`},
+		{serve + "--tls-cert DIR/none.crt", "", output.ExitUsage, "--tls-cert and --tls-key need each other"},
+		{serve + "--tls-client-ca DIR/none.crt", "", output.ExitUsage, "--tls-client-ca needs --tls-cert and --tls-key"},
+		{serve + "--tls-cert DIR/none.crt --tls-key DIR/none.key", "", output.ExitFailed, "DIR/none.crt: no such file or directory; name PEM files that this user can read with --tls-cert, --tls-key"},
+		{serve + "--access-config DIR/none.yaml", "", output.ExitUsage, "--access-config: open DIR/none.yaml: no such file or directory; name a YAML file that this user can read"},
+		{serve + "--access-config DIR/typo.yaml", "", output.ExitUsage, "--access-config DIR/typo.yaml: access configuration:"},
+		{serve + "--admin-token-file DIR/open.token", "", output.ExitUsage, "--admin-token-file DIR/open.token: other users can read it; make it readable for its owner alone (chmod 600)"},
+		{serve + "--admin-token-file DIR/bad.token", "", output.ExitUsage, "--admin-token-file DIR/bad.token: it has no token; want rlk_ and 43 characters; remove the file, and the node makes a new one"},
+		{serve + "--admin-token-file DIR/none/admin.token", "", output.ExitUsage, "--admin-token-file: open DIR/none/admin.token: no such file or directory"},
 		{serve + "--join n2", "", output.ExitUsage, "--join n2 is no address; give host and port, as in host1:7413"},
 		{serve + "--node-id a/b", "", output.ExitFailed, `--node-id "a/b"`},
 		{serve + "--memory 2G", "", output.ExitUsage, `"2G" is not a size; want a whole number and KiB, MiB, GiB or TiB (powers of 1,024), or KB, MB, GB or TB (powers of 1,000)`},
@@ -59,7 +74,7 @@ func TestOperatorBadInput(t *testing.T) {
 		{serve, "RUNLOG_MIN_FREE_DISK=10XB", output.ExitUsage, `RUNLOG_MIN_FREE_DISK: invalid argument "10XB" for "--min-free-disk" flag: "10XB" is not a size`},
 		{"runs", "RUNLOG_SEVER=localhost", output.ExitUsage, "unknown environment variable RUNLOG_SEVER; did you mean RUNLOG_SERVER?"},
 		{"version", "RUNLOG_ABSENT_FLAG=1", output.ExitUsage, "unknown environment variable RUNLOG_ABSENT_FLAG; unset it"},
-		{"runs", "RUNLOG_SERVER=https://localhost", output.ExitUsage, "nodes do not speak TLS to clients; leave https:// out"},
+		{"runs", "RUNLOG_SERVER=https://localhost,n2", output.ExitUsage, "has addresses with https:// and others without"},
 		{"runs --server localhost:", "", output.ExitUsage, `--server: "localhost:" is not the address of a node: it has no port after the colon; want a host such as localhost, or host:port`},
 		{"cluster status --server a,,b", "", output.ExitUsage, "it is empty"},
 		{"cluster status --watch 1s --server http://host/v1", "", output.ExitUsage, "it has more than a host and a port"},
@@ -97,7 +112,7 @@ func TestOperatorBadInput(t *testing.T) {
 func TestFailedStartLeavesDirectories(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	if code, text := serveFailure(t, nil, "--data-dir", dir, "--http-listen", "192.0.2.1:7411"); code != int(output.ExitFailed) {
+	if code, text := serveFailure(t, nil, "--data-dir", dir, "--http-listen", "192.0.2.1:7411", "--insecure"); code != int(output.ExitFailed) {
 		t.Errorf("exit %d, %s", code, text)
 	}
 	names, err := os.ReadDir(dir)
@@ -111,7 +126,7 @@ func TestFailedStartLeavesDirectories(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.stop(t)
-	serveFailure(t, nil, "--data-dir", dir, "--http-listen", "192.0.2.1:7411")
+	serveFailure(t, nil, "--data-dir", dir, "--http-listen", "192.0.2.1:7411", "--insecure")
 	if after, err := os.ReadFile(filepath.Join(dir, "identity.json")); err != nil || !bytes.Equal(before, after) {
 		t.Errorf("identity.json after a failed start: %v; the directory had %v", err, names)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"runlog/cmd/runlog/internal/access"
 	"runlog/cmd/runlog/internal/audit"
 	"runlog/cmd/runlog/internal/backup"
 	"runlog/cmd/runlog/internal/bench"
@@ -21,6 +22,7 @@ import (
 	"runlog/cmd/runlog/internal/runs"
 	"runlog/cmd/runlog/internal/serve"
 	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/runlog/internal/tenant"
 	"runlog/proto/contract"
 )
 
@@ -72,8 +74,8 @@ the state that they add up to.
 	}
 	root.SetFlagErrorFunc(explainFlag)
 	s.Register(root)
-	root.AddCommand(slices.Concat(serve.Commands(s), intake.Commands(s), runs.Commands(s), audit.Commands(s),
-		cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
+	root.AddCommand(slices.Concat(serve.Commands(s), access.Commands(s), tenant.Commands(s), intake.Commands(s), runs.Commands(s),
+		audit.Commands(s), cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
 }

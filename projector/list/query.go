@@ -164,6 +164,15 @@ func meet(r pebble.Reader, f *run.Filter, from []byte, looks int, needsRow bool)
 			return m, err
 		}
 	}
+	if len(f.Tenants) > 0 {
+		var prefixes [][]byte
+		for _, tenant := range f.Tenants {
+			prefixes = append(prefixes, appendText([]byte{tableByTenant}, tenant))
+		}
+		if err := add(prefixes...); err != nil {
+			return m, err
+		}
+	}
 	indexed, _ := chosen(f)
 	for _, x := range indexed {
 		if err := add(m.prefixes(x)...); err != nil {

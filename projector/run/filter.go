@@ -3,6 +3,7 @@ package run
 import (
 	"iter"
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -12,14 +13,16 @@ import (
 // Filter selects runs, and says in which order they are listed. Empty fields mean any.
 type Filter struct {
 	TenantID, ProjectID, EnvironmentID, PlanID string
-	PlanVersion                                string
-	RunIDPrefix                                string
-	Statuses                                   Statuses
-	Labels                                     []Label // all of them
-	CreatedAfter                               int64   // nanoseconds, exclusive; 0: any
-	CreatedBefore                              int64   // nanoseconds, exclusive; 0: any
-	StartedAfter                               int64   // nanoseconds, exclusive; 0: any
-	StartedBefore                              int64   // nanoseconds, exclusive; 0: any
+	// Tenants are several of which a run has one, without repetition; empty: TenantID counts alone.
+	Tenants       []string
+	PlanVersion   string
+	RunIDPrefix   string
+	Statuses      Statuses
+	Labels        []Label // all of them
+	CreatedAfter  int64   // nanoseconds, exclusive; 0: any
+	CreatedBefore int64   // nanoseconds, exclusive; 0: any
+	StartedAfter  int64   // nanoseconds, exclusive; 0: any
+	StartedBefore int64   // nanoseconds, exclusive; 0: any
 	// OldestFirst lists the runs that were created first first.
 	OldestFirst bool
 }
@@ -37,6 +40,9 @@ func StatusSet(list ...Status) (set Statuses) {
 	}
 	return set
 }
+
+// NotOver is the set of the statuses that are not terminal.
+const NotOver Statuses = 1<<Completed - 1<<Pending
 
 // Match reports whether a status is in the set, or the set stands for any.
 func (set Statuses) Match(s Status) bool { return set == 0 || set&(1<<s) != 0 }
@@ -62,6 +68,9 @@ func (f *Filter) Names(run *storage.Run) bool {
 		if part[0] != "" && part[0] != part[1] {
 			return false
 		}
+	}
+	if len(f.Tenants) > 0 && !slices.Contains(f.Tenants, run.Scope.TenantID) {
+		return false
 	}
 	return strings.HasPrefix(run.RunID, f.RunIDPrefix)
 }

@@ -19,6 +19,7 @@ const (
 	metadataMaxBytes    = "max_bytes"
 	metadataOffset      = "offset"
 	metadataSchema      = "schema"
+	metadataSecret      = "secret"
 	metadataTruncated   = "truncated"
 )
 
@@ -26,7 +27,7 @@ const (
 // error is an *Error with the violations of every event, their fields prefixed as in
 // "events[3].stepId". Its reason is that of the first violation, and its metadata name the first
 // bad event as index, the derived key as expected_key, the payload limit as max_bytes, the path at
-// which the server has the schema as schema, where they apply.
+// which the server has the schema as schema, the kind of a secret as secret, where they apply.
 func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	if n := len(events); n == 0 || n > MaxEvents {
 		return nil, WrongCount(n)
@@ -86,6 +87,9 @@ func NewError(bad []Violation) *Error {
 	v := bad[0]
 	if v.Expected != "" {
 		metadata[metadataExpectedKey] = v.Expected
+	}
+	if v.Secret != "" {
+		metadata[metadataSecret] = string(v.Secret)
 	}
 	message := v.Description
 	if v.Field != "" {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract/jsontext"
+	"runlog/proto/contract/secrets"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -35,11 +36,12 @@ func benchEvent() *runlogv1.EventWrite {
 }
 
 func BenchmarkValidate(b *testing.B) {
+	var o Options
 	run := func(name string, w *runlogv1.EventWrite) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, bad := Validate(w, Options{}); len(bad) > 0 {
+				if _, bad := Validate(w, o); len(bad) > 0 {
 					b.Fatal(bad)
 				}
 			}
@@ -54,6 +56,8 @@ func BenchmarkValidate(b *testing.B) {
 	w = proto.CloneOf(w)
 	w.EventId = ""
 	run("keyAndIDMade", w)
+	o.Secret = func(string, secrets.Kind) bool { return true }
+	run("keyAndIDMadeScanned", w)
 }
 
 func BenchmarkCheckObject(b *testing.B) {

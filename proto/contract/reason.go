@@ -4,6 +4,8 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+
+	"runlog/proto/contract/secrets"
 )
 
 // Reason is why a call was refused or failed: the reason of google.rpc.ErrorInfo in domain "runlog"
@@ -16,6 +18,7 @@ const (
 	ReasonSchemaValidationFailed Reason = "SCHEMA_VALIDATION_FAILED"
 	ReasonKeyMismatch            Reason = "IDEMPOTENCY_KEY_MISMATCH"
 	ReasonPayloadTooLarge        Reason = "PAYLOAD_TOO_LARGE"
+	ReasonPayloadHasSecret       Reason = "PAYLOAD_HAS_SECRET"
 	ReasonSequenceConflict       Reason = "SEQUENCE_CONFLICT"
 	ReasonRunAlreadyExists       Reason = "RUN_ALREADY_EXISTS"
 	ReasonRunScopeMismatch       Reason = "RUN_SCOPE_MISMATCH"
@@ -95,6 +98,8 @@ var reasons = [...]ReasonInfo{
 		"Send the key in expected_key, or leave the key out and the server derives it."},
 	{ReasonPayloadTooLarge, codes.InvalidArgument, 400, StoredNo, "no",
 		"A payload: store the data elsewhere and send a reference to it as an artifact. A request: send fewer events at a time."},
+	{ReasonPayloadHasSecret, codes.InvalidArgument, 400, StoredNo, "no",
+		"Store the secret in a secret store and send a reference to it; runlog serve --secret-scan says what a node does."},
 	{ReasonSequenceConflict, codes.Aborted, 409, StoredNo, "after reading again",
 		"Read the run's events after your expectedLastSeq, decide again, and append with the current value."},
 	{ReasonRunAlreadyExists, codes.AlreadyExists, 409, StoredNo, "no",
@@ -110,9 +115,9 @@ var reasons = [...]ReasonInfo{
 	{ReasonStepNotFound, codes.NotFound, 404, StoredNo, "no",
 		"Check the stepId; a step exists from the first event that names it."},
 	{ReasonUnauthenticated, codes.Unauthenticated, 401, StoredNo, "no",
-		"Send valid credentials."},
+		"Send a valid token, as Authorization: Bearer, or show a client certificate; docs/access.md."},
 	{ReasonPermissionDenied, codes.PermissionDenied, 403, StoredNo, "no",
-		"Ask for the permission that the metadata names."},
+		"Ask an admin for the role and the tenant that the message names; runlog whoami shows what you have."},
 	{ReasonOverloaded, codes.ResourceExhausted, 429, StoredNo, "after the delay",
 		"The server is full: wait for the retry delay, then send the same request."},
 	{ReasonTenantRateLimited, codes.ResourceExhausted, 429, StoredNo, "after the delay",
@@ -161,14 +166,10 @@ var reasons = [...]ReasonInfo{
 
 // reserved reasons belong to the contract and to calls that are still to come.
 var reserved = map[Reason]bool{
-	ReasonStepNotWaiting:    true,
-	ReasonRunNotWaiting:     true,
-	ReasonStepNotFound:      true,
-	ReasonUnauthenticated:   true,
-	ReasonPermissionDenied:  true,
-	ReasonTenantRateLimited: true,
-	ReasonQuotaExceeded:     true,
-	ReasonStorageFailed:     true,
+	ReasonStepNotWaiting: true,
+	ReasonRunNotWaiting:  true,
+	ReasonStepNotFound:   true,
+	ReasonStorageFailed:  true,
 }
 
 // Reserved tells whether no call of this version ends with the reason.
@@ -200,6 +201,8 @@ type Violation struct {
 	Description string
 	// Expected is the derived key, on ReasonKeyMismatch.
 	Expected string
+	// Secret is what the text looks like, on ReasonPayloadHasSecret.
+	Secret secrets.Kind
 }
 
 // Error is a refusal or failure in the terms of the contract. The edge makes a gRPC status and an

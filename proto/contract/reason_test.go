@@ -14,7 +14,7 @@ func TestErrorTable(t *testing.T) {
 		http    int
 		stored  Stored
 	}{
-		{[]Reason{"INVALID_ARGUMENT_FIELD", "SCHEMA_VALIDATION_FAILED", "IDEMPOTENCY_KEY_MISMATCH", "PAYLOAD_TOO_LARGE"}, codes.InvalidArgument, 400, StoredNo},
+		{[]Reason{"INVALID_ARGUMENT_FIELD", "SCHEMA_VALIDATION_FAILED", "IDEMPOTENCY_KEY_MISMATCH", "PAYLOAD_TOO_LARGE", "PAYLOAD_HAS_SECRET"}, codes.InvalidArgument, 400, StoredNo},
 		{[]Reason{"SEQUENCE_CONFLICT"}, codes.Aborted, 409, StoredNo},
 		{[]Reason{"RUN_ALREADY_EXISTS"}, codes.AlreadyExists, 409, StoredNo},
 		{[]Reason{"RUN_SCOPE_MISMATCH", "STEP_NOT_WAITING", "RUN_NOT_WAITING"}, codes.FailedPrecondition, 409, StoredNo},

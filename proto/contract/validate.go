@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract/jsontext"
+	"runlog/proto/contract/secrets"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -49,6 +50,9 @@ type Options struct {
 	OpaqueKeys bool
 	// NewEventID names an event that has no eventId. nil makes UUIDs of version 7.
 	NewEventID func() EventID
+	// Secret is told of each payload and extensions object of a run that has what looks like a
+	// secret, and says whether to refuse it. nil: nothing is looked for.
+	Secret func(runID string, kind secrets.Kind) (refuse bool)
 }
 
 func (o *Options) maxPayloadBytes() int {
@@ -81,6 +85,8 @@ func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
 	c.emitted()
 	c.text("parentEventId", w.GetParentEventId(), &c.e.ParentEventID)
 	c.extensions()
+	c.secret("payload", c.e.Payload)
+	c.secret("extensions", c.e.Extensions)
 	c.key()
 	if len(c.bad) > 0 {
 		return Event{}, c.bad

@@ -17,7 +17,9 @@ import (
 
 	"runlog/projector"
 	"runlog/proto/contract"
+	"runlog/server/auth"
 	"runlog/server/replica"
+	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
 )
 
@@ -25,6 +27,8 @@ import (
 type Options struct {
 	Node      *replica.Replica
 	Projector *projector.Projector
+	// Log records the calls that change something (SEC-7); nil: nothing is recorded.
+	Log rpc.AccessLog
 	// Rules returns the rules that events of a run must meet.
 	Rules  func(runID string) contract.Options
 	Limits decode.Limits
@@ -59,8 +63,8 @@ func New(registry *prometheus.Registry, pages Pages) *Admin {
 func (a *Admin) Serve(opts Options, registry *prometheus.Registry) {
 	a.opts = opts
 	mux := a.health(registry)
-	mux.HandleFunc("POST /import", a.importRecords)
-	mux.HandleFunc("POST /projection/rebuild", a.rebuildProjection)
+	mux.HandleFunc("POST /import", a.recorded(a.importRecords))
+	mux.HandleFunc("POST /projection/rebuild", a.recorded(a.rebuildProjection))
 	mux.HandleFunc("/debug/pprof/", pprof.Index)
 	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
@@ -80,6 +84,22 @@ func newReflection(of *grpc.Server) *grpc.Server {
 	reflectionv1.RegisterServerReflectionServer(g, reflection.NewServerV1(opts))
 	reflectionv1alpha.RegisterServerReflectionServer(g, reflection.NewServer(opts))
 	return g
+}
+
+// operator is the caller of a listener without authentication.
+var operator = &auth.Identity{Name: "admin-listener"}
+
+// recorded records a call before it is made (SEC-7).
+func (a *Admin) recorded(next http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if a.opts.Log != nil {
+			if err := a.opts.Log.Allowed(r.Context(), rpc.Call{Identity: operator, Address: r.RemoteAddr, Method: r.Method + " " + r.URL.Path}); err != nil {
+				rpc.WriteError(w, rpc.Status(err))
+				return
+			}
+		}
+		next(w, r)
+	}
 }
 
 func (a *Admin) health(registry *prometheus.Registry) *http.ServeMux {

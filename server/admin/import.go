@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io"
 	"mime"
 	"net/http"
 	"os"
@@ -12,7 +11,9 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/server/rpc"
+	"runlog/server/rpc/decode"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
 )
@@ -39,15 +40,24 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != importMediaType {
 		return nil, rpc.Invalid("Content-Type", "must be "+importMediaType+": send one record a line")
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(rpc.BodyTimeout))
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, int64(a.opts.Limits.Bytes)))
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(decode.BodyTimeout))
+	most := int64(a.opts.Limits.Bytes)
+	if r.ContentLength > most {
+		return nil, a.opts.Limits.TooLarge()
+	}
+	var grant budget.Grant
+	defer grant.Release()
+	body, err := a.opts.Limits.Body(http.MaxBytesReader(w, r.Body, most), r.ContentLength, false, &grant)
+	var spent *contract.Error
 	var tooLarge *http.MaxBytesError
 	switch {
+	case errors.As(err, &spent):
+		return nil, spent
 	case errors.As(err, &tooLarge):
 		return nil, a.opts.Limits.TooLarge()
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return nil, &contract.Error{Reason: contract.ReasonRequestTimeout,
-			Message: fmt.Sprintf("the body did not come within %v; nothing was stored", rpc.BodyTimeout)}
+			Message: fmt.Sprintf("the body did not come within %v; nothing was stored", decode.BodyTimeout)}
 	case err != nil:
 		return nil, rpc.Invalid("", "the body could not be read: "+err.Error())
 	}

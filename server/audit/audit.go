@@ -12,6 +12,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
@@ -39,8 +40,10 @@ type Options struct {
 	ClusterName string
 	// SlowConsumer is how long one message of an export may wait for its reader.
 	SlowConsumer time.Duration
-	Clock        func() time.Time
-	Logger       *slog.Logger
+	// Memory is the budget from which messages of exports draw.
+	Memory *budget.Budget
+	Clock  func() time.Time
+	Logger *slog.Logger
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
@@ -110,6 +113,11 @@ func (s *Service) windowPage(
 		return false, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	grant, err := s.opts.Memory.Acquire(budget.Shared, 0)
+	if err != nil {
+		return false, err
+	}
+	defer func() { grant.Release() }() // From here on the answer counts itself.
 	bytes := 0
 	for begun := time.Now(); len(resp.Events) < size && bytes < wire.PageBytes && time.Since(begun) < pageTime; {
 		if ctx.Err() != nil {
@@ -126,7 +134,11 @@ func (s *Service) windowPage(
 				return false, err
 			}
 			w.at.add(&records[i])
-			bytes += proto.Size(m)
+			size := proto.Size(m)
+			bytes += size
+			if err := grant.Grow(wire.PageForms * int64(size)); err != nil {
+				return false, err
+			}
 			resp.Events = append(resp.Events, m)
 		}
 		if w.at.cursor = r.Cursor(); !more {

@@ -9,6 +9,7 @@ import (
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
@@ -65,7 +66,7 @@ func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 	now := s.node.Store().Applied()
 	e := &exporting{
 		s: s, w: w, positions: answer.positions, form: req.PayloadForm, throttle: throttle{seen: now.Position()},
-		made: make(chan *runlogv1.ExportEventsResponse, exportAhead), sent: make(chan struct{}),
+		made: make(chan exported, exportAhead), sent: make(chan struct{}),
 	}
 	// Another goroutine sends the messages. It ends with the call, even if it hangs in Send.
 	s.sends.Go(func() { e.send(stream.Send) })
@@ -73,7 +74,7 @@ func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 	if err == nil {
 		var summary *runlogv1.ExportSummary
 		if summary, err = s.exportSummary(ctx, w, &answer); err == nil {
-			err = e.put(ctx, &runlogv1.ExportEventsResponse{ReadThrough: wire.Instant(answer.through), Summary: summary})
+			err = e.put(ctx, exported{ExportEventsResponse: &runlogv1.ExportEventsResponse{ReadThrough: wire.Instant(answer.through), Summary: summary}})
 		}
 	}
 	close(e.made)
@@ -116,24 +117,46 @@ type exporting struct {
 	positions storage.PositionRange
 	form      runlogv1.PayloadForm_Form
 	throttle  throttle
-	made      chan *runlogv1.ExportEventsResponse
+	made      chan exported
 	sent      chan struct{} // closed after the last Send, with sendErr
 	sendErr   error
 }
 
+// exported is a message that waits to be sent, and its part of the budget.
+type exported struct {
+	*runlogv1.ExportEventsResponse
+	grant budget.Grant
+}
+
+// draw makes a message of so many bytes count until it is sent. Error: OVERLOADED.
+func (e *exporting) draw(m *runlogv1.ExportEventsResponse, bytes int) (exported, error) {
+	if bytes <= budget.Uncounted {
+		return exported{ExportEventsResponse: m}, nil
+	}
+	grant, err := e.s.opts.Memory.Acquire(budget.Shared, int64(bytes))
+	return exported{m, grant}, err
+}
+
 func (e *exporting) send(send func(*runlogv1.ExportEventsResponse) error) {
-	defer close(e.sent)
+	ended := false
 	for m := range e.made {
-		if e.sendErr = send(m); e.sendErr != nil {
-			return
+		if !ended {
+			if e.sendErr = send(m.ExportEventsResponse); e.sendErr != nil {
+				ended = true
+				close(e.sent)
+			}
 		}
+		m.grant.Release()
+	}
+	if !ended {
+		close(e.sent)
 	}
 }
 
 func (e *exporting) read(ctx context.Context) error {
 	for more := true; more; {
 		m, rest, err := e.readOn(ctx)
-		if err == nil && m != nil {
+		if err == nil && m.ExportEventsResponse != nil {
 			err = e.put(ctx, m)
 		}
 		if err != nil {
@@ -145,17 +168,20 @@ func (e *exporting) read(ctx context.Context) error {
 }
 
 // put queues a message. It waits while the queue is full, at most SlowConsumer.
-func (e *exporting) put(ctx context.Context, m *runlogv1.ExportEventsResponse) error {
+func (e *exporting) put(ctx context.Context, m exported) error {
 	patience := time.NewTimer(e.s.opts.SlowConsumer)
 	defer patience.Stop()
 	select {
 	case e.made <- m:
 		return nil
 	case <-e.sent:
+		m.grant.Release()
 		return e.sendErr
 	case <-ctx.Done():
+		m.grant.Release()
 		return context.Cause(ctx)
 	case <-patience.C:
+		m.grant.Release()
 		return e.slow()
 	}
 }
@@ -181,33 +207,34 @@ func (e *exporting) slow() error {
 
 // readOn reads from one view of the store for a while. If the queue is full, it returns the message
 // that waits, so that no view is held meanwhile.
-func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsResponse, more bool, err error) {
+func (e *exporting) readOn(ctx context.Context) (waiting exported, more bool, err error) {
 	r, err := e.s.node.Store().OpenWindow(e.positions, e.w.filter, e.w.at.cursor)
 	if err != nil {
-		return nil, false, err
+		return exported{}, false, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
 	more = true
 	for begun, told := time.Now(), time.Now(); more && time.Since(begun) < exportHold; {
 		m := &runlogv1.ExportEventsResponse{}
-		for bytes := 0; more && len(m.Events) < exportEvents && bytes < exportBytes && time.Since(told) < exportTell; {
+		bytes := 0
+		for more && len(m.Events) < exportEvents && bytes < exportBytes && time.Since(told) < exportTell {
 			if ctx.Err() != nil {
-				return nil, false, context.Cause(ctx)
+				return exported{}, false, context.Cause(ctx)
 			}
 			var records []storage.Record
 			worked := time.Now()
 			if records, more, err = r.Next(min(exportSlice, exportEvents-len(m.Events))); err != nil {
-				return nil, false, err
+				return exported{}, false, err
 			}
 			n, err := e.add(m, records)
 			if err != nil {
-				return nil, false, err
+				return exported{}, false, err
 			}
 			bytes += n
 			e.throttle.rest(ctx, e.s.node, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
-			return nil, false, nil // The summary follows.
+			return exported{}, false, nil // The summary follows.
 		}
 		told = time.Now()
 		e.w.at.cursor = r.Cursor()
@@ -215,13 +242,17 @@ func (e *exporting) readOn(ctx context.Context) (waiting *runlogv1.ExportEventsR
 			m.ReadThrough = wire.Timestamp(through)
 		}
 		m.ResumeToken = e.s.windowToken(e.w)
+		made, err := e.draw(m, bytes)
+		if err != nil {
+			return exported{}, false, err
+		}
 		select {
-		case e.made <- m:
+		case e.made <- made:
 		default:
-			return m, more, nil
+			return made, more, nil
 		}
 	}
-	return nil, more, nil
+	return exported{}, more, nil
 }
 
 // add appends records to a message and returns their size.

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,9 +9,11 @@ import (
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/checkpoint"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
+	"runlog/storage"
 	"runlog/storage/machine/signing"
 )
 
@@ -21,6 +24,9 @@ const maxCheckpoints = 100
 func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
 	if fault := contract.NameFault(req.RunId); fault != "" {
 		return nil, rpc.Invalid("runId", fault)
+	}
+	if seen, err := s.hasRun(req.RunId, auth.From(ctx)); err != nil || !seen {
+		return nil, cmp.Or(err, error(&storage.RunNotFoundError{RunID: req.RunId}))
 	}
 	p, err := s.opts.Signer.prove(ctx, req.RunId, req.Fresh)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/storage"
 )
 
@@ -41,6 +42,9 @@ func (s *Service) unseen(ctx context.Context, f *storage.WindowFilter, found []*
 			u.tenants = []string{f.TenantID}
 		}
 	}
+	if i := auth.From(ctx); !i.Tenants.All {
+		u.identity, u.types = i, nil // Other tenants may have the types.
+	}
 	ctx, cancel := context.WithTimeout(ctx, unseenWait)
 	defer cancel()
 	// Most queries name values that this node has seen.
@@ -65,6 +69,8 @@ type unseenValues struct {
 	tenants []string
 	run     string
 	types   []string
+	// identity is that of a caller that does not see every tenant.
+	identity *auth.Identity
 	// behind is true if the projection did not get as far as the last look needed.
 	behind bool
 }
@@ -72,7 +78,7 @@ type unseenValues struct {
 // look removes the values that an event up to a position has. err is that of a damaged store.
 func (u *unseenValues) look(ctx context.Context, at storage.Position) error {
 	if u.run != "" {
-		exists, err := u.s.hasRun(u.run)
+		exists, err := u.s.hasRun(u.run, u.identity)
 		if err != nil {
 			return err
 		}
@@ -104,10 +110,11 @@ func (u *unseenValues) values(uncertain bool) (list []*runlogv1.UnseenValue) {
 	return list
 }
 
-func (s *Service) hasRun(runID string) (bool, error) {
-	_, err := s.node.Store().Run(runID)
+// hasRun reports whether there is a run that an identity sees; nil: any run.
+func (s *Service) hasRun(runID string, by *auth.Identity) (bool, error) {
+	r, err := s.node.Store().Run(runID)
 	if _, none := errors.AsType[*storage.RunNotFoundError](err); none {
 		return false, nil
 	}
-	return err == nil, err
+	return err == nil && (by == nil || by.Sees(r.Scope.TenantID)), err
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -56,8 +57,19 @@ func (s *Service) parseWindow(ctx context.Context, req windowRequest) (*window, 
 		Types: slices.Compact(slices.Sorted(slices.Values(req.GetTypes()))),
 	}}
 	bad := w.filterFaults()
+	if asked := req.GetTenantId(); asked != "" && len(bad) == 0 {
+		if err := rpc.CheckTenant(ctx, "tenantId", asked); err != nil {
+			return nil, err
+		}
+	}
+	tenant, among := rpc.ShownTenants(ctx, req.GetTenantId())
+	w.filter.TenantID = tenant
 	fault := func(field, text string) {
 		bad = append(bad, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: text})
+	}
+	if len(among) > 0 {
+		// The answer may be signed, and must not mean another thing for each caller.
+		fault("tenantId", "is required, because you see several tenants and not all: name one of "+strings.Join(among, ", "))
 	}
 	var err error
 	if w.from, err = rpc.Bound("from", req.GetFrom()); err != nil {

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math"
+	"slices"
 	"strings"
 
 	"runlog/audit/proof"
@@ -126,7 +127,7 @@ func (s *Service) signedBefore(token, signature []byte) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	for _, k := range keys {
+	for _, k := range slices.Backward(keys) { // Nearly all tokens have the newest.
 		if cluster, ok := proof.ClusterOf(k.PublicKey); ok && cluster == s.node.ClusterID() && proof.VerifyBytes(k.PublicKey, windowTokenTitle, token, signature) {
 			return true, nil
 		}

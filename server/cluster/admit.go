@@ -61,12 +61,7 @@ func (c *Cluster) member(who peer.Identity) *peer.RefusedError {
 	if len(members) == 0 {
 		return nil // no membership yet; a member will send it
 	}
-	for _, m := range members {
-		if m.ID == who.RaftID {
-			return nil
-		}
-	}
-	if c.isVouched(who.RaftID) {
+	if isMember(members, who.RaftID) || c.isVouched(who.RaftID) {
 		return nil
 	}
 	return refused

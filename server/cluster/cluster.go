@@ -16,6 +16,7 @@ import (
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
 	"runlog/raft/witness"
+	"runlog/server/cluster/admission"
 	"runlog/server/peer"
 	"runlog/server/transfer"
 	"runlog/storage"
@@ -42,6 +43,11 @@ type Options struct {
 	Expect int
 	// Join are addresses of other nodes, to found a cluster with or to join one.
 	Join []string
+	// JoinToken is what this node joins a cluster with, where nodes have no certificates; empty: it
+	// must be invited. Admission decides which other nodes may join. Required; with TLS it is not
+	// asked, because certificates admit.
+	JoinToken string
+	Admission admission.Gate
 	// Version of the build, and the highest feature level that it supports. Default: the core's.
 	Version      string
 	FeatureLevel uint32
@@ -76,6 +82,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.FeatureLevel == 0 {
 		o.FeatureLevel = storage.CoreLevel
+	}
+	if o.TLS != nil {
+		o.Admission = admission.Certified{}
 	}
 	if o.Register == nil {
 		o.Register = func(*grpc.Server) {}

@@ -274,9 +274,13 @@ func (c *Cluster) askJoin(ctx context.Context, id, address string, check bool) (
 		return nil, err
 	}
 	me := c.Identity()
-	resp, err := k.node.Join(ctx, &nodev1.JoinRequest{
+	req := &nodev1.JoinRequest{
 		NodeId: me.NodeID, RaftId: me.RaftID(), RaftAddress: c.opts.Advertise, Check: check, WasMember: me.Member, FeatureLevel: c.opts.FeatureLevel,
-	})
+	}
+	if c.opts.TLS == nil && !me.Member {
+		req.Token = c.opts.JoinToken // with TLS, the certificate admits this node
+	}
+	resp, err := k.node.Join(ctx, req)
 	if refused := refusal(k); err != nil && refused != nil {
 		return nil, refused
 	}

@@ -15,6 +15,7 @@ import (
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
 	"runlog/raft/witness"
+	"runlog/server/cluster/greeting"
 	"runlog/server/peer"
 	"runlog/storage"
 )
@@ -157,12 +158,12 @@ func (c *Cluster) meet(ctx context.Context, w *witness.Witness, address string) 
 		return false, true, nil // this node closes
 	}
 	sent := time.Now()
-	resp, err := k.node.Meet(ctx, encodeGreeting(w.Greeting()))
+	resp, err := k.node.Meet(ctx, greeting.Encode(w.Greeting()))
 	if err != nil {
 		// A build of before, or a node of another cluster.
 		return status.Code(err) == codes.Unimplemented || fatal(err) || fatalRefusal(k), k.absent.Load(), nil
 	}
-	return true, false, w.Judge(decodeAnswer(resp), sent, "the member at "+address)
+	return true, false, w.Judge(greeting.DecodeAnswer(resp), sent, "the member at "+address)
 }
 
 func fatalRefusal(k *Link) bool {
@@ -178,7 +179,7 @@ func (s *service) Meet(ctx context.Context, req *nodev1.MeetRequest) (*nodev1.Me
 	if w == nil || who.Cluster != c.self().Cluster {
 		return nil, errDown
 	}
-	g := decodeGreeting(req)
+	g := greeting.Decode(req)
 	var members []string
 	if r := c.running.Load(); r != nil {
 		for _, m := range r.node.Members() {
@@ -210,68 +211,5 @@ func (s *service) Meet(ctx context.Context, req *nodev1.MeetRequest) (*nodev1.Me
 	if err != nil && !errors.Is(err, witness.ErrTwoCopies) {
 		return nil, errDown
 	}
-	return encodeAnswer(answer), nil
-}
-
-func encodeGreeting(g witness.Greeting) *nodev1.MeetRequest {
-	req := &nodev1.MeetRequest{
-		RaftAddress: g.Address, Term: g.Term, LastIndex: g.Index, LastTerm: g.LastTerm, OverruledTerm: g.Overruled,
-		LeaderRaftId: g.Leader.ID, LeaderTerm: g.Leader.Term,
-	}
-	for _, i := range g.Incarnations {
-		req.Incarnations = append(req.Incarnations, encodeIncarnation(i))
-	}
-	for id, r := range g.Members {
-		req.Members = append(req.Members, encodeRecollection(id, r))
-	}
-	return req
-}
-
-func decodeGreeting(req *nodev1.MeetRequest) witness.Greeting {
-	g := witness.Greeting{Address: req.GetRaftAddress(), Standing: witness.Standing{
-		Term: req.GetTerm(), Index: req.GetLastIndex(), LastTerm: req.GetLastTerm(), Overruled: req.GetOverruledTerm(),
-	}, Leader: witness.Leader{ID: req.GetLeaderRaftId(), Term: req.GetLeaderTerm()}, Members: map[string]witness.Recollection{}}
-	for _, i := range req.GetIncarnations() {
-		g.Incarnations = append(g.Incarnations, decodeIncarnation(i))
-	}
-	for _, r := range req.GetMembers() {
-		g.Members[r.GetRaftId()] = decodeRecollection(r)
-	}
-	return g
-}
-
-func encodeIncarnation(i witness.Incarnation) *nodev1.Incarnation {
-	if i.Number == 0 {
-		return nil
-	}
-	return &nodev1.Incarnation{Number: i.Number, Id: i.ID}
-}
-
-func decodeIncarnation(i *nodev1.Incarnation) witness.Incarnation {
-	return witness.Incarnation{Number: i.GetNumber(), ID: i.GetId()}
-}
-
-func encodeRecollection(id string, r witness.Recollection) *nodev1.Recollection {
-	return &nodev1.Recollection{RaftId: id, Incarnation: encodeIncarnation(r.Incarnation), Term: r.Term, Index: r.Index, IndexTerm: r.LogTerm}
-}
-
-func decodeRecollection(r *nodev1.Recollection) witness.Recollection {
-	return witness.Recollection{Incarnation: decodeIncarnation(r.GetIncarnation()), Term: r.GetTerm(), Index: r.GetIndex(), LogTerm: r.GetIndexTerm()}
-}
-
-func encodeAnswer(a witness.Answer) *nodev1.MeetResponse {
-	return &nodev1.MeetResponse{
-		Caller: encodeRecollection("", a.You), SeenNanos: int64(a.Seen), SeenAddress: a.Address,
-		Rival: encodeIncarnation(a.Rival), RivalTimes: uint32(a.RivalTimes), RivalSeenNanos: int64(a.RivalSeen), RivalAddress: a.RivalAddress,
-		Self: encodeGreeting(a.Self),
-	}
-}
-
-func decodeAnswer(resp *nodev1.MeetResponse) witness.Answer {
-	return witness.Answer{
-		You: decodeRecollection(resp.GetCaller()), Seen: time.Duration(resp.GetSeenNanos()), Address: resp.GetSeenAddress(),
-		Rival: decodeIncarnation(resp.GetRival()), RivalTimes: int(resp.GetRivalTimes()),
-		RivalSeen: time.Duration(resp.GetRivalSeenNanos()), RivalAddress: resp.GetRivalAddress(),
-		Self: decodeGreeting(resp.GetSelf()),
-	}
+	return greeting.EncodeAnswer(answer), nil
 }

@@ -56,7 +56,7 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		ctx, done := leadership.Bound(ctx)
 		defer done()
 		return leadership.Link.node.Join(ctx, &nodev1.JoinRequest{NodeId: req.NodeId, RaftId: req.RaftId, RaftAddress: req.RaftAddress,
-			Check: req.Check, WasMember: req.WasMember, FeatureLevel: req.FeatureLevel, Forwarded: true})
+			Check: req.Check, WasMember: req.WasMember, FeatureLevel: req.FeatureLevel, Token: req.Token, Forwarded: true})
 	}
 	resp, err := c.join(ctx, req)
 	switch {
@@ -67,7 +67,7 @@ func (s *service) Join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	case errors.Is(err, ErrRefused):
 		return nil, status.Error(codes.FailedPrecondition, err.Error())
 	default:
-		return nil, status.Error(codes.Unavailable, err.Error())
+		return nil, joinError(err)
 	}
 }
 
@@ -94,6 +94,12 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	now := r.node.Status()
 	resp := &nodev1.JoinResponse{ClusterId: id[:], LeaderRaftId: c.selfID(), LeaderRaftAddress: c.opts.Advertise, FirstIndex: now.FirstIndex}
 	members := r.node.Members()
+	if !isMember(members, req.RaftId) && !req.WasMember {
+		// First: a node without an admission learns nothing else.
+		if err := c.opts.Admission.Check(ctx, req.RaftId, req.Token); err != nil {
+			return nil, err
+		}
+	}
 	known, err := mayJoin(members, req)
 	if err != nil {
 		// A node that is told that it was removed ends. A deposed leader does not know later
@@ -112,6 +118,11 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 		return nil, err
 	}
 	resp.Member = known
+	if !known {
+		if err := c.opts.Admission.Admit(ctx, req.RaftId, req.Token); err != nil {
+			return nil, err
+		}
+	}
 	if req.Check {
 		return resp, nil
 	}
@@ -125,6 +136,9 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	}
 	if !known {
 		c.log.Info("member added", "node", req.NodeId, "raft", req.RaftAddress)
+		if err := c.opts.Admission.End(ctx, req.RaftId); err != nil {
+			c.log.Warn("admission of a new member not ended; it ends by its time", "node", req.NodeId, "err", err)
+		}
 	}
 	resp.Member = true
 	return resp, nil
@@ -132,10 +146,15 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 
 // mayJoin reports whether a node is a member already, or why it may not join.
 func mayJoin(members []raft.Member, req *nodev1.JoinRequest) (known bool, err error) {
+	known = isMember(members, req.RaftId)
+	if !known && req.WasMember {
+		return false, fmt.Errorf("node %s: %w: it was removed from the cluster. Its data directory cannot join again: "+
+			"to join as a new node, start it with --join and another, new --data-dir",
+			req.NodeId, ErrRefused)
+	}
 	for _, m := range members {
 		switch {
 		case m.ID == req.RaftId:
-			known = true
 		case NodeIDOf(m.ID) == req.NodeId:
 			return false, fmt.Errorf("node id %s: %w: a member with another data directory has it (%s at %s). Where that one is lost, "+
 				"remove it first: runlog cluster remove %s; else choose another --node-id", req.NodeId, ErrTaken, m.ID, m.Address, req.NodeId)
@@ -143,11 +162,6 @@ func mayJoin(members []raft.Member, req *nodev1.JoinRequest) (known bool, err er
 			return false, fmt.Errorf("address %s: %w: member %s has it. Where that one is lost, remove it first: runlog cluster remove %s",
 				m.Address, ErrTaken, NodeIDOf(m.ID), NodeIDOf(m.ID))
 		}
-	}
-	if !known && req.WasMember {
-		return false, fmt.Errorf("node %s: %w: it was removed from the cluster. Its data directory cannot join again: "+
-			"to join as a new node, start it with --join and another, new --data-dir",
-			req.NodeId, ErrRefused)
 	}
 	return known, nil
 }
@@ -172,10 +186,14 @@ func (c *Cluster) Add(ctx context.Context, address string) (nodeID string, err e
 	me := c.Identity()
 	id := fmt.Sprintf("%x", s.about.ClusterId)
 	switch {
-	case slices.ContainsFunc(members, func(m raft.Member) bool { return m.ID == s.about.RaftId }):
+	case isMember(members, s.about.RaftId):
 		return "", fmt.Errorf("node %s: %w: it is a member already", s.about.NodeId, ErrTaken)
 	case id != "" && id != me.ClusterID:
 		return "", fmt.Errorf("node %s at %s: %w: it belongs to cluster %s, not to %s", s.about.NodeId, address, ErrRefused, id, me.ClusterID)
+	}
+	// It may join as soon as it is invited.
+	if err := c.opts.Admission.Invite(ctx, s.about.RaftId); err != nil {
+		return "", err
 	}
 	if err := c.invite(ctx, s.about.RaftId, address, false); err != nil {
 		return "", fmt.Errorf("node %s at %s: %w: %s", s.about.NodeId, address, ErrRefused, explain(err))

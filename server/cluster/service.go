@@ -13,6 +13,7 @@ import (
 	"runlog/proto/contract"
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
+	"runlog/server/cluster/admission"
 	"runlog/server/peer"
 	"runlog/storage"
 )
@@ -30,10 +31,6 @@ var open = map[string]bool{
 	nodev1.NodeService_Join_FullMethodName:     true,
 	// A node that starts asks before it takes part, and others that start answer.
 	nodev1.NodeService_Meet_FullMethodName: true,
-	// A node is given the cluster's state before it becomes a member.
-	nodev1.NodeService_OpenCheckpoint_FullMethodName:  true,
-	nodev1.NodeService_ReadCheckpoint_FullMethodName:  true,
-	nodev1.NodeService_CloseCheckpoint_FullMethodName: true,
 }
 
 func (c *Cluster) admitUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
@@ -57,8 +54,11 @@ func (c *Cluster) admitCall(ctx context.Context, method string) error {
 	if !known {
 		return status.Error(codes.PermissionDenied, "the caller has not said which node it is")
 	}
-	if open[method] {
+	switch {
+	case open[method]:
 		return nil
+	case admission.Seeding[method]:
+		return c.maySeed(who)
 	}
 	own := strings.HasPrefix(method, "/"+nodev1.NodeService_ServiceDesc.ServiceName+"/")
 	if c.running.Load() == nil || !own && c.leaving.Load() {
@@ -76,8 +76,12 @@ func (c *Cluster) admitCall(ctx context.Context, method string) error {
 }
 
 // Describe returns this node's description.
-func (s *service) Describe(context.Context, *nodev1.DescribeRequest) (*nodev1.DescribeResponse, error) {
-	return s.c.describe(), nil
+func (s *service) Describe(ctx context.Context, _ *nodev1.DescribeRequest) (*nodev1.DescribeResponse, error) {
+	d := s.c.describe()
+	if who, _ := peer.From(ctx); s.c.isForeign(who) {
+		d = admission.ForForeign(d)
+	}
+	return d, nil
 }
 
 // Invite accepts the cluster that another node offers.

@@ -14,14 +14,15 @@ import (
 
 	nodev1 "runlog/proto/node/v1"
 	"runlog/raft"
+	"runlog/server/cluster/admission"
 )
 
 // TestSigningKeyIsForMembers: a node that is no member yet may be given the cluster's state, and
 // not its key, nor give one.
 func TestSigningKeyIsForMembers(t *testing.T) {
 	if open[nodev1.NodeService_FetchSigningKey_FullMethodName] || open[nodev1.NodeService_KeepSigningKey_FullMethodName] ||
-		!open[nodev1.NodeService_OpenCheckpoint_FullMethodName] {
-		t.Error("whoever connects may call FetchSigningKey or KeepSigningKey")
+		open[nodev1.NodeService_OpenCheckpoint_FullMethodName] || !admission.Seeding[nodev1.NodeService_OpenCheckpoint_FullMethodName] {
+		t.Error("a node that is no member may call FetchSigningKey or KeepSigningKey, or a stranger OpenCheckpoint")
 	}
 }
 

@@ -16,12 +16,15 @@ const batchParallel = 64
 // AppendEvents stores events of one run, all or none (APP-3).
 func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	a, err := s.parse(ctx, req)
+	if err == nil {
+		err = rpc.CheckAppend(ctx, s.node, &a)
+	}
 	if err != nil {
 		return nil, err
 	}
 	done, err := s.node.Append(ctx, &a)
 	if err != nil {
-		return nil, err
+		return nil, rpc.HideForeign(ctx, s.node.Store(), a.RunID, err)
 	}
 	return &runlogv1.AppendEventsResponse{
 		Results:  wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
@@ -70,6 +73,7 @@ func (s *Service) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequ
 func (s *Service) batchOne(ctx context.Context, req *runlogv1.AppendEventsRequest, budget int) *runlogv1.BatchAppendOutcome {
 	answer, err := s.opts.AtLeader(ctx, runlogv1.EventService_AppendEvents_FullMethodName, req, s.appendOne)
 	if err != nil {
+		rpc.RecordDeniedPart(ctx, runlogv1.EventService_BatchAppend_FullMethodName, err)
 		return &runlogv1.BatchAppendOutcome{Status: rpc.Within(err, budget).Proto()}
 	}
 	resp := answer.(*runlogv1.AppendEventsResponse)

@@ -13,6 +13,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
@@ -183,9 +184,11 @@ func (s *Service) receive(stream appendStream, in *intake, route *streamRoute) e
 // admit admits a request behind those of earlier, which have no answer yet. A request whose
 // attempts the authority assigns may need several tries (IDM-10). It waits for those before it and
 // for its outcome, so that the requests of the stream are applied in order.
-func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, earlier *sync.WaitGroup) *streamed {
+func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, earlier *sync.WaitGroup, line *streamLine) *streamed {
 	r := &streamed{requestID: safeID(req)}
-	r.append, r.err = s.parse(ctx, req)
+	if r.append, r.err = s.parse(ctx, req); r.err == nil {
+		r.err = s.check(ctx, &r.append, earlier)
+	}
 	switch {
 	case r.err != nil:
 	case replica.LeavesOutAttempts(&r.append):
@@ -194,10 +197,46 @@ func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, 
 		done, r.err = s.node.Append(ctx, &r.append)
 		r.appended = &done
 	default:
-		r.pending, r.err = s.node.Admit(&r.append)
+		r.pending, r.err = s.node.Admit(&r.append, line.of(ctx, s.node.Tenant(&r.append), earlier))
 	}
 	return r
 }
+
+// check is rpc.CheckAppend. A request may be about a run that an earlier one of the stream makes.
+func (s *Service) check(ctx context.Context, a *storage.Append, earlier *sync.WaitGroup) error {
+	err := rpc.CheckAppend(ctx, s.node, a)
+	if _, unscoped := errors.AsType[*storage.UnscopedError](err); unscoped {
+		earlier.Wait()
+		err = rpc.CheckAppend(ctx, s.node, a)
+	}
+	rpc.RecordDeniedPart(ctx, runlogv1.EventService_AppendStream_FullMethodName, err)
+	return err
+}
+
+// streamLine is the line of the batcher that keeps the requests of a stream in order. A stream is
+// in the line of its tenant; once it has appended for several, in that of its caller.
+type streamLine struct {
+	name  string
+	mixed bool
+}
+
+// of returns the line for a request. It changes the line only when the requests in the old one have
+// their answer.
+func (l *streamLine) of(ctx context.Context, tenant string, earlier *sync.WaitGroup) string {
+	if l.mixed || tenant == "" || tenant == l.name {
+		return l.name
+	}
+	earlier.Wait()
+	if l.name == "" {
+		l.name = tenant
+	} else {
+		l.name, l.mixed = callerLine+auth.From(ctx).Name, true
+	}
+	return l.name
+}
+
+// callerLine begins the names of lines that no tenant has.
+const callerLine = "\x00"
 
 func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStreamResponse {
 	resp := &runlogv1.AppendStreamResponse{RequestId: r.requestID}
@@ -221,6 +260,7 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 			return resp
 		}
 	}
+	err = rpc.HideForeign(ctx, s.node.Store(), r.append.RunID, err)
 	resp.Status = status.Convert(rpc.Status(err)).Proto()
 	return resp
 }

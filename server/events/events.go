@@ -7,6 +7,8 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/server/budget"
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/storage"
@@ -16,9 +18,11 @@ import (
 // stored.
 type Node interface {
 	rpc.Leaders
-	Admit(*storage.Append) (replica.Pending, error)
+	Admit(a *storage.Append, line string) (replica.Pending, error)
+	Tenant(*storage.Append) string
 	Append(context.Context, *storage.Append) (replica.Appended, error)
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
+	rpc.Runs
 	Store() *storage.Store
 }
 
@@ -29,6 +33,8 @@ type Options struct {
 	AtLeader func(ctx context.Context, method string, req any, here grpc.UnaryHandler) (any, error)
 	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
+	// Memory is the budget from which pages draw.
+	Memory *budget.Budget
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
@@ -55,5 +61,5 @@ func (s *Service) parse(ctx context.Context, req *runlogv1.AppendEventsRequest) 
 	}
 	events, err := contract.ValidateAll(req.Events, s.opts.Rules(req.RunId))
 	return storage.Append{RunID: req.RunId, Events: events, ExpectedLastSeq: req.ExpectedLastSeq, Fence: req.Fence,
-		AppendedBy: rpc.IdentityOf(ctx)}, err
+		AppendedBy: auth.From(ctx).Authenticated()}, err
 }

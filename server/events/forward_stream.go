@@ -23,6 +23,7 @@ type streamRoute struct {
 	ctx    context.Context // of the producer's stream
 	remote *forwardStream  // nil: none
 	here   sync.WaitGroup  // admitted by this node and not answered yet
+	line   streamLine      // of the requests that this node admits
 }
 
 // admit routes a request.
@@ -57,7 +58,7 @@ func (r *streamRoute) admit(req *runlogv1.AppendEventsRequest) *streamed {
 // admitHere admits a request to this node's log.
 func (r *streamRoute) admitHere(req *runlogv1.AppendEventsRequest) *streamed {
 	r.end()
-	admitted := r.s.admit(r.ctx, req, &r.here)
+	admitted := r.s.admit(r.ctx, req, &r.here, &r.line)
 	r.here.Add(1)
 	admitted.here = &r.here
 	return admitted
@@ -96,7 +97,11 @@ type remoteAnswer struct {
 }
 
 func dialRemote(ctx context.Context, leadership *cluster.Leadership) (*forwardStream, error) {
-	ctx, cancel := leadership.Bound(rpc.PassOn(ctx))
+	ctx, err := rpc.PassOn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := leadership.Bound(ctx)
 	stream, err := runlogv1.NewEventServiceClient(leadership.Link.Conn).AppendStream(ctx)
 	if err != nil {
 		cancel()

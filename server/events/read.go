@@ -31,10 +31,11 @@ func (s *Service) ListEvents(ctx context.Context, req *runlogv1.ListEventsReques
 		same := true
 		return &runlogv1.ListEventsResponse{Etag: etag, NotModified: &same, LastSeq: v.Run.LastSeq, Applied: rpc.Applied(v.At)}, nil
 	}
-	p, err := wire.ReadPage(v.View, wire.PageQuery{After: req.AfterSeq, Last: v.Run.LastSeq, Size: size, Types: req.Types, Form: req.PayloadForm})
+	p, err := wire.ReadPage(ctx, v.View, wire.PageQuery{After: req.AfterSeq, Last: v.Run.LastSeq, Size: size, Types: req.Types, Form: req.PayloadForm, Memory: s.opts.Memory})
 	if err != nil {
 		return nil, err
 	}
+	defer p.Release()
 	return &runlogv1.ListEventsResponse{
 		Events: p.Events, NextAfterSeq: p.Next, LastSeq: v.Run.LastSeq, Applied: rpc.Applied(v.At), Etag: etag,
 	}, nil
@@ -53,12 +54,15 @@ func (s *Service) ReadEvents(req *runlogv1.ReadEventsRequest, stream grpc.Server
 		if req.Limit > 0 {
 			size = int(min(left, wire.StreamBatch))
 		}
-		p, err := wire.ReadPage(v, wire.PageQuery{After: after, Last: last, Size: size, Form: req.PayloadForm})
+		p, err := wire.ReadPage(stream.Context(), v, wire.PageQuery{After: after, Last: last, Size: size, Form: req.PayloadForm, Memory: s.opts.Memory})
 		if err := errors.Join(err, v.Close()); err != nil {
+			p.Release()
 			return err
 		}
 		if len(p.Events) > 0 {
-			if err := stream.Send(&runlogv1.ReadEventsResponse{Events: p.Events, LastSeq: last}); err != nil {
+			err := stream.Send(&runlogv1.ReadEventsResponse{Events: p.Events, LastSeq: last})
+			p.Release()
+			if err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,8 @@ import (
 	"sync"
 
 	"google.golang.org/protobuf/proto"
+
+	"runlog/server/auth"
 )
 
 // gzipBytes is the smallest answer that is compressed.
@@ -127,6 +129,23 @@ func passTag(r *http.Request) {
 	if !q.Has("asOfSeq") && !q.Has("as_of_seq") && !q.Has("asOfTime") && !q.Has("as_of_time") {
 		setParameter(r.URL, tags, "ifNoneMatch", "if_none_match")
 	}
+}
+
+// takeTicket takes the ticket out of the address of a watch. It counts as a credential of the
+// caller, beside those of the header.
+func takeTicket(r *http.Request) {
+	if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.RawPath, ":watch") {
+		return
+	}
+	var kept []string
+	for one := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if ticket, ok := strings.CutPrefix(one, "ticket="); ok {
+			r.Header["Authorization"] = append(r.Header["Authorization"], auth.TicketScheme+" "+ticket)
+		} else {
+			kept = append(kept, one)
+		}
+	}
+	r.URL.RawQuery = strings.Join(kept, "&")
 }
 
 // setParameter sets a parameter of a query, in place of those with this name or the other one. What

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
+	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
 	"runlog/server/rpc/wire"
@@ -41,6 +42,10 @@ const (
 func checkContentType(h http.Header) error {
 	const want = "send JSON, with Content-Type: application/json (curl: --json)"
 	given := h.Values("Content-Type")
+	// What is compressed has no bound before it is decompressed.
+	if coding := strings.Join(h.Values("Content-Encoding"), ","); coding != "" && !strings.EqualFold(coding, "identity") {
+		return rpc.Encode(rpc.Invalid("Content-Encoding", "is "+contract.Quote(coding)+": send the body uncompressed"))
+	}
 	if len(given) == 0 {
 		if _, page := h["Origin"]; page {
 			return rpc.Encode(rpc.Invalid("Content-Type", "is required of web pages: "+want))
@@ -57,8 +62,9 @@ func checkContentType(h http.Header) error {
 	return nil
 }
 
-// readBody reads the body of a request and replaces it by a requestBody.
-func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
+// readBody reads the body of a request and replaces it by a requestBody. Its bytes, and the forms
+// that it is decoded to, count until the grant is released.
+func (g *gateway) readBody(w http.ResponseWriter, r *http.Request, grant *budget.Grant) error {
 	most := int64(g.limits.Bytes)
 	if r.ContentLength > most {
 		discardBody(w, r)
@@ -67,9 +73,13 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	// A connection that does not support deadlines is not from the network.
 	connection := http.NewResponseController(w)
 	_ = connection.SetReadDeadline(time.Now().Add(g.bodyTimeout))
-	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, most))
+	text, err := g.limits.Body(http.MaxBytesReader(w, r.Body, most), r.ContentLength, isAppend(r.URL.RawPath), grant)
+	var spent *contract.Error
 	var tooLarge *http.MaxBytesError
 	switch {
+	case errors.As(err, &spent):
+		discardBody(w, r)
+		return rpc.Encode(spent)
 	case errors.As(err, &tooLarge):
 		discardBody(w, r)
 		return rpc.Encode(g.limits.TooLarge())
@@ -83,6 +93,12 @@ func (g *gateway) readBody(w http.ResponseWriter, r *http.Request) error {
 	r.Body = &requestBody{Reader: bytes.NewReader(text), text: text, runID: runIDOf(r.URL.RawPath)}
 	r.ContentLength = int64(len(text))
 	return nil
+}
+
+// isAppend reports whether a path is that of appends: their small requests draw from what is kept
+// for them.
+func isAppend(rawPath string) bool {
+	return strings.HasSuffix(rawPath, "/events:append") || strings.HasSuffix(rawPath, "/events:batchAppend")
 }
 
 // requestBody is a complete body and the fault that the decoder found in it. grpc-gateway passes on
@@ -113,9 +129,9 @@ func runIDOf(rawPath string) string {
 
 // discardBody reads the rest of a too large body for a while: a client that writes its whole
 // request first would see a broken connection instead of the answer. A client that sent Expect has
-// not sent the body.
+// not sent the body, and one of more than discardBytes would not be read to its end.
 func discardBody(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Expect") != "" {
+	if r.Header.Get("Expect") != "" || r.ContentLength > discardBytes {
 		return
 	}
 	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(discardTimeout))

@@ -40,7 +40,8 @@ func reasonOf(ctx context.Context, st *status.Status, r *http.Request) *contract
 		if e := explainQuery(ctx, r); e != nil {
 			return e
 		}
-		return &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: st.Message()}
+		// It may quote a header, which need not be text.
+		return &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: strings.ToValidUTF8(st.Message(), "\uFFFD")}
 	case codes.DeadlineExceeded, codes.Canceled, codes.Unavailable:
 		if r.Method != http.MethodGet {
 			return &contract.Error{Reason: contract.ReasonOutcomeUnknown, DeadlineExceeded: st.Code() == codes.DeadlineExceeded,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 	"unicode/utf8"
@@ -13,6 +14,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 
+	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
 	"runlog/server/rpc/wire"
@@ -28,13 +30,14 @@ type Options struct {
 	Conn     grpc.ClientConnInterface
 	Limits   decode.Limits
 	Services []*rpc.Service
-	// BodyTimeout bounds the time to receive a body. Default: rpc.BodyTimeout.
+	// Check refuses credentials before the body of a request is read. Default: none are refused.
+	Check func(ctx context.Context, authorization []string, method string) error
+	// BodyTimeout bounds the time to receive a body. Default: decode.BodyTimeout.
 	BodyTimeout time.Duration
 }
 
 // New returns the handler of the API as JSON and Server-Sent Events. Every call passes the chain of
-// the gRPC server (D14). No header is forwarded, because none has a
-// meaning yet.
+// the gRPC server (D14). grpc-gateway passes Authorization on; no other header names a caller.
 func New(ctx context.Context, opts Options) (http.Handler, error) { return newGateway(ctx, opts) }
 
 func newGateway(ctx context.Context, opts Options) (*gateway, error) {
@@ -43,7 +46,10 @@ func newGateway(ctx context.Context, opts Options) (*gateway, error) {
 	if err != nil {
 		return nil, err
 	}
-	g := &gateway{routes: routes, limits: opts.Limits, bodyTimeout: cmp.Or(opts.BodyTimeout, rpc.BodyTimeout)}
+	g := &gateway{routes: routes, limits: opts.Limits, bodyTimeout: cmp.Or(opts.BodyTimeout, decode.BodyTimeout), check: opts.Check}
+	if g.check == nil {
+		g.check = func(context.Context, []string, string) error { return nil }
+	}
 	json := wire.NewJSON()
 	g.mux = runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &bodyMarshaler{json}),
@@ -82,6 +88,7 @@ type gateway struct {
 	routes      routes
 	limits      decode.Limits
 	bodyTimeout time.Duration
+	check       func(ctx context.Context, authorization []string, method string) error
 }
 
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -89,11 +96,18 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseUnread(w, r, err)
 		return
 	}
+	client := &rpc.HTTPClient{Address: r.RemoteAddr}
+	if t := r.TLS; t != nil && len(t.VerifiedChains) > 0 {
+		client.Certificate = t.PeerCertificates[0]
+	}
+	r = r.WithContext(rpc.WithHTTPClient(r.Context(), client))
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)
 	passTag(r)
-	if r.Method != http.MethodPost && r.Method != http.MethodPatch {
+	takeTicket(r)
+	keepCredentials(r.Header)
+	if r.Method != http.MethodPost && r.Method != http.MethodPatch && r.Method != http.MethodPut {
 		if !refuseBody(w, r) {
 			g.mux.ServeHTTP(w, r.WithContext(withAsked(r.Context())))
 		}
@@ -108,11 +122,27 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseUnread(w, r, rpc.Encode(fault))
 		return
 	}
-	if err := g.readBody(w, r); err != nil {
+	var grant budget.Grant
+	defer grant.Release()
+	if err := g.check(r.Context(), r.Header["Authorization"], r.Method+" "+r.URL.Path); err != nil {
+		refuseUnread(w, r, err)
+		return
+	}
+	if err := g.readBody(w, r, &grant); err != nil {
 		refuseUnread(w, r, err)
 		return
 	}
 	g.mux.ServeHTTP(w, r)
+}
+
+// keepCredentials replaces values of Authorization that gRPC cannot carry by one that is refused.
+// grpc-gateway leaves such values out, as if the caller had sent none, or one less.
+func keepCredentials(h http.Header) {
+	for i, value := range h["Authorization"] {
+		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' }) {
+			h["Authorization"][i] = "?"
+		}
+	}
 }
 
 // checkAddress refuses what cannot be an address of this API. net/http itself answers a bare 400 to

@@ -46,6 +46,7 @@ func (p *Pages) Serve(api http.Handler) {
 
 // ServeHTTP answers with the pages that exist so far.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w = newSteady(w, writeTimeout)
 	if p.cors.answer(w, r) {
 		return
 	}

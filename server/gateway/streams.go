@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
 	"runlog/server/rpc/wire"
@@ -23,6 +25,9 @@ import (
 
 // maxStreams is below what the connection takes: a refusal with a reason is better than a wait.
 const maxStreams = rpc.MaxConcurrentStreams - 1000
+
+// streamWindow is how many bytes of a stream wait in the in-memory connection: gRPC's least.
+const streamWindow = 64 << 10
 
 // bufferBytes is the buffer size of the in-memory connection.
 const bufferBytes = 1 << 20
@@ -44,7 +49,9 @@ func Dial(direct *rpc.Direct, inner *bufconn.Listener, limits decode.Limits) (*C
 	streams, err := grpc.NewClient("passthrough:gateway",
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return inner.DialContext(ctx) }),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithChainStreamInterceptor(make(gatewayStreams, maxStreams).open),
+		// What a reader leaves unread waits in the service, which counts it, and not on the way.
+		grpc.WithInitialWindowSize(streamWindow),
+		grpc.WithChainStreamInterceptor((&gatewayStreams{make(chan struct{}, maxStreams), limits.Memory}).open),
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(limits.Bytes*2), grpc.MaxCallSendMsgSize(limits.Transport())),
 	)
@@ -108,28 +115,72 @@ func asNatural(ctx context.Context, answer proto.Message) (any, error) {
 }
 
 // gatewayStreams limits the open streams over HTTP, which share one connection (D12).
-type gatewayStreams chan struct{}
+type gatewayStreams struct {
+	slots  chan struct{}
+	memory *budget.Budget
+}
 
 // open is the client's stream interceptor. The context of a stream ends with its HTTP request.
-func (g gatewayStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+func (g *gatewayStreams) open(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	select {
-	case g <- struct{}{}:
+	case g.slots <- struct{}{}:
 	default:
 		return nil, rpc.Encode(rpc.TooManyStreams())
 	}
-	context.AfterFunc(ctx, func() { <-g })
-	s, err := open(ctx, desc, cc, method, opts...)
+	context.AfterFunc(ctx, func() { <-g.slots })
+	s, err := open(rpc.PassHTTPClient(ctx), desc, cc, method, opts...)
 	if err != nil {
 		return nil, err
 	}
-	return &textStream{ClientStream: s, ctx: ctx}, nil
+	t := &textStream{ClientStream: s, ctx: ctx, memory: g.memory}
+	context.AfterFunc(ctx, t.letGo)
+	return t, nil
 }
 
 // textStream is a stream over HTTP.
 type textStream struct {
 	grpc.ClientStream
-	ctx context.Context // with the note
-	end error           // the error of a stream that ended before it began
+	ctx    context.Context // with the note
+	end    error           // the error of a stream that ended before it began
+	memory *budget.Budget
+
+	mu struct {
+		sync.Mutex
+		grant budget.Grant // of the message that is being written
+		over  bool         // The stream has ended.
+	}
+}
+
+// textForms is how often a message of a stream is in memory while it is written: as it came, as a
+// message, and its text, which is larger and is copied once.
+const textForms = 5
+
+// count makes the message that is being written count, in place of the one before. Error:
+// OVERLOADED.
+func (s *textStream) count(m any) error {
+	bytes := 0
+	if message, ok := m.(proto.Message); ok {
+		bytes = proto.Size(message)
+	}
+	if bytes <= budget.Uncounted {
+		bytes = 0
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mu.over {
+		return nil
+	}
+	s.mu.grant.Release()
+	var err error
+	s.mu.grant, err = s.memory.Acquire(budget.Shared, textForms*int64(bytes))
+	return err
+}
+
+func (s *textStream) letGo() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.over = true
+	s.mu.grant.Release()
 }
 
 func (s *textStream) SendMsg(m any) error {
@@ -155,5 +206,8 @@ func (s *textStream) RecvMsg(m any) error {
 	if s.end != nil {
 		return s.end
 	}
-	return s.ClientStream.RecvMsg(m)
+	if err := s.ClientStream.RecvMsg(m); err != nil {
+		return err
+	}
+	return rpc.Status(s.count(m))
 }

@@ -22,9 +22,16 @@ import (
 	"runlog/storage"
 )
 
+// Node is what the service needs of the replica.
+type Node interface {
+	Execute(context.Context, storage.Command) (storage.Outcome, error)
+	ReadIndex(context.Context) error
+}
+
 // Options configure the service. All are required.
 type Options struct {
 	Cluster *cluster.Cluster
+	Node    Node
 	// Leader returns the Raft id and the address of the leader.
 	Leader func() (address, id string)
 	Store  *storage.Store

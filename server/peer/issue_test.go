@@ -35,8 +35,8 @@ func TestIssuedCertificatesAreTaken(t *testing.T) {
 		if loaded.NodeID() != name {
 			t.Errorf("%q became %q", name, loaded.NodeID())
 		}
-		if k, ok := loaded.mu.material.own.PrivateKey.(*ecdsa.PrivateKey); !ok || k.Curve != elliptic.P256() {
-			t.Errorf("the key is a %T", loaded.mu.material.own.PrivateKey)
+		if k, ok := loaded.files.Last().own.PrivateKey.(*ecdsa.PrivateKey); !ok || k.Curve != elliptic.P256() {
+			t.Errorf("the key is a %T", loaded.files.Last().own.PrivateKey)
 		}
 		for _, path := range []string{caKey, key} {
 			if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

@@ -34,7 +34,7 @@ func credulous(t *testing.T, self Identity, certificate *TLS) (address string, l
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
 		if certificate != nil {
-			conn = tls.Server(conn, certificate.mu.material.config())
+			conn = tls.Server(conn, certificate.files.Last().config())
 		}
 		in, err := readMessage(conn)
 		if err == nil && in.Type == hello {

@@ -3,30 +3,20 @@ package peer
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
-)
 
-// checkEvery is the shortest interval between checks of the certificate files.
-const checkEvery = time.Second
+	"runlog/server/certfile"
+)
 
 // TLS is a node's own certificate and the authorities of its cluster, read again when their files
 // change.
 type TLS struct {
 	paths [3]string // authorities, certificate, key
 	clock func() time.Time
-
-	mu struct {
-		sync.Mutex
-		material *material
-		files    [3]os.FileInfo // as they were when material was read
-		checked  time.Time
-		err      error // of the last check; nil: material matches the files
-	}
+	files *certfile.Files[material]
 }
 
 // material is the content of the files at one time. It never changes.
@@ -45,83 +35,39 @@ func LoadTLS(caFile, certFile, keyFile string, clock func() time.Time) (*TLS, er
 		clock = time.Now
 	}
 	t := &TLS{paths: [3]string{caFile, certFile, keyFile}, clock: clock}
-	files, err := t.stat()
+	files, err := certfile.Load(certfile.Options[material]{Paths: t.paths[:], Read: t.read, Clock: clock})
 	if err != nil {
-		return nil, err
+		return nil, certificateError(err)
 	}
-	m, err := t.read()
-	if err != nil {
-		return nil, err
-	}
-	t.mu.material, t.mu.files, t.mu.checked = m, files, clock()
+	t.files = files
 	return t, nil
 }
 
-// NodeID returns the name of the node in the certificate.
-func (t *TLS) NodeID() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.mu.material.node
+// certificateError tells that a file cannot be read; a refusal tells by itself what is wrong.
+func certificateError(err error) error {
+	if _, ok := errors.AsType[*os.PathError](err); ok {
+		return fmt.Errorf("peer: certificate files: %w", err)
+	}
+	return err
 }
+
+// NodeID returns the name of the node in the certificate.
+func (t *TLS) NodeID() string { return t.files.Last().node }
 
 // expiry returns when the node's certificate ends, and how long that is from now.
 func (t *TLS) expiry() (time.Time, time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	end := t.mu.material.own.Leaf.NotAfter
+	end := t.files.Last().own.Leaf.NotAfter
 	return end, end.Sub(t.clock())
 }
 
-// current returns the current material, and checks the files if the last check was a second ago. An
-// error means that the changed files are not usable; current then returns the earlier material too,
-// and tries again later.
+// current returns the current material (certfile.Files).
 func (t *TLS) current() (*material, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	now := t.clock()
-	if d := now.Sub(t.mu.checked); 0 <= d && d < checkEvery {
-		return t.mu.material, t.mu.err
-	}
-	t.mu.checked = now
-	// The check precedes the read: a change in between shows at the next check.
-	files, err := t.stat()
-	if err == nil && t.mu.err == nil && same(files, t.mu.files) {
-		return t.mu.material, nil
-	}
-	var m *material
-	if err == nil {
-		m, err = t.read()
-	}
-	if err == nil && m.node != t.mu.material.node {
-		err = refuse(Certificate, "the certificate in %s is now that of node %s, and this is node %s", t.paths[1], m.node, t.mu.material.node)
-	}
-	t.mu.err = err
-	if err == nil {
-		t.mu.material, t.mu.files = m, files
-	}
-	return t.mu.material, err
-}
-
-func (t *TLS) stat() (files [3]os.FileInfo, err error) {
-	for i, path := range t.paths {
-		if files[i], err = os.Stat(path); err != nil {
-			return files, fmt.Errorf("peer: certificate files: %w", err)
-		}
-	}
-	return files, nil
-}
-
-func same(a, b [3]os.FileInfo) bool {
-	for i := range a {
-		if !os.SameFile(a[i], b[i]) || a[i].Size() != b[i].Size() || !a[i].ModTime().Equal(b[i].ModTime()) {
-			return false
-		}
-	}
-	return true
+	m, err := t.files.Current()
+	return m, certificateError(err)
 }
 
 // read reads the files and refuses mismatched or unusable ones.
-func (t *TLS) read() (*material, error) {
+func (t *TLS) read(before *material) (*material, error) {
 	roots, err := readAuthorities(t.paths[0])
 	if err != nil {
 		return nil, err
@@ -129,7 +75,7 @@ func (t *TLS) read() (*material, error) {
 	own, err := tls.LoadX509KeyPair(t.paths[1], t.paths[2])
 	if err != nil {
 		if _, ok := errors.AsType[*os.PathError](err); ok {
-			return nil, fmt.Errorf("peer: certificate files: %w", err)
+			return nil, err
 		}
 		return nil, refuse(Certificate, "%s and %s are no certificate with its key: %v", t.paths[1], t.paths[2], err)
 	}
@@ -149,31 +95,20 @@ func (t *TLS) read() (*material, error) {
 		}
 		m.node = name
 	}
+	if before != nil && m.node != before.node {
+		return nil, refuse(Certificate, "the certificate in %s is now that of node %s, and this is node %s", t.paths[1], m.node, before.node)
+	}
 	return m, nil
 }
 
 func readAuthorities(path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return nil, fmt.Errorf("peer: certificate files: %w", err)
+		return nil, err
 	}
-	roots, count := x509.NewCertPool(), 0
-	for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-		if block.Type != "CERTIFICATE" {
-			continue
-		}
-		c, err := x509.ParseCertificate(block.Bytes)
-		if err != nil {
-			return nil, refuse(Certificate, "%s holds a certificate that cannot be read: %v", path, err)
-		}
-		if !c.IsCA {
-			return nil, refuse(Certificate, "%s holds the certificate %q, which is that of no certificate authority", path, clip(c.Subject.String(), maxField))
-		}
-		roots.AddCert(c)
-		count++
-	}
-	if count == 0 {
-		return nil, refuse(Certificate, "%s holds no certificate", path)
+	roots, err := certfile.Authorities(text)
+	if err != nil {
+		return nil, refuse(Certificate, "%s %v", path, err)
 	}
 	return roots, nil
 }

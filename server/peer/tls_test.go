@@ -76,11 +76,11 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 // trustEach makes the first end take the second, so that what the second thinks of the first is
 // seen.
 func trustEach(bad, good *TLS) {
-	leaf, err := x509.ParseCertificate(good.mu.material.own.Certificate[0])
+	leaf, err := x509.ParseCertificate(good.files.Last().own.Certificate[0])
 	if err != nil {
 		panic(err)
 	}
-	bad.mu.material.roots.AddCert(leaf)
+	bad.files.Last().roots.AddCert(leaf)
 }
 
 // issued is a certificate that begins an hour before a time, which is on the node's clock too.
@@ -98,7 +98,7 @@ func (a authority) issued(t *testing.T, node string, at time.Time) *TLS {
 func (a authority) odd(t *testing.T, change func(*x509.Certificate)) *TLS {
 	t.Helper()
 	loaded := a.tls(t, "bad")
-	own := &loaded.mu.material.own
+	own := &loaded.files.Last().own
 	ca, signer, err := readCA(a.dir)
 	if err != nil {
 		t.Fatal(err)
@@ -147,8 +147,8 @@ func TestOlderTLSIsRefused(t *testing.T) {
 // certificate, which it hears only at its first read.
 func TestAnAlertOfTLSIsTakenForARefusal(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
-	config := ours.tls(t, "n2").mu.material.config()
-	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, theirs.tls(t, "x").mu.material.roots
+	config := ours.tls(t, "n2").files.Last().config()
+	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, theirs.tls(t, "x").files.Last().roots
 	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)

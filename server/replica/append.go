@@ -7,21 +7,27 @@ import (
 	"time"
 
 	"runlog/proto/contract"
+	"runlog/server/budget"
+	"runlog/server/limits"
 	"runlog/server/replica/batch"
 	"runlog/storage"
 )
+
+// heldShare bounds what a tenant may hold, in multiples of what is free.
+const heldShare = 2
 
 // overloadDelay is the retry delay for a caller that was refused for lack of memory. The waiting
 // events are answered in about that time.
 const overloadDelay = 250 * time.Millisecond
 
-// Propose admits a command to the log and does not wait for its outcome. Commands that one caller
-// proposes in sequence are applied in that order. After an error nothing is stored.
-func (r *Replica) Propose(cmd storage.Command) (batch.Ticket, error) {
+// Propose admits a command to the log, in a line of the batcher, and does not wait for its outcome.
+// Commands of one line are applied in the order in which they were proposed. After an error nothing
+// is stored.
+func (r *Replica) Propose(line string, cmd storage.Command) (batch.Ticket, error) {
 	if err := r.opts.Disk.admit(); err != nil {
 		return batch.Ticket{}, err
 	}
-	return r.batcher.Enqueue(cmd)
+	return r.batcher.Enqueue(line, cmd)
 }
 
 // Execute proposes a command and waits until it is applied. It returns a refusal by the state
@@ -34,10 +40,13 @@ func (r *Replica) Execute(ctx context.Context, cmd storage.Command) (storage.Out
 	return outcome, err
 }
 
+// ownLine of the batcher has the commands that are no appends.
+const ownLine = ""
+
 // Submit proposes a command of the node itself and waits until it is applied. The outcome contains
 // a refusal by the state machine.
 func (r *Replica) Submit(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
-	ticket, err := r.Propose(cmd)
+	ticket, err := r.Propose(ownLine, cmd)
 	if err != nil {
 		return storage.Outcome{}, err
 	}
@@ -59,7 +68,9 @@ type Appended struct {
 type Pending struct {
 	r      *Replica
 	append *storage.Append
-	held   int64
+	size   int64 // in bytes
+	held   budget.Grant
+	tenant *limits.Tenant
 	ticket batch.Ticket
 }
 
@@ -67,13 +78,17 @@ type Pending struct {
 // out, and assigns them again if another request came in between (IDM-10): at each try, at least
 // one of the competing requests is stored.
 func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, error) {
+	tenant, err := r.charge(a)
+	if err != nil {
+		return Appended{}, err
+	}
 	for {
 		if LeavesOutAttempts(a) {
 			if err := r.store.AssignAttempts(a); err != nil {
 				return Appended{}, err
 			}
 		}
-		p, err := r.Admit(a)
+		p, err := r.admit(a, tenant, tenant.Name)
 		if err != nil {
 			return Appended{}, err
 		}
@@ -101,28 +116,38 @@ func LeavesOutAttempts(a *storage.Append) bool {
 	return false
 }
 
-// Admit encodes an append, whose events all have an attempt, and admits it to the log. After an
-// error nothing is stored.
-func (r *Replica) Admit(a *storage.Append) (Pending, error) {
+// Admit encodes an append, whose events all have an attempt, and admits it to the log, in a line of
+// the batcher. After an error nothing is stored.
+func (r *Replica) Admit(a *storage.Append, line string) (Pending, error) {
+	tenant, err := r.charge(a)
+	if err != nil {
+		return Pending{}, err
+	}
+	return r.admit(a, tenant, line)
+}
+
+func (r *Replica) admit(a *storage.Append, tenant *limits.Tenant, line string) (Pending, error) {
 	cmd, err := storage.EncodeAppend(a)
 	if err != nil {
 		return Pending{}, err
 	}
-	held, err := r.hold(a)
+	// The decoded events and the command wait for the answer.
+	size := limits.Bytes(a) + int64(cmd.Size())
+	held, err := r.hold(budget.OfAppend(limits.Bytes(a)), size, tenant)
 	if err != nil {
 		return Pending{}, err
 	}
-	ticket, err := r.Propose(cmd)
+	ticket, err := r.Propose(line, cmd)
 	if err != nil {
-		r.held.Add(-held)
+		r.release(size, &held, tenant)
 		return Pending{}, err
 	}
-	return Pending{r: r, append: a, held: held, ticket: ticket}, nil
+	return Pending{r: r, append: a, size: size, held: held, tenant: tenant, ticket: ticket}, nil
 }
 
 // Wait returns the result once it is durable and applied (APP-2).
 func (p *Pending) Wait(ctx context.Context) (Appended, error) {
-	defer p.r.held.Add(-p.held)
+	defer p.r.release(p.size, &p.held, p.tenant)
 	outcome, err := p.ticket.Wait(ctx)
 	if err == nil {
 		err = outcome.Err
@@ -133,22 +158,28 @@ func (p *Pending) Wait(ctx context.Context) (Appended, error) {
 	return p.r.appended(p.append, outcome)
 }
 
-// heldEvent is the approximate memory of an event without its payload, in bytes.
-const heldEvent = 512
-
-// hold counts the decoded events of a request while they wait for their answer; the batcher's queue
-// counts them compressed. It refuses events beyond the memory of the node (APP-9, D12).
-func (r *Replica) hold(a *storage.Append) (int64, error) {
-	size := int64(0)
-	for i := range a.Events {
-		size += heldEvent + int64(len(a.Events[i].Payload)+len(a.Events[i].Extensions))
-	}
-	if now := r.held.Add(size); now > r.opts.HeldBytes && now > size {
-		r.held.Add(-size)
-		return 0, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
+// hold counts a request while it waits for its answer. It refuses requests beyond the budget, and
+// beyond the tenant's share of it (APP-9, D12, SEC-6).
+func (r *Replica) hold(class budget.Class, size int64, tenant *limits.Tenant) (budget.Grant, error) {
+	free, own := r.opts.Memory.Free(class), tenant.Held.Add(size)
+	if own > size && own > heldShare*free {
+		tenant.Held.Add(-size)
+		return budget.Grant{}, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
 			Message: "the node has as many events waiting as its memory allows; the request was not stored"}
 	}
-	return size, nil
+	held, err := r.opts.Memory.Acquire(class, size)
+	if err != nil {
+		tenant.Held.Add(-size)
+		return budget.Grant{}, err
+	}
+	r.held.Add(size)
+	return held, nil
+}
+
+func (r *Replica) release(size int64, held *budget.Grant, tenant *limits.Tenant) {
+	held.Release()
+	r.held.Add(-size)
+	tenant.Held.Add(-size)
 }
 
 // Busy reports whether appends are in flight.

@@ -5,29 +5,30 @@ import (
 	"testing"
 
 	"runlog/proto/contract"
-	"runlog/storage"
+	"runlog/server/budget"
+	"runlog/server/limits"
 )
 
 // TestEventsHeldAPP9 proves APP-9 and D12: what waits for its answer is bounded as it lies in
 // memory, not as it is compressed.
 func TestEventsHeldAPP9(t *testing.T) {
-	r := &Replica{opts: Options{HeldBytes: 10 << 10}}
-	a := &storage.Append{Events: []contract.Event{{Payload: make([]byte, 6<<10)}}}
-	held, err := r.hold(a)
+	r := &Replica{opts: Options{Memory: budget.New(10 << 10)}}
+	const size = 6 << 10
+	tenant := &limits.Tenant{}
+	held, err := r.hold(budget.Append, size, tenant)
 	if err != nil || !r.Busy() {
 		t.Fatalf("the first append: %v", err)
 	}
-	_, err = r.hold(a)
+	_, err = r.hold(budget.Append, size, &limits.Tenant{})
 	var own *contract.Error
 	if !errors.As(err, &own) || own.Reason != contract.ReasonOverloaded || own.RetryAfter == 0 {
 		t.Errorf("an append beyond the limit: %v", err)
 	}
-	r.held.Add(-held)
-	if r.Busy() {
-		t.Errorf("%d bytes are held of nothing", r.held.Load())
+	r.release(size, &held, tenant)
+	if r.Busy() || r.opts.Memory.Used() != 0 || tenant.Held.Load() != 0 {
+		t.Errorf("%d bytes are held of nothing, %d of the budget", r.held.Load(), r.opts.Memory.Used())
 	}
-	large := &storage.Append{Events: []contract.Event{{Payload: make([]byte, 20<<10)}}}
-	if _, err := r.hold(large); err != nil {
+	if _, err := r.hold(budget.Append, 20<<10, &limits.Tenant{}); err != nil {
 		t.Errorf("an append that is larger than the limit, alone: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/storage"
 )
 
@@ -48,7 +49,7 @@ func (r *Replica) Open(ctx context.Context, runID string, minSeq uint64) (*Readi
 	var last uint64
 	for {
 		at := r.store.Applied()
-		v, err := r.store.View(runID)
+		v, err := r.view(ctx, runID)
 		var missing *storage.RunNotFoundError
 		switch {
 		case err == nil && v.Run.LastSeq >= minSeq:
@@ -72,6 +73,15 @@ func (r *Replica) Open(ctx context.Context, runID string, minSeq uint64) (*Readi
 		}
 		return nil, notReached(runID, minSeq, last)
 	}
+}
+
+// view opens a run. A run of a tenant that the caller does not see is not found (SEC-4).
+func (r *Replica) view(ctx context.Context, runID string) (*storage.View, error) {
+	v, err := r.store.View(runID)
+	if err != nil || auth.From(ctx).Sees(v.Run.Scope.TenantID) {
+		return v, err
+	}
+	return nil, errors.Join(&storage.RunNotFoundError{RunID: runID}, v.Close())
 }
 
 func notReached(runID string, minSeq, last uint64) error {

@@ -13,7 +13,9 @@ import (
 
 	"runlog/raft"
 	"runlog/raft/stamps"
+	"runlog/server/budget"
 	"runlog/server/cluster"
+	"runlog/server/limits"
 	"runlog/server/replica/batch"
 	"runlog/storage"
 )
@@ -35,8 +37,8 @@ type Options struct {
 	GRPCAddress string
 	// QueueBytes bounds the encoded appends in flight (APP-9).
 	QueueBytes int64
-	// HeldBytes bounds the decoded events of appends in flight (D12).
-	HeldBytes int64
+	// Memory bounds the decoded events of appends in flight (D12).
+	Memory *budget.Budget
 	// LeaderWait bounds how long a call waits for a leader. MaxWait bounds how long a read waits
 	// for minSeq or a position.
 	LeaderWait, MaxWait time.Duration
@@ -65,6 +67,8 @@ type Replica struct {
 	store     *storage.Store
 	node      *raft.Node
 	batcher   *batch.Batcher
+	limits    *limits.Limiter
+	tenants   runTenants
 	stamps    *stamps.Judge
 	voters    atomic.Int64 // of the cluster, for remedies; 0: unknown
 	held      atomic.Int64 // bytes of decoded events that wait for their answer
@@ -124,6 +128,8 @@ func (r *Replica) open(ctx context.Context) (err error) {
 	if err := o.Cluster.Starting(); err != nil {
 		return err
 	}
+	// Rates are counted by a clock that no one sets.
+	r.limits = limits.New(limits.Options{Amounts: r.amounts, Clock: time.Now, Registerer: o.Registry})
 	return r.startRaft()
 }
 
@@ -161,12 +167,18 @@ func (r *Replica) Close() error {
 	if r.store != nil {
 		errs = append(errs, r.store.Close())
 	}
+	if r.limits != nil {
+		r.limits.Close()
+	}
 	r.metrics.unregister(r.opts.Registry)
 	return errors.Join(errs...)
 }
 
 // Store returns the store, for reads.
 func (r *Replica) Store() *storage.Store { return r.store }
+
+// Limits returns what the tenants may use.
+func (r *Replica) Limits() *limits.Limiter { return r.limits }
 
 // Node returns Raft, for members and leadership.
 func (r *Replica) Node() *raft.Node { return r.node }

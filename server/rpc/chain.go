@@ -12,8 +12,11 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"runlog/proto/contract"
 	"runlog/raft"
+	"runlog/server/auth"
 	"runlog/server/cluster"
+	"runlog/server/limits"
 	"runlog/server/rpc/decode"
 )
 
@@ -61,17 +64,20 @@ type ChainOptions struct {
 	Caller  string
 	Metrics *Metrics
 	Methods Methods
-	// Leaders is called for each call: a listener may serve before the replica is open.
+	// Leaders and Access are called for each call: a listener may serve before the replica is open.
+	// Access returns nil before.
 	Leaders func() Leaders
+	Access  func() *Access
 }
 
 // Chain is the sequence of interceptors that every call passes between the wire and its service, on
 // the listener for clients and on the one for members alike:
 //
-//	decode ─► in flight ─► metrics ─► errors to statuses ─► forward to the leader ─► service
+//	decode ─► in flight ─► metrics ─► errors to statuses ─► identity ─► roles
+//	       ─► forward to the leader ─► service
 //
-// Identity, policy and tenant limits belong between metrics and forwarding, so that they also apply
-// to a call that a member forwards. Each listener has one chain.
+// Each listener has one chain, so that identity and roles also apply to a call that a member
+// forwards. A service shows an identity only what its tenants have (auth.Identity.Sees).
 type Chain struct {
 	opts     ChainOptions
 	guard    *decode.Guard
@@ -140,19 +146,45 @@ func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	c.inflight.calls.Add(1)
 	defer c.inflight.calls.Add(-1)
 	begun := time.Now()
-	var resp any
-	var err error
-	if m.atLeader {
-		resp, err = c.answerAtLeader(ctx, m, req, next)
-	} else {
-		resp, err = next(ctx, req)
-	}
+	resp, err := c.answer(ctx, m, req, next)
 	err = Status(err)
 	c.observer(m, status.Code(err)).Observe(time.Since(begun).Seconds())
 	if err != nil {
 		return nil, err
 	}
 	return resp, nil
+}
+
+// answer lets a caller in, and answers here or at the leader.
+func (c *Chain) answer(ctx context.Context, m *Method, req any, next grpc.UnaryHandler) (any, error) {
+	ctx, err := c.admit(ctx, m)
+	if err != nil {
+		return nil, err
+	}
+	var resp any
+	if m.atLeader {
+		resp, err = c.answerAtLeader(ctx, m, req, next)
+	} else {
+		resp, err = next(ctx, req)
+	}
+	if err != nil {
+		c.recordDenied(ctx, m, err)
+	}
+	return resp, err
+}
+
+// admit returns the context of a call with its identity, which has a role for the method. A refusal
+// and an administrative call are recorded.
+func (c *Chain) admit(ctx context.Context, m *Method) (context.Context, error) {
+	ctx, err := c.identify(ctx)
+	if err == nil {
+		err = m.allow(auth.From(ctx))
+	}
+	if err != nil {
+		c.recordDenied(ctx, m, err)
+		return ctx, err
+	}
+	return ctx, c.recordAllowed(ctx, m)
 }
 
 // observer resolves the labels of OK answers once per method.
@@ -177,5 +209,47 @@ func (c *Chain) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 	open := c.opts.Metrics.streams.WithLabelValues(m.name, c.opts.Caller)
 	open.Inc()
 	defer open.Dec()
-	return Status(next(srv, ss))
+	ctx, err := c.admit(ss.Context(), m)
+	if err != nil {
+		return Status(err)
+	}
+	done, err := c.openStream(auth.From(ctx))
+	if err != nil {
+		c.recordDenied(ctx, m, err)
+		return Status(err)
+	}
+	defer done()
+	err = c.opts.Access().whileAllowed(ctx, ss, info.IsClientStream, func(ss grpc.ServerStream) error { return next(srv, ss) })
+	if err != nil {
+		c.recordDenied(ctx, m, err)
+	}
+	return Status(err)
+}
+
+// openStream counts a stream of a client for each tenant that its caller is restricted to (SEC-6).
+// done ends it. A stream of a member is counted at the node that has the client.
+func (c *Chain) openStream(i *auth.Identity) (done func(), err error) {
+	var open []*limits.Tenant
+	done = func() {
+		for _, t := range open {
+			t.CloseStream()
+		}
+	}
+	if c.opts.Caller == CallerMember || i.Tenants.All {
+		return done, nil
+	}
+	if len(i.Tenants.Names) == 0 {
+		return nil, &contract.Error{Reason: contract.ReasonPermissionDenied,
+			Message: i.Name + " has no tenant, and a stream would show it nothing; ask an admin of the cluster"}
+	}
+	l := c.opts.Access().Limits
+	for _, name := range i.Tenants.Names {
+		t := l.Tenant(name)
+		if err := t.Open(); err != nil {
+			done()
+			return nil, err
+		}
+		open = append(open, t)
+	}
+	return done, nil
 }

@@ -14,7 +14,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
+	"runlog/server/budget"
 	"runlog/server/rpc/decode"
 )
 
@@ -23,12 +25,13 @@ import (
 // whose frames and goroutines would cost more than the call. It calls no streams.
 type Direct struct {
 	intercept grpc.UnaryServerInterceptor
+	memory    *budget.Budget
 	methods   map[string]grpc.MethodHandler
 }
 
 // Direct returns the caller of services behind the chain.
 func (c *Chain) Direct(services []*Service) *Direct {
-	d := &Direct{intercept: c.unary, methods: map[string]grpc.MethodHandler{}}
+	d := &Direct{intercept: c.unary, memory: c.opts.Limits.Memory, methods: map[string]grpc.MethodHandler{}}
 	c.Register(d, services)
 	return d
 }
@@ -51,8 +54,16 @@ func (d *Direct) Invoke(ctx context.Context, method string, args, reply any, opt
 	}
 	var a directAnswer
 	if _, bounded := ctx.Deadline(); bounded {
-		answered := make(chan directAnswer, 1)
-		go func() { answered <- d.call(ctx, handler, args) }()
+		answered := make(chan directAnswer)
+		go func() {
+			a := d.call(ctx, handler, args)
+			select {
+			case answered <- a:
+			case <-ctx.Done():
+				a.body.Free()
+				a.grant.Release()
+			}
+		}()
 		select {
 		case a = <-answered:
 		case <-ctx.Done():
@@ -70,6 +81,8 @@ func (d *Direct) Invoke(ctx context.Context, method string, args, reply any, opt
 		return a.err
 	}
 	defer a.body.Free()
+	// The answer is in memory until its reader has it.
+	context.AfterFunc(ctx, a.grant.Release)
 	if err := protoCodec.Unmarshal(a.body, reply); err != nil {
 		return status.Error(codes.Internal, err.Error())
 	}
@@ -80,8 +93,13 @@ func (d *Direct) Invoke(ctx context.Context, method string, args, reply any, opt
 type directAnswer struct {
 	header metadata.MD
 	body   mem.BufferSlice
+	grant  budget.Grant
 	err    error
 }
+
+// answerForms is how often the content of an answer is in memory until its reader has it: the
+// service's message, its encoded form, the gateway's message, and its text, which is larger.
+const answerForms = 5
 
 // call lets a service answer. Both messages are encoded and decoded: the service gets one of its
 // own, and may keep the answer, or have encoded parts of it.
@@ -96,6 +114,14 @@ func (d *Direct) call(ctx context.Context, handler grpc.MethodHandler, args any)
 	resp, err := handler(nil, directContext(ctx, &stream), func(m any) error { return decode.Unmarshal(request, m) }, d.intercept)
 	if a.header, a.err = stream.Header(), err; err != nil {
 		return a
+	}
+	if m, ok := resp.(proto.Message); ok {
+		if size := proto.Size(m); size > budget.Uncounted {
+			if a.grant, err = d.memory.Acquire(budget.Shared, answerForms*int64(size)); err != nil {
+				a.err = Status(err)
+				return a
+			}
+		}
 	}
 	if a.body, err = protoCodec.Marshal(resp); err != nil {
 		a.err = status.Error(codes.Internal, err.Error())

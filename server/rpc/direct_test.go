@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/rpc/decode"
 )
 
@@ -49,7 +50,12 @@ func chainTo(t *testing.T, l listing) (runlogv1.EventServiceClient, *Chain) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	everyone, err := auth.New(t.Context(), auth.Options{Open: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	c := NewChain(ChainOptions{
+		Access: func() *Access { return &Access{Authenticator: everyone, Open: true} },
 		Limits: directLimits, Caller: CallerClient, Metrics: NewMetrics(prometheus.NewRegistry()), Methods: methods,
 	})
 	return runlogv1.NewEventServiceClient(streamless{c.Direct([]*Service{s})}), c

@@ -23,9 +23,9 @@ import (
 // client may use it to call the leader directly (D8).
 const leaderHeader = "runlog-leader"
 
-// passedOn lists the headers that a forwarded call carries: the caller's credentials, and the trace
-// that the call is part of.
-var passedOn = []string{"authorization", "traceparent", "tracestate", "x-request-id"}
+// passedOn lists the headers that a forwarded call carries: the trace that the call is part of. The
+// caller's credentials stay here; a passport has its identity.
+var passedOn = []string{"traceparent", "tracestate", "x-request-id"}
 
 // IsForwarded reports whether another member forwarded the call.
 func IsForwarded(ctx context.Context) bool {
@@ -65,7 +65,11 @@ func (c *Chain) AtLeader(ctx context.Context, method string, req any, here grpc.
 // forward calls the leader over the connection between members. An error wraps raft.ErrNotLeader if
 // nothing was stored and another node must be asked.
 func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (any, error) {
-	bound, done := PassOn(ctx), func() {}
+	bound, err := PassOn(ctx)
+	if err != nil {
+		return nil, err
+	}
+	done := func() {}
 	if !m.toTheEnd {
 		bound, done = l.Bound(bound)
 	}
@@ -96,19 +100,27 @@ func untold(ctx context.Context) bool {
 	return !parts || told.CompareAndSwap(false, true)
 }
 
-// PassOn returns the context of a forwarded call.
-func PassOn(ctx context.Context) context.Context {
+// PassOn returns the context of a forwarded call. An error wraps raft.ErrNotLeader: this node
+// cannot prove to the leader which identity calls.
+func PassOn(ctx context.Context) (context.Context, error) {
 	in, _ := metadata.FromIncomingContext(ctx)
 	var out []string
+	identity, err := passport(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if identity != "" {
+		out = append(out, passportHeader, identity)
+	}
 	for _, key := range passedOn {
 		for _, value := range in.Get(key) {
 			out = append(out, key, value)
 		}
 	}
 	if len(out) == 0 {
-		return ctx
+		return ctx, nil
 	}
-	return metadata.AppendToOutgoingContext(ctx, out...)
+	return metadata.AppendToOutgoingContext(ctx, out...), nil
 }
 
 // ForwardingError converts an error of a forwarded call into the error for its caller. If a call

@@ -4,7 +4,6 @@ import (
 	"math"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -14,10 +13,6 @@ import (
 	"runlog/proto/contract"
 	"runlog/server/rpc/wire"
 )
-
-// BodyTimeout bounds the time to receive an HTTP body. http.Server's ReadTimeout would also end
-// streams, because their connections are read as long as they last.
-const BodyTimeout = 30 * time.Second
 
 // HasReason reports whether an error is a status with a reason of the contract.
 func HasReason(err error) bool { return reasonIn(status.Convert(err)) != "" }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 )
 
 // GatewayFunc registers the HTTP routes of a service.
@@ -27,10 +28,15 @@ func Gateway[Client any](client func(grpc.ClientConnInterface) Client,
 
 // Method is a row of the table of methods.
 type Method struct {
-	name     string
-	atLeader bool
-	toTheEnd bool // The leader answers after its leadership has ended.
-	output   protoreflect.MessageType
+	name  string
+	roles auth.Roles
+	every bool // The caller must have all tenants.
+	// administrative: only an admin or an operator may call it (SEC-7).
+	administrative bool
+	atLeader       bool
+	watches        bool // A ticket for a watch is enough.
+	toTheEnd       bool // The leader answers after its leadership has ended.
+	output         protoreflect.MessageType
 }
 
 // Methods is the table of methods, by full name (SEC-3).
@@ -69,10 +75,14 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 	}
 	by := policy.AnsweredBy
 	return name, &Method{
-		name: name, output: output, toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
-		atLeader: by != runlogv1.AnsweredBy_ANY_NODE,
+		name: name, output: output, roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
+		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: !auth.RolesOf(policy.Roles...).Overlaps(everyday),
+		watches: d.IsStreamingServer() && strings.HasPrefix(string(d.Name()), "Watch"),
 	}, nil
 }
+
+// everyday are the roles whose calls are not recorded one by one.
+var everyday = auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR)
 
 // policyFault describes what is wrong with the policy of a method; empty: nothing.
 func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
@@ -91,7 +101,7 @@ func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 		return pathFault(d.Input(), t.TenantField)
 	case *runlogv1.Policy_RunField:
 		return pathFault(d.Input(), t.RunField)
-	case *runlogv1.Policy_WholeCluster:
+	case *runlogv1.Policy_WholeCluster, *runlogv1.Policy_AllTenants:
 		return ""
 	default:
 		return "has a policy that does not say where the tenant is"

@@ -23,6 +23,7 @@ const (
 	TokenCheckpoint   TokenKind = 6 // a list of signed checkpoints
 	TokenSignedWindow TokenKind = 7 // an audit window, with the cluster's signature
 	TokenRunsEvents   TokenKind = 8 // a watch of the events of many runs
+	TokenTokens       TokenKind = 9 // a list of API tokens
 )
 
 var strict = base64.RawURLEncoding.Strict()

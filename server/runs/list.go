@@ -35,6 +35,7 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 	if err != nil {
 		return nil, err
 	}
+	filter.TenantID, filter.Tenants = rpc.ShownTenants(ctx, req.TenantId)
 	token, err := parsePageToken(req.PageToken, s.node.ClusterID(), &filter)
 	if err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
@@ -24,6 +25,7 @@ type Node interface {
 	Readable(ctx context.Context, runID string, level runlogv1.Consistency_Level) error
 	ReadIndex(context.Context) error
 	Waiting(context.Context) (context.Context, context.CancelFunc)
+	rpc.Runs
 	Store() *storage.Store
 	ClusterID() storage.ClusterID
 }
@@ -56,7 +58,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	if _, known := runlogv1.CreateMode_Value_name[int32(req.Mode)]; !known {
 		return nil, rpc.Invalid("mode", "is not a mode: send IDEMPOTENT or EXCLUSIVE")
 	}
-	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run), AppendedBy: rpc.IdentityOf(ctx),
+	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run), AppendedBy: auth.From(ctx).Authenticated(),
 		Exclusive: req.Mode == runlogv1.CreateMode_EXCLUSIVE}
 	if len(req.Events) > 0 {
 		var err error
@@ -64,11 +66,14 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 			return nil, err
 		}
 	}
-	done, err := s.node.Append(ctx, &a)
-	if err != nil {
+	if err := rpc.CheckAppend(ctx, s.node, &a); err != nil {
 		return nil, err
 	}
-	run, err := s.run(req.Run.RunId)
+	done, err := s.node.Append(ctx, &a)
+	if err != nil {
+		return nil, rpc.HideForeign(ctx, s.node.Store(), a.RunID, err)
+	}
+	run, err := s.run(ctx, req.Run.RunId)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +86,7 @@ func (s *Service) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*run
 	if err := s.node.Readable(ctx, req.RunId, req.Consistency); err != nil {
 		return nil, err
 	}
-	run, err := s.run(req.RunId)
+	run, err := s.run(ctx, req.RunId)
 	if err != nil {
 		return nil, err
 	}
@@ -92,13 +97,17 @@ func (s *Service) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*run
 	return &runlogv1.GetRunResponse{Run: run, Changes: wireChanges(changes)}, nil
 }
 
-// run reads a run and its current status.
-func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
+// run reads a run and its current status. A run of a tenant that the caller does not see is not
+// found (SEC-4).
+func (s *Service) run(ctx context.Context, runID string) (_ *runlogv1.Run, err error) {
 	v, err := s.node.Store().View(runID)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
+	if !auth.From(ctx).Sees(v.Run.Scope.TenantID) {
+		return nil, &storage.RunNotFoundError{RunID: runID}
+	}
 	snapshot, err := s.opts.Projector.Snapshot(v)
 	if err != nil {
 		return nil, err

@@ -2,9 +2,11 @@ package runs
 
 import (
 	"context"
+	"errors"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
@@ -21,7 +23,7 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 	case uriFault(req.EngineRunRef) != "":
 		return nil, rpc.Invalid("engineRunRef", uriFault(req.EngineRunRef))
 	}
-	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, rpc.IdentityOf(ctx))
+	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated())
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +40,7 @@ func (s *Service) UpdateRun(ctx context.Context, req *runlogv1.UpdateRunRequest)
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := metadata.EncodeUpdate(req.RunId, update, rpc.IdentityOf(ctx))
+	cmd, err := metadata.EncodeUpdate(req.RunId, update, auth.From(ctx).Authenticated())
 	if err != nil {
 		return nil, err
 	}
@@ -51,12 +53,34 @@ func (s *Service) UpdateRun(ctx context.Context, req *runlogv1.UpdateRunRequest)
 
 // change executes a command, and returns the run after it and its position.
 func (s *Service) change(ctx context.Context, runID string, cmd storage.Command) (*runlogv1.Run, string, error) {
+	if err := s.mayChange(ctx, runID); err != nil {
+		return nil, "", err
+	}
 	outcome, err := s.node.Execute(ctx, cmd)
 	if err != nil {
 		return nil, "", err
 	}
-	run, err := s.run(runID)
+	run, err := s.run(ctx, runID)
 	return run, rpc.FormatPosition(outcome.Position), err
+}
+
+// mayChange refuses to change a run of another tenant, and one that does not exist: it may get
+// another tenant before the change is applied (SEC-4). A run never changes its tenant.
+func (s *Service) mayChange(ctx context.Context, runID string) error {
+	i := auth.From(ctx)
+	if i != nil && i.Tenants.All {
+		return nil
+	}
+	r, err := s.node.Store().Run(runID)
+	if errors.As(err, new(*storage.RunNotFoundError)) { // It may not be applied here yet.
+		if err = s.node.ReadIndex(ctx); err == nil {
+			r, err = s.node.Store().Run(runID)
+		}
+	}
+	if err == nil && !i.Sees(r.Scope.TenantID) {
+		err = &storage.RunNotFoundError{RunID: runID}
+	}
+	return err
 }
 
 // decodeUpdate reads which fields an update replaces, and validates them.

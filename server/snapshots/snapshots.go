@@ -11,6 +11,7 @@ import (
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
@@ -49,7 +50,7 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 		return nil, err
 	}
 	if req.AsOfSeq == nil && req.AsOfTime == nil {
-		if answer := s.quick(req); answer != nil {
+		if answer := s.quick(ctx, req); answer != nil {
 			return answer, nil
 		}
 	}
@@ -105,14 +106,14 @@ func notModified(etag string, at storage.Applied) *runlogv1.GetSnapshotResponse 
 // A caller that has the tag of everything that is stored has the run's snapshot. The tag of a
 // snapshot that is STALE or DRAINING is another one: both end without an event. Else the
 // projector's memory may have everything that is applied.
-func (s *Service) quick(req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
+func (s *Service) quick(ctx context.Context, req *runlogv1.GetSnapshotRequest) *runlogv1.GetSnapshotResponse {
 	at := s.node.Store().Applied()
 	snapshot := s.opts.Projector.Live(req.RunId, at.Position())
 	if req.IfNoneMatch == "" && snapshot == nil {
 		return nil
 	}
 	r, err := s.node.Store().Run(req.RunId)
-	if err != nil || r.LastSeq < req.MinSeq {
+	if err != nil || r.LastSeq < req.MinSeq || !auth.From(ctx).Sees(r.Scope.TenantID) {
 		return nil // Open waits, and knows the error.
 	}
 	if etag := wire.SnapshotETag(r, r.LastSeq); req.IfNoneMatch != "" && wire.MatchETag(req.IfNoneMatch, etag) && !s.opts.Projector.Stale(req.RunId) {

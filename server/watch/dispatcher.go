@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"google.golang.org/grpc"
+	"runlog/server/rpc/decode"
 )
 
 const (
@@ -30,7 +30,15 @@ type recipient interface {
 }
 
 // messages are encoded once for all streams that get them in a batch.
-type messages map[messageKey]*grpc.PreparedMsg
+type messages map[messageKey]*decode.Prepared
+
+// free lets go of the messages. gRPC keeps those that it has not sent.
+func (m messages) free() {
+	for _, one := range m {
+		one.Free()
+	}
+	clear(m)
+}
 
 // dispatcher sends to many streams from one goroutine, in batches. A stream costs no growing
 // goroutine stack, no timer, and no wake-up for each message, and streams of one run share the
@@ -175,13 +183,14 @@ func (d *dispatcher) leave(p *post) {
 // work delivers until another worker has the turn or the dispatcher is closed.
 func (d *dispatcher) work(turn uint64) {
 	shared := messages{}
+	defer shared.free()
 	for {
 		p, beat, begins := d.next(turn)
 		if p == nil {
 			return
 		}
 		if begins {
-			clear(shared)
+			shared.free()
 		}
 		d.delivered(turn, p, p.to.deliver(beat, shared))
 	}
@@ -207,7 +216,11 @@ func (d *dispatcher) next(turn uint64) (p *post, beat, begins bool) {
 		beat := p.beat
 		p.state, p.beat = postBusy, false
 		if p.slow {
-			d.workers.Go(func() { d.delivered(turn, p, p.to.deliver(beat, messages{})) })
+			d.workers.Go(func() {
+				own := messages{}
+				defer own.free()
+				d.delivered(turn, p, p.to.deliver(beat, own))
+			})
 			continue
 		}
 		d.current = p

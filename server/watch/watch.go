@@ -15,8 +15,10 @@ import (
 	"runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/server/replica"
 	"runlog/server/rpc"
+	"runlog/server/rpc/decode"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
 )
@@ -48,7 +50,9 @@ type Options struct {
 	SlowConsumer time.Duration
 	// MaxCatchUp bounds how many log entries a resumed watch of many runs may be behind.
 	MaxCatchUp uint64
-	Registry   *prometheus.Registry
+	// Memory is the budget from which messages draw.
+	Memory   *budget.Budget
+	Registry *prometheus.Registry
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
@@ -232,17 +236,23 @@ func (w *runWatch) awaitRun(ctx context.Context) error {
 	}
 	defer sub.Close()
 	w.level = runlogv1.Consistency_LOCAL // Like any watch, it now waits for news at its node.
-	for {
+	var idle time.Time
+	for beat := true; ; {
 		err := w.look(ctx)
 		var missing *storage.RunNotFoundError
 		if !errors.As(err, &missing) {
 			return err
 		}
-		if err := w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{Heartbeat: &runlogv1.Heartbeat{}}}); err != nil {
-			return err
+		// News of a run that the caller does not see must not show: they cause no message (SEC-4).
+		if beat {
+			if err := w.send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Heartbeat{Heartbeat: &runlogv1.Heartbeat{}}}); err != nil {
+				return err
+			}
+			idle = time.Now().Add(w.s.opts.Heartbeat)
 		}
-		idle, cancel := context.WithTimeout(ctx, w.s.opts.Heartbeat)
-		_, _ = sub.Next(idle)
+		waiting, cancel := context.WithDeadline(ctx, idle)
+		_, _ = sub.Next(waiting)
+		beat = waiting.Err() != nil
 		cancel()
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -286,13 +296,12 @@ type messageKey struct {
 }
 
 // sendShared sends the state of the run in a message that is encoded once for all of its watchers.
-// gRPC has no compressor registered, so the bytes are equal on every stream.
 func (w *runWatch) sendShared(shared messages) error {
 	key := messageKey{w.view, w.current, w.stale}
 	m := shared[key]
 	if m == nil {
-		m = &grpc.PreparedMsg{}
-		if err := m.Encode(w.stream, w.withToken(w.message(w.s.lag(w.sub.Committed())))); err != nil {
+		var err error
+		if m, err = decode.Prepare(w.s.opts.Memory, w.withToken(w.message(w.s.lag(w.sub.Committed())))); err != nil {
 			return err
 		}
 		shared[key] = m

@@ -47,14 +47,16 @@ func (w *runWatch) followEvents(ctx context.Context) error {
 // it sends.
 func (w *runWatch) events(ctx context.Context) error {
 	for {
-		p, err := w.page()
+		p, err := w.page(ctx)
 		if err != nil || len(p.Events) == 0 {
+			p.Release()
 			return err
 		}
 		w.sent = p.Events[len(p.Events)-1].RunSeq
 		err = w.sendInTime(ctx, &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{
 			Events: &runlogv1.EventBatch{Events: p.Events},
 		}})
+		p.Release()
 		switch {
 		case err != nil:
 			return err
@@ -66,13 +68,13 @@ func (w *runWatch) events(ctx context.Context) error {
 	}
 }
 
-func (w *runWatch) page() (_ wire.Page, err error) {
+func (w *runWatch) page(ctx context.Context) (_ wire.Page, err error) {
 	v, err := w.s.node.Store().View(w.runID)
 	if err != nil {
 		return wire.Page{}, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	return wire.ReadPage(v, wire.PageQuery{After: w.sent, Last: v.Run.LastSeq, Size: wire.StreamBatch, Form: w.form})
+	return wire.ReadPage(ctx, v, wire.PageQuery{After: w.sent, Last: v.Run.LastSeq, Size: wire.StreamBatch, Form: w.form, Memory: w.s.opts.Memory})
 }
 
 // sendInTime ends the watch of a reader that does not take a message in time.

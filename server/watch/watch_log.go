@@ -14,6 +14,7 @@ import (
 	"runlog/projector/watch"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
@@ -35,8 +36,9 @@ type logWatch struct {
 	types  []string
 	form   runlogv1.PayloadForm_Form
 	tokens logTokens
-	at     logPlace // behind everything that was read
-	taken  logPlace // behind the last message that Send has accepted
+	at     logPlace     // behind everything that was read
+	taken  logPlace     // behind the last message that Send has accepted
+	held   budget.Grant // of the piece that is being sent
 }
 
 func (s *Service) watchLog(
@@ -105,7 +107,11 @@ func (w *logWatch) begin(req *runlogv1.WatchRunsRequest, applied storage.Applied
 
 // read sends the events that are stored now, and moves behind them. After some events without a
 // message it sends a heartbeat, so that a reader's token is not far behind.
-func (w *logWatch) read(ctx context.Context, log *storage.Follower) error {
+func (w *logWatch) read(ctx context.Context, log *storage.Follower) (err error) {
+	if w.held, err = w.s.opts.Memory.Acquire(budget.Shared, 0); err != nil {
+		return err
+	}
+	defer func() { w.held.Release() }()
 	for complete := false; !complete; {
 		messages, end, whole, err := w.collect(log)
 		if err != nil {
@@ -117,6 +123,7 @@ func (w *logWatch) read(ctx context.Context, log *storage.Follower) error {
 				return err
 			}
 		}
+		w.held.Release()
 		w.at, complete = end, whole
 		if !complete && len(messages) == 0 {
 			if err := w.send(ctx, &runlogv1.WatchRunsResponse{Kind: &runlogv1.WatchRunsResponse_Heartbeat{Heartbeat: &runlogv1.Heartbeat{}}}); err != nil {
@@ -163,6 +170,9 @@ func (w *logWatch) collect(log *storage.Follower) (out []logMessage, end logPlac
 			var batch runlogv1.EventBatch
 			var bytes int
 			if next, bytes, err = w.batch(&batch, c.Records, next); err != nil {
+				return nil, end, false, err
+			}
+			if err := w.held.Grow(wire.PageForms * int64(bytes)); err != nil {
 				return nil, end, false, err
 			}
 			size, end = size+bytes, logPlace{cursor: before, sent: uint64(next)}

@@ -43,6 +43,7 @@ func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest,
 	if err != nil {
 		return err
 	}
+	filter.TenantID, filter.Tenants = rpc.ShownTenants(ctx, req.TenantId)
 	if err := s.confirm(ctx, req.Consistency); err != nil {
 		return err
 	}

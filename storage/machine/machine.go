@@ -4,8 +4,11 @@ package machine
 
 import (
 	"runlog/storage"
+	"runlog/storage/machine/access"
+	"runlog/storage/machine/join"
 	"runlog/storage/machine/metadata"
 	"runlog/storage/machine/signing"
+	"runlog/storage/machine/tenant"
 )
 
 // FeatureLevel is the highest feature level that this build supports: it knows every operation that
@@ -14,7 +17,7 @@ const FeatureLevel = storage.CoreLevel
 
 // All returns the machines of this build.
 func All() []storage.Machine {
-	return []storage.Machine{signing.Machine{}, metadata.Machine{}}
+	return []storage.Machine{signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}}
 }
 
 // EnsureDefaults gives a store the machines of this build, unless it has been given others.

@@ -16,7 +16,7 @@ const (
 	// Limit of a counter.
 	Limit = 1_000_000
 
-	table = "C"
+	table = "Z"
 )
 
 // LimitError says that a counter was not incremented, because it would have come above Limit.

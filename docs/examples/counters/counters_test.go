@@ -23,6 +23,7 @@ import (
 	"runlog/docs/examples/counters"
 	counterv1 "runlog/proto/example/counter/v1"
 	"runlog/raft"
+	"runlog/server/auth"
 	"runlog/server/cluster"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
@@ -105,9 +106,14 @@ func serve(t *testing.T, n *fakeNode) counterv1.CounterServiceClient {
 	if err != nil {
 		t.Fatal(err)
 	}
+	open, err := auth.New(t.Context(), auth.Options{Open: true})
+	if err != nil {
+		t.Fatal(err)
+	}
 	chain := rpc.NewChain(rpc.ChainOptions{
 		Limits: decode.Limits{Bytes: 1 << 20}, Caller: rpc.CallerClient, Methods: methods,
 		Metrics: rpc.NewMetrics(prometheus.NewRegistry()), Leaders: func() rpc.Leaders { return n },
+		Access: func() *rpc.Access { return &rpc.Access{Authenticator: open, Open: true} },
 	})
 	server := grpc.NewServer(chain.ServerOptions()...)
 	chain.Register(server, services)

@@ -32,7 +32,7 @@ func Sort(runs []Run) {
 // Matches reports whether a filter wants the run. It is the naive filter.
 func (r *Run) Matches(f *run.Filter) bool {
 	same := func(asked, has string) bool { return asked == "" || asked == has }
-	return same(f.TenantID, r.Tenant) && same(f.ProjectID, r.Project) && same(f.EnvironmentID, r.Env) && same(f.PlanID, r.Plan) && same(f.PlanVersion, r.Version) &&
+	return same(f.TenantID, r.Tenant) && (len(f.Tenants) == 0 || slices.Contains(f.Tenants, r.Tenant)) && same(f.ProjectID, r.Project) && same(f.EnvironmentID, r.Env) && same(f.PlanID, r.Plan) && same(f.PlanVersion, r.Version) &&
 		strings.HasPrefix(r.ID, f.RunIDPrefix) && f.Statuses.Match(r.Status) && r.labelled(f.Labels) && r.started(f) &&
 		(f.CreatedAfter == 0 || r.CreatedAt > f.CreatedAfter) && (f.CreatedBefore == 0 || r.CreatedAt < f.CreatedBefore)
 }
@@ -112,6 +112,14 @@ func SomeFilter(runs []Run) *rapid.Generator[run.Filter] {
 			StartedAfter:  bound("started after", func(r *Run) int64 { return r.StartedAt }),
 			StartedBefore: bound("started before", func(r *Run) int64 { return r.StartedAt }),
 			OldestFirst:   rapid.Bool().Draw(t, "oldest first"),
+		}
+		if f.TenantID == "" && rapid.IntRange(0, 2).Draw(t, "by tenants") == 0 {
+			for range rapid.IntRange(1, 3).Draw(t, "tenants") {
+				r := rapid.SampledFrom(runs).Draw(t, "tenant of")
+				f.Tenants = append(f.Tenants, r.Tenant)
+			}
+			slices.Sort(f.Tenants)
+			f.Tenants = slices.Compact(append(f.Tenants, "zz of nobody"))
 		}
 		if rapid.IntRange(0, 3).Draw(t, "by prefix") == 0 {
 			id := of("prefix", func(r *Run) string { return r.ID })

@@ -579,7 +579,11 @@ type JoinRequest struct {
 	// The call was forwarded by another member.
 	Forwarded bool `protobuf:"varint,6,opt,name=forwarded,proto3" json:"forwarded,omitempty"`
 	// The highest feature level that the node's build supports.
-	FeatureLevel  uint32 `protobuf:"varint,7,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,7,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	// A join token. It is sent over connections without TLS alone: over TLS the node's certificate
+	// admits it. UNAUTHENTICATED: the node has no admission and gave no token. PERMISSION_DENIED: the
+	// token admits no node.
+	Token         string `protobuf:"bytes,8,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -661,6 +665,13 @@ func (x *JoinRequest) GetFeatureLevel() uint32 {
 		return x.FeatureLevel
 	}
 	return 0
+}
+
+func (x *JoinRequest) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
 }
 
 type JoinResponse struct {
@@ -1839,6 +1850,111 @@ func (*CloseCheckpointResponse) Descriptor() ([]byte, []int) {
 	return file_node_v1_node_service_proto_rawDescGZIP(), []int{26}
 }
 
+// Passport is the caller of a call that a member forwards (server/auth).
+type Passport struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The Raft ID of the member that forwards the call.
+	Node string `protobuf:"bytes,1,opt,name=node,proto3" json:"node,omitempty"`
+	// The identity: its name, tenants, and roles, a bit for each runlog.v1.Role.Value.
+	Name       string   `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	Tenants    []string `protobuf:"bytes,3,rep,name=tenants,proto3" json:"tenants,omitempty"`
+	AllTenants bool     `protobuf:"varint,4,opt,name=all_tenants,json=allTenants,proto3" json:"all_tenants,omitempty"`
+	Roles      uint32   `protobuf:"varint,5,opt,name=roles,proto3" json:"roles,omitempty"`
+	// When its credential ends, nanoseconds; 0: never.
+	Until   int64  `protobuf:"fixed64,6,opt,name=until,proto3" json:"until,omitempty"`
+	TokenId string `protobuf:"bytes,7,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	// The node let it in without a credential; the other fields are empty.
+	Local         bool `protobuf:"varint,8,opt,name=local,proto3" json:"local,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Passport) Reset() {
+	*x = Passport{}
+	mi := &file_node_v1_node_service_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Passport) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Passport) ProtoMessage() {}
+
+func (x *Passport) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Passport.ProtoReflect.Descriptor instead.
+func (*Passport) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Passport) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
+}
+
+func (x *Passport) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *Passport) GetTenants() []string {
+	if x != nil {
+		return x.Tenants
+	}
+	return nil
+}
+
+func (x *Passport) GetAllTenants() bool {
+	if x != nil {
+		return x.AllTenants
+	}
+	return false
+}
+
+func (x *Passport) GetRoles() uint32 {
+	if x != nil {
+		return x.Roles
+	}
+	return 0
+}
+
+func (x *Passport) GetUntil() int64 {
+	if x != nil {
+		return x.Until
+	}
+	return 0
+}
+
+func (x *Passport) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *Passport) GetLocal() bool {
+	if x != nil {
+		return x.Local
+	}
+	return false
+}
+
 var File_node_v1_node_service_proto protoreflect.FileDescriptor
 
 const file_node_v1_node_service_proto_rawDesc = "" +
@@ -1898,7 +2014,7 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12!\n" +
 	"\fraft_address\x18\x02 \x01(\tR\vraftAddress\x12\x1a\n" +
 	"\bfounding\x18\x03 \x01(\bR\bfounding\"\x10\n" +
-	"\x0eInviteResponse\"\xda\x01\n" +
+	"\x0eInviteResponse\"\xf0\x01\n" +
 	"\vJoinRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12!\n" +
@@ -1907,7 +2023,8 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"was_member\x18\x05 \x01(\bR\twasMember\x12\x1c\n" +
 	"\tforwarded\x18\x06 \x01(\bR\tforwarded\x12#\n" +
-	"\rfeature_level\x18\a \x01(\rR\ffeatureLevel\"\xbc\x01\n" +
+	"\rfeature_level\x18\a \x01(\rR\ffeatureLevel\x12\x14\n" +
+	"\x05token\x18\b \x01(\tR\x05token\"\xbc\x01\n" +
 	"\fJoinResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\fR\tclusterId\x12$\n" +
@@ -1984,7 +2101,17 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\t_file_crc\"=\n" +
 	"\x16CloseCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"\x19\n" +
-	"\x17CloseCheckpointResponse2\xfe\x06\n" +
+	"\x17CloseCheckpointResponse\"\xca\x01\n" +
+	"\bPassport\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
+	"\atenants\x18\x03 \x03(\tR\atenants\x12\x1f\n" +
+	"\vall_tenants\x18\x04 \x01(\bR\n" +
+	"allTenants\x12\x14\n" +
+	"\x05roles\x18\x05 \x01(\rR\x05roles\x12\x14\n" +
+	"\x05until\x18\x06 \x01(\x10R\x05until\x12\x19\n" +
+	"\btoken_id\x18\a \x01(\tR\atokenId\x12\x14\n" +
+	"\x05local\x18\b \x01(\bR\x05local2\xfe\x06\n" +
 	"\vNodeService\x12?\n" +
 	"\bDescribe\x12\x18.node.v1.DescribeRequest\x1a\x19.node.v1.DescribeResponse\x129\n" +
 	"\x06Invite\x12\x16.node.v1.InviteRequest\x1a\x17.node.v1.InviteResponse\x123\n" +
@@ -2013,7 +2140,7 @@ func file_node_v1_node_service_proto_rawDescGZIP() []byte {
 }
 
 var file_node_v1_node_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_node_v1_node_service_proto_goTypes = []any{
 	(NodeState_Value)(0),            // 0: node.v1.NodeState.Value
 	(*DescribeRequest)(nil),         // 1: node.v1.DescribeRequest
@@ -2043,6 +2170,7 @@ var file_node_v1_node_service_proto_goTypes = []any{
 	(*ReadCheckpointResponse)(nil),  // 25: node.v1.ReadCheckpointResponse
 	(*CloseCheckpointRequest)(nil),  // 26: node.v1.CloseCheckpointRequest
 	(*CloseCheckpointResponse)(nil), // 27: node.v1.CloseCheckpointResponse
+	(*Passport)(nil),                // 28: node.v1.Passport
 }
 var file_node_v1_node_service_proto_depIdxs = []int32{
 	0,  // 0: node.v1.DescribeResponse.state:type_name -> node.v1.NodeState.Value
@@ -2095,7 +2223,7 @@ func file_node_v1_node_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_v1_node_service_proto_rawDesc), len(file_node_v1_node_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -1696,7 +1696,7 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x0fListSigningKeys\x12!.runlog.v1.ListSigningKeysRequest\x1a\".runlog.v1.ListSigningKeysResponse\"!\x8a\xb5\x18\a\n" +
 	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/audit/keys\x12\x88\x01\n" +
 	"\x10RotateSigningKey\x12\".runlog.v1.RotateSigningKeyRequest\x1a#.runlog.v1.RotateSigningKeyResponse\"+\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x02 \x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/audit/keys:rotateB\x88\x01\n" +
+	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/audit/keys:rotateB\x88\x01\n" +
 	"\rcom.runlog.v1B\x11AuditServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 

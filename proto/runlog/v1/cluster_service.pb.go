@@ -1283,6 +1283,394 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 	return ""
 }
 
+type CreateJoinTokenRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the token ends, at most 30 days from now. Absent: in one hour.
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
+	// How many nodes it admits, at most 100. Absent: one.
+	Uses          *uint32 `protobuf:"varint,2,opt,name=uses,proto3,oneof" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenRequest) Reset() {
+	*x = CreateJoinTokenRequest{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenRequest) ProtoMessage() {}
+
+func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *CreateJoinTokenRequest) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *CreateJoinTokenRequest) GetUses() uint32 {
+	if x != nil && x.Uses != nil {
+		return *x.Uses
+	}
+	return 0
+}
+
+type CreateJoinTokenResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The text of the token, which is shown this once: rlj_ and 43 characters.
+	Token         string                 `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	TokenId       string                 `protobuf:"bytes,2,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateJoinTokenResponse) Reset() {
+	*x = CreateJoinTokenResponse{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateJoinTokenResponse) ProtoMessage() {}
+
+func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *CreateJoinTokenResponse) GetToken() string {
+	if x != nil {
+		return x.Token
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenResponse) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *CreateJoinTokenResponse) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+type ListJoinTokensRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensRequest) Reset() {
+	*x = ListJoinTokensRequest{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensRequest) ProtoMessage() {}
+
+func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{19}
+}
+
+type ListJoinTokensResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1000.
+	Tokens        []*JoinToken `protobuf:"bytes,1,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListJoinTokensResponse) Reset() {
+	*x = ListJoinTokensResponse{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListJoinTokensResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListJoinTokensResponse) ProtoMessage() {}
+
+func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
+func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
+// JoinToken is a join token without its text.
+type JoinToken struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TokenId string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	// How many nodes it admits, and how many it has admitted.
+	Uses       uint32                 `protobuf:"varint,2,opt,name=uses,proto3" json:"uses,omitempty"`
+	Used       uint32                 `protobuf:"varint,3,opt,name=used,proto3" json:"used,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3" json:"expire_time,omitempty"`
+	CreateTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=create_time,json=createTime,proto3" json:"create_time,omitempty"`
+	// The authenticated identity that made it; absent: the node did not authenticate it.
+	CreatedBy *string `protobuf:"bytes,6,opt,name=created_by,json=createdBy,proto3,oneof" json:"created_by,omitempty"`
+	// When it was revoked, and by which identity; absent: it was not.
+	RevokeTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoke_time,json=revokeTime,proto3,oneof" json:"revoke_time,omitempty"`
+	RevokedBy     *string                `protobuf:"bytes,8,opt,name=revoked_by,json=revokedBy,proto3,oneof" json:"revoked_by,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinToken) Reset() {
+	*x = JoinToken{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinToken) ProtoMessage() {}
+
+func (x *JoinToken) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
+func (*JoinToken) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *JoinToken) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *JoinToken) GetUses() uint32 {
+	if x != nil {
+		return x.Uses
+	}
+	return 0
+}
+
+func (x *JoinToken) GetUsed() uint32 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *JoinToken) GetExpireTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *JoinToken) GetCreateTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.CreateTime
+	}
+	return nil
+}
+
+func (x *JoinToken) GetCreatedBy() string {
+	if x != nil && x.CreatedBy != nil {
+		return *x.CreatedBy
+	}
+	return ""
+}
+
+func (x *JoinToken) GetRevokeTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.RevokeTime
+	}
+	return nil
+}
+
+func (x *JoinToken) GetRevokedBy() string {
+	if x != nil && x.RevokedBy != nil {
+		return *x.RevokedBy
+	}
+	return ""
+}
+
+type RevokeJoinTokenRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	TokenId       string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenRequest) Reset() {
+	*x = RevokeJoinTokenRequest{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[22]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenRequest) ProtoMessage() {}
+
+func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[22]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{22}
+}
+
+func (x *RevokeJoinTokenRequest) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+type RevokeJoinTokenResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Token         *JoinToken             `protobuf:"bytes,1,opt,name=token,proto3" json:"token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RevokeJoinTokenResponse) Reset() {
+	*x = RevokeJoinTokenResponse{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[23]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RevokeJoinTokenResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RevokeJoinTokenResponse) ProtoMessage() {}
+
+func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[23]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
+func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{23}
+}
+
+func (x *RevokeJoinTokenResponse) GetToken() *JoinToken {
+	if x != nil {
+		return x.Token
+	}
+	return nil
+}
+
 var File_runlog_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_cluster_service_proto_rawDesc = "" +
@@ -1384,18 +1772,59 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x19TransferLeadershipRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId2\xd6\x04\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x8c\x01\n" +
+	"\x16CreateJoinTokenRequest\x12@\n" +
+	"\vexpire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
+	"expireTime\x88\x01\x01\x12\x17\n" +
+	"\x04uses\x18\x02 \x01(\rH\x01R\x04uses\x88\x01\x01B\x0e\n" +
+	"\f_expire_timeB\a\n" +
+	"\x05_uses\"\x87\x01\n" +
+	"\x17CreateJoinTokenResponse\x12\x14\n" +
+	"\x05token\x18\x01 \x01(\tR\x05token\x12\x19\n" +
+	"\btoken_id\x18\x02 \x01(\tR\atokenId\x12;\n" +
+	"\vexpire_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\"\x17\n" +
+	"\x15ListJoinTokensRequest\"F\n" +
+	"\x16ListJoinTokensResponse\x12,\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x14.runlog.v1.JoinTokenR\x06tokens\"\x80\x03\n" +
+	"\tJoinToken\x12\x19\n" +
+	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
+	"\x04uses\x18\x02 \x01(\rR\x04uses\x12\x12\n" +
+	"\x04used\x18\x03 \x01(\rR\x04used\x12;\n" +
+	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"expireTime\x12;\n" +
+	"\vcreate_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"createTime\x12\"\n" +
+	"\n" +
+	"created_by\x18\x06 \x01(\tH\x00R\tcreatedBy\x88\x01\x01\x12@\n" +
+	"\vrevoke_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampH\x01R\n" +
+	"revokeTime\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"revoked_by\x18\b \x01(\tH\x02R\trevokedBy\x88\x01\x01B\r\n" +
+	"\v_created_byB\x0e\n" +
+	"\f_revoke_timeB\r\n" +
+	"\v_revoked_by\"3\n" +
+	"\x16RevokeJoinTokenRequest\x12\x19\n" +
+	"\btoken_id\x18\x01 \x01(\tR\atokenId\"E\n" +
+	"\x17RevokeJoinTokenResponse\x12*\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\xfd\a\n" +
 	"\x0eClusterService\x12f\n" +
 	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x1e\x8a\xb5\x18\a\n" +
-	"\x01\x03(\x01 \x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
+	"\x01\x03(\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
 	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"+\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x02 \x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
+	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
 	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\".\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x03 \x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x97\x01\n" +
+	"\x01\x05(\x030\x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x97\x01\n" +
 	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"4\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x03 \x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12L\n" +
+	"\x01\x05(\x030\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12L\n" +
 	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\v\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x01 \x010\x01B\x8a\x01\n" +
+	"\x01\x05(\x010\x010\x01\x12\x86\x01\n" +
+	"\x0fCreateJoinToken\x12!.runlog.v1.CreateJoinTokenRequest\x1a\".runlog.v1.CreateJoinTokenResponse\",\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/cluster/joinTokens\x12\x80\x01\n" +
+	"\x0eListJoinTokens\x12 .runlog.v1.ListJoinTokensRequest\x1a!.runlog.v1.ListJoinTokensResponse\")\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x010\x01\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/cluster/joinTokens\x12\x98\x01\n" +
+	"\x0fRevokeJoinToken\x12!.runlog.v1.RevokeJoinTokenRequest\x1a\".runlog.v1.RevokeJoinTokenResponse\">\x8a\xb5\x18\a\n" +
+	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/cluster/joinTokens/{token_id}:revokeB\x8a\x01\n" +
 	"\rcom.runlog.v1B\x13ClusterServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1412,7 +1841,7 @@ func file_runlog_v1_cluster_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_cluster_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(MemberRole_Value)(0),              // 0: runlog.v1.MemberRole.Value
 	(MemberState_Value)(0),             // 1: runlog.v1.MemberState.Value
@@ -1433,8 +1862,15 @@ var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil),       // 16: runlog.v1.RemoveMemberResponse
 	(*TransferLeadershipRequest)(nil),  // 17: runlog.v1.TransferLeadershipRequest
 	(*TransferLeadershipResponse)(nil), // 18: runlog.v1.TransferLeadershipResponse
-	(*durationpb.Duration)(nil),        // 19: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 20: google.protobuf.Timestamp
+	(*CreateJoinTokenRequest)(nil),     // 19: runlog.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),    // 20: runlog.v1.CreateJoinTokenResponse
+	(*ListJoinTokensRequest)(nil),      // 21: runlog.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),     // 22: runlog.v1.ListJoinTokensResponse
+	(*JoinToken)(nil),                  // 23: runlog.v1.JoinToken
+	(*RevokeJoinTokenRequest)(nil),     // 24: runlog.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),    // 25: runlog.v1.RevokeJoinTokenResponse
+	(*durationpb.Duration)(nil),        // 26: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
 }
 var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
 	3,  // 0: runlog.v1.BackupRequest.known:type_name -> runlog.v1.BackupKnown
@@ -1445,25 +1881,38 @@ var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
 	10, // 5: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
 	0,  // 6: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
 	1,  // 7: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
-	19, // 8: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	20, // 9: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
-	19, // 10: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
-	20, // 11: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
-	8,  // 12: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
-	13, // 13: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
-	15, // 14: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
-	17, // 15: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
-	2,  // 16: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
-	9,  // 17: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
-	14, // 18: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
-	16, // 19: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
-	18, // 20: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
-	5,  // 21: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
-	17, // [17:22] is the sub-list for method output_type
-	12, // [12:17] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	26, // 8: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	27, // 9: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
+	26, // 10: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
+	27, // 11: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
+	27, // 12: runlog.v1.CreateJoinTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
+	27, // 13: runlog.v1.CreateJoinTokenResponse.expire_time:type_name -> google.protobuf.Timestamp
+	23, // 14: runlog.v1.ListJoinTokensResponse.tokens:type_name -> runlog.v1.JoinToken
+	27, // 15: runlog.v1.JoinToken.expire_time:type_name -> google.protobuf.Timestamp
+	27, // 16: runlog.v1.JoinToken.create_time:type_name -> google.protobuf.Timestamp
+	27, // 17: runlog.v1.JoinToken.revoke_time:type_name -> google.protobuf.Timestamp
+	23, // 18: runlog.v1.RevokeJoinTokenResponse.token:type_name -> runlog.v1.JoinToken
+	8,  // 19: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
+	13, // 20: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
+	15, // 21: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
+	17, // 22: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
+	2,  // 23: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
+	19, // 24: runlog.v1.ClusterService.CreateJoinToken:input_type -> runlog.v1.CreateJoinTokenRequest
+	21, // 25: runlog.v1.ClusterService.ListJoinTokens:input_type -> runlog.v1.ListJoinTokensRequest
+	24, // 26: runlog.v1.ClusterService.RevokeJoinToken:input_type -> runlog.v1.RevokeJoinTokenRequest
+	9,  // 27: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
+	14, // 28: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
+	16, // 29: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
+	18, // 30: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
+	5,  // 31: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
+	20, // 32: runlog.v1.ClusterService.CreateJoinToken:output_type -> runlog.v1.CreateJoinTokenResponse
+	22, // 33: runlog.v1.ClusterService.ListJoinTokens:output_type -> runlog.v1.ListJoinTokensResponse
+	25, // 34: runlog.v1.ClusterService.RevokeJoinToken:output_type -> runlog.v1.RevokeJoinTokenResponse
+	27, // [27:35] is the sub-list for method output_type
+	19, // [19:27] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_cluster_service_proto_init() }
@@ -1480,13 +1929,15 @@ func file_runlog_v1_cluster_service_proto_init() {
 		(*BackupResponse_Manifest)(nil),
 	}
 	file_runlog_v1_cluster_service_proto_msgTypes[7].OneofWrappers = []any{}
+	file_runlog_v1_cluster_service_proto_msgTypes[17].OneofWrappers = []any{}
+	file_runlog_v1_cluster_service_proto_msgTypes[21].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_cluster_service_proto_rawDesc), len(file_runlog_v1_cluster_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   17,
+			NumMessages:   24,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

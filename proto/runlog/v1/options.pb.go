@@ -149,6 +149,7 @@ type Policy struct {
 	//	*Policy_TenantField
 	//	*Policy_RunField
 	//	*Policy_WholeCluster
+	//	*Policy_AllTenants
 	Tenant isPolicy_Tenant `protobuf_oneof:"tenant"`
 	// Which node answers.
 	AnsweredBy    AnsweredBy_Value `protobuf:"varint,5,opt,name=answered_by,json=answeredBy,proto3,enum=runlog.v1.AnsweredBy_Value" json:"answered_by,omitempty"`
@@ -227,6 +228,15 @@ func (x *Policy) GetWholeCluster() bool {
 	return false
 }
 
+func (x *Policy) GetAllTenants() bool {
+	if x != nil {
+		if x, ok := x.Tenant.(*Policy_AllTenants); ok {
+			return x.AllTenants
+		}
+	}
+	return false
+}
+
 func (x *Policy) GetAnsweredBy() AnsweredBy_Value {
 	if x != nil {
 		return x.AnsweredBy
@@ -249,8 +259,13 @@ type Policy_RunField struct {
 }
 
 type Policy_WholeCluster struct {
-	// The request is about the whole cluster.
+	// The request is about the cluster, and tells nothing of any tenant.
 	WholeCluster bool `protobuf:"varint,4,opt,name=whole_cluster,json=wholeCluster,proto3,oneof"`
+}
+
+type Policy_AllTenants struct {
+	// The request is about the cluster with everything in it: the caller must have all tenants.
+	AllTenants bool `protobuf:"varint,6,opt,name=all_tenants,json=allTenants,proto3,oneof"`
 }
 
 func (*Policy_TenantField) isPolicy_Tenant() {}
@@ -258,6 +273,8 @@ func (*Policy_TenantField) isPolicy_Tenant() {}
 func (*Policy_RunField) isPolicy_Tenant() {}
 
 func (*Policy_WholeCluster) isPolicy_Tenant() {}
+
+func (*Policy_AllTenants) isPolicy_Tenant() {}
 
 // Role is what an identity may do (SEC-2).
 type Role struct {
@@ -354,12 +371,14 @@ var File_runlog_v1_options_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\xe8\x01\n" +
+	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\x8b\x02\n" +
 	"\x06Policy\x12+\n" +
 	"\x05roles\x18\x01 \x03(\x0e2\x15.runlog.v1.Role.ValueR\x05roles\x12#\n" +
 	"\ftenant_field\x18\x02 \x01(\tH\x00R\vtenantField\x12\x1d\n" +
 	"\trun_field\x18\x03 \x01(\tH\x00R\brunField\x12%\n" +
-	"\rwhole_cluster\x18\x04 \x01(\bH\x00R\fwholeCluster\x12<\n" +
+	"\rwhole_cluster\x18\x04 \x01(\bH\x00R\fwholeCluster\x12!\n" +
+	"\vall_tenants\x18\x06 \x01(\bH\x00R\n" +
+	"allTenants\x12<\n" +
 	"\vanswered_by\x18\x05 \x01(\x0e2\x1b.runlog.v1.AnsweredBy.ValueR\n" +
 	"answeredByB\b\n" +
 	"\x06tenant\"f\n" +
@@ -427,6 +446,7 @@ func file_runlog_v1_options_proto_init() {
 		(*Policy_TenantField)(nil),
 		(*Policy_RunField)(nil),
 		(*Policy_WholeCluster)(nil),
+		(*Policy_AllTenants)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

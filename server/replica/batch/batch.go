@@ -73,8 +73,8 @@ type Batcher struct {
 
 	mu struct {
 		sync.Mutex
-		queue  []*call
-		queued int64 // bytes in queue
+		lines
+		queued int64 // bytes in the queues of all lines
 		// admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
 		bytes  int64
 		flying int // proposals under way; invariant: ≤ Outstanding
@@ -89,6 +89,8 @@ type Batcher struct {
 
 type call struct {
 	cmd    storage.Command
+	line   *line
+	size   int64
 	answer chan answer // has room for the one answer, so that an abandoned call blocks no sender
 }
 
@@ -109,17 +111,17 @@ func New(opts Options) *Batcher {
 // Ticket stands for a command that was admitted.
 type Ticket struct{ c *call }
 
-// Enqueue admits a command and does not wait for its outcome. Commands that one caller enqueues one
-// after the other are applied in that order. ErrOverloaded, ErrClosed and what Options.Check
-// returns: not stored.
+// Enqueue admits a command to a line and does not wait for its outcome. Lines share the proposals
+// fairly. Commands of one line are applied in the order in which they were enqueued. ErrOverloaded,
+// ErrClosed and what Options.Check returns: not stored.
 //
 // The caller waits with Ticket.Wait, or not at all.
-func (b *Batcher) Enqueue(cmd storage.Command) (Ticket, error) {
+func (b *Batcher) Enqueue(name string, cmd storage.Command) (Ticket, error) {
 	if err := b.opts.Check(cmd); err != nil {
 		return Ticket{}, err
 	}
-	c := &call{cmd: cmd, answer: make(chan answer, 1)}
-	idle, due, err := b.admit(c)
+	c := &call{cmd: cmd, size: int64(cmd.Size()), answer: make(chan answer, 1)}
+	idle, due, err := b.admit(name, c)
 	if err != nil {
 		return Ticket{}, err
 	}
@@ -152,20 +154,19 @@ func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
 
 // admit queues a call, and tells whether nothing is under way, and whether something has to be
 // proposed.
-func (b *Batcher) admit(c *call) (idle, due bool, err error) {
-	size := int64(c.cmd.Size())
+func (b *Batcher) admit(name string, c *call) (idle, due bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	switch {
 	case b.mu.closed:
 		return false, false, ErrClosed
-	case b.mu.bytes > 0 && b.mu.bytes+size > b.opts.QueueBytes:
+	case b.mu.bytes > 0 && b.mu.bytes+c.size > b.opts.QueueBytes, b.mu.over(name, c.size, b.opts.QueueBytes-b.mu.bytes):
 		b.metrics.refused.Inc()
 		return false, false, fmt.Errorf("%w: %d of %d bytes", ErrOverloaded, b.mu.bytes, b.opts.QueueBytes)
 	}
-	b.mu.bytes += size
-	b.mu.queued += size
-	b.mu.queue = append(b.mu.queue, c)
+	b.mu.bytes += c.size
+	b.mu.queued += c.size
+	b.mu.add(name, c)
 	return b.mu.flying == 0, b.dueLocked(), nil
 }
 
@@ -173,7 +174,7 @@ func (b *Batcher) admit(c *call) (idle, due bool, err error) {
 // is full: it would wait for the same disk anyway, and every command that joins it costs less.
 func (b *Batcher) dueLocked() bool {
 	if b.mu.flying == 0 {
-		return len(b.mu.queue) > 0
+		return len(b.mu.waiting) > 0
 	}
 	return b.mu.flying < b.opts.Outstanding && b.mu.queued >= int64(b.opts.ProposalBytes)
 }
@@ -202,17 +203,18 @@ func (b *Batcher) run() {
 func (b *Batcher) drained() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.closed && b.mu.flying == 0 && len(b.mu.queue) == 0
+	return b.mu.closed && b.mu.flying == 0 && len(b.mu.waiting) == 0
 }
 
-// flush proposes as much of the queue as fits, if it is due. Its caller holds line.
+// flush proposes as much of the lines as fits, if it is due. Its caller holds line.
 func (b *Batcher) flush() bool {
 	b.mu.Lock()
 	if !b.dueLocked() {
 		b.mu.Unlock()
 		return false
 	}
-	calls, bytes := b.cutLocked()
+	calls, bytes := b.mu.cut(int64(b.opts.ProposalBytes))
+	b.mu.queued -= bytes
 	b.mu.flying++
 	b.mu.Unlock()
 	b.done.Add(1)
@@ -235,26 +237,6 @@ func (b *Batcher) flush() bool {
 	return true
 }
 
-func (b *Batcher) cutLocked() ([]*call, int64) {
-	var n int
-	var bytes int64
-	for _, c := range b.mu.queue {
-		size := int64(c.cmd.Size())
-		if n > 0 && bytes+size > int64(b.opts.ProposalBytes) {
-			break
-		}
-		bytes += size
-		n++
-	}
-	calls := b.mu.queue[:n:n]
-	b.mu.queue = b.mu.queue[n:]
-	b.mu.queued -= bytes
-	if len(b.mu.queue) == 0 {
-		b.mu.queue = nil
-	}
-	return calls, bytes
-}
-
 // answer tells the callers of a proposal what became of it, and makes room for the next one.
 func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome, err error) {
 	if err == nil && len(outcomes) != len(calls) {
@@ -262,6 +244,7 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 	}
 	b.mu.Lock()
 	b.mu.bytes -= bytes
+	b.mu.release(calls)
 	b.mu.flying--
 	more := b.dueLocked() || b.mu.closed
 	b.mu.Unlock()

@@ -136,7 +136,7 @@ type answers struct {
 
 // submit puts a command into the log and waits for its outcome.
 func submit(ctx context.Context, b *Batcher, cmd storage.Command) (storage.Outcome, error) {
-	t, err := b.Enqueue(cmd)
+	t, err := b.Enqueue("", cmd)
 	if err != nil {
 		return storage.Outcome{}, err
 	}
@@ -293,7 +293,8 @@ func TestProposalBytes(t *testing.T) {
 func TestOverload(t *testing.T) {
 	size := command(0, 1000).Size()
 	g := &group{release: make(chan struct{})}
-	bubble(t, g, Options{QueueBytes: int64(4 * size)}, func(t *testing.T, b *Batcher, a *answers) {
+	// One line gets two thirds of the queue.
+	bubble(t, g, Options{QueueBytes: int64(6 * size)}, func(t *testing.T, b *Batcher, a *answers) {
 		for n := range 6 {
 			a.submit(t.Context(), t, b, n, 1000)
 		}
@@ -401,13 +402,13 @@ func TestEnqueue(t *testing.T) {
 	bubble(t, g, Options{Outstanding: 1, QueueBytes: fits * size, ProposalBytes: int(5 * size)}, func(t *testing.T, b *Batcher, _ *answers) {
 		var tickets []Ticket
 		for i := range fits / 2 {
-			ticket, err := b.Enqueue(command(i, 100))
+			ticket, err := b.Enqueue("", command(i, 100))
 			if err != nil {
 				t.Fatal(err)
 			}
 			tickets = append(tickets, ticket)
 		}
-		if _, err := b.Enqueue(command(99, 100*fits)); !errors.Is(err, ErrOverloaded) {
+		if _, err := b.Enqueue("", command(99, 100*fits)); !errors.Is(err, ErrOverloaded) {
 			t.Errorf("a command that does not fit gives %v", err)
 		}
 		for range fits {

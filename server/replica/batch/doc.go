@@ -6,6 +6,7 @@
 //	   │                                    answered, or when the next is full
 //	   └── Ticket.Wait ◄── Raft answers ◄────────────┘
 //
-// Invariants: commands are proposed in the order in which they were admitted; a command is refused
-// before it is queued or not at all (APP-9); every admitted command is answered once.
+// Invariants: the commands of a line are proposed in the order in which they were admitted, and
+// lines take turns (SEC-6); a command is refused before it is queued or not at all (APP-9); every
+// admitted command is answered once.
 package batch

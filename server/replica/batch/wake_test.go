@@ -11,7 +11,7 @@ func TestCommandBehindTheLine(t *testing.T) {
 	g := &group{}
 	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {
 		b.line.Lock()
-		ticket, err := b.Enqueue(command(3, 10))
+		ticket, err := b.Enqueue("", command(3, 10))
 		b.line.Unlock()
 		if err != nil {
 			t.Fatal(err)

@@ -2,9 +2,11 @@ package decode
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -15,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
+	"runlog/server/budget"
 )
 
 // Guard applies the limits to messages of gRPC services and answers each refused message with the
@@ -63,10 +66,10 @@ func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	d := *desc
 	d.Methods, d.Streams = slices.Clone(desc.Methods), slices.Clone(desc.Streams)
 	for i := range d.Methods {
-		d.Methods[i].Handler = r.guard.unary(d.Methods[i].Handler)
+		d.Methods[i].Handler = r.guard.unary(d.Methods[i].Handler, appends["/"+d.ServiceName+"/"+d.Methods[i].MethodName])
 	}
 	for i := range d.Streams {
-		d.Streams[i].Handler = r.guard.stream(d.Streams[i].Handler)
+		d.Streams[i].Handler = r.guard.stream(d.Streams[i].Handler, !d.Streams[i].ClientStreams)
 	}
 	r.server.RegisterService(&d, impl)
 }
@@ -81,6 +84,7 @@ type frame struct {
 	// other faults concern the whole message.
 	counted   bool
 	requestID string
+	grant     budget.Grant // of a large message, while the service has it
 }
 
 // frame makes the frame of a call.
@@ -109,6 +113,18 @@ var guardedCodec = codec{encoding.GetCodecV2(grpcproto.Name)}
 
 // codec is gRPC's own codec, except for framed messages.
 type codec struct{ encoding.CodecV2 }
+
+// Marshal encodes an answer.
+func (c codec) Marshal(v any) (mem.BufferSlice, error) {
+	switch m := v.(type) {
+	case *large:
+		return m.marshal()
+	case *Prepared:
+		m.buf.Ref()
+		return mem.BufferSlice{m.buf}, nil
+	}
+	return c.CodecV2.Marshal(v)
+}
 
 // Unmarshal stores the fault of a framed message in the frame.
 func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
@@ -143,27 +159,56 @@ type call struct {
 	// receive and interceptor are gRPC's.
 	receive     func(any) error
 	interceptor grpc.UnaryServerInterceptor
+	ctx         context.Context
+	opened      budget.Grant
+	late        deadline
 
 	decode    func(any) error
 	intercept grpc.UnaryServerInterceptor
 	refuse    grpc.UnaryHandler
 }
 
-func (g *Guard) unary(handler grpc.MethodHandler) grpc.MethodHandler {
+func (g *Guard) unary(handler grpc.MethodHandler, isAppend bool) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		c := g.calls.Get().(*call)
-		c.receive, c.interceptor = receive, interceptor
+		c.ctx, c.receive, c.interceptor = ctx, receive, interceptor
 		c.frame = g.frame(ctx)
+		c.open(isAppend)
 		resp, err := handler(srv, ctx, c.decode, c.intercept)
-		c.frame, c.receive, c.interceptor = frame{}, nil, nil
-		g.calls.Put(c)
-		return resp, err
+		c.frame.grant.Release()
+		c.opened.Release()
+		c.frame, c.ctx, c.receive, c.interceptor = frame{}, nil, nil, nil
+		if !c.late.fired {
+			g.calls.Put(c)
+		}
+		if err != nil {
+			return nil, err
+		}
+		return g.answer(ctx, resp)
 	}
+}
+
+// open draws for an open call. An append takes of what is kept for appends if it must, and has
+// little time to arrive then.
+func (c *call) open(isAppend bool) {
+	limits := &c.frame.limits
+	c.late.after = limits.bodyTimeout()
+	var err error
+	if c.opened, err = limits.Memory.Acquire(budget.Arriving, budget.OpenCall); err != nil && isAppend {
+		c.late.after = keptTimeout
+		c.opened, err = limits.Memory.Acquire(budget.Append, budget.OpenCall)
+	}
+	c.frame.fault, _ = errors.AsType[*contract.Error](err)
 }
 
 func (c *call) decodeMessage(m any) error {
 	c.frame.msg = m.(proto.Message)
-	return c.receive(&c.frame)
+	if c.frame.fault != nil {
+		return nil // The call is refused before its message is read.
+	}
+	c.late.begin(c.ctx, &c.frame.limits)
+	defer c.late.end()
+	return c.frame.receive(c.ctx, true, c.receive)
 }
 
 // interceptCall replaces the method by the refusal, so that interceptors treat it like any other
@@ -188,23 +233,61 @@ func (c *call) refuseCall(context.Context, any) (any, error) {
 	return nil, c.guard.encode(c.frame.fault)
 }
 
-func (g *Guard) stream(handler grpc.StreamHandler) grpc.StreamHandler {
+func (g *Guard) stream(handler grpc.StreamHandler, single bool) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
-		return handler(srv, &guardedStream{ServerStream: ss, guard: g, frame: g.frame(ss.Context())})
+		opened, err := g.limits.Memory.Acquire(budget.Arriving, budget.OpenCall)
+		if err != nil {
+			return g.encode(err)
+		}
+		defer opened.Release()
+		s := &guardedStream{ServerStream: ss, guard: g, single: single, frame: g.frame(ss.Context())}
+		defer s.answered.Store(true)
+		return handler(srv, s)
 	}
 }
 
 // guardedStream has one frame for all its messages, of which gRPC receives one at a time.
 type guardedStream struct {
 	grpc.ServerStream
-	guard *Guard
-	frame frame
+	guard  *Guard
+	single bool // The client sends one message.
+	frame  frame
+	late   deadline // of the message in SendMsg
+	// answered is set when the service has ended the stream. Its context ends soon after that, but
+	// its client may not have read all.
+	answered atomic.Bool
+}
+
+// SendMsg sends an answer. A large one counts until its reader has taken it. While SendMsg waits,
+// what gRPC has queued for the stream counts.
+func (s *guardedStream) SendMsg(m any) error {
+	a, err := s.guard.answer(s.Context(), m)
+	if err != nil {
+		return err
+	}
+	queued, err := s.guard.limits.Memory.Acquire(budget.Arriving, sendQueue)
+	if unsent, ok := a.(*large); ok {
+		if unsent.stream = s; err != nil {
+			unsent.grant.Release()
+		}
+	}
+	if err != nil {
+		return s.guard.encode(err)
+	}
+	defer queued.Release()
+	s.late.after = stuckTimeout
+	s.late.begin(s.Context(), &s.guard.limits)
+	defer s.late.end()
+	return s.ServerStream.SendMsg(a)
 }
 
 // RecvMsg returns a *Refusal for a message that is refused. The stream may continue after it.
 func (s *guardedStream) RecvMsg(m any) error {
 	s.frame.msg, s.frame.fault, s.frame.counted, s.frame.requestID = m.(proto.Message), nil, false, ""
-	if err := s.ServerStream.RecvMsg(&s.frame); err != nil {
+	err := s.frame.receive(s.Context(), s.single, s.ServerStream.RecvMsg)
+	// The service counts what waits for its answer.
+	s.frame.grant.Release()
+	if err != nil {
 		return err
 	}
 	if s.frame.fault == nil {

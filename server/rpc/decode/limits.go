@@ -1,11 +1,20 @@
 package decode
 
 import (
+	"cmp"
 	"fmt"
+	"net"
 	"strconv"
+	"time"
 
 	"runlog/proto/contract"
+	"runlog/server/budget"
 )
+
+// BodyTimeout is the time in which a request must arrive, as an HTTP body or as a gRPC message of
+// more than budget.Uncounted bytes. http.Server's ReadTimeout would also end streams, because their
+// connections are read as long as they last.
+const BodyTimeout = 30 * time.Second
 
 const (
 	// MaxBatchRequests is the maximum of requests in one BatchAppend.
@@ -26,7 +35,18 @@ const (
 type Limits struct {
 	// Bytes is the maximum size of a gRPC message or of an HTTP body.
 	Bytes int
+	// Memory is the budget from which requests and answers draw. nil: no limit.
+	Memory *budget.Budget
+	// BodyTimeout is the time in which a request must arrive. Default: BodyTimeout.
+	BodyTimeout time.Duration
+	// Cut closes the connection of a client that does not read its answer. nil: it stays.
+	Cut func(net.Addr)
+	// ReadTimeout is the time in which an answer must be read. Default: 30 s, and a second for each
+	// 64 KiB.
+	ReadTimeout time.Duration
 }
+
+func (l Limits) bodyTimeout() time.Duration { return cmp.Or(l.BodyTimeout, BodyTimeout) }
 
 // Transport is the size of messages that gRPC must be set to read. It is above Bytes: if gRPC
 // itself finds a message too large, it ends the call with a bare RESOURCE_EXHAUSTED, which has

@@ -1,11 +1,13 @@
 package wire
 
 import (
+	"context"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 	"runlog/storage"
 )
 
@@ -29,22 +31,66 @@ type PageQuery struct {
 	Size        int
 	Types       []string // empty: all
 	Form        runlogv1.PayloadForm_Form
+	// Memory is the budget from which the page draws while it grows.
+	Memory *budget.Budget
 }
 
 // Page is a part of a run's events.
 type Page struct {
 	Events []*runlogv1.EventRecord
 	Next   uint64 // cursor of the next page; 0 at the end
+	grant  budget.Grant
 }
 
-// ReadPage reads a page. It ends early after maxScan events or PageBytes.
-func ReadPage(v *storage.View, q PageQuery) (Page, error) {
+// Release returns what the page has of the budget. It is called when the page has been sent, or is
+// part of an answer, which counts itself.
+func (p *Page) Release() { p.grant.Release() }
+
+const (
+	// pagePiece is how much a page draws at a time, in bytes.
+	pagePiece = 128 << 10
+	// PageForms is how often events are in memory while a page is read: as they were stored, and as
+	// they are sent.
+	PageForms = 2
+)
+
+// grow makes a page of so many bytes count. Error: OVERLOADED.
+func (p *Page) grow(bytes int, drawn *int) error {
+	if bytes <= budget.Uncounted || PageForms*bytes <= *drawn {
+		return nil
+	}
+	more := max(pagePiece, PageForms*bytes-*drawn)
+	*drawn += more
+	return p.grant.Grow(int64(more))
+}
+
+// ReadPage reads a page. It ends early after maxScan events or PageBytes. Error: OVERLOADED, if it
+// does not fit into the budget, or that of the context while it waits for its turn.
+func ReadPage(ctx context.Context, v *storage.View, q PageQuery) (Page, error) {
+	done, err := q.Memory.Turn(ctx)
+	if err != nil {
+		return Page{}, err
+	}
+	defer done()
+	p, err := readPage(v, q)
+	if err != nil {
+		p.Release()
+		return Page{}, err
+	}
+	return p, nil
+}
+
+func readPage(v *storage.View, q PageQuery) (Page, error) {
 	var p Page
-	var looked, bytes int
+	var err error
+	if p.grant, err = q.Memory.Acquire(budget.Shared, 0); err != nil {
+		return p, err
+	}
+	var looked, bytes, drawn int
 	at := q.After
 	for rec, err := range v.Events(q.After) {
 		if err != nil {
-			return Page{}, err
+			return p, err
 		}
 		if rec.RunSeq > q.Last {
 			break
@@ -60,9 +106,12 @@ func ReadPage(v *storage.View, q PageQuery) (Page, error) {
 		}
 		m, err := Record(rec, q.Form)
 		if err != nil {
-			return Page{}, err
+			return p, err
 		}
 		bytes += proto.Size(m)
+		if err := p.grow(bytes, &drawn); err != nil {
+			return p, err
+		}
 		p.Events = append(p.Events, m)
 	}
 	return p, nil

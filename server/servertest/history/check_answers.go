@@ -46,6 +46,7 @@ func (c *checker) findWriter(r *recordRef) {
 	}
 	ops := c.opsOfKey(r.Run, r.Key)
 	switch {
+	case len(sent) == 0 && ofCluster(r.Run):
 	case len(sent) == 0:
 		c.report.Add(OnePerKey, r.Run, nil, "runSeq %d with key %s was not sent by any client", r.RunSeq, r.Key)
 	case len(fresh) > 1:

@@ -56,7 +56,9 @@ func CrossCheck(h *History, finals ...*Final) error {
 	}
 	for _, end := range ends {
 		for run := range end {
-			of(run) // It may have no operation.
+			if !ofCluster(run) {
+				of(run) // It may have no operation.
+			}
 		}
 	}
 	var faults []error

@@ -1,6 +1,10 @@
 package history
 
-import "runlog/proto/contract"
+import (
+	"strings"
+
+	"runlog/proto/contract"
+)
 
 // Final is the state of a node after it has applied and folded everything.
 type Final struct {
@@ -44,6 +48,9 @@ type Record struct {
 	// Body is for the caller's Fold, in any form. It is not compared.
 	Body []byte `json:"body,omitempty"`
 }
+
+// ofCluster reports whether the nodes append to a run, and no client (SEC-7).
+func ofCluster(run string) bool { return strings.HasPrefix(run, "runlog.access/") }
 
 // AppliedHash is the rolling hash of a node when it had applied up to an index.
 type AppliedHash struct {

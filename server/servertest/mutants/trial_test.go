@@ -129,6 +129,9 @@ func processor() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
+// accessFaults are how the violations of what a caller may see and do begin (SEC-3 to SEC-6).
+var accessFaults = []string{"foreign answer", "foreign append", "forged identity", "stream after revocation", "tenant limit"}
+
 // judge names the violated invariants of a run. Those that clients would notice come first.
 func judge(r *sim.Result) (found, detail string) {
 	var names []string
@@ -166,6 +169,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("attempt", b)
 		case strings.Contains(b, "verification of"):
 			add(string(history.Chained), b)
+		case slices.ContainsFunc(accessFaults, func(text string) bool { return strings.Contains(b, text+": ") }):
+			add("access", b)
 		default:
 			add("not whole", b)
 		}

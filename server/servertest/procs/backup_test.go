@@ -78,7 +78,7 @@ func TestBackupRestoreNodes(t *testing.T) {
 	first.Start()
 	first.Ready()
 	for _, n := range restored.Nodes()[1:] {
-		n.flags = []string{"--join", first.raft}
+		n.flags = n.joining([]string{first.grpc}, []string{first.raft})
 		n.Start()
 		n.Ready()
 	}

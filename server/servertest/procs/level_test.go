@@ -288,7 +288,7 @@ func TestDowngradeAfterLevelRoseAPP2(t *testing.T) {
 	refused(alone, "'s binary", killed, stopped)
 
 	c.opts.Binary = older
-	c.outsider("late", c.join()).wantRefused("upgrade the node's binary")
+	c.outsider("late", c.join(), c.joinToken(1)).wantRefused("upgrade the node's binary")
 	repo, restored := filepath.Join(t.TempDir(), "backups"), filepath.Join(t.TempDir(), "restored")
 	runJSON(t, &struct{}{}, newer, "backup", repo, "--server", c.Leader().grpc)
 	err := output(exec.Command(older, "restore", repo, "--data-dir", restored))

@@ -57,6 +57,7 @@ func (n *Node) Start() {
 		"--admin-listen", n.admin, "--raft-listen", n.raft, "--election-timeout", Election.String(), "--min-free-disk", "0"}, n.flags...)
 	cmd := exec.Command(n.Binary, args...)
 	if n.space != "" { // ip becomes the process, with its id
+		args = append(args, "--insecure") // The network has no other machines.
 		cmd = exec.Command("ip", append([]string{"netns", "exec", n.space, n.Binary}, args...)...)
 	}
 	cmd.Env = append(os.Environ(), n.Env...)
@@ -228,10 +229,24 @@ func (n *Node) Rejoin() {
 	if err := os.RemoveAll(n.Dir); err != nil {
 		n.c.t.Fatal(err)
 	}
-	_, join := n.others()
-	n.flags = append([]string{"--join", strings.Join(join, ",")}, n.c.opts.Flags...)
+	servers, join := n.others()
+	n.flags = append(n.joining(servers, join), n.c.opts.Flags...)
 	n.Start()
 	n.Ready()
+}
+
+// joining returns the flags with which a node joins others: the addresses, and a new join token.
+func (n *Node) joining(servers, join []string) []string {
+	n.c.t.Helper()
+	text, err := exec.Command(n.Binary, "--server", strings.Join(servers, ","), "cluster", "token", "create").Output()
+	file := n.Dir + ".join-token"
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		n.c.t.Fatalf("procs: make a join token: %v", err)
+	}
+	return []string{"--join", strings.Join(join, ","), "--join-token-file", file}
 }
 
 // others returns where clients and nodes reach the other nodes.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -35,6 +36,21 @@ func (c *Cluster) join() string {
 		raft = append(raft, n.raft)
 	}
 	return "--join=" + strings.Join(raft, ",")
+}
+
+// joinToken returns the flag that names the file of a join token for a number of nodes.
+func (c *Cluster) joinToken(uses int) string {
+	c.t.Helper()
+	leader := c.Leader()
+	token, err := exec.Command(leader.Binary, "cluster", "token", "create", "--uses", fmt.Sprint(uses), "--server", leader.grpc).Output()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	file := filepath.Join(c.t.TempDir(), "join.token")
+	if err := os.WriteFile(file, token, 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	return "--join-token-file=" + file
 }
 
 // awaitSaid waits until the process has written a text.
@@ -126,7 +142,7 @@ func TestWaitingNodesSayWhy(t *testing.T) {
 }
 
 // TestTooManyFounders: nodes that name more nodes than they expect do not form several clusters.
-// Three that name only themselves form one, and the others join it.
+// Three that name only themselves form one, and the others join it with a token.
 func TestTooManyFounders(t *testing.T) {
 	t.Parallel()
 	c := New(t, Options{Binary: binary(t), Nodes: 5, Keep: *keepFlag})
@@ -144,6 +160,15 @@ func TestTooManyFounders(t *testing.T) {
 	for _, n := range c.Nodes()[:3] {
 		n.Stop()
 		n.flags = []string{"--bootstrap-expect=3", "--join=" + strings.Join(founders, ",")}
+		n.Start()
+	}
+	for _, n := range c.Nodes()[:3] {
+		n.Ready()
+	}
+	token := c.joinToken(2)
+	for _, n := range c.Nodes()[3:] {
+		n.Stop()
+		n.flags = append(n.flags, token)
 		n.Start()
 	}
 	c.Ready()

@@ -30,8 +30,9 @@ type node struct {
 	disk  *disk
 	life  *life // nil: its power is off
 	lives int
-	lost  bool // its disk is lost; it cannot be powered on
-	joins bool // it joins the existing cluster
+	lost  bool   // its disk is lost; it cannot be powered on
+	joins bool   // it joins the existing cluster
+	token string // a join token
 }
 
 // life is the time of a node between power on and power off.
@@ -73,7 +74,7 @@ func (n *node) options(l *life) server.Options {
 	o := server.Options{
 		DataDir: "data", FS: disk, NodeID: n.host, Version: "sim",
 		GRPCListen: n.host + grpcPort, HTTPListen: n.host + ":7003", AdminListen: n.host + ":7004", RaftListen: n.host + raftPort,
-		BootstrapExpect: expect, Join: join,
+		Insecure: true, Authenticate: true, AdminToken: n.world.adminHash, BootstrapExpect: expect, Join: join, JoinToken: n.token,
 		Listen: func(_, address string) (net.Listener, error) {
 			if l.ended.Err() != nil {
 				return nil, net.ErrClosed

@@ -29,6 +29,20 @@ func (o operator) transfer(f Fault, to string) {
 	})
 }
 
+// token makes a token for a tenant, before the faults begin.
+func (o operator) token(ctx context.Context, tenant string) (bearer, error) {
+	conn, err := o.world.dial("operator", 0)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	made, err := runlogv1.NewAccessServiceClient(conn).CreateToken(ctx, &runlogv1.CreateTokenRequest{
+		Name: stranger, Tenants: []string{tenant},
+		Roles: []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR},
+	})
+	return bearer(made.GetToken()), err
+}
+
 // rotateKey asks for a new signing key, which the current key endorses.
 func (o operator) rotateKey(f Fault) {
 	o.once(f, func(ctx context.Context, _ runlogv1.ClusterServiceClient, via runlogv1.AuditServiceClient) error {

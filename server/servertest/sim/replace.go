@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -42,8 +43,17 @@ func (w *world) renew(n *node, was *runlogv1.Member) {
 	}); err != nil {
 		w.fault("cannot remove %s after its disk was lost: %v", n.host, err)
 	}
+	var token string
+	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
+		end := timestamppb.New(n.clock.now().Add(24 * time.Hour))
+		resp, err := via.CreateJoinToken(ctx, &runlogv1.CreateJoinTokenRequest{ExpireTime: end})
+		token = resp.GetToken()
+		return err == nil, err
+	}); err != nil {
+		w.fault("cannot make a join token for %s: %v", n.host, err)
+	}
 	n.mu.Lock()
-	n.lost, n.joins = false, true
+	n.lost, n.joins, n.token = false, true, token
 	n.mu.Unlock()
 	n.powerOn()
 	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {

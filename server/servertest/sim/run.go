@@ -101,6 +101,10 @@ func (w *world) live(r *Result) error {
 	if err != nil {
 		return err
 	}
+	left, err := w.guests(working, ctx)
+	if err != nil {
+		return err
+	}
 	var sampling sync.WaitGroup
 	sampling.Go(func() { w.sample(working) })
 	w.play()
@@ -112,6 +116,7 @@ func (w *world) live(r *Result) error {
 	w.progress()
 	stop()
 	wait()
+	left()
 	sampling.Wait()
 	time.Sleep(settleTime)
 	finals := w.finals()

@@ -56,8 +56,8 @@ func forgiveLibraries() {
 	}
 }
 
-// TestWorlds proves APP-1 to APP-5, IDM-6, IDM-10, READ-1 to READ-4, WATCH-3 and PRJ-1 under
-// faults, with fresh seeds.
+// TestWorlds proves APP-1 to APP-5, IDM-6, IDM-10, READ-1 to READ-4, WATCH-3, PRJ-1 and
+// SEC-3 to SEC-6 under faults, with fresh seeds.
 func TestWorlds(t *testing.T) {
 	for i := range uint64(2) {
 		opts := Shape(uint64(time.Now().UnixNano())<<8+i, 15*time.Second, 500*time.Millisecond, 4)

@@ -16,6 +16,7 @@ import (
 
 	"runlog/raft/witness"
 	"runlog/server"
+	"runlog/server/auth"
 	"runlog/server/servertest/history"
 	"runlog/server/servertest/sim/network"
 	"runlog/server/servertest/workload"
@@ -100,9 +101,12 @@ type world struct {
 	over   chan struct{}  // closed when no life may begin any more
 	ghosts sync.WaitGroup // lives that have ended and are being closed
 
-	operator operator
-	clients  *workload.Clients
-	seen     seen
+	operator  operator
+	admin     bearer
+	adminHash auth.TokenHash
+	foreign   bearer // of a client that may see one tenant
+	clients   *workload.Clients
+	seen      seen
 
 	rotting turn // of one disk at a time
 	staging turn // of one scenario at a time
@@ -137,6 +141,8 @@ func newWorld(opts Options) *world {
 			world: w, index: i, host: fmt.Sprintf("node-%d", i), disk: newDisk(), clock: newClock(skew, (rng.Float64()-0.5)*1e-3),
 		})
 	}
+	text, hash := auth.NewToken()
+	w.admin, w.adminHash = bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
 	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Broken: w.fault})
 	w.plan = Plan(opts.Seed, PlanOptions{

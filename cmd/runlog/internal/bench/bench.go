@@ -59,7 +59,7 @@ and limit, and at the end {"machine": ...}.`,
 	}
 	f.register(cmd)
 	f.registerWorkloads(cmd)
-	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchBackupCommand(), a.benchEchoCommand())
+	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchAccessCommand(), a.benchBackupCommand(), a.benchEchoCommand())
 	return cmd
 }
 
@@ -303,7 +303,11 @@ func (f *benchFlags) tryFiles() error {
 // openServer returns a function that connects to the node of --server.
 func (a *app) openServer(connections int) func(context.Context, string) (target.Target, error) {
 	return func(context.Context, string) (target.Target, error) {
-		r, err := target.Connect(a.Server, connections, a.DialOptions...)
+		servers, options, err := a.Transport()
+		if err != nil {
+			return nil, err
+		}
+		r, err := target.Connect(strings.Join(servers, ","), connections, options...)
 		if err != nil {
 			return nil, output.UsageError("%v", err)
 		}

@@ -28,7 +28,8 @@ func (a *app) clusterAddCommand() *cobra.Command {
 		Long: `Invite the node that listens for other nodes at ADDRESS (--raft-listen) to the cluster, and wait until it
 is a voter: the node receives the cluster's state, follows the log, and has to keep up for a while. It
 must be new and wait for others (runlog serve --bootstrap-expect). A node that was started with --join
-and the address of a member joins by itself.
+and the address of a member joins by itself, if it has a join token (runlog cluster token) or a
+certificate.
 
 Ctrl-C ends the wait; the node goes on joining.`,
 		Example: "  runlog cluster add host4:7413\n  runlog cluster add host4:7413 --no-wait",

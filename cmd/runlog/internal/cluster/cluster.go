@@ -29,7 +29,7 @@ or all of them, with --server.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.clusterStatusCommand(), a.clusterDoctorCommand(), a.clusterAddCommand(), a.clusterRemoveCommand(),
-		a.clusterTransferCommand(), a.clusterCertsCommand(), a.clusterRecoverCommand(), a.clusterSalvageCommand())
+		a.clusterTransferCommand(), a.clusterTokenCommand(), a.clusterCertsCommand(), a.clusterRecoverCommand(), a.clusterSalvageCommand())
 	return cmd
 }
 
@@ -42,9 +42,9 @@ type answer struct {
 
 // ask gets the status from one server, with a single attempt.
 func (a *app) ask(ctx context.Context, server string) answer {
-	c, err := client.Dial(server, client.Options{MaxAttempts: 1, Timeout: a.Timeout, DialOptions: a.DialOptions})
+	c, err := a.DialServer(server, client.Options{MaxAttempts: 1})
 	if err != nil {
-		return answer{server: server, err: output.UsageError("%v", err)}
+		return answer{server: server, err: err}
 	}
 	defer c.Close()
 	status, err := c.GetStatus(ctx)

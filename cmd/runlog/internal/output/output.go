@@ -76,7 +76,7 @@ func (o *Output) Message(m proto.Message) error {
 }
 
 // NewLogger returns the logger of a node or of an offline tool. level is debug, info, warn or
-// error; format is text or json.
+// error; format is text or json. Both escape what a terminal would not show as it is.
 func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	var l slog.Level
 	if err := l.UnmarshalText([]byte(level)); err != nil {
@@ -87,7 +87,7 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	case "text":
 		return slog.New(slog.NewTextHandler(w, opts)), nil
 	case "json":
-		return slog.New(slog.NewJSONHandler(w, opts)), nil
+		return slog.New(slog.NewJSONHandler(printable{w}, opts)), nil
 	default:
 		return nil, UsageError("--log-format %q is not text or json", format)
 	}

@@ -33,6 +33,7 @@ func (a *app) serveCommand() *cobra.Command {
 		opts                        server.Options
 		config, logLevel, logFormat string
 		unknownTypes, keyPolicy     string
+		access                      accessFlags
 		maxPayload                  = output.ByteSize(contract.DefaultMaxPayloadBytes)
 		memory                      = output.ByteSize(server.DefaultMemoryBytes)
 		minFree                     = output.ByteSize(server.DefaultMinFreeBytes)
@@ -48,7 +49,7 @@ logs its addresses and writes them to addresses.json in the data directory. SIGT
 stops the node.`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			if err := a.configure(cmd.LocalNonPersistentFlags(), config); err != nil {
+			if err := errors.Join(noConnection(cmd), a.configure(cmd.LocalNonPersistentFlags(), config)); err != nil {
 				return err
 			}
 			switch {
@@ -60,21 +61,24 @@ stops the node.`,
 				least := output.ByteSize(server.MinMemoryBytes)
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
 			}
-			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts)); err != nil {
+			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts)); err != nil {
 				return err
 			}
 			var err error
 			if opts.RefuseUnknownTypes, err = choice("unknown-types", unknownTypes, "accept", "refuse"); err != nil {
 				return err
 			}
-			opts.OpaqueKeys, err = choice("key-policy", keyPolicy, "derived", "opaque")
-			return err
+			if opts.OpaqueKeys, err = choice("key-policy", keyPolicy, "derived", "opaque"); err != nil {
+				return err
+			}
+			return access.check(&opts)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			log, err := output.NewLogger(a.Stderr, logLevel, logFormat)
 			if err != nil {
 				return err
 			}
+			access.tell(log)
 			opts.Logger, opts.Version = log, a.Version
 			opts.MaxPayloadBytes, opts.MemoryBytes, opts.MinFreeBytes = int(maxPayload), int64(memory), int64(minFree)
 			if minFree == 0 {
@@ -89,6 +93,7 @@ stops the node.`,
 	f.StringVar(&opts.HTTPListen, "http-listen", "127.0.0.1:7411", "address of HTTP for clients: JSON and Server-Sent Events")
 	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "address of metrics, pprof and health")
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "address for other nodes")
+	access.register(f, &opts)
 	registerClusterFlags(f, &opts)
 	f.StringSliceVar(&opts.CORSOrigins, "cors-origins", nil,
 		"origins whose web pages may call the API, such as https://ui.example.com; loopback, null, none, or * for all (default loopback if --http-listen is, else none)")
@@ -102,11 +107,26 @@ stops the node.`,
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
+	completeValues(cmd)
+	return cmd
+}
+
+// completeValues completes the flags with a few values.
+func completeValues(cmd *cobra.Command) {
+	session.Complete(cmd, "auth", "required", "off")
 	session.Complete(cmd, "unknown-types", "accept", "refuse")
+	session.Complete(cmd, "secret-scan", server.SecretScans...)
 	session.Complete(cmd, "key-policy", "derived", "opaque")
 	session.Complete(cmd, "log-level", "debug", "info", "warn", "error")
 	session.Complete(cmd, "log-format", "text", "json")
-	return cmd
+}
+
+// secretFlag checks --secret-scan.
+func secretFlag(opts *server.Options) error {
+	if !slices.Contains(server.SecretScans, opts.SecretScan) {
+		return output.UsageError("--secret-scan %q is not %s", opts.SecretScan, strings.Join(server.SecretScans, ", "))
+	}
+	return nil
 }
 
 // originFlag checks --cors-origins.
@@ -358,3 +378,14 @@ func Run(ctx context.Context, opts server.Options) error {
 
 // stopLimit bounds the shutdown.
 const stopLimit = 10 * time.Second
+
+// noConnection refuses the flags of commands that call a node: --token does not protect one, and
+// --tls does not make it serve TLS.
+func noConnection(cmd *cobra.Command) error {
+	for _, name := range []string{"server", "context", "tls", "cacert", "cert", "cert-key", "token", "token-file"} {
+		if f := cmd.InheritedFlags().Lookup(name); f != nil && f.Changed {
+			return output.UsageError("--%s is for commands that call a node. A node itself has --tls-cert, --tls-key, --auth and --admin-token-file: see runlog serve --help", name)
+		}
+	}
+	return nil
+}

@@ -11,10 +11,7 @@ import (
 	"runlog/cmd/runlog/internal/output"
 )
 
-// serverVariable is the variable of the flag --server.
-const serverVariable = "RUNLOG_SERVER"
-
-// Variable returns the name of the environment variable of a flag of serve.
+// Variable returns the name of the environment variable of a flag.
 func Variable(flag string) string {
 	return "RUNLOG_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -29,7 +26,12 @@ func (s *Session) CheckEnvironment(known []string) error {
 	if s.Environ == nil {
 		return nil
 	}
-	known = append(slices.Clone(known), serverVariable)
+	known = slices.Clone(known)
+	for _, flag := range connectionFlags {
+		if hasVariable(flag) {
+			known = append(known, Variable(flag))
+		}
+	}
 	for _, line := range slices.Sorted(slices.Values(s.Environ())) {
 		name, _, _ := strings.Cut(line, "=")
 		if !strings.HasPrefix(name, "RUNLOG_") || slices.Contains(known, name) || injected.MatchString(name) {

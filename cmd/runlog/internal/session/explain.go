@@ -10,6 +10,7 @@ import (
 
 	"runlog/client"
 	"runlog/cmd/runlog/internal/output"
+	"runlog/proto/contract"
 )
 
 // Explain returns the exit code and the one line that tell of an error.
@@ -56,12 +57,18 @@ func exitCodeOf(e *client.Error) output.ExitCode {
 // made on this side does not.
 func (s *Session) explainCall(e *client.Error) string {
 	switch {
+	case e.Reason == string(contract.ReasonUnauthenticated):
+		return Refusal(e.Reason, e.Message, e.Violations) + "; name credentials with --token-file, RUNLOG_TOKEN or a context (runlog context add), or with --cert, of an authority that the node trusts"
+	case e.Reason == string(contract.ReasonPermissionDenied):
+		return Refusal(e.Reason, e.Message, e.Violations) + "; \"runlog whoami\" shows your roles and tenants"
 	case e.Reason != "":
 		return Refusal(e.Reason, e.Message, e.Violations)
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface") && silentText(e.Message):
 		return fmt.Sprintf("server %s accepts connections but does not answer: a node that waits to form or join a cluster does this; GET /readyz on its HTTP or admin listener says what it waits for", s.address())
+	case e.Code == codes.Unavailable && strings.Contains(e.Message, "authentication handshake failed"):
+		return fmt.Sprintf("server %s and this command agree on no TLS connection (%s); %s", s.address(), Innermost(e.Message), handshakeHint(e.Message))
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface"):
-		return fmt.Sprintf("server %s does not speak gRPC; --server takes the node's gRPC address (--grpc-listen, port 7410 by default)", s.address())
+		return fmt.Sprintf("server %s does not speak gRPC in plain text; if the node has --tls-cert, write https:// before the address or give --tls; --server takes the node's gRPC address (--grpc-listen, port 7410 by default)", s.address())
 	case e.Code == codes.Unavailable:
 		what := fmt.Sprintf("server %s cannot be reached (%s)", s.address(), Innermost(e.Message))
 		if servers, _ := s.Servers(); len(servers) > 1 {
@@ -74,6 +81,23 @@ func (s *Session) explainCall(e *client.Error) string {
 		return fmt.Sprintf("server %s does not know this call: it is older than this command line (version %s), or this is not its gRPC address (--grpc-listen, port 7410 by default)", s.address(), s.Version)
 	default:
 		return e.Error()
+	}
+}
+
+// handshakeHint tells what to do about a failed handshake. The message is gRPC's; the result only
+// chooses the text that is shown.
+func handshakeHint(message string) string {
+	switch {
+	case strings.Contains(message, "x509: certificate is valid for"), strings.Contains(message, "x509: cannot validate certificate"):
+		return "name the server as its certificate does"
+	case strings.Contains(message, "x509: certificate has expired"):
+		return "replace the certificate of the node"
+	case strings.Contains(message, "x509: "):
+		return "name the certificate authority of the nodes with --cacert"
+	case strings.Contains(message, "remote error: "):
+		return "the node refuses the certificate of --cert, or wants one"
+	default:
+		return "a node without --tls-cert takes plain text: leave out --tls and https://"
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
 
 	"runlog/client"
@@ -34,8 +35,12 @@ type Session struct {
 	// Version of this binary.
 	Version string
 
-	// Server has the addresses of nodes, with commas between them.
-	Server string
+	// Connection is complete once ClientOptions or Servers has returned.
+	Connection
+	// Context is the name that --context gives.
+	Context    string
+	flags      *pflag.FlagSet
+	configured bool
 	// Timeout bounds one call, retries included; 0 is no bound.
 	Timeout time.Duration
 	// DialOptions of every connection.
@@ -44,12 +49,8 @@ type Session struct {
 
 // Register registers the flags that every command has.
 func (s *Session) Register(cmd *cobra.Command) {
-	server := s.Getenv(serverVariable)
-	if server == "" {
-		server = DefaultServer
-	}
+	s.registerConnection(cmd)
 	flags := cmd.PersistentFlags()
-	flags.StringVar(&s.Server, "server", server, "nodes of the cluster, separated by commas: host, host:port or http://host; also RUNLOG_SERVER")
 	flags.VarP(&s.Format, "output", "o", "table, or json: one object a line")
 	flags.DurationVar(&s.Timeout, "timeout", DefaultTimeout, "longest wait for one answer, retries included; 0 waits without limit")
 	Complete(cmd, "output", "table", "json")
@@ -68,14 +69,23 @@ func (s *Session) DialAttempts(attempts int) (*client.Client, error) {
 }
 
 func (s *Session) dial(opts client.Options) (*client.Client, error) {
-	opts.Timeout, opts.DialOptions = s.Timeout, s.DialOptions
 	servers, err := s.Servers()
 	if err != nil {
 		return nil, err
 	}
-	c, err := client.Dial(strings.Join(servers, ","), opts)
+	return s.DialServer(strings.Join(servers, ","), opts)
+}
+
+// DialServer returns a client of a server, or of several, with the session's connection.
+func (s *Session) DialServer(server string, opts client.Options) (*client.Client, error) {
+	opts, err := s.ClientOptions(opts)
 	if err != nil {
-		return nil, output.UsageError("%v", err)
+		return nil, err
+	}
+	opts.Timeout = s.Timeout
+	c, err := client.Dial(server, opts)
+	if err != nil {
+		return nil, dialError(err)
 	}
 	return c, nil
 }
@@ -92,6 +102,9 @@ func (s *Session) WithClient(f func(*client.Client) error) error {
 
 // Servers returns the addresses in Server, each once and with its port.
 func (s *Session) Servers() ([]string, error) {
+	if err := s.configure(); err != nil {
+		return nil, err
+	}
 	servers, err := client.Addresses(s.Server)
 	if err != nil {
 		return nil, output.UsageError("--server: %v", err)

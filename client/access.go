@@ -1,0 +1,28 @@
+package client
+
+import (
+	"context"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// WhoAmI returns the identity that the server takes this client for.
+func (c *Client) WhoAmI(ctx context.Context) (*runlogv1.WhoAmIResponse, error) {
+	return call(ctx, c, c.access.WhoAmI, &runlogv1.WhoAmIRequest{})
+}
+
+// CreateToken makes an API token. Its text is in the answer alone. A retry after an unknown outcome
+// may find the name taken; revoke that token then.
+func (c *Client) CreateToken(ctx context.Context, req *runlogv1.CreateTokenRequest) (*runlogv1.CreateTokenResponse, error) {
+	return call(ctx, c, c.access.CreateToken, req)
+}
+
+// ListTokens returns one page of the tokens, without their texts.
+func (c *Client) ListTokens(ctx context.Context, req *runlogv1.ListTokensRequest) (*runlogv1.ListTokensResponse, error) {
+	return call(ctx, c, c.access.ListTokens, req)
+}
+
+// RevokeToken ends a token forever.
+func (c *Client) RevokeToken(ctx context.Context, tokenID string) (*runlogv1.RevokeTokenResponse, error) {
+	return call(ctx, c, c.access.RevokeToken, &runlogv1.RevokeTokenRequest{TokenId: tokenID})
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"runlog/cmd/runlog/internal/output"
+	"runlog/server/auth"
+)
+
+// TestTokensAndContexts: the admin token makes other tokens; a context keeps server and token
+// for the user alone. A flag wins over the environment, and the environment over the context. No
+// output but that of create has a token.
+func TestTokensAndContexts(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	admin := filepath.Join(dir, "admin.token")
+	n := spawnNode(t, filepath.Join(dir, "data"), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
+	addresses := n.ready(t)
+	env := map[string]string{"HOME": dir}
+	do := func(want output.ExitCode, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		s := testSession(&out, &errs)
+		s.Getenv = func(name string) string { return env[name] }
+		if code := run(context.Background(), s, args); code != want {
+			t.Errorf("%v: exit %d, %s", args, code, errs.String())
+		}
+		if strings.Contains(errs.String(), auth.TokenPrefix) {
+			t.Errorf("%v: a token on stderr: %s", args, errs.String())
+		}
+		return out.String() + errs.String()
+	}
+	at := []string{"--server", addresses.GRPC}
+	do(output.ExitForbidden, append(at, "whoami")...)
+	root := append(slices.Clone(at), "--token-file", admin)
+	token := strings.Split(do(output.ExitOK, append(root, "token", "create", "ci", "--tenant", "acme", "--role", "reader", "--expires", "1h")...), "\n")[0]
+	if _, ok := auth.ParseToken(token); !ok {
+		t.Fatalf("create prints %q", token)
+	}
+	list := do(output.ExitOK, append(root, "token", "list")...)
+	if !strings.Contains(list, "ci") || !strings.Contains(list, "acme") || strings.Contains(list, auth.TokenPrefix) {
+		t.Errorf("list: %s", list)
+	}
+	do(output.ExitOK, append(at, "context", "add", "ci", "--token", token)...)
+	do(output.ExitOK, append(root, "context", "add", "admin")...)
+	file := filepath.Join(dir, ".config", "runlog", "contexts.json")
+	if info, err := os.Stat(file); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if list := do(output.ExitOK, "context", "list"); strings.Contains(list, auth.TokenPrefix) || !strings.Contains(list, "*       ci") {
+		t.Errorf("contexts: %s", list)
+	}
+	who := func(want string, args ...string) {
+		t.Helper()
+		if got := do(output.ExitOK, append(args, "whoami")...); !strings.Contains(got, want) {
+			t.Errorf("%v: %s, want %s", args, got, want)
+		}
+	}
+	who("token:ci")
+	who("token:admin-token-file", "--context", "admin")
+	env["RUNLOG_CONTEXT"] = "admin"
+	who("token:admin-token-file")
+	who("token:ci", "--context", "ci")
+	env["RUNLOG_TOKEN"] = token
+	who("token:ci")
+	who("token:admin-token-file", "--token-file", admin)
+	delete(env, "RUNLOG_CONTEXT")
+	delete(env, "RUNLOG_TOKEN")
+	do(output.ExitOK, "context", "use", "admin")
+	do(output.ExitOK, "context", "rm", "ci")
+	who("token:admin-token-file")
+	do(output.ExitUsage, "context", "use", "ci")
+	do(output.ExitUsage, "--context", "ci", "whoami")
+	do(output.ExitUsage, "context", "add", "../x")
+	// A stored token does not follow another server, and none leaves the machine in plain text.
+	do(output.ExitForbidden, "--server", strings.Replace(addresses.GRPC, "127.0.0.1", "localhost", 1), "whoami")
+	do(output.ExitUsage, "--server", "runlog.example.com", "--token-file", admin, "whoami")
+	id := strings.Fields(strings.Split(list, "\n")[1])[0]
+	do(output.ExitOK, "token", "revoke", id)
+	do(output.ExitForbidden, append(at, "--token", token, "whoami")...)
+	if err := os.Chmod(file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	do(output.ExitUsage, "whoami")
+}

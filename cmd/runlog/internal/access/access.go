@@ -1,0 +1,182 @@
+// Package access has the commands of identities: token and whoami, and the contexts with a user's
+// servers and credentials.
+package access
+
+import (
+	"context"
+	"fmt"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// app is the session, as the commands of this package use it.
+type app struct{ *session.Session }
+
+// Commands returns the commands of access.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
+	token := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and revoke API tokens",
+		Args:  session.Subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	token.AddCommand(a.createCommand(), a.listCommand(), a.revokeCommand())
+	return []*cobra.Command{token, a.whoAmICommand(), a.contextCommand()}
+}
+
+func (a *app) createCommand() *cobra.Command {
+	var (
+		tenants, roles []string
+		expires        time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make an API token, and print it this once",
+		Long: `Make an API token for the identity token:NAME, and print it. The cluster keeps a hash alone, so the token
+cannot be shown again. This needs the role admin in all tenants.`,
+		Example: "  runlog token create ci --tenant acme --role producer --role reader --expires 720h > ci.token",
+		Args:    session.OneArgument("the name of the token"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req := &runlogv1.CreateTokenRequest{Name: args[0], Tenants: tenants}
+			for _, name := range roles {
+				role := runlogv1.Role_Value(runlogv1.Role_Value_value[strings.ToUpper(name)])
+				if role == 0 {
+					return output.UsageError("--role %q is no role; the roles are producer, reader, operator, auditor and admin", name)
+				}
+				req.Roles = append(req.Roles, role)
+			}
+			if len(tenants) == 0 || len(roles) == 0 {
+				return output.UsageError("a token needs --tenant (* for all) and --role")
+			}
+			if expires < 0 {
+				return output.UsageError("--expires %v is negative; 0 means never", expires)
+			}
+			if expires > 0 {
+				var err error
+				if req.ExpireTime, err = session.Moment("expires", time.Now().Add(expires).UTC().Format(time.RFC3339), time.Now()); err != nil {
+					return err
+				}
+			}
+			return a.WithClient(func(c *client.Client) error {
+				resp, err := c.CreateToken(cmd.Context(), req)
+				if err != nil {
+					return err
+				}
+				if a.Format == output.JSON {
+					return a.Message(resp)
+				}
+				fmt.Fprintf(a.Stderr, "token %s for token:%s; it is not shown again\n", resp.GetTokenId(), args[0])
+				_, err = fmt.Fprintln(a.Stdout, resp.GetToken())
+				return err
+			})
+		},
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&tenants, "tenant", nil, "tenants of the token, or * for all; may be repeated")
+	f.StringSliceVar(&roles, "role", nil, "producer, reader, operator, auditor or admin; may be repeated")
+	f.DurationVar(&expires, "expires", 0, "time until the token ends, such as 720h; 0: never")
+	session.Complete(cmd, "role", "producer", "reader", "operator", "auditor", "admin")
+	return cmd
+}
+
+func (a *app) listCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "list",
+		Short: "List the API tokens, without their texts",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				return output.List(&a.Output, tokens(cmd.Context(), c), 0, func(t *runlogv1.Token) ([]byte, error) { return output.JSONLine(t) }, tokenCells,
+					"TOKEN ID", "NAME", "TENANTS", "ROLES", "CREATED", "EXPIRES", "REVOKED")
+			})
+		},
+	}
+}
+
+// tokens reads the pages of tokens.
+func tokens(ctx context.Context, c *client.Client) iter.Seq2[*runlogv1.Token, error] {
+	return func(yield func(*runlogv1.Token, error) bool) {
+		req := &runlogv1.ListTokensRequest{PageSize: 1000}
+		for {
+			resp, err := c.ListTokens(ctx, req)
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, t := range resp.GetTokens() {
+				if !yield(t, nil) {
+					return
+				}
+			}
+			if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
+				return
+			}
+		}
+	}
+}
+
+func tokenCells(t *runlogv1.Token) []string {
+	return []string{t.GetTokenId(), t.GetName(), strings.Join(t.GetTenants(), ","), roleNames(t.GetRoles()), output.Stamp(t.GetCreateTime()),
+		output.Stamp(t.GetExpireTime()), output.Stamp(t.GetRevokeTime())}
+}
+
+func roleNames(roles []runlogv1.Role_Value) string {
+	names := make([]string, len(roles))
+	for i, r := range roles {
+		names[i] = strings.ToLower(r.String())
+	}
+	return strings.Join(names, ",")
+}
+
+func (a *app) revokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "revoke ID",
+		Short: "End an API token forever",
+		Long:  "End an API token forever. Streams that were opened with it end within 30 s. The id is that of runlog token list.",
+		Args:  session.OneArgument("the id of one token"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				resp, err := c.RevokeToken(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
+				if a.Format == output.JSON {
+					return a.Message(resp.GetToken())
+				}
+				_, err = fmt.Fprintf(a.Stdout, "token %s (%s) is revoked\n", resp.GetToken().GetTokenId(), resp.GetToken().GetName())
+				return err
+			})
+		},
+	}
+}
+
+func (a *app) whoAmICommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "whoami",
+		Short: "Show the identity that the server takes you for",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				who, err := c.WhoAmI(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if a.Format == output.JSON {
+					return a.Message(who)
+				}
+				output.Facts(a.Stdout, [2]string{"name", who.GetName()}, [2]string{"tenants", strings.Join(who.GetTenants(), ",")},
+					[2]string{"roles", roleNames(who.GetRoles())}, [2]string{"expires", output.Dash(output.Stamp(who.GetExpireTime()))})
+				return nil
+			})
+		},
+	}
+}

@@ -1,0 +1,242 @@
+package session
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/server/certfile"
+)
+
+// Connection says which nodes to call, how to trust them, and with which credentials. Empty members
+// say nothing.
+type Connection struct {
+	Server    string `json:"server,omitempty"`
+	TLS       bool   `json:"tls,omitempty"`
+	CACert    string `json:"cacert,omitempty"`
+	Cert      string `json:"cert,omitempty"`
+	CertKey   string `json:"certKey,omitempty"`
+	Token     string `json:"token,omitempty"`
+	TokenFile string `json:"tokenFile,omitempty"`
+	Insecure  bool   `json:"insecure,omitempty"`
+}
+
+// connectionFlags are the flags of a Connection.
+var connectionFlags = []string{"server", "tls", "cacert", "cert", "cert-key", "token", "token-file", "insecure", "context"}
+
+// hasVariable reports whether a flag of the connection is also a variable. RUNLOG_INSECURE is that
+// of runlog serve: what a node accepts must not make its commands send tokens in plain text.
+func hasVariable(flag string) bool { return flag != "insecure" }
+
+// registerConnection registers the flags of the connection. configure adds what else sets them.
+func (s *Session) registerConnection(cmd *cobra.Command) {
+	f := cmd.PersistentFlags()
+	f.StringVar(&s.Server, "server", DefaultServer, "nodes of the cluster, separated by commas: host, host:port, http://host or https://host; also RUNLOG_SERVER")
+	f.BoolVar(&s.TLS, "tls", false, "connect with TLS, as https:// in --server does; each of these flags but --insecure is also a variable, such as RUNLOG_TLS")
+	f.StringVar(&s.CACert, "cacert", "", "PEM file of the certificate authority of the nodes (default: those of this system)")
+	f.StringVar(&s.Cert, "cert", "", "PEM file of the client certificate, with its key unless --cert-key names it")
+	f.StringVar(&s.CertKey, "cert-key", "", "PEM file of the key of --cert")
+	f.StringVar(&s.Token, "token", "", "API token or access token; other users see it in the list of processes: --token-file and RUNLOG_TOKEN keep it out")
+	f.StringVar(&s.TokenFile, "token-file", "", "file of the token, readable for its owner alone")
+	f.BoolVar(&s.Insecure, "insecure", false, "allow a token to leave this machine in plain text; has no variable")
+	f.StringVar(&s.Context, "context", "", "name of the context to use (runlog context list)")
+	s.flags = f
+}
+
+// configure completes the connection: a flag wins over the environment, which wins over the
+// context.
+func (s *Session) configure() error {
+	if s.configured || s.flags == nil {
+		return nil
+	}
+	if err := oneToken(s.flags.Changed, func(name string) string { return "--" + name }); err != nil {
+		return err
+	}
+	env := func(name string) string {
+		if !hasVariable(name) {
+			return ""
+		}
+		return s.Getenv(Variable(name))
+	}
+	// What names the identity at one place keeps out the identity of the next.
+	hides := map[string][]string{"token": {"token-file", "cert"}, "token-file": {"token", "cert"}, "cert-key": {"cert"}}
+	set := map[string]bool{}
+	for _, name := range connectionFlags {
+		set[name] = s.flags.Changed(name)
+	}
+	take := func(get func(string) string) error {
+		now := map[string]string{}
+		for _, name := range connectionFlags {
+			hidden := slices.ContainsFunc(hides[name], func(by string) bool { return set[by] })
+			if value := get(name); value != "" && !set[name] && !hidden {
+				now[name] = value
+			}
+		}
+		for name, value := range now {
+			if err := s.flags.Set(name, value); err != nil {
+				return output.UsageError("%s: %v", Variable(name), err)
+			}
+		}
+		for name := range now {
+			set[name] = true
+		}
+		return nil
+	}
+	if !set["token"] && !set["token-file"] {
+		if err := oneToken(func(name string) bool { return env(name) != "" }, Variable); err != nil {
+			return err
+		}
+	}
+	if err := take(env); err != nil {
+		return err
+	}
+	stored, err := s.storedContext()
+	if err != nil {
+		return err
+	}
+	// A stored token is for the stored server: it does not follow another --server.
+	if set["server"] && stored.Server != s.Server {
+		stored.Token, stored.TokenFile = "", ""
+	}
+	if err := take(stored.value); err != nil {
+		return err
+	}
+	s.configured = true
+	return nil
+}
+
+// oneToken refuses two tokens from one place: neither can be told to be the one that is meant.
+func oneToken(given func(flag string) bool, called func(flag string) string) error {
+	if given("token") && given("token-file") {
+		return output.UsageError("%s and %s exclude each other; give one", called("token"), called("token-file"))
+	}
+	return nil
+}
+
+// value returns the text of a flag.
+func (c *Connection) value(flag string) string {
+	onlyTrue := func(b bool) string {
+		if !b {
+			return ""
+		}
+		return strconv.FormatBool(b)
+	}
+	return map[string]string{"server": c.Server, "tls": onlyTrue(c.TLS), "cacert": c.CACert, "cert": c.Cert, "cert-key": c.CertKey,
+		"token": c.Token, "token-file": c.TokenFile, "insecure": onlyTrue(c.Insecure)}[flag]
+}
+
+// FlagConnection returns the connection of the command line alone, with absolute paths. Its files
+// must be usable.
+func (s *Session) FlagConnection() (*Connection, error) {
+	s.configured = true // Neither the environment nor a context belongs to it.
+	if err := oneToken(s.flags.Changed, func(name string) string { return "--" + name }); err != nil {
+		return nil, err
+	}
+	if _, _, err := s.Transport(); err != nil {
+		return nil, err
+	}
+	c := s.Connection
+	for _, path := range []*string{&c.CACert, &c.Cert, &c.CertKey, &c.TokenFile} {
+		if *path == "" {
+			continue
+		}
+		var err error
+		if *path, err = filepath.Abs(*path); err != nil {
+			return nil, err
+		}
+	}
+	return &c, nil
+}
+
+// ClientOptions completes the options of a client with the connection's TLS and token.
+func (s *Session) ClientOptions(opts client.Options) (client.Options, error) {
+	if err := s.configure(); err != nil {
+		return opts, err
+	}
+	c := &s.Connection
+	opts.DialOptions, opts.Token, opts.Insecure = s.DialOptions, c.Token, c.Insecure
+	if c.TokenFile != "" {
+		token, err := ReadSecret(c.TokenFile)
+		if err != nil {
+			return opts, output.UsageError("--token-file%v", err)
+		}
+		if token == "" {
+			return opts, output.UsageError("--token-file %s: it is empty; write the token into it", c.TokenFile)
+		}
+		opts.Token = token
+	}
+	secure, err := client.Secure(c.Server)
+	if err != nil {
+		return opts, output.UsageError("--server: %v", err)
+	}
+	if secure || c.TLS || c.CACert != "" || c.Cert != "" {
+		if opts.TLS, err = c.tls(); err != nil {
+			return opts, output.UsageError("%v", err)
+		}
+	}
+	return opts, nil
+}
+
+// tls reads the files of the connection.
+func (c *Connection) tls() (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if c.CACert != "" {
+		text, err := os.ReadFile(c.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("--cacert: %w; name a PEM file that this user can read", err)
+		}
+		if config.RootCAs, err = certfile.Authorities(text); err != nil {
+			return nil, fmt.Errorf("--cacert %s %w", c.CACert, err)
+		}
+	}
+	switch {
+	case c.Cert != "":
+		key := c.CertKey
+		if key == "" {
+			key = c.Cert
+		}
+		own, err := tls.LoadX509KeyPair(c.Cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("--cert %s: %w; name PEM files of a certificate and its key", c.Cert, err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	case c.CertKey != "":
+		return nil, errors.New("--cert-key needs --cert")
+	}
+	return config, nil
+}
+
+// Transport returns options of connections that other packages make to the servers.
+func (s *Session) Transport() (servers []string, options []grpc.DialOption, err error) {
+	opts, err := s.ClientOptions(client.Options{})
+	if err != nil {
+		return nil, nil, err
+	}
+	if servers, err = s.Servers(); err != nil {
+		return nil, nil, err
+	}
+	for _, server := range servers {
+		if options, err = opts.Transport(server); err != nil {
+			return nil, nil, dialError(err)
+		}
+	}
+	return servers, append(options, s.DialOptions...), nil
+}
+
+// dialError tells which flags repair the error of a connection.
+func dialError(err error) error {
+	if errors.Is(err, client.ErrPlainToken) {
+		return output.UsageError("the token is not sent to another machine in plain text; add --tls, or write https:// before --server; --insecure sends it all the same")
+	}
+	return output.UsageError("%s", strings.TrimPrefix(err.Error(), "client: "))
+}

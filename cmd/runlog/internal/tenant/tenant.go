@@ -1,0 +1,197 @@
+// Package tenant has the command tenant: what the tenants of a cluster may use.
+package tenant
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// defaultTenant is the name of the cluster's default.
+const defaultTenant = "*"
+
+// app is the session, as the commands of this package use it.
+type app struct{ *session.Session }
+
+// Commands returns the command tenant.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
+	cmd := &cobra.Command{
+		Use:   "tenant",
+		Short: "Show and set what tenants may use",
+		Args:  session.Subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(a.limitsCommand())
+	return []*cobra.Command{cmd}
+}
+
+func (a *app) limitsCommand() *cobra.Command {
+	var set flags
+	cmd := &cobra.Command{
+		Use:   "limits [TENANT]",
+		Short: "Show and set the limits of a tenant",
+		Long: `Show what TENANT may use; without TENANT, the default of the cluster. With flags, set these limits and keep
+the others: that takes an admin of all tenants. 0 gives the tenant the default again, and none is no limit.`,
+		Example: "  runlog tenant limits acme\n  runlog tenant limits acme --events-per-second 5000 --bytes-per-second 20MiB --streams 200 --running-runs 500",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) > 1 {
+				return fmt.Errorf("limits takes the name of one tenant, or none, not %s", output.Plural(len(args), "argument"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			name := append(args, defaultTenant)[0]
+			return a.WithClient(func(c *client.Client) error { return a.limits(cmd.Context(), c, name, &set) })
+		},
+	}
+	for i, l := range limits {
+		cmd.Flags().Var(&set[i], l.flag, l.help)
+	}
+	return cmd
+}
+
+// limit is one of the limits.
+type limit struct {
+	flag, help, name string
+	of               func(*runlogv1.TenantLimits) *uint64
+	used             func(*runlogv1.TenantUsage) *uint64 // nil: it is not measured
+}
+
+var limits = [...]limit{
+	{"events-per-second", "events that the tenant may append in a second", "events per second",
+		func(l *runlogv1.TenantLimits) *uint64 { return &l.EventsPerSecond }, nil},
+	{"bytes-per-second", "bytes that it may append in a second, such as 20MiB", "bytes per second",
+		func(l *runlogv1.TenantLimits) *uint64 { return &l.BytesPerSecond }, nil},
+	{"streams", "streams that its callers may have open at one node", "streams",
+		func(l *runlogv1.TenantLimits) *uint64 { return &l.Streams }, nil},
+	{"stored-bytes", "bytes that its stored events may take, such as 1TiB", "stored bytes",
+		func(l *runlogv1.TenantLimits) *uint64 { return &l.StoredBytes }, func(u *runlogv1.TenantUsage) *uint64 { return &u.StoredBytes }},
+	{"running-runs", "runs that are not over that it may have, at most 10000", "running runs",
+		func(l *runlogv1.TenantLimits) *uint64 { return &l.RunningRuns }, func(u *runlogv1.TenantUsage) *uint64 { return &u.RunningRuns }},
+}
+
+// flags are those of the limits, in their order.
+type flags [len(limits)]amount
+
+func (a *app) limits(ctx context.Context, c *client.Client, name string, set *flags) error {
+	got, err := c.GetTenantLimits(ctx, name)
+	if err != nil {
+		return err
+	}
+	own, effective := got.Limits, got.Effective
+	if slices.ContainsFunc(set[:], func(m amount) bool { return m.given }) {
+		for i, l := range limits {
+			set[i].put(l.of(own))
+		}
+		set, err := c.SetTenantLimits(ctx, name, own)
+		if err != nil {
+			return err
+		}
+		own, effective = set.Limits, set.Effective
+	}
+	if a.Format == output.JSON {
+		return json.NewEncoder(a.Stdout).Encode(struct {
+			Tenant    string `json:"tenantId"`
+			Limits    line   `json:"limits"`
+			Effective line   `json:"effective"`
+			Usage     *used  `json:"usage,omitempty"`
+		}{name, lineOf(own), lineOf(effective), usedOf(got.Usage)})
+	}
+	table := output.NewTable(a.Stdout, a.StdoutWidth, "LIMIT", "SET", "COUNTS", "USED")
+	for _, l := range limits {
+		used := ""
+		if l.used != nil && got.Usage != nil {
+			used = strconv.FormatUint(*l.used(got.Usage), 10)
+		}
+		table.Row(l.name, text(*l.of(own), "default"), text(*l.of(effective), "none"), used)
+	}
+	table.End()
+	return nil
+}
+
+// line is the JSON form of limits; 0: none was set.
+type line struct {
+	EventsPerSecond uint64 `json:"eventsPerSecond"`
+	BytesPerSecond  uint64 `json:"bytesPerSecond"`
+	Streams         uint64 `json:"streams"`
+	StoredBytes     uint64 `json:"storedBytes"`
+	RunningRuns     uint64 `json:"runningRuns"`
+}
+
+func lineOf(l *runlogv1.TenantLimits) line {
+	return line{l.GetEventsPerSecond(), l.GetBytesPerSecond(), l.GetStreams(), l.GetStoredBytes(), l.GetRunningRuns()}
+}
+
+// used is the JSON form of what a tenant has.
+type used struct {
+	StoredBytes uint64 `json:"storedBytes"`
+	RunningRuns uint64 `json:"runningRuns"`
+}
+
+func usedOf(u *runlogv1.TenantUsage) *used {
+	if u == nil {
+		return nil
+	}
+	return &used{u.StoredBytes, u.RunningRuns}
+}
+
+// text is a limit for people.
+func text(limit uint64, absent string) string {
+	switch limit {
+	case 0:
+		return absent
+	case math.MaxUint64:
+		return "none"
+	default:
+		return strconv.FormatUint(limit, 10)
+	}
+}
+
+// amount is the value of a flag of a limit.
+type amount struct {
+	given bool
+	value uint64
+}
+
+// String returns the value; empty: the flag is not given.
+func (m *amount) String() string {
+	if !m.given {
+		return ""
+	}
+	return text(m.value, "0")
+}
+
+// Set takes the value from the command line.
+func (m *amount) Set(value string) error {
+	if m.given = true; value == "none" {
+		m.value = math.MaxUint64
+		return nil
+	}
+	var size output.ByteSize
+	if err := size.Set(value); err != nil {
+		return fmt.Errorf("want a whole number, a size such as 20MiB, or none")
+	}
+	m.value = uint64(size)
+	return nil
+}
+
+// Type names the value in the help.
+func (m *amount) Type() string { return "amount" }
+
+// put replaces a limit if the flag is given.
+func (m *amount) put(limit *uint64) {
+	if m.given {
+		*limit = m.value
+	}
+}

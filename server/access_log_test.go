@@ -1,0 +1,153 @@
+package server
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/server/rpc"
+)
+
+// decisions returns the access log of today, as an auditor reads it: decision, identity, method and
+// reason of each call.
+func (n *node) decisions(auditor string) (list []string) {
+	n.t.Helper()
+	run := rpc.AccessRuns + time.Now().UTC().Format(time.DateOnly)
+	resp, err := n.events.ListEvents(n.bearing(auditor), &runlogv1.ListEventsRequest{RunId: run})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, e := range resp.Events {
+		if e.GetAppendedBy() != rpc.AccessIdentity.Name || e.TenantId != rpc.AccessTenant {
+			n.t.Errorf("event %d is of tenant %s, by %q", e.RunSeq, e.TenantId, e.GetAppendedBy())
+		}
+		var d struct{ Identity, Address, Node, Method, Decision, Reason string }
+		if err := json.Unmarshal(e.GetPayloadJson(), &d); err != nil || net.ParseIP(hostOf(d.Address)) == nil || d.Node == "" {
+			n.t.Errorf("%s: %v", e.GetPayloadJson(), err)
+		}
+		list = append(list, fmt.Sprint(d.Decision, " ", d.Identity, " ", d.Method[strings.LastIndexByte(d.Method, '/')+1:], " ", d.Reason))
+	}
+	return list
+}
+
+func hostOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	return host
+}
+
+// TestAccessLogSEC7: administrative and refused calls are in a run of the day before they are
+// answered, at a follower too. Only an admin of all tenants may write there.
+func TestAccessLogSEC7(t *testing.T) {
+	t.Parallel()
+	root, hash := auth.NewToken()
+	all := startNodes(t, 3, func(_ int, o *Options) {
+		o.Authenticate, o.AdminToken, o.CheckpointInterval, o.RefuseUnknownTypes = true, hash, time.Hour, true
+	})
+	n := all[(slices.Index(all, all.leader())+1)%len(all)]
+	var auditor string
+	eventually(t, "the members have a secret", func() bool {
+		resp, err := n.access().CreateToken(n.bearing(root), &runlogv1.CreateTokenRequest{
+			Name: "auditor", Tenants: []string{rpc.AccessTenant}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER, runlogv1.Role_PRODUCER}})
+		auditor = resp.GetToken()
+		return err == nil
+	})
+	seen := len(n.decisions(auditor))
+	want := func(what ...string) {
+		t.Helper()
+		got := n.decisions(auditor)
+		if !slices.Equal(got[seen:], what) {
+			t.Errorf("recorded %q, want %q", got[seen:], what)
+		}
+		seen = len(got)
+	}
+	_, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("ALLOWED token:admin-token-file ListTokens ")
+	_, err = n.access().ListTokens(n.bearing(auditor), &runlogv1.ListTokensRequest{})
+	refused(t, err, contract.ReasonPermissionDenied)
+	n.http("GET", "/v1/tokens", "", "Authorization", "Bearer rlk_wrong").refused(t, contract.ReasonUnauthenticated)
+	if stream := n.http("GET", "/v1/runs:watch", "", "Authorization", "Bearer rlk_wrong"); !strings.Contains(string(stream.body), "UNAUTHENTICATED") {
+		t.Errorf("a stream over HTTP: %s", stream.body)
+	}
+	want("DENIED token:auditor ListTokens PERMISSION_DENIED", "DENIED  ListTokens UNAUTHENTICATED", "DENIED  WatchRuns UNAUTHENTICATED")
+	for run, e := range map[string]*runlogv1.EventWrite{"runlog.access/2030-01-01": newEvent("RunStarted"), "mine": newEvent("RunStarted")} {
+		e.TenantId = rpc.AccessTenant
+		_, err = n.events.AppendEvents(n.bearing(auditor), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}})
+		refused(t, err, contract.ReasonPermissionDenied)
+	}
+	want("DENIED token:auditor AppendEvents PERMISSION_DENIED", "DENIED token:auditor AppendEvents PERMISSION_DENIED")
+	// Events of another tenant.
+	foreign := &runlogv1.AppendEventsRequest{RunId: "foreign", Events: []*runlogv1.EventWrite{newEvent("RunStarted")}}
+	batch, err := n.events.BatchAppend(n.bearing(auditor), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{foreign}})
+	if err != nil || codes.Code(batch.Outcomes[0].Status.GetCode()) != codes.PermissionDenied {
+		t.Fatalf("%v, %v", batch, err)
+	}
+	leader := all.leader()
+	stream, err := leader.events.AppendStream(leader.bearing(auditor))
+	if err == nil {
+		err = stream.Send(foreign)
+	}
+	var answer *runlogv1.AppendStreamResponse
+	if err == nil {
+		answer, err = stream.Recv()
+	}
+	if err != nil || codes.Code(answer.Status.GetCode()) != codes.PermissionDenied {
+		t.Fatalf("%v, %v", answer, err)
+	}
+	want("DENIED token:auditor BatchAppend PERMISSION_DENIED", "DENIED token:auditor AppendStream PERMISSION_DENIED")
+	if _, err := n.access().WhoAmI(n.bearing(auditor), &runlogv1.WhoAmIRequest{}); err != nil {
+		t.Fatal(err)
+	}
+	want() // Calls of every day are not recorded.
+}
+
+// TestAccessLogHasImportsSEC7: a change by the admin listener is recorded too.
+func TestAccessLogHasImportsSEC7(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root = secured(o) })
+	auditor := n.token(root, "auditor", []string{rpc.AccessTenant}, runlogv1.Role_READER)
+	for _, path := range []string{"/import", "/projection/rebuild"} {
+		resp, err := n.httpClient().Post("http://"+n.server.Addresses().Admin+path, "text/plain", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
+	}
+	got := n.decisions(auditor)
+	if want := []string{"ALLOWED admin-listener import ", "ALLOWED admin-listener rebuild "}; !slices.Equal(got[len(got)-2:], want) {
+		t.Errorf("recorded %q", got)
+	}
+}
+
+// TestAccessLogGoneSEC7: an administrative call that cannot be recorded is not made.
+func TestAccessLogGoneSEC7(t *testing.T) {
+	t.Parallel()
+	root, hash := auth.NewToken()
+	all := startNodes(t, 3, func(_ int, o *Options) {
+		o.Authenticate, o.AdminToken, o.CheckpointInterval = true, hash, time.Hour
+	})
+	n := all[0]
+	list := func() error {
+		_, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
+		return err
+	}
+	eventually(t, "the members have a secret", func() bool { return list() == nil })
+	all[1].close()
+	all[2].close()
+	eventually(t, "the call is refused", func() bool {
+		err := list()
+		return err != nil && refusalOf(t, err).reason == contract.ReasonNoLeader
+	})
+}

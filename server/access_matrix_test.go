@@ -1,0 +1,263 @@
+package server
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/dynamicpb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+)
+
+// matrixGolden has the table of access. UPDATE_MATRIX=1 writes it again; read it before a commit.
+const matrixGolden = "testdata/access_matrix.golden"
+
+// served is a method as the node serves it.
+type served struct {
+	protoreflect.MethodDescriptor
+	policy *runlogv1.Policy
+	routes [][2]string // HTTP method and path
+}
+
+func (m *served) full() string { return fmt.Sprintf("/%s/%s", m.Parent().FullName(), m.Name()) }
+
+// line is the row of the method in the table of access.
+func (m *served) line() string {
+	var roles []string
+	for _, r := range m.policy.Roles {
+		roles = append(roles, r.String())
+	}
+	tenant := "whole cluster"
+	switch t := m.policy.Tenant.(type) {
+	case *runlogv1.Policy_TenantField:
+		tenant = "tenant in " + t.TenantField
+	case *runlogv1.Policy_RunField:
+		tenant = "run in " + t.RunField
+	case *runlogv1.Policy_AllTenants:
+		tenant = "all tenants"
+	}
+	return fmt.Sprintf("%s.%s | %s | %s", m.Parent().Name(), m.Name(), strings.Join(roles, " "), tenant)
+}
+
+var pathVariable = regexp.MustCompile(`\{[^}]*\}`)
+
+// servedMethods returns every method of every service that a node registers.
+func servedMethods(t *testing.T) (list []*served) {
+	for _, s := range services {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.desc.ServiceName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		methods := d.(protoreflect.ServiceDescriptor).Methods()
+		for i := range methods.Len() {
+			m := &served{MethodDescriptor: methods.Get(i)}
+			m.policy, _ = proto.GetExtension(m.Options(), runlogv1.E_Policy).(*runlogv1.Policy)
+			rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
+			for _, r := range append(rule.GetAdditionalBindings(), rule) {
+				for method, path := range map[string]string{"GET": r.GetGet(), "POST": r.GetPost(), "PUT": r.GetPut(), "PATCH": r.GetPatch(), "DELETE": r.GetDelete()} {
+					if path != "" {
+						m.routes = append(m.routes, [2]string{method, pathVariable.ReplaceAllString(strings.ReplaceAll(path, "{tenant_id}", "tenant"), "x")})
+					}
+				}
+			}
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// TestMatrixSEC3 calls every method with every role, for some tenants and for all, over gRPC and
+// HTTP, directly and through a follower: the table of access decides, and nothing else lets a
+// caller in.
+func TestMatrixSEC3(t *testing.T) {
+	t.Parallel()
+	methods := servedMethods(t)
+	var table strings.Builder
+	for _, m := range methods {
+		fmt.Fprintln(&table, m.line())
+	}
+	if os.Getenv("UPDATE_MATRIX") != "" {
+		if err := os.WriteFile(matrixGolden, []byte(table.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	golden, err := os.ReadFile(matrixGolden)
+	if err != nil || string(golden) != table.String() {
+		t.Errorf("the table of access has changed: read it, and run the test with UPDATE_MATRIX=1\n%s", table.String())
+	}
+	t.Run("direct", func(t *testing.T) {
+		t.Parallel()
+		var root string
+		n := startNode(t, func(o *Options) { root = secured(o) })
+		for _, c := range n.matrixCallers(root) {
+			for _, m := range methods {
+				n.matches(m, c)
+			}
+		}
+	})
+	t.Run("forwarded", func(t *testing.T) {
+		t.Parallel()
+		all, root := securedNodes(t)
+		for _, c := range all[0].matrixCallers(root) {
+			for _, m := range methods {
+				// A call may move the leadership.
+				follower := all.followers()[0]
+				follower.matches(m, c)
+				for _, route := range m.routes {
+					if c.want(m) == "" {
+						continue
+					}
+					code, body := follower.callHTTP(route, c.token)
+					if was, direct := all.leader().callHTTP(route, c.token); code != was || !bytes.Equal(body, direct) {
+						t.Errorf("%s %s by %s: HTTP %d %s through a follower, %d %s at the leader", route[0], route[1], c.role, code, body, was, direct)
+					}
+				}
+			}
+		}
+	})
+}
+
+// matrixCaller is a caller with one role, for one tenant or for all. Without a token it has no
+// identity.
+type matrixCaller struct {
+	token string
+	role  runlogv1.Role_Value
+	all   bool
+}
+
+// matrixCallers returns a caller of each kind.
+func (n *node) matrixCallers(root string) []matrixCaller {
+	n.t.Helper()
+	callers := []matrixCaller{{}}
+	for _, role := range auth.AllRoles.List() {
+		some := n.token(root, fmt.Sprint("some-", role), []string{"tenant"}, role)
+		all := n.token(root, fmt.Sprint("all-", role), []string{"*"}, role)
+		callers = append(callers, matrixCaller{some, role, false}, matrixCaller{all, role, true})
+	}
+	return callers
+}
+
+// want returns why the table of access does not let the caller call a method; empty: it does.
+func (c *matrixCaller) want(m *served) contract.Reason {
+	switch {
+	case c.token == "":
+		return contract.ReasonUnauthenticated
+	case !slices.Contains(m.policy.Roles, c.role), m.policy.GetAllTenants() && !c.all:
+		return contract.ReasonPermissionDenied
+	}
+	return ""
+}
+
+// matches requires that the node lets a caller in as the table of access says, over gRPC and HTTP.
+func (n *node) matches(m *served, c matrixCaller) {
+	n.t.Helper()
+	want := c.want(m)
+	if got := n.admitted(m, c.token); got != want {
+		n.t.Errorf("%s by %s, all tenants %v: %q, want %q", m.full(), c.role, c.all, got, want)
+	}
+	for _, route := range m.routes {
+		if got := n.admittedHTTP(route, c.token); got != want {
+			n.t.Errorf("%s %s by %s, all tenants %v: %q, want %q", route[0], route[1], c.role, c.all, got, want)
+		}
+	}
+}
+
+// denial returns a reason for which a caller is not let in; empty for all else.
+func denial(reason contract.Reason) contract.Reason {
+	if reason == contract.ReasonUnauthenticated || reason == contract.ReasonPermissionDenied {
+		return reason
+	}
+	return ""
+}
+
+// admitted calls a method over gRPC with an empty request, and returns why the caller is not let
+// in.
+func (n *node) admitted(m *served, token string) contract.Reason {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.context(), 10*time.Second)
+	defer cancel()
+	if token != "" {
+		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
+	}
+	req, resp := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
+	err := error(nil)
+	if !m.IsStreamingClient() && !m.IsStreamingServer() {
+		err = n.conn.Invoke(ctx, m.full(), req, resp)
+	} else {
+		var stream grpc.ClientStream
+		stream, err = n.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: m.IsStreamingClient(), ServerStreams: true}, m.full())
+		if err == nil && !m.IsStreamingClient() {
+			err = stream.SendMsg(req)
+		}
+		if err == nil {
+			err = stream.CloseSend()
+		}
+		if err == nil {
+			err = stream.RecvMsg(resp)
+		}
+	}
+	if err == nil || errors.Is(err, io.EOF) {
+		return ""
+	}
+	return denial(refusalOf(n.t, err).reason)
+}
+
+// admittedHTTP is admitted over HTTP.
+func (n *node) admittedHTTP(route [2]string, token string) contract.Reason {
+	n.t.Helper()
+	code, body := n.callHTTP(route, token)
+	if code != http.StatusUnauthorized && code != http.StatusForbidden {
+		return ""
+	}
+	var refused struct {
+		Details []struct{ Reason contract.Reason }
+	}
+	if err := json.Unmarshal(body, &refused); err != nil || len(refused.Details) == 0 {
+		n.t.Fatalf("%s %s: HTTP %d without a reason: %v", route[0], route[1], code, err)
+	}
+	return denial(refused.Details[0].Reason)
+}
+
+// callHTTP makes a call with an empty request, and returns its status, and the body of a refusal.
+func (n *node) callHTTP(route [2]string, token string) (code int, refusal []byte) {
+	n.t.Helper()
+	ctx, cancel := context.WithTimeout(n.context(), 10*time.Second)
+	defer cancel()
+	var header []string
+	if token != "" {
+		header = []string{"Authorization", "Bearer " + token}
+	}
+	body := "{}"
+	if route[0] == http.MethodGet {
+		body = ""
+	}
+	resp := n.httpStream(ctx, route[0], route[1], body, header...)
+	defer resp.Body.Close()
+	if resp.StatusCode == http.StatusOK {
+		return resp.StatusCode, nil // It may be a stream.
+	}
+	refusal, err := io.ReadAll(resp.Body)
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	return resp.StatusCode, refusal
+}

@@ -1,0 +1,99 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestStreamsAreCheckedAgainSEC5: a watch and a stream of appends that were opened with a token end
+// once the token is revoked, also while nothing is sent.
+func TestStreamsAreCheckedAgainSEC5(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root = secured(o) })
+	often := *n.server.access.Load()
+	often.CheckEvery = 20 * time.Millisecond
+	n.server.access.Store(&often)
+	token := n.token(root, "engine", []string{"tenant"}, runlogv1.Role_PRODUCER, runlogv1.Role_READER)
+	appends, err := n.events.AppendStream(n.bearing(token))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := appends.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 1)}); err != nil {
+		t.Fatal(err)
+	}
+	if resp, err := appends.Recv(); err != nil || resp.Status.GetCode() != 0 {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	watch, err := n.projection.WatchRuns(n.bearing(token), &runlogv1.WatchRunsRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m, err := watch.Recv(); err != nil || m.GetCaughtUp() == nil {
+		t.Fatalf("%v, %v", m, err)
+	}
+	list, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
+	if err != nil || len(list.Tokens) != 1 {
+		t.Fatalf("%v, %v", list, err)
+	}
+	if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: list.Tokens[0].TokenId}); err != nil {
+		t.Fatal(err)
+	}
+	_, err = appends.Recv()
+	refused(t, err, contract.ReasonUnauthenticated)
+	for err = nil; err == nil; {
+		_, err = watch.Recv() // heartbeats
+	}
+	refused(t, err, contract.ReasonUnauthenticated)
+}
+
+// TestNoPageAfterRevocationSEC5: a reader that takes the pages of a run slowly gets none that the
+// node reads after the token was revoked.
+func TestNoPageAfterRevocationSEC5(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root = secured(o) })
+	often := *n.server.access.Load()
+	often.CheckEvery = 20 * time.Millisecond
+	n.server.access.Store(&often)
+	const events, batch = 4096, 256
+	for from := 0; from < events; from += batch {
+		list := make([]*runlogv1.EventWrite, batch)
+		for i := range list {
+			list[i] = newEvent("Noted", step(fmt.Sprint(from+i)), payload(`{"text":"`+strings.Repeat("x", 4<<10)+`"}`))
+		}
+		if _, err := n.events.AppendEvents(n.bearing(root), &runlogv1.AppendEventsRequest{RunId: "run", Events: list}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	token := n.token(root, "reader", []string{"tenant"}, runlogv1.Role_READER)
+	read, err := n.events.ReadEvents(n.bearing(token), &runlogv1.ReadEventsRequest{RunId: "run"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := read.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	list, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: list.Tokens[0].TokenId}); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(10 * often.CheckEvery) // It reads on only then.
+	got := len(page.Events)
+	for page, err = read.Recv(); err == nil; page, err = read.Recv() {
+		got += len(page.Events)
+	}
+	refused(t, err, contract.ReasonUnauthenticated)
+	if got >= events {
+		t.Errorf("all %d events were sent", got)
+	}
+}

@@ -1,0 +1,104 @@
+package batch
+
+const (
+	// turns is how many turns fill a proposal, in bytes.
+	turns = 16
+	// freeShare bounds what a line may hold of the queue, in multiples of what is free: a line
+	// alone leaves a third of the queue to the next one, and n of them 1/(1+2n).
+	freeShare = 2
+	// idleLines are remembered: to make a line costs an allocation.
+	idleLines = 1024
+)
+
+// lines are queues that take turns (deficit round robin): in its turn, a line sends as many bytes
+// as any other. With one line in waiting, they are one queue.
+type lines struct {
+	byName  map[string]*line
+	waiting []*line // those with commands, the one whose turn it is first
+}
+
+// line is a queue of commands that keep their order.
+type line struct {
+	name  string
+	queue []*call
+	// held is in bytes what was admitted and is not answered yet.
+	held    int64
+	credit  int64 // bytes that the line may still send in its turn
+	hasTurn bool
+}
+
+// over reports whether a command would give a line more than its share of a queue of which some
+// bytes are free. A line that holds nothing has room for a command.
+func (l *lines) over(name string, size, free int64) bool {
+	x := l.byName[name]
+	return x != nil && x.held > 0 && x.held+size > freeShare*free
+}
+
+// add puts a command at the end of a line.
+func (l *lines) add(name string, c *call) {
+	x := l.byName[name]
+	if x == nil {
+		if l.byName == nil {
+			l.byName = map[string]*line{}
+		}
+		x = &line{name: name}
+		l.byName[name] = x
+	}
+	if len(x.queue) == 0 {
+		l.waiting = append(l.waiting, x)
+	}
+	x.queue = append(x.queue, c)
+	x.held += c.size
+	c.line = x
+}
+
+// cut takes the commands of the next proposal off the lines: at least one, and others while they
+// fit.
+func (l *lines) cut(room int64) (calls []*call, bytes int64) {
+	for full := false; len(l.waiting) > 0; {
+		x, alone := l.waiting[0], len(l.waiting) == 1
+		if !x.hasTurn {
+			x.hasTurn, x.credit = true, x.credit+max(1, room/turns)
+		}
+		n := 0
+		for ; n < len(x.queue) && (alone || x.queue[n].size <= x.credit); n++ {
+			size := x.queue[n].size
+			if full = len(calls)+n > 0 && bytes+size > room; full {
+				break
+			}
+			x.credit -= size
+			bytes += size
+		}
+		if alone {
+			x.credit = 0 // What no other line wanted is not owed.
+		}
+		if part := x.queue[:n:n]; calls == nil {
+			calls = part
+		} else {
+			calls = append(calls, part...)
+		}
+		x.queue = x.queue[n:]
+		if full {
+			return calls, bytes // The next proposal goes on with this turn.
+		}
+		x.hasTurn = false
+		l.waiting = l.waiting[1:]
+		if len(x.queue) > 0 {
+			l.waiting = append(l.waiting, x)
+		} else {
+			x.queue, x.credit = nil, 0
+		}
+	}
+	l.waiting = nil
+	return calls, bytes
+}
+
+// release forgets commands that are answered.
+func (l *lines) release(calls []*call) {
+	for _, c := range calls {
+		c.line.held -= c.size
+		if c.line.held == 0 && len(l.byName) > idleLines {
+			delete(l.byName, c.line.name)
+		}
+	}
+}

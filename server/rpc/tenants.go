@@ -1,0 +1,146 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/storage"
+)
+
+// Runs knows the tenants of runs.
+type Runs interface {
+	// TenantOf returns the tenant of a run, or *storage.RunNotFoundError.
+	TenantOf(runID string) (string, error)
+}
+
+// errNoIdentity refuses a call that no interceptor has given an identity.
+var errNoIdentity = &contract.Error{Reason: contract.ReasonUnauthenticated, Message: "the call has no identity; send a token"}
+
+// CheckAppend refuses what the caller must not append: events of a tenant that is not its own, and
+// any event of a run of another tenant, which it is told does not exist (SEC-4).
+//
+// A run that does not exist gets its tenant with its first event. Events that leave the tenant out
+// are refused with a *storage.UnscopedError while the run is not there: another caller could make
+// it before they are stored. A run never changes its tenant.
+func CheckAppend(ctx context.Context, runs Runs, a *storage.Append) error {
+	i := auth.From(ctx)
+	if i == nil {
+		return errNoIdentity
+	}
+	if i.Tenants.All && i.May(auth.RolesOf(runlogv1.Role_ADMIN)) {
+		return nil
+	}
+	if err := checkReserved(i, a); err != nil || i.Tenants.All {
+		return err
+	}
+	named := false // The request says which tenant a new run has.
+	for n := range a.Events {
+		e := &a.Events[n]
+		if e.Absent&contract.AbsentTenant != 0 {
+			continue
+		}
+		if !i.Sees(e.TenantID) {
+			return foreignTenant(i, fmt.Sprintf("events[%d].tenantId", n), e.TenantID)
+		}
+		named = named || n == 0
+	}
+	if a.Create != nil {
+		if named = true; !i.Sees(a.Create.Scope.TenantID) {
+			return foreignTenant(i, "run.tenantId", a.Create.Scope.TenantID)
+		}
+	}
+	owner, err := runs.TenantOf(a.RunID)
+	var missing *storage.RunNotFoundError
+	switch {
+	case errors.As(err, &missing) && named:
+		return nil
+	case errors.As(err, &missing):
+		return &storage.UnscopedError{RunID: a.RunID, Fields: []string{"tenantId"}}
+	case err == nil && !i.Sees(owner):
+		return &storage.RunNotFoundError{RunID: a.RunID}
+	}
+	return err
+}
+
+// checkReserved refuses events in the name of the cluster: only an admin may copy its access log.
+func checkReserved(i *auth.Identity, a *storage.Append) error {
+	reserved := strings.HasPrefix(a.RunID, AccessRuns) || a.Create != nil && a.Create.Scope.TenantID == AccessTenant ||
+		namesTenant(a.Events, AccessTenant)
+	if !reserved || i != nil && i.Name == AccessIdentity.Name {
+		return nil
+	}
+	return &contract.Error{
+		Reason: contract.ReasonPermissionDenied,
+		Message: fmt.Sprintf("tenant %s and runs with names that begin with %s are those of the access log, which the nodes write; choose others",
+			AccessTenant, AccessRuns),
+	}
+}
+
+func namesTenant(events []contract.Event, tenant string) bool {
+	for n := range events { // An event is too large to be copied.
+		if events[n].TenantID == tenant {
+			return true
+		}
+	}
+	return false
+}
+
+func foreignTenant(i *auth.Identity, field, tenant string) error {
+	return &contract.Error{
+		Reason:   contract.ReasonPermissionDenied,
+		Message:  fmt.Sprintf("%s is %s, and %s may not write to that tenant; ask an admin of the cluster", field, contract.Quote(tenant), i.Name),
+		Metadata: map[string]string{"field": field},
+	}
+}
+
+// HideForeign replaces the refusal of an append by that of a run that does not exist, if the run
+// has another tenant: it was made after CheckAppend, and the refusal would tell of it.
+func HideForeign(ctx context.Context, store *storage.Store, runID string, err error) error {
+	i := auth.From(ctx)
+	if err == nil || i != nil && i.Tenants.All {
+		return err
+	}
+	run, missing := store.Run(runID)
+	if missing == nil && !i.Sees(run.Scope.TenantID) {
+		return &storage.RunNotFoundError{RunID: runID}
+	}
+	return err
+}
+
+// CheckTenant refuses a tenant that the caller does not see, whether or not it has a run (SEC-4).
+// Answers that the cluster signs need it: an empty one would say that the tenant has no events.
+func CheckTenant(ctx context.Context, field, tenant string) error {
+	if i := auth.From(ctx); !i.Sees(tenant) {
+		return &contract.Error{
+			Reason:   contract.ReasonPermissionDenied,
+			Message:  fmt.Sprintf("%s is %s, and %s may not read that tenant; ask an admin of the cluster", field, contract.Quote(tenant), i.Name),
+			Metadata: map[string]string{"field": field},
+		}
+	}
+	return nil
+}
+
+// noTenant has no run: it is no name.
+const noTenant = "\x00"
+
+// ShownTenants returns the filter of a list of runs or events that asks for a tenant, or, with an
+// empty name, for any: one tenant, or several. A tenant that the caller does not see is one that
+// has no run (SEC-4). Both are empty for a caller that sees every tenant and asks for any.
+func ShownTenants(ctx context.Context, asked string) (tenant string, among []string) {
+	i := auth.From(ctx)
+	switch {
+	case asked != "" && i.Sees(asked), i != nil && i.Tenants.All:
+		return asked, nil
+	case asked != "" || i == nil || len(i.Tenants.Names) == 0:
+		return noTenant, nil
+	case len(i.Tenants.Names) == 1:
+		return i.Tenants.Names[0], nil
+	default:
+		return "", i.Tenants.Names
+	}
+}

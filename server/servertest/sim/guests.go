@@ -1,0 +1,48 @@
+package sim
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"runlog/server/rpc"
+)
+
+// Hosts of clients that do not have every right.
+const (
+	// stranger may see one tenant.
+	stranger = "stranger"
+	// leaver has tokens that are revoked.
+	leaver = "leaver"
+)
+
+// guests starts the clients that must not get what they ask for, until ctx ends. The caller must
+// call wait.
+func (w *world) guests(ctx, forming context.Context) (wait func(), err error) {
+	if w.foreign, err = w.operator.token(forming, "tenant-0"); err != nil {
+		return nil, err
+	}
+	var all []func()
+	start := []func() (func(), error){
+		func() (func(), error) { return w.clients.Stranger(ctx, stranger, 0) },
+		func() (func(), error) {
+			return w.clients.Leaver(ctx, leaver, "operator", rpc.CheckStreamEvery+time.Second)
+		},
+		func() (func(), error) { return w.impersonate(ctx) },
+	}
+	if !w.opts.Cross { // Its history must be small.
+		start = append(start, func() (func(), error) { return w.clients.Hog(ctx, "hog") })
+	}
+	for _, start := range start {
+		wait, err := start()
+		if err != nil {
+			return nil, fmt.Errorf("sim: %w", err)
+		}
+		all = append(all, wait)
+	}
+	return func() {
+		for _, wait := range all {
+			wait()
+		}
+	}, nil
+}

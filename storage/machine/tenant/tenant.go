@@ -1,0 +1,117 @@
+// Package tenant is the machine of the settings of tenants: their limits (SEC-6).
+//
+//	D tenantId    the limits of a tenant; without a tenant: the default    record.v1.TenantLimits
+//
+// Invariant: no row has limits that are all 0.
+package tenant
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// Kind of the machine.
+const Kind = 19
+
+const limitTable = "D"
+
+// Default stands for a tenant's name in the default of the cluster.
+const Default = ""
+
+// Cluster is the tenant of the runs that the nodes write, such as the access log. It has no limits.
+const Cluster = "runlog"
+
+// Machine is the storage.Machine of this package.
+type Machine struct{}
+
+var _ storage.Machine = Machine{}
+
+// Kind is storage.Machine's.
+func (Machine) Kind() uint32 { return Kind }
+
+// Tables is storage.Machine's.
+func (Machine) Tables() []storage.Table {
+	return []storage.Table{{Prefix: []byte(limitTable), Name: "limits of tenants"}}
+}
+
+// Level is storage.Machine's.
+func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
+
+// Amounts are what a tenant may use. In the limits of a tenant, 0 is the default of the cluster; in
+// the default and in what Effective returns, 0 is no limit.
+type Amounts struct {
+	EventsPerSecond, BytesPerSecond   uint64
+	Streams, StoredBytes, RunningRuns uint64
+}
+
+// Limits are the limits of a tenant as they were set.
+type Limits struct {
+	Tenant string // or Default
+	Amounts
+	SetBy string // the authenticated identity; empty: none
+	// SetAt is set by apply, in nanoseconds.
+	SetAt int64
+}
+
+// SetLimits is the operation that replaces the limits of a tenant, or the default. It is never
+// refused.
+func SetLimits(l *Limits) (storage.Operation, error) {
+	m := encode(l)
+	data, err := marshal(&recordv1.TenantOperation{Kind: &recordv1.TenantOperation_SetLimits{SetLimits: m}})
+	if err != nil {
+		return storage.Operation{}, fmt.Errorf("tenant: encode operation: %w", err)
+	}
+	return storage.Operation{Kind: Kind, Data: data}, nil
+}
+
+func marshal(m proto.Message) ([]byte, error) {
+	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+}
+
+// Apply is storage.Machine's.
+func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
+	var m recordv1.TenantOperation
+	if err := proto.Unmarshal(op, &m); err != nil {
+		return nil, nil, fmt.Errorf("tenant: undecodable operation: %w", err)
+	}
+	set, ok := m.Kind.(*recordv1.TenantOperation_SetLimits)
+	if !ok {
+		return nil, nil, storage.ErrUnknownOperation
+	}
+	l := set.SetLimits
+	key := limitKey(l.TenantId)
+	if decode(l).Amounts == (Amounts{}) {
+		tx.Delete(key)
+		return nil, nil, nil
+	}
+	l.SetAt = tx.Stamp()
+	row, err := marshal(l)
+	if err != nil {
+		return nil, nil, fmt.Errorf("tenant: encode limits: %w", err)
+	}
+	tx.Set(key, row)
+	return nil, nil, nil
+}
+
+func limitKey(tenant string) []byte { return append([]byte(limitTable), tenant...) }
+
+func encode(l *Limits) *recordv1.TenantLimits {
+	return &recordv1.TenantLimits{
+		TenantId: l.Tenant, EventsPerSecond: l.EventsPerSecond, BytesPerSecond: l.BytesPerSecond,
+		Streams: l.Streams, StoredBytes: l.StoredBytes, RunningRuns: l.RunningRuns, SetBy: l.SetBy,
+	}
+}
+
+func decode(m *recordv1.TenantLimits) *Limits {
+	return &Limits{
+		Tenant: m.TenantId, SetBy: m.SetBy, SetAt: m.SetAt,
+		Amounts: Amounts{
+			EventsPerSecond: m.EventsPerSecond, BytesPerSecond: m.BytesPerSecond,
+			Streams: m.Streams, StoredBytes: m.StoredBytes, RunningRuns: m.RunningRuns,
+		},
+	}
+}
