@@ -98,7 +98,8 @@ func (b *Budget) Free(c Class) int64 { return max(b.ceilings[c]-b.used.Load(), 0
 // class counts as the ceiling: it passes while nothing else is in use. Error: OVERLOADED.
 func (b *Budget) Acquire(c Class, bytes int64) (Grant, error) {
 	g := Grant{budget: b, class: c}
-	return g, g.Grow(bytes)
+	err := g.Grow(bytes)
+	return g, err
 }
 
 // Grant is a part of a budget. The zero Grant has nothing. It is not safe for concurrent use.

@@ -61,10 +61,12 @@ func (g *Guard) answer(ctx context.Context, resp any) (any, error) {
 
 // encoded is the buffer pool of one encoded answer: gRPC returns the buffer when it has sent it.
 type encoded struct {
-	once  sync.Once
+	mu    sync.Mutex
 	grant budget.Grant
+	ended bool // released
 	late  *time.Timer
-	gone  func() bool // ends the wait for the end of its stream; nil: none
+	gone  func() bool     // ends the wait for the end of its stream; nil: none
+	of    *sync.WaitGroup // of its stream; nil: none
 }
 
 var _ mem.BufferPool = (*encoded)(nil)
@@ -73,17 +75,25 @@ var _ mem.BufferPool = (*encoded)(nil)
 func (*encoded) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 // Put releases the answer.
-func (e *encoded) Put(*[]byte) {
-	if e.gone != nil {
-		e.gone()
-	}
-	e.release()
-}
+func (e *encoded) Put(*[]byte) { e.release() }
 
 func (e *encoded) release() {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.ended {
+		return
+	}
+	e.ended = true
 	e.late.Stop()
-	e.once.Do(e.grant.Release)
+	e.grant.Release()
+	if e.of != nil {
+		e.gone()
+		e.of.Done()
+	}
 }
+
+// drop releases an answer that gRPC has not encoded.
+func (a *large) drop() { a.grant.Release() }
 
 // marshal encodes the answer. If its reader does not take it in time, the connection is closed.
 func (a *large) marshal() (mem.BufferSlice, error) {
@@ -93,19 +103,18 @@ func (a *large) marshal() (mem.BufferSlice, error) {
 		return nil, err
 	}
 	e := &encoded{grant: a.grant}
+	a.grant = budget.Grant{}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.late = time.AfterFunc(a.late, func() {
 		if a.cut != nil {
 			a.cut()
 		}
-		e.once.Do(e.grant.Release)
+		e.release()
 	})
 	if s := a.stream; s != nil {
-		// gRPC does not always return the answers of a stream that its client has ended.
-		e.gone = context.AfterFunc(s.Context(), func() {
-			if !s.answered.Load() {
-				e.release()
-			}
-		})
+		s.unread.Add(1)
+		e.of, e.gone = &s.unread, context.AfterFunc(s.Context(), e.release)
 	}
 	return mem.BufferSlice{mem.NewBuffer(&text, e)}, nil
 }

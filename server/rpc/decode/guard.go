@@ -6,7 +6,6 @@ import (
 	"net"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -241,7 +240,9 @@ func (g *Guard) stream(handler grpc.StreamHandler, single bool) grpc.StreamHandl
 		}
 		defer opened.Release()
 		s := &guardedStream{ServerStream: ss, guard: g, single: single, frame: g.frame(ss.Context())}
-		defer s.answered.Store(true)
+		// While the handler has not returned, the end of the context says that the client has ended
+		// the stream. gRPC does not always return the answers of such a stream.
+		defer s.unread.Wait()
 		return handler(srv, s)
 	}
 }
@@ -252,10 +253,8 @@ type guardedStream struct {
 	guard  *Guard
 	single bool // The client sends one message.
 	frame  frame
-	late   deadline // of the message in SendMsg
-	// answered is set when the service has ended the stream. Its context ends soon after that, but
-	// its client may not have read all.
-	answered atomic.Bool
+	late   deadline       // of the message in SendMsg
+	unread sync.WaitGroup // large answers that are not released
 }
 
 // SendMsg sends an answer. A large one counts until its reader has taken it. While SendMsg waits,
@@ -265,12 +264,11 @@ func (s *guardedStream) SendMsg(m any) error {
 	if err != nil {
 		return err
 	}
-	queued, err := s.guard.limits.Memory.Acquire(budget.Arriving, sendQueue)
-	if unsent, ok := a.(*large); ok {
-		if unsent.stream = s; err != nil {
-			unsent.grant.Release()
-		}
+	if a, ok := a.(*large); ok {
+		a.stream = s
+		defer a.drop()
 	}
+	queued, err := s.guard.limits.Memory.Acquire(budget.Arriving, sendQueue)
 	if err != nil {
 		return s.guard.encode(err)
 	}

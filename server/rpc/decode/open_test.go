@@ -257,3 +257,34 @@ func TestPreparedCountsOnceSEC6(t *testing.T) {
 	}
 	full.Release()
 }
+
+// refusing is a stream whose SendMsg ends before gRPC encodes the message.
+type refusing struct {
+	grpc.ServerStream
+	ctx context.Context
+}
+
+func (r refusing) Context() context.Context { return r.ctx }
+func (refusing) SendMsg(any) error          { return context.Canceled }
+
+// transportStream is a stream of gRPC's transport for the guard.
+type transportStream struct {
+	grpc.ServerTransportStream
+	incoming
+}
+
+// TestUnsentAnswersSEC6: an answer that gRPC has never encoded draws no more from the budget.
+func TestUnsentAnswersSEC6(t *testing.T) {
+	memory := budget.New(16 << 20)
+	ctx := grpc.NewContextWithServerTransportStream(t.Context(), transportStream{})
+	s := &guardedStream{ServerStream: refusing{ctx: ctx}, guard: NewGuard(Limits{Memory: memory}, encodeStatus)}
+	answer := &runlogv1.ReadEventsResponse{Events: []*runlogv1.EventRecord{{RunId: strings.Repeat("r", 1<<20)}}}
+	if a, err := s.guard.answer(ctx, answer); err != nil || memory.Used() < 1<<20 {
+		t.Fatalf("%d bytes are in use for a large answer, error %v", memory.Used(), err)
+	} else {
+		a.(*large).drop()
+	}
+	if err := s.SendMsg(answer); !errors.Is(err, context.Canceled) || memory.Used() != 0 {
+		t.Errorf("%d bytes are in use after SendMsg, error %v", memory.Used(), err)
+	}
+}
