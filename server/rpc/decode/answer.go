@@ -65,8 +65,7 @@ type encoded struct {
 	grant budget.Grant
 	ended bool // released
 	late  *time.Timer
-	gone  func() bool     // ends the wait for the end of its stream; nil: none
-	of    *sync.WaitGroup // of its stream; nil: none
+	gone  func() bool // ends the wait for the end of its stream; nil: none
 }
 
 var _ mem.BufferPool = (*encoded)(nil)
@@ -86,9 +85,8 @@ func (e *encoded) release() {
 	e.ended = true
 	e.late.Stop()
 	e.grant.Release()
-	if e.of != nil {
+	if e.gone != nil {
 		e.gone()
-		e.of.Done()
 	}
 }
 
@@ -113,8 +111,12 @@ func (a *large) marshal() (mem.BufferSlice, error) {
 		e.release()
 	})
 	if s := a.stream; s != nil {
-		s.unread.Add(1)
-		e.of, e.gone = &s.unread, context.AfterFunc(s.Context(), e.release)
+		// gRPC does not always return the answers of a stream that its client has ended.
+		e.gone = context.AfterFunc(s.Context(), func() {
+			if !s.answered.Load() {
+				e.release()
+			}
+		})
 	}
 	return mem.BufferSlice{mem.NewBuffer(&text, e)}, nil
 }

@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/encoding"
@@ -240,9 +241,7 @@ func (g *Guard) stream(handler grpc.StreamHandler, single bool) grpc.StreamHandl
 		}
 		defer opened.Release()
 		s := &guardedStream{ServerStream: ss, guard: g, single: single, frame: g.frame(ss.Context())}
-		// While the handler has not returned, the end of the context says that the client has ended
-		// the stream. gRPC does not always return the answers of such a stream.
-		defer s.unread.Wait()
+		defer func() { s.answered.Store(ss.Context().Err() == nil) }()
 		return handler(srv, s)
 	}
 }
@@ -253,8 +252,10 @@ type guardedStream struct {
 	guard  *Guard
 	single bool // The client sends one message.
 	frame  frame
-	late   deadline       // of the message in SendMsg
-	unread sync.WaitGroup // large answers that are not released
+	late   deadline // of the message in SendMsg
+	// answered is set when the service, and not the client, has ended the stream. Its context ends
+	// soon after that, but its client may not have read all.
+	answered atomic.Bool
 }
 
 // SendMsg sends an answer. A large one counts until its reader has taken it. While SendMsg waits,
