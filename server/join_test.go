@@ -54,10 +54,16 @@ func newCandidate(t *testing.T, to *node, name string, id storage.ClusterID) *ca
 func (c *candidate) join(token string, check bool) error {
 	ctx, cancel := context.WithTimeout(c.t.Context(), patience)
 	defer cancel()
-	_, err := c.Join(ctx, &nodev1.JoinRequest{
-		NodeId: c.self.NodeID, RaftId: c.self.RaftID, RaftAddress: c.self.NodeID + ":1", FeatureLevel: storage.CoreLevel, Check: check, Token: token,
-	})
-	return err
+	for {
+		_, err := c.Join(ctx, &nodev1.JoinRequest{
+			NodeId: c.self.NodeID, RaftId: c.self.RaftID, RaftAddress: c.self.NodeID + ":1", FeatureLevel: storage.CoreLevel, Check: check, Token: token,
+		})
+		// A starting node tries again too while a leader is elected.
+		if status.Code(err) != codes.Unavailable || ctx.Err() != nil {
+			return err
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // wantRefused wants a refusal with a remedy, which tells nothing about the cluster.
