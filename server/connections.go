@@ -33,6 +33,24 @@ func shareFiles(limit int) (database, connections int) {
 	return database, max(limit-databases*database-otherFiles, limit/4)
 }
 
+// Each connection takes memory before its first call: buffers, goroutines, and with TLS its records.
+// A node gives connections of clients an eighth of its memory (SEC-6).
+const (
+	connectionBytes = 64 << 10
+	connectionShare = 8
+)
+
+// clientConnections returns how many connections clients may have open. openFiles is 0 if files are
+// not limited.
+func clientConnections(memory int64, openFiles int) int {
+	limit := int(memory / connectionShare / connectionBytes)
+	if openFiles > 0 {
+		_, files := shareFiles(openFiles)
+		limit = min(limit, files)
+	}
+	return limit
+}
+
 // connections bounds the accepted connections of several listeners together.
 type connections struct {
 	limit   int64 // 0: none
@@ -57,7 +75,7 @@ func newConnections(name string, limit int, log *slog.Logger, reg prometheus.Reg
 		}, func() float64 { return float64(c.open.Load()) }),
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "connections", Name: "limit", ConstLabels: labels,
-			Help: "How many connections may be open, so that files are left for the node's data. 0: no limit.",
+			Help: "How many connections may be open, so that memory and files are left for the node's work. 0: no limit.",
 		}, func() float64 { return float64(limit) }),
 	}
 	reg.MustRegister(all...)
@@ -98,7 +116,7 @@ func (c *connections) refuse(conn net.Conn) {
 	now, told := time.Now().UnixNano(), c.told.Load()
 	if now-told > int64(time.Minute) && c.told.CompareAndSwap(told, now) {
 		c.log.Warn("too many connections; closing new ones", "limit", c.limit, "from", conn.RemoteAddr().String(),
-			"remedy", "close idle connections, or raise the limit of open files (ulimit -n)")
+			"remedy", "close idle connections, or raise --memory or the limit of open files (ulimit -n)")
 	}
 	_ = conn.Close()
 }

@@ -25,6 +25,23 @@ func TestSharedFiles(t *testing.T) {
 	}
 }
 
+// TestConnectionsFitIntoMemorySEC6: connections take an eighth of the memory at most, and no files
+// that the databases need.
+func TestConnectionsFitIntoMemorySEC6(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		memory    int64
+		openFiles int
+		want      int
+	}{
+		{MinMemoryBytes, 0, 512}, {512 << 20, 1 << 20, 1024}, {DefaultMemoryBytes, 1024, 576}, {8 << 30, 1 << 20, 16384},
+	} {
+		if got := clientConnections(c.memory, c.openFiles); got != c.want {
+			t.Errorf("%d bytes, %d files: %d connections, want %d", c.memory, c.openFiles, got, c.want)
+		}
+	}
+}
+
 // TestConnectionsOverTheLimit: a connection above the limit is closed at once and counted,
 // whichever listener it came to; those below the limit work on, and one that ends makes room.
 func TestConnectionsOverTheLimit(t *testing.T) {

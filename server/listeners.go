@@ -34,7 +34,7 @@ const (
 	// Flow control windows of gRPC, in bytes, of one call and of a connection.
 	streamWindow = 1 << 20
 	connWindow   = 8 << 20
-	connBuffer   = 64 << 10
+	connBuffer   = 32 << 10
 	// idleTimeout ends a connection that waits for its next HTTP request.
 	idleTimeout = 2 * time.Minute
 	// maxHeaderBytes has room for the headers that browsers and proxies add to a request.
@@ -68,11 +68,10 @@ func (s *Server) listen() (l listeners, err error) {
 	return l, nil
 }
 
-// bound bounds the connections of clients, so that files are left for the node's data.
+// bound bounds the connections of clients, so that memory and files are left for the node's work.
 func (s *Server) bound(l listeners) listeners {
-	clients, admins := 0, 0
+	clients, admins := clientConnections(s.opts.MemoryBytes, s.opts.OpenFiles), 0
 	if s.opts.OpenFiles > 0 {
-		_, clients = shareFiles(s.opts.OpenFiles)
 		admins = adminConnections
 	}
 	if s.opts.OpenFiles > 0 && s.opts.OpenFiles < fewFiles {
