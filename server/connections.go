@@ -33,7 +33,7 @@ func shareFiles(limit int) (database, connections int) {
 	return database, max(limit-databases*database-otherFiles, limit/4)
 }
 
-// Each connection takes memory before its first call: buffers, goroutines, and with TLS its records.
+// Each connection takes memory before its first call: buffers, goroutines, and TLS records.
 // A node gives connections of clients an eighth of its memory (SEC-6).
 const (
 	connectionBytes = 64 << 10
