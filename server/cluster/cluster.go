@@ -183,7 +183,7 @@ func New(opts Options) (*Cluster, error) {
 	in := c.mesh.Listener(peer.KindNode)
 	go func() {
 		defer close(c.serving)
-		if err := c.server.Serve(in); err != nil && c.stopping.Err() == nil {
+		if err := c.server.Serve(in); err != nil && !errors.Is(err, grpc.ErrServerStopped) {
 			opts.Fail(fmt.Errorf("cluster: serve peers: %w", err))
 		}
 	}()
