@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -36,34 +37,45 @@ func TestAccessPage(t *testing.T) {
 	if len(team) != 3 {
 		t.Fatalf("a team takes not three lines:\n%s", blocks["sh"][0])
 	}
-	a := newCertificates(t, t.TempDir(), "ca")
-	a.server("tls")
+	a := &certificates{t: t, dir: t.TempDir()}
+	runShell(t, a.dir, blocks["sh"][1]) // The certificate.
 	files := func(line string, replace ...string) []string {
-		words := strings.Fields(strings.NewReplacer(replace...).Replace(line))
+		line = strings.NewReplacer(replace...).Replace(line)
+		line = strings.TrimSuffix(strings.TrimPrefix(line, "(umask 077; "), " > ci.token)")
+		words := strings.Fields(line)[1:]
 		for i, word := range words {
 			if slices.Contains([]string{"tls.crt", "tls.key", "ca.crt", "admin.token", "ci.token"}, word) {
 				words[i] = a.path(word)
 			}
 		}
-		return words[slices.Index(words, "runlog")+2:]
+		return words
 	}
-	flags := append(files(team[0], ":7410", "127.0.0.1:0", ":7411", "127.0.0.1:0"), "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0")
+	flags := append(files(team[0], ":7410", "127.0.0.1:0", ":7411", "127.0.0.1:0")[1:], "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0")
 	address := spawnServe(t, a.path("data"), nil, flags...).ready(t).GRPC
 	c := commandLine{t, map[string]string{"HOME": a.dir}}
 	here := []string{"https://localhost", "https://" + address, "https://runlog.example.com", "https://" + address}
-	token, _, _ := strings.Cut(c.do(output.ExitOK, "", append([]string{"token"}, files(team[1], here...)...)...), "\n")
-	if !strings.HasPrefix(team[2], "RUNLOG_TOKEN=rlk_") {
-		t.Fatal(team[2])
-	}
-	c.env["RUNLOG_TOKEN"] = token
-	c.do(output.ExitOK, "token:ci", append([]string{"whoami"}, files(team[2], here...)...)...)
-
-	delete(c.env, "RUNLOG_TOKEN")
+	token, _, _ := strings.Cut(c.do(output.ExitOK, "", files(team[1], here...)...), "\n")
 	a.secretFile("ci.token", token)
-	lines := strings.Split(strings.TrimSpace(blocks["sh"][2]), "\n")
-	c.do(output.ExitOK, "prod is stored", append([]string{"context"}, files(lines[0], here...)...)...)
-	c.do(output.ExitOK, "prod is in use", strings.Fields(lines[1])[1:]...)
-	c.do(output.ExitOK, "token:ci", strings.Fields(lines[2])[1:]...)
+	c.do(output.ExitOK, "token:ci", files(team[2], here...)...)
+
+	lines := strings.Split(strings.TrimSpace(blocks["sh"][3]), "\n")
+	c.do(output.ExitOK, "prod is stored", files(lines[0], here...)...)
+	c.do(output.ExitOK, "prod is in use", files(lines[1])...)
+	c.do(output.ExitOK, "token:ci", files(lines[2])...)
+}
+
+// runShell runs the lines of a page in a directory.
+func runShell(t *testing.T, dir, lines string) {
+	t.Helper()
+	name := strings.Fields(lines)[0]
+	if !installed(t, name) {
+		t.Skipf("%s is not installed", name)
+	}
+	cmd := exec.Command("bash", "-ec", lines)
+	cmd.Dir = dir
+	if text, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s\n%s", err, lines, text)
+	}
 }
 
 // TestAccessPageJoiningSEC1: the two lines of docs/access.md join a node to another.

@@ -79,7 +79,11 @@ func TestTokensAndContexts(t *testing.T) {
 	do(output.ExitUsage, "--context", "ci", "whoami")
 	do(output.ExitUsage, "context", "add", "../x")
 	// A stored token does not follow another server, and none leaves the machine in plain text.
-	do(output.ExitForbidden, "--server", strings.Replace(addresses.GRPC, "127.0.0.1", "localhost", 1), "whoami")
+	unsent := do(output.ExitForbidden, "--server", strings.Replace(addresses.GRPC, "127.0.0.1", "localhost", 1), "whoami")
+	if !strings.Contains(unsent, "the token of the context was not sent: it is for "+addresses.GRPC) {
+		t.Errorf("without the token of the context: %s", unsent)
+	}
+	do(output.ExitUsage, "--token", "", "whoami")
 	do(output.ExitUsage, "--server", "runlog.example.com", "--token-file", admin, "whoami")
 	id := strings.Fields(strings.Split(list, "\n")[1])[0]
 	do(output.ExitOK, "token", "revoke", id)

@@ -146,6 +146,7 @@ func TestCommandsOverTLSSEC1(t *testing.T) {
 	other.client("engine-2")
 	address := n.ready(t).GRPC
 	c := commandLine{t, map[string]string{"HOME": a.dir}}
+	tls := []string{"--server", "https://" + address, "--cacert", a.path("ca.crt")}
 	c.do(output.ExitOK, "root is stored", "context", "add", "root", "--server", "https://"+address, "--cacert", a.path("ca.crt"), "--token-file", a.path("admin.token"))
 	c.do(output.ExitOK, "token:admin-token-file", "whoami")
 	created := c.do(output.ExitOK, "", "token", "create", "ci", "--tenant", "acme", "--role", "producer")
@@ -155,8 +156,8 @@ func TestCommandsOverTLSSEC1(t *testing.T) {
 	c.do(output.ExitOK, "token:ci", "whoami")
 	c.do(output.ExitOK, "", "append", "-f", filepath.Join("testdata", "run-1.jsonl"))
 	c.do(output.ExitForbidden, "\"runlog whoami\" shows your roles and tenants", "token", "list")
+	c.do(output.ExitForbidden, "with the right credentials, run the same command again", append(tls, "--cert", a.path("other.crt"), "--cert-key", a.path("other.key"), "append", "-f", filepath.Join("testdata", "run-1.jsonl"))...)
 
-	tls := []string{"--server", "https://" + address, "--cacert", a.path("ca.crt")}
 	engine := append(slices.Clone(tls), "--cert", a.path("engine-1.crt"), "--cert-key", a.path("engine-1.key"))
 	c.do(output.ExitOK, "cert:", append(engine, "whoami")...) // Not with the token of the context.
 	current := c
@@ -210,5 +211,14 @@ func TestTwoTokens(t *testing.T) {
 	if code, text := serveFailure(t, nil, "--data-dir", filepath.Join(dir, "third"), "--admin-token-file", filepath.Join(dir, "none", "token")); code != int(output.ExitUsage) ||
 		!strings.Contains(text, "a directory that exists") {
 		t.Errorf("exit %d, %s", code, text)
+	}
+	// A start that fails leaves no token behind.
+	unmade := filepath.Join(dir, "unmade.token")
+	if code, text := serveFailure(t, nil, "--data-dir", filepath.Join(dir, "fourth"), "--admin-token-file", unmade, "--tls-cert", admin, "--tls-key", admin); code != int(output.ExitUsage) ||
+		!strings.Contains(text, "name PEM files of a certificate and its key") {
+		t.Errorf("exit %d, %s", code, text)
+	}
+	if _, err := os.Stat(unmade); !os.IsNotExist(err) {
+		t.Errorf("a start without a certificate left a token: %v", err)
 	}
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestCloseRightAfterNew: a start that fails closes the cluster at once, maybe before its server has
-// begun to serve. Such a server has not failed, so the process goes on.
+// TestCloseRightAfterNew: a start that fails closes the cluster at once, maybe before its server
+// serves. Such a server has not failed, so the process goes on.
 func TestCloseRightAfterNew(t *testing.T) {
 	for range 50 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")

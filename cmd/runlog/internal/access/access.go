@@ -43,7 +43,7 @@ func (a *app) createCommand() *cobra.Command {
 		Short: "Make an API token, and print it this once",
 		Long: `Make an API token for the identity token:NAME, and print it. The cluster keeps a hash alone, so the token
 cannot be shown again. This needs the role admin in all tenants.`,
-		Example: "  runlog token create ci --tenant acme --role producer --role reader --expires 720h > ci.token",
+		Example: "  (umask 077; runlog token create ci --tenant acme --role producer --role reader --expires 720h > ci.token)",
 		Args:    session.OneArgument("the name of the token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req := &runlogv1.CreateTokenRequest{Name: args[0], Tenants: tenants}

@@ -101,7 +101,7 @@ func (a *app) contextRemoveCommand() *cobra.Command {
 
 func known(all *session.Contexts, name string) error {
 	if all.Contexts[name] == nil {
-		return output.UsageError("there is no context %q; runlog context list shows them", name)
+		return output.UsageError("there is no context %q; runlog context list shows them, runlog context add makes one", name)
 	}
 	return nil
 }

@@ -27,9 +27,9 @@ func (a *app) clusterAddCommand() *cobra.Command {
 		Short: "Invite a waiting node to the cluster",
 		Long: `Invite the node that listens for other nodes at ADDRESS (--raft-listen) to the cluster, and wait until it
 is a voter: the node receives the cluster's state, follows the log, and has to keep up for a while. It
-must be new and wait for others (runlog serve --bootstrap-expect). A node that was started with --join
-and the address of a member joins by itself, if it has a join token (runlog cluster token) or a
-certificate.
+must be new and wait: a node with --bootstrap-expect and without --join does, and so does a node with
+--join that has neither a join token nor a certificate. With one of those (runlog cluster token,
+runlog cluster certs) a node with --join joins by itself.
 
 Ctrl-C ends the wait; the node goes on joining.`,
 		Example: "  runlog cluster add host4:7413\n  runlog cluster add host4:7413 --no-wait",

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	"runlog/proto/contract"
 
 	"github.com/spf13/cobra"
 )
@@ -79,6 +81,9 @@ func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
 		}
 		return output.Errorf(output.ExitRefused, "%s refused, see above; %s; correct them and append again: nothing is stored twice",
 			output.Plural(refused.lines, "line"), behind)
+	}
+	if session.HasReason(failure, string(contract.ReasonPermissionDenied)) || session.HasReason(failure, string(contract.ReasonUnauthenticated)) {
+		return output.WithHint(failure, "the counts above are stored; with the right credentials, run the same command again: nothing is stored twice")
 	}
 	return output.WithHint(failure, "the counts above are stored; it is safe to run the same command again")
 }

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -62,6 +63,11 @@ func (a *accessFlags) check(opts *server.Options) (err error) {
 	}
 	if err := opts.CheckExposure(); err != nil {
 		return output.UsageError("%v", err)
+	}
+	if opts.ClientTLS.Cert != "" { // A start that fails must not leave a token behind.
+		if _, err := tls.LoadX509KeyPair(opts.ClientTLS.Cert, opts.ClientTLS.Key); err != nil {
+			return output.UsageError("--tls-cert %s, --tls-key %s: %v; name PEM files of a certificate and its key", opts.ClientTLS.Cert, opts.ClientTLS.Key, err)
+		}
 	}
 	if a.adminToken != "" {
 		if opts.AdminToken, a.made, err = adminToken(a.adminToken); err != nil {

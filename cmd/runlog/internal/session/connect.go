@@ -62,6 +62,9 @@ func (s *Session) configure() error {
 	if err := oneToken(s.flags.Changed, func(name string) string { return "--" + name }); err != nil {
 		return err
 	}
+	if s.flags.Changed("token") && s.Token == "" {
+		return output.UsageError("--token is empty; give a token, or leave the flag out")
+	}
 	env := func(name string) string {
 		if !hasVariable(name) {
 			return ""
@@ -106,6 +109,9 @@ func (s *Session) configure() error {
 	}
 	// A stored token is for the stored server: it does not follow another --server.
 	if set["server"] && stored.Server != s.Server {
+		if stored.Token != "" || stored.TokenFile != "" {
+			s.unsent = stored.Server
+		}
 		stored.Token, stored.TokenFile = "", ""
 	}
 	if err := take(stored.value); err != nil {

@@ -57,6 +57,8 @@ func exitCodeOf(e *client.Error) output.ExitCode {
 // made on this side does not.
 func (s *Session) explainCall(e *client.Error) string {
 	switch {
+	case e.Reason == string(contract.ReasonUnauthenticated) && s.unsent != "" && s.Token == "" && s.TokenFile == "" && s.Cert == "":
+		return Refusal(e.Reason, e.Message, e.Violations) + fmt.Sprintf("; the token of the context was not sent: it is for %s, and the server is %s; leave out --server, or name the token", s.unsent, s.Server)
 	case e.Reason == string(contract.ReasonUnauthenticated):
 		return Refusal(e.Reason, e.Message, e.Violations) + "; name credentials with --token-file, RUNLOG_TOKEN or a context (runlog context add), or with --cert, of an authority that the node trusts"
 	case e.Reason == string(contract.ReasonPermissionDenied):

@@ -41,6 +41,8 @@ type Session struct {
 	Context    string
 	flags      *pflag.FlagSet
 	configured bool
+	// unsent is the server of a stored token that was not used, because --server names another.
+	unsent string
 	// Timeout bounds one call, retries included; 0 is no bound.
 	Timeout time.Duration
 	// DialOptions of every connection.
