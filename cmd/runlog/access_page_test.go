@@ -50,8 +50,8 @@ func TestAccessPage(t *testing.T) {
 		}
 		return words
 	}
-	flags := append(files(team[0], ":7410", "127.0.0.1:0", ":7411", "127.0.0.1:0")[1:], "--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0")
-	address := spawnServe(t, a.path("data"), nil, flags...).ready(t).GRPC
+	flags := files(team[0]+" --admin-listen 127.0.0.1:0 --raft-listen 127.0.0.1:0", ":7410", "127.0.0.1:0", ":7411", "127.0.0.1:0")
+	address := spawnServe(t, a.path("data"), nil, flags[1:]...).ready(t).GRPC
 	c := commandLine{t, map[string]string{"HOME": a.dir}}
 	here := []string{"https://localhost", "https://" + address, "https://runlog.example.com", "https://" + address}
 	token, _, _ := strings.Cut(c.do(output.ExitOK, "", files(team[1], here...)...), "\n")

@@ -107,18 +107,26 @@ func (s *Session) configure() error {
 	if err != nil {
 		return err
 	}
-	// A stored token is for the stored server: it does not follow another --server.
-	if set["server"] && stored.Server != s.Server {
-		if stored.Token != "" || stored.TokenFile != "" {
-			s.unsent = stored.Server
-		}
-		stored.Token, stored.TokenFile = "", ""
+	if set["server"] {
+		s.keepBack(&stored)
 	}
 	if err := take(stored.value); err != nil {
 		return err
 	}
 	s.configured = true
 	return nil
+}
+
+// keepBack drops the token of a context if the command names another server: a stored token is for
+// the stored server alone.
+func (s *Session) keepBack(stored *Connection) {
+	if stored.Server == s.Server {
+		return
+	}
+	if stored.Token != "" || stored.TokenFile != "" {
+		s.unsent = stored.Server
+	}
+	stored.Token, stored.TokenFile = "", ""
 }
 
 // oneToken refuses two tokens from one place: neither can be told to be the one that is meant.
