@@ -51,7 +51,7 @@ func TestOperatorBadInput(t *testing.T) {
 		{serve + "--auth maybe", "", output.ExitUsage, `--auth "maybe" is not required or off`},
 		{serve + "--tls-cert DIR/none.crt", "", output.ExitUsage, "--tls-cert and --tls-key need each other"},
 		{serve + "--tls-client-ca DIR/none.crt", "", output.ExitUsage, "--tls-client-ca needs --tls-cert and --tls-key"},
-		{serve + "--tls-cert DIR/none.crt --tls-key DIR/none.key", "", output.ExitFailed, "DIR/none.crt: no such file or directory; name PEM files that this user can read with --tls-cert, --tls-key"},
+		{serve + "--tls-cert DIR/none.crt --tls-key DIR/none.key", "", output.ExitUsage, "DIR/none.crt: no such file or directory; name PEM files of a certificate and its key"},
 		{serve + "--access-config DIR/none.yaml", "", output.ExitUsage, "--access-config: open DIR/none.yaml: no such file or directory; name a YAML file that this user can read"},
 		{serve + "--access-config DIR/typo.yaml", "", output.ExitUsage, "--access-config DIR/typo.yaml: access configuration:"},
 		{serve + "--admin-token-file DIR/open.token", "", output.ExitUsage, "--admin-token-file DIR/open.token: other users can read it; make it readable for its owner alone (chmod 600)"},
