@@ -14,7 +14,7 @@ func (c *Client) WhoAmI(ctx context.Context) (*runlogv1.WhoAmIResponse, error) {
 // CreateToken makes an API token. Its text is in the answer alone. A retry after an unknown outcome
 // may find the name taken; revoke that token then.
 func (c *Client) CreateToken(ctx context.Context, req *runlogv1.CreateTokenRequest) (*runlogv1.CreateTokenResponse, error) {
-	return call(ctx, c, c.access.CreateToken, req)
+	return write(ctx, c, c.access.CreateToken, req)
 }
 
 // ListTokens returns one page of the tokens, without their texts.
@@ -24,5 +24,11 @@ func (c *Client) ListTokens(ctx context.Context, req *runlogv1.ListTokensRequest
 
 // RevokeToken ends a token forever.
 func (c *Client) RevokeToken(ctx context.Context, tokenID string) (*runlogv1.RevokeTokenResponse, error) {
-	return call(ctx, c, c.access.RevokeToken, &runlogv1.RevokeTokenRequest{TokenId: tokenID})
+	return write(ctx, c, c.access.RevokeToken, &runlogv1.RevokeTokenRequest{TokenId: tokenID})
+}
+
+// CreateWatchTicket returns a ticket that opens one watch over HTTP, once, within 60 s, at the node
+// that gave it: the EventSource of a browser cannot send credentials.
+func (c *Client) CreateWatchTicket(ctx context.Context) (*runlogv1.CreateWatchTicketResponse, error) {
+	return call(ctx, c, c.access.CreateWatchTicket, &runlogv1.CreateWatchTicketRequest{})
 }

@@ -2,13 +2,10 @@ package client
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/google/uuid"
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/peer"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -19,39 +16,39 @@ import (
 // An event without an eventId gets one before the first try: every try, and a later call with the
 // same request, then names the same events (APP-10).
 func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	for i, event := range req.GetEvents() {
+	if err := nameEvents(req.GetEvents()); err != nil {
+		return nil, err
+	}
+	return write(ctx, c, c.events.AppendEvents, req)
+}
+
+// BatchAppend appends to several runs, atomically for each run (APP-3). The answer has an outcome
+// for each request, in order; a status in it is that request's own failure (ErrorOf). Only a call
+// that failed as a whole is repeated.
+func (c *Client) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
+	for _, r := range req.GetRequests() {
+		if err := nameEvents(r.GetEvents()); err != nil {
+			return nil, err
+		}
+	}
+	return write(ctx, c, c.events.BatchAppend, req)
+}
+
+// nameEvents gives an eventId to each event that has none.
+func nameEvents(events []*runlogv1.EventWrite) error {
+	for i, event := range events {
 		if event == nil {
-			return nil, &Error{Code: codes.InvalidArgument, Reason: reasonInvalidArgument,
-				Message:    fmt.Sprintf("events[%d] is nil", i),
-				Violations: []Violation{{Field: fmt.Sprintf("events[%d]", i), Reason: reasonInvalidArgument, Description: "is nil"}}}
+			return invalid(fmt.Sprintf("events[%d]", i), "is nil")
 		}
 		if event.GetEventId() == "" {
 			event.EventId = uuid.Must(uuid.NewV7()).String() // fails only without random numbers
 		}
 	}
-	unknown := false // an earlier try may have stored the events
-	once := func(ctx context.Context, req *runlogv1.AppendEventsRequest, opts ...grpc.CallOption) (*runlogv1.AppendEventsResponse, error) {
-		var reached peer.Peer
-		res, err := c.events.AppendEvents(ctx, req, append(opts, grpc.Peer(&reached))...)
-		if err != nil && reached.Addr != nil && newError(ctx, err).unknown() {
-			unknown = true
-		}
-		return res, err
-	}
-	res, before, err := try(ctx, c, once, req)
-	var e *Error
-	switch {
-	case !errors.As(err, &e):
-	case e.Code == codes.DeadlineExceeded && e.Reason == "":
-		// The deadline passed on this side: the outcome is unknown (APP-10).
-		e.Reason = reasonOutcomeUnknown
-		if before != nil {
-			e.Message = fmt.Sprintf("%s; earlier server error %s: %s", e.Message, before.Reason, before.Message)
-		}
-	case unknown && e.Retryable() && e.Reason != "" && e.Reason != reasonOutcomeUnknown:
-		// The last try was not stored; earlier ones may be.
-		e.Message = fmt.Sprintf("an earlier try may have stored the events; the last try failed with %s: %s", e.Reason, e.Message)
-		e.Code, e.Reason = codes.Unavailable, reasonOutcomeUnknown
-	}
-	return res, err
+	return nil
+}
+
+// invalid refuses a request on this side, as a server does.
+func invalid(field, description string) *Error {
+	return &Error{Code: codes.InvalidArgument, Reason: ReasonInvalidArgumentField, Message: field + " " + description,
+		Violations: []Violation{{Field: field, Reason: ReasonInvalidArgumentField, Description: description}}}
 }

@@ -47,6 +47,6 @@ func (c *Client) ListSigningKeys(ctx context.Context) ([]*runlogv1.SigningKey, e
 // RotateSigningKey makes a new signing key for the cluster. A retry after an unknown outcome may
 // make another one, which is harmless.
 func (c *Client) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSigningKeyRequest) (*runlogv1.SigningKey, error) {
-	res, err := call(ctx, c, c.audit.RotateSigningKey, req)
+	res, err := write(ctx, c, c.audit.RotateSigningKey, req)
 	return res.GetKey(), err
 }

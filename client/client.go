@@ -4,9 +4,13 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	runlogv1 "runlog/proto/runlog/v1"
@@ -14,9 +18,8 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultMaxAttempts = 10
-	DefaultMinBackoff  = 100 * time.Millisecond
-	DefaultMaxBackoff  = 5 * time.Second
+	DefaultMinBackoff = 100 * time.Millisecond
+	DefaultMaxBackoff = 5 * time.Second
 )
 
 // maxAnswerBytes bounds one answer: a page of 1,000 events of the default payload limit (64 KiB).
@@ -24,7 +27,8 @@ const maxAnswerBytes = 64 << 20
 
 // Options of a Client. The zero value works.
 type Options struct {
-	// MaxAttempts bounds the tries of one call, the first included. 0 means DefaultMaxAttempts.
+	// MaxAttempts bounds the tries of one call, the first included. 0: the context and Timeout
+	// bound them.
 	MaxAttempts int
 	// FirstAttempts bounds the tries for as long as no server has ever answered this client: a
 	// mistyped address does not get better by waiting. Each address is tried once at least, as long
@@ -46,21 +50,26 @@ type Options struct {
 	Insecure bool
 	// DialOptions follow this package's own and override them: dialers, interceptors.
 	DialOptions []grpc.DialOption
+	// Logger gets retries: the first ones at level debug, lasting failures at level warn. nil:
+	// none.
+	Logger *slog.Logger
+	// Registerer gets the metrics of calls (runlog_client_*). Clients of one registerer share them.
+	// nil: none.
+	Registerer prometheus.Registerer
+	// TracerProvider gets a span of each call and each append (OpenTelemetry). nil: none.
+	TracerProvider trace.TracerProvider
 }
 
 // EnsureDefaults returns o with defaults in place of zero values.
 func (o Options) EnsureDefaults() Options {
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = DefaultMaxAttempts
-	}
-	if o.FirstAttempts == 0 {
-		o.FirstAttempts = o.MaxAttempts
-	}
 	if o.MinBackoff == 0 {
 		o.MinBackoff = DefaultMinBackoff
 	}
 	if o.MaxBackoff == 0 {
 		o.MaxBackoff = max(DefaultMaxBackoff, o.MinBackoff)
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }
@@ -68,11 +77,11 @@ func (o Options) EnsureDefaults() Options {
 // Validate reports every fault of o, which must have its defaults.
 func (o Options) Validate() error {
 	var faults []error
-	if o.MaxAttempts < 1 {
-		faults = append(faults, fmt.Errorf("client: MaxAttempts is %d, want at least 1", o.MaxAttempts))
+	if o.MaxAttempts < 0 {
+		faults = append(faults, fmt.Errorf("client: MaxAttempts is %d, want 0 or more", o.MaxAttempts))
 	}
-	if o.FirstAttempts < 1 {
-		faults = append(faults, fmt.Errorf("client: FirstAttempts is %d, want at least 1", o.FirstAttempts))
+	if o.FirstAttempts < 0 {
+		faults = append(faults, fmt.Errorf("client: FirstAttempts is %d, want 0 or more", o.FirstAttempts))
 	}
 	if o.MinBackoff < 0 || o.MaxBackoff < o.MinBackoff {
 		faults = append(faults, fmt.Errorf("client: backoff from %v to %v, want 0 < MinBackoff ≤ MaxBackoff", o.MinBackoff, o.MaxBackoff))
@@ -96,6 +105,8 @@ type Client struct {
 	cluster     runlogv1.ClusterServiceClient
 	audit       runlogv1.AuditServiceClient
 	access      runlogv1.AccessServiceClient
+	metrics     *metrics
+	retries     retries
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
 	reached atomic.Bool
 }
@@ -112,15 +123,23 @@ func Dial(target string, opts Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := newNodes(target, opts, append([]grpc.DialOption{
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes)),
-	}, opts.DialOptions...))
+	metrics, err := newMetrics(opts.Registerer)
+	if err != nil {
+		return nil, err
+	}
+	dial := []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes))}
+	if opts.TracerProvider != nil {
+		dial = append(dial, grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(opts.TracerProvider))))
+	}
+	nodes, err := newNodes(target, opts, metrics, append(dial, opts.DialOptions...))
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
 		opts:        opts,
 		nodes:       nodes,
+		metrics:     metrics,
+		retries:     retries{opts.Logger, metrics},
 		events:      runlogv1.NewEventServiceClient(nodes),
 		projections: runlogv1.NewProjectionServiceClient(nodes),
 		runs:        runlogv1.NewRunServiceClient(nodes),

@@ -174,7 +174,7 @@ func TestUnreachableServer(t *testing.T) {
 }
 
 func TestOptionsValidateReportsEveryFault(t *testing.T) {
-	_, err := Dial("x", Options{MaxAttempts: -1, MinBackoff: -1, Timeout: -1})
+	_, err := Dial("x", Options{MaxAttempts: -1, FirstAttempts: -1, MinBackoff: -1, Timeout: -1})
 	for _, fault := range []string{"MaxAttempts", "FirstAttempts", "backoff", "Timeout"} {
 		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%v does not name %s", err, fault)
@@ -216,7 +216,7 @@ func TestAnEarlierTryCountsAPP10(t *testing.T) {
 			return nil, refusal(codes.Unavailable, "NO_LEADER", "nothing was stored", nil)
 		}}
 		c := dialFake(t, fake, Options{MaxAttempts: 3})
-		for at, want := range map[int]string{0: "NO_LEADER", 1: "OUTCOME_UNKNOWN", 3: "OUTCOME_UNKNOWN"} {
+		for at, want := range map[int]Reason{0: "NO_LEADER", 1: "OUTCOME_UNKNOWN", 3: "OUTCOME_UNKNOWN"} {
 			lost, tries = at, 0
 			_, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: []*runlogv1.EventWrite{{EventType: "A"}}})
 			var e *Error

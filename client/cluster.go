@@ -14,25 +14,25 @@ func (c *Client) GetStatus(ctx context.Context) (*runlogv1.GetStatusResponse, er
 // AddMember invites the node that listens for other nodes at req.RaftAddress. A retry after an
 // unknown outcome may find the node a member: MEMBER_EXISTS.
 func (c *Client) AddMember(ctx context.Context, req *runlogv1.AddMemberRequest) (*runlogv1.AddMemberResponse, error) {
-	return call(ctx, c, c.cluster.AddMember, req)
+	return write(ctx, c, c.cluster.AddMember, req)
 }
 
 // RemoveMember removes a member from the cluster permanently. A retry after an unknown outcome may
 // find the member gone: MEMBER_NOT_FOUND.
 func (c *Client) RemoveMember(ctx context.Context, req *runlogv1.RemoveMemberRequest) error {
-	_, err := call(ctx, c, c.cluster.RemoveMember, req)
+	_, err := write(ctx, c, c.cluster.RemoveMember, req)
 	return err
 }
 
 // TransferLeadership makes another voter the leader.
 func (c *Client) TransferLeadership(ctx context.Context, req *runlogv1.TransferLeadershipRequest) (*runlogv1.TransferLeadershipResponse, error) {
-	return call(ctx, c, c.cluster.TransferLeadership, req)
+	return write(ctx, c, c.cluster.TransferLeadership, req)
 }
 
 // CreateJoinToken makes a join token. Its text is in the answer alone. A retry after an unknown
 // outcome may leave a token whose text is lost; revoke that token then.
 func (c *Client) CreateJoinToken(ctx context.Context, req *runlogv1.CreateJoinTokenRequest) (*runlogv1.CreateJoinTokenResponse, error) {
-	return call(ctx, c, c.cluster.CreateJoinToken, req)
+	return write(ctx, c, c.cluster.CreateJoinToken, req)
 }
 
 // ListJoinTokens returns the join tokens, without their texts.
@@ -42,5 +42,5 @@ func (c *Client) ListJoinTokens(ctx context.Context) (*runlogv1.ListJoinTokensRe
 
 // RevokeJoinToken ends a join token forever.
 func (c *Client) RevokeJoinToken(ctx context.Context, tokenID string) (*runlogv1.RevokeJoinTokenResponse, error) {
-	return call(ctx, c, c.cluster.RevokeJoinToken, &runlogv1.RevokeJoinTokenRequest{TokenId: tokenID})
+	return write(ctx, c, c.cluster.RevokeJoinToken, &runlogv1.RevokeJoinTokenRequest{TokenId: tokenID})
 }

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -13,22 +12,13 @@ import (
 // errorDomain marks an ErrorInfo as runlog's own.
 const errorDomain = "runlog"
 
-// The reasons that this package acts on, if the gRPC code alone is not enough (contract section 7).
-const (
-	reasonOutcomeUnknown     = "OUTCOME_UNKNOWN"
-	reasonStorageFailed      = "STORAGE_FAILED"
-	reasonInvalidArgument    = "INVALID_ARGUMENT_FIELD"
-	reasonSlowConsumer       = "SLOW_CONSUMER"
-	reasonResumeTokenInvalid = "RESUME_TOKEN_INVALID"
-)
-
 // Error is a failed call (contract section 7).
 type Error struct {
 	// Code is the gRPC code.
 	Code codes.Code
-	// Reason names the failure, such as "RUN_NOT_FOUND". Empty if it did not come from a runlog
-	// server: the connection failed, or the deadline passed on this side.
-	Reason string
+	// Reason names the failure, such as ReasonRunNotFound. Empty if it did not come from a runlog
+	// server and nothing can be stored: the connection failed, or the context ended.
+	Reason Reason
 	// Message has the cause and the remedy for people.
 	Message string
 	// Violations are the refused fields of the request, all of them.
@@ -46,17 +36,21 @@ type Violation struct {
 	// Field is a path into the request, such as "events[3].stepId".
 	Field string
 	// Reason may be empty.
-	Reason      string
+	Reason      Reason
 	Description string
 }
 
 // Error returns the reason (or the code) and the message on one line.
 func (e *Error) Error() string {
-	name := e.Reason
-	if name == "" {
-		name = e.Code.String()
+	return e.Name() + ": " + e.Message
+}
+
+// Name returns the reason, or else the code: a name that failures can be counted by.
+func (e *Error) Name() string {
+	if e.Reason != "" {
+		return string(e.Reason)
 	}
-	return fmt.Sprintf("%s: %s", name, e.Message)
+	return e.Code.String()
 }
 
 // Unwrap returns the gRPC error and, when the caller's context ended the call, the context's.
@@ -71,21 +65,45 @@ func (e *Error) Retryable() bool {
 		// gRPC itself uses this code for messages over its size limit; those stay too large.
 		return e.Reason != "" || e.RetryAfter > 0
 	case codes.DeadlineExceeded:
-		return e.Reason == reasonOutcomeUnknown
+		return e.Reason == ReasonOutcomeUnknown
 	case codes.Aborted:
-		return e.Reason == reasonSlowConsumer // the stream resumes with its token
+		return e.Reason == ReasonSlowConsumer // the stream resumes with its token
 	default:
 		return false
 	}
 }
 
-// unknown reports whether a call may have been stored despite its failure.
+// Unknown reports whether the call may have taken effect despite its failure. An append with an
+// unknown outcome can always be sent again as it is (APP-10).
+func (e *Error) Unknown() bool {
+	return e.Reason == ReasonOutcomeUnknown || e.Reason == ReasonStorageFailed
+}
+
+// unknown reports whether a try that reached a server may have taken effect. gRPC and proxies use
+// the other codes for calls that they do not pass on.
 func (e *Error) unknown() bool {
-	switch e.Reason {
-	case reasonOutcomeUnknown, reasonStorageFailed:
+	if e.Reason != "" {
+		return e.Unknown()
+	}
+	switch e.Code {
+	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Internal, codes.Unknown, codes.DataLoss:
 		return true
-	case "":
-		return e.Code != codes.ResourceExhausted // the cause is a message limit
+	default:
+		return false
+	}
+}
+
+// decides reports whether the failure of a repeated write also tells of the tries before it: the
+// server looks for duplicates first. A lost right or an overload tells nothing of them, and a run
+// that exists may have been made by one of them.
+func (e *Error) decides() bool {
+	switch e.Reason {
+	case "", ReasonUpgradeIncomplete, ReasonRunNotFound, ReasonRunAlreadyExists:
+		return false
+	}
+	switch e.Code {
+	case codes.InvalidArgument, codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound:
+		return true
 	default:
 		return false
 	}
@@ -102,12 +120,12 @@ func newError(ctx context.Context, err error) *Error {
 		switch d := detail.(type) {
 		case *errdetails.ErrorInfo:
 			if d.GetDomain() == errorDomain {
-				e.Reason, e.Metadata = d.GetReason(), d.GetMetadata()
+				e.Reason, e.Metadata = Reason(d.GetReason()), d.GetMetadata()
 			}
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
 				e.Violations = append(e.Violations, Violation{
-					Field: v.GetField(), Reason: v.GetReason(), Description: v.GetDescription(),
+					Field: v.GetField(), Reason: Reason(v.GetReason()), Description: v.GetDescription(),
 				})
 			}
 		case *errdetails.RetryInfo:

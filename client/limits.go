@@ -13,5 +13,5 @@ func (c *Client) GetTenantLimits(ctx context.Context, tenant string) (*runlogv1.
 
 // SetTenantLimits replaces the limits of a tenant; "*": the default of the cluster.
 func (c *Client) SetTenantLimits(ctx context.Context, tenant string, limits *runlogv1.TenantLimits) (*runlogv1.SetTenantLimitsResponse, error) {
-	return call(ctx, c, c.access.SetTenantLimits, &runlogv1.SetTenantLimitsRequest{TenantId: tenant, Limits: limits})
+	return write(ctx, c, c.access.SetTenantLimits, &runlogv1.SetTenantLimitsRequest{TenantId: tenant, Limits: limits})
 }

@@ -43,9 +43,10 @@ const (
 //	reads, streams ──► listed[at]        at moves on when a try ends UNAVAILABLE
 //	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
 type nodes struct {
-	opts   Options
-	dial   []grpc.DialOption
-	listed []*node
+	opts    Options
+	metrics *metrics
+	dial    []grpc.DialOption
+	listed  []*node
 
 	mu struct {
 		sync.Mutex
@@ -66,8 +67,8 @@ type node struct {
 }
 
 // newNodes prepares the connections to a list of addresses with commas between them.
-func newNodes(target string, opts Options, dial []grpc.DialOption) (*nodes, error) {
-	n := &nodes{opts: opts, dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+func newNodes(target string, opts Options, metrics *metrics, dial []grpc.DialOption) (*nodes, error) {
+	n := &nodes{opts: opts, metrics: metrics, dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
 		MinConnectTimeout: connectTimeout,
 	}), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}, dial...)}
@@ -102,6 +103,20 @@ func (n *nodes) open(address string) (*node, error) {
 
 // Invoke makes one try of a unary call.
 func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if n.metrics == nil {
+		return n.invoke(ctx, method, args, reply, opts...)
+	}
+	began := time.Now()
+	err := n.invoke(ctx, method, args, reply, opts...)
+	outcome := "ok"
+	if err != nil {
+		outcome = newError(ctx, err).Name()
+	}
+	n.metrics.called(method, outcome, time.Since(began))
+	return err
+}
+
+func (n *nodes) invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	appends := method == runlogv1.EventService_AppendEvents_FullMethodName
 	to := n.pick(appends)
 	defer n.release(to)

@@ -122,7 +122,7 @@ func TestAFrozenNodeIsLeft(t *testing.T) {
 		c := dialFakes(t, Options{Timeout: 5 * time.Second}, "a,b", map[string]*fakeServer{"a": frozen, "b": seen.fake("b", nil)})
 		_, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{})
 		var e *Error
-		if !errors.As(err, &e) || e.Reason != reasonOutcomeUnknown {
+		if !errors.As(err, &e) || e.Reason != ReasonOutcomeUnknown {
 			t.Fatalf("got %v, want OUTCOME_UNKNOWN", err)
 		}
 		mustAppend(t, c)

@@ -2,11 +2,14 @@ package client
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 )
 
 // retrier counts the tries of one call or stream.
@@ -26,11 +29,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	if e.Reason != "" || e.Code != codes.Unavailable {
 		r.client.reached.Store(true)
 	}
-	limit := r.client.opts.MaxAttempts
-	if !r.client.reached.Load() {
-		limit = min(limit, max(r.client.opts.FirstAttempts, len(r.client.nodes.listed)))
-	}
-	if !e.Retryable() || r.failed >= limit || ctx.Err() != nil {
+	if !e.Retryable() || r.exhausted() || ctx.Err() != nil {
 		return e
 	}
 	wait := r.delay(e)
@@ -41,6 +40,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 		// The caller can use the time that is left better than we can by sleeping.
 		return e
 	}
+	r.client.retries.note(ctx, e, r.failed, wait)
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -52,6 +52,18 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	}
 }
 
+// exhausted reports whether the bound on the number of tries is reached.
+func (r *retrier) exhausted() bool {
+	limit := r.client.opts.MaxAttempts
+	if first := r.client.opts.FirstAttempts; first > 0 && !r.client.reached.Load() {
+		first = max(first, len(r.client.nodes.listed))
+		if limit == 0 || first < limit {
+			limit = first
+		}
+	}
+	return limit > 0 && r.failed >= limit
+}
+
 // answered resets the count after a success.
 func (r *retrier) answered() {
 	r.failed = 0
@@ -60,21 +72,27 @@ func (r *retrier) answered() {
 
 // delay is never shorter than the server asked for. The jitter keeps clients that failed together
 // from coming back together.
-func (r *retrier) delay(e *Error) time.Duration {
-	backoff := r.client.opts.MinBackoff
-	for i := 1; i < r.failed && backoff < r.client.opts.MaxBackoff; i++ {
+func (r *retrier) delay(e *Error) time.Duration { return r.client.opts.delay(e, r.failed) }
+
+// delay is the wait after so many failed tries in a row.
+func (o *Options) delay(e *Error, failed int) time.Duration {
+	backoff := o.MinBackoff
+	for i := 1; i < failed && backoff < o.MaxBackoff; i++ {
 		backoff *= 2
 	}
-	backoff = min(backoff, r.client.opts.MaxBackoff)
+	backoff = min(backoff, o.MaxBackoff)
 	if e.RetryAfter > 0 {
 		return e.RetryAfter + rand.N(e.RetryAfter/4+1)
 	}
 	return backoff/2 + rand.N(backoff/2+1)
 }
 
-// call makes a unary call until it succeeds, fails permanently, or reaches a limit of time or
-// tries. After a timeout it prefers an earlier error of the server, which says more.
-func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (Res, error) {
+// unary is a generated call.
+type unary[Req, Res any] func(context.Context, Req, ...grpc.CallOption) (Res, error)
+
+// call reads: it makes a unary call until it succeeds, fails permanently, or reaches a limit of
+// time or tries. After a timeout it prefers an earlier error of the server, which says more.
+func call[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req Req) (Res, error) {
 	res, before, err := try(ctx, c, rpc, req)
 	if before != nil {
 		return res, before
@@ -82,9 +100,54 @@ func call[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context
 	return res, err
 }
 
+// write is call for a call that changes something. If any try may have taken effect and no answer
+// tells, the error is OUTCOME_UNKNOWN, however the last try failed (APP-10).
+func write[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req Req) (Res, error) {
+	unknown := false
+	once := func(ctx context.Context, req Req, opts ...grpc.CallOption) (Res, error) {
+		var reached peer.Peer
+		res, err := rpc(ctx, req, append(opts, grpc.Peer(&reached))...)
+		if err != nil && reached.Addr != nil && newError(ctx, err).unknown() {
+			unknown = true
+		}
+		return res, err
+	}
+	res, before, err := try(ctx, c, once, req)
+	if e, ok := err.(*Error); ok {
+		e.settle(unknown, before)
+	}
+	return res, err
+}
+
+// settle turns the last failure of a write into OUTCOME_UNKNOWN if an earlier try, or this one, may
+// have taken effect. before is the server's last error before a timeout, or nil.
+func (e *Error) settle(unknown bool, before *Error) {
+	if !unknown {
+		if before != nil {
+			e.Message = fmt.Sprintf("%s; earlier server error %s: %s", e.Message, before.Reason, before.Message)
+		}
+		return
+	}
+	if e.decides() || e.Reason == ReasonOutcomeUnknown {
+		return
+	}
+	last := e.Message
+	if e.Reason != "" {
+		last = string(e.Reason) + ": " + last
+	}
+	if before != nil {
+		last = fmt.Sprintf("%s; earlier server error %s: %s", last, before.Reason, before.Message)
+	}
+	e.Message = "an earlier try may have taken effect; the last try failed: " + last
+	if !e.unknown() {
+		e.Code = codes.Unavailable
+	}
+	e.Reason = ReasonOutcomeUnknown
+}
+
 // try is call, but after a timeout it returns that error and, separately, an earlier error of the
 // server, or nil.
-func try[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context, Req, ...grpc.CallOption) (Res, error), req Req) (_ Res, before *Error, err error) {
+func try[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req Req) (_ Res, before *Error, err error) {
 	if c.opts.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
@@ -108,4 +171,19 @@ func try[Req, Res any](ctx context.Context, c *Client, rpc func(context.Context,
 			before = e
 		}
 	}
+}
+
+// retries tells of tries that failed and are repeated.
+type retries struct {
+	log     *slog.Logger
+	metrics *metrics
+}
+
+func (r *retries) note(ctx context.Context, e *Error, failed int, wait time.Duration) {
+	r.metrics.retried(e)
+	level := slog.LevelDebug
+	if failed > 3 { // A failure that lasts is worth an operator's look.
+		level = slog.LevelWarn
+	}
+	r.log.Log(ctx, level, "call failed; retrying", "reason", e.Name(), "attempt", failed, "wait", wait, "err", e.Message)
 }

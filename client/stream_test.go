@@ -254,7 +254,7 @@ func TestWatchEnds(t *testing.T) {
 				fake := &fakeServer{watchRun: func(*runlogv1.WatchRunRequest, grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
 					return test.err
 				}}
-				c := dialFake(t, fake, Options{})
+				c := dialFake(t, fake, Options{MaxAttempts: 5})
 				want := codes.Unavailable
 				if test.err != nil {
 					want = status.Code(test.err)

@@ -234,7 +234,7 @@ func TestBackupBounds(t *testing.T) {
 	n.unread(ctx)
 	wantEqual(t, "checkpoints", len(n.checkpoints()), members.MaxBackups)
 	_, err := newRepository(t).Take(n.source(), backup.TakeOptions{})
-	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != string(contract.ReasonOverloaded) || e.RetryAfter == 0 {
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != contract.ReasonOverloaded || e.RetryAfter == 0 {
 		t.Errorf("a third: %v", err)
 	}
 	cancel()
@@ -290,7 +290,7 @@ func TestBackupKnown(t *testing.T) {
 		return err
 	}
 	err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{table}}}})
-	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != string(contract.ReasonFileChanged) || e.Code != codes.DataLoss || !strings.Contains(e.Message, table.Name) {
+	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != contract.ReasonFileChanged || e.Code != codes.DataLoss || !strings.Contains(e.Message, table.Name) {
 		t.Errorf("a file that is another now: %v", err)
 	}
 	// Of another origin, or of another size, it is another file.

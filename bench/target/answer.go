@@ -27,10 +27,7 @@ func ReasonOf(err error) string {
 		return e.Reason
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok {
-		if e.Reason != "" {
-			return e.Reason
-		}
-		return e.Code.String()
+		return e.Name()
 	}
 	if s, ok := status.FromError(err); ok {
 		return s.Code().String()

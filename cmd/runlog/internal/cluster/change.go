@@ -200,7 +200,7 @@ func (a *app) removeMember(ctx context.Context, c *client.Client, node string) e
 	}
 	err = c.RemoveMember(ctx, &runlogv1.RemoveMemberRequest{NodeId: node})
 	m := memberOf(before, node)
-	if m != nil && session.HasReason(err, string(contract.ReasonMemberNotFound)) {
+	if m != nil && session.HasReason(err, contract.ReasonMemberNotFound) {
 		err = nil // An earlier attempt removed it, and its answer was lost.
 	}
 	if err != nil {

@@ -82,7 +82,7 @@ func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
 		return output.Errorf(output.ExitRefused, "%s refused, see above; %s; correct them and append again: nothing is stored twice",
 			output.Plural(refused.lines, "line"), behind)
 	}
-	if session.HasReason(failure, string(contract.ReasonPermissionDenied)) || session.HasReason(failure, string(contract.ReasonUnauthenticated)) {
+	if session.HasReason(failure, contract.ReasonPermissionDenied) || session.HasReason(failure, contract.ReasonUnauthenticated) {
 		return output.WithHint(failure, "the counts above are stored; with the right credentials, run the same command again: nothing is stored twice")
 	}
 	return output.WithHint(failure, "the counts above are stored; it is safe to run the same command again")

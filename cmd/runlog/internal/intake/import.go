@@ -307,7 +307,7 @@ func (i importer) send(ctx context.Context, batch []item) outcome {
 	}
 	why := refusedEvents(e, len(batch))
 	if len(why) == 0 {
-		why = map[int]string{0: session.Refusal(reasonOf(e), e.Message, e.Violations)}
+		why = map[int]string{0: session.Refusal(e.Name(), e.Message, e.Violations)}
 	}
 	o.refuse(batch, why, true)
 	o.err = errImportRefused

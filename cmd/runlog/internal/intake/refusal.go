@@ -16,7 +16,7 @@ import (
 func explainLine(e *contract.Error) string {
 	var violations []client.Violation
 	for _, v := range e.Violations {
-		violations = append(violations, client.Violation{Field: v.Field, Reason: string(v.Reason), Description: v.Description})
+		violations = append(violations, client.Violation{Field: v.Field, Reason: v.Reason, Description: v.Description})
 	}
 	return session.Refusal(string(e.Reason), e.Message, violations)
 }
@@ -50,11 +50,11 @@ func refusedEvents(e *client.Error, n int) map[int]string {
 		if reason == "" {
 			reason = e.Reason
 		}
-		why[index] = session.Refusal(reason, e.Message, violations)
+		why[index] = session.Refusal(string(reason), e.Message, violations)
 	}
 	index, err := strconv.Atoi(e.Metadata["index"])
 	if err == nil && index >= 0 && index < n && why[index] == "" {
-		why[index] = session.Refusal(e.Reason, e.Message, nil)
+		why[index] = session.Refusal(e.Name(), e.Message, nil)
 	}
 	return why
 }

@@ -72,7 +72,7 @@ func (s sender) send(ctx context.Context, batch []item) outcome {
 				work = append([][]item{rest}, work...)
 			}
 		case len(items) == 1:
-			o.refuse(items, map[int]string{0: session.Refusal(reasonOf(e), e.Message, e.Violations)}, s.keepGoing)
+			o.refuse(items, map[int]string{0: session.Refusal(e.Name(), e.Message, e.Violations)}, s.keepGoing)
 			if !s.keepGoing {
 				work = o.skip(work)
 			}
@@ -90,13 +90,6 @@ func request(run string, items []item) *runlogv1.AppendEventsRequest {
 		req.Events[i] = it.event
 	}
 	return req
-}
-
-func reasonOf(e *client.Error) string {
-	if e.Reason != "" {
-		return e.Reason
-	}
-	return e.Code.String()
 }
 
 func (o *outcome) add(items []item, res *runlogv1.AppendEventsResponse) error {
@@ -145,9 +138,9 @@ func (o *outcome) skip(work [][]item) [][]item {
 func validate(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	events, err := contract.ValidateAll(req.Events, contract.Options{RunID: req.RunId})
 	if e, refused := errors.AsType[*contract.Error](err); refused {
-		out := &client.Error{Code: codes.InvalidArgument, Reason: string(e.Reason), Message: e.Message, Metadata: e.Metadata}
+		out := &client.Error{Code: codes.InvalidArgument, Reason: e.Reason, Message: e.Message, Metadata: e.Metadata}
 		for _, v := range e.Violations {
-			out.Violations = append(out.Violations, client.Violation{Field: v.Field, Reason: string(v.Reason), Description: v.Description})
+			out.Violations = append(out.Violations, client.Violation{Field: v.Field, Reason: v.Reason, Description: v.Description})
 		}
 		return nil, out
 	}

@@ -57,14 +57,14 @@ func exitCodeOf(e *client.Error) output.ExitCode {
 // made on this side does not.
 func (s *Session) explainCall(e *client.Error) string {
 	switch {
-	case e.Reason == string(contract.ReasonUnauthenticated) && s.unsent != "" && s.Token == "" && s.TokenFile == "" && s.Cert == "":
-		return Refusal(e.Reason, e.Message, e.Violations) + fmt.Sprintf("; the token of the context was not sent: it is for %s, and the server is %s; leave out --server, or name the token", s.unsent, s.Server)
-	case e.Reason == string(contract.ReasonUnauthenticated):
-		return Refusal(e.Reason, e.Message, e.Violations) + "; name credentials with --token-file, RUNLOG_TOKEN or a context (runlog context add), or with --cert, of an authority that the node trusts"
-	case e.Reason == string(contract.ReasonPermissionDenied):
-		return Refusal(e.Reason, e.Message, e.Violations) + "; \"runlog whoami\" shows your roles and tenants"
+	case e.Reason == contract.ReasonUnauthenticated && s.unsent != "" && s.Token == "" && s.TokenFile == "" && s.Cert == "":
+		return Refusal(e.Name(), e.Message, e.Violations) + fmt.Sprintf("; the token of the context was not sent: it is for %s, and the server is %s; leave out --server, or name the token", s.unsent, s.Server)
+	case e.Reason == contract.ReasonUnauthenticated:
+		return Refusal(e.Name(), e.Message, e.Violations) + "; name credentials with --token-file, RUNLOG_TOKEN or a context (runlog context add), or with --cert, of an authority that the node trusts"
+	case e.Reason == contract.ReasonPermissionDenied:
+		return Refusal(e.Name(), e.Message, e.Violations) + "; \"runlog whoami\" shows your roles and tenants"
 	case e.Reason != "":
-		return Refusal(e.Reason, e.Message, e.Violations)
+		return Refusal(e.Name(), e.Message, e.Violations)
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface") && silentText(e.Message):
 		return fmt.Sprintf("server %s accepts connections but does not answer: a node that waits to form or join a cluster does this; GET /readyz on its HTTP or admin listener says what it waits for", s.address())
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "authentication handshake failed"):
@@ -147,7 +147,7 @@ func Refusal(reason, message string, violations []client.Violation) string {
 }
 
 // HasReason reports whether an error is a refusal with this reason.
-func HasReason(err error, reason string) bool {
+func HasReason(err error, reason client.Reason) bool {
 	e, ok := errors.AsType[*client.Error](err)
 	return ok && e.Reason == reason
 }

@@ -1,0 +1,147 @@
+package client
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// one is a request of one event.
+func one(run string) *runlogv1.AppendEventsRequest {
+	return &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{{EventType: "A"}}}
+}
+
+// TestLostServerLeavesOutcomeUnknown (APP-10): a server stored an append and died before its
+// answer; the tries after that could not even connect. The call must not say that nothing happened.
+func TestLostServerLeavesOutcomeUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fake := &fakeServer{}
+		stored := 0
+		fake.appendEvents = func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			stored++
+			go fake.stop()
+			time.Sleep(time.Hour) // the connection ends first
+			return nil, nil
+		}
+		c := dialFake(t, fake, Options{MaxAttempts: 4})
+		_, err := c.AppendEvents(t.Context(), one("r"))
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != ReasonOutcomeUnknown || !e.Unknown() || e.Code != codes.Unavailable {
+			t.Errorf("%d stored, and the call failed with %v", stored, err)
+		}
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+// TestUnconnectedWriteIsNotUnknown (APP-10): a request that was never sent is stored nowhere.
+func TestUnconnectedWriteIsNotUnknown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := dialFakes(t, Options{MaxAttempts: 3}, "nobody", nil)
+		_, err := c.AppendEvents(t.Context(), one("r"))
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != "" || e.Unknown() || e.Code != codes.Unavailable || !strings.Contains(e.Message, "connection refused") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+// TestDecisiveRefusalSettles (APP-10): the server looks for duplicates first. If it refuses the
+// repeated request itself, the earlier try has stored nothing; a refusal that is not about the
+// request tells nothing of that try.
+func TestDecisiveRefusalSettles(t *testing.T) {
+	for reason, test := range map[Reason]struct {
+		code codes.Code
+		want Reason
+	}{
+		ReasonSequenceConflict:       {codes.FailedPrecondition, ReasonSequenceConflict},
+		ReasonSchemaValidationFailed: {codes.InvalidArgument, ReasonSchemaValidationFailed},
+		ReasonLeaseLost:              {codes.Aborted, ReasonLeaseLost},
+		ReasonPermissionDenied:       {codes.PermissionDenied, ReasonOutcomeUnknown},
+		ReasonQuotaExceeded:          {codes.ResourceExhausted, ReasonOutcomeUnknown},
+		ReasonNoLeader:               {codes.Unavailable, ReasonOutcomeUnknown},
+	} {
+		t.Run(string(reason), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				tries := 0
+				c := dialFake(t, &fakeServer{appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+					if tries++; tries == 1 {
+						return nil, status.Error(codes.Unavailable, "connection reset")
+					}
+					return nil, refusal(test.code, string(reason), "no", nil)
+				}}, Options{MaxAttempts: 3})
+				_, err := c.AppendEvents(t.Context(), one("r"))
+				var e *Error
+				if !errors.As(err, &e) || e.Reason != test.want {
+					t.Errorf("got %v, want %s", err, test.want)
+				}
+			})
+		})
+	}
+}
+
+// TestRetriesEndWithTheContext: no number of tries ends a call.
+func TestRetriesEndWithTheContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		c := dialFake(t, &fakeServer{appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			tries++
+			return nil, refusal(codes.Unavailable, "NO_LEADER", "no leader", nil)
+		}}, Options{})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		_, err := c.AppendEvents(ctx, one("r"))
+		var e *Error
+		if !errors.As(err, &e) || e.Reason != ReasonNoLeader || tries < 600 || tries > 2000 {
+			t.Errorf("%d tries in an hour, then %v", tries, err)
+		}
+	})
+}
+
+// TestRetriesAreSeen: the logger and the metrics tell of tries that were repeated, of a lasting
+// failure with a warning.
+func TestRetriesAreSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		fake := &fakeServer{appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			if tries++; tries <= 5 {
+				return nil, refusal(codes.Unavailable, "NO_LEADER", "two nodes are down", nil)
+			}
+			return &runlogv1.AppendEventsResponse{}, nil
+		}}
+		var log bytes.Buffer
+		registry := prometheus.NewRegistry()
+		opts := Options{Logger: slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug})), Registerer: registry}
+		if _, err := dialFake(t, &fakeServer{}, opts).WhoAmI(t.Context()); err == nil {
+			t.Fatal("the fake knows callers")
+		}
+		if _, err := dialFake(t, fake, opts).AppendEvents(t.Context(), one("r")); err != nil {
+			t.Fatal(err)
+		}
+		debug, warn := strings.Count(log.String(), "level=DEBUG"), strings.Count(log.String(), "level=WARN")
+		if debug != 3 || warn != 2 || !strings.Contains(log.String(), "reason=NO_LEADER attempt=4") {
+			t.Errorf("logged\n%s", log.String())
+		}
+		const want = `# HELP runlog_client_retries_total Tries that failed and were repeated, by reason or gRPC code.
+# TYPE runlog_client_retries_total counter
+runlog_client_retries_total{reason="NO_LEADER"} 5
+`
+		if err := testutil.GatherAndCompare(registry, strings.NewReader(want), "runlog_client_retries_total"); err != nil {
+			t.Error(err)
+		}
+		if n, err := testutil.GatherAndCount(registry, "runlog_client_call_seconds"); n != 3 || err != nil {
+			t.Errorf("%d kinds of calls, want a refused WhoAmI, and refused and answered appends: %v", n, err)
+		}
+	})
+}
