@@ -35,7 +35,7 @@ func (c *Client) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendReque
 }
 
 // nameEvents gives an eventId to each event that has none.
-func nameEvents(events []*runlogv1.EventWrite) error {
+func nameEvents(events []*runlogv1.EventWrite) *Error {
 	for i, event := range events {
 		if event == nil {
 			return invalid(fmt.Sprintf("events[%d]", i), "is nil")

@@ -107,6 +107,7 @@ type Client struct {
 	access      runlogv1.AccessServiceClient
 	metrics     *metrics
 	retries     retries
+	appenders   appenders
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
 	reached atomic.Bool
 }
@@ -149,5 +150,8 @@ func Dial(target string, opts Options) (*Client, error) {
 	}, nil
 }
 
-// Close ends the connections and every call that is still on them.
-func (c *Client) Close() error { return c.nodes.close() }
+// Close ends the Appenders, the connections and every call that is still on them.
+func (c *Client) Close() error {
+	c.appenders.close()
+	return c.nodes.close()
+}

@@ -9,6 +9,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
+// apiVersion is the package of the services.
+const apiVersion = "runlog.v1"
+
 // errorDomain marks an ErrorInfo as runlog's own.
 const errorDomain = "runlog"
 
@@ -135,6 +138,8 @@ func newError(ctx context.Context, err error) *Error {
 	switch {
 	case ctx.Err() != nil:
 		e.causes = append(e.causes, ctx.Err())
+	case e.Code == codes.Unimplemented && e.Reason == "":
+		e.Message += "; the server is no runlog, or of another major version: this client speaks " + apiVersion
 	case e.Code == codes.DeadlineExceeded && e.Reason == "":
 		// The server has a copy of the deadline, and its clock may be a moment ahead of ours.
 		e.causes = append(e.causes, context.DeadlineExceeded)

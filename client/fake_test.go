@@ -28,10 +28,13 @@ type fakeServer struct {
 	runlogv1.UnimplementedRunServiceServer
 	runlogv1.UnimplementedAuditServiceServer
 
-	stop   func() // ends it and all connections
-	leader string // what answers to appends name as the leader's address; "": nothing
+	stop func() // ends it and all connections
+	// refuseStream ends each AppendStream before it begins.
+	refuseStream error
+	leader       string // what answers to appends name as the leader's address; "": nothing
 
 	appendEvents func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	appendStream func(appendServer) error
 	listEvents   func(*runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error)
 	readEvents   func(*runlogv1.ReadEventsRequest, grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error
 	watchRun     func(*runlogv1.WatchRunRequest, grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error
@@ -49,6 +52,23 @@ func (f *fakeServer) AppendEvents(ctx context.Context, req *runlogv1.AppendEvent
 		}
 	}
 	return f.appendEvents(req)
+}
+
+type appendServer = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]
+
+// AppendStream sends the header first, as a node does.
+func (f *fakeServer) AppendStream(stream appendServer) error {
+	if f.refuseStream != nil {
+		return f.refuseStream
+	}
+	header := metadata.MD{}
+	if f.leader != "" {
+		header.Set(leaderHeader, f.leader)
+	}
+	if err := stream.SendHeader(header); err != nil {
+		return err
+	}
+	return f.appendStream(stream)
 }
 
 func (f *fakeServer) ListEvents(_ context.Context, req *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {

@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -118,7 +119,10 @@ func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts
 
 func (n *nodes) invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	appends := method == runlogv1.EventService_AppendEvents_FullMethodName
-	to := n.pick(appends)
+	to, err := n.pick(appends)
+	if err != nil {
+		return err
+	}
 	defer n.release(to)
 	if !appends {
 		err := to.conn.Invoke(ctx, method, args, reply, opts...)
@@ -126,26 +130,49 @@ func (n *nodes) invoke(ctx context.Context, method string, args, reply any, opts
 		return err
 	}
 	var header metadata.MD
-	err := to.conn.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header))...)
+	err = to.conn.Invoke(ctx, method, args, reply, append(opts, grpc.Header(&header))...)
 	if err != nil {
 		n.judge(ctx, to, err)
 		return err
 	}
+	n.learnFrom(header)
+	return nil
+}
+
+// learnFrom learns the leader from the header of an answer.
+func (n *nodes) learnFrom(header metadata.MD) {
 	if leader := header.Get(leaderHeader); len(leader) > 0 {
 		n.learn(leader[0])
 	}
-	return nil
 }
 
 // NewStream opens a stream, which stays on its node until it ends.
 func (n *nodes) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
-	to := n.pick(false)
+	stream, err := n.openStream(ctx, desc, method, opts...)
+	if err != nil {
+		return nil, err // not a nil *nodeStream
+	}
+	return stream, nil
+}
+
+// openStream is NewStream.
+func (n *nodes) openStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (*nodeStream, error) {
+	appends := method == runlogv1.EventService_AppendStream_FullMethodName
+	to, err := n.pick(appends)
+	if err != nil {
+		return nil, err
+	}
 	stream, err := to.conn.NewStream(ctx, desc, method, opts...)
 	if err != nil {
+		n.release(to)
 		n.judge(ctx, to, err)
 		return nil, err
 	}
-	return &nodeStream{ClientStream: stream, nodes: n, node: to}, nil
+	s := &nodeStream{ClientStream: stream, nodes: n, node: to, holds: appends}
+	if !appends {
+		n.release(to) // the connections of the list are never closed for room
+	}
+	return s, nil
 }
 
 // nodeStream notices how a stream ends.
@@ -153,33 +180,84 @@ type nodeStream struct {
 	grpc.ClientStream
 	nodes *nodes
 	node  *node
+	holds bool // it counts as a call of its node
 }
 
 // RecvMsg is that of the stream.
 func (s *nodeStream) RecvMsg(m any) error {
 	err := s.ClientStream.RecvMsg(m)
-	if err != nil && !errors.Is(err, io.EOF) {
+	if err == nil {
+		return nil
+	}
+	if s.holds {
+		s.holds = false
+		s.nodes.release(s.node)
+	}
+	if !errors.Is(err, io.EOF) {
 		s.nodes.judge(s.Context(), s.node, err)
 	}
 	return err
 }
 
-// pick returns the node of the next try. For a unary call, the caller must call release.
-func (n *nodes) pick(appends bool) *node {
+// learn learns the leader from the header, which must have come.
+func (s *nodeStream) learn() {
+	if header, err := s.Header(); err == nil {
+		s.nodes.learnFrom(header)
+	}
+}
+
+// mayHaveTakenEffect reports whether messages without an answer may have, after the stream has
+// ended with e. A node sends the header before it takes the first message: without one, it has
+// refused the stream.
+func (s *nodeStream) mayHaveTakenEffect(e *Error) bool {
+	if e.Reason == ReasonShuttingDown {
+		return false // the node has answered what it took
+	}
+	header, err := s.Header()
+	return err == nil && len(header) > 0 || e.unknown()
+}
+
+// pick returns the node of the next try. The caller must call release.
+func (n *nodes) pick(appends bool) (*node, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	to := n.listed[n.mu.at]
+	if n.mu.closed {
+		return nil, closedStatus{}
+	}
+	to := n.chooseLocked(appends)
+	to.calls++
+	return to, nil
+}
+
+// chooseLocked returns the node for a call.
+func (n *nodes) chooseLocked(appends bool) *node {
 	if l := n.mu.leader; appends && l != nil {
 		switch l.conn.GetState() {
 		case connectivity.Ready:
-			to = l
+			return l
 		case connectivity.Idle:
 			l.conn.Connect()
 		}
 	}
-	to.calls++
-	return to
+	return n.listed[n.mu.at]
 }
+
+// suits reports whether a stream of appends would be opened on this node again.
+func (n *nodes) suits(node *node) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.chooseLocked(true) == node
+}
+
+// closedStatus is the error of calls on a closed client, with a gRPC code.
+type closedStatus struct{}
+
+func (closedStatus) Error() string { return "the client is closed" }
+
+func (closedStatus) Unwrap() error { return ErrClosed }
+
+// GRPCStatus returns the code.
+func (s closedStatus) GRPCStatus() *status.Status { return status.New(codes.Canceled, s.Error()) }
 
 func (n *nodes) release(to *node) {
 	n.mu.Lock()

@@ -29,7 +29,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	if e.Reason != "" || e.Code != codes.Unavailable {
 		r.client.reached.Store(true)
 	}
-	if !e.Retryable() || r.exhausted() || ctx.Err() != nil {
+	if !e.Retryable() || r.client.exhausted(r.failed) || ctx.Err() != nil {
 		return e
 	}
 	wait := r.delay(e)
@@ -53,15 +53,15 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 }
 
 // exhausted reports whether the bound on the number of tries is reached.
-func (r *retrier) exhausted() bool {
-	limit := r.client.opts.MaxAttempts
-	if first := r.client.opts.FirstAttempts; first > 0 && !r.client.reached.Load() {
-		first = max(first, len(r.client.nodes.listed))
+func (c *Client) exhausted(failed int) bool {
+	limit := c.opts.MaxAttempts
+	if first := c.opts.FirstAttempts; first > 0 && !c.reached.Load() {
+		first = max(first, len(c.nodes.listed))
 		if limit == 0 || first < limit {
 			limit = first
 		}
 	}
-	return limit > 0 && r.failed >= limit
+	return limit > 0 && failed >= limit
 }
 
 // answered resets the count after a success.
@@ -120,25 +120,24 @@ func write[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], re
 }
 
 // settle turns the last failure of a write into OUTCOME_UNKNOWN if an earlier try, or this one, may
-// have taken effect. before is the server's last error before a timeout, or nil.
+// have taken effect. before is an earlier failure that says more than one of a connection, or nil.
 func (e *Error) settle(unknown bool, before *Error) {
-	if !unknown {
-		if before != nil {
-			e.Message = fmt.Sprintf("%s; earlier server error %s: %s", e.Message, before.Reason, before.Message)
-		}
-		return
+	earlier := ""
+	if before != nil && before != e && before.Reason != "" {
+		earlier = fmt.Sprintf("; earlier server error %s: %s", before.Reason, before.Message)
 	}
-	if e.decides() || e.Reason == ReasonOutcomeUnknown {
+	switch {
+	case !unknown:
+		e.Message += earlier
+		return
+	case e.decides() || e.Reason == ReasonOutcomeUnknown:
 		return
 	}
 	last := e.Message
 	if e.Reason != "" {
 		last = string(e.Reason) + ": " + last
 	}
-	if before != nil {
-		last = fmt.Sprintf("%s; earlier server error %s: %s", last, before.Reason, before.Message)
-	}
-	e.Message = "an earlier try may have taken effect; the last try failed: " + last
+	e.Message = "a try may have taken effect; the last failure: " + last + earlier
 	if !e.unknown() {
 		e.Code = codes.Unavailable
 	}

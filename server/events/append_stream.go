@@ -43,6 +43,10 @@ type appendStream = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlo
 // A stopping node answers the requests that it has admitted and then ends the stream. Requests
 // without an answer were not stored.
 func (s *Service) AppendStream(stream appendStream) error {
+	// A producer learns at once that the stream was not refused, and which node leads.
+	if err := stream.SendHeader(rpc.LeaderHeader(s.node.OtherLeader())); err != nil {
+		return err
+	}
 	in := intake{waiting: make(chan *streamed, streamInFlight), room: make(chan struct{}, streamInFlight)}
 	route := &streamRoute{s: s, ctx: stream.Context()}
 	ended := make(chan error, 1)

@@ -18,6 +18,7 @@ import (
 // stored.
 type Node interface {
 	rpc.Leaders
+	OtherLeader() string
 	Admit(a *storage.Append, line string) (replica.Pending, error)
 	Tenant(*storage.Append) string
 	Append(context.Context, *storage.Append) (replica.Appended, error)

@@ -75,6 +75,15 @@ func (r *Replica) NotLeader() error {
 		Metadata: map[string]string{"leader": address}}
 }
 
+// OtherLeader is the address for clients of another node that leads; empty: this one leads, or none
+// is known.
+func (r *Replica) OtherLeader() string {
+	if r.Leading() {
+		return ""
+	}
+	return r.opts.Cluster.LeaderAddress()
+}
+
 // AwaitLeader waits until there is a leader, or ctx ends.
 func (r *Replica) AwaitLeader(ctx context.Context) error { return r.opts.Cluster.AwaitLeader(ctx, nil) }
 

@@ -81,9 +81,18 @@ func forward(ctx context.Context, l *cluster.Leadership, m *Method, req any) (an
 	}
 	if leader := l.Link.GRPCAddress(); leader != "" && untold(ctx) {
 		// Fails only once the answer has begun.
-		_ = grpc.SetHeader(ctx, metadata.Pairs(leaderHeader, leader))
+		_ = grpc.SetHeader(ctx, LeaderHeader(leader))
 	}
 	return resp, nil
+}
+
+// LeaderHeader is the header of an answer that another node gives; leader: its address for clients,
+// or empty if it is not known.
+func LeaderHeader(leader string) metadata.MD {
+	if leader == "" {
+		return nil
+	}
+	return metadata.Pairs(leaderHeader, leader)
 }
 
 type toldKey struct{}

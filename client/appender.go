@@ -1,0 +1,287 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	otelcodes "go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+	"golang.org/x/sync/semaphore"
+	"google.golang.org/grpc/codes"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Defaults of AppenderOptions.
+const (
+	DefaultStreams     = 2
+	DefaultMaxBytes    = 64 << 20
+	DefaultMaxInFlight = 512
+)
+
+// AppenderOptions configure an Appender. The zero value works.
+type AppenderOptions struct {
+	// Streams is the number of AppendStreams that share the runs. 0 means DefaultStreams.
+	Streams int
+	// MaxBytes bounds the encoded events that have no answer yet. Append waits for room. 0 means
+	// DefaultMaxBytes.
+	MaxBytes int64
+	// MaxInFlight bounds the messages of one stream that have no answer yet. 0 means
+	// DefaultMaxInFlight.
+	MaxInFlight int
+}
+
+// EnsureDefaults returns o with defaults in place of zero values.
+func (o AppenderOptions) EnsureDefaults() AppenderOptions {
+	if o.Streams == 0 {
+		o.Streams = DefaultStreams
+	}
+	if o.MaxBytes == 0 {
+		o.MaxBytes = DefaultMaxBytes
+	}
+	if o.MaxInFlight == 0 {
+		o.MaxInFlight = DefaultMaxInFlight
+	}
+	return o
+}
+
+// Validate reports every fault of o, which must have its defaults.
+func (o AppenderOptions) Validate() error {
+	var faults []error
+	if o.Streams < 0 {
+		faults = append(faults, fmt.Errorf("client: Streams is %d, want 0 or more", o.Streams))
+	}
+	if o.MaxBytes < 0 {
+		faults = append(faults, fmt.Errorf("client: MaxBytes is %d, want 0 or more", o.MaxBytes))
+	}
+	if o.MaxInFlight < 0 {
+		faults = append(faults, fmt.Errorf("client: MaxInFlight is %d, want 0 or more", o.MaxInFlight))
+	}
+	return errors.Join(faults...)
+}
+
+// ErrClosed is within the error of a call on a Client or an Appender that was closed.
+var ErrClosed = errors.New("client: closed")
+
+// Appender appends events for any number of goroutines over a few streams. Its methods look like
+// unary calls. Calls that wait for the same run share a message, so that many small appends cost
+// little more than one large one.
+//
+//	Append ─▶ queue of its run ─▶ one message in flight for each run ─▶ stream ─▶ answers
+//	               ▲                                                      │
+//	               └── refused for now, or the stream broke: first again ─┘
+//
+// The events of one run are stored in the order of the calls, also when streams break, leaders
+// change and servers restart; a call that begins after another one of its run has returned comes
+// after it. Events of different runs have no order.
+//
+// An Appender is safe for concurrent use.
+type Appender struct {
+	client *Client
+	opts   AppenderOptions
+	tracer trace.Tracer // nil: no spans
+	room   *semaphore.Weighted
+	ctx    context.Context // of the streams
+	end    context.CancelFunc
+	lanes  []*lane
+	served sync.WaitGroup // the lanes
+
+	queue
+}
+
+// Result is the answer to an append.
+type Result struct {
+	// Events has one result for each event, in order.
+	Events []*runlogv1.AppendResult
+	// LastSeq is the highest runSeq of the run when these events were stored, or later.
+	LastSeq uint64
+	// Position is an opaque place in the commit order at which all of the events are visible.
+	Position string
+}
+
+// NewAppender starts an Appender. Shutdown or Close ends it, and so does Close of the Client.
+func (c *Client) NewAppender(opts AppenderOptions) (*Appender, error) {
+	opts = opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
+	}
+	a := &Appender{client: c, opts: opts, room: semaphore.NewWeighted(opts.MaxBytes)}
+	a.ctx, a.end = context.WithCancel(context.Background())
+	if c.opts.TracerProvider != nil {
+		a.tracer = c.opts.TracerProvider.Tracer("runlog/client")
+	}
+	a.queue.init()
+	if !c.appenders.add(a) {
+		return nil, fmt.Errorf("%w: an Appender needs an open Client", ErrClosed)
+	}
+	for range opts.Streams {
+		a.lanes = append(a.lanes, &lane{a: a})
+	}
+	for _, l := range a.lanes {
+		a.served.Go(l.run)
+	}
+	return a, nil
+}
+
+// Append stores 1 to 1,000 events of one run, all or none (APP-3), and returns when their outcome
+// is known or ctx ends. The events name their run; one without an eventId gets one.
+//
+// If ctx ends while the events are on their way, the error is OUTCOME_UNKNOWN, and they may still
+// be stored; if they were never sent, it says that nothing was stored.
+func (a *Appender) Append(ctx context.Context, events ...*runlogv1.EventWrite) (Result, error) {
+	if len(events) == 0 || events[0].GetRunId() == "" {
+		return Result{}, invalid("events[0].runId", "is missing; name the run in the events, or use AppendRequest")
+	}
+	return a.AppendRequest(ctx, &runlogv1.AppendEventsRequest{RunId: events[0].GetRunId(), Events: events})
+}
+
+// AppendRequest is Append for a request, which may have a fence (QUE-8) or an expected last runSeq
+// (APP-4).
+func (a *Appender) AppendRequest(ctx context.Context, req *runlogv1.AppendEventsRequest) (Result, error) {
+	began := time.Now()
+	if t := a.client.opts.Timeout; t > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, t)
+		defer cancel()
+	}
+	var span trace.Span
+	if a.tracer != nil {
+		ctx, span = a.tracer.Start(ctx, "runlog.Append", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
+			attribute.String("runlog.run_id", req.GetRunId()), attribute.Int("runlog.events", len(req.GetEvents()))))
+		defer span.End()
+	}
+	res, failure := a.append(ctx, req)
+	outcome := "ok"
+	if failure != nil {
+		outcome = failure.Name()
+	}
+	a.client.metrics.appended(len(req.GetEvents()), outcome, time.Since(began))
+	if failure == nil {
+		return res, nil
+	}
+	if span != nil {
+		span.SetStatus(otelcodes.Error, outcome)
+	}
+	return res, failure
+}
+
+func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest) (Result, *Error) {
+	switch {
+	case ctx.Err() != nil:
+		return Result{}, unsent(ctx)
+	case req.GetRunId() == "":
+		return Result{}, invalid("runId", "is missing")
+	case len(req.GetEvents()) == 0:
+		return Result{}, invalid("events", "is empty")
+	}
+	if err := nameEvents(req.GetEvents()); err != nil {
+		return Result{}, err
+	}
+	wire, refusal := encode(req)
+	if refusal != nil {
+		return Result{}, refusal
+	}
+	size := int64(len(wire.bytes))
+	if size > a.opts.MaxBytes {
+		return Result{}, tooLarge(len(wire.bytes))
+	}
+	if a.room.Acquire(ctx, size) != nil {
+		return Result{}, unsent(ctx)
+	}
+	c := a.newPending(req, wire)
+	if !a.add(c) {
+		a.room.Release(size)
+		return Result{}, closedError()
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		if failure := a.abandon(ctx, c); failure != nil {
+			return Result{}, failure
+		}
+		<-c.done // its outcome came first
+	}
+	res, failure := c.res, c.failure
+	a.free(c)
+	return res, failure
+}
+
+// release gives back the room of an append that has ended.
+func (a *Appender) release(c *pending) { a.room.Release(int64(len(c.wire.bytes))) }
+
+// Shutdown refuses new appends, waits until those under way have ended, and closes the Appender. If
+// ctx ends first, it closes the Appender at once, as Close does, and returns the error of ctx.
+func (a *Appender) Shutdown(ctx context.Context) error {
+	var err error
+	select {
+	case <-a.refuse():
+	case <-ctx.Done():
+		err = ctx.Err()
+	}
+	a.Close()
+	return err
+}
+
+// Close ends the Appender and every append that is under way. Those that are on their way to a
+// server fail with OUTCOME_UNKNOWN.
+func (a *Appender) Close() {
+	a.refuse()
+	a.fail(closedError())
+	a.end()
+	a.served.Wait()
+	a.client.appenders.remove(a)
+}
+
+// unsent is the failure of an append whose context ended before any of it was sent.
+func unsent(ctx context.Context) *Error {
+	e := &Error{Code: codes.Canceled, Message: "the context ended before the events were sent; nothing was stored", causes: []error{ctx.Err()}}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		e.Code = codes.DeadlineExceeded
+	}
+	return e
+}
+
+func closedError() *Error {
+	return &Error{Code: codes.Canceled, Message: "the client is closed; nothing was stored", causes: []error{ErrClosed}}
+}
+
+// appenders of a Client, which end with it.
+type appenders struct {
+	mu     sync.Mutex
+	open   map[*Appender]struct{}
+	closed bool
+}
+
+func (s *appenders) add(a *Appender) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false
+	}
+	if s.open == nil {
+		s.open = make(map[*Appender]struct{})
+	}
+	s.open[a] = struct{}{}
+	return true
+}
+
+func (s *appenders) remove(a *Appender) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.open, a)
+}
+
+func (s *appenders) close() {
+	s.mu.Lock()
+	s.closed = true
+	open := s.open
+	s.open = nil
+	s.mu.Unlock()
+	for a := range open {
+		a.Close()
+	}
+}
