@@ -106,6 +106,25 @@ func openStreams(b *bed) (*work, error) {
 	return w, nil
 }
 
+// openGathered prepares append-gather.
+func openGathered(b *bed) (*work, error) {
+	gatherer, ok := b.target.(target.Gatherer)
+	if !ok {
+		return nil, errNoGathering
+	}
+	through, err := gatherer.OpenGathered()
+	if err != nil {
+		return nil, err
+	}
+	sources := sourcesOf(b, func(i int) *load.Histories { return load.NewHistories(b.session, b.w.Batch, i) })
+	w := &work{first: load.AppendFrom(through, sources[0]), release: through.Close}
+	for _, s := range sources {
+		w.lanes = append(w.lanes, load.AppendFrom(through, s).Lane())
+	}
+	w.measureRequest(b)
+	return w, nil
+}
+
 // openRepeats prepares duplicates.
 func openRepeats(b *bed) (*work, error) {
 	return newWork(b, sourcesOf(b, func(i int) *load.Repeats { return load.NewRepeats(b.session, b.w.Batch, i, b.w.Repeats) })), nil
@@ -139,13 +158,14 @@ type unsupportedError struct{ what string }
 func (e *unsupportedError) Error() string { return "bench: it has no " + e.what }
 
 var (
-	errNoStreams = &unsupportedError{"streaming append"}
-	errNoReads   = &unsupportedError{"reads"}
-	errNoAudit   = &unsupportedError{"windows of time"}
-	errNoWatches = &unsupportedError{"watches"}
-	errNoAdmin   = &unsupportedError{"admin listener; let the bench start it"}
-	errNoGroup   = &unsupportedError{"other node that could lead"}
-	errNoRestart = &unsupportedError{"process that could be killed; let the bench start one"}
+	errNoStreams   = &unsupportedError{"streaming append"}
+	errNoGathering = &unsupportedError{"client that gathers calls"}
+	errNoReads     = &unsupportedError{"reads"}
+	errNoAudit     = &unsupportedError{"windows of time"}
+	errNoWatches   = &unsupportedError{"watches"}
+	errNoAdmin     = &unsupportedError{"admin listener; let the bench start it"}
+	errNoGroup     = &unsupportedError{"other node that could lead"}
+	errNoRestart   = &unsupportedError{"process that could be killed; let the bench start one"}
 )
 
 // warm makes the first call.

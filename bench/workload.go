@@ -51,6 +51,8 @@ func Kinds() []Kind {
 			report.Workload{Callers: 16, Batch: 100}, openHistories, "batch", "rate"),
 		kind("append-stream", "AppendStream: callers are streams, each with many requests in flight",
 			report.Workload{Callers: 4, InFlight: 64, Batch: 1}, openStreams, "in-flight", "batch", "rate"),
+		kind("append-gather", "as append-unary, through a client that gathers the calls of its callers",
+			report.Workload{Callers: 256, Batch: 1}, openGathered, "batch", "rate"),
 		kind("duplicates", "most requests were answered before and are sent again",
 			report.Workload{Callers: 256, Batch: 1, Repeats: 0.9}, openRepeats, "repeats", "batch", "rate"),
 		kind("hot-run", "all callers append to one run",

@@ -105,8 +105,8 @@ func failure(t *testing.T, err error) *Error {
 	return e
 }
 
-// TestAppenderCoalesces: while a message of a run is in flight, further calls gather. Those with the
-// same fence share the next message. A conditional one is alone.
+// TestAppenderCoalesces: while a message of a run is in flight, further calls gather. Those with
+// the same fence share the next message. A conditional one is alone.
 func TestAppenderCoalesces(t *testing.T) {
 	r := &recorder{held: true}
 	inAppender(t, &fakeServer{appendStream: r.serve}, Options{}, func(t *testing.T, _ *Client, a *Appender) {

@@ -42,6 +42,12 @@ type Stream interface {
 	Recv() (*runlogv1.AppendStreamResponse, error)
 }
 
+// Gatherer is a Target whose client library gathers the calls of many callers (append-gather).
+type Gatherer interface {
+	// OpenGathered returns the same system through such a client. Close ends the client alone.
+	OpenGathered() (Target, error)
+}
+
 // Reader is a Target that is read while it is written to (mixed-read). Reads are linearizable.
 type Reader interface {
 	GetRun(ctx context.Context, runID string) (*runlogv1.Run, error)
