@@ -113,12 +113,24 @@ func dialFake(t *testing.T, fake *fakeServer, opts Options) *Client {
 // on the list, in which there are commas between the names.
 func dialFakes(t *testing.T, opts Options, list string, fakes map[string]*fakeServer) *Client {
 	t.Helper()
+	opts.DialOptions = append(opts.DialOptions, dialerOf(t, fakes))
+	c, err := Dial(targetOf(list), opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// dialerOf starts fakes and returns a dialer that reaches each under its name.
+func dialerOf(t *testing.T, fakes map[string]*fakeServer, options ...grpc.ServerOption) grpc.DialOption {
+	t.Helper()
 	listeners := make(map[string]*bufconn.Listener)
 	for name, fake := range fakes {
 		listener := bufconn.Listen(1 << 20)
 		listeners[name] = listener
 		// A node's own.
-		server := grpc.NewServer(grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
+		server := grpc.NewServer(append(options, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))...)
 		fake.stop = server.Stop
 		runlogv1.RegisterEventServiceServer(server, fake)
 		runlogv1.RegisterProjectionServiceServer(server, fake)
@@ -131,18 +143,12 @@ func dialFakes(t *testing.T, opts Options, list string, fakes map[string]*fakeSe
 			<-served
 		})
 	}
-	opts.DialOptions = append(opts.DialOptions, grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
+	return grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
 		if listeners[name] == nil {
 			return nil, errors.New("connection refused")
 		}
 		return listeners[name].DialContext(ctx)
-	}))
-	c, err := Dial(targetOf(list), opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { c.Close() })
-	return c
+	})
 }
 
 // targetOf makes names targets that are handed to the dialer as they are.

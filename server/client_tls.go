@@ -13,7 +13,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"runlog/server/certfile"
+	"runlog/certfile"
 	"runlog/server/rpc/decode"
 )
 

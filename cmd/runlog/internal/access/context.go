@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"runlog/client/contexts"
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
 )
@@ -26,7 +27,7 @@ environment, which wins over the context. --context or RUNLOG_CONTEXT names anot
 }
 
 // changeContexts reads the contexts, changes them and stores them.
-func (a *app) changeContexts(said string, change func(*session.Contexts) error) error {
+func (a *app) changeContexts(said string, change func(*contexts.File) error) error {
 	all, err := a.ReadContexts()
 	if err != nil {
 		return err
@@ -49,14 +50,14 @@ func (a *app) contextAddCommand() *cobra.Command {
 		Example: "  runlog context add prod --server https://runlog.example.com --cacert ca.crt --token-file ci.token",
 		Args:    session.OneArgument("the name of the context"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			if err := session.CheckContextName(args[0]); err != nil {
-				return err
+			if err := contexts.CheckName(args[0]); err != nil {
+				return output.UsageError("%v", err)
 			}
 			c, err := a.FlagConnection()
 			if err != nil {
 				return err
 			}
-			return a.changeContexts("context "+args[0]+" is stored", func(all *session.Contexts) error {
+			return a.changeContexts("context "+args[0]+" is stored", func(all *contexts.File) error {
 				all.Contexts[args[0]] = c
 				if len(all.Contexts) == 1 {
 					all.Current = args[0]
@@ -73,7 +74,7 @@ func (a *app) contextUseCommand() *cobra.Command {
 		Short: "Use a context from now on",
 		Args:  session.OneArgument("the name of the context"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.changeContexts("context "+args[0]+" is in use", func(all *session.Contexts) error {
+			return a.changeContexts("context "+args[0]+" is in use", func(all *contexts.File) error {
 				all.Current = args[0]
 				return known(all, args[0])
 			})
@@ -87,7 +88,7 @@ func (a *app) contextRemoveCommand() *cobra.Command {
 		Short: "Remove a context",
 		Args:  session.OneArgument("the name of the context"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			return a.changeContexts("context "+args[0]+" is removed", func(all *session.Contexts) error {
+			return a.changeContexts("context "+args[0]+" is removed", func(all *contexts.File) error {
 				err := known(all, args[0])
 				delete(all.Contexts, args[0])
 				if all.Current == args[0] {
@@ -99,7 +100,7 @@ func (a *app) contextRemoveCommand() *cobra.Command {
 	}
 }
 
-func known(all *session.Contexts, name string) error {
+func known(all *contexts.File, name string) error {
 	if all.Contexts[name] == nil {
 		return output.UsageError("there is no context %q; runlog context list shows them, runlog context add makes one", name)
 	}

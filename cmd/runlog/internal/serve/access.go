@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"runlog/client/contexts"
 	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
 	"runlog/server"
 	"runlog/server/auth"
 	"runlog/server/join"
@@ -100,7 +100,7 @@ func joinToken(path string, opts *server.Options) (string, error) {
 	if len(opts.Join) == 0 {
 		return "", errors.New(": a join token needs --join and the address of a member")
 	}
-	text, err := session.ReadSecret(path)
+	text, err := contexts.ReadSecret(path)
 	if err != nil {
 		return "", err
 	}
@@ -112,7 +112,7 @@ func joinToken(path string, opts *server.Options) (string, error) {
 
 // adminToken returns the hash of the token in a file. If there is no file, it makes both.
 func adminToken(path string) (hash auth.TokenHash, made bool, err error) {
-	text, err := session.ReadSecret(path)
+	text, err := contexts.ReadSecret(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		token, hash := auth.NewToken()
 		err := makeSecret(path, token)

@@ -1,10 +1,7 @@
 package session
 
 import (
-	"crypto/tls"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -14,22 +11,9 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/client"
+	"runlog/client/contexts"
 	"runlog/cmd/runlog/internal/output"
-	"runlog/server/certfile"
 )
-
-// Connection says which nodes to call, how to trust them, and with which credentials. Empty members
-// say nothing.
-type Connection struct {
-	Server    string `json:"server,omitempty"`
-	TLS       bool   `json:"tls,omitempty"`
-	CACert    string `json:"cacert,omitempty"`
-	Cert      string `json:"cert,omitempty"`
-	CertKey   string `json:"certKey,omitempty"`
-	Token     string `json:"token,omitempty"`
-	TokenFile string `json:"tokenFile,omitempty"`
-	Insecure  bool   `json:"insecure,omitempty"`
-}
 
 // connectionFlags are the flags of a Connection.
 var connectionFlags = []string{"server", "tls", "cacert", "cert", "cert-key", "token", "token-file", "insecure", "context"}
@@ -103,14 +87,18 @@ func (s *Session) configure() error {
 	if err := take(env); err != nil {
 		return err
 	}
-	stored, err := s.storedContext()
+	all, err := s.ReadContexts()
 	if err != nil {
 		return err
+	}
+	stored, err := all.Choose(s.Context)
+	if err != nil {
+		return output.UsageError("%v", err)
 	}
 	if set["server"] {
 		s.keepBack(&stored)
 	}
-	if err := take(stored.value); err != nil {
+	if err := take(value(&stored)); err != nil {
 		return err
 	}
 	s.configured = true
@@ -119,7 +107,7 @@ func (s *Session) configure() error {
 
 // keepBack drops the token of a context if the command names another server: a stored token is for
 // the stored server alone.
-func (s *Session) keepBack(stored *Connection) {
+func (s *Session) keepBack(stored *contexts.Connection) {
 	if stored.Server == s.Server {
 		return
 	}
@@ -127,6 +115,24 @@ func (s *Session) keepBack(stored *Connection) {
 		s.unsent = stored.Server
 	}
 	stored.Token, stored.TokenFile = "", ""
+}
+
+// ReadContexts returns the stored contexts; none if there is no file.
+func (s *Session) ReadContexts() (*contexts.File, error) {
+	all, err := contexts.Read(contexts.Path(s.Getenv))
+	if err != nil {
+		return nil, output.UsageError("%v", err)
+	}
+	return all, nil
+}
+
+// WriteContexts stores the contexts, for the user alone.
+func (s *Session) WriteContexts(all *contexts.File) error {
+	path := contexts.Path(s.Getenv)
+	if path == "" {
+		return output.UsageError("there is no directory for contexts; set HOME or XDG_CONFIG_HOME")
+	}
+	return all.Write(path)
 }
 
 // oneToken refuses two tokens from one place: neither can be told to be the one that is meant.
@@ -137,21 +143,23 @@ func oneToken(given func(flag string) bool, called func(flag string) string) err
 	return nil
 }
 
-// value returns the text of a flag.
-func (c *Connection) value(flag string) string {
+// value returns a function that returns the text of a flag.
+func value(c *contexts.Connection) func(flag string) string {
 	onlyTrue := func(b bool) string {
 		if !b {
 			return ""
 		}
 		return strconv.FormatBool(b)
 	}
-	return map[string]string{"server": c.Server, "tls": onlyTrue(c.TLS), "cacert": c.CACert, "cert": c.Cert, "cert-key": c.CertKey,
-		"token": c.Token, "token-file": c.TokenFile, "insecure": onlyTrue(c.Insecure)}[flag]
+	return func(flag string) string {
+		return map[string]string{"server": c.Server, "tls": onlyTrue(c.TLS), "cacert": c.CACert, "cert": c.Cert, "cert-key": c.CertKey,
+			"token": c.Token, "token-file": c.TokenFile, "insecure": onlyTrue(c.Insecure)}[flag]
+	}
 }
 
 // FlagConnection returns the connection of the command line alone, with absolute paths. Its files
 // must be usable.
-func (s *Session) FlagConnection() (*Connection, error) {
+func (s *Session) FlagConnection() (*contexts.Connection, error) {
 	s.configured = true // Neither the environment nor a context belongs to it.
 	if err := oneToken(s.flags.Changed, func(name string) string { return "--" + name }); err != nil {
 		return nil, err
@@ -178,56 +186,20 @@ func (s *Session) ClientOptions(opts client.Options) (client.Options, error) {
 		return opts, err
 	}
 	c := &s.Connection
-	opts.DialOptions, opts.Token, opts.Insecure = s.DialOptions, c.Token, c.Insecure
-	if c.TokenFile != "" {
-		token, err := ReadSecret(c.TokenFile)
-		if err != nil {
-			return opts, output.UsageError("--token-file%v", err)
-		}
-		if token == "" {
-			return opts, output.UsageError("--token-file %s: it is empty; write the token into it", c.TokenFile)
-		}
-		opts.Token = token
+	opts.DialOptions, opts.Insecure = s.DialOptions, c.Insecure
+	token, err := c.ReadToken()
+	if err != nil {
+		return opts, output.UsageError("--%v", err)
 	}
+	opts.Token = token
 	secure, err := client.Secure(c.Server)
 	if err != nil {
 		return opts, output.UsageError("--server: %v", err)
 	}
-	if secure || c.TLS || c.CACert != "" || c.Cert != "" {
-		if opts.TLS, err = c.tls(); err != nil {
-			return opts, output.UsageError("%v", err)
-		}
+	if opts.TLS, err = c.TLSConfig(secure); err != nil {
+		return opts, output.UsageError("--%v", err)
 	}
 	return opts, nil
-}
-
-// tls reads the files of the connection.
-func (c *Connection) tls() (*tls.Config, error) {
-	config := &tls.Config{MinVersion: tls.VersionTLS13}
-	if c.CACert != "" {
-		text, err := os.ReadFile(c.CACert)
-		if err != nil {
-			return nil, fmt.Errorf("--cacert: %w; name a PEM file that this user can read", err)
-		}
-		if config.RootCAs, err = certfile.Authorities(text); err != nil {
-			return nil, fmt.Errorf("--cacert %s %w", c.CACert, err)
-		}
-	}
-	switch {
-	case c.Cert != "":
-		key := c.CertKey
-		if key == "" {
-			key = c.Cert
-		}
-		own, err := tls.LoadX509KeyPair(c.Cert, key)
-		if err != nil {
-			return nil, fmt.Errorf("--cert %s: %w; name PEM files of a certificate and its key", c.Cert, err)
-		}
-		config.Certificates = []tls.Certificate{own}
-	case c.CertKey != "":
-		return nil, errors.New("--cert-key needs --cert")
-	}
-	return config, nil
 }
 
 // Transport returns options of connections that other packages make to the servers.

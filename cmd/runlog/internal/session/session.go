@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/client"
+	"runlog/client/contexts"
 	"runlog/cmd/runlog/internal/output"
 )
 
@@ -36,7 +37,7 @@ type Session struct {
 	Version string
 
 	// Connection is complete once ClientOptions or Servers has returned.
-	Connection
+	contexts.Connection
 	// Context is the name that --context gives.
 	Context    string
 	flags      *pflag.FlagSet

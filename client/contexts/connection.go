@@ -1,0 +1,74 @@
+package contexts
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"os"
+
+	"runlog/certfile"
+)
+
+// Connection says which nodes to call, how to trust them, and with which credentials. Empty members
+// say nothing.
+type Connection struct {
+	// Server is a target of client.Dial.
+	Server string `json:"server,omitempty"`
+	TLS    bool   `json:"tls,omitempty"`
+	// CACert, Cert, CertKey and TokenFile are paths.
+	CACert    string `json:"cacert,omitempty"`
+	Cert      string `json:"cert,omitempty"`
+	CertKey   string `json:"certKey,omitempty"`
+	Token     string `json:"token,omitempty"`
+	TokenFile string `json:"tokenFile,omitempty"`
+	// Insecure allows a token to leave this machine in plain text.
+	Insecure bool `json:"insecure,omitempty"`
+}
+
+// ReadToken returns the token, which may be in a file; empty: none.
+func (c *Connection) ReadToken() (string, error) {
+	if c.TokenFile == "" {
+		return c.Token, nil
+	}
+	token, err := ReadSecret(c.TokenFile)
+	if err != nil {
+		return "", fmt.Errorf("token-file%w", err)
+	}
+	if token == "" {
+		return "", fmt.Errorf("token-file %s: it is empty; write the token into it", c.TokenFile)
+	}
+	return token, nil
+}
+
+// TLSConfig reads the files of the connection. It returns nil if nothing asks for TLS; secure: the
+// addresses do.
+func (c *Connection) TLSConfig(secure bool) (*tls.Config, error) {
+	if !secure && !c.TLS && c.CACert == "" && c.Cert == "" {
+		return nil, nil
+	}
+	config := &tls.Config{MinVersion: tls.VersionTLS13}
+	if c.CACert != "" {
+		text, err := os.ReadFile(c.CACert)
+		if err != nil {
+			return nil, fmt.Errorf("cacert: %w; name a PEM file that this user can read", err)
+		}
+		if config.RootCAs, err = certfile.Authorities(text); err != nil {
+			return nil, fmt.Errorf("cacert %s %w", c.CACert, err)
+		}
+	}
+	switch {
+	case c.Cert != "":
+		key := c.CertKey
+		if key == "" {
+			key = c.Cert
+		}
+		own, err := tls.LoadX509KeyPair(c.Cert, key)
+		if err != nil {
+			return nil, fmt.Errorf("cert %s: %w; name PEM files of a certificate and its key", c.Cert, err)
+		}
+		config.Certificates = []tls.Certificate{own}
+	case c.CertKey != "":
+		return nil, errors.New("cert-key needs cert")
+	}
+	return config, nil
+}
