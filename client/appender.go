@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
+	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -178,21 +179,21 @@ func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest
 	case len(req.GetEvents()) == 0:
 		return Result{}, invalid("events", "is empty")
 	}
-	if err := nameEvents(req.GetEvents()); err != nil {
-		return Result{}, err
-	}
-	wire, refusal := encode(req)
-	if refusal != nil {
+	if refusal := nameEvents(req.GetEvents()); refusal != nil {
 		return Result{}, refusal
 	}
-	size := int64(len(wire.bytes))
-	if size > a.opts.MaxBytes {
-		return Result{}, tooLarge(len(wire.bytes))
+	encoded, err := wire.Encode(req)
+	if err == nil && int64(encoded.Len()) > a.opts.MaxBytes {
+		err = &wire.TooLargeError{Bytes: int64(encoded.Len()), Max: a.opts.MaxBytes}
 	}
+	if err != nil {
+		return Result{}, unencoded(err)
+	}
+	size := int64(encoded.Len())
 	if a.room.Acquire(ctx, size) != nil {
 		return Result{}, unsent(ctx)
 	}
-	c := a.newPending(req, wire)
+	c := a.newPending(req, encoded)
 	if !a.add(c) {
 		a.room.Release(size)
 		return Result{}, closedError()
@@ -211,7 +212,7 @@ func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest
 }
 
 // release gives back the room of an append that has ended.
-func (a *Appender) release(c *pending) { a.room.Release(int64(len(c.wire.bytes))) }
+func (a *Appender) release(c *pending) { a.room.Release(int64(c.wire.Len())) }
 
 // Shutdown refuses new appends, waits until those under way have ended, and closes the Appender. If
 // ctx ends first, it closes the Appender at once, as Close does, and returns the error of ctx.
@@ -234,6 +235,16 @@ func (a *Appender) Close() {
 	a.end()
 	a.served.Wait()
 	a.client.appenders.remove(a)
+}
+
+// unencoded refuses on this side what a server cannot be sent.
+func unencoded(err error) *Error {
+	if e, ok := errors.AsType[*wire.EventError](err); ok {
+		return invalid(fmt.Sprintf("events[%d]", e.Index), e.Error())
+	}
+	e := invalid("events", err.Error())
+	e.Reason, e.Violations[0].Reason = ReasonPayloadTooLarge, ReasonPayloadTooLarge
+	return e
 }
 
 // unsent is the failure of an append whose context ended before any of it was sent.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -62,7 +63,7 @@ func (l *lane) awaitWork() bool {
 func (l *lane) serve() {
 	ctx, cancel := context.WithCancelCause(l.a.ctx)
 	defer cancel(nil)
-	stream, err := l.a.client.nodes.openStream(ctx, appendStream, runlogv1.EventService_AppendStream_FullMethodName, grpc.ForceCodecV2(wireCodec))
+	stream, err := l.a.client.nodes.openStream(ctx, appendStream, runlogv1.EventService_AppendStream_FullMethodName, grpc.ForceCodecV2(wire.Codec))
 	if err != nil {
 		l.unopened(newError(l.a.ctx, err))
 		return
@@ -91,7 +92,7 @@ func (l *lane) opened(on *node) {
 }
 
 // next returns the next message, or nil if the stream takes no more.
-func (l *lane) next() frame {
+func (l *lane) next() wire.Message {
 	a := l.a
 	a.mu.Lock()
 	defer a.mu.Unlock()

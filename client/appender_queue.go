@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -18,7 +19,7 @@ const (
 // pending is an append without an outcome.
 type pending struct {
 	run         string
-	wire        encoded
+	wire        wire.Request
 	events      int
 	fence       uint64
 	fenced      bool
@@ -38,12 +39,12 @@ type pending struct {
 	failure *Error
 }
 
-func (q *queue) newPending(req *runlogv1.AppendEventsRequest, wire encoded) *pending {
+func (q *queue) newPending(req *runlogv1.AppendEventsRequest, encoded wire.Request) *pending {
 	c, ok := q.unusedPending.Get().(*pending)
 	if !ok {
 		c = &pending{done: make(chan struct{}, 1)}
 	}
-	c.run, c.wire, c.events = req.GetRunId(), wire, len(req.GetEvents())
+	c.run, c.wire, c.events = req.GetRunId(), encoded, len(req.GetEvents())
 	c.fence, c.fenced, c.conditional = req.GetFence(), req.Fence != nil, req.ExpectedLastSeq != nil
 	return c
 }
@@ -170,7 +171,7 @@ func (q *queue) take() *line {
 		}
 		size := 0
 		for c := l.first; c != nil; c = c.next {
-			size += len(c.wire.bytes)
+			size += c.wire.Len()
 			if c != l.first && (l.events+c.events > maxMessageEvents || size > maxMessageBytes || !c.joins(l.first)) {
 				break
 			}
@@ -183,21 +184,17 @@ func (q *queue) take() *line {
 }
 
 // message returns the wire form of the message in flight.
-func (l *line) message() frame {
+func (l *line) message() wire.Message {
 	if l.sent == 1 {
-		return frame(l.first.wire.bytes)
+		return l.first.wire.Message()
 	}
 	size := 0
 	for c, n := l.first, l.sent; n > 0; c, n = c.next, n-1 {
-		size += len(c.wire.bytes)
+		size += c.wire.Len()
 	}
-	message := make(frame, 0, size)
-	for c, n := l.first, l.sent; n > 0; c, n = c.next, n-1 {
-		from := c.wire.events
-		if c == l.first {
-			from = 0
-		}
-		message = append(message, c.wire.bytes[from:]...)
+	message := l.first.wire.Begin(size)
+	for c, n := l.first.next, l.sent; n > 1; c, n = c.next, n-1 {
+		message = message.Add(c.wire)
 	}
 	return message
 }

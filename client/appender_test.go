@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -442,7 +443,7 @@ func TestAppenderRefusesHere(t *testing.T) {
 			}
 		}
 		big := event("r")
-		big.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: make([]byte, maxRequestBytes)}
+		big.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: make([]byte, wire.MaxBytes)}
 		if _, err := a.Append(t.Context(), big); failure(t, err).Reason != ReasonPayloadTooLarge {
 			t.Errorf("got %v", err)
 		}
