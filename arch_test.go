@@ -26,6 +26,7 @@ var ranks = map[string]int{
 	"proto/contract":           1,
 	"client":                   2,
 	"client/contexts":          1,
+	"client/events":            2,
 	"audit/proof":              2,
 	"storage":                  2,
 	"storage/internal/keys":    2,
