@@ -1,0 +1,27 @@
+package outbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// ErrLocked is the cause of a LockedError.
+var ErrLocked = errors.New("outbox: the file is open elsewhere")
+
+// LockedError means that this process or another one has the outbox open.
+type LockedError struct {
+	Path string // of the lock file
+	PID  int    // of its holder; 0: unknown
+}
+
+// Error names the holder and the remedy.
+func (e *LockedError) Error() string {
+	holder := "another process"
+	if e.PID > 0 {
+		holder = fmt.Sprintf("process %d", e.PID)
+	}
+	return fmt.Sprintf("outbox: %s is locked by %s; stop it, or give each process an outbox of its own", e.Path, holder)
+}
+
+// Unwrap returns ErrLocked.
+func (e *LockedError) Unwrap() error { return ErrLocked }
