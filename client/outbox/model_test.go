@@ -48,8 +48,8 @@ type model struct {
 	box     *Outbox
 	fates   []*fate
 	now     time.Time
-	faulty  bool // the next write or sync fails, with fault
-	failing error
+	failing error // of a step that fails, or has failed; nil: none since the last Put that succeeded
+	hit     bool  // it has failed
 	max     int64
 }
 
@@ -96,7 +96,9 @@ func (m *model) put(t *rapid.T) {
 			t.Fatal("put returned no id")
 		}
 		f.id = id
-		m.failing = nil
+		if m.hit {
+			m.failing, m.hit = nil, false
+		}
 	case full:
 		f.removed = true // It must never appear.
 	case m.failing == nil:
@@ -113,9 +115,13 @@ func (m *model) breakDisk(t *rapid.T) {
 	m.disk.mu.Lock()
 	at := m.disk.mu.steps + after
 	m.disk.mu.Unlock()
+	if m.hit {
+		return // One fault at a time.
+	}
 	m.failing = err
 	m.disk.fault = func(step int, _ string) error {
 		if step == at {
+			m.hit = true
 			return err
 		}
 		return nil
@@ -124,7 +130,7 @@ func (m *model) breakDisk(t *rapid.T) {
 
 // reopen checks the outbox after an orderly end, or after a crash.
 func (m *model) reopen(t *rapid.T, crashed bool) {
-	m.failing = nil
+	m.failing, m.hit = nil, false
 	m.open(t)
 	found := map[int]Record{}
 	var last uint64

@@ -99,10 +99,10 @@ func scanFile(f io.ReaderAt, size int64) (*scan, error) {
 		return nil, fmt.Errorf("outbox: %w (format %d; this version knows %d)", errVersion, head.version, formatVersion)
 	}
 	intact = intact && head.version == formatVersion
-	s := &scanner{good: int64(len(first)), put: map[uint64]bool{}, gone: map[uint64]bool{}}
+	s := &scanner{put: map[uint64]bool{}, gone: map[uint64]bool{}}
 	s.index = newIndex()
 	if intact {
-		s.head, s.last = head, max(head.next, 1)-1
+		s.head, s.last, s.good = head, max(head.next, 1)-1, headerBytes
 	}
 	s.recovery.Header = !intact
 	if err := s.frames(io.NewSectionReader(f, s.good, size-s.good), size); err != nil {
@@ -112,7 +112,9 @@ func scanFile(f io.ReaderAt, size int64) (*scan, error) {
 		if ours && head.version > formatVersion {
 			return nil, fmt.Errorf("outbox: %w (format %d), or its header is damaged", errVersion, head.version)
 		}
-		if !ours && !bytes.HasPrefix(magic, first[:min(len(first), len(magic))]) {
+		// A crash may leave the beginning of a file, with zero bytes behind it.
+		have, name := bytes.TrimRight(first, "\x00"), bytes.TrimRight(magic, "\x00")
+		if !bytes.HasPrefix(have, name) && !bytes.HasPrefix(name, have) {
 			return nil, fmt.Errorf("outbox: %w, or nothing of it can be read; name another file, or move this one away", errForeign)
 		}
 	}
@@ -138,7 +140,7 @@ type scanner struct {
 	gone map[uint64]bool
 }
 
-// frames reads everything behind the header of a file of size bytes.
+// frames reads a file of size bytes from good on.
 func (s *scanner) frames(r io.Reader, size int64) error {
 	in := bufio.NewReaderSize(r, 1<<16)
 	var run []byte
@@ -209,8 +211,8 @@ func (s *scanner) tail(run []byte, from, size int64) {
 		return
 	}
 	// An unfinished write leaves the beginning of a frame, or zero bytes that the file system made,
-	// or both. A frame that was written has one zero byte behind it.
-	zeroed := s.bad == 1 && len(run) == 0 && size-s.badEnd > 1
+	// or both. A frame that was written has one zero byte behind it. A few more are damage.
+	zeroed := s.bad == 1 && len(run) == 0 && size-s.badEnd > 8
 	if s.bad == 0 || zeroed {
 		s.end, s.recovery.Torn = s.good, size-s.good
 		return
