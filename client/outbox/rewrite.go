@@ -24,7 +24,7 @@ const (
 func (w *writer) rewrite() error {
 	err := w.replace()
 	if err == nil {
-		w.broken, w.unsynced = nil, false
+		w.broken, w.unsynced, w.stale = nil, false, false
 		return nil
 	}
 	w.retry = w.opts.now().Add(retryEvery)

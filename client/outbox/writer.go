@@ -16,6 +16,8 @@ type writer struct {
 	end int64
 	// unsynced: something was written since the last fsync that no caller waits for.
 	unsynced bool
+	// stale: a removal or rejection could not be written. A new file has it.
+	stale bool
 	// broken is why nothing is acknowledged until all live records are in a new, synced file.
 	broken error
 	// retry is the time of the next attempt to write a new file after one that failed.
@@ -65,6 +67,9 @@ func (w *writer) commit(batch []*op) {
 	err := w.broken
 	if err == nil {
 		added, err = w.append(batch, waited)
+	}
+	if err != nil {
+		w.stale = w.stale || slices.ContainsFunc(batch, func(p *op) bool { return p.kind != kindPut && !p.covered })
 	}
 	w.mu.Lock()
 	for _, e := range added {
@@ -167,7 +172,7 @@ func (w *writer) compact() {
 
 // flush makes everything durable that was written.
 func (w *writer) flush() error {
-	if w.broken != nil {
+	if w.broken != nil || w.stale {
 		return w.rewrite()
 	}
 	if !w.unsynced {
