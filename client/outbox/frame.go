@@ -82,7 +82,7 @@ type frame struct {
 	ids []uint64
 }
 
-var errFrame = errors.New("outbox: the frame is damaged")
+var errFrame = errors.New("the frame is damaged")
 
 // encode returns the frame as it lies in the file, with a zero byte at both ends.
 func (f frame) encode() []byte {

@@ -96,7 +96,7 @@ func scanFile(f io.ReaderAt, size int64) (*scan, error) {
 	}
 	head, ours, intact := decodeHeader(first)
 	if intact && head.version > formatVersion {
-		return nil, fmt.Errorf("outbox: %w (format %d; this version knows %d)", errVersion, head.version, formatVersion)
+		return nil, fmt.Errorf("%w (format %d; this version knows %d)", errVersion, head.version, formatVersion)
 	}
 	intact = intact && head.version == formatVersion
 	s := &scanner{put: map[uint64]bool{}, gone: map[uint64]bool{}}
@@ -110,12 +110,12 @@ func scanFile(f io.ReaderAt, size int64) (*scan, error) {
 	}
 	if !intact && s.seen == 0 {
 		if ours && head.version > formatVersion {
-			return nil, fmt.Errorf("outbox: %w (format %d), or its header is damaged", errVersion, head.version)
+			return nil, fmt.Errorf("%w (format %d), or its header is damaged", errVersion, head.version)
 		}
 		// A crash may leave the beginning of a file, with zero bytes behind it.
 		have, name := bytes.TrimRight(first, "\x00"), bytes.TrimRight(magic, "\x00")
 		if !bytes.HasPrefix(have, name) && !bytes.HasPrefix(name, have) {
-			return nil, fmt.Errorf("outbox: %w, or nothing of it can be read; name another file, or move this one away", errForeign)
+			return nil, fmt.Errorf("%w, or nothing of it can be read; name another file, or move this one away", errForeign)
 		}
 	}
 	s.next, s.recovery.Lost = s.last+1, s.lost()

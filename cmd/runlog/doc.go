@@ -6,6 +6,7 @@
 //	internal/output     tables, JSON lines, progress, exit codes
 //	internal/serve      serve
 //	internal/intake     append, import
+//	internal/outbox     outbox
 //	internal/runs       events, snapshot, runs, watch
 //	internal/audit      audit
 //	internal/cluster    cluster, projector

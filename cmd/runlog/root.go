@@ -18,6 +18,7 @@ import (
 	"runlog/cmd/runlog/internal/bench"
 	"runlog/cmd/runlog/internal/cluster"
 	"runlog/cmd/runlog/internal/intake"
+	"runlog/cmd/runlog/internal/outbox"
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/runs"
 	"runlog/cmd/runlog/internal/serve"
@@ -74,7 +75,7 @@ the state that they add up to.
 	}
 	root.SetFlagErrorFunc(explainFlag)
 	s.Register(root)
-	root.AddCommand(slices.Concat(serve.Commands(s), access.Commands(s), tenant.Commands(s), intake.Commands(s), runs.Commands(s),
+	root.AddCommand(slices.Concat(serve.Commands(s), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
 		audit.Commands(s), cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
