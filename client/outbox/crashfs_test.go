@@ -60,8 +60,8 @@ func newCrashFS() *crashFS {
 	return c
 }
 
-// crash ends the use of the file system and returns what is left of it. draw returns a number from 0
-// to n: how many of the unsynced changes survive, and how many bytes of the one after. torn: what
+// crash ends the use of the file system and returns what is left of it. draw returns a number from
+// 0 to n: how many of the unsynced changes survive, and how many bytes of the one after. torn: what
 // survives of a write may be any of its parts, not only its beginning.
 func (c *crashFS) crash(draw func(n int) int, torn bool) *crashFS {
 	c.mu.Lock()

@@ -76,8 +76,8 @@ func contents(t testing.TB, o *Outbox) (reqs map[uint64]*runlogv1.AppendEventsRe
 	return reqs, reasons
 }
 
-// TestDamageAnywhere changes each byte of a file. It costs at most the frame of that byte, everything
-// else is there, nothing else is, and Recovery tells.
+// TestDamageAnywhere changes each byte of a file. It costs at most the frame of that byte,
+// everything else is there, nothing else is, and Recovery tells.
 func TestDamageAnywhere(t *testing.T) {
 	t.Parallel()
 	disk, reqs := sample(t)
@@ -295,8 +295,8 @@ func TestOtherFiles(t *testing.T) {
 	}
 }
 
-// TestUnreadableRecord damages a file while it is open: the other records are read and sent, the next
-// Open tells, also behind a compaction.
+// TestUnreadableRecord damages a file while it is open: the other records are read and sent, the
+// next Open tells, also behind a compaction.
 func TestUnreadableRecord(t *testing.T) {
 	disk, reqs := sample(t)
 	o := openOn(t, disk)

@@ -11,9 +11,9 @@
 //
 // # Life of a record
 //
-//	Put ──▶ pending ──▶ Done: the server has stored it ──▶ removed
+//	Put ──▶ pending ──▶ Done, as the server has stored it ──▶ removed
 //	           │
-//	           └──────▶ Reject: refused for good ──▶ rejected ──▶ Discard, by an operator ──▶ removed
+//	           └──▶ Reject, as it is refused for good ──▶ rejected ──▶ Discard ──▶ removed
 //
 // A Put returns after an fsync, which concurrent Puts share. Done and Reject are lazy: a crash may
 // undo them. The record is then sent again, and the server recognises it by the idempotency keys of
@@ -34,7 +34,8 @@
 //   - One process at a time has the file open for writing: it holds a lock on FILE.lock, which
 //     survives the replacement of the file.
 //   - Records keep the order of their Puts; their ids rise, and are not used again.
-//   - After a failed fsync, nothing is acknowledged until all live records are in a new, synced file.
+//   - After a failed fsync, nothing is acknowledged until all live records are in a new, synced
+//     file.
 //   - Damage costs the records that it hits, and no others. The damaged file is copied before it is
 //     replaced, and Recovery says what was lost.
 package outbox

@@ -12,9 +12,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestFaultAtEachStep lets each write, fsync, rename and truncation of a workload fail, once or from
-// then on, and then loses power. What Put acknowledged is there. A Put that failed told so, and the
-// outbox works again once the disk does.
+// TestFaultAtEachStep lets each write, fsync, rename and truncation of a workload fail, once or
+// from then on, and then loses power. What Put acknowledged is there. A Put that failed told so,
+// and the outbox works again once the disk does.
 func TestFaultAtEachStep(t *testing.T) {
 	t.Parallel()
 	steps := faulted(t, 0, nil, false, false)

@@ -102,8 +102,8 @@ func (f frame) encode() []byte {
 	return append(stuff(out, content), 0)
 }
 
-// frameBytes returns the size of the frame of a put or a rejection with n bytes of data, or a little
-// more.
+// frameBytes returns the size of the frame of a put or a rejection with n bytes of data, or a
+// little more.
 func frameBytes(n int) int {
 	n += 1 + 16 + 4
 	return n + n/254 + 3

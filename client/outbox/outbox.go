@@ -117,8 +117,8 @@ type Outbox struct {
 // Open opens an outbox, or makes it. Its directory must exist. Open removes the end of a write that
 // did not finish, and repairs a damaged file; Recovery says what it found.
 //
-// The error is a *LockedError if the outbox is open, in this process or in another one. Open does not
-// change a file that a newer version has written, or that is no outbox.
+// The error is a *LockedError if the outbox is open, in this process or in another one. Open does
+// not change a file that a newer version has written, or that is no outbox.
 func Open(path string, opts Options) (*Outbox, error) {
 	opts = opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {

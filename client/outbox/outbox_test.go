@@ -120,8 +120,8 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// TestPutEnds: a Put whose context ends returns at once, also while the disk hangs. If the writer had
-// not begun with it, the record is not there.
+// TestPutEnds: a Put whose context ends returns at once, also while the disk hangs. If the writer
+// had not begun with it, the record is not there.
 func TestPutEnds(t *testing.T) {
 	disk := newCrashFS()
 	o := openOn(t, disk)
@@ -232,8 +232,8 @@ func TestFileStaysSmall(t *testing.T) {
 	}
 }
 
-// TestDrainStops: Drain ends at the first error that is no refusal, and sends nothing of a run behind
-// the record that failed.
+// TestDrainStops: Drain ends at the first error that is no refusal, and sends nothing of a run
+// behind the record that failed.
 func TestDrainStops(t *testing.T) {
 	o := openTemp(t, Options{})
 	for n := range 6 {

@@ -25,8 +25,8 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// produce puts records from several goroutines until the process is killed. It prints the id and the
-// number of each that was acknowledged, before its Done if there is one.
+// produce puts records from several goroutines until the process is killed. It prints the id and
+// the number of each that was acknowledged, before its Done if there is one.
 func produce(path string) {
 	o, err := Open(path, Options{compactBytes: 20_000, MaxBytes: 1 << 30})
 	if err != nil {

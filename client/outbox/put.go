@@ -31,8 +31,8 @@ func (p *op) wants() bool { return p.answered != nil }
 // the request may be there.
 //
 // The error wraps ErrFull, ErrTooLarge, ErrClosed, the error of the context, or the one of the
-// operating system, such as syscall.ENOSPC. After a failed fsync the outbox refuses Puts until it has
-// written all records to a new file, which it tries once a second, when a Put comes.
+// operating system, such as syscall.ENOSPC. After a failed fsync the outbox refuses Puts until it
+// has written all records to a new file, which it tries once a second, when a Put comes.
 func (o *Outbox) Put(ctx context.Context, req *runlogv1.AppendEventsRequest) (id uint64, err error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -101,9 +101,9 @@ func (o *Outbox) Done(ids ...uint64) {
 	o.mu.Unlock()
 }
 
-// Reject marks a pending record that the server has refused for good. It stays in the outbox, as one
-// of Rejected, until Discard. Other ids are ignored. After a crash, the record may be pending again.
-// Of reason, the first 4 KiB are kept.
+// Reject marks a pending record that the server has refused for good. It stays in the outbox, as
+// one of Rejected, until Discard. Other ids are ignored. After a crash, the record may be pending
+// again. Of reason, the first 4 KiB are kept.
 func (o *Outbox) Reject(id uint64, reason string) {
 	reason = strings.ToValidUTF8(reason[:min(len(reason), maxReasonBytes)], "\uFFFD")
 	p := &op{frame: frame{kind: kindReject, id: id, at: o.opts.now(), data: []byte(reason)}}
@@ -112,8 +112,8 @@ func (o *Outbox) Reject(id uint64, reason string) {
 	o.mu.Unlock()
 }
 
-// Discard removes rejected records, whose events are then lost, and returns how many there were. They
-// are removed once Discard returns.
+// Discard removes rejected records, whose events are then lost, and returns how many there were.
+// They are removed once Discard returns.
 func (o *Outbox) Discard(ctx context.Context, ids ...uint64) (n int, err error) {
 	p := &op{frame: frame{kind: kindRemove}, answered: make(chan error, 1)}
 	o.mu.Lock()

@@ -18,8 +18,8 @@ import (
 var ErrUnreadable = errors.New("outbox: a record cannot be read")
 
 // Pending yields the pending records, the oldest first. Records that are put meanwhile are yielded
-// too, and those that are removed meanwhile may not be. With an error that wraps ErrUnreadable comes
-// a Record that has an ID only, and others follow.
+// too, and those that are removed meanwhile may not be. With an error that wraps ErrUnreadable
+// comes a Record that has an ID only, and others follow.
 func (o *Outbox) Pending() iter.Seq2[Record, error] { return o.records(pending) }
 
 // Rejected yields the records that the server has refused for good, as Pending does.

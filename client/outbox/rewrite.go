@@ -64,8 +64,8 @@ func (w *writer) replace() error {
 	return nil
 }
 
-// snapshot returns copies of the live records, and the file that they are in; nil: there is none yet.
-// They have the queued removals and rejections. The caller releases the file.
+// snapshot returns copies of the live records, and the file that they are in; nil: there is none
+// yet. They have the queued removals and rejections. The caller releases the file.
 func (w *writer) snapshot() (live []entry, from *handle, next uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -27,8 +27,8 @@ type Recovery struct {
 	// Torn is the number of bytes at the end that are no whole frame: a write that did not finish,
 	// of which no Put was acknowledged.
 	Torn int64
-	// Copy is the path of a copy of the damaged file. Empty: nothing but Torn was found, or the file
-	// was not repaired.
+	// Copy is the path of a copy of the damaged file. Empty: nothing but Torn was found, or the
+	// file was not repaired.
 	Copy string
 	// Dropped is the path of an older copy that was removed, because there were too many.
 	Dropped string
@@ -122,8 +122,8 @@ func scanFile(f io.ReaderAt, size int64) (*scan, error) {
 	return new(s.scan), nil
 }
 
-// scanner finds the frames of a file. A frame is a run of bytes between two zero bytes that decodes,
-// so that damage never hides the frame after it.
+// scanner finds the frames of a file. A frame is a run of bytes between two zero bytes that
+// decodes, so that damage never hides the frame after it.
 type scanner struct {
 	scan
 	head header // zero if it is damaged

@@ -134,8 +134,8 @@ func (w *writer) append(batch []*op, sync bool) ([]*entry, error) {
 	return added, nil
 }
 
-// undo removes the beginning of a batch whose write failed, such as on a full disk. If that succeeds,
-// the file is as it was before, and the next batch may succeed.
+// undo removes the beginning of a batch whose write failed, such as on a full disk. If that
+// succeeds, the file is as it was before, and the next batch may succeed.
 func (w *writer) undo(f file, cause error) error {
 	err := f.Truncate(w.end)
 	if err == nil {

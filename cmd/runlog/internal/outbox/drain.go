@@ -147,7 +147,7 @@ func (a *app) send(ctx context.Context, c *client.Client, r outbox.Record, d *dr
 		return nil
 	}
 	if e, ok := errors.AsType[*client.Error](err); ok && final(e) {
-		reason := session.Refusal(cmp.Or(e.Reason, e.Code.String()), e.Message, e.Violations)
+		reason := session.Refusal(e.Name(), e.Message, e.Violations)
 		fmt.Fprintf(a.Stderr, "record %d of run %q: %s\n", r.ID, rowOf(r).RunID, output.OneLine(reason))
 		d.Refused++
 		return &outbox.RefusedError{Reason: reason}
@@ -155,12 +155,12 @@ func (a *app) send(ctx context.Context, c *client.Client, r outbox.Record, d *dr
 	return err
 }
 
-// final reports whether the server would refuse the request as it is at any time. Credentials can be
-// corrected, and a cluster can be upgraded. An error without a reason may be that of a proxy.
+// final reports whether the server would refuse the request as it is at any time. Credentials can
+// be corrected, and a cluster can be upgraded. An error without a reason may be that of a proxy.
 func final(e *client.Error) bool {
 	switch e.Code {
 	case codes.InvalidArgument, codes.AlreadyExists, codes.OutOfRange, codes.NotFound, codes.Aborted, codes.FailedPrecondition:
-		return e.Reason != "" && e.Reason != string(contract.ReasonUpgradeIncomplete)
+		return e.Reason != "" && e.Reason != contract.ReasonUpgradeIncomplete
 	case codes.ResourceExhausted:
 		return !e.Retryable() // gRPC: the message is too large.
 	default:
