@@ -163,3 +163,75 @@ func TestFailedFsync(t *testing.T) {
 		t.Errorf("records %v", got)
 	}
 }
+
+// TestFailedWriteLeavesNothing: what a full disk took of a large record is not behind a later, small
+// one.
+func TestFailedWriteLeavesNothing(t *testing.T) {
+	t.Parallel()
+	disk := newCrashFS()
+	o := openOn(t, disk)
+	disk.fault = func(_ int, op string) error {
+		if op == "write" {
+			return syscall.ENOSPC
+		}
+		return nil
+	}
+	if _, err := o.Put(t.Context(), request("run", 1, 4000)); !errors.Is(err, syscall.ENOSPC) {
+		t.Errorf("put: %v", err)
+	}
+	disk.fault = nil
+	if _, err := o.Put(t.Context(), request("run", 2, 0)); err != nil {
+		t.Error(err)
+	}
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := openOn(t, disk)
+	defer again.Close()
+	if got, _ := contents(t, again); len(got) != 1 || again.Recovery().String() != "" {
+		t.Errorf("%d records; %s", len(got), again.Recovery())
+	}
+}
+
+// TestFailedDirectorySync: after a crash, the name of a new file may be that of the old one, if the
+// directory could not be synced. So nothing is acknowledged in the new file.
+func TestFailedDirectorySync(t *testing.T) {
+	t.Parallel()
+	disk := newCrashFS()
+	o, err := Open(modelPath, Options{files: disk, now: func() time.Time { return time.Unix(0, 0) }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	disk.fault = func(_ int, op string) error {
+		if op == "sync directory" {
+			return syscall.EIO
+		}
+		return nil
+	}
+	if err := o.writer.rewrite(); !errors.Is(err, syscall.EIO) { // The writer is idle.
+		t.Errorf("rewrite: %v", err)
+	}
+	disk.fault = nil
+	if _, err := o.Put(t.Context(), request("run", 1, 0)); !errors.Is(err, syscall.EIO) {
+		t.Errorf("put: %v", err)
+	}
+	_ = o.Close()
+}
+
+// TestCloseIsDurable: what Done and Reject have said is not undone by a crash after Close.
+func TestCloseIsDurable(t *testing.T) {
+	t.Parallel()
+	disk, _ := sample(t)
+	o := openOn(t, disk)
+	o.Done(3)
+	o.Reject(4, "no")
+	idle(o)
+	if err := o.Close(); err != nil {
+		t.Fatal(err)
+	}
+	again := openOn(t, disk.crash(func(int) int { return 0 }, false))
+	defer again.Close()
+	if got, reasons := contents(t, again); got[3] != nil || reasons[4] != "no" || len(got) != 4 {
+		t.Errorf("%d records, rejected %v", len(got), reasons)
+	}
+}

@@ -47,7 +47,7 @@ type model struct {
 	box     *Outbox
 	fates   []*fate
 	now     time.Time
-	failing error // of a step that fails, or has failed; nil: none since the last Put that succeeded
+	failing error // of a step that fails; nil: none did since the last Put that succeeded
 	hit     bool  // it has failed
 	max     int64
 }
@@ -247,6 +247,9 @@ func TestModel(t *testing.T) {
 					f.loose = f.loose || err != nil
 				}
 				m.reopen(t, false)
+				if r := m.box.Recovery().String(); err == nil && r != "" {
+					t.Fatalf("an orderly end left %s", r)
+				}
 			},
 			"crash": func(t *rapid.T) {
 				draw := func(n int) int { return rapid.IntRange(0, n).Draw(t, "survives") }
