@@ -164,8 +164,8 @@ func TestFailedFsync(t *testing.T) {
 	}
 }
 
-// TestFailedWriteLeavesNothing: what a full disk took of a large record is not behind a later, small
-// one.
+// TestFailedWriteLeavesNothing: what a full disk took of a large record is not behind a later,
+// small one.
 func TestFailedWriteLeavesNothing(t *testing.T) {
 	t.Parallel()
 	disk := newCrashFS()
