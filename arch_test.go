@@ -27,6 +27,8 @@ var ranks = map[string]int{
 	"client":                   2,
 	"client/contexts":          1,
 	"client/events":            2,
+	"client/outbox":            1,
+	"client/writer":            3,
 	"audit/proof":              2,
 	"storage":                  2,
 	"storage/internal/keys":    2,

@@ -34,7 +34,14 @@ func (c *Client) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendReque
 	return write(ctx, c, c.events.BatchAppend, req)
 }
 
-// nameEvents gives an eventId to each event that has none.
+// NameEvents gives an eventId to each event that has none, as the methods that append do.
+func NameEvents(events []*runlogv1.EventWrite) error {
+	if refusal := nameEvents(events); refusal != nil {
+		return refusal
+	}
+	return nil
+}
+
 func nameEvents(events []*runlogv1.EventWrite) *Error {
 	for i, event := range events {
 		if event == nil {

@@ -115,7 +115,7 @@ func (c *Client) NewAppender(opts AppenderOptions) (*Appender, error) {
 	if c.opts.TracerProvider != nil {
 		a.tracer = c.opts.TracerProvider.Tracer("runlog/client")
 	}
-	a.queue.init()
+	a.init()
 	if !c.appenders.add(a) {
 		return nil, fmt.Errorf("%w: an Appender needs an open Client", ErrClosed)
 	}

@@ -50,7 +50,7 @@ func (r *recorder) serve(stream appendServer) error {
 	for {
 		req, err := stream.Recv()
 		if err != nil {
-			return nil
+			return err
 		}
 		r.mu.Lock()
 		r.seen = append(r.seen, req)
@@ -434,12 +434,16 @@ func TestAppenderRefusesHere(t *testing.T) {
 	inAppender(t, &fakeServer{appendStream: r.serve}, Options{}, func(t *testing.T, c *Client, a *Appender) {
 		text := event("r")
 		text.EmittedBy = "\xff"
-		for field, events := range map[string][]*runlogv1.EventWrite{
-			"events[0].runId": {}, "events[0].runId ": {{EventType: "A"}}, "events[1]": {event("r"), nil}, "events[0]": {text},
+		for _, test := range []struct {
+			field  string
+			events []*runlogv1.EventWrite
+		}{
+			{"events[0].runId", nil}, {"events[0].runId", []*runlogv1.EventWrite{{EventType: "A"}}},
+			{"events[1]", []*runlogv1.EventWrite{event("r"), nil}}, {"events[0]", []*runlogv1.EventWrite{text}},
 		} {
-			_, err := a.Append(t.Context(), events...)
-			if e := failure(t, err); e.Reason != ReasonInvalidArgumentField || !strings.HasPrefix(e.Message, strings.TrimSpace(field)+" ") {
-				t.Errorf("got %v, want one about %s", err, field)
+			_, err := a.Append(t.Context(), test.events...)
+			if e := failure(t, err); e.Reason != ReasonInvalidArgumentField || !strings.HasPrefix(e.Message, test.field+" ") {
+				t.Errorf("got %v, want one about %s", err, test.field)
 			}
 		}
 		big := event("r")

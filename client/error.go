@@ -76,6 +76,19 @@ func (e *Error) Retryable() bool {
 	}
 }
 
+// Final reports whether the server would refuse the same call at any time. Credentials can be
+// corrected, and a cluster can be upgraded; a failure without a reason may be that of a proxy.
+func (e *Error) Final() bool {
+	switch e.Code {
+	case codes.InvalidArgument, codes.AlreadyExists, codes.OutOfRange, codes.NotFound, codes.Aborted, codes.FailedPrecondition:
+		return e.Reason != "" && e.Reason != ReasonUpgradeIncomplete
+	case codes.ResourceExhausted:
+		return !e.Retryable() // gRPC: the message is too large
+	default:
+		return false
+	}
+}
+
 // Unknown reports whether the call may have taken effect despite its failure. An append with an
 // unknown outcome can always be sent again as it is (APP-10).
 func (e *Error) Unknown() bool {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -113,7 +114,7 @@ func write[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], re
 		return res, err
 	}
 	res, before, err := try(ctx, c, once, req)
-	if e, ok := err.(*Error); ok {
+	if e, ok := errors.AsType[*Error](err); ok {
 		e.settle(unknown, before)
 	}
 	return res, err

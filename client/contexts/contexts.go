@@ -57,8 +57,11 @@ func Read(path string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("contexts%w", err)
 	}
-	if err := json.Unmarshal([]byte(text), all); err != nil || all.Contexts == nil {
-		return nil, fmt.Errorf("contexts %s: it is not what \"runlog context\" writes (%v); remove the file and add the contexts again", path, err)
+	if err = json.Unmarshal([]byte(text), all); err == nil && all.Contexts == nil {
+		err = errors.New("it has no contexts")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("contexts %s: it is not what \"runlog context\" writes (%w); remove the file and add the contexts again", path, err)
 	}
 	return all, nil
 }

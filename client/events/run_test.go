@@ -93,19 +93,20 @@ func TestEventsAreRefusedHere(t *testing.T) {
 		}
 	}
 	one := events.Attempt{Logical: 1, Engine: 1}
-	for field, build := range map[string]func() (*runlogv1.EventWrite, error){
-		"stepId":  func() (*runlogv1.EventWrite, error) { return run.StepStarted("", one, nil) },
-		"payload": func() (*runlogv1.EventWrite, error) { return run.Started(one, "no object") },
-		"payload ": func() (*runlogv1.EventWrite, error) {
-			return run.Started(one, func() {})
-		},
-		"tenantId":  func() (*runlogv1.EventWrite, error) { return (&events.Run{ID: "r"}).Started(one, nil) },
-		"eventType": func() (*runlogv1.EventWrite, error) { return run.Event("", "", one, nil) },
+	for _, test := range []struct {
+		field string
+		build func() (*runlogv1.EventWrite, error)
+	}{
+		{"stepId", func() (*runlogv1.EventWrite, error) { return run.StepStarted("", one, nil) }},
+		{"payload", func() (*runlogv1.EventWrite, error) { return run.Started(one, "no object") }},
+		{"payload", func() (*runlogv1.EventWrite, error) { return run.Started(one, func() {}) }},
+		{"tenantId", func() (*runlogv1.EventWrite, error) { return (&events.Run{ID: "r"}).Started(one, nil) }},
+		{"eventType", func() (*runlogv1.EventWrite, error) { return run.Event("", "", one, nil) }},
 	} {
-		e, err := build()
+		e, err := test.build()
 		var refused *contract.Error
-		if !errors.As(err, &refused) || e != nil || !strings.Contains(refused.Violations[0].Field, strings.TrimSpace(field)) || strings.Contains(err.Error(), "events[") {
-			t.Errorf("%s: got %v, %v", field, e, err)
+		if !errors.As(err, &refused) || e != nil || !strings.Contains(refused.Violations[0].Field, test.field) || strings.Contains(err.Error(), "events[") {
+			t.Errorf("%s: got %v, %v", test.field, e, err)
 		}
 	}
 }

@@ -7,13 +7,11 @@ import (
 	"sync"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
 
 	"runlog/client"
 	"runlog/client/outbox"
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
-	"runlog/proto/contract"
 )
 
 // maxFlying is how many requests, each of another run, are in flight.
@@ -145,24 +143,11 @@ func (a *app) send(ctx context.Context, c *client.Client, r outbox.Record, d *dr
 		}
 		return nil
 	}
-	if e, ok := errors.AsType[*client.Error](err); ok && final(e) {
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Final() {
 		reason := session.Refusal(e.Name(), e.Message, e.Violations)
 		fmt.Fprintf(a.Stderr, "record %d of run %q: %s\n", r.ID, rowOf(r).RunID, output.OneLine(reason))
 		d.Refused++
 		return &outbox.RefusedError{Reason: reason}
 	}
 	return err
-}
-
-// final reports whether the server would refuse the request as it is at any time. Credentials can
-// be corrected, and a cluster can be upgraded. An error without a reason may be that of a proxy.
-func final(e *client.Error) bool {
-	switch e.Code {
-	case codes.InvalidArgument, codes.AlreadyExists, codes.OutOfRange, codes.NotFound, codes.Aborted, codes.FailedPrecondition:
-		return e.Reason != "" && e.Reason != contract.ReasonUpgradeIncomplete
-	case codes.ResourceExhausted:
-		return !e.Retryable() // gRPC: the message is too large.
-	default:
-		return false
-	}
 }
