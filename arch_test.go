@@ -29,6 +29,7 @@ var ranks = map[string]int{
 	"client/events":            2,
 	"client/outbox":            1,
 	"client/writer":            3,
+	"client/clienttest":        8, // As server/servertest: it starts servers.
 	"audit/proof":              2,
 	"storage":                  2,
 	"storage/internal/keys":    2,
@@ -135,6 +136,47 @@ func TestImportTable(t *testing.T) {
 	for _, v := range violations(pkgs) {
 		t.Error(v)
 	}
+}
+
+// serverSide is what no program links that imports the client: beside it the program has room for
+// its own code.
+var serverSide = []string{
+	module + "/server", module + "/storage", module + "/raft", module + "/projector",
+	hashicorpRaft, "github.com/cockroachdb/pebble",
+}
+
+// TestClientIsLight holds the client and the packages below it, but for its test kit, to what they
+// import themselves and through others.
+func TestClientIsLight(t *testing.T) {
+	list := func(args ...string) []string {
+		t.Helper()
+		out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Fields(string(out))
+	}
+	below := func(pkg string) string { return strings.TrimPrefix(pkg, module+"/") }
+	checked := slices.DeleteFunc(list("./client/..."), func(pkg string) bool { return isKit(below(pkg)) })
+	if len(checked) == 0 {
+		t.Fatal("there is no client: the test proves nothing")
+	}
+	for _, fault := range heavy(list(append([]string{"-deps"}, checked...)...)) {
+		t.Error("client: " + fault)
+	}
+	if len(heavy(list("-deps", "./client/clienttest"))) == 0 {
+		t.Error("nothing is found in the test kit of the client, which starts servers")
+	}
+}
+
+// heavy returns a line for each package that is of the server's side.
+func heavy(deps []string) (faults []string) {
+	for _, pkg := range deps {
+		if slices.ContainsFunc(serverSide, func(dir string) bool { return within(pkg, dir) }) {
+			faults = append(faults, pkg+" is among what it imports: a client has nothing of the server")
+		}
+	}
+	return faults
 }
 
 // violations checks every package against the rules and says, one line a fault, what breaks them.
@@ -402,6 +444,8 @@ func TestImportTableFails(t *testing.T) {
 		{"kit by a test", pkg("raft", "a_test.go", "runlog/raft/rafttest", "runlog/storage/storagetest"), ""},
 		{"kit by a kit", pkg("server/servertest/sim", "a.go", "runlog/raft", "runlog/server/servertest/procs", "runlog/storage/storagetest", "testing"), ""},
 		{"kit by production code", pkg("raft", "a.go", "runlog/storage/storagetest"), "test kit storage/storagetest"},
+		{"client's kit", pkg("client/clienttest", "a.go", "runlog/client", "runlog/server", "runlog/proto/contract", "testing"), ""},
+		{"client to the server", pkg("client", "a.go", "runlog/server"), "rank 2 imports server of rank 7"},
 		{"kit of a higher room", pkg("storage/storagetest", "a.go", "runlog/raft"), "rank 2 imports raft of rank 3"},
 		{"testing by production code", pkg("client", "a.go", "testing"), "imports testing outside"},
 		{"testing/fstest by production code", pkg("client", "a.go", "testing/fstest"), "imports testing/fstest outside"},

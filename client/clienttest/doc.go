@@ -1,0 +1,43 @@
+// Package clienttest starts a real runlog server inside a test, for authors of engines and
+// adapters. The server is the one of cmd/runlog, with the same rules, errors and watches. Only its
+// disk, which is in memory, and its clock are simulated. A test breaks what lies between the client
+// and the server, and sees whether its code copes.
+//
+//	func TestMyEngine(t *testing.T) {
+//		srv := clienttest.Start(t)
+//		c := srv.Client(client.Options{})
+//		srv.LoseAnswers(1) // the next append is stored, and its answer is lost
+//		runMyEngine(t, c)
+//		// ... read the run, and compare
+//	}
+//
+// # The path
+//
+//	client ── Addr ──► path ── loopback ──► node: server, disk in memory, clock
+//	                    │ faults                │ Raft, with Nodes(3)
+//	                    ▼                       ▼
+//	      refuse, send twice, delay,      StepDown, Down, Up,
+//	          lose the answer             Restart, StepClock
+//
+// Addr is the address of the path, which forwards every call. Each write is treated as the
+// faults say: AppendEvents, CreateRun, and each message of an AppendStream. Other calls pass. The
+// faults of a server apply at all of its nodes. One write has at most these faults, in this order:
+//
+//  1. Refuse answers in place of the server, and nothing is stored.
+//  2. DuplicateRequests sends the write twice. The client gets the second answer.
+//  3. Delay holds the answer back.
+//  4. LoseAnswers closes the connection in place of the answer.
+//
+// # Loss of power
+//
+// Down ends nodes as a loss of power does: connections break, calls in flight have no outcome, and
+// what was not synced is gone. An acknowledged event is synced (APP-2). Up starts the nodes again,
+// at the same address.
+//
+// # Lifecycle
+//
+// Start returns once the server takes writes, which takes milliseconds with one node. The server
+// ends with the test. Tests may run in parallel, each with a server of its own. All methods may be
+// called from any goroutine of the test, except Start, Down, Up, Restart, Leader, StepDown, Client
+// and Refuse, which may end the test (testing.TB.FailNow) and belong to its own goroutine.
+package clienttest

@@ -1,0 +1,202 @@
+package clienttest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+
+	"runlog/server"
+)
+
+// node is one node of a server, over its lives.
+type node struct {
+	t       testing.TB
+	name    string
+	faults  *faults
+	address string // for clients
+	raft    string // its address for other nodes
+	members []string
+	clock   atomic.Int64 // nanoseconds ahead of the right time
+	ghosts  sync.WaitGroup
+
+	mu   sync.Mutex
+	disk *disk
+	life *life // nil: the node is down
+	// held are the listeners of both addresses before the first life, which keep the ports.
+	held map[string]net.Listener
+}
+
+// life is the time of a node between its start and its end.
+type life struct {
+	over   atomic.Bool
+	net    *network // of the server
+	server *server.Server
+	path   *path
+}
+
+func newNode(index int, f *faults, t testing.TB) (*node, error) {
+	n := &node{t: t, name: fmt.Sprintf("node-%d", index+1), faults: f, disk: newDisk(), held: map[string]net.Listener{}}
+	for _, address := range []*string{&n.address, &n.raft} {
+		l, err := listenFree()
+		if err != nil {
+			return nil, err
+		}
+		*address = l.Addr().String()
+		n.held[*address] = l
+	}
+	return n, nil
+}
+
+// join makes the node one of a cluster's founders.
+func (n *node) join(nodes []*node) {
+	for _, other := range nodes {
+		n.members = append(n.members, other.raft)
+	}
+}
+
+func (n *node) options(l *life, d *disk) server.Options {
+	o := server.Options{
+		DataDir: "data", FS: d, NodeID: n.name, Version: "clienttest",
+		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: n.raft,
+		GRPCAdvertise: n.address, BootstrapExpect: len(n.members),
+		Listen: func(_, address string) (net.Listener, error) {
+			in, err := n.listen(address)
+			if err != nil {
+				return nil, err
+			}
+			return l.net.listen(in), nil
+		},
+		Dial:  l.net.dial,
+		Clock: func() time.Time { return time.Now().Add(time.Duration(n.clock.Load())) },
+		// Nothing but the requests of the test is in the log.
+		CheckpointInterval: -1,
+		DiskFree:           func(string) (uint64, error) { return 1 << 40, nil },
+		Fail: func(err error) {
+			if !l.over.Load() {
+				n.t.Errorf("clienttest: %s has stopped itself: %v", n.name, err)
+			}
+		},
+		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
+	}
+	if len(n.members) > 1 {
+		o.Join = n.members
+	}
+	o.Store.CacheBytes, o.Store.MemTableBytes = 1<<20, 1<<20
+	o.Raft.SegmentBytes, o.Raft.ElectionTimeout = 1<<20, 300*time.Millisecond
+	return o
+}
+
+// listen listens on an address of a node. The port of an ended life is free at once, unless another
+// process has taken it.
+func (n *node) listen(address string) (net.Listener, error) {
+	n.mu.Lock()
+	held := n.held[address]
+	delete(n.held, address)
+	n.mu.Unlock()
+	if held != nil {
+		return held, nil
+	}
+	for deadline := time.Now().Add(patience / 3); ; time.Sleep(time.Millisecond) {
+		l, err := net.Listen("tcp", address)
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
+			return l, err
+		}
+	}
+}
+
+// up starts the node, if it is down, and waits until it takes writes.
+func (n *node) up(ctx context.Context) error {
+	n.mu.Lock()
+	d, current := n.disk, n.life
+	n.mu.Unlock()
+	if current != nil {
+		return nil
+	}
+	l := &life{net: newNetwork()}
+	s, err := server.Start(ctx, n.options(l, d))
+	if err != nil {
+		return err
+	}
+	l.server = s
+	if err = s.WaitReady(ctx); err == nil {
+		err = n.serve(l)
+	}
+	if err != nil {
+		l.over.Store(true)
+		return errors.Join(err, s.Close())
+	}
+	n.mu.Lock()
+	n.life = l
+	n.mu.Unlock()
+	return nil
+}
+
+// serve opens the path to a life.
+func (n *node) serve(l *life) error {
+	in, err := n.listen(n.address)
+	if err != nil {
+		return err
+	}
+	if l.path, err = openPath(in, l.server.Addresses().GRPC, n.faults); err != nil {
+		_ = in.Close() // was just opened
+	}
+	return err
+}
+
+// down takes the power of the node, if it is up. Goroutines cannot be killed: the server goes on as
+// a ghost until it is closed, without connections, and on files that no later life sees.
+func (n *node) down() {
+	l := n.end()
+	if l == nil {
+		return
+	}
+	l.over.Store(true)
+	l.path.close()
+	l.net.cut()
+	n.mu.Lock()
+	n.disk = n.disk.losePower()
+	n.mu.Unlock()
+	n.ghosts.Go(func() { _ = l.server.Close() }) // what it cannot do any more does not matter
+}
+
+// end returns the life that ends; nil: the node is down.
+func (n *node) end() *life {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	l := n.life
+	n.life = nil
+	return l
+}
+
+// close stops the node as an operator does.
+func (n *node) close() {
+	if l := n.end(); l != nil {
+		l.path.close()
+		if err := l.server.Close(); err != nil {
+			n.t.Errorf("clienttest: stop %s: %v", n.name, err)
+		}
+		l.over.Store(true)
+	}
+	for _, l := range n.held {
+		_ = l.Close() // of a node that has not started
+	}
+	n.ghosts.Wait()
+}
+
+// conn returns a connection to the node that has no faults; nil: the node is down.
+func (n *node) conn() *grpc.ClientConn {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.life == nil {
+		return nil
+	}
+	return n.life.path.node
+}

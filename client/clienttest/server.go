@@ -1,0 +1,197 @@
+package clienttest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/client"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// patience bounds what must happen: a start, an election. It is long enough for a busy machine.
+const patience = 30 * time.Second
+
+// Server is a runlog server of one or more nodes. It ends with its test.
+type Server struct {
+	t      testing.TB
+	faults faults
+	nodes  []*node
+}
+
+// Option is an option of Start.
+type Option func(*options)
+
+type options struct{ nodes int }
+
+// Nodes starts a cluster of n nodes. Default: one node.
+func Nodes(n int) Option { return func(o *options) { o.nodes = n } }
+
+// Start starts a server that takes writes. It fails the test if the server does not start.
+func Start(t testing.TB, opts ...Option) *Server {
+	t.Helper()
+	o := options{nodes: 1}
+	for _, set := range opts {
+		set(&o)
+	}
+	if o.nodes < 1 {
+		t.Fatalf("clienttest: a server of %d nodes; want 1 or more", o.nodes)
+	}
+	s := &Server{t: t}
+	t.Cleanup(s.close)
+	for i := range o.nodes {
+		n, err := newNode(i, &s.faults, t)
+		if err != nil {
+			t.Fatalf("clienttest: %v", err)
+		}
+		s.nodes = append(s.nodes, n)
+	}
+	for _, n := range s.nodes {
+		n.join(s.nodes)
+	}
+	s.Up()
+	return s
+}
+
+// Addrs returns the address of each node.
+func (s *Server) Addrs() []string {
+	list := make([]string, len(s.nodes))
+	for i, n := range s.nodes {
+		list[i] = n.address
+	}
+	return list
+}
+
+// Addr returns the addresses of all nodes with commas between them, as client.Dial takes them.
+func (s *Server) Addr() string { return strings.Join(s.Addrs(), ",") }
+
+// Client returns a client of all nodes. It is closed with the test.
+func (s *Server) Client(opts client.Options) *client.Client {
+	s.t.Helper()
+	c, err := client.Dial(s.Addr(), opts)
+	if err != nil {
+		s.t.Fatalf("clienttest: %v", err)
+	}
+	s.t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// Down takes the power of nodes, by their index in Addrs; without any, of all nodes. The writes
+// that they have not synced are lost, and nothing listens at their addresses.
+func (s *Server) Down(nodes ...int) {
+	for _, n := range s.named(nodes) {
+		n.down()
+	}
+}
+
+// Up starts nodes that are down, by their index; without any, all nodes. It returns once they take
+// writes. With it, a majority of the nodes must be up.
+func (s *Server) Up(nodes ...int) {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("not ready after %v", patience))
+	defer cancel()
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	var started sync.WaitGroup
+	for _, n := range s.named(nodes) {
+		started.Go(func() {
+			if err := n.up(ctx); err != nil {
+				fail(fmt.Errorf("start %s: %w", n.name, err))
+			}
+		})
+	}
+	started.Wait()
+	if err := context.Cause(ctx); err != nil {
+		s.t.Fatalf("clienttest: %v", err)
+	}
+}
+
+// Restart is Down and Up.
+func (s *Server) Restart(nodes ...int) {
+	s.t.Helper()
+	s.Down(nodes...)
+	s.Up(nodes...)
+}
+
+// StepClock steps the clocks of nodes, by their index; without any, of all nodes. Time that is
+// stamped (persistedAt) does not go back with a clock (APP-5).
+func (s *Server) StepClock(by time.Duration, nodes ...int) {
+	for _, n := range s.named(nodes) {
+		n.clock.Add(int64(by))
+	}
+}
+
+// Leader waits until a node leads, and returns its index.
+func (s *Server) Leader() int {
+	s.t.Helper()
+	return s.await("a leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
+		status, err := c.GetStatus(ctx, &runlogv1.GetStatusRequest{})
+		if err != nil || !status.GetLeaderConfirmed() {
+			return "", err
+		}
+		return status.GetLeaderId(), nil
+	})
+}
+
+// StepDown makes another node the leader, and returns its index. The old leader stays up.
+func (s *Server) StepDown() int {
+	s.t.Helper()
+	if len(s.nodes) == 1 {
+		s.t.Fatal("clienttest: one node has nobody to hand the leadership to; start with Nodes(3)")
+	}
+	return s.await("another leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
+		answer, err := c.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
+		return answer.GetLeaderId(), err
+	})
+}
+
+// await asks the nodes that are up until one of them names a node. It returns its index.
+func (s *Server) await(what string, ask func(context.Context, runlogv1.ClusterServiceClient) (string, error)) int {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	var last error
+	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+		for _, n := range s.nodes {
+			conn := n.conn()
+			if conn == nil {
+				continue
+			}
+			name, err := ask(ctx, runlogv1.NewClusterServiceClient(conn))
+			if err != nil {
+				last = err
+			}
+			for i, named := range s.nodes {
+				if named.name == name {
+					return i
+				}
+			}
+		}
+	}
+	s.t.Fatalf("clienttest: no %s after %v: %v", what, patience, last)
+	return -1
+}
+
+// named returns nodes by their index; without any, all nodes.
+func (s *Server) named(indexes []int) []*node {
+	if len(indexes) == 0 {
+		return s.nodes
+	}
+	list := make([]*node, len(indexes))
+	for i, index := range indexes {
+		list[i] = s.nodes[index]
+	}
+	return list
+}
+
+// close ends all nodes at once, and waits for those that had ended before.
+func (s *Server) close() {
+	var closed sync.WaitGroup
+	for _, n := range s.nodes {
+		closed.Go(n.close)
+	}
+	closed.Wait()
+}
