@@ -1,40 +1,235 @@
 package clienttest
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
-
-	"google.golang.org/protobuf/types/known/timestamppb"
 )
 
-func event(eventType, step string) *runlogv1.EventWrite {
-	return &runlogv1.EventWrite{EventType: eventType, StepId: step, LogicalAttemptId: 1, EngineAttemptId: 1,
+// event is a valid event of a step.
+func event(step string) *runlogv1.EventWrite {
+	return &runlogv1.EventWrite{EventType: "StepStarted", StepId: step, LogicalAttemptId: 1, EngineAttemptId: 1,
 		TenantId: "acme", ProjectId: "shop", EnvironmentId: "test", PlanId: "nightly", PlanVersion: "1", EmittedAt: timestamppb.Now()}
 }
 
-func TestStart(t *testing.T) {
-	for _, n := range []int{1, 3} {
-		begun := time.Now()
-		srv := Start(t, Nodes(n))
-		t.Logf("%d nodes are ready after %v", n, time.Since(begun))
-		begun = time.Now()
-		c := srv.Client(client.Options{})
-		_, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: []*runlogv1.EventWrite{event("RunStarted", "")}})
-		t.Log(err, time.Since(begun))
-		if n == 3 {
-			t.Log(srv.Leader(), srv.StepDown(), srv.Leader(), time.Since(begun))
-			begun = time.Now()
-			srv.Restart(srv.Leader())
-			t.Log(time.Since(begun))
+func request(run string, steps ...string) *runlogv1.AppendEventsRequest {
+	r := &runlogv1.AppendEventsRequest{RunId: run, RequestId: "id of " + run}
+	for _, step := range steps {
+		r.Events = append(r.Events, event(step))
+	}
+	return r
+}
+
+// dial is a connection without the client's retries.
+func dial(t *testing.T, address string) *grpc.ClientConn {
+	t.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+// stored returns the steps of a run's events, in order.
+func stored(t *testing.T, c *client.Client, run string) (steps []string) {
+	t.Helper()
+	for record, err := range c.ListEvents(t.Context(), &runlogv1.ListEventsRequest{RunId: run}) {
+		if e := new(client.Error); errors.As(err, &e) && e.Reason == "RUN_NOT_FOUND" {
+			return nil
+		} else if err != nil {
+			t.Fatal(err)
 		}
-		begun = time.Now()
-		srv.Restart()
-		t.Log(time.Since(begun))
-		begun = time.Now()
-		srv.close()
-		t.Log("close", time.Since(begun))
+		steps = append(steps, record.GetStepId())
+	}
+	return steps
+}
+
+func wantStored(t *testing.T, c *client.Client, run string, want ...string) {
+	t.Helper()
+	if got := stored(t, c, run); !slices.Equal(got, want) {
+		t.Errorf("run %q has the steps %q, want %q", run, got, want)
+	}
+}
+
+// mustAppend appends through a client.
+func mustAppend(t *testing.T, c *client.Client, run string, steps ...string) *runlogv1.AppendEventsResponse {
+	t.Helper()
+	answer, err := c.AppendEvents(t.Context(), request(run, steps...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
+}
+
+func TestStart(t *testing.T) {
+	t.Parallel()
+	begun := time.Now()
+	srv := Start(t)
+	t.Logf("ready after %v", time.Since(begun))
+	c := srv.Client(client.Options{})
+	mustAppend(t, c, "run", "a", "b")
+	wantStored(t, c, "run", "a", "b")
+	snapshot, err := c.GetSnapshot(t.Context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
+	if err != nil || len(snapshot.GetSnapshot().GetSteps()) != 2 {
+		t.Errorf("snapshot: %v, %v", snapshot, err)
+	}
+	// A watch passes the path in both directions, and ends with its context.
+	ctx, cancel := context.WithCancel(t.Context())
+	for m, err := range c.WatchRun(ctx, &runlogv1.WatchRunRequest{RunId: "run"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetWatermark().GetLastEventSeq() == 2 {
+			cancel()
+			break
+		}
+	}
+	cancel()
+}
+
+// TestErrorsPassThePath: the client gets the code and the details of the server.
+func TestErrorsPassThePath(t *testing.T) {
+	t.Parallel()
+	c := Start(t).Client(client.Options{})
+	mustAppend(t, c, "run", "a")
+	conflict := request("run", "b")
+	conflict.ExpectedLastSeq = new(uint64)
+	_, err := c.AppendEvents(t.Context(), conflict)
+	if e := new(client.Error); !errors.As(err, &e) || e.Code != codes.Aborted || e.Reason != "SEQUENCE_CONFLICT" || e.Metadata["last_seq"] != "1" {
+		t.Errorf("append with a wrong expectation: %v", err)
+	}
+}
+
+// TestDownUp: a server that is down refuses connections. What it has acknowledged is there when it
+// is up again, at the same address (APP-2).
+func TestDownUp(t *testing.T) {
+	t.Parallel()
+	srv := Start(t)
+	c, raw := srv.Client(client.Options{MinBackoff: time.Millisecond}), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
+	mustAppend(t, c, "run", "a")
+	srv.Down()
+	srv.Down() // again, without effect
+	if conn, err := net.Dial("tcp", srv.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+		t.Errorf("a server that is down: %v, %v", conn, err)
+	}
+	if _, err := raw.AppendEvents(t.Context(), request("run", "b")); status.Code(err) != codes.Unavailable {
+		t.Errorf("append to a server that is down: %v", err)
+	}
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.AppendEvents(t.Context(), request("run", "c"))
+		done <- err
+	}()
+	srv.Up()
+	srv.Up() // again, without effect
+	if err := <-done; err != nil {
+		t.Errorf("append of a client that retries: %v", err)
+	}
+	wantStored(t, c, "run", "a", "c")
+}
+
+// TestRestartLosesUnsynced: a restart keeps what was synced, and loses the rest. A stream that is
+// open breaks.
+func TestRestartLosesUnsynced(t *testing.T) {
+	t.Parallel()
+	srv := Start(t)
+	c, raw := srv.Client(client.Options{MinBackoff: time.Millisecond}), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
+	stream, err := raw.AppendStream(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		if err := stream.Send(request("run", fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, err := srv.nodes[0].disk.Create("data/unsynced", vfs.WriteCategoryUnspecified)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = f.Close()
+	srv.Restart()
+	if _, err := srv.nodes[0].disk.Stat("data/unsynced"); err == nil {
+		t.Error("the disk has a file that was not synced")
+	}
+	if _, err := stream.Recv(); status.Code(err) != codes.Unavailable {
+		t.Errorf("a stream over a restart: %v", err)
+	}
+	wantStored(t, c, "run", "0", "1", "2")
+}
+
+// TestStepClock: the server stamps events with its clock, and never goes back (APP-5).
+func TestStepClock(t *testing.T) {
+	t.Parallel()
+	srv := Start(t)
+	c := srv.Client(client.Options{})
+	var last time.Time
+	for i, by := range []time.Duration{0, 48 * time.Hour, -96 * time.Hour} {
+		srv.StepClock(by)
+		at := mustAppend(t, c, "run", fmt.Sprint(i)).GetResults()[0].GetPersistedAt().AsTime()
+		if !at.After(last) || time.Until(at) > time.Hour != (i > 0) {
+			t.Errorf("after a step by %v: stamped %v, after %v", by, at, last)
+		}
+		last = at
+	}
+}
+
+// TestLeaderLoss: a cluster goes on when its leader steps down, restarts or is lost, and a client
+// follows it.
+func TestLeaderLoss(t *testing.T) {
+	t.Parallel()
+	srv := Start(t, Nodes(3))
+	c := srv.Client(client.Options{MinBackoff: time.Millisecond})
+	mustAppend(t, c, "run", "a")
+	old := srv.Leader()
+	if next := srv.StepDown(); next == old || srv.Leader() != next {
+		t.Errorf("%d led, and hands the leadership to %d; now %d leads", old, next, srv.Leader())
+	}
+	mustAppend(t, c, "run", "b")
+	lost := srv.Leader()
+	srv.Down(lost)
+	mustAppend(t, c, "run", "c")
+	if next := srv.Leader(); next == lost {
+		t.Errorf("%d leads, and is down", next)
+	}
+	srv.Up(lost)
+	mustAppend(t, c, "run", "d")
+	srv.Restart() // of all nodes
+	mustAppend(t, c, "run", "e")
+	for i, address := range srv.Addrs() {
+		one, err := client.Dial(address, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = one.Close() })
+		wantStored(t, one, "run", "a", "b", "c", "d", "e")
+		// The path of a follower has the faults too, and so has the path to the leader that the
+		// client has learned of.
+		for range 2 {
+			srv.LoseAnswers(1)
+			mustAppend(t, one, fmt.Sprint("after ", i), "a")
+			if srv.faults.lose != 0 {
+				t.Errorf("an append through %s does not pass the path", address)
+			}
+		}
 	}
 }
