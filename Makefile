@@ -198,6 +198,16 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 	cd bench/peers && ../../$(LINT) run
 	go -C bench/peers test -race ./...
 
+# Not part of check, because it has tests. The module uses this one as other modules do.
+.PHONY: check-example
+check-example: build $(LINT) ## vet, lint, test and run the module examples/engine, as its author would
+	go -C examples/engine mod tidy -diff
+	go -C examples/engine vet ./...
+	cd examples/engine && ../../$(LINT) run
+	go -C examples/engine test ./...
+	go -C examples/engine build -o ../../bin/engine .
+	./tools/example.sh
+
 # By default the fuzzer minimises each new input for up to a minute and tries nothing else in this
 # time. With inputs of some kilobytes this is most of the time.
 .PHONY: fuzz

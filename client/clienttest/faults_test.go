@@ -58,7 +58,7 @@ func everyWay(t *testing.T, test func(t *testing.T, srv *Server, c *client.Clien
 			t.Parallel()
 			srv := Start(t)
 			raw := runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
-			test(t, srv, srv.Client(client.Options{MinBackoff: time.Millisecond}), func(ctx context.Context, step string) ([]*runlogv1.AppendResult, error) {
+			test(t, srv, srv.Client(patient), func(ctx context.Context, step string) ([]*runlogv1.AppendResult, error) {
 				return w.send(ctx, raw, request("run", step))
 			})
 		})

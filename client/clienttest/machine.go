@@ -64,7 +64,7 @@ func (n *network) add(c io.Closer) error {
 	if !cut {
 		return nil
 	}
-	_ = c.Close() // nobody has used it
+	_ = c.Close() // it was just opened
 	return net.ErrClosed
 }
 

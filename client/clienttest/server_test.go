@@ -21,6 +21,9 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
+// patient is a client that retries fast, and for as long as a start may take.
+var patient = client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, MaxAttempts: 10_000}
+
 // event is a valid event of a step.
 func event(step string) *runlogv1.EventWrite {
 	return &runlogv1.EventWrite{EventType: "StepStarted", StepId: step, LogicalAttemptId: 1, EngineAttemptId: 1,
@@ -121,7 +124,7 @@ func TestErrorsPassThePath(t *testing.T) {
 func TestDownUp(t *testing.T) {
 	t.Parallel()
 	srv := Start(t)
-	c, raw := srv.Client(client.Options{MinBackoff: time.Millisecond}), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
+	c, raw := srv.Client(patient), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
 	mustAppend(t, c, "run", "a")
 	srv.Down()
 	srv.Down() // again, without effect
@@ -149,7 +152,7 @@ func TestDownUp(t *testing.T) {
 func TestRestartLosesUnsynced(t *testing.T) {
 	t.Parallel()
 	srv := Start(t)
-	c, raw := srv.Client(client.Options{MinBackoff: time.Millisecond}), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
+	c, raw := srv.Client(patient), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
 	stream, err := raw.AppendStream(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +201,7 @@ func TestStepClock(t *testing.T) {
 func TestLeaderLoss(t *testing.T) {
 	t.Parallel()
 	srv := Start(t, Nodes(3))
-	c := srv.Client(client.Options{MinBackoff: time.Millisecond})
+	c := srv.Client(patient)
 	mustAppend(t, c, "run", "a")
 	old := srv.Leader()
 	if next := srv.StepDown(); next == old || srv.Leader() != next {

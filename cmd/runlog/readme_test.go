@@ -116,7 +116,8 @@ func workDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"docs", "proto", "client", "go.mod", "go.sum"} {
+	for _, name := range []string{"docs", "proto", "client", "examples", "go.mod", "go.sum",
+		"server", "storage", "raft", "projector", "audit"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
