@@ -139,7 +139,7 @@ func (s *Step) execute(ctx context.Context, l *log, after []*node, found *runlog
 	switch found.GetStatus() {
 	case runlogv1.StepStatus_SUCCESS:
 		return true, nil
-	case runlogv1.StepStatus_RUNNING: // The engine was killed: it carries out the same decision again.
+	case runlogv1.StepStatus_RUNNING: // The engine was killed: the decision is the same.
 		a = attempt{found.GetLogicalAttemptId(), found.GetEngineAttemptId() + 1}
 	case runlogv1.StepStatus_FAILED: // The next attempt is a new decision, of the plan.
 		a = attempt{found.GetLogicalAttemptId() + 1, 1}
