@@ -37,7 +37,7 @@
 // # Lifecycle
 //
 // Start returns once the server takes writes, which takes milliseconds with one node. The server
-// ends with the test. Tests may run in parallel, each with a server of its own. All methods may be
-// called from any goroutine of the test, except Start, Down, Up, Restart, Leader, StepDown, Client
-// and Refuse, which may end the test (testing.TB.FailNow) and belong to its own goroutine.
+// ends with the test. Tests may run in parallel, each with a server of its own. Methods may be
+// called from any goroutine, except those that may end the test and belong to its own: Start,
+// Client, Up, Restart, Leader, StepDown and Refuse.
 package clienttest

@@ -28,8 +28,9 @@ func main() {
 	pace := flag.Duration("pace", 10*time.Millisecond, "how long each step takes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := start(ctx, os.Stdout, *server, *run, *pace); err != nil {
+	err := start(ctx, os.Stdout, *server, *run, *pace)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "engine:", err)
 		os.Exit(1)
 	}
