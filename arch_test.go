@@ -29,6 +29,7 @@ var ranks = map[string]int{
 	"client/events":            2,
 	"client/outbox":            1,
 	"client/writer":            3,
+	"client/watcher":           3,
 	"client/clienttest":        8, // As server/servertest: it starts servers.
 	"audit/proof":              2,
 	"storage":                  2,

@@ -134,7 +134,7 @@ func TestRefuse(t *testing.T) {
 			_, err := send(t.Context(), "a")
 			e := client.ErrorOf(status.Convert(err))
 			waits := want.Code == codes.Unavailable || want.Code == codes.ResourceExhausted
-			if e.Code != want.Code || e.Reason != string(want.Reason) || (e.RetryAfter > 0) != waits {
+			if e.Code != want.Code || e.Reason != want.Reason || (e.RetryAfter > 0) != waits {
 				t.Errorf("%s: %v, to try again after %v", want.Reason, err, e.RetryAfter)
 			}
 		}

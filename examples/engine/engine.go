@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"runlog/client"
+	"runlog/client/events"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -33,7 +34,12 @@ func Run(ctx context.Context, c *client.Client, plan *Plan, run string) (*runlog
 	if err := plan.check(); err != nil {
 		return nil, err
 	}
-	l := &log{client: c, run: run, plan: plan}
+	appender, err := c.NewAppender(client.AppenderOptions{})
+	if err != nil {
+		return nil, err
+	}
+	defer appender.Close()
+	l := newLog(c, appender, plan, run)
 	// A duplicate, if the run exists.
 	if err := l.record(ctx, "RunStarted", "", first, map[string]any{"engineType": "example"}); err != nil {
 		return nil, err
@@ -42,7 +48,7 @@ func Run(ctx context.Context, c *client.Client, plan *Plan, run string) (*runlog
 	if err != nil || terminal(before) {
 		return before, err
 	}
-	failed, err := execute(ctx, l, before)
+	failed, err := plan.execute(ctx, l, before)
 	if err != nil {
 		return nil, err
 	}
@@ -88,7 +94,7 @@ type node struct {
 
 // execute executes the steps, each as soon as those before it are done. It returns a step that has
 // failed, if there is one.
-func execute(ctx context.Context, l *log, before *runlogv1.RunSnapshot) (failed string, err error) {
+func (p *Plan) execute(ctx context.Context, l *log, before *runlogv1.RunSnapshot) (failed string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	found := map[string]*runlogv1.StepSnapshot{}
@@ -97,7 +103,7 @@ func execute(ctx context.Context, l *log, before *runlogv1.RunSnapshot) (failed 
 	}
 	nodes := map[string]*node{}
 	var all sync.WaitGroup
-	for _, s := range l.plan.Steps {
+	for _, s := range p.Steps {
 		n := &node{done: make(chan struct{})}
 		var after []*node
 		for _, id := range s.After {
@@ -113,7 +119,7 @@ func execute(ctx context.Context, l *log, before *runlogv1.RunSnapshot) (failed 
 	}
 	all.Wait()
 	var errs []error
-	for _, s := range l.plan.Steps {
+	for _, s := range p.Steps {
 		n := nodes[s.ID]
 		errs = append(errs, n.err)
 		if n.err == nil && !n.ok && failed == "" {
@@ -140,15 +146,15 @@ func (s *Step) execute(ctx context.Context, l *log, after []*node, found *runlog
 	case runlogv1.StepStatus_SUCCESS:
 		return true, nil
 	case runlogv1.StepStatus_RUNNING: // The engine was killed: the decision is the same.
-		a = attempt{found.GetLogicalAttemptId(), found.GetEngineAttemptId() + 1}
+		a = events.Attempt{Logical: found.GetLogicalAttemptId(), Engine: found.GetEngineAttemptId() + 1}
 	case runlogv1.StepStatus_FAILED: // The next attempt is a new decision, of the plan.
-		a = attempt{found.GetLogicalAttemptId() + 1, 1}
+		a = events.Attempt{Logical: found.GetLogicalAttemptId() + 1, Engine: 1}
 	}
-	for ; a.logical <= 1+s.Retries; a = (attempt{a.logical + 1, 1}) {
+	for ; a.Logical <= 1+s.Retries; a = (events.Attempt{Logical: a.Logical + 1, Engine: 1}) {
 		if err := l.record(ctx, "StepStarted", s.ID, a, nil); err != nil {
 			return false, err
 		}
-		failure := s.Do(ctx, a.logical)
+		failure := s.Do(ctx, a.Logical)
 		if ctx.Err() != nil {
 			return false, fmt.Errorf("stopped during %s: %w", s.ID, ctx.Err())
 		}

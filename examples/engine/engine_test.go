@@ -100,6 +100,48 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// death kills an engine before one of its writes (even), or after it (odd).
+type death struct {
+	at   int
+	kill func()
+
+	mu     sync.Mutex
+	writes int
+}
+
+func (d *death) intercept(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+	stream, err := open(ctx, desc, cc, method, opts...)
+	if err == nil && method == runlogv1.EventService_AppendStream_FullMethodName {
+		stream = &dyingStream{stream, d}
+	}
+	return stream, err
+}
+
+type dyingStream struct {
+	grpc.ClientStream
+	*death
+}
+
+func (s *dyingStream) SendMsg(m any) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.writes++; s.at == 2*(s.writes-1) {
+		s.kill()
+		return errors.New("killed")
+	}
+	return s.ClientStream.SendMsg(m)
+}
+
+func (s *dyingStream) RecvMsg(m any) error {
+	err := s.ClientStream.RecvMsg(m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil && s.at == 2*(s.writes-1)+1 {
+		s.kill()
+	}
+	return err
+}
+
 // TestResume kills the engine before and after each of its writes, and resumes the run with another
 // one. What the log says is done is not done again.
 func TestResume(t *testing.T) {
@@ -109,24 +151,8 @@ func TestResume(t *testing.T) {
 		run := fmt.Sprint("killed-", at)
 		w := work{done: map[string]int{}}
 		ctx, kill := context.WithCancel(t.Context())
-		var mu sync.Mutex
-		writes := 0
-		dying := srv.Client(client.Options{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(
-			func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-				if method != runlogv1.EventService_AppendEvents_FullMethodName {
-					return invoke(ctx, method, req, reply, cc, opts...)
-				}
-				mu.Lock()
-				defer mu.Unlock()
-				if writes++; at == 2*(writes-1) {
-					kill()
-				}
-				err := invoke(ctx, method, req, reply, cc, opts...)
-				if at == 2*(writes-1)+1 {
-					kill()
-				}
-				return err
-			})}})
+		d := &death{at: at, kill: kill}
+		dying := srv.Client(client.Options{DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(d.intercept)}})
 		if _, err := Run(ctx, dying, w.plan(never), run); err == nil && at < 2*10 {
 			t.Errorf("%s: the engine has not noticed", run)
 		}
