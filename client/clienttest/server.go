@@ -140,7 +140,7 @@ func (s *Server) Leader() int {
 func (s *Server) StepDown() int {
 	s.t.Helper()
 	if len(s.nodes) == 1 {
-		s.t.Fatal("clienttest: one node has nobody to hand the leadership to; start with Nodes(3)")
+		s.t.Fatal("clienttest: one node cannot hand the leadership to another; start with Nodes(3)")
 	}
 	return s.await("another leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
 		answer, err := c.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"syscall"
 	"testing"
@@ -233,6 +234,45 @@ func TestLeaderLoss(t *testing.T) {
 			if srv.faults.lose != 0 {
 				t.Errorf("an append through %s does not pass the path", address)
 			}
+		}
+	}
+}
+
+// failing is a test that may fail.
+type failing struct {
+	testing.TB
+	said string
+}
+
+func (f *failing) Helper()           {}
+func (f *failing) Fatal(args ...any) { f.Fatalf("%s", fmt.Sprint(args...)) }
+func (f *failing) Fatalf(format string, args ...any) {
+	f.said = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// TestMisuse: what a server cannot do fails the test, with the remedy.
+func TestMisuse(t *testing.T) {
+	t.Parallel()
+	srv := Start(t)
+	for want, misuse := range map[string]func(testing.TB){
+		"clienttest: a server of 0 nodes; want 1 or more": func(tb testing.TB) { Start(tb, Nodes(0)) },
+		`clienttest: the contract has no reason "NO_LEADR"`: func(tb testing.TB) {
+			(&Server{t: tb}).Refuse("NO_LEADR", 1)
+		},
+		"clienttest: one node cannot hand the leadership to another; start with Nodes(3)": func(tb testing.TB) {
+			(&Server{t: tb, nodes: srv.nodes}).StepDown()
+		},
+	} {
+		f := &failing{TB: t}
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			misuse(f)
+		}()
+		<-done
+		if f.said != want {
+			t.Errorf("it says %q, want %q", f.said, want)
 		}
 	}
 }

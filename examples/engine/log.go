@@ -24,8 +24,8 @@ func newLog(c *client.Client, a *client.Appender, plan *Plan, run string) *log {
 }
 
 // record stores an event, and returns once it is on disk. The same event may be recorded again,
-// also by a later process: its key follows from the run, the step, the logical attempt and the type,
-// and the server stores it once. The Appender retries until it has an answer.
+// also by a later process: its key follows from the run, the step, the logical attempt and the
+// type, and the server stores it once. The Appender retries until it has an answer.
 func (l *log) record(ctx context.Context, eventType, step string, a events.Attempt, payload any) error {
 	event, err := l.run.Event(eventType, step, a, payload)
 	if err != nil {
