@@ -207,7 +207,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	o := &s.opts
 	s.replica, err = replica.Open(ctx, replica.Options{
 		DataDir: s.dir.Path(), RaftDir: s.dir.File("raft"), StoreDir: s.dir.File("store"), Cluster: s.cluster, Disk: s.disk, Alerts: &s.alerts, Store: o.Store, Raft: o.Raft,
-		GRPCAddress: s.addresses.GRPC, QueueBytes: o.QueueBytes, Memory: s.memory,
+		GRPCAddress: advertised(o.GRPCAdvertise, s.addresses.GRPC), QueueBytes: o.QueueBytes, Memory: s.memory,
 		LeaderWait: o.LeaderWait, MaxWait: o.MaxWait, ClockSkewLimit: o.ClockSkewLimit, MaxClockAhead: o.MaxClockAhead,
 		FS: o.FS, Clock: o.Clock, Logger: s.log, Registry: o.Registry, Stopping: s.stopping, Fail: o.Fail,
 	})
