@@ -71,8 +71,8 @@ type Event struct {
 }
 
 // Events yields the events of a run after a runSeq, in order, until ctx or the iteration ends or
-// the watch fails. It waits for a run that does not exist yet. resume is the token of an earlier Event;
-// if it is set, afterSeq is ignored.
+// the watch fails. It waits for a run that does not exist yet. resume is the token of an earlier
+// Event; if it is set, afterSeq is ignored.
 func Events(ctx context.Context, c *client.Client, runID string, afterSeq uint64, resume string) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		req := &runlogv1.WatchRunRequest{RunId: runID, AfterSeq: afterSeq, View: runlogv1.WatchView_EVENT, ResumeToken: resume}

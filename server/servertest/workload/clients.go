@@ -13,7 +13,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"runlog/client"
-	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest/history"
 )
@@ -255,7 +254,7 @@ func outcome(err error) history.Outcome {
 	if e.Reason == "" {
 		return history.Outcome{}
 	}
-	return history.Failed(contract.Reason(e.Reason))
+	return history.Failed(e.Reason)
 }
 
 func pause(ctx context.Context, d time.Duration) {
