@@ -110,12 +110,7 @@ func (c *Client) NewAppender(opts AppenderOptions) (*Appender, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	a := &Appender{client: c, opts: opts, room: semaphore.NewWeighted(opts.MaxBytes)}
-	a.ctx, a.end = context.WithCancel(context.Background())
-	if c.opts.TracerProvider != nil {
-		a.tracer = c.opts.TracerProvider.Tracer("runlog/client")
-	}
-	a.init()
+	a := newAppender(c, opts)
 	if !c.appenders.add(a) {
 		return nil, fmt.Errorf("%w: an Appender needs an open Client", ErrClosed)
 	}
@@ -126,6 +121,17 @@ func (c *Client) NewAppender(opts AppenderOptions) (*Appender, error) {
 		a.served.Go(l.run)
 	}
 	return a, nil
+}
+
+// newAppender returns an Appender without lanes.
+func newAppender(c *Client, opts AppenderOptions) *Appender {
+	a := &Appender{client: c, opts: opts, room: semaphore.NewWeighted(opts.MaxBytes)}
+	a.ctx, a.end = context.WithCancel(context.Background())
+	if c.opts.TracerProvider != nil {
+		a.tracer = c.opts.TracerProvider.Tracer("runlog/client")
+	}
+	a.init()
+	return a
 }
 
 // Append stores 1 to 1,000 events of one run, all or none (APP-3), and returns when their outcome
