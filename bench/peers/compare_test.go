@@ -46,7 +46,7 @@ func TestGoals(t *testing.T) {
 		got = append(got, strings.Join(row, "|"))
 	}
 	want := []string{
-		"unary, 1 client: p50 ÷ postgres|1.50×|≤ 1.3|≤ 1|missed",
+		"unary, 1 client: p50 ÷ postgres|1.50×|≤ 1.1|≤ 1|missed",
 		"unary, 64 clients: events ÷ postgres|5.00×|≥ 2.5|≥ 4|stretch",
 		"unary, 64 clients: events ÷ etcd|2.00×|≥ 2||met",
 		"unary, 256 clients: events ÷ gRPC echoes|0.600×|≥ 0.6|≥ 0.75|met",
