@@ -19,10 +19,12 @@ import (
 const (
 	// laneTick is the time between two looks at a stream.
 	laneTick = time.Second
-	// A stream is lost if messages are in flight and no answer comes for laneSilence; it is closed
-	// after laneIdle without messages. After laneAge it is opened again, because only a new stream
+	// A stream is lost if messages are in flight and no answer comes for laneSilence, and laneByte
+	// for each of their bytes: a slow network is not silent. It is closed after laneIdle without
+	// messages. After laneAge it is opened again, because only a new stream
 	// learns of another leader.
 	laneSilence = 10 * time.Second
+	laneByte    = 4 * time.Microsecond
 	laneIdle    = time.Minute
 	laneAge     = 2 * time.Minute
 )
@@ -37,6 +39,7 @@ type lane struct {
 	// Of the current stream, guarded by the mutex of the queue.
 	node     *node       // nil: none is open
 	inFlight fifo[*line] // in the order of the answers
+	bytes    int         // of the messages in flight
 	over     bool        // the stream takes no more messages
 	answers  int         // so far
 	moved    time.Time   // of the last message or answer
@@ -55,7 +58,7 @@ func (l *lane) awaitWork() bool {
 	for l.a.ready.len() == 0 && !l.a.ended {
 		l.a.changed.Wait()
 	}
-	l.over, l.answers, l.moved = false, 0, time.Now()
+	l.over, l.answers, l.bytes, l.moved = false, 0, 0, time.Now()
 	return !l.a.ended
 }
 
@@ -105,9 +108,12 @@ func (l *lane) next() wire.Message {
 				if l.inFlight.len() == 0 {
 					l.moved = time.Now()
 				}
+				message := run.message()
 				l.inFlight.push(run)
+				l.bytes += len(message)
+				run.bytes = len(message)
 				a.client.metrics.sent(run.events)
-				return run.message()
+				return message
 			}
 		}
 		a.changed.Wait()
@@ -154,6 +160,7 @@ func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse)
 		return fmt.Errorf("client: the server answered for %d of %d events", len(answer.GetResults()), first.events)
 	}
 	run := l.inFlight.pop()
+	l.bytes -= run.bytes
 	l.moved = time.Now()
 	if l.inFlight.len() == a.opts.MaxInFlight-1 {
 		a.changed.Broadcast()
@@ -293,7 +300,7 @@ func (l *lane) look(ctx context.Context, age time.Duration, cancel context.Cance
 	}
 	still, quiet := l.inFlight.len() == 0, time.Since(l.moved)
 	switch {
-	case quiet > laneSilence && (!still || l.over):
+	case quiet > laneSilence+laneByte*time.Duration(l.bytes) && (!still || l.over):
 		cancel(errSilent)
 	case quiet > laneIdle, age > laneAge:
 		l.over = true

@@ -66,6 +66,7 @@ type line struct {
 	first, last *pending
 	sent        int // appends of the message in flight, from first on
 	events      int // in them
+	bytes       int // of the message
 	// busy: it is in ready, its message is in flight, or it waits for the next try.
 	busy bool
 }

@@ -382,6 +382,21 @@ func TestAppenderLeavesASilentNode(t *testing.T) {
 	})
 }
 
+// TestAppenderOnASlowNetwork: a large message has more time for its answer.
+func TestAppenderOnASlowNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		slow := &recorder{held: true}
+		c := dialFakes(t, Options{}, "a", map[string]*fakeServer{"a": {appendStream: slow.serve}})
+		a, _ := c.NewAppender(AppenderOptions{})
+		big := event("r")
+		big.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: make([]byte, 3<<20)}
+		time.AfterFunc(2*laneSilence, slow.open)
+		if _, err := a.Append(t.Context(), big); err != nil || len(slow.messages()) != 1 {
+			t.Errorf("%d messages: %v", len(slow.messages()), err)
+		}
+	})
+}
+
 // TestAppenderFollowsTheLeader: a stream moves to the node that another one names, and is closed
 // when there is nothing to do.
 func TestAppenderFollowsTheLeader(t *testing.T) {

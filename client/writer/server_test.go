@@ -39,8 +39,8 @@ func TestOutageOfAServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	run := &events.Run{ID: "run-1", Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}
-	write := func(make func(string, events.Attempt, any) (*runlogv1.EventWrite, error), step string) (writer.Result, error) {
-		e, err := make(step, events.Attempt{Logical: 1, Engine: 1}, nil)
+	write := func(build func(string, events.Attempt, any) (*runlogv1.EventWrite, error), step string) (writer.Result, error) {
+		e, err := build(step, events.Attempt{Logical: 1, Engine: 1}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
