@@ -5,9 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
-
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 )
@@ -21,43 +18,50 @@ const (
 // ErrBody means that the body of an event cannot be decoded.
 var ErrBody = errors.New("storage: undecodable event body")
 
-// appendBody appends an event as a length-delimited record.v1.Body. It leaves out what the run, the
-// plan of the block or the derived key already say (D6). assigned is nil unless the event is
-// imported; appendedBy is empty where the caller has no identity.
-func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy string, plan *recordv1.Plan, scratch *recordv1.Body) ([]byte, error) {
-	proto.Reset(scratch)
-	scratch.EventId = e.EventID[:]
-	if scratch.TypeCode = contract.TypeCode(e.Type); scratch.TypeCode == 0 {
-		scratch.TypeName = e.Type
+// appendBody appends an event as a record.v1.Body. It leaves out what the run, the plan of the
+// block or the derived key already say (D6). assigned is nil unless the event is imported;
+// appendedBy is empty where the caller has no identity.
+func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy string, plan *planName) []byte {
+	dst = appendBytes(dst, 1, e.EventID[:])
+	if code := contract.TypeCode(e.Type); code != 0 {
+		dst = appendNumber(dst, 2, uint64(code))
+	} else {
+		dst = appendString(dst, 3, e.Type)
 	}
-	scratch.StepId = e.StepID
-	scratch.LogicalAttemptId = e.LogicalAttemptID
-	scratch.EngineAttemptId = e.EngineAttemptID
+	dst = appendString(dst, 4, e.StepID)
+	dst = appendNumber(dst, 5, uint64(e.LogicalAttemptID))
+	dst = appendNumber(dst, 6, uint64(e.EngineAttemptID))
 	if !e.KeyDerived {
-		scratch.IdempotencyKey = e.IdempotencyKey
+		dst = appendString(dst, 7, e.IdempotencyKey)
 	}
-	scratch.EmittedAt = e.EmittedAt
-	scratch.EmittedBy = e.EmittedBy
-	scratch.CausedBySignalId = e.CausedBySignalID
-	scratch.ParentEventId = e.ParentEventID
-	scratch.Contract = uint32(e.Contract)
-	scratch.Payload = e.Payload
-	scratch.Absent = uint32(e.Absent)
+	dst = appendFixed(dst, 8, e.EmittedAt)
+	dst = appendString(dst, 9, e.EmittedBy)
+	dst = appendString(dst, 10, e.CausedBySignalID)
+	dst = appendString(dst, 11, e.ParentEventID)
+	dst = appendNumber(dst, 12, uint64(e.Contract))
+	if len(e.Payload) > 0 {
+		dst = appendBytes(dst, 13, e.Payload)
+	}
+	dst = appendNumber(dst, 14, uint64(e.Absent))
 	if namesOtherPlan(e, plan) {
-		scratch.Plan = &recordv1.Plan{PlanId: e.PlanID, PlanVersion: e.PlanVersion}
+		var stack [128]byte
+		own := planName{e.PlanID, e.PlanVersion}
+		dst = appendBytes(dst, 15, own.append(stack[:0]))
 	}
 	if assigned != nil {
-		scratch.RunSeq, scratch.PersistedAt = assigned.RunSeq, assigned.PersistedAt
+		dst = appendNumber(dst, 16, assigned.RunSeq)
+		dst = appendFixed(dst, 17, assigned.PersistedAt)
 	}
-	scratch.AppendedBy = appendedBy
-	scratch.Extensions = e.Extensions
-	dst = protowire.AppendVarint(dst, uint64(proto.Size(scratch)))
-	return proto.MarshalOptions{UseCachedSize: true}.MarshalAppend(dst, scratch)
+	dst = appendString(dst, 18, appendedBy)
+	if len(e.Extensions) > 0 {
+		dst = appendBytes(dst, 19, e.Extensions)
+	}
+	return dst
 }
 
-func namesOtherPlan(e *contract.Event, plan *recordv1.Plan) bool {
-	return e.Absent&contract.AbsentPlan == 0 && e.PlanID != plan.GetPlanId() ||
-		e.Absent&contract.AbsentPlanVersion == 0 && e.PlanVersion != plan.GetPlanVersion()
+func namesOtherPlan(e *contract.Event, plan *planName) bool {
+	return e.Absent&contract.AbsentPlan == 0 && e.PlanID != plan.id ||
+		e.Absent&contract.AbsentPlanVersion == 0 && e.PlanVersion != plan.version
 }
 
 // NextBody splits raw into its first body and the rest.

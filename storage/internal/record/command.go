@@ -3,10 +3,7 @@ package record
 import (
 	"crypto/sha256"
 	"fmt"
-	"slices"
-	"sync"
 
-	"github.com/klauspost/compress/s2"
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
@@ -102,62 +99,6 @@ type PlanRef struct {
 	Compression   *string
 }
 
-// EncodeAppend turns a request into the command that goes into the log. All events must name the
-// same scope or leave it out: ScopeOf tells.
-func EncodeAppend(a *Append) (Command, error) {
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	m, err := e.append(a)
-	if err != nil {
-		return Command{}, err
-	}
-	data, err := Marshal(&recordv1.Command{Append: m})
-	return Command{data: data}, err
-}
-
-// append fills in the message of a request. It aliases the encoder's memory.
-func (e *encoder) append(a *Append) (*recordv1.Append, error) {
-	scope, err := ScopeOf(a)
-	if err != nil {
-		return nil, err
-	}
-	if n := len(a.Imported); n > 0 && n != len(a.Events) {
-		return nil, fmt.Errorf("storage: encode command: %d events, %d of them imported", len(a.Events), n)
-	}
-	m := &recordv1.Append{
-		RunId:           a.RunID,
-		Scope:           &recordv1.Scope{TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID},
-		ExpectedLastSeq: a.ExpectedLastSeq,
-		Fence:           a.Fence,
-	}
-	if len(a.Events) > 0 {
-		first := &a.Events[0]
-		m.FirstAbsent = uint32(first.Absent)
-		m.Plan = &recordv1.Plan{PlanId: first.PlanID, PlanVersion: first.PlanVersion}
-	}
-	if a.Create != nil {
-		m.Create = EncodeMetadata(&a.Create.Metadata)
-		m.Create.Created, m.Exclusive = true, a.Exclusive
-		if ref := a.Create.Metadata.PlanRef; ref != nil {
-			m.Plan = &recordv1.Plan{PlanId: ref.PlanID, PlanVersion: ref.PlanVersion}
-		}
-	}
-	e.headers = e.headers[:0]
-	for i := range a.Events {
-		if a.Events[i].LogicalAttemptID == 0 {
-			return nil, fmt.Errorf("storage: encode command: event %d has no attempt", i)
-		}
-		e.headers = appendHeader(e.headers, &a.Events[i], a.appendedBy(i))
-		m.Recurrences = appendRecurrence(m.Recurrences, i, &a.Events[i])
-	}
-	m.Headers = e.headers
-	for i := range a.Imported {
-		m.Assigned = a.Imported[i].append(m.Assigned)
-	}
-	m.Blocks, err = e.blocks(a, m.Plan)
-	return m, err
-}
-
 // Marshal encodes a message of a command.
 func Marshal(m proto.Message) ([]byte, error) {
 	data, err := proto.Marshal(m)
@@ -219,73 +160,6 @@ func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
 	dst = append(dst, record[:]...)
 	dst = append(dst, e.EventID[:]...)
 	return append(dst, content[:]...)
-}
-
-// encoder has the memory that one request is encoded in. marshal copies out of it.
-type encoder struct {
-	headers []byte
-	raw     []byte // bodies of the block that is being filled
-	data    []byte // of the blocks that are full, compressed
-	body    recordv1.Body
-}
-
-var encoders = sync.Pool{New: func() any { return new(encoder) }}
-
-// maxEncoder is what one large request may leave behind.
-const maxEncoder = 4 << 20
-
-func (e *encoder) release() {
-	proto.Reset(&e.body)
-	if cap(e.headers)+cap(e.raw)+cap(e.data) <= maxEncoder {
-		encoders.Put(e)
-	}
-}
-
-// blocks packs the bodies of a request's events, in order, into blocks of about blockTarget bytes.
-func (e *encoder) blocks(a *Append, plan *recordv1.Plan) ([]*recordv1.Block, error) {
-	var (
-		events = a.Events
-		blocks []*recordv1.Block
-		count  uint32
-		err    error
-	)
-	e.raw, e.data = e.raw[:0], e.data[:0]
-	for i := range events {
-		var assigned *Assigned
-		if len(a.Imported) > 0 {
-			assigned = &a.Imported[i]
-		}
-		if e.raw, err = appendBody(e.raw, &events[i], assigned, a.appendedBy(i), plan, &e.body); err != nil {
-			return nil, fmt.Errorf("storage: encode event %d: %w", i, err)
-		}
-		if len(e.raw) > maxBlock {
-			return nil, fmt.Errorf("storage: encode event %d: block of %d bytes", i, len(e.raw))
-		}
-		count++
-		if len(e.raw) >= blockTarget || i == len(events)-1 {
-			blocks = append(blocks, e.block(count))
-			e.raw, count = e.raw[:0], 0
-		}
-	}
-	return blocks, nil
-}
-
-// block closes the block that is being filled.
-func (e *encoder) block(count uint32) *recordv1.Block {
-	b := &recordv1.Block{Count: count, Codec: codecRaw, RawSize: uint32(len(e.raw))}
-	begin := len(e.data)
-	if len(e.raw) >= compressFrom {
-		most := s2.MaxEncodedLen(len(e.raw))
-		e.data = slices.Grow(e.data, most)
-		if packed := s2.Encode(e.data[begin:begin+most], e.raw); len(packed) < len(e.raw)*15/16 {
-			e.data = e.data[:begin+len(packed)]
-			b.Codec, b.Data = CodecS2, e.data[begin:]
-			return b
-		}
-	}
-	e.data = append(e.data, e.raw...)
-	b.Data = e.data[begin:]
-	return b
 }
 
 // EncodeMetadata leaves out what CreateRun said.

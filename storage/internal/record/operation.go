@@ -25,19 +25,6 @@ var ErrCommand = errors.New("storage: undecodable command")
 // maxOperations of one command. It bounds what a refusal has to undo.
 const maxOperations = 1000
 
-// AppendOperation turns a request into an operation of a compound command. EncodeAppend is for a
-// command that has nothing else.
-func AppendOperation(a *Append) (Operation, error) {
-	e := encoders.Get().(*encoder)
-	defer e.release()
-	m, err := e.append(a)
-	if err != nil {
-		return Operation{}, err
-	}
-	data, err := Marshal(m)
-	return Operation{Kind: KindAppend, Data: data}, err
-}
-
 // Fields of record.v1.Command and record.v1.Operation.
 const (
 	fieldAppend     = 1

@@ -61,6 +61,14 @@ func (f *field) uint32(err *error) uint32 {
 	return uint32(f.bits)
 }
 
+// optional returns the number of an optional varint field. It is a copy: a pointer into the field
+// would put every field of every message on the heap.
+func (f *field) optional(err *error) *uint64 {
+	f.want(protowire.VarintType, err)
+	n := f.bits
+	return &n
+}
+
 // text of a string field, as bytes that alias the message.
 func (f *field) text(err *error) []byte {
 	f.want(protowire.BytesType, err)
@@ -190,8 +198,7 @@ func (c *AppendCommand) Parse(data []byte) error {
 		case 3:
 			c.Plan, err = parsePlan(f.bytes)
 		case 4:
-			f.want(protowire.VarintType, &err)
-			c.Expected = &f.bits
+			c.Expected = f.optional(&err)
 		case 5:
 			c.Create = &recordv1.RunMetadata{}
 			err = proto.Unmarshal(f.bytes, c.Create)
@@ -206,8 +213,7 @@ func (c *AppendCommand) Parse(data []byte) error {
 		case 9:
 			c.Assigned = f.raw(&err)
 		case 10:
-			f.want(protowire.VarintType, &err)
-			c.Fence = &f.bits
+			c.Fence = f.optional(&err)
 		case 11:
 			c.Recurrences, err = parseRecurrences(f.raw(&err))
 		case 12:

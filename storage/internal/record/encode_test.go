@@ -1,0 +1,172 @@
+package record
+
+import (
+	"bytes"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
+)
+
+// drawAppend draws a request of a few events. It need not pass the contract's rules.
+func drawAppend(t *rapid.T) *Append {
+	text := rapid.StringN(0, 6, 12)
+	some := rapid.SliceOfN(rapid.Byte(), 0, 2000)
+	a := &Append{RunID: text.Draw(t, "run"), AppendedBy: text.Draw(t, "caller")}
+	scope := Scope{TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment")}
+	types := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.StepCompleted, "SomethingElse"})
+	for range rapid.IntRange(0, 40).Draw(t, "events") {
+		a.Events = append(a.Events, contract.Event{
+			EventID: contract.EventID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")), Type: types.Draw(t, "type"), RunID: a.RunID,
+			TenantID: scope.TenantID, ProjectID: scope.ProjectID, EnvironmentID: scope.EnvironmentID,
+			PlanID: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version"), Absent: contract.Absent(rapid.IntRange(0, 31).Draw(t, "absent")),
+			StepID: text.Draw(t, "step"), LogicalAttemptID: 1 + rapid.Uint32Max(300).Draw(t, "logical"), EngineAttemptID: rapid.Uint32().Draw(t, "engine"),
+			IdempotencyKey: text.Draw(t, "key"), KeyDerived: rapid.Bool().Draw(t, "derived"), EmittedAt: rapid.Int64().Draw(t, "at"),
+			EmittedBy: text.Draw(t, "by"), CausedBySignalID: text.Draw(t, "cause"), ParentEventID: text.Draw(t, "parent"),
+			Contract: contract.Line(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"), Extensions: some.Draw(t, "extensions"),
+		})
+	}
+	if rapid.Bool().Draw(t, "expects") {
+		a.ExpectedLastSeq = proto.Uint64(rapid.Uint64().Draw(t, "expected"))
+	}
+	if rapid.Bool().Draw(t, "fenced") {
+		a.Fence = proto.Uint64(rapid.Uint64().Draw(t, "fence"))
+	}
+	if rapid.Bool().Draw(t, "imports") {
+		for range a.Events {
+			a.Imported = append(a.Imported, Assigned{rapid.Uint64().Draw(t, "seq"), rapid.Int64().Draw(t, "persisted"), text.Draw(t, "appender")})
+		}
+	}
+	if rapid.Bool().Draw(t, "creates") {
+		a.Create = &Creation{Scope: scope, Metadata: Metadata{EngineType: text.Draw(t, "engine type")}}
+		a.Exclusive = rapid.Bool().Draw(t, "exclusive")
+		if rapid.Bool().Draw(t, "has a plan") {
+			a.Create.Metadata.PlanRef = &PlanRef{PlanID: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version")}
+		}
+	}
+	return a
+}
+
+// TestEncodingIsThatOfProtobuf holds what is encoded by hand to the generated messages: they read
+// every field, and write the same bytes.
+func TestEncodingIsThatOfProtobuf(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		a := drawAppend(t)
+		c, err := EncodeAppend(a)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &recordv1.Command{}
+		if err := proto.Unmarshal(CommandBytes(c), m); err != nil {
+			t.Fatal(err)
+		}
+		if got := encoded(t, m); !bytes.Equal(got, CommandBytes(c)) {
+			t.Fatalf("protobuf encodes %v as\n%x\nand not as\n%x", m, got, CommandBytes(c))
+		}
+		op, err := AppendOperation(a)
+		if err != nil || !bytes.Equal(op.Data, encoded(t, m.Append)) {
+			t.Fatalf("the operation has %x, want %x (%v)", op.Data, encoded(t, m.Append), err)
+		}
+		sameBodies(t, a, m.Append)
+	})
+}
+
+// sameBodies compares the events of a request with the bodies of its message.
+func sameBodies(t *rapid.T, a *Append, m *recordv1.Append) {
+	run := &recordv1.RunIdentity{RunId: a.RunID, Scope: m.Scope, Plan: m.Plan}
+	i := 0
+	for _, block := range m.Blocks {
+		b := Block{Count: uint64(block.Count), Codec: byte(block.Codec), RawSize: uint64(block.RawSize), Data: block.Data}
+		raw, err := b.raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for ; len(raw) > 0; i++ {
+			var body []byte
+			if body, raw, err = NextBody(raw); err != nil {
+				t.Fatal(err)
+			}
+			read := &recordv1.Body{}
+			if err := proto.Unmarshal(body, read); err != nil {
+				t.Fatal(err)
+			}
+			if got := encoded(t, read); !bytes.Equal(got, body) {
+				t.Fatalf("protobuf encodes body %v as\n%x\nand not as\n%x", read, got, body)
+			}
+			got, assigned, err := parseBody(body, run, m.Plan, false)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := a.Events[i]
+			if want.KeyDerived || want.IdempotencyKey == "" {
+				want.KeyDerived, want.IdempotencyKey = true, ""
+			}
+			fillPlanOf(&want, m.Plan)
+			got.TenantID, got.ProjectID, got.EnvironmentID = want.TenantID, want.ProjectID, want.EnvironmentID
+			if !bytes.Equal(got.Payload, want.Payload) || !bytes.Equal(got.Extensions, want.Extensions) {
+				t.Fatalf("event %d has payload %x and extensions %x", i, got.Payload, got.Extensions)
+			}
+			got.Payload, got.Extensions, want.Payload, want.Extensions = nil, nil, nil, nil
+			if !sameEvent(&got, &want) || assigned.AppendedBy != a.appendedBy(i) {
+				t.Fatalf("event %d is read as\n%+v by %q, want\n%+v by %q", i, got, assigned.AppendedBy, want, a.appendedBy(i))
+			}
+			if len(a.Imported) > 0 && assigned != a.Imported[i] {
+				t.Fatalf("event %d was assigned %v, want %v", i, assigned, a.Imported[i])
+			}
+		}
+	}
+	if i != len(a.Events) {
+		t.Fatalf("%d bodies of %d events", i, len(a.Events))
+	}
+}
+
+// fillPlanOf gives an event that leaves out its plan that of the run.
+func fillPlanOf(e *contract.Event, plan *recordv1.Plan) {
+	if e.Absent&contract.AbsentPlan != 0 {
+		e.PlanID = plan.GetPlanId()
+	}
+	if e.Absent&contract.AbsentPlanVersion != 0 {
+		e.PlanVersion = plan.GetPlanVersion()
+	}
+}
+
+// sameEvent compares events without payload, extensions and warnings.
+func sameEvent(a, b *contract.Event) bool {
+	x, y := *a, *b
+	x.Warnings, y.Warnings = nil, nil
+	return x.EventID == y.EventID && x.Type == y.Type && x.RunID == y.RunID && x.PlanID == y.PlanID && x.PlanVersion == y.PlanVersion &&
+		x.Absent == y.Absent && x.StepID == y.StepID && x.LogicalAttemptID == y.LogicalAttemptID && x.EngineAttemptID == y.EngineAttemptID &&
+		x.IdempotencyKey == y.IdempotencyKey && x.KeyDerived == y.KeyDerived && x.EmittedAt == y.EmittedAt && x.EmittedBy == y.EmittedBy &&
+		x.CausedBySignalID == y.CausedBySignalID && x.ParentEventID == y.ParentEventID && x.Contract == y.Contract
+}
+
+// TestTextsMustBeUTF8 shows that a text that apply could not read is refused before it is in the
+// log.
+func TestTextsMustBeUTF8(t *testing.T) {
+	const bad = "\xff"
+	event := func(set func(*contract.Event)) *Append {
+		e := contract.Event{Type: contract.RunStarted, LogicalAttemptID: 1, IdempotencyKey: "key"}
+		set(&e)
+		return &Append{RunID: "run", Events: []contract.Event{e}}
+	}
+	for name, a := range map[string]*Append{
+		"run":       {RunID: bad},
+		"caller":    {RunID: "run", AppendedBy: bad},
+		"tenant":    {RunID: "run", Create: &Creation{Scope: Scope{TenantID: bad}}},
+		"engine":    {RunID: "run", Create: &Creation{Metadata: Metadata{EngineType: bad}}},
+		"type":      event(func(e *contract.Event) { e.Type = bad }),
+		"step":      event(func(e *contract.Event) { e.StepID = bad }),
+		"key":       event(func(e *contract.Event) { e.IdempotencyKey = bad }),
+		"plan":      event(func(e *contract.Event) { e.PlanVersion = bad }),
+		"emittedBy": event(func(e *contract.Event) { e.EmittedBy = bad }),
+		"cause":     event(func(e *contract.Event) { e.CausedBySignalID = bad }),
+		"parent":    event(func(e *contract.Event) { e.ParentEventID = bad }),
+	} {
+		if _, err := EncodeAppend(a); err == nil {
+			t.Errorf("%s: a text that is not UTF-8 was encoded", name)
+		}
+	}
+}
