@@ -13,7 +13,7 @@ import (
 const (
 	envelopeTag = "runlog/envelope/1\x00"
 	chainTag    = "runlog/chain/1\x00"
-	contentTag  = "runlog/content/1\x00"
+	contentTag  = "runlog/content/2\x00"
 	windowTag   = "runlog/window/1\x00"
 )
 
@@ -164,26 +164,20 @@ func (e *Event) AppendInherited(dst []byte) []byte {
 	return dst
 }
 
-// ContentDigest returns the first 8 bytes of SHA-256 over the 17 bytes "runlog/content/1\x00", the
-// canonical fields but eventId, engineAttemptId, emittedAt and emittedBy, and the raw payload bytes
-// (IDM-7). contractVersion is the last field and always there, so the payload's begin is never in
-// doubt.
+// ContentDigest returns the first 8 bytes of SHA-256 over the 17 bytes "runlog/content/2\x00", the
+// canonical fields but eventId, engineAttemptId, emittedAt and emittedBy, and the payload digest
+// (IDM-7), so that a payload is hashed once for it and the record digest.
 //
 // Two events of one run and one key with equal content digests have not diverged. Unequal ones may
 // still say the same in other bytes: ask SameContent.
-func (e *Event) ContentDigest() [8]byte {
+func (e *Event) ContentDigest(payload Digest) [8]byte {
 	var stack [canonicalStack]byte
 	b := append(stack[:0], contentTag...)
 	b = e.appendNames(b)
 	b = appendNumberField(b, fieldLogicalAttemptID, uint64(e.LogicalAttemptID))
 	b = appendField(b, fieldIdempotencyKey, e.IdempotencyKey)
-	b = e.appendCauses(b)
-
-	h := sha256.New()
-	h.Write(b)
-	h.Write(e.Payload)
-	var sum Digest
-	h.Sum(sum[:0])
+	b = append(e.appendCauses(b), payload[:]...)
+	sum := sha256.Sum256(b)
 	return [8]byte(sum[:8])
 }
 

@@ -37,7 +37,7 @@ func eight(n uint64) []byte {
 func canonical(e *contract.Event, content bool) []byte {
 	tag := "runlog/envelope/1\x00"
 	if content {
-		tag = "runlog/content/1\x00"
+		tag = "runlog/content/2\x00"
 	}
 	b := []byte(tag)
 	if !content {

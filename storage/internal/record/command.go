@@ -154,8 +154,8 @@ func (e *ScopeError) Error() string {
 
 func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
 	key := sha256.Sum256([]byte(e.IdempotencyKey))
-	_, record := e.Digests(appendedBy)
-	content := e.ContentDigest()
+	payload, record := e.Digests(appendedBy)
+	content := e.ContentDigest(payload)
 	dst = append(dst, key[:]...)
 	dst = append(dst, record[:]...)
 	dst = append(dst, e.EventID[:]...)
