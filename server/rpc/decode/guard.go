@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/budget"
 )
 
@@ -145,6 +146,9 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 func (f *frame) unmarshal(wire []byte) {
 	if f.requestID, f.fault = checkWire(f.msg, wire); f.fault != nil {
 		f.counted = true
+		return
+	}
+	if m, ok := f.msg.(*runlogv1.AppendEventsRequest); ok && readAppend(wire, m) {
 		return
 	}
 	if proto.Unmarshal(wire, f.msg) != nil {

@@ -1,0 +1,212 @@
+package decode
+
+import (
+	"bytes"
+	"unicode/utf8"
+	"unsafe"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// readAppend decodes an AppendEventsRequest by hand, into texts and payloads that share one copy of
+// the message: proto.Unmarshal makes an object of each. It returns false for a message in a form
+// that it leaves to proto.Unmarshal: one that is malformed, has unknown fields, a payload as a
+// Struct, or a field of another type. m is then half read.
+func readAppend(wire []byte, m *runlogv1.AppendEventsRequest) bool {
+	r := wireReader{wire: wire, end: len(wire)}
+	events := r.count(fieldEvents)
+	if r.bad {
+		return false
+	}
+	r = wireReader{wire: bytes.Clone(wire), end: len(wire)}
+	made := make([]writtenEvent, events)
+	if events > 0 {
+		m.Events = make([]*runlogv1.EventWrite, 0, events)
+	}
+	for r.more() {
+		switch field, kind := r.tag(); {
+		case kind == protowire.BytesType && field == fieldEvents:
+			e := &made[len(m.Events)]
+			m.Events = append(m.Events, &e.event)
+			within := r.nested()
+			r.bad = r.bad || !e.read(&within)
+		case kind == protowire.BytesType && field == 1:
+			m.RunId = r.string()
+		case kind == protowire.BytesType && field == fieldRequestID:
+			m.RequestId = r.string()
+		case kind == protowire.VarintType && field == 3:
+			n := r.varint()
+			m.ExpectedLastSeq = &n
+		case kind == protowire.VarintType && field == 5:
+			n := r.varint()
+			m.Fence = &n
+		default:
+			return false
+		}
+	}
+	return !r.bad
+}
+
+// writtenEvent is an event with the parts that nearly every event has: one object instead of three.
+type writtenEvent struct {
+	event   runlogv1.EventWrite
+	payload runlogv1.EventWrite_PayloadJson
+	emitted timestamppb.Timestamp
+}
+
+func (w *writtenEvent) read(r *wireReader) bool {
+	e := &w.event
+	for r.more() {
+		field, kind := r.tag()
+		text := textOf(e, field)
+		switch {
+		case kind == protowire.BytesType && text != nil:
+			*text = r.string()
+		case kind == protowire.VarintType && field == 10:
+			e.LogicalAttemptId = uint32(r.varint())
+		case kind == protowire.VarintType && field == 11:
+			e.EngineAttemptId = uint32(r.varint())
+		case kind == protowire.BytesType && field == 13 && e.EmittedAt == nil:
+			e.EmittedAt = &w.emitted
+			within := r.nested()
+			r.bad = r.bad || !readTimestamp(&within, e.EmittedAt)
+		case kind == protowire.BytesType && field == 18:
+			w.payload.PayloadJson = r.bytes()
+			e.PayloadForm = &w.payload
+		case kind == protowire.BytesType && field == 40:
+			e.ExtensionsJson = r.bytes()
+		default:
+			return false
+		}
+	}
+	return !r.bad
+}
+
+// textOf returns the text of an event that a field has; nil: none.
+func textOf(e *runlogv1.EventWrite, field protowire.Number) *string {
+	switch field {
+	case 1:
+		return &e.EventId
+	case 2:
+		return &e.EventType
+	case 3:
+		return &e.RunId
+	case 4:
+		return &e.TenantId
+	case 5:
+		return &e.ProjectId
+	case 6:
+		return &e.EnvironmentId
+	case 7:
+		return &e.PlanId
+	case 8:
+		return &e.PlanVersion
+	case 9:
+		return &e.StepId
+	case 12:
+		return &e.IdempotencyKey
+	case 14:
+		return &e.EmittedBy
+	case 15:
+		return &e.CausedBySignalId
+	case 16:
+		return &e.ParentEventId
+	case 17:
+		return &e.ContractVersion
+	}
+	return nil
+}
+
+func readTimestamp(r *wireReader, t *timestamppb.Timestamp) bool {
+	for r.more() {
+		switch field, kind := r.tag(); {
+		case kind == protowire.VarintType && field == 1:
+			t.Seconds = int64(r.varint())
+		case kind == protowire.VarintType && field == 2:
+			t.Nanos = int32(r.varint())
+		default:
+			return false
+		}
+	}
+	return !r.bad
+}
+
+// wireReader reads the fields of a message in order. After a field that it cannot read, bad is set
+// and nothing more comes.
+type wireReader struct {
+	wire     []byte // never changes: what was read shares it
+	pos, end int    // of the message in wire
+	bad      bool
+}
+
+func (r *wireReader) more() bool { return r.pos < r.end && !r.bad }
+
+func (r *wireReader) varint() uint64 {
+	if r.pos < r.end && r.wire[r.pos] < 0x80 {
+		r.pos++
+		return uint64(r.wire[r.pos-1])
+	}
+	v, n := protowire.ConsumeVarint(r.wire[r.pos:r.end])
+	if n < 0 {
+		r.bad = true
+		return 0
+	}
+	r.pos += n
+	return v
+}
+
+func (r *wireReader) tag() (protowire.Number, protowire.Type) {
+	field, kind := protowire.DecodeTag(r.varint())
+	r.bad = r.bad || field < protowire.MinValidNumber
+	return field, kind
+}
+
+// span returns where the content of a length-delimited field is.
+func (r *wireReader) span() (begin, end int) {
+	n := r.varint()
+	if r.bad || n > uint64(r.end-r.pos) {
+		r.bad = true
+		return r.end, r.end
+	}
+	begin = r.pos
+	r.pos += int(n)
+	return begin, r.pos
+}
+
+func (r *wireReader) string() string {
+	b := r.bytes()
+	r.bad = r.bad || !utf8.Valid(b)
+	return unsafe.String(unsafe.SliceData(b), len(b))
+}
+
+func (r *wireReader) bytes() []byte {
+	begin, end := r.span()
+	return r.wire[begin:end:end]
+}
+
+// nested returns a reader of a message in the message.
+func (r *wireReader) nested() wireReader {
+	within := *r
+	within.pos, within.end = r.span()
+	return within
+}
+
+// count returns how many length-delimited fields of a number the message has, and passes all.
+func (r *wireReader) count(number protowire.Number) (n int) {
+	for r.more() {
+		switch field, kind := r.tag(); kind {
+		case protowire.BytesType:
+			if r.span(); field == number {
+				n++
+			}
+		case protowire.VarintType:
+			r.varint()
+		default:
+			r.bad = true
+		}
+	}
+	return n
+}
