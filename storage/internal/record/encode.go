@@ -109,8 +109,8 @@ func (e *encoder) append(a *Append) error {
 	return nil
 }
 
-// checkTexts refuses what a record.v1.Append cannot have: apply would stop every node at a text that
-// is not UTF-8.
+// checkTexts refuses what a record.v1.Append cannot have: apply would stop every node at a text
+// that is not UTF-8.
 func checkTexts(a *Append, scope *Scope, plan *planName) error {
 	valid := utf8.ValidString(a.RunID) && utf8.ValidString(a.AppendedBy) &&
 		utf8.ValidString(scope.TenantID) && utf8.ValidString(scope.ProjectID) && utf8.ValidString(scope.EnvironmentID) &&
