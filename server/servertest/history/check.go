@@ -27,6 +27,7 @@ func Check(h *History, fold Fold, finals ...*Final) *Report {
 	c.checkAnswers()
 	c.checkUnanswered()
 	c.checkOrder()
+	c.checkQueues()
 	c.checkReads()
 	c.checkMarks()
 	c.checkWindows()

@@ -227,6 +227,13 @@ func (o *Op) steps(yield func(string, crossStep) bool) {
 		if !yield(a.Run, step) {
 			return
 		}
+		if a.Status == Acknowledged && a.Resent && a.LastSeq != 0 {
+			// The answer may be that of a later try.
+			end := crossStep{apply: func(run crossRun) (crossRun, bool) { return run, uint64(len(run)) == a.LastSeq }}
+			if !yield(a.Run, end) {
+				return
+			}
+		}
 	}
 	if r := o.Read; r != nil && r.answers() && !r.Local {
 		yield(r.Run, crossStep{apply: r.replay})
@@ -293,7 +300,8 @@ func (a *Append) conflict(run crossRun) (crossRun, bool) {
 
 func (a *Append) replay(run crossRun) (crossRun, bool) {
 	next, fresh, ok := a.store(run)
-	if !ok || len(a.Results) != len(a.Events) || a.LastSeq != 0 && a.LastSeq != uint64(len(next)) {
+	end := uint64(len(next))
+	if !ok || len(a.Results) != len(a.Events) || a.LastSeq != 0 && (a.LastSeq < end || a.LastSeq > end && !a.Resent) {
 		return run, false
 	}
 	for i := range a.Results {

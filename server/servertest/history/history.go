@@ -71,9 +71,13 @@ type Append struct {
 	Events []Event `json:"events"` // 1 to 1,000
 	// Expected is expectedLastSeq; nil: none.
 	Expected *uint64 `json:"expected,omitempty"`
-	// Resent: the client's library may have sent it several times, so that its answer may call a
-	// duplicate what an earlier try has stored.
+	// Resent: the client's library may have sent it several times, or together with other appends.
+	// Its answer may call a duplicate what an earlier try has stored, and LastSeq may be that of a
+	// later moment until the answer.
 	Resent bool `json:"resent,omitempty"`
+	// Queue names a queue of the client's library that keeps the order of calls: those of one run,
+	// queued at different times, are stored in the order of their calls. Empty: none.
+	Queue string `json:"queue,omitempty"`
 
 	Outcome
 	// LastSeq is the run's last runSeq in the answer, or in the error SEQUENCE_CONFLICT.

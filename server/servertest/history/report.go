@@ -10,7 +10,7 @@ import (
 // Invariant names an invariant.
 type Invariant string
 
-// The invariants. Check checks I1 to I9 and the two without a number.
+// The invariants. Check checks I1 to I9 and those without a number.
 const (
 	// AckedIsStored, I1: every acknowledged event is on all nodes, exactly as it was acknowledged.
 	AckedIsStored Invariant = "I1"
@@ -41,6 +41,9 @@ const (
 	FaultsHappened Invariant = "I11"
 	// Chained: the chain of digests follows from the records (APP-11).
 	Chained Invariant = "chain"
+	// Queued: appends to a run that went through one queue of a client's library are stored in the
+	// order of the calls.
+	Queued Invariant = "queue"
 	// WellFormed: the history itself is consistent.
 	WellFormed Invariant = "history"
 )
