@@ -18,6 +18,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"runlog/client"
 )
 
 // Node is a node of a cluster. Each of its lives is a process.
@@ -204,6 +206,17 @@ func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 			MinConnectTimeout: time.Second,
 		}))
+}
+
+// connect makes the product's client for all nodes.
+func (c *Cluster) connect(_ string, opts ...grpc.DialOption) (*client.Client, error) {
+	var addresses []string
+	for _, n := range c.nodes {
+		addresses = append(addresses, n.grpc)
+	}
+	return client.Dial(strings.Join(addresses, ","), client.Options{
+		MinBackoff: 20 * time.Millisecond, MaxBackoff: 200 * time.Millisecond, DialOptions: opts,
+	})
 }
 
 // Replace replaces a node that has ended and has lost its data by an empty one, as

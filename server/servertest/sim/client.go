@@ -4,11 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/resolver"
+
+	"runlog/client"
 )
 
 // bearer is the API token of a host.
@@ -19,6 +23,12 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 }
 
 func (bearer) RequireTransportSecurity() bool { return false }
+
+// minBackoff and maxBackoff are those of connections, and of the retries of the product's client.
+const (
+	minBackoff = 50 * time.Millisecond
+	maxBackoff = time.Second
+)
 
 // dial makes a gRPC connection from a host to a node. The stranger has a token of its own, and the
 // leaver one for each call.
@@ -33,9 +43,9 @@ func (w *world) dial(host string, node int) (*grpc.ClientConn, error) {
 	}
 	conn, err := grpc.NewClient("passthrough:///"+w.nodes[node].host+grpcPort, append(credentials,
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return w.net.Dial(ctx, host, to) }),
+		w.dialer(host),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second},
+			Backoff:           backoff.Config{BaseDelay: minBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: maxBackoff},
 			MinConnectTimeout: time.Second,
 		}))...)
 	if err != nil {
@@ -43,3 +53,31 @@ func (w *world) dial(host string, node int) (*grpc.ClientConn, error) {
 	}
 	return conn, nil
 }
+
+// dialer makes the connections of a host.
+func (w *world) dialer(host string) grpc.DialOption {
+	return grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) { return w.net.Dial(ctx, host, to) })
+}
+
+// connect makes the product's client of a host. It has the addresses that leaders call themselves,
+// and knows the cluster by nothing else.
+func (w *world) connect(host string, opts ...grpc.DialOption) (*client.Client, error) {
+	var addresses []string
+	for _, n := range w.nodes {
+		addresses = append(addresses, n.host+grpcPort)
+	}
+	all, err := client.Dial(strings.Join(addresses, ","), client.Options{
+		MinBackoff: minBackoff, MaxBackoff: maxBackoff,
+		DialOptions: append(opts, w.dialer(host), grpc.WithPerRPCCredentials(w.admin), grpc.WithResolvers(names{resolver.Get("passthrough")})),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sim: %w", err)
+	}
+	return all, nil
+}
+
+// names resolves the names of hosts to themselves.
+type names struct{ resolver.Builder }
+
+// Scheme is that of addresses without a scheme.
+func (names) Scheme() string { return "dns" }

@@ -144,7 +144,7 @@ func newWorld(opts Options) *world {
 	text, hash := auth.NewToken()
 	w.admin, w.adminHash = bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
-	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Broken: w.fault})
+	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault})
 	w.plan = Plan(opts.Seed, PlanOptions{
 		Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds,
 		Scenarios: opts.Scenarios, Gap: opts.Gap,

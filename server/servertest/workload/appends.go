@@ -23,14 +23,16 @@ const (
 	streamDepth = 6
 )
 
-// work makes one call after another until ctx ends.
+// work makes one call after another until ctx ends. Three appends of four go through the product's
+// client, and the others (appendAt and the like) to one node, without its retries.
 func (w *worker) work(ctx context.Context) {
 	w.hired = ctx
 	things := []struct {
 		weight int
 		do     func(context.Context, int)
 	}{
-		{45, w.append}, {8, w.batch}, {2, w.stream}, {3, w.race}, {25, w.read}, {10, w.snapshot}, {2, w.window}, {4, w.listNew},
+		{34, w.append}, {11, w.appendAt}, {6, w.batch}, {2, w.batchAt}, {3, w.queue}, {1, w.streamAt}, {3, w.race},
+		{25, w.read}, {10, w.snapshot}, {2, w.window}, {4, w.listNew},
 	}
 	total := 0
 	for _, t := range things {
@@ -71,36 +73,52 @@ func (w *worker) call(node int, op history.Op) (history.Op, history.Ticket) {
 	return op, w.clients.recorder.Call(op)
 }
 
-// request draws an append. One in five is conditional, and most of those expect the last known
-// sequence.
-func (w *worker) request() (*runlogv1.AppendEventsRequest, history.Append) {
-	run := w.run()
+// sender makes one append, and fills in its outcome. Several may run at the same time.
+type sender func(context.Context, *runlogv1.AppendEventsRequest, *history.Append)
+
+// sendAt returns a sender that calls one node.
+func (w *worker) sendAt(node int) sender {
+	return func(ctx context.Context, req *runlogv1.AppendEventsRequest, a *history.Append) {
+		resp, err := w.events(node).AppendEvents(ctx, req)
+		w.answered(a, resp.GetResults(), resp.GetLastSeq(), err)
+	}
+}
+
+// request draws an append to a run. One in five is conditional, and most of those expect the last
+// known sequence.
+func (w *worker) request(run string) (*runlogv1.AppendEventsRequest, history.Append) {
 	req := &runlogv1.AppendEventsRequest{RunId: run, Events: w.clients.drawEvents(run, w.rng)}
-	a := history.Append{Run: run}
+	a := history.Append{Run: run, Events: allAsSent(req)}
 	if w.rng.IntN(5) == 0 {
 		last := w.last[run] + []uint64{0, 0, 0, 1}[w.rng.IntN(4)]
 		req.ExpectedLastSeq, a.Expected = &last, &last
 	}
-	for _, e := range req.GetEvents() {
-		a.Events = append(a.Events, asSent(e))
-	}
 	return req, a
 }
 
-// answered fills in the answer to an append.
+// answered fills in the answer of a node to an append.
 func (w *worker) answered(a *history.Append, results []*runlogv1.AppendResult, last uint64, err error) {
 	if err != nil {
-		a.Outcome = outcome(err)
-		if a.Reason == contract.ReasonSequenceConflict {
-			e := client.ErrorOf(status.Convert(err))
-			a.LastSeq, _ = strconv.ParseUint(e.Metadata["last_seq"], 10, 64)
-			w.last[a.Run] = a.LastSeq
-		}
+		w.failed(a, outcome(err), client.ErrorOf(status.Convert(err)))
 		return
 	}
+	w.stored(a, results, last)
+}
+
+// failed fills in the failure of an append.
+func (w *worker) failed(a *history.Append, o history.Outcome, e *client.Error) {
+	a.Outcome = o
+	if o.Reason == contract.ReasonSequenceConflict {
+		a.LastSeq, _ = strconv.ParseUint(e.Metadata["last_seq"], 10, 64)
+		w.reached(a.Run, a.LastSeq)
+	}
+}
+
+// stored fills in the results of an append.
+func (w *worker) stored(a *history.Append, results []*runlogv1.AppendResult, last uint64) {
 	w.clients.acked.Add(1)
 	a.Outcome, a.LastSeq = history.Outcome{Status: history.Acknowledged}, last
-	w.last[a.Run] = last
+	w.reached(a.Run, last)
 	for i, r := range results {
 		w.clients.checkAssigned(a, i, r)
 		a.Results = append(a.Results, history.Result{
@@ -110,17 +128,28 @@ func (w *worker) answered(a *history.Append, results []*runlogv1.AppendResult, l
 	}
 }
 
-// append appends to one run, and usually retries while the outcome is unknown.
-func (w *worker) append(ctx context.Context, node int) {
-	req, a := w.request()
-	for {
+// reached records the last runSeq of a run in an answer. Answers may come at the same time; nothing
+// reads it meanwhile.
+func (w *worker) reached(run string, last uint64) {
+	w.answering.Lock()
+	defer w.answering.Unlock()
+	w.last[run] = last
+}
+
+// appendAt appends to one run, at one node after another.
+func (w *worker) appendAt(ctx context.Context, node int) {
+	req, a := w.request(w.run())
+	w.untilKnown(ctx, node, func(ctx context.Context, node int) history.Status {
 		op, ticket := w.call(node, history.Op{Appends: []history.Append{a}})
-		resp, err := w.events(node).AppendEvents(ctx, req)
-		w.answered(&op.Appends[0], resp.GetResults(), resp.GetLastSeq(), err)
+		w.sendAt(node)(ctx, req, &op.Appends[0])
 		w.clients.recorder.Return(ticket, op)
-		if op.Appends[0].Status != history.Unknown || w.rng.IntN(4) == 0 || w.hired.Err() != nil {
-			return
-		}
+		return op.Appends[0].Status
+	})
+}
+
+// untilKnown makes a call, and usually repeats it while its outcome is unknown.
+func (w *worker) untilKnown(ctx context.Context, node int, call func(context.Context, int) history.Status) {
+	for call(ctx, node) == history.Unknown && w.rng.IntN(4) > 0 && w.hired.Err() == nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(w.hired, w.patience())
 		defer cancel()
@@ -132,14 +161,20 @@ func (w *worker) append(ctx context.Context, node int) {
 	}
 }
 
-// batch appends to several runs at once.
-func (w *worker) batch(ctx context.Context, node int) {
+// drawBatch draws appends to several runs at once.
+func (w *worker) drawBatch() (*runlogv1.BatchAppendRequest, []history.Append) {
 	req := &runlogv1.BatchAppendRequest{}
 	var appends []history.Append
 	for range 1 + w.rng.IntN(4) {
-		r, a := w.request()
+		r, a := w.request(w.run())
 		req.Requests, appends = append(req.Requests, r), append(appends, a)
 	}
+	return req, appends
+}
+
+// batchAt appends to several runs at once, at one node.
+func (w *worker) batchAt(ctx context.Context, node int) {
+	req, appends := w.drawBatch()
 	op, ticket := w.call(node, history.Op{Appends: appends})
 	resp, err := w.events(node).BatchAppend(ctx, req)
 	for i := range op.Appends {
@@ -153,8 +188,9 @@ func (w *worker) batch(ctx context.Context, node int) {
 	w.clients.recorder.Return(ticket, op)
 }
 
-// stream appends over a stream, several requests at a time. The answers come in order.
-func (w *worker) stream(ctx context.Context, node int) {
+// streamAt appends over a stream to one node, several requests at a time. The answers come in
+// order.
+func (w *worker) streamAt(ctx context.Context, node int) {
 	s, err := w.events(node).AppendStream(ctx)
 	if err != nil {
 		return
@@ -166,7 +202,7 @@ func (w *worker) stream(ctx context.Context, node int) {
 	}
 	var calls []call
 	for i := range 3 + w.rng.IntN(12) {
-		req, a := w.request()
+		req, a := w.request(w.run())
 		req.RequestId = strconv.Itoa(i)
 		calls = append(calls, call{req: req, op: history.Op{Appends: []history.Append{a}}})
 	}

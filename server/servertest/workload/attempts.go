@@ -22,23 +22,24 @@ func leaveOutAttempt(e *runlogv1.EventWrite, kind string, signal int) {
 	e.EventType, e.LogicalAttemptId, e.CausedBySignalId, e.PayloadForm = kind, 0, fmt.Sprint("signal-", signal), nil
 }
 
-// race pauses a run by several signals at the same time, each at a node of its own choice. They
-// compete for the next attempt.
+// race pauses a run by several signals at the same time: each at a node of its own choice, or
+// through the library. They compete for the next attempt.
 func (w *worker) race(ctx context.Context, node int) {
 	run := w.run()
 	var all sync.WaitGroup
-	var answering sync.Mutex
 	for range 2 + w.rng.IntN(3) {
 		e := w.clients.envelope(run, w.rng)
 		leaveOutAttempt(e, "RunPaused", signals+w.clients.next())
 		w.clients.addSent(run, e)
-		op, ticket := w.call(node, history.Op{Appends: []history.Append{{Run: run, Events: []history.Event{asSent(e)}}}})
-		events := w.events(node)
+		req := &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}}
+		a := history.Append{Run: run, Events: allAsSent(req)}
+		op, send := history.Op{Client: w.host, Node: w.clients.opts.Nodes[node], Appends: []history.Append{a}}, w.sendAt(node)
+		if w.rng.IntN(2) == 0 {
+			op.Node, send, req = "", w.sendUnary, own(req)
+		}
+		ticket := w.clients.recorder.Call(op)
 		all.Go(func() {
-			resp, err := events.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}})
-			answering.Lock()
-			defer answering.Unlock()
-			w.answered(&op.Appends[0], resp.GetResults(), resp.GetLastSeq(), err)
+			send(ctx, req, &op.Appends[0])
 			w.clients.recorder.Return(ticket, op)
 		})
 		if w.rng.IntN(3) == 0 {

@@ -25,6 +25,11 @@ type Options struct {
 	Nodes []string
 	// Dial makes a client's connection to a node. Clients closes it.
 	Dial func(client string, node int) (*grpc.ClientConn, error)
+	// Connect makes the product's client of a host, for all nodes. Clients closes it.
+	Connect func(client string, opts ...grpc.DialOption) (*client.Client, error)
+	// Instant: no time passes while a goroutine runs, as in a bubble of fake time. Calls of an
+	// Appender that begin at different times are then queued in the order of these times.
+	Instant bool
 	// Broken is called for violations that no history shows.
 	Broken func(format string, args ...any)
 	// Think is the mean time between two calls of a client. Default: 150 ms.
@@ -109,6 +114,9 @@ func (c *Clients) Hire(ctx context.Context, n int) (wait func(), err error) {
 		host := fmt.Sprintf("client-%d", c.hired)
 		w, err := c.newWorker(host, uint64(1000+c.hired))
 		if err != nil {
+			return nil, err
+		}
+		if w.library, err = c.newLibrary(host); err != nil {
 			return nil, err
 		}
 		watcher, err := c.newWorker(host, uint64(2000+c.hired))
@@ -203,6 +211,9 @@ type worker struct {
 	rng     *rand.Rand
 	last    map[string]uint64 // the last runSeq that an answer had, by run
 	hired   context.Context   // after it ends, the client starts no retry
+	library *library          // nil: the worker uses no library
+
+	answering sync.Mutex // guards last where calls have answers at the same time
 }
 
 // newWorker makes a client with its own random stream.
@@ -230,6 +241,9 @@ func (c *Clients) newGuest(host string) (*worker, error) {
 }
 
 func (w *worker) close() {
+	if w.library != nil {
+		_ = w.library.Close() // fails only if it is closed
+	}
 	for _, conn := range w.conns {
 		_ = conn.Close()
 	}
@@ -247,7 +261,7 @@ func (w *worker) audits(node int) runlogv1.AuditServiceClient {
 	return runlogv1.NewAuditServiceClient(w.conns[node])
 }
 
-// outcome returns what a client may conclude from an error. An error without a server's reason
+// outcome returns what a client may conclude from the error of a node. An error without a server's reason
 // leaves the outcome unknown.
 func outcome(err error) history.Outcome {
 	e := client.ErrorOf(status.Convert(err))

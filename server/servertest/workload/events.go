@@ -85,6 +85,15 @@ func (c *Clients) drawEvents(run string, rng *rand.Rand) []*runlogv1.EventWrite 
 	return events
 }
 
+// allAsSent describes the events of a request for the history.
+func allAsSent(req *runlogv1.AppendEventsRequest) []history.Event {
+	var all []history.Event
+	for _, e := range req.GetEvents() {
+		all = append(all, asSent(e))
+	}
+	return all
+}
+
 // asSent describes an event for the history.
 func asSent(e *runlogv1.EventWrite) history.Event {
 	return history.Event{Key: keyOf(e), EventID: e.GetEventId(), Content: contentOf(e.GetStepId(), e.GetEventType(), e.GetLogicalAttemptId(), e.GetPayloadJson())}
