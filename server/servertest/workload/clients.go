@@ -261,8 +261,8 @@ func (w *worker) audits(node int) runlogv1.AuditServiceClient {
 	return runlogv1.NewAuditServiceClient(w.conns[node])
 }
 
-// outcome returns what a client may conclude from the error of a node. An error without a server's reason
-// leaves the outcome unknown.
+// outcome returns what a client may conclude from the error of a node. An error without a reason of
+// the server leaves the outcome unknown.
 func outcome(err error) history.Outcome {
 	e := client.ErrorOf(status.Convert(err))
 	if e.Reason == "" {
