@@ -1,0 +1,39 @@
+package mutants
+
+import "time"
+
+// clientSide are bugs of the product's Go client, through which most clients of the simulator
+// append.
+func clientSide() []Mutant {
+	return []Mutant{{
+		Name: "result-lost-on-reconnect", Breaks: "APP-10", What: "what was in flight when a stream of the Go client breaks counts as not stored",
+		Edits: []Edit{{
+			File: "client/nodes.go",
+			Old:  "return err == nil && len(header) > 0 || e.unknown()",
+			New:  "return err != nil && len(header) > 0",
+		}},
+		Faults: clientFaults, Every: 300 * time.Millisecond,
+	}, {
+		Name: "order-lost-on-reconnect", Breaks: "APP-10", What: "the Go client sends what waits for a run before what it has to send again",
+		Edits: []Edit{{
+			File: "client/appender_queue.go",
+			Old:  "\t\t\tagain = true\n",
+			New:  "\t\t\tagain = true\n\t\t\tif l.last != c {\n\t\t\t\tl.remove(c)\n\t\t\t\tc.prev, l.last.next, l.last = l.last, c, c\n\t\t\t}\n",
+		}},
+		Faults: clientFaults, Every: 300 * time.Millisecond,
+	}, {
+		Name: "results-shifted", Breaks: "APP-3", What: "the calls that share a message of the Go client get each other's results",
+		Edits: []Edit{{
+			File: "client/appender_lane.go",
+			Old:  "Events: results[:c.events:c.events], LastSeq",
+			New:  "Events: results[len(results)-c.events:], LastSeq",
+		}, {
+			File: "client/appender_lane.go",
+			Old:  "results = results[c.events:]\n",
+			New:  "results = results[:len(results)-c.events]\n",
+		}},
+	}}
+}
+
+// clientFaults break the streams of clients, or change the leader.
+var clientFaults = []string{"client-reset", "client-cut", "transfer", "reset", "kill"}
