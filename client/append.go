@@ -5,7 +5,11 @@ import (
 	"fmt"
 
 	"github.com/google/uuid"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -24,14 +28,47 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 
 // BatchAppend appends to several runs, atomically for each run (APP-3). The answer has an outcome
 // for each request, in order; a status in it is that request's own failure (ErrorOf). Only a call
-// that failed as a whole is repeated.
+// that failed as a whole is repeated; if it may have taken effect, such a failure can be
+// OUTCOME_UNKNOWN.
 func (c *Client) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
 	for _, r := range req.GetRequests() {
 		if err := nameEvents(r.GetEvents()); err != nil {
 			return nil, err
 		}
 	}
-	return write(ctx, c, c.events.BatchAppend, req)
+	res, unknown, err := tellingWrite(ctx, c, c.events.BatchAppend, req)
+	if unknown {
+		for _, o := range res.GetOutcomes() {
+			if err := settleOutcome(o); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return res, err
+}
+
+// settleOutcome turns a failure in the answer to a repeated batch into OUTCOME_UNKNOWN, unless it
+// also tells of the tries before (Error.settle).
+func settleOutcome(o *runlogv1.BatchAppendOutcome) error {
+	st := status.FromProto(o.GetStatus())
+	if st.Code() == codes.OK {
+		return nil
+	}
+	e := ErrorOf(st)
+	before := e.Reason
+	if e.settle(true, nil); e.Reason == before {
+		return nil
+	}
+	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: errorDomain, Reason: string(e.Reason), Metadata: e.Metadata}}
+	if e.RetryAfter > 0 {
+		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	}
+	st, err := status.New(e.Code, e.Message).WithDetails(details...)
+	if err != nil {
+		return fmt.Errorf("client: outcome of a batch: %w", err)
+	}
+	o.Status = st.Proto()
+	return nil
 }
 
 // NameEvents gives an eventId to each event that has none, as the methods that append do.

@@ -34,6 +34,7 @@ type fakeServer struct {
 	leader       string // what answers to appends name as the leader's address; "": nothing
 
 	appendEvents func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	batchAppend  func(*runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error)
 	appendStream func(appendServer) error
 	listEvents   func(*runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error)
 	readEvents   func(*runlogv1.ReadEventsRequest, grpc.ServerStreamingServer[runlogv1.ReadEventsResponse]) error
@@ -52,6 +53,10 @@ func (f *fakeServer) AppendEvents(ctx context.Context, req *runlogv1.AppendEvent
 		}
 	}
 	return f.appendEvents(req)
+}
+
+func (f *fakeServer) BatchAppend(_ context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
+	return f.batchAppend(req)
 }
 
 type appendServer = grpc.BidiStreamingServer[runlogv1.AppendEventsRequest, runlogv1.AppendStreamResponse]

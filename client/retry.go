@@ -104,7 +104,12 @@ func call[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req
 // write is call for a call that changes something. If any try may have taken effect and no answer
 // tells, the error is OUTCOME_UNKNOWN, however the last try failed (APP-10).
 func write[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req Req) (Res, error) {
-	unknown := false
+	res, _, err := tellingWrite(ctx, c, rpc, req)
+	return res, err
+}
+
+// tellingWrite is write, and tells whether a try without an answer may have taken effect.
+func tellingWrite[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req Req) (_ Res, unknown bool, _ error) {
 	once := func(ctx context.Context, req Req, opts ...grpc.CallOption) (Res, error) {
 		var reached peer.Peer
 		res, err := rpc(ctx, req, append(opts, grpc.Peer(&reached))...)
@@ -117,7 +122,7 @@ func write[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], re
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.settle(unknown, before)
 	}
-	return res, err
+	return res, unknown, err
 }
 
 // settle turns the last failure of a write into OUTCOME_UNKNOWN if an earlier try, or this one, may

@@ -91,6 +91,45 @@ func TestDecisiveRefusalSettles(t *testing.T) {
 	}
 }
 
+// TestRepeatedBatchLeavesOutcomesUnknown (APP-10): a batch may have been stored and its answer was
+// lost. In the answer to its repetition, a refusal that is not about a request tells nothing of the
+// earlier try.
+func TestRepeatedBatchLeavesOutcomesUnknown(t *testing.T) {
+	outcome := func(err error) *runlogv1.BatchAppendOutcome {
+		return &runlogv1.BatchAppendOutcome{Status: status.Convert(err).Proto()}
+	}
+	for name, first := range map[string]error{"lost": status.Error(codes.Unavailable, "connection reset"), "refused": refusal(codes.Unavailable, "NO_LEADER", "", nil)} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			c := dialFake(t, &fakeServer{batchAppend: func(*runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
+				if tries++; tries == 1 {
+					return nil, first
+				}
+				return &runlogv1.BatchAppendResponse{Outcomes: []*runlogv1.BatchAppendOutcome{
+					{Results: []*runlogv1.AppendResult{{RunSeq: 1}}},
+					outcome(refusal(codes.Unavailable, "NOT_LEADER", "gone", map[string]string{"leader": "b"}, retryAfter(time.Second))),
+					outcome(refusal(codes.Aborted, "SEQUENCE_CONFLICT", "no", map[string]string{"last_seq": "7"})),
+				}}, nil
+			}}, Options{})
+			res, err := c.BatchAppend(t.Context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{one("a"), one("b"), one("c")}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			of := func(i int) *Error { return ErrorOf(status.FromProto(res.GetOutcomes()[i].GetStatus())) }
+			want := ReasonOutcomeUnknown
+			if name == "refused" {
+				want = ReasonNotLeader
+			}
+			if e := of(1); e.Reason != want || e.Code != codes.Unavailable || e.RetryAfter != time.Second || !strings.Contains(e.Message, "gone") {
+				t.Errorf("%s: got %v after %v, want %s", name, e, e.RetryAfter, want)
+			}
+			if e := of(2); e.Reason != ReasonSequenceConflict || e.Metadata["last_seq"] != "7" || res.GetOutcomes()[0].GetStatus() != nil {
+				t.Errorf("%s: got %v and %v", name, e, res.GetOutcomes()[0])
+			}
+		})
+	}
+}
+
 // TestRetriesEndWithTheContext: no number of tries ends a call.
 func TestRetriesEndWithTheContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
