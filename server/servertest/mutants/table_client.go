@@ -12,7 +12,7 @@ func clientSide() []Mutant {
 			Old:  "return err == nil && len(header) > 0 || e.unknown()",
 			New:  "return err != nil && len(header) > 0",
 		}},
-		Faults: clientFaults, Every: 300 * time.Millisecond,
+		Faults: clientFaults, Every: 500 * time.Millisecond,
 	}, {
 		Name: "order-lost-on-reconnect", Breaks: "APP-10", What: "the Go client sends what waits for a run before what it has to send again",
 		Edits: []Edit{{
@@ -20,7 +20,7 @@ func clientSide() []Mutant {
 			Old:  "\t\t\tagain = true\n",
 			New:  "\t\t\tagain = true\n\t\t\tif l.last != c {\n\t\t\t\tl.remove(c)\n\t\t\t\tc.prev, l.last.next, l.last = l.last, c, c\n\t\t\t}\n",
 		}},
-		Faults: clientFaults, Every: 300 * time.Millisecond,
+		Faults: clientFaults, Every: 500 * time.Millisecond,
 	}, {
 		Name: "results-shifted", Breaks: "APP-3", What: "the calls that share a message of the Go client get each other's results",
 		Edits: []Edit{{
@@ -35,5 +35,5 @@ func clientSide() []Mutant {
 	}}
 }
 
-// clientFaults break the streams of clients, or change the leader.
-var clientFaults = []string{"client-reset", "client-cut", "transfer", "reset", "kill"}
+// clientFaults break the streams of clients, and change the leader.
+var clientFaults = []string{"client-reset", "kill"}

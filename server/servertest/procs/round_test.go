@@ -39,6 +39,13 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
+	if server := os.Getenv(asEngine); server != "" {
+		if err := engine(server); err != nil {
+			fmt.Println("broken", err)
+			os.Exit(1)
+		}
+		return
+	}
 	code := m.Run()
 	if built.dir != "" {
 		_ = os.RemoveAll(built.dir)

@@ -164,7 +164,7 @@ func (w *worker) queue(ctx context.Context, _ int) {
 				run = w.run()
 			}
 			req, a := w.request(run)
-			calls = append(calls, call{own(req), a, gap(w.rng), w.patience()})
+			calls = append(calls, call{own(req), a, gap(w.rng), w.patience() / time.Duration(1+w.rng.IntN(8))})
 		}
 		callers.Go(func() {
 			for _, c := range calls {
