@@ -8,7 +8,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
@@ -37,38 +36,26 @@ func (c *Client) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendReque
 		}
 	}
 	res, unknown, err := tellingWrite(ctx, c, c.events.BatchAppend, req)
-	if unknown {
-		for _, o := range res.GetOutcomes() {
-			if err := settleOutcome(o); err != nil {
-				return nil, err
-			}
+	for _, o := range res.GetOutcomes() {
+		if st := status.FromProto(o.GetStatus()); unknown && st.Code() != codes.OK {
+			o.Status = settled(st).Proto()
 		}
 	}
 	return res, err
 }
 
-// settleOutcome turns a failure in the answer to a repeated batch into OUTCOME_UNKNOWN, unless it
-// also tells of the tries before (Error.settle).
-func settleOutcome(o *runlogv1.BatchAppendOutcome) error {
-	st := status.FromProto(o.GetStatus())
-	if st.Code() == codes.OK {
-		return nil
-	}
+// settled turns a failure in the answer to a repeated batch into OUTCOME_UNKNOWN, unless it also
+// tells of the tries before.
+func settled(st *status.Status) *status.Status {
 	e := ErrorOf(st)
-	before := e.Reason
-	if e.settle(true, nil); e.Reason == before {
-		return nil
+	reason := e.Reason
+	if e.settle(true, nil); e.Reason == reason {
+		return st
 	}
-	details := []protoadapt.MessageV1{&errdetails.ErrorInfo{Domain: errorDomain, Reason: string(e.Reason), Metadata: e.Metadata}}
-	if e.RetryAfter > 0 {
-		details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
-	}
-	st, err := status.New(e.Code, e.Message).WithDetails(details...)
-	if err != nil {
-		return fmt.Errorf("client: outcome of a batch: %w", err)
-	}
-	o.Status = st.Proto()
-	return nil
+	st, _ = status.New(e.Code, e.Message).WithDetails( // fails only for an OK
+		&errdetails.ErrorInfo{Domain: errorDomain, Reason: string(e.Reason), Metadata: e.Metadata},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(e.RetryAfter)})
+	return st
 }
 
 // NameEvents gives an eventId to each event that has none, as the methods that append do.

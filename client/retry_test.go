@@ -12,6 +12,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -98,6 +99,7 @@ func TestRepeatedBatchLeavesOutcomesUnknown(t *testing.T) {
 	outcome := func(err error) *runlogv1.BatchAppendOutcome {
 		return &runlogv1.BatchAppendOutcome{Status: status.Convert(err).Proto()}
 	}
+	violations := []*errdetails.BadRequest_FieldViolation{{Field: "expectedLastSeq"}}
 	for name, first := range map[string]error{"lost": status.Error(codes.Unavailable, "connection reset"), "refused": refusal(codes.Unavailable, "NO_LEADER", "", nil)} {
 		synctest.Test(t, func(t *testing.T) {
 			tries := 0
@@ -108,7 +110,7 @@ func TestRepeatedBatchLeavesOutcomesUnknown(t *testing.T) {
 				return &runlogv1.BatchAppendResponse{Outcomes: []*runlogv1.BatchAppendOutcome{
 					{Results: []*runlogv1.AppendResult{{RunSeq: 1}}},
 					outcome(refusal(codes.Unavailable, "NOT_LEADER", "gone", map[string]string{"leader": "b"}, retryAfter(time.Second))),
-					outcome(refusal(codes.Aborted, "SEQUENCE_CONFLICT", "no", map[string]string{"last_seq": "7"})),
+					outcome(refusal(codes.Aborted, "SEQUENCE_CONFLICT", "no", map[string]string{"last_seq": "7"}, &errdetails.BadRequest{FieldViolations: violations})),
 				}}, nil
 			}}, Options{})
 			res, err := c.BatchAppend(t.Context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{one("a"), one("b"), one("c")}})
@@ -123,7 +125,7 @@ func TestRepeatedBatchLeavesOutcomesUnknown(t *testing.T) {
 			if e := of(1); e.Reason != want || e.Code != codes.Unavailable || e.RetryAfter != time.Second || !strings.Contains(e.Message, "gone") {
 				t.Errorf("%s: got %v after %v, want %s", name, e, e.RetryAfter, want)
 			}
-			if e := of(2); e.Reason != ReasonSequenceConflict || e.Metadata["last_seq"] != "7" || res.GetOutcomes()[0].GetStatus() != nil {
+			if e := of(2); e.Reason != ReasonSequenceConflict || e.Metadata["last_seq"] != "7" || len(e.Violations) != 1 || res.GetOutcomes()[0].GetStatus() != nil {
 				t.Errorf("%s: got %v and %v", name, e, res.GetOutcomes()[0])
 			}
 		})

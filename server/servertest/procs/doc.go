@@ -42,6 +42,8 @@
 //	            founders, wrong certificates, too few nodes.
 //	backup      Nodes are backed up under load. A node is restored, two nodes join it, and the
 //	            cluster goes on.
+//	engines     An engine that uses the product's client with an outbox is killed and paused, and
+//	            so is its node. What it told to be stored or parked is in the log once, in order.
 //	golden      This version opens data directories of earlier ones (testdata/golden),
 //	            compares them and writes to them.
 //

@@ -7,11 +7,12 @@
 //	        ──► Recorder ──► History
 //	        ──► Finals: the records of every node, after the faults have ended
 //
-// Requests are drawn from a seed, with a stream for every client. The caller provides the
-// connections: Dial may lead through a simulated network, or to a process in a network namespace. A
-// client retries a call with an unknown outcome at another node, and sometimes stops trying.
-// Clients hold no mutex while they wait, so that they may run in a bubble of fake time
-// (server/servertest/sim/doc.go, "Traps").
+// Requests are drawn from a seed, with a stream for every client. Three appends of four go through
+// the product's client (library.go), of which each host has one with an Appender. The other
+// appends, and all reads, go to one node. The caller provides the connections: Dial and Connect may
+// lead through a simulated network, or to a process in a network namespace. A client repeats a call
+// with an unknown outcome, and sometimes stops trying. Clients hold no mutex while they wait, so
+// that they may run in a bubble of fake time (server/servertest/sim/doc.go, "Traps").
 //
 // This package keeps no ledger of its own: package history checks that what was acknowledged is
 // there, once. Violations that no history shows, such as a malformed digest, go to Options.Broken.
