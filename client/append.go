@@ -26,9 +26,8 @@ func (c *Client) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsReq
 }
 
 // BatchAppend appends to several runs, atomically for each run (APP-3). The answer has an outcome
-// for each request, in order; a status in it is that request's own failure (ErrorOf). Only a call
-// that failed as a whole is repeated; if it may have taken effect, such a failure can be
-// OUTCOME_UNKNOWN.
+// for each request, in order; a status in it is that request's own failure (ErrorOf), or after a
+// repetition OUTCOME_UNKNOWN. Only a call that failed as a whole is repeated.
 func (c *Client) BatchAppend(ctx context.Context, req *runlogv1.BatchAppendRequest) (*runlogv1.BatchAppendResponse, error) {
 	for _, r := range req.GetRequests() {
 		if err := nameEvents(r.GetEvents()); err != nil {

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"strconv"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -116,6 +117,10 @@ func (e *Error) decides() bool {
 	switch e.Reason {
 	case "", ReasonUpgradeIncomplete, ReasonRunNotFound, ReasonRunAlreadyExists:
 		return false
+	case ReasonSequenceConflict: // a run that is too short may grow, and an earlier try arrive then
+		last, _ := strconv.ParseUint(e.Metadata["last_seq"], 10, 64)
+		expected, _ := strconv.ParseUint(e.Metadata["expected_last_seq"], 10, 64)
+		return last > expected
 	}
 	switch e.Code {
 	case codes.InvalidArgument, codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound:

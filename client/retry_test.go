@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -62,25 +63,32 @@ func TestUnconnectedWriteIsNotUnknown(t *testing.T) {
 // repeated request itself, the earlier try has stored nothing; a refusal that is not about the
 // request tells nothing of that try.
 func TestDecisiveRefusalSettles(t *testing.T) {
-	for reason, test := range map[Reason]struct {
-		code codes.Code
-		want Reason
+	conflict := func(expected, last string) map[string]string {
+		return map[string]string{"expected_last_seq": expected, "last_seq": last}
+	}
+	for _, test := range []struct {
+		reason   Reason
+		code     codes.Code
+		metadata map[string]string
+		want     Reason
 	}{
-		ReasonSequenceConflict:       {codes.FailedPrecondition, ReasonSequenceConflict},
-		ReasonSchemaValidationFailed: {codes.InvalidArgument, ReasonSchemaValidationFailed},
-		ReasonLeaseLost:              {codes.Aborted, ReasonLeaseLost},
-		ReasonPermissionDenied:       {codes.PermissionDenied, ReasonOutcomeUnknown},
-		ReasonQuotaExceeded:          {codes.ResourceExhausted, ReasonOutcomeUnknown},
-		ReasonNoLeader:               {codes.Unavailable, ReasonOutcomeUnknown},
+		{ReasonSequenceConflict, codes.Aborted, conflict("9", "10"), ReasonSequenceConflict},
+		// The run may still grow to 10, and the earlier try arrive then.
+		{ReasonSequenceConflict, codes.Aborted, conflict("10", "9"), ReasonOutcomeUnknown},
+		{ReasonSchemaValidationFailed, codes.InvalidArgument, nil, ReasonSchemaValidationFailed},
+		{ReasonLeaseLost, codes.FailedPrecondition, nil, ReasonLeaseLost},
+		{ReasonPermissionDenied, codes.PermissionDenied, nil, ReasonOutcomeUnknown},
+		{ReasonQuotaExceeded, codes.ResourceExhausted, nil, ReasonOutcomeUnknown},
+		{ReasonNoLeader, codes.Unavailable, nil, ReasonOutcomeUnknown},
 	} {
-		t.Run(string(reason), func(t *testing.T) {
+		t.Run(fmt.Sprint(test.reason, test.metadata), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				tries := 0
 				c := dialFake(t, &fakeServer{appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 					if tries++; tries == 1 {
 						return nil, status.Error(codes.Unavailable, "connection reset")
 					}
-					return nil, refusal(test.code, string(reason), "no", nil)
+					return nil, refusal(test.code, string(test.reason), "no", test.metadata)
 				}}, Options{MaxAttempts: 3})
 				_, err := c.AppendEvents(t.Context(), one("r"))
 				var e *Error
@@ -110,7 +118,7 @@ func TestRepeatedBatchLeavesOutcomesUnknown(t *testing.T) {
 				return &runlogv1.BatchAppendResponse{Outcomes: []*runlogv1.BatchAppendOutcome{
 					{Results: []*runlogv1.AppendResult{{RunSeq: 1}}},
 					outcome(refusal(codes.Unavailable, "NOT_LEADER", "gone", map[string]string{"leader": "b"}, retryAfter(time.Second))),
-					outcome(refusal(codes.Aborted, "SEQUENCE_CONFLICT", "no", map[string]string{"last_seq": "7"}, &errdetails.BadRequest{FieldViolations: violations})),
+					outcome(refusal(codes.Aborted, "SEQUENCE_CONFLICT", "no", map[string]string{"last_seq": "7", "expected_last_seq": "6"}, &errdetails.BadRequest{FieldViolations: violations})),
 				}}, nil
 			}}, Options{})
 			res, err := c.BatchAppend(t.Context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{one("a"), one("b"), one("c")}})
