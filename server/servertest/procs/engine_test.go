@@ -192,17 +192,10 @@ func (r *reports) check(run string, log []*runlogv1.EventRecord) {
 	}
 }
 
-// TestEngineKilled proves APP-10, and the write policy of engines. An engine that uses the client
-// is killed and paused at random moments while it writes, and so is its node. A new engine
-// goes on with the outbox. In the end, every event that was told to be stored or parked is in the
-// goes on with the outbox. In the end, every event that was told to be stored or parked is in the
-// log once, and those of a run are in order.
-=======
 // TestEngineKilled proves APP-10, and the write policy of engines: an engine that uses the
 // product's client is killed and paused at random moments while it writes, and so is its node. A
 // new engine goes on with the outbox. In the end, every event that was told to be stored or parked
 // is in the log once, in the order of its run.
->>>>>>> 41cd884 (Say what the clients of the tests append through)
 func TestEngineKilled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Nodes: 1, Seed: *seedFlag})

@@ -261,13 +261,8 @@ func (w *worker) audits(node int) runlogv1.AuditServiceClient {
 	return runlogv1.NewAuditServiceClient(w.conns[node])
 }
 
-<<<<<<< HEAD
 // outcome returns what a client may conclude from the error of a node. An error without a reason of
 // the server leaves the outcome unknown.
-=======
-// outcome returns what a client may conclude from the error of a node. An error without a server's
-// reason leaves the outcome unknown.
->>>>>>> 41cd884 (Say what the clients of the tests append through)
 func outcome(err error) history.Outcome {
 	e := client.ErrorOf(status.Convert(err))
 	if e.Reason == "" {
