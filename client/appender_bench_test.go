@@ -33,7 +33,7 @@ func BenchmarkAppender(b *testing.B) {
 	go func() {
 		for message := l.next(); message != nil; message = l.next() {
 			a.mu.Lock()
-			n := l.inFlight.items[l.inFlight.from].events
+			n := l.inFlight.First().events
 			a.mu.Unlock()
 			if err := l.answer(nil, answers[n]); err != nil {
 				b.Error(err)

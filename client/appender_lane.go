@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
+	"runlog/client/internal/fifo"
 	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -37,12 +38,12 @@ type lane struct {
 	a *Appender
 
 	// Of the current stream, guarded by the mutex of the queue.
-	node     *node       // nil: none is open
-	inFlight fifo[*line] // in the order of the answers
-	bytes    int         // of the messages in flight
-	over     bool        // the stream takes no more messages
-	answers  int         // so far
-	moved    time.Time   // of the last message or answer
+	node     *node             // nil: none is open
+	inFlight fifo.Queue[*line] // in the order of the answers
+	bytes    int               // of the messages in flight
+	over     bool              // the stream takes no more messages
+	answers  int               // so far
+	moved    time.Time         // of the last message or answer
 }
 
 // run serves streams until the Appender ends. There is a stream only while there is work.
@@ -55,7 +56,7 @@ func (l *lane) run() {
 func (l *lane) awaitWork() bool {
 	l.a.mu.Lock()
 	defer l.a.mu.Unlock()
-	for l.a.ready.len() == 0 && !l.a.ended {
+	for l.a.ready.Len() == 0 && !l.a.ended {
 		l.a.changed.Wait()
 	}
 	l.over, l.answers, l.bytes, l.moved = false, 0, 0, time.Now()
@@ -103,13 +104,13 @@ func (l *lane) next() wire.Message {
 		if l.over || a.ended {
 			return nil
 		}
-		if l.inFlight.len() < a.opts.MaxInFlight {
+		if l.inFlight.Len() < a.opts.MaxInFlight {
 			if run := a.take(); run != nil {
-				if l.inFlight.len() == 0 {
+				if l.inFlight.Len() == 0 {
 					l.moved = time.Now()
 				}
 				message := run.message()
-				l.inFlight.push(run)
+				l.inFlight.Push(run)
 				l.bytes += len(message)
 				run.bytes = len(message)
 				a.client.metrics.sent(run.events)
@@ -152,17 +153,17 @@ func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse)
 	if l.answers++; l.answers == 1 {
 		stream.learn()
 	}
-	if l.inFlight.len() == 0 {
+	if l.inFlight.Len() == 0 {
 		return errors.New("client: the server answered a message that was never sent")
 	}
 	failed := answer.GetStatus().GetCode() != 0
-	if first := l.inFlight.items[l.inFlight.from]; !failed && len(answer.GetResults()) != first.events {
+	if first := l.inFlight.First(); !failed && len(answer.GetResults()) != first.events {
 		return fmt.Errorf("client: the server answered for %d of %d events", len(answer.GetResults()), first.events)
 	}
-	run := l.inFlight.pop()
+	run := l.inFlight.Pop()
 	l.bytes -= run.bytes
 	l.moved = time.Now()
-	if l.inFlight.len() == a.opts.MaxInFlight-1 {
+	if l.inFlight.Len() == a.opts.MaxInFlight-1 {
 		a.changed.Broadcast()
 	}
 	if failed {
@@ -240,7 +241,7 @@ func (l *lane) unopened(e *Error) {
 	a := l.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for range a.ready.len() {
+	for range a.ready.Len() {
 		if run := a.take(); run != nil {
 			a.again(run, e, false)
 		}
@@ -262,8 +263,8 @@ func (l *lane) lost(stream *nodeStream, err error) {
 	l.node = nil
 	a.reconsider()
 	unknown := stream.mayHaveTakenEffect(e)
-	for l.inFlight.len() > 0 {
-		a.again(l.inFlight.pop(), e, unknown)
+	for l.inFlight.Len() > 0 {
+		a.again(l.inFlight.Pop(), e, unknown)
 	}
 }
 
@@ -298,7 +299,7 @@ func (l *lane) look(ctx context.Context, age time.Duration, cancel context.Cance
 	if ctx.Err() != nil {
 		return // the lane may be on its next stream
 	}
-	still, quiet := l.inFlight.len() == 0, time.Since(l.moved)
+	still, quiet := l.inFlight.Len() == 0, time.Since(l.moved)
 	switch {
 	case quiet > laneSilence+laneByte*time.Duration(l.bytes) && (!still || l.over):
 		cancel(errSilent)

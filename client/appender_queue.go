@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 
+	"runlog/client/internal/fifo"
 	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -90,9 +91,9 @@ type queue struct {
 	mu      sync.Mutex
 	changed *sync.Cond // something is ready, or a lane must end
 	lines   map[string]*line
-	ready   fifo[*line] // with appends that wait, and none in flight
-	unused  []*line     // for runs to come
-	closed  bool        // to new appends
+	ready   fifo.Queue[*line] // with appends that wait, and none in flight
+	unused  []*line           // for runs to come
+	closed  bool              // to new appends
 	ended   bool
 	under   int           // appends without an outcome
 	idle    chan struct{} // closed when the queue is closed and under is 0
@@ -144,7 +145,7 @@ func (q *queue) newLine(run string) *line {
 
 func (q *queue) makeReady(l *line) {
 	l.busy = true
-	q.ready.push(l)
+	q.ready.Push(l)
 	q.changed.Broadcast()
 }
 
@@ -164,8 +165,8 @@ func (q *queue) rest(l *line) {
 // take returns the next line with appends that wait, of which it has chosen those of the next
 // message, or nil.
 func (q *queue) take() *line {
-	for q.ready.len() > 0 {
-		l := q.ready.pop()
+	for q.ready.Len() > 0 {
+		l := q.ready.Pop()
 		if l.first == nil { // all callers have left
 			q.rest(l)
 			continue
@@ -299,31 +300,4 @@ func (a *Appender) fails(c *pending, e *Error) bool {
 	c.failure = &failure
 	a.release(c)
 	return true
-}
-
-// fifo is a queue in a slice.
-type fifo[T any] struct {
-	items []T
-	from  int
-}
-
-func (f *fifo[T]) len() int { return len(f.items) - f.from }
-
-func (f *fifo[T]) push(item T) {
-	if f.from > 0 && len(f.items) == cap(f.items) {
-		n := copy(f.items, f.items[f.from:])
-		clear(f.items[n:])
-		f.items, f.from = f.items[:n], 0
-	}
-	f.items = append(f.items, item)
-}
-
-func (f *fifo[T]) pop() T {
-	item := f.items[f.from]
-	var zero T
-	f.items[f.from] = zero
-	if f.from++; f.from == len(f.items) {
-		f.items, f.from = f.items[:0], 0
-	}
-	return item
 }
