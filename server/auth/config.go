@@ -2,6 +2,7 @@ package auth
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
+
+	"runlog/proto/contract"
 )
 
 // Config is the content of the file of --access-config. API tokens need no configuration.
@@ -91,6 +94,7 @@ func (c *Config) Validate() error {
 		if len(r.Tenants) == 0 {
 			fault(where+".tenants", "is empty; name tenants, or %q for all", AllTenants)
 		}
+		checkTenants(r.Tenants, func(wrong string) { fault(where+".tenants", "%s", wrong) })
 		if _, err := rolesOf(r.Roles); err != nil {
 			fault(where+".roles", "%v", err)
 		}
@@ -112,6 +116,9 @@ func (p *OIDC) validate(fault func(field, format string, args ...any)) {
 	if p.Skew < 0 || p.Skew > maxSkew {
 		fault("skew", "%v is not between 0 and %v", p.Skew, maxSkew)
 	}
+	for value, tenants := range p.Tenants {
+		checkTenants(tenants, func(wrong string) { fault("tenants."+value, "%s", wrong) })
+	}
 	for value, roles := range p.Roles {
 		if _, err := rolesOf(roles); err != nil {
 			fault("roles."+value, "%v", err)
@@ -120,6 +127,16 @@ func (p *OIDC) validate(fault func(field, format string, args ...any)) {
 	for _, name := range p.Algorithms {
 		if !isAsymmetric(name) {
 			fault("algorithms", "%q is not one of %s", name, strings.Join(asymmetric, ", "))
+		}
+	}
+}
+
+// checkTenants reports names that no tenant can have, such as the empty one of a variable without a
+// value.
+func checkTenants(names []string, fault func(wrong string)) {
+	for _, name := range names {
+		if wrong := contract.TextFault(name); name == "" || wrong != "" {
+			fault(fmt.Sprintf("%s is no tenant: it %s", contract.Quote(name), cmp.Or(wrong, "is empty")))
 		}
 	}
 }

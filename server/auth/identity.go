@@ -62,17 +62,20 @@ type Tenants struct {
 // AllTenants is how configuration and tokens write the set of all tenants.
 const AllTenants = "*"
 
-// TenantsOf returns the set of some tenants; AllTenants among them means all.
+// TenantsOf returns the set of some tenants; AllTenants among them means all. An empty name is no
+// tenant: a filter would take it for any.
 func TenantsOf(names ...string) Tenants {
-	switch {
-	case len(names) == 0:
-		return Tenants{}
-	case slices.Contains(names, AllTenants):
+	if slices.Contains(names, AllTenants) {
 		return Tenants{All: true}
 	}
-	names = slices.Clone(names)
-	slices.Sort(names)
-	return Tenants{Names: slices.Compact(names)}
+	var some []string
+	for _, name := range names {
+		if name != "" {
+			some = append(some, name)
+		}
+	}
+	slices.Sort(some)
+	return Tenants{Names: slices.Compact(some)}
 }
 
 // Has reports whether a tenant is in the set.

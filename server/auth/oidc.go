@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"net/http"
 	"slices"
@@ -193,6 +194,9 @@ func (p *provider) read(token *oidc.IDToken, now time.Time) (*Identity, error) {
 		skew = defaultSkew
 	}
 	until := token.Expiry.Add(skew)
+	if until.After(endOfTime) {
+		until = endOfTime
+	}
 	if token.Expiry.IsZero() || !now.Before(until) || early(claims["nbf"], now.Add(skew)) {
 		return nil, errRefused
 	}
@@ -201,6 +205,10 @@ func (p *provider) read(token *oidc.IDToken, now time.Time) (*Identity, error) {
 	if name == "" {
 		return nil, unauthenticated("the token has no name: the claim " + cmp.Or(p.config.NameClaim, "sub") + " is missing")
 	}
+	if fault := contract.TextFault(name); fault != "" { // Each record has the name (SEC-8).
+		return nil, unauthenticated("the token has no name: the claim " + cmp.Or(p.config.NameClaim, "sub") + " " + fault)
+	}
+	tenants = slices.DeleteFunc(tenants, func(name string) bool { return contract.TextFault(name) != "" })
 	var roles Roles
 	for _, text := range mapped(texts(claim(claims, cmp.Or(p.config.RolesClaim, "roles"))), p.config.Roles) {
 		if role := ParseRole(text); role != 0 {
@@ -209,6 +217,9 @@ func (p *provider) read(token *oidc.IDToken, now time.Time) (*Identity, error) {
 	}
 	return &Identity{Name: "oidc:" + p.config.Issuer + "#" + name, Tenants: TenantsOf(tenants...), Roles: roles, Until: until}, nil
 }
+
+// endOfTime is the last time that passports and answers can have. A provider may write a later one.
+var endOfTime = time.Unix(0, math.MaxInt64)
 
 // early reports whether the claim nbf is after a time, or is no time.
 func early(claim any, now time.Time) bool {

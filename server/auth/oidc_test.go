@@ -129,6 +129,9 @@ func TestClaimsSEC2(t *testing.T) {
 		"no claims":              {nil, jwt.MapClaims{"roles": nil, "tenants": nil}, Identity{Tenants: TenantsOf()}},
 		"objects":                {nil, jwt.MapClaims{"roles": map[string]any{"admin": true}, "tenants": 1}, Identity{Tenants: TenantsOf()}},
 		"all tenants by a claim": {nil, jwt.MapClaims{"tenants": []string{"*", "runlog"}}, Identity{Tenants: TenantsOf(), Roles: RolesOf(runlogv1.Role_PRODUCER)}},
+		"no tenant":              {nil, jwt.MapClaims{"tenants": []string{""}}, Identity{Tenants: TenantsOf(), Roles: RolesOf(runlogv1.Role_PRODUCER)}},
+		"names that no tenant has": {nil, jwt.MapClaims{"tenants": []string{"", "acme", "a\r\nb", "\x00", strings.Repeat("a", 257)}},
+			Identity{Tenants: TenantsOf("acme"), Roles: RolesOf(runlogv1.Role_PRODUCER)}},
 		"nested and mapped": {func(c *OIDC) {
 			c.RolesClaim, c.TenantsClaim, c.NameClaim = "realm.roles", "https://acme.example/groups", "email"
 			c.Roles = map[string][]string{"ops": {"operator", "reader"}}
@@ -147,6 +150,30 @@ func TestClaimsSEC2(t *testing.T) {
 		if !reflect.DeepEqual(i.Tenants, c.want.Tenants) || i.Roles != c.want.Roles {
 			t.Errorf("%s: %v as %v, want %v as %v", what, i.Tenants, i.Roles, c.want.Tenants, c.want.Roles)
 		}
+	}
+}
+
+// TestNamesOfAccessTokensSEC8: each record has the name of its caller, so a name is a short text.
+func TestNamesOfAccessTokensSEC8(t *testing.T) {
+	t.Parallel()
+	p := newIssuer(t)
+	a := accepting(t, p, func(*OIDC) {})
+	for _, name := range []string{"", strings.Repeat("a", 257), "a\r\nb", "\x1b[31m", "\u0085"} {
+		i, err := a.withBearer(t, p.token(jwt.MapClaims{"sub": name}))
+		wantRefused(t, fmt.Sprintf("the name %q", name), i, err)
+	}
+	if i, err := a.withBearer(t, p.token(jwt.MapClaims{"sub": strings.Repeat("a", 256)})); err != nil || !strings.HasSuffix(i.Name, "#"+strings.Repeat("a", 256)) {
+		t.Errorf("the longest name: %+v, %v", i, err)
+	}
+}
+
+// TestFarExpirySEC2: a token that ends later than times can say ends at the last of them.
+func TestFarExpirySEC2(t *testing.T) {
+	t.Parallel()
+	p := newIssuer(t)
+	i, err := accepting(t, p, func(*OIDC) {}).withBearer(t, p.token(jwt.MapClaims{"exp": int64(9e18)}))
+	if err != nil || !i.Until.Equal(endOfTime) {
+		t.Errorf("%+v, %v", i, err)
 	}
 }
 

@@ -138,6 +138,8 @@ func ShownTenants(ctx context.Context, asked string) (tenant string, among []str
 		return asked, nil
 	case asked != "" || i == nil || len(i.Tenants.Names) == 0:
 		return noTenant, nil
+	case len(i.Tenants.Names) == 1 && i.Tenants.Names[0] == "": // The filter would take it for any.
+		return noTenant, nil
 	case len(i.Tenants.Names) == 1:
 		return i.Tenants.Names[0], nil
 	default:
