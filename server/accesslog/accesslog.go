@@ -21,6 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/secrets"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
 )
@@ -139,8 +140,12 @@ func (l *Log) append(ctx context.Context, d *decision) error {
 	return err
 }
 
-// clip shortens a text of a caller, which may be as long as a header.
+// clip shortens a text of a caller, which may be as long as a header, and cuts it before what looks
+// like a secret: some callers put their token in a path.
 func clip(s string) string {
+	if kind, from := secrets.Find([]byte(s)); kind != "" {
+		s = s[:min(from, maxText/2)] + "(" + string(kind) + ", not recorded)"
+	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
 	if len(s) > maxText {
 		s = strings.ToValidUTF8(s[:maxText], "")
