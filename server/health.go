@@ -3,7 +3,43 @@ package server
 import (
 	"encoding/json"
 	"net/http"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
+
+	"runlog/server/rpc"
 )
+
+// healthWatches bounds the streams of health: whoever reaches the node may open them.
+const healthWatches = 100
+
+// healthChecks answers health over gRPC, to callers without credentials.
+type healthChecks struct {
+	*health.Server
+	watches chan struct{}
+}
+
+func newHealthChecks(s *health.Server) *healthChecks {
+	return &healthChecks{s, make(chan struct{}, healthWatches)}
+}
+
+// Watch follows the state of the node. gRPC's own server keeps each name that was ever watched, so
+// only that of the node is.
+func (h *healthChecks) Watch(req *grpc_health_v1.HealthCheckRequest, stream grpc.ServerStreamingServer[grpc_health_v1.HealthCheckResponse]) error {
+	if req.Service != "" {
+		return status.Error(codes.NotFound, "unknown service: leave the name out for the state of the node")
+	}
+	select {
+	case h.watches <- struct{}{}:
+		defer func() { <-h.watches }()
+		return h.Server.Watch(req, stream)
+	default:
+		return rpc.Status(rpc.TooManyStreams())
+	}
+}
 
 // healthz answers 200 while the process lives.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {

@@ -212,7 +212,7 @@ func (s *Server) serve(l listeners, p pages) error {
 	chain.Register(g, s.services)
 	s.health = health.NewServer()
 	s.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
-	grpc_health_v1.RegisterHealthServer(g, s.health)
+	grpc_health_v1.RegisterHealthServer(chain.Guard(g), newHealthChecks(s.health))
 	inner := gateway.Listen()
 	s.onClose(func() error { return chain.Inflight().Drain(g) })
 	conn, err := gateway.Dial(chain.Direct(s.services), inner, s.limits())

@@ -103,6 +103,12 @@ func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
 	}
 }
 
+// Guard returns the registrar for a service whose callers need no credentials. Only the limits of
+// messages and of memory apply to it.
+func (c *Chain) Guard(server grpc.ServiceRegistrar) grpc.ServiceRegistrar {
+	return c.guard.Register(server)
+}
+
 // late returns the description of the service with handlers that look up Impl at each call. gRPC
 // takes it before the message of a call comes and the call is let through: a service that opened in
 // between refuses the call.

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc/encoding"
 	grpcproto "google.golang.org/grpc/encoding/proto"
 	"google.golang.org/grpc/mem"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -239,7 +240,7 @@ func (c *call) refuseCall(context.Context, any) (any, error) {
 
 func (g *Guard) stream(handler grpc.StreamHandler, single bool) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
-		opened, err := g.limits.Memory.Acquire(budget.Arriving, budget.OpenCall)
+		opened, err := g.limits.Memory.Acquire(budget.Arriving, budget.OpenCall+headerBytes(ss.Context()))
 		if err != nil {
 			return g.encode(err)
 		}
@@ -248,6 +249,23 @@ func (g *Guard) stream(handler grpc.StreamHandler, single bool) grpc.StreamHandl
 		defer func() { s.answered.Store(ss.Context().Err() == nil) }()
 		return handler(srv, s)
 	}
+}
+
+// usualHeaders is the size, in bytes, of headers that the draw of an open call covers.
+const usualHeaders = 4 << 10
+
+// headerBytes is the size of unusual headers of a call. gRPC keeps them until its end.
+func headerBytes(ctx context.Context) (bytes int64) {
+	md, _ := metadata.FromIncomingContext(ctx)
+	for key, values := range md {
+		for _, value := range values {
+			bytes += int64(len(key) + len(value))
+		}
+	}
+	if bytes <= usualHeaders {
+		return 0
+	}
+	return bytes
 }
 
 // guardedStream has one frame for all its messages, of which gRPC receives one at a time.

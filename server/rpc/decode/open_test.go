@@ -101,6 +101,25 @@ func TestWhatTheBudgetNeedsOfGRPCSEC6(t *testing.T) {
 	becomes(t, memory, 0)
 }
 
+// TestHeadersOfStreamsSEC6: an open stream counts with its headers, if they are long.
+func TestHeadersOfStreamsSEC6(t *testing.T) {
+	t.Parallel()
+	memory := budget.New(16 * budget.OpenCall)
+	h, client := serveHeld(t, Limits{Bytes: 1 << 20, Memory: memory})
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	long := strings.Repeat("x", 60<<10)
+	if _, err := client.ReadEvents(metadata.AppendToOutgoingContext(ctx, "long", long), &runlogv1.ReadEventsRequest{RunId: "r"}); err != nil {
+		t.Fatal(err)
+	}
+	if used := <-h.arrived; used < budget.OpenCall+int64(len(long)) {
+		t.Errorf("%d bytes are in use for a stream with %d bytes of headers", used, len(long))
+	}
+	cancel()
+	close(h.answer)
+	becomes(t, memory, 0)
+}
+
 // TestOpenCallsSEC6: every open call and stream counts. When there is no room, further ones are
 // refused as OVERLOADED before their message is read, but for appends, which have a share of their
 // own.
