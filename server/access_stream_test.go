@@ -97,3 +97,39 @@ func TestNoPageAfterRevocationSEC5(t *testing.T) {
 		t.Errorf("all %d events were sent", got)
 	}
 }
+
+// TestStreamedForeignSEC4: a request of a stream that says what is wrong with it says the same of a
+// run of a foreign tenant and of none.
+func TestStreamedForeignSEC4(t *testing.T) {
+	t.Parallel()
+	all, root := securedNodes(t)
+	owner := all[0].token(root, "owner", []string{"tenant"}, runlogv1.Role_PRODUCER)
+	stranger := all[0].token(root, "stranger", []string{"other"}, runlogv1.Role_PRODUCER)
+	if _, err := all[0].events.AppendEvents(all[0].bearing(owner), &runlogv1.AppendEventsRequest{RunId: "secret", Events: []*runlogv1.EventWrite{newEvent("RunStarted")}}); err != nil {
+		t.Fatal(err)
+	}
+	foreign, invalid := newEvent("RunStarted"), newEvent("RunStarted")
+	invalid.PlanId = "a|b"
+	for _, n := range all {
+		stream, err := n.events.AppendStream(n.bearing(stranger))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, events := range map[string][]*runlogv1.EventWrite{"of a foreign tenant": {foreign}, "invalid": {invalid}, "empty": nil} {
+			var got [2]string
+			for i, run := range []string{"secret", "absent"} {
+				if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: run, Events: events}); err != nil {
+					t.Fatal(err)
+				}
+				answer, err := stream.Recv()
+				if err != nil {
+					t.Fatal(err)
+				}
+				got[i] = strings.ReplaceAll(answer.String(), "absent", "secret")
+			}
+			if got[0] != got[1] {
+				t.Errorf("%s: a foreign run gets %s\nan absent one %s", what, got[0], got[1])
+			}
+		}
+	}
+}

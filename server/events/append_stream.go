@@ -194,7 +194,8 @@ func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, 
 		r.err = s.check(ctx, &r.append, earlier)
 	}
 	switch {
-	case r.err != nil:
+	case r.err != nil: // It says nothing of the run.
+		return r
 	case replica.LeavesOutAttempts(&r.append):
 		earlier.Wait()
 		var done replica.Appended
@@ -203,6 +204,7 @@ func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, 
 	default:
 		r.pending, r.err = s.node.Admit(&r.append, line.of(ctx, s.node.Tenant(&r.append), earlier))
 	}
+	r.err = rpc.HideForeign(ctx, s.node.Store(), r.append.RunID, r.err)
 	return r
 }
 
@@ -263,8 +265,8 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
 			return resp
 		}
+		err = rpc.HideForeign(ctx, s.node.Store(), r.append.RunID, err)
 	}
-	err = rpc.HideForeign(ctx, s.node.Store(), r.append.RunID, err)
 	resp.Status = status.Convert(rpc.Status(err)).Proto()
 	return resp
 }
