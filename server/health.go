@@ -13,7 +13,7 @@ import (
 	"runlog/server/rpc"
 )
 
-// healthWatches bounds the streams of health: whoever reaches the node may open them.
+// healthWatches bounds the streams of health, which every machine that reaches the node may open.
 const healthWatches = 100
 
 // healthChecks answers health over gRPC, to callers without credentials.
