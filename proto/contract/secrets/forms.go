@@ -42,7 +42,7 @@ var forms = [...]form{
 	{[4]string{"A", "KS", "I", "A"}, exactly(AWSKey, upper+"234567", awsLength, alnum)},
 	{[4]string{"A", "I", "z", "a"}, exactly(GoogleKey, base64URL, googleLength, base64URL)},
 	{[4]string{"y", "a", "2", "9"}, matchGoogleToken},
-	{[4]string{"r", "l", "k", "_"}, exactly(RunlogToken, base64URL, runlogLength, base64URL)},
+	{[4]string{"r", "l", "jkw", "_"}, exactly(RunlogToken, base64URL, runlogLength, base64URL)},
 	{[4]string{"g", "h", "pousr", "_"}, exactly(GitHubToken, alnum, githubLength, base64URL)},
 	{[4]string{"u", "b", "_", "p"}, matchGitHubToken},
 	{[4]string{"e", "y", "J", alnum}, matchJWT},

@@ -47,6 +47,8 @@ func examples(t testing.TB) map[string]Kind {
 		"ya" + "29.a0" + mixed[:40]:                                            GoogleKey,
 		"DefaultEndpointsProtocol=https;AccountName=a;Account" + "Key=" + mixed + mixed[:22] + "==;EndpointSuffix=core.x": AzureKey,
 		"Endpoint=sb://x/;SharedAccess" + "Key=" + mixed[:43] + "=":                                                       AzureKey,
+		"rl" + "j_" + mixed[:runlogLength]:                                                                                RunlogToken,
+		"rl" + "w_" + mixed[:runlogLength]:                                                                                RunlogToken,
 		"rl" + "k_" + mixed[:runlogLength]:                                                                                RunlogToken,
 		"gh" + "p_" + mixed[:githubLength]:                                                                                GitHubToken,
 		"gh" + "s_" + mixed[:githubLength]:                                                                                GitHubToken,
