@@ -172,7 +172,7 @@ var errSubject = unauthenticated("the client certificate's subject is not known 
 
 func (a *Authenticator) certificate(c *x509.Certificate) (*Identity, error) {
 	subject := c.Subject.String()
-	if !a.opts.Clock().Before(c.NotAfter) {
+	if !a.opts.Clock().Before(c.NotAfter) || hidesNames(c.Subject.Names) {
 		return nil, errSubject
 	}
 	for _, r := range a.subjects {

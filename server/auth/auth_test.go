@@ -80,6 +80,8 @@ certificates:
 		"the organisation in the common name": {CommonName: "engine-1,O=acme"},
 		"two units":                           {CommonName: "engine-1", Organization: []string{"acme"}, OrganizationalUnit: []string{"x"}},
 		"nobody":                              {},
+		"two common names": {CommonName: "engine-1", Organization: []string{"acme"}, Names: []pkix.AttributeTypeAndValue{
+			{Type: oidCommonName, Value: "evil"}, {Type: oidCommonName, Value: "engine-1"}}},
 	} {
 		i, err := a.Authenticate(t.Context(), Credentials{Certificate: &x509.Certificate{Subject: name, NotAfter: time.Now().Add(time.Hour)}})
 		wantRefused(t, what, i, err)
@@ -124,6 +126,7 @@ func TestConfigFaults(t *testing.T) {
 		"certificates: [{subject: 'CN=a', tenants: [a, \"b\\n\"], roles: [reader]}]":     "no tenant",
 		"oidc: [{issuer: 'https://x', audience: a, tenants: {team: ['']}}]":              `tenants.team: "" is no tenant`,
 		"certificates: [{subject: 'CN=a', tenants: [a]}]":                                "names no role",
+		"oidc: []\n---\noidc: [{issuer: 'https://x', audience: a}]":                      "more than one document",
 		"oidc: 7": "cannot unmarshal",
 		"- x":     "cannot unmarshal",
 	} {

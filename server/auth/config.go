@@ -66,6 +66,9 @@ func ParseConfig(text []byte) (c Config, err error) {
 	if err := d.Decode(&c); err != nil && !errors.Is(err, io.EOF) {
 		return c, fmt.Errorf("access configuration: %w", err)
 	}
+	if err := d.Decode(new(Config)); !errors.Is(err, io.EOF) {
+		return c, errors.New("access configuration: the file has more than one document: what follows the first would not count")
+	}
 	return c, c.Validate()
 }
 

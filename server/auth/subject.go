@@ -1,6 +1,8 @@
 package auth
 
 import (
+	"crypto/x509/pkix"
+	"encoding/asn1"
 	"errors"
 	"regexp"
 	"strings"
@@ -38,6 +40,24 @@ func (p subjectPattern) matches(subject string) bool {
 	}
 	return true
 }
+
+// hidesNames reports whether a subject has several of an attribute of which pkix.Name keeps the last
+// alone: a rule would not see the others.
+func hidesNames(names []pkix.AttributeTypeAndValue) bool {
+	commonNames, serialNumbers := 0, 0
+	for _, n := range names {
+		switch {
+		case n.Type.Equal(oidCommonName):
+			commonNames++
+		case n.Type.Equal(oidSerialNumber):
+			serialNumbers++
+		}
+	}
+	return commonNames > 1 || serialNumbers > 1
+}
+
+// Attributes of subjects (RFC 5280, section 4.1.2.4).
+var oidCommonName, oidSerialNumber = asn1.ObjectIdentifier{2, 5, 4, 3}, asn1.ObjectIdentifier{2, 5, 4, 5}
 
 // splitSubject splits a subject before each comma and plus that is not escaped.
 func splitSubject(text string) (parts []string) {
