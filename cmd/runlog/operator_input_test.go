@@ -50,6 +50,8 @@ func TestOperatorBadInput(t *testing.T) {
 		{serve + "--secret-scan maybe", "", output.ExitUsage, `--secret-scan "maybe" is not refuse, report, off`},
 		{serve + "--auth maybe", "", output.ExitUsage, `--auth "maybe" is not required or off`},
 		{serve + "--tls-cert DIR/none.crt", "", output.ExitUsage, "--tls-cert and --tls-key need each other"},
+		{serve + "--admin-token-file=", "", output.ExitUsage, "--admin-token-file is empty, and the node would not demand what it is for"},
+		{serve + "--access-config=", "", output.ExitUsage, "--access-config is empty"},
 		{serve + "--tls-client-ca DIR/none.crt", "", output.ExitUsage, "--tls-client-ca needs --tls-cert and --tls-key"},
 		{serve + "--tls-cert DIR/none.crt --tls-key DIR/none.key", "", output.ExitUsage, "DIR/none.crt: no such file or directory; name PEM files of a certificate and its key"},
 		{serve + "--access-config DIR/none.yaml", "", output.ExitUsage, "--access-config: open DIR/none.yaml: no such file or directory; name a YAML file that this user can read"},

@@ -24,6 +24,7 @@ import (
 type accessFlags struct {
 	auth, config, adminToken, joinToken string
 	made                                bool // the file of the admin token, by this start
+	given                               func(name string) bool
 }
 
 func (a *accessFlags) register(f *pflag.FlagSet, opts *server.Options) {
@@ -35,11 +36,15 @@ func (a *accessFlags) register(f *pflag.FlagSet, opts *server.Options) {
 	f.StringVar(&a.adminToken, "admin-token-file", "", "file of a token with every right, to make others with (runlog token create); made if it does not exist, in a directory that does")
 	f.StringVar(&opts.SecretScan, "secret-scan", server.SecretRefuse, "appends with what looks like a private key or a token: refuse, report (count, log and store them) or off")
 	f.StringVar(&a.joinToken, "join-token-file", "", "file of a join token (runlog cluster token create), with which a new node joins the cluster of --join; not needed with --node-ca")
+	a.given = f.Changed
 	f.BoolVar(&opts.Insecure, "insecure", false, "let other machines reach the node without TLS or without authentication; the node warns at every start")
 }
 
 // check reads the files and sets the options.
 func (a *accessFlags) check(opts *server.Options) (err error) {
+	if err := a.refuseEmpty(opts); err != nil {
+		return err
+	}
 	switch t := opts.ClientTLS; {
 	case t.CA != "" && t.Cert == "" && t.Key == "":
 		return output.UsageError("--tls-client-ca needs --tls-cert and --tls-key: clients show certificates over TLS alone")
@@ -77,6 +82,19 @@ func (a *accessFlags) check(opts *server.Options) (err error) {
 	if a.joinToken != "" {
 		if opts.JoinToken, err = joinToken(a.joinToken, opts); err != nil {
 			return output.UsageError("--join-token-file%v", err)
+		}
+	}
+	return nil
+}
+
+// refuseEmpty refuses flags without a value, as a variable that is not set leaves them: the node
+// would be open.
+func (a *accessFlags) refuseEmpty(opts *server.Options) error {
+	for _, f := range []struct{ name, value string }{
+		{"auth", a.auth}, {"access-config", a.config}, {"admin-token-file", a.adminToken}, {"tls-client-ca", opts.ClientTLS.CA},
+	} {
+		if f.value == "" && a.given(f.name) {
+			return output.UsageError("--%s is empty, and the node would not demand what it is for: give it a value, or leave it out", f.name)
 		}
 	}
 	return nil
