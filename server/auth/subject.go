@@ -41,8 +41,8 @@ func (p subjectPattern) matches(subject string) bool {
 	return true
 }
 
-// hidesNames reports whether a subject has several of an attribute of which pkix.Name keeps the last
-// alone: a rule would not see the others.
+// hidesNames reports whether a subject has several of an attribute of which pkix.Name keeps the
+// last alone: a rule would not see the others.
 func hidesNames(names []pkix.AttributeTypeAndValue) bool {
 	commonNames, serialNumbers := 0, 0
 	for _, n := range names {
