@@ -1,14 +1,22 @@
 package server
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"path/filepath"
+	"slices"
 	"testing"
 	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/checkpoint"
+	"runlog/server/datadir"
 	"runlog/server/rpc"
 	"runlog/storage/machine/signing"
 )
@@ -59,6 +67,58 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 		if got, err := n.tryExport(req); err == nil {
 			t.Fatalf("byte %d of a token changed: taken, %v", i, got.summary)
 		}
+	}
+}
+
+// TestTokensOfEarlierKeysREAD4: whoever kept a key that was replaced cannot make the cluster sign,
+// with the new key, an export that continues a forged token. A token of before goes on, unsigned.
+func TestTokensOfEarlierKeysREAD4(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	auditLoad(n, 0)
+	n.haveKey()
+	kept, err := checkpoint.HeldSigner(vfs.Default, filepath.Join(n.server.opts.DataDir, datadir.KeyFile),
+		n.server.replica.ClusterID(), n.server.replica.Store())
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := n.export(&runlogv1.ExportEventsRequest{})
+	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: x.summary.To, PageSize: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := n.export(&runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: page.NextPageToken})
+	if before.summary.Digest != x.summary.Digest {
+		t.Errorf("what goes on from a token of before: digest %s, want %s", before.summary.Digest, x.summary.Digest)
+	}
+	if _, _, err := proof.Open(before.summary.Statement, rotated.Key.PublicKey); err == nil {
+		t.Error("what goes on from a token of before is signed")
+	}
+
+	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
+	_, body, _ := domain.Open(page.NextPageToken)
+	body = body[:16:16] // The question and the end of the window.
+	for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
+		body = binary.AppendUvarint(body, number)
+	}
+	digest := contract.Digest{0xbe, 0xef}
+	body = append(body, digest[:]...)
+	asked := sha256.Sum256(slices.Concat([]byte("runlog/window question/1\x00"), make([]byte, 8),
+		binary.BigEndian.AppendUint64(nil, uint64(x.summary.To.AsTime().UnixNano())), make([]byte, 6)))
+	if !bytes.Equal(asked[:8], body[:8]) {
+		t.Fatal("the test knows another hash of the request")
+	}
+	signature, err := kept.SignBytes("runlog window token 2", append(body[:len(body):len(body)], asked[:]...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	forged := n.export(&runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: domain.Seal(rpc.TokenSignedWindow, append(body, signature...))})
+	if st, _, err := proof.Open(forged.summary.Statement, rotated.Key.PublicKey); err == nil {
+		t.Errorf("the cluster has signed with its new key\n%s", st)
 	}
 }
 

@@ -24,7 +24,8 @@ import (
 // detects tokens of other requests. The signature is by the cluster's key, over the body before it
 // and the complete hash of the request. With it, the cluster can sign at the end what other nodes
 // than the answering one have counted. A token without a signature comes from a node that lacked
-// the key, or continues such a token.
+// the key, or continues such a token. One that an earlier key has signed counts as one without:
+// whoever kept that key could make the cluster sign anything with its new key.
 const (
 	questionBytes    = 8
 	windowTokenTitle = "runlog window token 2"
@@ -86,13 +87,14 @@ func (s *Service) resumeWindow(w *window, token string) error {
 	if !bytes.Equal(b[:questionBytes], w.asked[:questionBytes]) {
 		return rpc.Invalid("pageToken", "belongs to another query: send the window and the filter of the first page"+rpc.StartAgain)
 	}
+	ours := !signed
 	if signed {
 		var err error
-		if w.vouched, err = s.signedBefore(append(b[:len(b):len(b)], w.asked[:]...), signature); err != nil {
+		if ours, w.vouched, err = s.signedBefore(append(b[:len(b):len(b)], w.asked[:]...), signature); err != nil {
 			return err
 		}
 	}
-	if signed != w.vouched || !w.place(b[questionBytes:]) {
+	if !ours || !w.place(b[questionBytes:]) {
 		return changed
 	}
 	return nil
@@ -121,16 +123,16 @@ func (w *window) place(b []byte) bool {
 	return true
 }
 
-// signedBefore reports whether the cluster has signed a token, with any of its keys.
-func (s *Service) signedBefore(token, signature []byte) (bool, error) {
+// signedBefore reports whether the cluster has signed a token, and whether with its newest key.
+func (s *Service) signedBefore(token, signature []byte) (signed, newest bool, err error) {
 	keys, err := signing.Keys(s.node.Store())
 	if err != nil {
-		return false, err
+		return false, false, err
 	}
-	for _, k := range slices.Backward(keys) { // Nearly all tokens have the newest.
+	for i, k := range slices.Backward(keys) { // Nearly all tokens have the newest.
 		if cluster, ok := proof.ClusterOf(k.PublicKey); ok && cluster == s.node.ClusterID() && proof.VerifyBytes(k.PublicKey, windowTokenTitle, token, signature) {
-			return true, nil
+			return true, i == len(keys)-1, nil
 		}
 	}
-	return false, nil
+	return false, false, nil
 }
