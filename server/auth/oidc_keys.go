@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// keysFor is how long the keys of a provider are taken before they are fetched again: a key
-	// that the provider has withdrawn counts for so long. go-oidc fetches them only for unknown
-	// keys.
-	keysFor = 10 * time.Minute
+	// keysFor is how long the keys of a provider are taken before they are fetched again. go-oidc
+	// fetches them only for unknown keys. A token that was verified at the end of it counts for
+	// another rememberFor, so a key that the provider has withdrawn counts for 10 minutes.
+	keysFor = 10*time.Minute - rememberFor - fetchTimeout
 	// keysAtMost is how long the last keys count while they cannot be fetched.
 	keysAtMost = 24 * time.Hour
 )

@@ -299,6 +299,33 @@ func TestWithdrawnKeySEC2(t *testing.T) {
 	wantRefused(t, "keys of a day ago", i, err)
 }
 
+// TestWithdrawnKeyTimeSEC2: a token that was verified just before the keys are fetched again does not
+// count longer for it than 10 minutes after its key was withdrawn.
+func TestWithdrawnKeyTimeSEC2(t *testing.T) {
+	t.Parallel()
+	p := newIssuer(t)
+	now := time.Now()
+	a, err := New(t.Context(), Options{Config: Config{OIDC: []OIDC{{Issuer: p.URL, Audience: "runlog"}}}, Clock: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := jwt.MapClaims{"exp": now.Add(time.Hour).Unix()}
+	if _, err := a.withBearer(t, p.token(long)); err != nil {
+		t.Fatal(err)
+	}
+	stolen := p.token(jwt.MapClaims{"sub": "thief", "exp": now.Add(time.Hour).Unix()})
+	p.rotate("k2")
+	a.providers[0].limit.SetLimit(rate.Inf) // Its clock is the system's.
+	withdrawn := now
+	now = withdrawn.Add(keysFor - time.Second)
+	if _, err := a.withBearer(t, stolen); err != nil {
+		t.Fatal(err)
+	}
+	now = withdrawn.Add(10 * time.Minute)
+	i, err := a.withBearer(t, stolen)
+	wantRefused(t, "a key that was withdrawn 10 minutes ago", i, err)
+}
+
 // TestThousandsOfKeysSEC2: a provider that rotates its key with every token costs a bounded number
 // of requests, and the node remembers a bounded number of tokens.
 func TestThousandsOfKeysSEC2(t *testing.T) {
