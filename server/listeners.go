@@ -174,7 +174,14 @@ func (s *Server) serveHealth(l listeners) pages {
 		}),
 	}
 	h := p.admin.Server()
-	p.http = &http.Server{Handler: p.public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+	if isLoopback(s.opts.AdminListen) {
+		h.Handler = ownNames(h.Handler, "", "")
+	}
+	var public http.Handler = p.public
+	if isLoopback(s.opts.HTTPListen) && !s.opts.Authenticate {
+		public = ownNames(public, s.opts.HTTPAdvertise, ", name this one in --http-advertise, or start the node with --auth required")
+	}
+	p.http = &http.Server{Handler: public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
 		ErrorLog: log.New(httpLog{s.log}, "", 0)}
 	serve := p.http.Serve
 	if s.clientTLS != nil {
