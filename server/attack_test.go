@@ -84,7 +84,7 @@ func TestAttacksByPathSEC3SEC4(t *testing.T) {
 		if head != "" && !strings.HasSuffix(head, "\r\n") {
 			head += "\r\n"
 		}
-		request := a.line + " HTTP/1.1\r\nHost: x\r\nConnection: close\r\n" + head + "\r\n" + body
+		request := a.line + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n" + head + "\r\n" + body
 		resp := n.rawHTTP(strings.ReplaceAll(request, "$T", stranger))
 		text, err := io.ReadAll(resp.Body)
 		if err != nil || !slices.Contains(a.codes, resp.StatusCode) || strings.Contains(string(text), "victim") {

@@ -32,7 +32,7 @@ func TestLargeBodyIsAnswered(t *testing.T) {
 			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 				t.Fatal(err)
 			}
-			fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%s\r\n", length)
+			fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\n", length)
 			piece := bytes.Repeat([]byte(" "), 1<<20)
 			for range 24 {
 				if name == "in chunks" {

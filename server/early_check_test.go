@@ -24,7 +24,7 @@ func TestCredentialsBeforeBodySEC3(t *testing.T) {
 		}
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, err = fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n%sContent-Length: 1000\r\n\r\n{", credentials)
+		_, err = fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%sContent-Length: 1000\r\n\r\n{", credentials)
 		if err != nil {
 			t.Fatal(err)
 		}

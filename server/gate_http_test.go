@@ -198,7 +198,7 @@ func TestHTTPPaths(t *testing.T) {
 	}
 	n.http("GET", "/v1/runs/"+strings.Repeat("%78", 256), "").refused(t, contract.ReasonRunNotFound)
 	// net/http itself answers for what is no HTTP.
-	for _, line := range []string{"GET /v1/runs/%zz HTTP/1.1\r\nHost: x\r\n\r\n", "GET /v1/runs/a b HTTP/1.1\r\nHost: x\r\n\r\n", "GET /v1/runs HTTP/1.1\r\nHost: x\r\nA: " + strings.Repeat("x", 100_000) + "\r\n\r\n"} {
+	for _, line := range []string{"GET /v1/runs/%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs/a b HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nA: " + strings.Repeat("x", 100_000) + "\r\n\r\n"} {
 		resp := n.rawHTTP(line)
 		if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 			t.Errorf("%.40q: %d", line, resp.StatusCode)
@@ -314,7 +314,7 @@ func TestHTTPSlowBodies(t *testing.T) {
 	s := httptest.NewServer(pages)
 	t.Cleanup(s.Close)
 	body := `{"events":[` + httpEvent("one") + `]}`
-	post := "POST " + appendRoute + " HTTP/1.1\r\nHost: x\r\n"
+	post := "POST " + appendRoute + " HTTP/1.1\r\nHost: localhost\r\n"
 	var waiting sync.WaitGroup
 	for what, c := range map[string]struct {
 		request string
@@ -323,8 +323,8 @@ func TestHTTPSlowBodies(t *testing.T) {
 		"half a body":   {post + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body[:30]), contract.ReasonRequestTimeout},
 		"half a chunk":  {post + "Transfer-Encoding: chunked\r\n\r\nff\r\n{", contract.ReasonRequestTimeout},
 		"a form":        {post + "Content-Type: text/plain\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
-		"beside a GET":  {"GET /v1/runs HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
-		"of a page":     {"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonMethodNotAllowed},
+		"beside a GET":  {"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
+		"of a page":     {"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonMethodNotAllowed},
 		"over a limit":  {post + "Content-Length: 2000000\r\n\r\nx", contract.ReasonPayloadTooLarge},
 		"a broken body": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{", contract.ReasonInvalidArgumentField},
 	} {

@@ -37,7 +37,7 @@ func TestStalledBodiesSEC6(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n", length)
+		fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n", length)
 		return conn
 	}
 	refusedAs := func(conn net.Conn, want contract.Reason) {
@@ -134,7 +134,7 @@ func TestImportBodiesSEC6(t *testing.T) {
 		if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
 		}
-		fmt.Fprintf(conn, "POST /import HTTP/1.1\r\nHost: x\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n", length)
+		fmt.Fprintf(conn, "POST /import HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n", length)
 		go func() { _, _ = conn.Write([]byte(strings.Repeat("\n", part))) }()
 		return conn, bufio.NewReader(conn)
 	}

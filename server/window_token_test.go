@@ -70,7 +70,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	}
 }
 
-// TestTokensOfEarlierKeysREAD4: whoever kept a key that was replaced cannot make the cluster sign,
+// TestTokensOfEarlierKeysREAD4: a holder of a key that was replaced cannot make the cluster sign,
 // with the new key, an export that continues a forged token. A token of before goes on, unsigned.
 func TestTokensOfEarlierKeysREAD4(t *testing.T) {
 	t.Parallel()

@@ -159,7 +159,7 @@ func again(ctx context.Context) {
 
 // head writes the head of a request over HTTP.
 func head(conn net.Conn, first string, headers ...string) {
-	_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: x\r\n%s\r\n", first, strings.Join(append(headers, ""), "\r\n"))
+	_, _ = fmt.Fprintf(conn, "%s HTTP/1.1\r\nHost: localhost\r\n%s\r\n", first, strings.Join(append(headers, ""), "\r\n"))
 }
 
 // linger waits until the node closes the connection, without reading more than a byte at a time.

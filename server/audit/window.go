@@ -37,8 +37,8 @@ type window struct {
 	asked    [sha256.Size]byte // hash of the request
 	at       windowPlace
 	// vouched is true if this cluster has counted everything before at: the answer began at the
-	// begin of the window, or a token that the cluster's newest key has signed says so. Only then is
-	// an answer signed.
+	// begin of the window, or a token that the cluster's newest key has signed says so. Only then
+	// is an answer signed.
 	vouched bool
 }
 

@@ -25,7 +25,7 @@ import (
 // and the complete hash of the request. With it, the cluster can sign at the end what other nodes
 // than the answering one have counted. A token without a signature comes from a node that lacked
 // the key, or continues such a token. One that an earlier key has signed counts as one without:
-// whoever kept that key could make the cluster sign anything with its new key.
+// a holder of that key could make the cluster sign anything with its new key.
 const (
 	questionBytes    = 8
 	windowTokenTitle = "runlog window token 2"

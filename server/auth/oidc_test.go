@@ -299,8 +299,8 @@ func TestWithdrawnKeySEC2(t *testing.T) {
 	wantRefused(t, "keys of a day ago", i, err)
 }
 
-// TestWithdrawnKeyTimeSEC2: a token that was verified just before the keys are fetched again does not
-// count longer for it than 10 minutes after its key was withdrawn.
+// TestWithdrawnKeyTimeSEC2: a token that was verified just before the keys are fetched again does
+// not count 10 minutes after its key was withdrawn.
 func TestWithdrawnKeyTimeSEC2(t *testing.T) {
 	t.Parallel()
 	p := newIssuer(t)

@@ -26,7 +26,7 @@ func TestUnreadAnswerSEC6(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: x\r\n\r\n")
+	fmt.Fprint(conn, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	if err := <-failed; !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("the answer ends with %v", err)
 	}

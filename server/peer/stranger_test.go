@@ -37,7 +37,7 @@ func TestStrangersAreToldApart(t *testing.T) {
 	ca := newAuthority(t)
 	for mode, certificate := range map[string]*TLS{"plain": nil, "TLS": ca.tls(t, "n2")} {
 		for name, test := range map[string]struct{ sends, says string }{
-			"HTTP":            {"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "speaks HTTP or gRPC"},
+			"HTTP":            {"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", "speaks HTTP or gRPC"},
 			"HTTP/2":          {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "speaks HTTP or gRPC"},
 			"garbage":         {"\xff\xfe\xfd\xfc and more of it", "began with"},
 			"damaged hello":   {damagedHello(t), map[string]string{"plain": "checksum", "TLS": "certificates"}[mode]},
