@@ -22,8 +22,7 @@ const (
 	laneTick = time.Second
 	// A stream is lost if messages are in flight and no answer comes for laneSilence, and laneByte
 	// for each of their bytes: a slow network is not silent. It is closed after laneIdle without
-	// messages. After laneAge it is opened again, because only a new stream
-	// learns of another leader.
+	// messages. After laneAge it is opened again: only a new stream learns of another leader.
 	laneSilence = 10 * time.Second
 	laneByte    = 4 * time.Microsecond
 	laneIdle    = time.Minute
@@ -72,6 +71,8 @@ func (l *lane) serve() {
 		l.unopened(newError(l.a.ctx, err))
 		return
 	}
+	// Context disables gRPC's own retries: while one waits for a connection, the sender waits too.
+	_ = stream.Context()
 	l.opened(stream.node)
 	received := make(chan error, 1)
 	go func() { received <- l.receive(stream) }()

@@ -130,6 +130,12 @@ func dialFakes(t *testing.T, opts Options, list string, fakes map[string]*fakeSe
 // dialerOf starts fakes and returns a dialer that reaches each under its name.
 func dialerOf(t *testing.T, fakes map[string]*fakeServer, options ...grpc.ServerOption) grpc.DialOption {
 	t.Helper()
+	return grpc.WithContextDialer(dialerNamed(t, fakes, options...))
+}
+
+// dialerNamed is dialerOf.
+func dialerNamed(t *testing.T, fakes map[string]*fakeServer, options ...grpc.ServerOption) func(context.Context, string) (net.Conn, error) {
+	t.Helper()
 	listeners := make(map[string]*bufconn.Listener)
 	for name, fake := range fakes {
 		listener := bufconn.Listen(1 << 20)
@@ -148,12 +154,12 @@ func dialerOf(t *testing.T, fakes map[string]*fakeServer, options ...grpc.Server
 			<-served
 		})
 	}
-	return grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
+	return func(ctx context.Context, name string) (net.Conn, error) {
 		if listeners[name] == nil {
 			return nil, errors.New("connection refused")
 		}
 		return listeners[name].DialContext(ctx)
-	})
+	}
 }
 
 // targetOf makes names targets that are handed to the dialer as they are.
