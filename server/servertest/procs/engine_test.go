@@ -33,7 +33,7 @@ const (
 	engineLast = "TEST_PROCS_ENGINE_LAST"
 
 	engineRuns   = 4
-	engineBudget = 150 * time.Millisecond
+	engineBudget = 500 * time.Millisecond
 	engineEmpty  = "the outbox is empty"
 )
 
@@ -107,10 +107,30 @@ type report struct {
 type reports struct {
 	t    *testing.T
 	runs map[string][]report
-	sum  map[string]int // by outcome
+
+	mu  sync.Mutex
+	sum map[string]int // by outcome
 
 	ended chan struct{} // closed when the last life has ended and everything is read
 	empty bool
+}
+
+// count returns how many events had an outcome.
+func (r *reports) count(outcome string) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.sum[outcome]
+}
+
+// more waits until n more events have had an outcome than had it before. It reports whether they
+// have: a machine may be too slow for the engine's budget.
+func (r *reports) more(outcome string, before, n int) bool {
+	for limit := time.Now().Add(Patience / 10); r.count(outcome) < before+n; time.Sleep(time.Millisecond) {
+		if time.Now().After(limit) {
+			return false
+		}
+	}
+	return true
 }
 
 // start starts a life of the engine.
@@ -149,7 +169,9 @@ func (r *reports) read(line string) {
 		r.t.Error(line)
 	case len(f) == 5 && f[4] == ".":
 		seq, _ := strconv.ParseUint(f[3], 10, 64)
+		r.mu.Lock()
 		r.sum[f[0]]++
+		r.mu.Unlock()
 		if f[0] != "failed" {
 			r.runs[f[1]] = append(r.runs[f[1]], report{f[2], seq})
 		}
@@ -205,26 +227,26 @@ func TestEngineKilled(t *testing.T) {
 	const lives = 9
 	some := func(most int) { time.Sleep(time.Duration(rng.IntN(most)) * time.Millisecond) }
 	for life := range lives {
+		before := r.count("stored")
 		cmd := r.start(node.grpc, box, strconv.Itoa(life))
+		r.more("stored", before, 8)
+		// The node is away until the engine parks events.
+		parked := r.count("parked")
 		var faults sync.WaitGroup
-		begin := time.Duration(100+rng.IntN(200)) * time.Millisecond
-		switch life % 3 { // of the node
-		case 0:
+		fault := func(begin, end func()) {
 			faults.Go(func() {
-				time.Sleep(begin)
-				node.Kill()
-				time.Sleep(engineBudget * 2)
-				node.Start()
+				begin()
+				r.more("parked", parked, 1)
+				end()
 			})
-		case 1:
-			faults.Go(func() {
-				time.Sleep(begin)
-				node.Pause()
-				time.Sleep(engineBudget * 2)
-				node.Resume()
-			})
+			r.more("parked", parked, 1)
 		}
-		time.Sleep(begin)
+		switch life % 3 {
+		case 0:
+			fault(node.Kill, node.Start)
+		case 1:
+			fault(node.Pause, node.Resume)
+		}
 		some(600)
 		if life%2 == 1 {
 			_ = cmd.Process.Signal(syscall.SIGSTOP)
