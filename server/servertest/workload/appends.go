@@ -195,8 +195,8 @@ func (w *worker) streamAt(ctx context.Context, node int) {
 	if err != nil {
 		return
 	}
-	// Context disables gRPC's own retries. In one, Recv waits for a connection with a mutex that Send
-	// needs, and the time of a bubble stands still.
+	// Context disables gRPC's own retries. In one, Recv waits for a connection with a mutex that
+	// Send needs, and the time of a bubble stands still.
 	_ = s.Context()
 	type call struct {
 		req    *runlogv1.AppendEventsRequest
