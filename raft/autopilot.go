@@ -2,6 +2,7 @@ package raft
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
@@ -64,32 +65,57 @@ func newPilot(n *Node) *pilot {
 	p := &pilot{n: n}
 	p.mu.answered = make(map[hraft.ServerID]time.Time)
 	every := n.opts.Autopilot.Every
-	p.auto = autopilot.New(promoter{n.raft, n}, p, autopilot.WithLogger(n.library.Logger()),
+	p.auto = autopilot.New(promoter{n.raft, p}, p, autopilot.WithLogger(n.library.Logger()),
 		autopilot.WithUpdateInterval(every), autopilot.WithReconcileInterval(every))
 	return p
 }
 
 // promoter is hashicorp/raft with a stricter AddVoter: it promotes only current members, at their
-// current addresses. Autopilot acts on an older view: it would add a removed node again, or restore
-// an old address.
+// current addresses, that answer now. Autopilot acts on an older view: it would add a removed node
+// again, restore an old address, or promote a member that has died since.
 type promoter struct {
 	*hraft.Raft
-	n *Node
+	p *pilot
 }
 
 // AddVoter makes a member a voter.
 func (p promoter) AddVoter(id hraft.ServerID, _ hraft.ServerAddress, _ uint64, _ time.Duration) hraft.IndexFuture {
+	n := p.p.n
 	ctx, cancel := context.WithTimeout(context.Background(), changeTimeout)
 	defer cancel()
-	if err := p.n.takeTurn(ctx); err != nil {
+	if err := n.takeTurn(ctx); err != nil {
 		return changed{err}
 	}
-	defer p.n.giveTurn()
-	m, known := find(p.n.Members(), string(id))
+	defer n.giveTurn()
+	m, known := find(n.Members(), string(id))
 	if !known {
 		return changed{ErrNotMember}
 	}
-	return changed{p.n.change(ctx, p.Raft.AddVoter(id, hraft.ServerAddress(m.Address), 0, changeTimeout))}
+	if err := p.p.mayVote(ctx, m); err != nil {
+		n.opts.Logger.Warn("member may not vote yet; retrying", "member", m.ID, "address", m.Address, "err", err)
+		return changed{err}
+	}
+	return changed{n.change(ctx, p.Raft.AddVoter(id, hraft.ServerAddress(m.Address), 0, changeTimeout))}
+}
+
+// mayVote asks a member right before it becomes a voter. A dead second voter would cost a single
+// node its majority for good: the two could not even remove it. The member can still die between
+// its answer and the change, so a founder should get two more members, not one.
+func (p *pilot) mayVote(ctx context.Context, m Member) error {
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	got, err := p.n.opts.Ask(ctx, m)
+	if err != nil {
+		return fmt.Errorf("%w: %s does not answer: %w", errNotReady, m.ID, err)
+	}
+	own := p.n.Progress()
+	if got.LastContact < 0 || got.LastContact > p.contactThreshold() {
+		return fmt.Errorf("%w: %s does not hear the leader", errNotReady, m.ID)
+	}
+	if got.LastTerm != own.LastTerm || got.LastIndex+maxTrailing < own.LastIndex {
+		return fmt.Errorf("%w: %s is at entry %d, the leader at %d", errNotReady, m.ID, got.LastIndex, own.LastIndex)
+	}
+	return nil
 }
 
 // changed is the future of a change that is over.

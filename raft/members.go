@@ -17,7 +17,8 @@ var (
 	// ErrNotMember means that the node is not a member of the group.
 	ErrNotMember = errors.New("raft: no such member")
 
-	errNobody = errors.New("raft: no member answers")
+	errNobody   = errors.New("raft: no member answers")
+	errNotReady = errors.New("raft: the member is not ready to vote")
 )
 
 // Member is one node of the group.

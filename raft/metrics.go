@@ -1,9 +1,9 @@
 package raft
 
 import (
-	"sync/atomic"
-
 	"github.com/prometheus/client_golang/prometheus"
+
+	"runlog/raft/internal/gauge"
 )
 
 type metrics struct {
@@ -12,7 +12,7 @@ type metrics struct {
 	apply    prometheus.Histogram
 	leader   prometheus.Gauge
 
-	tolerance *leaderGauge
+	tolerance *gauge.Leader
 
 	logStall    prometheus.Gauge
 	stallAlerts prometheus.Counter
@@ -39,10 +39,10 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while this node leads and has applied everything before its term.",
 		}),
 	}
-	m.tolerance = &leaderGauge{gauge: prometheus.NewGauge(prometheus.GaugeOpts{
+	m.tolerance = gauge.NewLeader(prometheus.GaugeOpts{
 		Namespace: "runlog", Subsystem: "raft", Name: "failure_tolerance",
 		Help: "How many voters may fail before the cluster takes no more appends. Only the leader exports it.",
-	})}
+	})
 	m.logStall = prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: "runlog", Subsystem: "raft", Name: "log_stall_seconds",
 		Help: "How long the write to the log that is under way has taken.",
@@ -57,34 +57,6 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 
 func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.logWrite, m.logBytes, m.apply, m.leader, m.tolerance, m.logStall, m.stallAlerts}
-}
-
-// leaderGauge is a gauge that exists only while the node leads. On other nodes a value would be
-// wrong: an alert on 0 would always fire.
-type leaderGauge struct {
-	gauge   prometheus.Gauge
-	leading atomic.Bool
-}
-
-var _ prometheus.Collector = (*leaderGauge)(nil)
-
-// Set sets the value. The node leads.
-func (g *leaderGauge) Set(v float64) {
-	g.gauge.Set(v)
-	g.leading.Store(true)
-}
-
-// Clear removes the value. The node does not lead.
-func (g *leaderGauge) Clear() { g.leading.Store(false) }
-
-// Describe is prometheus.Collector's.
-func (g *leaderGauge) Describe(to chan<- *prometheus.Desc) { g.gauge.Describe(to) }
-
-// Collect is prometheus.Collector's.
-func (g *leaderGauge) Collect(to chan<- prometheus.Metric) {
-	if g.leading.Load() {
-		g.gauge.Collect(to)
-	}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {
