@@ -151,3 +151,20 @@ func TestAccessLogGoneSEC7(t *testing.T) {
 		return err != nil && refusalOf(t, err).reason == contract.ReasonNoLeader
 	})
 }
+
+// TestAccessLogOfSmallPayloadsSEC7: the limit of payloads is for the events of callers, not for
+// those that a node writes itself: with a small one, administrative calls are still recorded and
+// made.
+func TestAccessLogOfSmallPayloadsSEC7(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root, o.MaxPayloadBytes = secured(o), 10 })
+	auditor := n.token(root, "auditor", []string{rpc.AccessTenant, "tenant"}, runlogv1.Role_READER, runlogv1.Role_PRODUCER)
+	got := n.decisions(auditor)
+	if want := "ALLOWED token:admin-token-file CreateToken "; len(got) == 0 || got[len(got)-1] != want {
+		t.Errorf("recorded %q", got)
+	}
+	large := []*runlogv1.EventWrite{newEvent("Noted", step("s"), payload(`{"pad":"xx"}`))}
+	_, err := n.events.AppendEvents(n.bearing(auditor), &runlogv1.AppendEventsRequest{RunId: "run", Events: large})
+	refused(t, err, contract.ReasonPayloadTooLarge)
+}

@@ -76,8 +76,12 @@ func (s *Server) rules(runID string) contract.Options {
 		RefuseUnknownTypes: s.opts.RefuseUnknownTypes && !own,
 		OpaqueKeys:         s.opts.OpaqueKeys,
 	}
-	// The access log tells what callers tried, whatever it looks like.
-	if !own && s.opts.SecretScan != SecretOff {
+	switch {
+	case own:
+		// The access log tells what callers tried, whatever it looks like. A limit of payloads must
+		// not stop what the node writes there, and with it every administrative call.
+		rules.MaxPayloadBytes = contract.DefaultMaxPayloadBytes
+	case s.opts.SecretScan != SecretOff:
 		rules.Secret = s.judgeSecret
 	}
 	return rules

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -84,10 +85,26 @@ type decision struct {
 // be made.
 func (l *Log) Allowed(ctx context.Context, c rpc.Call) error {
 	if err := l.append(ctx, l.decision(c, "ALLOWED")); err != nil {
-		return &contract.Error{Reason: contract.ReasonNoLeader, Message: fmt.Sprintf(
-			"%s was not done, because it could not be recorded in the access log: %s", c.Method, status.Convert(err).Message())}
+		return notRecorded(c, err)
 	}
 	return nil
+}
+
+// notRecorded returns the error of a call that was not made. The reason is that of the cause, but
+// for one that leaves open whether the event is stored: the call may be made again.
+func notRecorded(c rpc.Call, err error) error {
+	st := status.Convert(rpc.Status(err))
+	why := fmt.Sprintf("%s was not done, because it could not be recorded in the access log: %s", c.Method, st.Message())
+	switch st.Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.Canceled:
+		return &contract.Error{Reason: contract.ReasonNoLeader, Message: why}
+	case codes.ResourceExhausted: // with the delay
+		full := st.Proto()
+		full.Message = why
+		return status.FromProto(full).Err()
+	default:
+		return status.Error(codes.Internal, why)
+	}
 }
 
 // Denied appends a refused call.

@@ -2,16 +2,20 @@ package accesslog
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/raft"
 	"runlog/server/auth"
 	"runlog/server/rpc"
 )
@@ -35,6 +39,40 @@ func TestNoSecretSEC7(t *testing.T) {
 		l.Denied(t.Context(), rpc.Call{Address: "192.0.2.1:1", Method: c.method}, "UNAUTHENTICATED", status.Error(codes.Unauthenticated, c.message))
 		if strings.Contains(payload, token[:12]) || !strings.Contains(payload, "runlog-token, not recorded") || !strings.Contains(payload, c.method[:8]) {
 			t.Errorf("%s, %s: recorded %s", c.method, c.message, payload)
+		}
+	}
+}
+
+// TestNotRecordedSEC7: a call that cannot be recorded is refused with the cause: only what a retry
+// can cure is called a lack of a leader.
+func TestNotRecordedSEC7(t *testing.T) {
+	t.Parallel()
+	var cause error
+	l := New(Options{Node: "n1", Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Append: func(context.Context, *runlogv1.AppendEventsRequest) error { return cause }})
+	disk := rpc.Status(&contract.Error{Reason: contract.ReasonDiskLow, Message: "the disk is nearly full"})
+	for _, c := range []struct {
+		cause  error
+		code   codes.Code
+		reason contract.Reason
+	}{
+		{raft.ErrNotLeader, codes.Unavailable, contract.ReasonNoLeader},
+		{rpc.Status(&contract.Error{Reason: contract.ReasonOutcomeUnknown, Message: "unknown"}), codes.Unavailable, contract.ReasonNoLeader},
+		{context.DeadlineExceeded, codes.Unavailable, contract.ReasonNoLeader},
+		{disk, codes.ResourceExhausted, contract.ReasonDiskLow},
+		{rpc.Invalid("payload", "is too large"), codes.Internal, ""},
+		{errors.New("a bug"), codes.Internal, ""},
+	} {
+		cause = c.cause
+		err := rpc.Status(l.Allowed(t.Context(), rpc.Call{Method: "/runlog.v1.AccessService/ListTokens"}))
+		var reason contract.Reason
+		for _, d := range status.Convert(err).Details() {
+			if info, ok := d.(*errdetails.ErrorInfo); ok {
+				reason = contract.Reason(info.Reason)
+			}
+		}
+		if status.Code(err) != c.code || reason != c.reason || !strings.Contains(err.Error(), "ListTokens was not done, because it could not be recorded") {
+			t.Errorf("%v: %s, %v", c.cause, reason, err)
 		}
 	}
 }
