@@ -21,9 +21,7 @@ func (p printable) Write(line []byte) (int, error) {
 			continue
 		}
 		out = append(out, line[done:i]...)
-		for _, unit := range utf16.Encode([]rune{r}) {
-			out = fmt.Appendf(out, `\u%04x`, unit)
-		}
+		out = escaped(out, r)
 		done = i + max(utf8.RuneLen(r), 1)
 	}
 	if done == 0 {
@@ -33,4 +31,12 @@ func (p printable) Write(line []byte) (int, error) {
 		return 0, err
 	}
 	return len(line), nil
+}
+
+// escaped appends a character as JSON escapes it.
+func escaped(out []byte, r rune) []byte {
+	for _, unit := range utf16.Encode([]rune{r}) {
+		out = fmt.Appendf(out, `\u%04x`, unit)
+	}
+	return out
 }

@@ -6,25 +6,41 @@ import (
 	"strings"
 	"time"
 	"unicode"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/bench/report"
 )
 
-// OneLine makes text safe to show: it replaces line breaks by blanks and control characters by
-// U+FFFD.
+// OneLine makes text safe to show: it replaces line breaks by blanks, and escapes what does not
+// print. So text of a producer can neither move the cursor nor hide a difference between two names.
 func OneLine(text string) string {
-	return strings.Map(func(r rune) rune {
+	if !strings.ContainsFunc(text, unseen) {
+		return strings.ToValidUTF8(text, string(unicode.ReplacementChar))
+	}
+	var out strings.Builder
+	for _, r := range text {
 		switch {
 		case r == '\n' || r == '\t' || r == '\r':
-			return ' '
-		case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
-			return unicode.ReplacementChar
+			out.WriteByte(' ')
+		case unseen(r):
+			out.Write(escaped(nil, r))
 		default:
-			return r
+			out.WriteRune(r)
 		}
-	}, text)
+	}
+	return out.String()
+}
+
+// blankBraille is a blank that Unicode counts as a symbol.
+const blankBraille = '\u2800'
+
+// unseen reports whether a character does not print, or shows nothing: control and format
+// characters, blanks but the one of ASCII, fillers, and selectors of variants.
+func unseen(r rune) bool {
+	return !unicode.IsPrint(r) || r == blankBraille ||
+		r >= utf8.RuneSelf && unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
 // Cut shortens text to width characters; 0 leaves it whole.

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -24,7 +25,7 @@ func TestText(t *testing.T) {
 		{Cut("straße", 6), "straße"},
 		{Cut("straße", 5), "stra…"},
 		{Cut("anything", 0), "anything"},
-		{OneLine("a\nb\tc\x1b[31m\u202e\u0085é"), "a b c\ufffd[31m\ufffd\ufffdé"},
+		{OneLine("a\nb\tc\x1b[31m\u202e\u0085é"), `a b c\u001b[31m\u202e\u0085é`},
 		{Stamp(nil), ""},
 		{Stamp(at(0.0004)), "2026-02-11T10:30:00.000Z"},
 		{Elapsed(at(1), at(2.5)), "1.5s"},
@@ -33,6 +34,35 @@ func TestText(t *testing.T) {
 		if test.got != test.want {
 			t.Errorf("got %q, want %q", test.got, test.want)
 		}
+	}
+}
+
+// TestNoInvisibleText: two names that differ do not look the same because a character of one has no
+// width, changes the direction, or looks like a blank (ENV-3).
+func TestNoInvisibleText(t *testing.T) {
+	t.Parallel()
+	for _, hidden := range []rune{
+		0x00, 0x1b, 0x7f, 0x85, 0xa0, 0xad, 0x34f, 0x61c, 0x115f, 0x180e, 0x200b, 0x200d, 0x200f, 0x2028, 0x202e, 0x2060,
+		0x2066, 0x2800, 0x3000, 0x3164, 0xe000, 0xfe0f, 0xfeff, 0xffa0, 0xfff9, 0xe0041, 0xe0100,
+	} {
+		var out bytes.Buffer
+		rows := NewTable(&out, 0, "RUN")
+		rows.Row("a" + string(hidden) + "b")
+		rows.End()
+		got := strings.TrimSpace(strings.TrimPrefix(out.String(), "RUN\n"))
+		if want := fmt.Sprintf(`a\u%04xb`, hidden); hidden < 0x10000 && got != want {
+			t.Errorf("%U is shown as %q, want %q", hidden, got, want)
+		}
+		if strings.ContainsFunc(got, func(r rune) bool { return r < 0x20 || r > 0x7e }) || got == "ab" {
+			t.Errorf("%U is shown as %q", hidden, got)
+		}
+	}
+	const plain = "straße 日本 e\u0301 \U0001f600"
+	if got := OneLine(plain); got != plain {
+		t.Errorf("%q is shown as %q", plain, got)
+	}
+	if got := OneLine("bad \xff"); got != "bad \ufffd" {
+		t.Errorf("invalid text is shown as %q", got)
 	}
 }
 
