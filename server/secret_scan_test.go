@@ -41,6 +41,9 @@ func TestSecretsAreRefused(t *testing.T) {
 	}
 	_, err := n.tryAppend("run-1", good, bad())
 	check("unary", "events[1].", err)
+	escaped := payload(strings.Replace(text, fakeToken[:4], `\u0072lk\u005F`, 1))
+	_, err = n.tryAppend("run-1", good, newEvent("Extra", step("a"), escaped))
+	check("escaped", "events[1].", err)
 
 	object, err := structpb.NewStruct(map[string]any{"request": map[string]any{"headers": []any{"", map[string]any{"a~b/c": fakeToken}}}})
 	if err != nil {
@@ -109,8 +112,8 @@ func TestSecretsAreRefused(t *testing.T) {
 		t.Errorf("extensions: %v", err)
 	}
 
-	if count := n.metric("runlog_append_secrets_total"); count != 9 {
-		t.Errorf("%v secrets are counted, want 9", count)
+	if count := n.metric("runlog_append_secrets_total"); count != 10 {
+		t.Errorf("%v secrets are counted, want 10", count)
 	}
 	if s := log.String(); strings.Contains(s, fakeToken[4:]) || strings.Contains(s, "headers") || !strings.Contains(s, "kind=runlog-token result=refused") {
 		t.Errorf("the log:\n%s", s)

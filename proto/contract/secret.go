@@ -16,7 +16,7 @@ func (c *checker) secret(field string, b []byte) {
 	if c.o.Secret == nil {
 		return
 	}
-	kind, at := secrets.Find(b)
+	kind, at := secrets.FindJSON(b)
 	if kind == "" || !c.o.Secret(c.e.RunID, kind) {
 		return
 	}

@@ -2,6 +2,7 @@ package secrets
 
 import (
 	"bytes"
+	"encoding/base64"
 	"strings"
 )
 
@@ -19,6 +20,7 @@ const (
 	upper     = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	alnum     = upper + "abcdefghijklmnopqrstuvwxyz0123456789"
 	base64URL = alnum + "-_"
+	base64Any = alnum + "+/-_"
 	// base64JSON may have an escape before a slash.
 	base64JSON = alnum + `+/=\`
 )
@@ -35,9 +37,12 @@ const (
 	minJWT    = 10 // of each part
 	minPEM    = 32 // of base64 in the pemWindow bytes after the first line
 	pemWindow = 160
+	// A wrapped key has its first line in the first 64 characters, and a part of the key.
+	wrappedHead = 64
+	minWrapped  = 112
 )
 
-// The forms have room in 32 bits: stride bits each.
+// The forms have room in 64 bits: stride bits each.
 var forms = [...]form{
 	{[4]string{"A", "KS", "I", "A"}, exactly(AWSKey, upper+"234567", awsLength, alnum)},
 	{[4]string{"A", "I", "z", "a"}, exactly(GoogleKey, base64URL, googleLength, base64URL)},
@@ -46,8 +51,9 @@ var forms = [...]form{
 	{[4]string{"g", "h", "pousr", "_"}, exactly(GitHubToken, alnum, githubLength, base64URL)},
 	{[4]string{"u", "b", "_", "p"}, matchGitHubToken},
 	{[4]string{"e", "y", "J", alnum}, matchJWT},
-	{[4]string{"Bb", "e", "a", "r"}, matchBearer},
+	{[4]string{"Bb", "Ee", "Aa", "Rr"}, matchBearer},
 	{[4]string{"P", "R", "I", "V"}, matchPrivateKey},
+	{[4]string{"L", "S", "0", "t"}, matchWrappedKey},
 	{[4]string{"ts", "K", "e", "y"}, matchAzure},
 }
 
@@ -143,6 +149,9 @@ func matchJWT(text []byte, at int) (Kind, int) {
 // has none.
 func matchBearer(text []byte, at int) (Kind, int) {
 	_, end, ok := after(text, at, "", "er ")
+	if !ok {
+		_, end, ok = after(text, at, "", "ER ")
+	}
 	if !ok || !begins(text, at, alnum) {
 		return "", 0
 	}
@@ -182,6 +191,22 @@ func matchPrivateKey(text []byte, at int) (Kind, int) {
 		return "", 0
 	}
 	return PrivateKey, from
+}
+
+// matchWrappedKey matches a private key as PEM in base64, as in a secret of Kubernetes.
+func matchWrappedKey(text []byte, at int) (Kind, int) {
+	_, _, ok := after(text, at, "", "LS1CRUdJTi") // with LS0t: -----BEGIN
+	n := run(text, at, base64Any, minWrapped)
+	if !ok || !begins(text, at, base64Any) || n < minWrapped {
+		return "", 0
+	}
+	var line [wrappedHead / 4 * 3]byte
+	// It stops at what is no base64: the first line may be shorter than its window.
+	n, _ = base64.StdEncoding.Decode(line[:], text[at:at+wrappedHead])
+	if !bytes.Contains(line[:n], []byte("PRIVATE"+" KEY")) {
+		return "", 0
+	}
+	return PrivateKey, at
 }
 
 // matchAzure matches the key in a connection string.

@@ -1,6 +1,6 @@
 // Package secrets finds texts that look like credentials: private keys, keys of clouds, bearer
-// tokens. It finds what got into a payload by accident. It does not find a secret that a
-// producer hides, nor one without a form of its own, such as a password.
+// tokens. It finds what got into a payload by accident. It does not find a secret that a producer
+// hides, nor one without a form of its own, such as a password.
 //
 // Each form begins with four bytes that few other texts have. Find looks at two bytes of every
 // three, and compares a form only where its bytes may be.
@@ -37,10 +37,10 @@ const stride = 3
 // bytes have the bit.
 var first, second = tables()
 
-func tables() (first, second [256]uint32) {
+func tables() (first, second [256]uint64) {
 	for f := range forms {
 		for pair := range stride {
-			bit := uint32(1) << (f*stride + pair)
+			bit := uint64(1) << (f*stride + pair)
 			for _, c := range []byte(forms[f].begins[pair]) {
 				first[c] |= bit
 			}

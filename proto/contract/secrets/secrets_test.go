@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"encoding/pem"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -56,6 +57,10 @@ func examples(t testing.TB) map[string]Kind {
 		object + "." + object + "." + mixed[:43]:                                                                          JWT,
 		"Bearer" + " " + mixed[:24]:                                                                                       BearerToken,
 		"authorization: bearer" + " " + mixed[:24]:                                                                        BearerToken,
+		"AUTHORIZATION: BEARER" + " " + mixed[:24]:                                                                        BearerToken,
+		base64.StdEncoding.EncodeToString([]byte(armoured("PRIVATE" + " KEY"))):                                           PrivateKey,
+		base64.StdEncoding.EncodeToString([]byte(armoured("RSA PRIVATE" + " KEY"))):                                       PrivateKey,
+		base64.RawURLEncoding.EncodeToString([]byte(armoured("EC PRIVATE" + " KEY"))):                                     PrivateKey,
 	}
 }
 
@@ -97,10 +102,48 @@ func TestFind(t *testing.T) {
 	}
 }
 
+// TestFindJSON: some encoders escape characters that need no escape, such as Gson = and .NET +. A
+// secret is found nevertheless, at its place in the text as it is written.
+func TestFindJSON(t *testing.T) {
+	t.Parallel()
+	escapes := map[string]func(rune) bool{
+		"punctuation": func(r rune) bool { return strings.ContainsRune("+/=-_. ", r) },
+		"letters":     func(r rune) bool { return r >= 'A' && r <= 'z' },
+		"all":         func(rune) bool { return true },
+	}
+	for text, want := range examples(t) {
+		for name, escaped := range escapes {
+			for _, format := range []string{`\u%04x`, `\u%04X`} {
+				var written strings.Builder
+				for _, r := range text {
+					if escaped(r) || r < ' ' {
+						fmt.Fprintf(&written, format, r)
+					} else {
+						written.WriteRune(r)
+					}
+				}
+				const before = `{"a":"\u00e9\u0041 \\u00zz","token":"`
+				payload := before + written.String() + `"}`
+				kind, at := FindJSON([]byte(payload))
+				if kind != want || at < len(before) || at > len(before)+written.Len()/2 {
+					t.Errorf("%s, %s: %q at %d of %s", want, name, kind, at, payload)
+				}
+			}
+		}
+	}
+	for _, none := range []string{`{}`, `{"a":"\u0041\u00"}`, `\u00`, `\u0`, `"\u0041KIA"`} {
+		if kind, at := FindJSON([]byte(none)); kind != "" {
+			t.Errorf("%s: %s at %d", none, kind, at)
+		}
+	}
+}
+
 // TestFindNothing: texts that only resemble a secret are none.
 func TestFindNothing(t *testing.T) {
 	t.Parallel()
 	object := base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`))
+	certificate := base64.StdEncoding.EncodeToString([]byte("-----BEGIN CERTIFICATE-----\n" + mixed + mixed))
+	short := base64.StdEncoding.EncodeToString([]byte("-----BEGIN PRIVATE" + " KEY-----\n"))
 	for _, text := range []string{
 		"", "r", "rlk_", "AKIA", "eyJ", "PRIVATE KEY", "Bearer", "tKey",
 		"AKIAIOSFODNN7", "xAKIA" + letters[:16], "AKIA" + letters[:17], "AKIA" + strings.ToLower(letters[:16]),
@@ -109,6 +152,7 @@ func TestFindNothing(t *testing.T) {
 		object + "." + object + ".", object, object + "." + object,
 		"Bearer authentication-is-required-here", "the bearer of this letter", "Bearer <token>", "bearer 1234",
 		"rlk_short", "rlk_" + mixed[:44], "github_pat_name", "ghp_name", "AccountKey=", "AccountKey=secretRef",
+		"BEARER AUTHENTICATION-IS-REQUIRED", certificate, short, "LS0t", "LS0tLS1CRUdJTi",
 		"secretRef:vault/aws/key", "keyboard", "https://example.com/early/url",
 	} {
 		if kind, at := Find([]byte(text)); kind != "" {
@@ -169,10 +213,16 @@ func FuzzFind(f *testing.F) {
 	f.Fuzz(func(t *testing.T, text []byte) {
 		kind, at := Find(text)
 		if kind == "" {
+			if hidden, at := FindJSON(text); at < 0 || hidden != "" && at >= len(text) {
+				t.Fatalf("%s at %d of %d bytes", hidden, at, len(text))
+			}
 			return
 		}
 		if at < 0 || at >= len(text) {
 			t.Fatalf("%s at %d of %d bytes", kind, at, len(text))
+		}
+		if again, from := FindJSON(text); again != kind || from != at {
+			t.Errorf("%s at %d, and %q at %d as JSON", kind, at, again, from)
 		}
 		if again, from := Find(text[at:]); again != kind || from != 0 {
 			t.Errorf("%s at %d, and %q at %d of the rest", kind, at, again, from)
@@ -191,13 +241,16 @@ func BenchmarkFind(b *testing.B) {
 		"step":   strings.Repeat(step, 4)[:1024],
 		"prose":  strings.Repeat("the early bearer of a key sees a url near the area; ", 20)[:1024],
 		"base64": base64.StdEncoding.EncodeToString(random),
+		"nested": strings.Repeat(strings.ReplaceAll(step, `"`, `\"`), 4)[:1024],
+		// as .NET writes JSON in JSON
+		"escaped": strings.Repeat(strings.ReplaceAll(step, `"`, `\u0022`), 4)[:1024],
 	} {
 		payload := []byte(text)
 		b.Run(name, func(b *testing.B) {
 			b.SetBytes(int64(len(payload)))
 			b.ReportAllocs()
 			for b.Loop() {
-				if kind, _ := Find(payload); kind != "" {
+				if kind, _ := FindJSON(payload); kind != "" {
 					b.Fatal(kind)
 				}
 			}
