@@ -2,28 +2,42 @@ package server
 
 import (
 	"encoding/json"
+	"net"
 	"net/http"
+	"net/netip"
+	"sync"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"runlog/server/rpc"
 )
 
-// healthWatches bounds the streams of health, which every machine that reaches the node may open.
-const healthWatches = 100
+// healthWatches bounds the streams of health, which every machine that reaches the node may open,
+// and healthWatchesOfOne those of one address: a machine must not shut out all others.
+const (
+	healthWatches      = 200
+	healthWatchesOfOne = 20
+)
 
 // healthChecks answers health over gRPC, to callers without credentials.
 type healthChecks struct {
 	*health.Server
-	watches chan struct{}
+	mu struct {
+		sync.Mutex
+		all  int
+		open map[netip.Prefix]int // watches of each address; absent: none
+	}
 }
 
 func newHealthChecks(s *health.Server) *healthChecks {
-	return &healthChecks{s, make(chan struct{}, healthWatches)}
+	h := &healthChecks{Server: s}
+	h.mu.open = make(map[netip.Prefix]int)
+	return h
 }
 
 // Watch follows the state of the node. gRPC's own server keeps each name that was ever watched, so
@@ -32,13 +46,55 @@ func (h *healthChecks) Watch(req *grpc_health_v1.HealthCheckRequest, stream grpc
 	if req.Service != "" {
 		return status.Error(codes.NotFound, "unknown service: leave the name out for the state of the node")
 	}
-	select {
-	case h.watches <- struct{}{}:
-		defer func() { <-h.watches }()
-		return h.Server.Watch(req, stream)
-	default:
+	var from net.Addr
+	if p, ok := peer.FromContext(stream.Context()); ok {
+		from = p.Addr
+	}
+	end, ok := h.take(from)
+	if !ok {
 		return rpc.Status(rpc.TooManyStreams())
 	}
+	defer end()
+	return h.Server.Watch(req, stream)
+}
+
+// take counts a watch until the caller ends it; false: it is one too many.
+func (h *healthChecks) take(from net.Addr) (end func(), ok bool) {
+	share := shareOf(from)
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.mu.all >= healthWatches || h.mu.open[share] >= healthWatchesOfOne {
+		return nil, false
+	}
+	h.mu.all++
+	h.mu.open[share]++
+	return func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.mu.all--
+		if h.mu.open[share]--; h.mu.open[share] == 0 {
+			delete(h.mu.open, share)
+		}
+	}, true
+}
+
+// shareOf returns the network that has a share of its own: an address of IPv4, or 64 bits of IPv6,
+// all of whose addresses one machine may have. Callers without such an address have one together.
+func shareOf(from net.Addr) netip.Prefix {
+	tcp, ok := from.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	address := tcp.AddrPort().Addr().Unmap()
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = 64
+	}
+	share, err := address.WithZone("").Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return share
 }
 
 // healthz answers 200 while the process lives.

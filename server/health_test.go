@@ -1,9 +1,14 @@
 package server
 
 import (
+	"context"
+	"fmt"
+	"net"
+	"runtime"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
@@ -27,7 +32,7 @@ func TestHealthIsBounded(t *testing.T) {
 		return err
 	}
 	wantEqual(t, "a watch of another service", status.Code(watch("unknown")), codes.NotFound)
-	for range healthWatches {
+	for range healthWatchesOfOne {
 		if err := watch(""); err != nil {
 			t.Fatal(err)
 		}
@@ -35,5 +40,58 @@ func TestHealthIsBounded(t *testing.T) {
 	refused(t, watch(""), contract.ReasonOverloaded)
 	if _, err := health.Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 		t.Errorf("a check beside the watches: %v", err)
+	}
+	if runtime.GOOS != "linux" {
+		return // Only there, every address of 127.0.0.0/8 is one of this machine.
+	}
+	// Another address has watches of its own.
+	elsewhere := grpc_health_v1.NewHealthClient(plainConn(t, n, grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		return from.DialContext(ctx, "tcp", address)
+	})))
+	stream, err := elsewhere.Watch(t.Context(), &grpc_health_v1.HealthCheckRequest{})
+	if err == nil {
+		_, err = stream.Recv()
+	}
+	if err != nil {
+		t.Errorf("a watch from another address: %v", err)
+	}
+}
+
+// TestSharesOfHealth: an address, or a network of IPv6 that one machine may have, can use its share
+// of the watches alone, and gets it back when its watches end.
+func TestSharesOfHealth(t *testing.T) {
+	t.Parallel()
+	h := newHealthChecks(nil)
+	at := func(host string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(host), Port: 1} }
+	var ends []func()
+	take := func(host string) bool {
+		end, ok := h.take(at(host))
+		if ok {
+			ends = append(ends, end)
+		}
+		return ok
+	}
+	for i := range healthWatchesOfOne {
+		if !take(fmt.Sprintf("2001:db8::%x", i)) {
+			t.Fatal("its share is refused")
+		}
+	}
+	if take("2001:db8::ffff:1:2:3") || !take("2001:db8:0:1::1") || !take("192.0.2.1") || !take("::ffff:192.0.2.1") {
+		t.Error("a network of IPv6 is not one address, or another address is refused")
+	}
+	for i := 0; len(ends) < healthWatches; i++ {
+		if !take(fmt.Sprintf("192.0.3.%d", i)) {
+			t.Fatalf("refused after %d watches", len(ends))
+		}
+	}
+	if take("198.51.100.1") {
+		t.Error("more than all watches")
+	}
+	for _, end := range ends {
+		end()
+	}
+	if len(h.mu.open) != 0 || h.mu.all != 0 || !take("198.51.100.1") {
+		t.Errorf("after the end: %v, %d", h.mu.open, h.mu.all)
 	}
 }
