@@ -110,19 +110,34 @@ func (p *OIDC) validate(fault func(field, format string, args ...any)) {
 	switch {
 	case err != nil || u.Host == "" || u.RawQuery != "" || u.Fragment != "":
 		fault("issuer", "%q is no URL of a provider; want one such as https://login.example.com", p.Issuer)
+	case marginFault(p.Issuer) != "":
+		fault("issuer", "%s", marginFault(p.Issuer))
 	case u.Scheme != "https" && (u.Scheme != "http" || !isLoopback(u.Hostname())):
 		fault("issuer", "%q must begin with https:// (http:// is only taken for a provider on this machine)", p.Issuer)
 	}
 	if p.Audience == "" {
 		fault("audience", "is required: a token for another service must not be accepted")
 	}
+	for _, text := range []struct{ field, value string }{
+		{"audience", p.Audience}, {"nameClaim", p.NameClaim}, {"tenantsClaim", p.TenantsClaim}, {"rolesClaim", p.RolesClaim},
+	} {
+		if wrong := marginFault(text.value); text.value != "" && wrong != "" {
+			fault(text.field, "%s", wrong)
+		}
+	}
 	if p.Skew < 0 || p.Skew > maxSkew {
 		fault("skew", "%v is not between 0 and %v", p.Skew, maxSkew)
 	}
 	for value, tenants := range p.Tenants {
+		if wrong := marginFault(value); wrong != "" {
+			fault("tenants", "the value %s", wrong)
+		}
 		checkTenants(tenants, func(wrong string) { fault("tenants."+value, "%s", wrong) })
 	}
 	for value, roles := range p.Roles {
+		if wrong := marginFault(value); wrong != "" {
+			fault("roles", "the value %s", wrong)
+		}
 		if _, err := rolesOf(roles); err != nil {
 			fault("roles."+value, "%v", err)
 		}
@@ -134,12 +149,25 @@ func (p *OIDC) validate(fault func(field, format string, args ...any)) {
 	}
 }
 
+// marginFault says what is wrong with white space around a text, such as one that a template has
+// left blank: no token would match it, or one of another service. Empty: nothing is.
+func marginFault(text string) string {
+	switch trimmed := strings.TrimSpace(text); {
+	case trimmed == "":
+		return contract.Quote(text) + " is blank; write a value, or leave the line out"
+	case trimmed != text:
+		return contract.Quote(text) + " begins or ends with white space; remove it"
+	default:
+		return ""
+	}
+}
+
 // checkTenants reports names that no tenant can have, such as the empty one of a variable without a
 // value.
 func checkTenants(names []string, fault func(wrong string)) {
 	for _, name := range names {
-		if wrong := contract.TextFault(name); name == "" || wrong != "" {
-			fault(fmt.Sprintf("%s is no tenant: it %s", contract.Quote(name), cmp.Or(wrong, "is empty")))
+		if wrong := contract.TextFault(name); strings.TrimSpace(name) == "" || wrong != "" {
+			fault(fmt.Sprintf("%s is no tenant: it %s", contract.Quote(name), cmp.Or(wrong, "is blank")))
 		}
 	}
 }

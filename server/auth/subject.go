@@ -15,7 +15,7 @@ type subjectPattern []*regexp.Regexp
 // parseSubject reads a pattern such as CN=engine-*,O=acme.
 func parseSubject(text string) (p subjectPattern, err error) {
 	for _, part := range splitSubject(text) {
-		if name, value, ok := strings.Cut(part, "="); !ok || strings.TrimLeft(name, ",+") == "" || value == "" {
+		if name, value, ok := strings.Cut(part, "="); !ok || strings.Trim(name, ",+ ") == "" || strings.TrimSpace(value) == "" {
 			return nil, errors.New("each part needs a name, = and a value")
 		}
 		// Quoted, no pattern is invalid.
