@@ -1,10 +1,13 @@
 package server
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -52,8 +55,8 @@ func TestStreamsAreCheckedAgainSEC5(t *testing.T) {
 	refused(t, err, contract.ReasonUnauthenticated)
 }
 
-// TestNoPageAfterRevocationSEC5: a reader that takes the pages of a run slowly gets none that the
-// node reads after the token was revoked.
+// TestNoPageAfterRevocationSEC5: a reader that takes the pages of a run or of an export slowly gets
+// none that the node reads after the token was revoked, or has expired.
 func TestNoPageAfterRevocationSEC5(t *testing.T) {
 	t.Parallel()
 	var root string
@@ -71,30 +74,56 @@ func TestNoPageAfterRevocationSEC5(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	token := n.token(root, "reader", []string{"tenant"}, runlogv1.Role_READER)
-	read, err := n.events.ReadEvents(n.bearing(token), &runlogv1.ReadEventsRequest{RunId: "run"})
-	if err != nil {
-		t.Fatal(err)
+	reads := map[string]func(context.Context) (func() (int, error), error){
+		"ReadEvents": func(ctx context.Context) (func() (int, error), error) {
+			stream, err := n.events.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: "run"})
+			return func() (int, error) {
+				page, err := stream.Recv()
+				return len(page.GetEvents()), err
+			}, err
+		},
+		"ExportEvents": func(ctx context.Context) (func() (int, error), error) {
+			stream, err := n.audit.ExportEvents(ctx, &runlogv1.ExportEventsRequest{TenantId: "tenant"})
+			return func() (int, error) {
+				page, err := stream.Recv()
+				return len(page.GetEvents()), err
+			}, err
+		},
 	}
-	page, err := read.Recv()
-	if err != nil {
-		t.Fatal(err)
-	}
-	list, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: list.Tokens[0].TokenId}); err != nil {
-		t.Fatal(err)
-	}
-	time.Sleep(10 * often.CheckEvery) // It reads on only then.
-	got := len(page.Events)
-	for page, err = read.Recv(); err == nil; page, err = read.Recv() {
-		got += len(page.Events)
-	}
-	refused(t, err, contract.ReasonUnauthenticated)
-	if got >= events {
-		t.Errorf("all %d events were sent", got)
+	for call, open := range reads {
+		for _, how := range []string{"revoked", "expired"} {
+			req := &runlogv1.CreateTokenRequest{Name: call + how, Tenants: []string{"tenant"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER, runlogv1.Role_AUDITOR}}
+			if how == "expired" {
+				req.ExpireTime = timestamppb.New(time.Now().Add(2 * time.Second))
+			}
+			token, err := n.access().CreateToken(n.bearing(root), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			next, err := open(n.bearing(token.Token))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := next()
+			if err != nil {
+				t.Fatalf("%s: %v", call, err)
+			}
+			if how == "expired" {
+				time.Sleep(time.Until(req.ExpireTime.AsTime()))
+			} else if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: token.TokenId}); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(10 * often.CheckEvery) // It reads on only then.
+			for err == nil {
+				var more int
+				more, err = next()
+				got += more
+			}
+			refused(t, err, contract.ReasonUnauthenticated)
+			if got >= events {
+				t.Errorf("%s, %s: all %d events were sent", call, how, got)
+			}
+		}
 	}
 }
 
