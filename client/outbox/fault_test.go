@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"syscall"
@@ -233,5 +234,35 @@ func TestCloseIsDurable(t *testing.T) {
 	defer again.Close()
 	if got, reasons := contents(t, again); got[3] != nil || reasons[4] != "no" || len(got) != 4 {
 		t.Errorf("%d records, rejected %v", len(got), reasons)
+	}
+}
+
+// TestUnsettledPut: a context that ends while the disk has the request leaves its outcome open, and
+// the caller can learn it.
+func TestUnsettledPut(t *testing.T) {
+	t.Parallel()
+	for _, fault := range []error{nil, syscall.EIO} {
+		disk := newCrashFS()
+		o := openOn(t, disk)
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan struct{})
+		disk.fault = func(_ int, op string) error {
+			if op != "sync" || ctx.Err() != nil {
+				return nil
+			}
+			cancel()
+			<-left
+			return fault
+		}
+		_, err := o.Put(ctx, request("run", 1, 0))
+		close(left)
+		unsettled, ok := errors.AsType[*UnsettledError](err)
+		if !ok || !errors.Is(err, context.Canceled) {
+			t.Fatalf("put: %v", err)
+		}
+		if err := <-unsettled.Outcome; !errors.Is(err, fault) || (err == nil) != (o.Stats().Pending == 1) {
+			t.Errorf("the outcome is %v, and the outbox has %+v", err, o.Stats())
+		}
+		_ = o.Close()
 	}
 }

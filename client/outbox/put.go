@@ -27,8 +27,8 @@ func (p *op) wants() bool { return p.answered != nil }
 // share an fsync. Put keeps no reference to req.
 //
 // If Put fails, the request is not in the outbox, and records that were put before are safe. There
-// are two exceptions: after an error of the context, and after a crash that follows a failed fsync,
-// the request may be there.
+// are two exceptions: after an *UnsettledError, and after a crash that follows a failed fsync, the
+// request may be there.
 //
 // The error wraps ErrFull, ErrTooLarge, ErrClosed, the error of the context, or the one of the
 // operating system, such as syscall.ENOSPC. After a failed fsync the outbox refuses Puts until it
@@ -64,19 +64,40 @@ func (o *Outbox) Put(ctx context.Context, req *runlogv1.AppendEventsRequest) (id
 	case err := <-p.answered:
 		return p.id, err
 	case <-ctx.Done():
-		o.withdraw(p, size)
-		return 0, ctx.Err()
+		if o.withdraw(p, size) {
+			return 0, ctx.Err()
+		}
+		return 0, &UnsettledError{Outcome: p.answered, Cause: ctx.Err()}
 	}
 }
 
-// withdraw takes a put out of the queue, if the writer has not yet taken it.
-func (o *Outbox) withdraw(p *op, size int64) {
+// UnsettledError means that the context of a Put ended while the disk had the request.
+type UnsettledError struct {
+	// Outcome gets one value, once the disk has answered. nil: the request is in the outbox.
+	Outcome <-chan error
+	// Cause is the error of the context.
+	Cause error
+}
+
+// Error says that the request may be in the outbox.
+func (e *UnsettledError) Error() string {
+	return "outbox: the disk has not answered, and the request may be in the outbox: " + e.Cause.Error()
+}
+
+// Unwrap returns the cause.
+func (e *UnsettledError) Unwrap() error { return e.Cause }
+
+// withdraw takes a put out of the queue, and reports false if the writer has already taken it.
+func (o *Outbox) withdraw(p *op, size int64) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if i := slices.Index(o.mu.queue, p); i >= 0 {
-		o.mu.queue = slices.Delete(o.mu.queue, i, i+1)
-		o.mu.queued -= size
+	i := slices.Index(o.mu.queue, p)
+	if i < 0 {
+		return false
 	}
+	o.mu.queue = slices.Delete(o.mu.queue, i, i+1)
+	o.mu.queued -= size
+	return true
 }
 
 // signal tells the writer that it has work.

@@ -161,7 +161,8 @@ func (w *Writer) Close() {
 
 // Write stores events of one run, or parks them in the outbox if all of them may wait. The events
 // name their run. An error means that neither was done, as far as is known: it is a *BudgetError,
-// or the *client.Error of a refusal.
+// the *client.Error of a refusal, or wraps one of the outbox. After an *outbox.UnsettledError the
+// events may be parked.
 func (w *Writer) Write(ctx context.Context, events ...*runlogv1.EventWrite) (Result, error) {
 	req := &runlogv1.AppendEventsRequest{Events: events}
 	if len(events) > 0 {
@@ -237,11 +238,24 @@ func (w *Writer) putBy(ctx context.Context, req *runlogv1.AppendEventsRequest, d
 	if w.park(req.GetRunId()) {
 		w.opts.Logger.WarnContext(ctx, "the log does not answer; events wait in the outbox", "path", w.opts.Outbox.Path(), "err", cause)
 	}
-	if _, err := w.opts.Outbox.Put(ctx, req); err != nil {
-		w.unpark(req.GetRunId())
-		return Result{}, errors.Join(fmt.Errorf("writer: the events are neither in the log nor in the outbox: %w", err), cause)
+	_, err := w.opts.Outbox.Put(ctx, req)
+	if err == nil {
+		return Result{Parked: true}, nil
 	}
-	return Result{Parked: true}, nil
+	if unsettled, ok := errors.AsType[*outbox.UnsettledError](err); ok {
+		go w.settle(req.GetRunId(), unsettled)
+		return Result{}, errors.Join(fmt.Errorf("writer: the events may be in the outbox, and be sent later: %w", err), cause)
+	}
+	w.unpark(req.GetRunId())
+	return Result{}, errors.Join(fmt.Errorf("writer: the events are neither in the log nor in the outbox: %w", err), cause)
+}
+
+// settle lets the run wait no longer for a record that turns out not to be in the outbox. Until
+// then it counts: the record may be there, and later events of the run must stay behind it.
+func (w *Writer) settle(run string, unsettled *outbox.UnsettledError) {
+	if <-unsettled.Outcome != nil { // The outbox answers before its Close returns.
+		w.unpark(run)
+	}
 }
 
 // park counts a record of a run, and reports whether it is the first one of all.
