@@ -97,9 +97,9 @@ func (e *Error) Unknown() bool {
 }
 
 // unknown reports whether a try that reached a server may have taken effect. gRPC and proxies use
-// the other codes for calls that they do not pass on.
+// the other codes for calls that they do not pass on, and later versions for refusals.
 func (e *Error) unknown() bool {
-	if e.Reason != "" {
+	if e.listed() {
 		return e.Unknown()
 	}
 	switch e.Code {
@@ -110,24 +110,34 @@ func (e *Error) unknown() bool {
 	}
 }
 
+// listed reports whether this version knows the reason.
+func (e *Error) listed() bool { return e.Reason.Info().Code != codes.Internal }
+
 // decides reports whether the failure of a repeated write also tells of the tries before it: the
-// server looks for duplicates first. A lost right or an overload tells nothing of them, and a run
-// that exists may have been made by one of them.
+// server has looked for duplicates, and would refuse at any time. The rules behind INVALID_ARGUMENT
+// come first, and are those of one node. A lost right or an overload tells nothing of the tries,
+// and a run that exists may have been made by one of them.
 func (e *Error) decides() bool {
 	switch e.Reason {
-	case "", ReasonUpgradeIncomplete, ReasonRunNotFound, ReasonRunAlreadyExists:
+	case ReasonUpgradeIncomplete, ReasonRunNotFound, ReasonRunAlreadyExists, ReasonStepNotFound, ReasonStepNotWaiting, ReasonRunNotWaiting:
 		return false
 	case ReasonSequenceConflict: // a run that is too short may grow, and an earlier try arrive then
-		last, _ := strconv.ParseUint(e.Metadata["last_seq"], 10, 64)
-		expected, _ := strconv.ParseUint(e.Metadata["expected_last_seq"], 10, 64)
-		return last > expected
+		return e.fact("last_seq") > e.fact("expected_last_seq")
+	case ReasonLeaseLost: // fences rise too
+		return e.fact("current_fence") > e.fact("fence")
 	}
 	switch e.Code {
-	case codes.InvalidArgument, codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound:
-		return true
+	case codes.Aborted, codes.FailedPrecondition, codes.AlreadyExists, codes.NotFound:
+		return e.listed()
 	default:
 		return false
 	}
+}
+
+// fact returns a number in the metadata; 0: there is none.
+func (e *Error) fact(name string) uint64 {
+	n, _ := strconv.ParseUint(e.Metadata[name], 10, 64)
+	return n
 }
 
 // ErrorOf returns the Error in a gRPC status, of any origin. The status must not be OK.

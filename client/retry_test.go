@@ -59,7 +59,7 @@ func TestUnconnectedWriteIsNotUnknown(t *testing.T) {
 	})
 }
 
-// TestDecisiveRefusalSettles (APP-10): the server looks for duplicates first. If it refuses the
+// TestDecisiveRefusalSettles (APP-10): if the server has looked for duplicates, and refuses the
 // repeated request itself, the earlier try has stored nothing; a refusal that is not about the
 // request tells nothing of that try.
 func TestDecisiveRefusalSettles(t *testing.T) {
@@ -75,8 +75,7 @@ func TestDecisiveRefusalSettles(t *testing.T) {
 		{ReasonSequenceConflict, codes.Aborted, conflict("9", "10"), ReasonSequenceConflict},
 		// The run may still grow to 10, and the earlier try arrive then.
 		{ReasonSequenceConflict, codes.Aborted, conflict("10", "9"), ReasonOutcomeUnknown},
-		{ReasonSchemaValidationFailed, codes.InvalidArgument, nil, ReasonSchemaValidationFailed},
-		{ReasonLeaseLost, codes.FailedPrecondition, nil, ReasonLeaseLost},
+		{ReasonRunScopeMismatch, codes.FailedPrecondition, nil, ReasonRunScopeMismatch},
 		{ReasonPermissionDenied, codes.PermissionDenied, nil, ReasonOutcomeUnknown},
 		{ReasonQuotaExceeded, codes.ResourceExhausted, nil, ReasonOutcomeUnknown},
 		{ReasonNoLeader, codes.Unavailable, nil, ReasonOutcomeUnknown},

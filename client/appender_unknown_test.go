@@ -1,0 +1,72 @@
+package client
+
+import (
+	"fmt"
+	"testing"
+
+	"google.golang.org/grpc/codes"
+	grpcstatus "google.golang.org/grpc/status"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestUnsettledByRefusal (APP-10): the checks that come before the one for duplicates, and those of
+// a state that may change, tell nothing of an earlier try.
+func TestUnsettledByRefusal(t *testing.T) {
+	fence := func(given, current string) map[string]string {
+		return map[string]string{"fence": given, "current_fence": current}
+	}
+	for _, test := range []struct {
+		reason   Reason
+		code     codes.Code
+		metadata map[string]string
+		settles  bool
+	}{
+		{ReasonRunScopeMismatch, codes.FailedPrecondition, nil, true},
+		{ReasonLeaseLost, codes.FailedPrecondition, fence("3", "4"), true},
+		// Its lease may be on its way to the run.
+		{ReasonLeaseLost, codes.FailedPrecondition, fence("4", "3"), false},
+		// The rules are those of a node: another one may have stored the events.
+		{ReasonSchemaValidationFailed, codes.InvalidArgument, nil, false},
+		{ReasonInvalidArgumentField, codes.InvalidArgument, nil, false},
+		{ReasonPayloadHasSecret, codes.InvalidArgument, nil, false},
+		{ReasonPayloadTooLarge, codes.InvalidArgument, nil, false},
+		{ReasonKeyMismatch, codes.InvalidArgument, nil, false},
+		// The step or the run may wait later, and be seen later.
+		{ReasonStepNotWaiting, codes.FailedPrecondition, nil, false},
+		{ReasonRunNotWaiting, codes.FailedPrecondition, nil, false},
+		{ReasonStepNotFound, codes.NotFound, nil, false},
+		{ReasonRunNotFound, codes.NotFound, nil, false},
+		{"REASON_OF_TOMORROW", codes.FailedPrecondition, nil, false},
+	} {
+		t.Run(fmt.Sprint(test.reason, test.metadata), func(t *testing.T) {
+			tries := 0
+			first := func() error {
+				if tries++; tries == 1 {
+					return grpcstatus.Error(codes.Unavailable, "connection reset")
+				}
+				return nil
+			}
+			refused := refusal(test.code, string(test.reason), "no", test.metadata)
+			r := &recorder{answer: func(int, *runlogv1.AppendEventsRequest) (*runlogv1.AppendStreamResponse, error) {
+				return &runlogv1.AppendStreamResponse{Status: grpcstatus.Convert(refused).Proto()}, first()
+			}}
+			fake := &fakeServer{appendStream: r.serve, appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+				if err := first(); err != nil {
+					return nil, err
+				}
+				return nil, refused
+			}}
+			inAppender(t, fake, Options{MaxAttempts: 3}, func(t *testing.T, c *Client, a *Appender) {
+				_, appended := a.Append(t.Context(), event("r"))
+				tries = 0
+				_, called := c.AppendEvents(t.Context(), one("r"))
+				for _, err := range []error{appended, called} {
+					if e := failure(t, err); e.Unknown() == test.settles || test.settles && e.Reason != test.reason {
+						t.Errorf("got %v", err)
+					}
+				}
+			})
+		})
+	}
+}
