@@ -199,11 +199,14 @@ func (l *lane) refused(stream *nodeStream, run *line, st *status.Status) {
 		return
 	case run.sent > 1: // one of them is at fault, and the others are not
 		a.settled(run, func(c *pending) bool {
-			c.alone = true
+			c.alone, c.unknown = true, c.unknown || e.unknown()
 			return c.left && a.fails(c, e)
 		})
 	default:
-		a.settled(run, func(c *pending) bool { return a.fails(c, e) })
+		a.settled(run, func(c *pending) bool {
+			c.unknown = c.unknown || e.unknown()
+			return a.fails(c, e)
+		})
 	}
 	a.rest(run)
 }

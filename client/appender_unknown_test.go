@@ -1,14 +1,73 @@
 package client
 
 import (
+	"errors"
 	"fmt"
+	"sync"
 	"testing"
+	"testing/synctest"
 
+	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	grpcstatus "google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
+
+// TestAppenderOpenAnswer (APP-10): an answer without a reason of the contract, or with one of a
+// later version, leaves the outcome open, as it does for AppendEvents.
+func TestAppenderOpenAnswer(t *testing.T) {
+	for name, err := range map[string]error{
+		"internal":     grpcstatus.Error(codes.Internal, "cannot encode the answer"),
+		"canceled":     grpcstatus.Error(codes.Canceled, "context canceled"),
+		"a new reason": refusal(codes.Unavailable, "REASON_OF_TOMORROW", "who knows", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := &runlogv1.AppendStreamResponse{Status: grpcstatus.Convert(err).Proto()}
+			r := &recorder{answer: func(int, *runlogv1.AppendEventsRequest) (*runlogv1.AppendStreamResponse, error) { return answer, nil }}
+			fake := &fakeServer{appendStream: r.serve, appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) { return nil, err }}
+			inAppender(t, fake, Options{MaxAttempts: 2}, func(t *testing.T, c *Client, a *Appender) {
+				if _, err := a.Append(t.Context(), event("r")); !failure(t, err).Unknown() {
+					t.Errorf("Append: %v", err)
+				}
+				if _, err := c.AppendEvents(t.Context(), one("r")); !failure(t, err).Unknown() {
+					t.Errorf("AppendEvents: %v", err)
+				}
+			})
+		})
+	}
+}
+
+// TestAppenderOpenAnswerToMany (APP-10): calls that shared a message with an open outcome do not
+// say that nothing was stored, whatever the next try finds.
+func TestAppenderOpenAnswerToMany(t *testing.T) {
+	r := &recorder{held: true}
+	r.answer = func(n int, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendStreamResponse, error) {
+		switch {
+		case n == 1:
+			return &runlogv1.AppendStreamResponse{Results: make([]*runlogv1.AppendResult, 1)}, nil
+		case n == 2:
+			return &runlogv1.AppendStreamResponse{Status: &status.Status{Code: int32(codes.Internal)}}, nil
+		default:
+			return refusedMessage(codes.PermissionDenied, ReasonPermissionDenied), nil
+		}
+	}
+	inAppender(t, &fakeServer{appendStream: r.serve}, Options{}, func(t *testing.T, _ *Client, a *Appender) {
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() {
+				_, err := a.Append(t.Context(), event("r"))
+				var e *Error
+				if i > 0 && (!errors.As(err, &e) || !e.Unknown()) {
+					t.Errorf("call %d: %v", i, err)
+				}
+			})
+			synctest.Wait()
+		}
+		r.open()
+		all.Wait()
+	})
+}
 
 // TestUnsettledByRefusal (APP-10): the checks that come before the one for duplicates, and those of
 // a state that may change, tell nothing of an earlier try.
