@@ -33,7 +33,7 @@ func (w *writer) rewrite() error {
 }
 
 func (w *writer) replace() error {
-	live, from, next := w.snapshot()
+	live, from, next, queue := w.snapshot()
 	if from != nil {
 		defer func() { _ = w.release(from) }()
 	}
@@ -55,6 +55,7 @@ func (w *writer) replace() error {
 		return errors.Join(err, f.Close())
 	}
 	w.adopt(f, live)
+	cover(queue)
 	w.end = size
 	if err := w.opts.files.SyncDir(filepath.Dir(w.path)); err != nil {
 		// After a crash, the name may be that of the old file.
@@ -65,18 +66,17 @@ func (w *writer) replace() error {
 }
 
 // snapshot returns copies of the live records, and the file that they are in; nil: there is none
-// yet. They have the queued removals and rejections. The caller releases the file.
-func (w *writer) snapshot() (live []entry, from *handle, next uint64) {
+// yet. They have the removals and rejections in queue. The caller releases the file.
+func (w *writer) snapshot() (live []entry, from *handle, next uint64, queue []*op) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, e := range w.mu.index.live() {
 		live = append(live, *e)
 	}
-	cover(w.mu.queue)
 	if w.mu.file != nil {
 		from = w.acquireLocked()
 	}
-	return live, from, w.mu.next
+	return live, from, w.mu.next, slices.Clone(w.mu.queue)
 }
 
 // cover notes that the removals and rejections of a batch need not be written.
