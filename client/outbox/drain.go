@@ -22,8 +22,9 @@ func (e *RefusedError) Error() string { return "outbox: refused for good: " + e.
 //   - another error: the outcome is not known, or the server does not answer. Drain sends nothing
 //     more, waits for what is under way, and returns the first such error.
 //
-// Drain returns nil once no record is pending. It skips unreadable records and then returns an
-// error that wraps ErrUnreadable. One Drain at a time may run, or the order is lost.
+// Drain returns nil once no record is pending. It skips unreadable records and then, if all others
+// were sent, returns an error that wraps ErrUnreadable. One Drain at a time may run, or the order
+// is lost.
 func (o *Outbox) Drain(ctx context.Context, workers int, send func(context.Context, Record) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -44,7 +45,10 @@ func (o *Outbox) Drain(ctx context.Context, workers int, send func(context.Conte
 		close(q)
 	}
 	wait.Wait()
-	return errors.Join(context.Cause(ctx), unreadable)
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return unreadable
 }
 
 // distribute hands each pending record to the worker of its run.

@@ -317,11 +317,15 @@ func (w *Writer) reconcile(ctx context.Context) {
 		}
 		for {
 			err := w.opts.Outbox.Drain(ctx, drainWorkers, w.send)
-			if err == nil || errors.Is(err, outbox.ErrUnreadable) {
-				break
-			}
 			if ctx.Err() != nil {
 				return
+			}
+			if errors.Is(err, outbox.ErrUnreadable) { // All others are sent.
+				w.opts.Logger.ErrorContext(ctx, "a record of the outbox cannot be read", "path", w.opts.Outbox.Path(), "err", err)
+				break
+			}
+			if err == nil {
+				break
 			}
 			w.opts.Logger.WarnContext(ctx, "the outbox cannot be sent; trying again", "path", w.opts.Outbox.Path(), "err", err)
 			select {
