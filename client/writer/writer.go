@@ -180,8 +180,10 @@ func (w *Writer) WriteRequest(ctx context.Context, req *runlogv1.AppendEventsReq
 	}
 	bounded, cancel := context.WithDeadline(ctx, began.Add(w.opts.Budget-parkTime))
 	defer cancel()
-	if err := w.await(bounded, req.GetRunId()); err != nil {
-		return Result{}, w.failed(ctx, err)
+	if !late { // A record that was parked meanwhile is no earlier one.
+		if err := w.await(bounded, req.GetRunId()); err != nil {
+			return Result{}, w.failed(ctx, err)
+		}
 	}
 	res, err := w.log.AppendRequest(bounded, req)
 	if err == nil {
