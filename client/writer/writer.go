@@ -20,6 +20,9 @@ import (
 	"sync"
 	"time"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
+
 	"runlog/client"
 	"runlog/client/events"
 	"runlog/client/outbox"
@@ -35,6 +38,10 @@ const (
 	parkTime = 25 * time.Millisecond
 	// drainWorkers is how many runs of the outbox are sent at a time.
 	drainWorkers = 8
+	// sendTime, and sendByte for each byte, bound the tries of one record: the log may not take
+	// those of its run or tenant. A slow network is not the cause.
+	sendTime = 10 * time.Second
+	sendByte = 10 * time.Microsecond
 	// pauseAfter is the wait after the log has refused the credentials, or the client was closed:
 	// the Appender repeats everything else.
 	pauseAfter = 5 * time.Second
@@ -212,6 +219,12 @@ func final(err error) bool {
 	return ok && e.Final()
 }
 
+// holds reports whether the log, which answers, does not take the events of a run or a tenant now.
+func holds(err error) bool {
+	e, ok := errors.AsType[*client.Error](err)
+	return ok && (e.Code == codes.PermissionDenied || e.Code == codes.ResourceExhausted)
+}
+
 // failed is the error of a write that is not stored as far as is known.
 func (w *Writer) failed(ctx context.Context, err error) error {
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
@@ -339,9 +352,12 @@ func (w *Writer) reconcile(ctx context.Context) {
 	}
 }
 
-// send sends a record of the outbox. The Appender repeats it until the log answers.
+// send sends a record of the outbox. The Appender repeats it until the log answers, or for
+// sendTime.
 func (w *Writer) send(ctx context.Context, r outbox.Record) error {
-	res, err := w.log.AppendRequest(ctx, r.Request)
+	bounded, cancel := context.WithTimeout(ctx, sendTime+sendByte*time.Duration(proto.Size(r.Request)))
+	defer cancel()
+	res, err := w.log.AppendRequest(bounded, r.Request)
 	switch {
 	case err == nil:
 		w.learn(r.Request, res)
@@ -349,6 +365,8 @@ func (w *Writer) send(ctx context.Context, r outbox.Record) error {
 		w.opts.Logger.ErrorContext(ctx, "the log refuses a record of the outbox for good",
 			"path", w.opts.Outbox.Path(), "record", r.ID, "run", r.Request.GetRunId(), "err", err)
 		err = &outbox.RefusedError{Reason: err.Error()}
+	case holds(err):
+		return &outbox.HoldError{Cause: err}
 	default:
 		return err
 	}
