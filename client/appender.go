@@ -188,20 +188,21 @@ func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest
 	if refusal := nameEvents(req.GetEvents()); refusal != nil {
 		return Result{}, refusal
 	}
-	encoded, err := wire.Encode(req)
-	if err == nil && int64(encoded.Len()) > a.opts.MaxBytes {
-		err = &wire.TooLargeError{Bytes: int64(encoded.Len()), Max: a.opts.MaxBytes}
-	}
+	size, err := wire.Size(req, a.opts.MaxBytes)
 	if err != nil {
 		return Result{}, unencoded(err)
 	}
-	size := int64(encoded.Len())
-	if a.room.Acquire(ctx, size) != nil {
+	if a.room.Acquire(ctx, int64(size)) != nil { // before there is a copy of the events
 		return Result{}, unsent(ctx)
 	}
-	c := a.newPending(req, encoded)
+	encoded, err := wire.Encode(req, size)
+	if err != nil {
+		a.room.Release(int64(size))
+		return Result{}, unencoded(err)
+	}
+	c := a.newPending(req, encoded, size)
 	if !a.add(c) {
-		a.room.Release(size)
+		a.release(c)
 		return Result{}, closedError()
 	}
 	select {
@@ -218,7 +219,7 @@ func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest
 }
 
 // release gives back the room of an append that has ended.
-func (a *Appender) release(c *pending) { a.room.Release(int64(c.wire.Len())) }
+func (a *Appender) release(c *pending) { a.room.Release(c.room) }
 
 // Shutdown refuses new appends, waits until those under way have ended, and closes the Appender. If
 // ctx ends first, it closes the Appender at once, as Close does, and returns the error of ctx.

@@ -197,15 +197,11 @@ func (l *lane) refused(stream *nodeStream, run *line, st *status.Status) {
 		}
 		a.again(run, e, e.unknown())
 		return
-	case run.sent > 1: // one of them is at fault, and the others are not
+	default: // if they are several, one of them is at fault, and the others are not
+		several := run.sent > 1
 		a.settled(run, func(c *pending) bool {
-			c.alone, c.unknown = true, c.unknown || e.unknown()
-			return c.left && a.fails(c, e)
-		})
-	default:
-		a.settled(run, func(c *pending) bool {
-			c.unknown = c.unknown || e.unknown()
-			return a.fails(c, e)
+			c.alone, c.unknown = several, c.unknown || e.unknown()
+			return (c.left || !several) && a.fails(c, e)
 		})
 	}
 	a.rest(run)

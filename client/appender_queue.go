@@ -21,6 +21,7 @@ const (
 type pending struct {
 	run         string
 	wire        wire.Request
+	room        int64 // that it holds
 	events      int
 	fence       uint64
 	fenced      bool
@@ -40,12 +41,12 @@ type pending struct {
 	failure *Error
 }
 
-func (q *queue) newPending(req *runlogv1.AppendEventsRequest, encoded wire.Request) *pending {
+func (q *queue) newPending(req *runlogv1.AppendEventsRequest, encoded wire.Request, size int) *pending {
 	c, ok := q.unusedPending.Get().(*pending)
 	if !ok {
 		c = &pending{done: make(chan struct{}, 1)}
 	}
-	c.run, c.wire, c.events = req.GetRunId(), encoded, len(req.GetEvents())
+	c.run, c.wire, c.room, c.events = req.GetRunId(), encoded, int64(size), len(req.GetEvents())
 	c.fence, c.fenced, c.conditional = req.GetFence(), req.Fence != nil, req.ExpectedLastSeq != nil
 	return c
 }

@@ -46,16 +46,28 @@ type EventError struct {
 
 func (e *EventError) Error() string { return "has no wire form: " + e.Cause.Error() }
 
-// Encode returns the wire form of a request. The caller may change the request after that. An error
-// is a *TooLargeError or an *EventError.
-func Encode(req *runlogv1.AppendEventsRequest) (Request, error) {
-	size := len(req.GetRunId()) + 32
+// Size returns the size of the wire form of a request, in bytes. An error is a *TooLargeError, for
+// more than limit or MaxBytes.
+func Size(req *runlogv1.AppendEventsRequest, limit int64) (int, error) {
+	size := protowire.SizeTag(fieldRunID) + protowire.SizeBytes(len(req.GetRunId()))
+	if req.ExpectedLastSeq != nil {
+		size += protowire.SizeTag(fieldExpectedLastSeq) + protowire.SizeVarint(req.GetExpectedLastSeq())
+	}
+	if req.Fence != nil {
+		size += protowire.SizeTag(fieldFence) + protowire.SizeVarint(req.GetFence())
+	}
 	for _, event := range req.GetEvents() {
-		size += proto.Size(event) + 6
+		size += protowire.SizeTag(fieldEvents) + protowire.SizeBytes(proto.Size(event))
 	}
-	if size > MaxBytes {
-		return Request{}, &TooLargeError{Bytes: int64(size), Max: MaxBytes}
+	if limit = min(limit, MaxBytes); int64(size) > limit {
+		return 0, &TooLargeError{Bytes: int64(size), Max: limit}
 	}
+	return size, nil
+}
+
+// Encode returns the wire form of a request, of which Size has returned size. The caller may change
+// the request after that. An error is an *EventError.
+func Encode(req *runlogv1.AppendEventsRequest, size int) (Request, error) {
 	b := make([]byte, 0, size)
 	b = protowire.AppendTag(b, fieldRunID, protowire.BytesType)
 	b = protowire.AppendString(b, req.GetRunId())

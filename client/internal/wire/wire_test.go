@@ -28,9 +28,12 @@ func TestMessages(t *testing.T) {
 				req.Events = append(req.Events, &runlogv1.EventWrite{EventId: rapid.String().Draw(t, "id"),
 					PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: rapid.SliceOf(rapid.Byte()).Draw(t, "payload")}})
 			}
-			r, err := Encode(req)
+			r, err := encode(req)
 			if err != nil {
 				t.Fatal(err)
+			}
+			if n, err := Size(req, MaxBytes); err != nil || n != r.Len() {
+				t.Errorf("%d bytes, want %d: %v", r.Len(), n, err)
 			}
 			size += r.Len()
 			if n == 0 {
@@ -53,12 +56,20 @@ func TestMessages(t *testing.T) {
 func TestRefusals(t *testing.T) {
 	text := &runlogv1.EventWrite{EmittedBy: "\xff"}
 	var event *EventError
-	if _, err := Encode(&runlogv1.AppendEventsRequest{Events: []*runlogv1.EventWrite{{}, text}}); !errors.As(err, &event) || event.Index != 1 {
+	if _, err := encode(&runlogv1.AppendEventsRequest{Events: []*runlogv1.EventWrite{{}, text}}); !errors.As(err, &event) || event.Index != 1 {
 		t.Errorf("got %v", err)
 	}
 	var large *TooLargeError
 	big := &runlogv1.EventWrite{PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: make([]byte, MaxBytes)}}
-	if _, err := Encode(&runlogv1.AppendEventsRequest{Events: []*runlogv1.EventWrite{big}}); !errors.As(err, &large) || large.Bytes <= MaxBytes {
+	if _, err := encode(&runlogv1.AppendEventsRequest{Events: []*runlogv1.EventWrite{big}}); !errors.As(err, &large) || large.Bytes <= MaxBytes {
 		t.Errorf("got %v", err)
 	}
+}
+
+func encode(req *runlogv1.AppendEventsRequest) (Request, error) {
+	size, err := Size(req, MaxBytes)
+	if err != nil {
+		return Request{}, err
+	}
+	return Encode(req, size)
 }
