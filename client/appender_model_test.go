@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -45,6 +46,11 @@ func (l *ledger) store(req *runlogv1.AppendEventsRequest) *runlogv1.AppendStream
 		}
 	}
 	run := req.GetRunId()
+	if req.ExpectedLastSeq != nil && l.hasNew(req) && req.GetExpectedLastSeq() != uint64(len(l.runs[run])) {
+		facts := map[string]string{"last_seq": fmt.Sprint(len(l.runs[run])), "expected_last_seq": fmt.Sprint(req.GetExpectedLastSeq())}
+		res.Status = status.Convert(refusal(codes.Aborted, "SEQUENCE_CONFLICT", "another", facts)).Proto()
+		return res
+	}
 	for _, e := range req.GetEvents() {
 		name := run + "/" + e.GetIdempotencyKey()
 		seq, known := l.keys[name]
@@ -57,6 +63,11 @@ func (l *ledger) store(req *runlogv1.AppendEventsRequest) *runlogv1.AppendStream
 	}
 	res.LastSeq = uint64(len(l.runs[run]))
 	return res
+}
+
+// hasNew reports whether an event of a request is not stored.
+func (l *ledger) hasNew(req *runlogv1.AppendEventsRequest) bool {
+	return slices.ContainsFunc(req.GetEvents(), func(e *runlogv1.EventWrite) bool { return l.keys[req.GetRunId()+"/"+e.GetIdempotencyKey()] == 0 })
 }
 
 // serve is AppendStream of a node that fails now and then.
@@ -86,13 +97,16 @@ func (l *ledger) take(req *runlogv1.AppendEventsRequest) (answer *runlogv1.Appen
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	refused := func(code codes.Code, reason Reason) *runlogv1.AppendStreamResponse {
+		if reason == "" {
+			return &runlogv1.AppendStreamResponse{Status: status.New(code, "a fault").Proto()}
+		}
 		return &runlogv1.AppendStreamResponse{Status: status.Convert(refusal(code, string(reason), "a fault", nil)).Proto()}
 	}
 	if l.rng.IntN(100) >= l.faults {
 		return l.store(req), nil
 	}
 	l.lost++
-	switch l.rng.IntN(8) {
+	switch l.rng.IntN(12) {
 	case 0: // the connection is lost before the request arrives
 		return nil, status.Error(codes.Unavailable, "connection reset")
 	case 1: // ... or after it was stored
@@ -109,6 +123,19 @@ func (l *ledger) take(req *runlogv1.AppendEventsRequest) (answer *runlogv1.Appen
 		return refused(codes.ResourceExhausted, ReasonOverloaded), nil
 	case 6: // a node that stops has answered what it took
 		return nil, refusal(codes.Unavailable, string(ReasonShuttingDown), "stopping", nil)
+	case 7: // a fault of the node itself
+		return refused(codes.Internal, ""), nil
+	case 8:
+		l.store(req)
+		return refused(codes.Internal, ""), nil
+	case 9: // another node has other rules
+		return refused(codes.InvalidArgument, ReasonPayloadHasSecret), nil
+	case 10: // a node that does not keep to the protocol
+		if answer := l.store(req); len(answer.GetResults()) > 0 {
+			answer.Results = answer.GetResults()[1:]
+			return answer, nil
+		}
+		return refused(codes.Unavailable, ReasonNoLeader), nil
 	default: // a frozen node
 		l.mu.Unlock()
 		time.Sleep(laneSilence + 5*time.Second)
@@ -142,6 +169,10 @@ func TestAppenderModel(t *testing.T) {
 				t.Fatal(err)
 			}
 			const callers, calls = 12, 15
+			closed := faults%4 == 3
+			if closed {
+				time.AfterFunc(time.Duration(seed%uint64(10*time.Second)), a.Close)
+			}
 			outcomes := make([][]outcome, callers)
 			var all sync.WaitGroup
 			for i := range callers {
@@ -149,7 +180,7 @@ func TestAppenderModel(t *testing.T) {
 				all.Go(func() { outcomes[i] = appendSome(a, fmt.Sprintf("run-%d", i%5), i, calls, rng) })
 			}
 			all.Wait()
-			if err := a.Shutdown(t.Context()); err != nil {
+			if err := a.Shutdown(t.Context()); err != nil && !closed {
 				t.Error(err)
 			}
 			time.Sleep(time.Hour) // frozen requests end
@@ -177,7 +208,11 @@ func appendSome(a *Appender, run string, caller, calls int, rng *rand.Rand) []ou
 		if rng.IntN(5) == 0 {
 			time.AfterFunc(time.Duration(rng.Int64N(int64(3*time.Second))), cancel)
 		}
-		res, err := a.Append(ctx, events...)
+		req := &runlogv1.AppendEventsRequest{RunId: run, Events: events}
+		if rng.IntN(10) == 0 {
+			req.ExpectedLastSeq = new(uint64(rng.IntN(4*n*len(events) + 1)))
+		}
+		res, err := a.AppendRequest(ctx, req)
 		cancel()
 		for i, event := range events {
 			if err == nil && (len(res.Events) != len(events) || res.Events[i].GetEventId() != event.GetEventId()) {
