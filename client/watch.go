@@ -141,7 +141,7 @@ func (w *watch) resume(ctx context.Context, failure *Error) error {
 	switch {
 	case failure == nil:
 		failure = ended(ctx)
-	case failure.Reason == ReasonResumeTokenInvalid && w.learned:
+	case failure.Reason == ReasonResumeTokenInvalid && w.learned && (w.placed || w.req.GetView() != runlogv1.WatchView_EVENT):
 		// A token stands for a runSeq: resuming after the newest one loses nothing.
 		w.req.ResumeToken, w.learned = "", false
 		return nil
