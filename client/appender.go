@@ -111,14 +111,14 @@ func (c *Client) NewAppender(opts AppenderOptions) (*Appender, error) {
 		return nil, err
 	}
 	a := newAppender(c, opts)
-	if !c.appenders.add(a) {
-		return nil, fmt.Errorf("%w: an Appender needs an open Client", ErrClosed)
-	}
 	for range opts.Streams {
-		a.lanes = append(a.lanes, &lane{a: a})
-	}
-	for _, l := range a.lanes {
+		l := &lane{a: a}
+		a.lanes = append(a.lanes, l)
 		a.served.Go(l.run)
+	}
+	if !c.appenders.add(a) { // from here on, Close of the Client waits for the lanes
+		a.Close()
+		return nil, fmt.Errorf("%w: an Appender needs an open Client", ErrClosed)
 	}
 	return a, nil
 }
