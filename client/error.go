@@ -160,7 +160,7 @@ func newError(ctx context.Context, err error) *Error {
 				})
 			}
 		case *errdetails.RetryInfo:
-			e.RetryAfter = max(0, d.GetRetryDelay().AsDuration())
+			e.RetryAfter = min(max(0, d.GetRetryDelay().AsDuration()), 1<<62) // room for the jitter
 		}
 	}
 	switch {
