@@ -19,19 +19,18 @@ const (
 
 // pending is an append without an outcome.
 type pending struct {
-	run         string
-	wire        wire.Request
-	room        int64 // that it holds
-	events      int
-	fence       uint64
-	fenced      bool
-	conditional bool // it has an expected last runSeq
+	run    string
+	wire   wire.Request
+	room   int64 // that it holds
+	events int
+	fence  uint64
+	fenced bool
 
 	// Guarded by the queue's mutex until done.
 	prev, next *pending // of its line
 	sent       bool     // in the message in flight; else it waits
 	left       bool     // the caller has gone, with an unknown outcome
-	alone      bool     // a message with others was refused
+	alone      bool     // it has a condition, or a message with others was refused
 	unknown    bool     // a try may have stored it
 	tries      int      // that failed
 	last       *Error   // of the last try
@@ -47,7 +46,7 @@ func (q *queue) newPending(req *runlogv1.AppendEventsRequest, encoded wire.Reque
 		c = &pending{done: make(chan struct{}, 1)}
 	}
 	c.run, c.wire, c.room, c.events = req.GetRunId(), encoded, int64(size), len(req.GetEvents())
-	c.fence, c.fenced, c.conditional = req.GetFence(), req.Fence != nil, req.ExpectedLastSeq != nil
+	c.fence, c.fenced, c.alone = req.GetFence(), req.Fence != nil, encoded.Alone()
 	return c
 }
 
@@ -59,7 +58,7 @@ func (q *queue) free(c *pending) {
 
 // joins reports whether c may be in the message of first, behind it.
 func (c *pending) joins(first *pending) bool {
-	return !c.alone && !first.alone && !c.conditional && !first.conditional && c.fenced == first.fenced && c.fence == first.fence
+	return !c.alone && !first.alone && c.fenced == first.fenced && c.fence == first.fence
 }
 
 // line has the appends of one run, in order: those of the message in flight, and those that wait.

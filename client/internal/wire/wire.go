@@ -28,7 +28,8 @@ const MaxBytes = 16 << 20
 // Request is an AppendEventsRequest in its wire form, without its request_id.
 type Request struct {
 	bytes  []byte
-	events int // where the events begin
+	events int  // where the events begin
+	alone  bool // it has a condition
 }
 
 // TooLargeError refuses a request that would end the stream, which others share.
@@ -56,6 +57,7 @@ func Size(req *runlogv1.AppendEventsRequest, limit int64) (int, error) {
 	if req.Fence != nil {
 		size += protowire.SizeTag(fieldFence) + protowire.SizeVarint(req.GetFence())
 	}
+	size += len(req.ProtoReflect().GetUnknown())
 	for _, event := range req.GetEvents() {
 		size += protowire.SizeTag(fieldEvents) + protowire.SizeBytes(proto.Size(event))
 	}
@@ -79,7 +81,9 @@ func Encode(req *runlogv1.AppendEventsRequest, size int) (Request, error) {
 		b = protowire.AppendTag(b, fieldFence, protowire.VarintType)
 		b = protowire.AppendVarint(b, req.GetFence())
 	}
-	r, sized := Request{events: len(b)}, proto.MarshalOptions{UseCachedSize: true}
+	later := req.ProtoReflect().GetUnknown() // fields of a later version may be conditions
+	b = append(b, later...)
+	r, sized := Request{events: len(b), alone: req.ExpectedLastSeq != nil || len(later) > 0}, proto.MarshalOptions{UseCachedSize: true}
 	for i, event := range req.GetEvents() {
 		b = protowire.AppendTag(b, fieldEvents, protowire.BytesType)
 		b = protowire.AppendVarint(b, uint64(sized.Size(event)))
@@ -95,6 +99,9 @@ func Encode(req *runlogv1.AppendEventsRequest, size int) (Request, error) {
 // Len is the size of the request, in bytes.
 func (r Request) Len() int { return len(r.bytes) }
 
+// Alone reports whether no other request may be in its message.
+func (r Request) Alone() bool { return r.alone }
+
 // Message is a request in its wire form, for a stream with Codec.
 type Message []byte
 
@@ -104,8 +111,7 @@ func (r Request) Message() Message { return r.bytes }
 // Begin returns a message with the request and room for so many bytes in all.
 func (r Request) Begin(size int) Message { return append(make(Message, 0, size), r.bytes...) }
 
-// Add adds the events of a request of the same run, with the same fence and no expected last
-// runSeq.
+// Add adds the events of a request of the same run, with the same fence. Neither may be Alone.
 func (m Message) Add(r Request) Message { return append(m, r.bytes[r.events:]...) }
 
 // Codec sends a Message as it is, and everything else as protobuf.

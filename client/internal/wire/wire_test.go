@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
@@ -72,4 +73,21 @@ func encode(req *runlogv1.AppendEventsRequest) (Request, error) {
 		return Request{}, err
 	}
 	return Encode(req, size)
+}
+
+// TestUnknownFields: a request keeps the fields of a later version, as it does in an outbox.
+func TestUnknownFields(t *testing.T) {
+	req := &runlogv1.AppendEventsRequest{RunId: "r", Events: []*runlogv1.EventWrite{{EventId: "e"}}}
+	req.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 1000, protowire.VarintType), 7))
+	r, err := encode(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &runlogv1.AppendEventsRequest{}
+	if err := proto.Unmarshal(r.Message(), got); err != nil || !proto.Equal(got, req) {
+		t.Errorf("got %v, want %v: %v", got, req, err)
+	}
+	if n, err := Size(req, MaxBytes); err != nil || n != r.Len() || !r.Alone() {
+		t.Errorf("%d bytes, want %d; alone: %v; %v", r.Len(), n, r.Alone(), err)
+	}
 }
