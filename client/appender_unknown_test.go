@@ -27,10 +27,10 @@ func TestAppenderOpenAnswer(t *testing.T) {
 			r := &recorder{answer: func(int, *runlogv1.AppendEventsRequest) (*runlogv1.AppendStreamResponse, error) { return answer, nil }}
 			fake := &fakeServer{appendStream: r.serve, appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) { return nil, err }}
 			inAppender(t, fake, Options{MaxAttempts: 2}, func(t *testing.T, c *Client, a *Appender) {
-				if _, err := a.Append(t.Context(), event("r")); !failure(t, err).Unknown() {
+				if _, err := a.Append(t.Context(), event("r")); !failure(t, err).Unknown() || !failure(t, err).Retryable() {
 					t.Errorf("Append: %v", err)
 				}
-				if _, err := c.AppendEvents(t.Context(), one("r")); !failure(t, err).Unknown() {
+				if _, err := c.AppendEvents(t.Context(), one("r")); !failure(t, err).Unknown() || !failure(t, err).Retryable() {
 					t.Errorf("AppendEvents: %v", err)
 				}
 			})

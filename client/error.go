@@ -68,12 +68,10 @@ func (e *Error) Retryable() bool {
 	case codes.ResourceExhausted:
 		// gRPC itself uses this code for messages over its size limit; those stay too large.
 		return e.Reason != "" || e.RetryAfter > 0
-	case codes.DeadlineExceeded:
-		return e.Reason == ReasonOutcomeUnknown
 	case codes.Aborted:
 		return e.Reason == ReasonSlowConsumer // the stream resumes with its token
 	default:
-		return false
+		return e.Reason == ReasonOutcomeUnknown
 	}
 }
 
