@@ -75,7 +75,10 @@ func (l *lane) serve() {
 	_ = stream.Context()
 	l.opened(stream.node)
 	received := make(chan error, 1)
-	go func() { received <- l.receive(stream) }()
+	go func() {
+		received <- l.receive(stream)
+		cancel(nil) // A server that answers wrongly may read no more.
+	}()
 	go l.watch(ctx, cancel)
 	for message := l.next(); message != nil; message = l.next() {
 		if stream.SendMsg(message) != nil {

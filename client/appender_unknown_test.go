@@ -1,11 +1,13 @@
 package client
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
@@ -128,4 +130,39 @@ func TestUnsettledByRefusal(t *testing.T) {
 			})
 		})
 	}
+}
+
+// TestAppenderLeavesAWrongServer: a server that answers wrongly, and reads no more, does not hold
+// up the messages that are sent to it.
+func TestAppenderLeavesAWrongServer(t *testing.T) {
+	serve := func(stream appendServer) error {
+		if _, err := stream.Recv(); err != nil {
+			return err
+		}
+		time.Sleep(time.Second)
+		if err := stream.Send(&runlogv1.AppendStreamResponse{}); err != nil { // no result
+			return err
+		}
+		<-stream.Context().Done()
+		return nil
+	}
+	inAppender(t, &fakeServer{appendStream: serve}, Options{}, func(t *testing.T, _ *Client, a *Appender) {
+		began := time.Now()
+		var all sync.WaitGroup
+		for i := range 3 {
+			all.Go(func() {
+				e := event(fmt.Sprint("r", i))
+				e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: make([]byte, 1<<20)}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				if _, err := a.Append(ctx, e); !failure(t, err).Unknown() {
+					t.Errorf("got %v", err)
+				}
+			})
+		}
+		all.Wait()
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+	})
 }
