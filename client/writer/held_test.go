@@ -63,6 +63,18 @@ func TestRunThatIsNotTaken(t *testing.T) {
 			if n := w.opts.Outbox.Stats().Pending; n != 3 {
 				t.Errorf("%s: %d records are not sent after 5 minutes, want the 3 of the run", refusal.Reason, n)
 			}
+			log.set(false)
+			if res, err := w.Write(t.Context(), event("r1", contract.StepStarted, "later")); err != nil || !res.Parked {
+				t.Errorf("%v, %v", res, err)
+			}
+			log.set(true)
+			began := time.Now()
+			for w.opts.Outbox.Stats().Pending > 3 {
+				time.Sleep(10 * time.Millisecond)
+			}
+			if took := time.Since(began); took > time.Second && refusal.Code == codes.PermissionDenied {
+				t.Errorf("another run waits %v in the outbox", took)
+			}
 			log.mu.Lock()
 			log.run = ""
 			log.mu.Unlock()

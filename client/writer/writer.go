@@ -343,9 +343,14 @@ func (w *Writer) reconcile(ctx context.Context) {
 				break
 			}
 			w.opts.Logger.WarnContext(ctx, "the outbox cannot be sent; trying again", "path", w.opts.Outbox.Path(), "err", err)
+			var more <-chan struct{} // Other runs than those that are held need not wait.
+			if _, held := errors.AsType[*outbox.HoldError](err); held {
+				more = w.opts.Outbox.Ready()
+			}
 			select {
 			case <-ctx.Done():
 				return
+			case <-more:
 			case <-time.After(pauseAfter):
 			}
 		}
