@@ -18,7 +18,7 @@ func TestFailOpenRace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, end := open(t, path, newLog(false), Options{})
 		defer end()
-		late := &racedContext{Context: t.Context(), then: func() { w.park("r") }}
+		late := &racedContext{Context: t.Context(), then: func() { w.park("r", 0) }}
 		res, err := w.Write(late, event("r", contract.StepStarted, "k1"))
 		var over *BudgetError
 		if err != nil || !res.Parked || errors.As(err, &over) {

@@ -33,8 +33,8 @@ func (l *deniedLog) AppendRequest(ctx context.Context, req *runlogv1.AppendEvent
 	return l.logFake.AppendRequest(ctx, req)
 }
 
-// TestUnreadableRecord: a record that was damaged in the open outbox does not hold up those of
-// other runs: they are sent, also after a failure of the log, and the logger is told.
+// TestUnreadableRecord: a record that was damaged in the open outbox holds up nothing: those of
+// other runs are sent, also after a failure of the log, its own run goes on, and the logger knows.
 func TestUnreadableRecord(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "outbox")
 	synctest.Test(t, func(t *testing.T) {
@@ -65,6 +65,9 @@ func TestUnreadableRecord(t *testing.T) {
 		time.Sleep(time.Minute)
 		if got := log.of("run-well"); !slices.Equal(got, []string{"well"}) {
 			t.Errorf("stored %v a minute after the log takes the credentials", got)
+		}
+		if _, err := w.Write(t.Context(), event("run-damaged", contract.StepCompleted, "later")); err != nil {
+			t.Errorf("the run of the damaged record: %v", err)
 		}
 		end()
 		if !strings.Contains(said.String(), "cannot be read") {

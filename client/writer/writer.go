@@ -112,6 +112,7 @@ type Writer struct {
 // backlog has the records of one run in the outbox.
 type backlog struct {
 	records int
+	puts    int           // under way, of these
 	gone    chan struct{} // closed when there are none
 }
 
@@ -150,7 +151,7 @@ func New(log Appender, opts Options) (*Writer, error) {
 			return nil, fmt.Errorf("writer: %w", err)
 		}
 		if err == nil {
-			w.park(r.Request.GetRunId())
+			w.park(r.Request.GetRunId(), 0)
 		}
 	}
 	ctx, end := context.WithCancel(context.Background())
@@ -250,40 +251,47 @@ func (w *Writer) putBy(ctx context.Context, req *runlogv1.AppendEventsRequest, d
 		return Result{}, err
 	}
 	// Before the record is in the outbox: it may be sent at once.
-	if w.park(req.GetRunId()) {
+	b, first := w.park(req.GetRunId(), 1)
+	if first {
 		w.opts.Logger.WarnContext(ctx, "the log does not answer; events wait in the outbox", "path", w.opts.Outbox.Path(), "err", cause)
 	}
 	_, err := w.opts.Outbox.Put(ctx, req)
-	if err == nil {
-		return Result{Parked: true}, nil
-	}
 	if unsettled, ok := errors.AsType[*outbox.UnsettledError](err); ok {
-		go w.settle(req.GetRunId(), unsettled)
+		// The record may be there: until the outbox tells, which it does before its Close returns,
+		// later events of the run stay behind it.
+		run := req.GetRunId()
+		go func() { w.placed(b, run, <-unsettled.Outcome) }()
 		return Result{}, errors.Join(fmt.Errorf("writer: the events may be in the outbox, and be sent later: %w", err), cause)
 	}
-	w.unpark(req.GetRunId())
+	if w.placed(b, req.GetRunId(), err); err == nil {
+		return Result{Parked: true}, nil
+	}
 	return Result{}, errors.Join(fmt.Errorf("writer: the events are neither in the log nor in the outbox: %w", err), cause)
 }
 
-// settle lets the run wait no longer for a record that turns out not to be in the outbox. Until
-// then it counts: the record may be there, and later events of the run must stay behind it.
-func (w *Writer) settle(run string, unsettled *outbox.UnsettledError) {
-	if <-unsettled.Outcome != nil { // The outbox answers before its Close returns.
+// placed notes the outcome of a Put for a backlog, that of a run.
+func (w *Writer) placed(b *backlog, run string, err error) {
+	w.mu.Lock()
+	b.puts--
+	w.mu.Unlock()
+	if err != nil {
 		w.unpark(run)
 	}
 }
 
-// park counts a record of a run, and reports whether it is the first one of all.
-func (w *Writer) park(run string) bool {
+// park counts a record of a run, which is there after so many Puts. It returns the run's backlog,
+// and reports whether the record is the first one of all.
+func (w *Writer) park(run string, puts int) (b *backlog, first bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	b := w.parked[run]
+	b = w.parked[run]
 	if b == nil {
 		b = &backlog{gone: make(chan struct{})}
 		w.parked[run] = b
 	}
 	b.records++
-	return len(w.parked) == 1 && b.records == 1
+	b.puts += puts
+	return b, len(w.parked) == 1 && b.records == 1
 }
 
 // unpark is for a record that is no longer in the outbox. It reports whether it was the last one.
@@ -337,6 +345,7 @@ func (w *Writer) reconcile(ctx context.Context) {
 			}
 			if errors.Is(err, outbox.ErrUnreadable) { // All others are sent.
 				w.opts.Logger.ErrorContext(ctx, "a record of the outbox cannot be read", "path", w.opts.Outbox.Path(), "err", err)
+				w.forget()
 				break
 			}
 			if err == nil {
@@ -353,6 +362,33 @@ func (w *Writer) reconcile(ctx context.Context) {
 			case <-more:
 			case <-time.After(pauseAfter):
 			}
+		}
+	}
+}
+
+// forget lets those runs go on of which the outbox has unreadable records alone: nothing sends
+// them.
+func (w *Writer) forget() {
+	stuck := map[string]int{} // records by run
+	w.mu.Lock()
+	for run, b := range w.parked {
+		if b.puts == 0 {
+			stuck[run] = b.records
+		}
+	}
+	w.mu.Unlock()
+	for r, err := range w.opts.Outbox.Pending() {
+		if err != nil && !errors.Is(err, outbox.ErrUnreadable) {
+			return
+		}
+		delete(stuck, r.Request.GetRunId())
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for run, records := range stuck {
+		if b := w.parked[run]; b != nil && b.puts == 0 && b.records == records {
+			close(b.gone)
+			delete(w.parked, run)
 		}
 	}
 }
