@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"time"
 
@@ -128,16 +129,21 @@ func Open(path string, opts Options) (*Outbox, error) {
 	if err != nil {
 		return nil, fmt.Errorf("outbox: %w", err)
 	}
+	for _, own := range []string{newSuffix, lockSuffix} {
+		if strings.HasSuffix(path, own) {
+			return nil, fmt.Errorf("outbox: open %s: an outbox beside it may overwrite names with %s at the end; choose another name", path, own)
+		}
+	}
 	o := &Outbox{
 		opts: opts, path: path,
 		wake: make(chan struct{}, 1), ready: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
 	o.writer.Outbox = o
-	if o.lock, err = opts.files.Lock(path + ".lock"); err != nil {
+	if o.lock, err = opts.files.Lock(path + lockSuffix); err != nil {
 		if errors.Is(err, ErrLocked) {
 			return nil, err
 		}
-		return nil, fmt.Errorf("outbox: lock %s.lock: %w", path, err)
+		return nil, fmt.Errorf("outbox: lock %s: %w", path+lockSuffix, err)
 	}
 	if err := o.load(); err != nil {
 		return nil, errors.Join(fmt.Errorf("outbox: open %s: %w", path, err), o.retire(), o.lock.Close())
@@ -199,8 +205,14 @@ func (o *Outbox) load() error {
 	return o.opts.files.SyncDir(filepath.Dir(o.path))
 }
 
+// Suffixes of the other files of an outbox.
+const (
+	newSuffix  = ".new"
+	lockSuffix = ".lock"
+)
+
 // temporary is the name of a file before it gets its own.
-func (o *Outbox) temporary() string { return o.path + ".new" }
+func (o *Outbox) temporary() string { return o.path + newSuffix }
 
 // Recovery says what Open found to be damaged.
 func (o *Outbox) Recovery() Recovery { return o.recovery }
