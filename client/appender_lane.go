@@ -73,7 +73,9 @@ func (l *lane) serve() {
 	}
 	// Context disables gRPC's own retries: while one waits for a connection, the sender waits too.
 	_ = stream.Context()
-	l.opened(stream.node)
+	l.a.mu.Lock()
+	l.node = stream.node
+	l.a.mu.Unlock()
 	received := make(chan error, 1)
 	go func() {
 		received <- l.receive(stream)
@@ -91,12 +93,6 @@ func (l *lane) serve() {
 		err = grpcstatus.Errorf(codes.Unavailable, "the server sent no answer for %v", laneSilence)
 	}
 	l.lost(stream, err)
-}
-
-func (l *lane) opened(on *node) {
-	l.a.mu.Lock()
-	defer l.a.mu.Unlock()
-	l.node = on
 }
 
 // next returns the next message, or nil if the stream takes no more.

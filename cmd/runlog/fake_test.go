@@ -35,6 +35,7 @@ type fakeServer struct {
 	runs      []*runlogv1.Run
 	marks     []*runlogv1.WatchRunResponse // of every watch; after them it stays open
 	down      error                        // the answer to every append, when set
+	foreign   string                       // a run of a tenant that the caller may not write to
 
 	mu struct {
 		sync.Mutex
@@ -51,6 +52,9 @@ func seconds(n float64) *timestamppb.Timestamp {
 func (f *fakeServer) AppendEvents(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	if f.down != nil {
 		return nil, f.down
+	}
+	if f.foreign != "" && req.GetRunId() == f.foreign {
+		return nil, asStatus(&contract.Error{Reason: contract.ReasonPermissionDenied, Message: "token:ci may not write to that tenant"})
 	}
 	valid, err := contract.ValidateAll(req.GetEvents(), contract.Options{RunID: req.GetRunId()})
 	if err != nil {

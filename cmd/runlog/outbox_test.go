@@ -128,3 +128,31 @@ func TestOutboxStaysPending(t *testing.T) {
 		}
 	}
 }
+
+// TestOutboxOfSeveralTenants: records of a tenant that the caller may not write to stay, with the
+// later ones of their run, and keep no others from being sent.
+func TestOutboxOfSeveralTenants(t *testing.T) {
+	t.Parallel()
+	for foreign, want := range map[string]string{
+		"run-1": "0 records stored, 0 stored before, 1 refused; 3 pending and 2 rejected remain",
+		"run-2": "3 records stored, 0 stored before, 0 refused; 1 pending and 1 rejected remain",
+	} {
+		path := parked(t)
+		s := &invocation{args: []string{"outbox", "drain", path}}
+		s.do(t.Context(), t, &fakeServer{foreign: foreign})
+		if s.code != output.ExitForbidden || !strings.Contains(s.stdout.String(), want) {
+			t.Errorf("%s: %s", foreign, s.text())
+		}
+		for _, says := range []string{`of run "` + foreign + `" stays, and the later ones of its run: PERMISSION_DENIED`, "drain again with a token"} {
+			if strings.Count(s.stderr.String(), says) != 1 {
+				t.Errorf("%s: stderr has not once %q: %s", foreign, says, s.text())
+			}
+		}
+		// With the right, the rest is sent.
+		again := &invocation{args: []string{"outbox", "drain", path}}
+		again.do(t.Context(), t, &fakeServer{})
+		if !strings.Contains(again.stdout.String(), "0 pending") {
+			t.Errorf("%s, with the right: %s", foreign, again.text())
+		}
+	}
+}

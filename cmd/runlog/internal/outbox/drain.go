@@ -28,8 +28,9 @@ beside it.
 
 A record that the server stores, or has stored before, is removed. A record that the server refuses for good
 stays, as rejected, and the records behind it are sent. "runlog outbox ls" shows the reason, and "runlog
-outbox export --state rejected" writes the events. If the server does not answer, or does not let this caller
-append, the command ends and the records stay pending.
+outbox export --state rejected" writes the events. A record of a tenant that this caller may not write to
+stays pending, and so do the later records of its run; all others are sent. If the server does not answer, or
+does not know the caller, the command ends and the records stay pending.
 
 The exit code is 0 if nothing remains in the outbox. With --discard-rejected, the records that were rejected
 before are removed, and their events are lost; export them first.`,
@@ -48,6 +49,8 @@ type drained struct {
 	Duplicate int `json:"duplicates"`
 	Refused   int `json:"refused"`
 	Discarded int `json:"discarded"`
+	// Runs whose records this caller may not send.
+	Held int `json:"heldRuns"`
 	// What remains.
 	Pending  int `json:"pending"`
 	Rejected int `json:"rejected"`
@@ -95,7 +98,11 @@ func (a *app) drain(ctx context.Context, path string, discard bool) (err error) 
 
 // remains is the error of an outbox that is not empty.
 func remains(failure error, d *drained) error {
+	var held *outbox.HoldError
 	switch {
+	case errors.As(failure, &held):
+		return output.WithHint(held.Cause, fmt.Sprintf("the records of %s stay, and all others were sent; "+
+			"drain again with a token that may write to their tenants", output.Plural(d.Held, "run")))
 	case failure != nil:
 		return output.WithHint(failure, "the records that were not sent stay in the outbox; it is safe to run the same command again")
 	case d.Rejected > 0:
@@ -148,6 +155,10 @@ func (a *app) send(ctx context.Context, c *client.Client, r outbox.Record, d *dr
 		fmt.Fprintf(a.Stderr, "record %d of run %q: %s\n", r.ID, rowOf(r).RunID, output.OneLine(reason))
 		d.Refused++
 		return &outbox.RefusedError{Reason: reason}
+	} else if ok && e.Reason == client.ReasonPermissionDenied {
+		fmt.Fprintf(a.Stderr, "record %d of run %q stays, and the later ones of its run: %s\n", r.ID, rowOf(r).RunID, output.OneLine(e.Error()))
+		d.Held++
+		return &outbox.HoldError{Cause: err}
 	}
 	return err
 }
