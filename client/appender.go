@@ -140,7 +140,10 @@ func newAppender(c *Client, opts AppenderOptions) *Appender {
 // If ctx ends while the events are on their way, the error is OUTCOME_UNKNOWN, and they may still
 // be stored; if they were never sent, it says that nothing was stored.
 func (a *Appender) Append(ctx context.Context, events ...*runlogv1.EventWrite) (Result, error) {
-	if len(events) == 0 || events[0].GetRunId() == "" {
+	switch {
+	case len(events) == 0:
+		return Result{}, invalid("events", "is empty; send 1 to 1,000 events")
+	case events[0].GetRunId() == "":
 		return Result{}, invalid("events[0].runId", "is missing; name the run in the events, or use AppendRequest")
 	}
 	return a.AppendRequest(ctx, &runlogv1.AppendEventsRequest{RunId: events[0].GetRunId(), Events: events})
@@ -180,10 +183,10 @@ func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest
 	switch {
 	case ctx.Err() != nil:
 		return Result{}, unsent(ctx)
-	case req.GetRunId() == "":
-		return Result{}, invalid("runId", "is missing")
 	case len(req.GetEvents()) == 0:
-		return Result{}, invalid("events", "is empty")
+		return Result{}, invalid("events", "is empty; send 1 to 1,000 events")
+	case req.GetRunId() == "":
+		return Result{}, invalid("runId", "is missing; name the run of the events")
 	}
 	if refusal := nameEvents(req.GetEvents()); refusal != nil {
 		return Result{}, refusal
@@ -264,7 +267,7 @@ func unsent(ctx context.Context) *Error {
 }
 
 func closedError() *Error {
-	return &Error{Code: codes.Canceled, Message: "the client is closed; nothing was stored", causes: []error{ErrClosed}}
+	return &Error{Code: codes.Canceled, Message: "the Appender is closed; nothing was stored", causes: []error{ErrClosed}}
 }
 
 // appenders of a Client, which end with it.

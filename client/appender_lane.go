@@ -257,7 +257,7 @@ func (l *lane) lost(stream *nodeStream, err error) {
 	}
 	e := newError(a.ctx, err)
 	if a.ended {
-		e = &Error{Code: codes.Canceled, Message: "the client was closed", causes: []error{ErrClosed}}
+		e = &Error{Code: codes.Canceled, Message: "the Appender was closed", causes: []error{ErrClosed}}
 	}
 	l.node = nil
 	a.reconsider()

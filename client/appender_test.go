@@ -360,6 +360,9 @@ func TestAppenderCloses(t *testing.T) {
 		if _, err := c.AppendEvents(t.Context(), one("r")); !errors.Is(err, ErrClosed) || failure(t, err).Code != codes.Canceled {
 			t.Errorf("a call after Close: %v", err)
 		}
+		if err := c.Close(); err != nil {
+			t.Errorf("the second Close: %v", err)
+		}
 		if _, err := c.NewAppender(AppenderOptions{}); !errors.Is(err, ErrClosed) {
 			t.Errorf("an Appender after Close: %v", err)
 		}
@@ -453,7 +456,7 @@ func TestAppenderRefusesHere(t *testing.T) {
 			field  string
 			events []*runlogv1.EventWrite
 		}{
-			{"events[0].runId", nil}, {"events[0].runId", []*runlogv1.EventWrite{{EventType: "A"}}},
+			{"events", nil}, {"events[0].runId", []*runlogv1.EventWrite{{EventType: "A"}}},
 			{"events[1]", []*runlogv1.EventWrite{event("r"), nil}}, {"events[0]", []*runlogv1.EventWrite{text}},
 		} {
 			_, err := a.Append(t.Context(), test.events...)

@@ -38,13 +38,13 @@ type Options struct {
 	// 0 means DefaultMinBackoff and DefaultMaxBackoff.
 	MinBackoff, MaxBackoff time.Duration
 	// Timeout bounds one call with all its tries. On a stream (read, export, backup) it bounds the
-	// silence between two messages, and the time to resume after a break. 0: only the context
-	// bounds them.
+	// silence between two messages, and the time to resume after a break. It does not bound a
+	// watch. 0: only the context bounds them.
 	Timeout time.Duration
-	// TLS secures the connections. nil: plain text, or TLS with the system's authorities if the
-	// addresses begin with https://.
+	// TLS secures the connections, also to addresses without https://. nil: plain text, or TLS with
+	// the system's authorities if the addresses begin with https://.
 	TLS *tls.Config
-	// Token is sent with every call: an API token or an access token.
+	// Token is sent with every call: an API token or an access token; see contexts.ReadSecret.
 	Token string
 	// Insecure allows a token to leave this machine in plain text.
 	Insecure bool
@@ -150,7 +150,7 @@ func Dial(target string, opts Options) (*Client, error) {
 	}, nil
 }
 
-// Close ends the Appenders, the connections and every call that is still on them.
+// Close ends the Appenders, the connections and every call on them. A second Close does nothing.
 func (c *Client) Close() error {
 	c.appenders.close()
 	return c.nodes.close()

@@ -7,8 +7,8 @@ import (
 	"runlog/client/contexts"
 )
 
-// DialContext is Dial with a connection that "runlog context add" has stored on this machine: its
-// addresses, TLS and credentials. name: of the context; empty: the one in use.
+// DialContext is Dial with a connection that "runlog context add" has stored on this machine. Its
+// addresses, TLS and credentials replace those of opts. name: the context; empty: the one in use.
 func DialContext(name string, opts Options) (*Client, error) {
 	all, err := contexts.Read(contexts.Path(os.Getenv))
 	if err != nil {

@@ -13,8 +13,8 @@
 //
 // Every call may be repeated: reads change nothing, and an append is deduplicated by its
 // idempotency keys, so the client repeats a call with an unknown outcome unchanged (APP-10). The
-// context, Options.Timeout and Options.MaxAttempts bound the retries; after the first of these
-// limits, the call returns the last failure.
+// context, Options.Timeout and Options.MaxAttempts bound the retries. The call returns the last
+// failure at the first of these limits, or at once if the next wait would pass it.
 //
 // With several addresses, a try that ended UNAVAILABLE is followed by one at the next address. Any
 // node accepts any call. Appends go straight to the leader once a node has named it, and back to
@@ -23,5 +23,5 @@
 // Streams (ReadEvents, WatchRun, WatchRuns) resume after the last delivered message: the caller
 // sees no repetition and no gap.
 //
-// Every failure is an *Error; take it with errors.As.
+// Every failed call returns an *Error; take it with errors.As.
 package client

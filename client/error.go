@@ -23,7 +23,7 @@ type Error struct {
 	// Reason names the failure, such as ReasonRunNotFound. Empty if it did not come from a runlog
 	// server and nothing can be stored: the connection failed, or the context ended.
 	Reason Reason
-	// Message has the cause and the remedy for people.
+	// Message has the cause for people. If the server sent it, it has the remedy too.
 	Message string
 	// Violations are the refused fields of the request, all of them.
 	Violations []Violation

@@ -338,6 +338,9 @@ func (n *nodes) makeRoomLocked() bool {
 func (n *nodes) close() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.mu.closed {
+		return nil
+	}
 	n.mu.closed = true
 	var failed []error
 	for _, l := range slices.Concat(n.listed, n.mu.learned) {

@@ -79,7 +79,7 @@ func (bearer) String() string { return "token" }
 func checkToken(token string) error {
 	for i := range len(token) {
 		if token[i] <= ' ' || token[i] > '~' {
-			return errors.New("client: Token has a blank or another character that no token has")
+			return errors.New("client: Token has a blank, an end of a line or another character that no token has; leave it out")
 		}
 	}
 	return nil

@@ -160,8 +160,8 @@ func ended(ctx context.Context) *Error {
 
 // WatchRuns yields the server's messages about the selected runs, in commit order (WATCH-2), until
 // the context or the iteration ends. It reconnects with the last resume token. An error ends the
-// iteration. After RESUME_TOKEN_INVALID the caller was away for too long, and starts again with
-// IncludeExisting.
+// iteration. RESUME_TOKEN_INVALID means that the token is of another watch, or, but for events, too
+// old: the caller starts again with IncludeExisting, or for events with AfterPosition.
 func (c *Client) WatchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error] {
 	return func(yield func(*runlogv1.WatchRunsResponse, error) bool) {
 		req, tries, left := proto.CloneOf(req), retrier{client: c}, false

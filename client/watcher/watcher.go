@@ -66,7 +66,7 @@ func Snapshots(ctx context.Context, c *client.Client, runID, resume string) iter
 type Event struct {
 	*runlogv1.EventRecord
 	// ResumeToken resumes the watch after this event. Empty: events of the same message follow, and
-	// the token comes with the last of them.
+	// the token comes with the last of them. Until then, keep the token that you have.
 	ResumeToken string
 }
 
@@ -101,8 +101,8 @@ type Filter struct {
 }
 
 // Select yields the events that a filter selects, once each, in the order in which they were
-// stored, until ctx or the iteration ends or the watch fails. The error RESUME_TOKEN_INVALID means
-// that the reader was away for too long: what it missed is in the audit windows.
+// stored, until ctx or the iteration ends or the watch fails. A token never gets too old. The error
+// RESUME_TOKEN_INVALID means that it belongs to another filter or another cluster.
 func Select(ctx context.Context, c *client.Client, f Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		req := &runlogv1.WatchRunsRequest{TenantId: f.Tenant, ProjectId: f.Project, EnvironmentId: f.Environment, PlanId: f.Plan,
