@@ -9,6 +9,10 @@
 //
 // The events of a run keep their order. While a run has events in the outbox, further ones that may
 // come late go straight there, and all others wait, within their budget, until it has none.
+//
+// After an outage, the outbox is sent at the next try of the Appender: up to MaxBackoff of
+// client.Options later, whose default is longer than DefaultBudget. With a MaxBackoff of a second,
+// a run whose StepStarted was parked can go on soon after the log answers.
 package writer
 
 import (
@@ -54,9 +58,10 @@ type Appender interface {
 
 // Options of a Writer. Outbox is required.
 type Options struct {
-	// Outbox takes what exceeds the budget. The caller closes it, after the Writer.
+	// Outbox takes what exceeds the budget. The caller closes it, after the Writer. One Writer at a
+	// time may have it.
 	Outbox *outbox.Outbox
-	// Budget is the longest time of one Write. 0 means DefaultBudget.
+	// Budget is the longest time of one Write, at least 100 ms. 0 means DefaultBudget.
 	Budget time.Duration
 	// FailOpen are the event types that may wait in the outbox. nil: StepStarted. StepCompleted and
 	// StepFailed are never among them.
@@ -105,8 +110,9 @@ type Writer struct {
 	end    context.CancelFunc
 	served sync.WaitGroup
 
-	mu     sync.Mutex
-	parked map[string]*backlog // by run
+	mu      sync.Mutex
+	parked  map[string]*backlog // by run
+	refused error               // of the last try to send the outbox; nil: it ended well, or none has ended
 }
 
 // backlog has the records of one run in the outbox.
@@ -125,7 +131,8 @@ type Result struct {
 }
 
 // BudgetError means that the log did not answer within the budget, and the events may not wait. The
-// engine fails the step. Its cause is the *client.Error of the last try.
+// engine fails the step. Its cause is the *client.Error of the last try, or says that earlier events
+// of the run still wait in the outbox; these events were not sent then.
 type BudgetError struct {
 	Budget time.Duration
 	Cause  error
@@ -141,6 +148,9 @@ func (e *BudgetError) Unwrap() error { return e.Cause }
 
 // New starts a Writer. It begins to send what the outbox has from before.
 func New(log Appender, opts Options) (*Writer, error) {
+	if log == nil {
+		return nil, errors.New("writer: the Appender is missing")
+	}
 	opts = opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return nil, err
@@ -161,16 +171,19 @@ func New(log Appender, opts Options) (*Writer, error) {
 }
 
 // Close ends the sending. What is in the outbox stays there for the next Writer, or for "runlog
-// outbox drain".
+// outbox drain". The caller ends its Writes before.
 func (w *Writer) Close() {
 	w.end()
 	w.served.Wait()
 }
 
 // Write stores events of one run, or parks them in the outbox if all of them may wait. The events
-// name their run. An error means that neither was done, as far as is known: it is a *BudgetError,
-// the *client.Error of a refusal, or wraps one of the outbox. After an *outbox.UnsettledError the
-// events may be parked.
+// name their run. Events that may wait are parked after any failure but a final one (Error.Final):
+// at once, if the log refuses the credentials.
+//
+// An error means that neither was done, as far as is known. It is a *BudgetError, the *client.Error
+// of a refusal, an error of the outbox, such as outbox.ErrFull, or the error of ctx. After an
+// *outbox.UnsettledError the events may be parked.
 func (w *Writer) Write(ctx context.Context, events ...*runlogv1.EventWrite) (Result, error) {
 	req := &runlogv1.AppendEventsRequest{Events: events}
 	if len(events) > 0 {
@@ -253,7 +266,7 @@ func (w *Writer) putBy(ctx context.Context, req *runlogv1.AppendEventsRequest, d
 	// Before the record is in the outbox: it may be sent at once.
 	b, first := w.park(req.GetRunId(), 1)
 	if first {
-		w.opts.Logger.WarnContext(ctx, "the log does not answer; events wait in the outbox", "path", w.opts.Outbox.Path(), "err", cause)
+		w.opts.Logger.WarnContext(ctx, "the log does not store events; they wait in the outbox", "path", w.opts.Outbox.Path(), "err", cause)
 	}
 	_, err := w.opts.Outbox.Put(ctx, req)
 	if unsettled, ok := errors.AsType[*outbox.UnsettledError](err); ok {
@@ -261,12 +274,22 @@ func (w *Writer) putBy(ctx context.Context, req *runlogv1.AppendEventsRequest, d
 		// later events of the run stay behind it.
 		run := req.GetRunId()
 		go func() { w.placed(b, run, <-unsettled.Outcome) }()
-		return Result{}, errors.Join(fmt.Errorf("writer: the events may be in the outbox, and be sent later: %w", err), cause)
+		return Result{}, unparked("writer: the events may be in the outbox, and be sent later", err, cause)
 	}
 	if w.placed(b, req.GetRunId(), err); err == nil {
 		return Result{Parked: true}, nil
 	}
-	return Result{}, errors.Join(fmt.Errorf("writer: the events are neither in the log nor in the outbox: %w", err), cause)
+	return Result{}, unparked("writer: the events are neither in the log nor in the outbox", err, cause)
+}
+
+// unparked is the error of a Put. cause is why the events were not stored before; nil: they were
+// not tried.
+func unparked(what string, err, cause error) error {
+	err = fmt.Errorf("%s: %w", what, err)
+	if cause != nil {
+		err = fmt.Errorf("%w; the log: %w", err, cause)
+	}
+	return err
 }
 
 // placed notes the outcome of a Put for a backlog, that of a run.
@@ -321,10 +344,25 @@ func (w *Writer) await(ctx context.Context, run string) error {
 		select {
 		case <-b.gone:
 		case <-ctx.Done():
+			if refused := w.blocked(); refused != nil {
+				return fmt.Errorf("earlier events of run %q wait in the outbox, which cannot be sent (%w): %w", run, refused, ctx.Err())
+			}
 			return fmt.Errorf("earlier events of run %q wait in the outbox: %w", run, ctx.Err())
 		}
 	}
 	return nil
+}
+
+func (w *Writer) blocked() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.refused
+}
+
+func (w *Writer) setBlocked(refused error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.refused = refused
 }
 
 // reconcile sends what is in the outbox, whenever there is something.
@@ -346,9 +384,9 @@ func (w *Writer) reconcile(ctx context.Context) {
 			if errors.Is(err, outbox.ErrUnreadable) { // All others are sent.
 				w.opts.Logger.ErrorContext(ctx, "a record of the outbox cannot be read", "path", w.opts.Outbox.Path(), "err", err)
 				w.forget()
-				break
+				err = nil
 			}
-			if err == nil {
+			if w.setBlocked(err); err == nil {
 				break
 			}
 			w.opts.Logger.WarnContext(ctx, "the outbox cannot be sent; trying again", "path", w.opts.Outbox.Path(), "err", err)

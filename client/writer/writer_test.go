@@ -240,6 +240,31 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
+// TestCredentials: while the log refuses the credentials, what may wait is parked at once, and the
+// error of all else names the refusal.
+func TestCredentials(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "outbox")
+	synctest.Test(t, func(t *testing.T) {
+		w, end := open(t, path, lockedOut{}, Options{})
+		defer end()
+		began := time.Now()
+		if res, err := w.Write(t.Context(), event("r", contract.StepStarted, "k1")); err != nil || !res.Parked || time.Since(began) != 0 {
+			t.Errorf("after %v: %v, %v", time.Since(began), res, err)
+		}
+		_, err := w.Write(t.Context(), event("r", contract.StepCompleted, "k2"))
+		var over *BudgetError
+		if !errors.As(err, &over) || !strings.Contains(err.Error(), "UNAUTHENTICATED") {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+type lockedOut struct{}
+
+func (lockedOut) AppendRequest(context.Context, *runlogv1.AppendEventsRequest) (client.Result, error) {
+	return client.Result{}, &client.Error{Code: codes.Unauthenticated, Reason: client.ReasonUnauthenticated, Message: "no"}
+}
+
 // TestCallerLeaves: if the caller's own context ends, nothing is parked behind its back.
 func TestCallerLeaves(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "outbox")
@@ -280,6 +305,9 @@ func TestOptions(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%v does not name %s", err, fault)
 		}
+	}
+	if _, err := New(nil, Options{}); err == nil || !strings.Contains(err.Error(), "Appender") {
+		t.Errorf("without an Appender: %v", err)
 	}
 }
 
