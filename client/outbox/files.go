@@ -2,6 +2,7 @@ package outbox
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -40,15 +41,37 @@ type osFiles struct{}
 var _ fileSystem = osFiles{}
 
 func (osFiles) Resolve(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("the path is empty; name a file")
+	}
 	target, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		return target, checkRegular(target)
+	}
 	if !errors.Is(err, fs.ErrNotExist) {
-		return target, err
+		return "", err
 	}
 	if _, err := os.Lstat(path); err == nil {
 		return "", &fs.PathError{Op: "open", Path: path, Err: errors.New("it is a link to a file that does not exist")}
 	}
 	dir, err := filepath.EvalSymlinks(filepath.Dir(path))
-	return filepath.Join(dir, filepath.Base(path)), err
+	if err != nil {
+		return "", fmt.Errorf("open %s: its directory cannot be found; make it, or name another: %w", path, err)
+	}
+	return filepath.Join(dir, filepath.Base(path)), nil
+}
+
+// checkRegular refuses a directory or a device, before a file for its lock is made.
+func checkRegular(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = notRegular(path)
+	}
+	return err
+}
+
+func notRegular(path string) error {
+	return &fs.PathError{Op: "open", Path: path, Err: errors.New("it is no regular file; name another")}
 }
 
 func (osFiles) Open(path string, flag int) (file, error) {
@@ -91,7 +114,7 @@ func (f osFile) Size() (int64, error) {
 		return 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return 0, &fs.PathError{Op: "open", Path: f.Name(), Err: errors.New("it is no regular file")}
+		return 0, notRegular(f.Name())
 	}
 	return info.Size(), nil
 }

@@ -3,6 +3,7 @@ package outbox
 import (
 	"errors"
 	"fmt"
+	"os"
 )
 
 // ErrLocked is the cause of a LockedError.
@@ -17,7 +18,10 @@ type LockedError struct {
 // Error names the holder and the remedy.
 func (e *LockedError) Error() string {
 	holder := "another process"
-	if e.PID > 0 {
+	switch {
+	case e.PID == os.Getpid():
+		return fmt.Sprintf("outbox: %s is locked by this process; use the Outbox that is open, or close it first", e.Path)
+	case e.PID > 0:
 		holder = fmt.Sprintf("process %d", e.PID)
 	}
 	return fmt.Sprintf("outbox: %s is locked by %s; stop it, or give each process an outbox of its own", e.Path, holder)

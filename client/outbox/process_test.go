@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -154,7 +155,7 @@ func TestLocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(link, Options{}); !errors.Is(err, ErrLocked) {
+	if _, err := Open(link, Options{}); !errors.Is(err, ErrLocked) || !strings.Contains(err.Error(), "by this process") {
 		t.Errorf("opened twice by one process: %v", err)
 	}
 	if err := o.Close(); err != nil {
@@ -164,7 +165,25 @@ func TestLocked(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.Close()
-	if _, err := Open(filepath.Join(t.TempDir(), "none", "box"), Options{}); err == nil {
-		t.Error("opened in a directory that does not exist")
+}
+
+// TestOpenNames: Open says what is wrong with a path, and makes no file there.
+func TestOpenNames(t *testing.T) {
+	dir := t.TempDir()
+	folder := filepath.Join(dir, "folder")
+	if err := os.Mkdir(folder, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		"":                                "the path is empty",
+		folder:                            "it is no regular file",
+		filepath.Join(dir, "none", "box"): "its directory cannot be found",
+	} {
+		if _, err := Open(path, Options{}); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", path, err)
+		}
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 {
+		t.Errorf("%v are left, %v", names, err)
 	}
 }

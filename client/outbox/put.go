@@ -24,7 +24,8 @@ type op struct {
 func (p *op) wants() bool { return p.answered != nil }
 
 // Put stores a request and returns its id once the request is on stable storage. Concurrent Puts
-// share an fsync. Put keeps no reference to req.
+// share an fsync. Put keeps no reference to req, and does not check its events: what the server
+// refuses is found when it is sent.
 //
 // If Put fails, the request is not in the outbox, and records that were put before are safe. There
 // are two exceptions: after an *UnsettledError, and after a crash that follows a failed fsync, the
