@@ -93,6 +93,8 @@ func cutScheme(text string) (rest, scheme string, err error) {
 	switch {
 	case err != nil:
 		return "", "", addressError(text, "it is no URL")
+	case u.Scheme == "grpc" || u.Scheme == "grpcs":
+		return "", "", addressError(text, "it begins with "+u.Scheme+"://, where TLS has https:// and plain text nothing")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "", "", nil
 	case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":

@@ -53,6 +53,7 @@ func TestAddresses(t *testing.T) {
 		"two words":           "is no host",
 		"me@host":             "is no host",
 		"http://ho st":        "it is no URL",
+		"grpc://host:7410":    "it begins with grpc://",
 	} {
 		got, err := Addresses(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "want a host such as localhost, or host:port") {

@@ -96,6 +96,8 @@ func handshakeHint(message string) string {
 		return "replace the certificate of the node"
 	case strings.Contains(message, "x509: "):
 		return "name the certificate authority of the nodes with --cacert"
+	case strings.Contains(message, "no application protocol"):
+		return "--server takes the node's gRPC address (--grpc-listen, port 7410 by default)"
 	case strings.Contains(message, "remote error: "):
 		return "the node refuses the certificate of --cert, or wants one"
 	default:
@@ -124,7 +126,10 @@ func Innermost(message string) string {
 	if i := strings.LastIndex(message, ": "); i >= 0 {
 		message = message[i+2:]
 	}
-	return strings.Trim(message, `"`)
+	if message = strings.Trim(message, `"`); message == "produced zero addresses" {
+		return "no host of that name" // what gRPC's resolver makes of it
+	}
+	return message
 }
 
 // maxViolationsShown keeps the line of an error readable.

@@ -18,6 +18,7 @@ func TestInnermost(t *testing.T) {
 	for message, want := range map[string]string{
 		`connection error: desc = "transport: dial tcp 1.2.3.4:5: connect: connection refused"`: "connection refused",
 		"plain": "plain",
+		"name resolver error: produced zero addresses": "no host of that name",
 	} {
 		if got := Innermost(message); got != want {
 			t.Errorf("got %q, want %q", got, want)
