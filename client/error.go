@@ -16,7 +16,7 @@ const apiVersion = "runlog.v1"
 // errorDomain marks an ErrorInfo as runlog's own.
 const errorDomain = "runlog"
 
-// Error is a failed call (contract section 7).
+// Error is a failed call (docs/errors.md).
 type Error struct {
 	// Code is the gRPC code.
 	Code codes.Code

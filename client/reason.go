@@ -2,8 +2,8 @@ package client
 
 import "runlog/proto/contract"
 
-// Reason names why a call was refused or failed (contract section 7). A program may branch on it: a
-// reason never changes its name. "runlog errors lookup REASON" and docs/errors.md say what to do.
+// Reason names why a call was refused or failed. A program may branch on it: a reason never changes
+// its name. "runlog errors lookup REASON" and docs/errors.md say what to do.
 type Reason = contract.Reason
 
 // The reasons with which a server answers.

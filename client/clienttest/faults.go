@@ -93,7 +93,7 @@ func (s *Server) LoseAnswers(n int) {
 }
 
 // Refuse refuses the next n writes, or n more, with a reason of the contract: with its code, its
-// message and its retry delay (section 7 of docs/contract.md). Nothing is stored. An error has no
+// message and its retry delay (docs/errors.md). Nothing is stored. An error has no
 // facts, such as the last_seq of a SEQUENCE_CONFLICT: for these, send what the server itself
 // refuses.
 func (s *Server) Refuse(reason contract.Reason, n int) {

@@ -1,5 +1,5 @@
 // Package outbox keeps appends that an engine could not send in time in one local file, until the
-// server has stored them (write policy of the contract: fail open, reconcile later).
+// server has stored them (client/writer).
 //
 //	o, err := outbox.Open("/var/lib/engine/runlog.outbox", outbox.Options{})
 //	defer o.Close()

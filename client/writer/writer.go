@@ -35,7 +35,7 @@ import (
 )
 
 const (
-	// DefaultBudget is that of the execution semantics of the contract, section 5.
+	// DefaultBudget is the time after which an engine goes on without the log.
 	DefaultBudget = 3 * time.Second
 	// parkTime is the part of the budget that is kept for the outbox, whose answer needs an fsync.
 	// A disk that does not answer gets as long again.

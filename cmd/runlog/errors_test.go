@@ -37,7 +37,7 @@ This command writes the table from proto/contract/reason.go:
 |---|---|---|---|---|---|
 `
 
-// TestErrorsDocument holds docs/errors.md to the one table in the code (contract section 7).
+// TestErrorsDocument holds docs/errors.md to the one table in the code (docs/contract.md, Errors).
 func TestErrorsDocument(t *testing.T) {
 	var b strings.Builder
 	b.WriteString(errorsHead)

@@ -1,4 +1,4 @@
-// Package run folds the records of a run into its snapshot (contract, section 6).
+// Package run folds the records of a run into its snapshot (docs/contract.md, Projections).
 //
 //	records in runSeq order ──▶ Reduce ──▶ Snapshot ──▶ MarshalStored ──▶ projection database
 //	                              ▲            │

@@ -9,7 +9,7 @@ import (
 // converts it with a cast; zero is no status.
 type Status uint8
 
-// The run statuses of the contract, section 6.
+// The run statuses of the contract (docs/contract.md, Projections).
 const (
 	Pending Status = iota + 1
 	Approved
@@ -42,7 +42,7 @@ func (s Status) Terminal() bool { return s >= Completed }
 // runlog.v1.StepStatus; zero is no status.
 type StepStatus uint8
 
-// The step statuses of the contract, section 6.
+// The step statuses of the contract (docs/contract.md, Projections).
 const (
 	StepPending StepStatus = iota + 1
 	StepRunning
@@ -176,7 +176,7 @@ type StepSnapshot struct {
 	made *edit // the fold that may change it, as with the nodes of trees
 }
 
-// Snapshot is the fold of a run's records in runSeq order (contract section 6, RunSnapshot).
+// Snapshot is the fold of a run's records in runSeq order (docs/contract.md, Projections).
 //
 // A published snapshot is immutable, with everything it points at: later snapshots of the run share
 // its steps, artifacts and lists. A caller that needs another value copies first. A zero time and

@@ -9,7 +9,7 @@ import (
 )
 
 // Reason is why a call was refused or failed: the reason of google.rpc.ErrorInfo in domain "runlog"
-// (contract section 7). A producer may branch on it; it never changes.
+// (docs/contract.md, Errors). A producer may branch on it; it never changes.
 type Reason string
 
 // The reasons of the contract.

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// TestErrorTable restates section 7 of the contract.
+// TestErrorTable restates docs/errors.md.
 func TestErrorTable(t *testing.T) {
 	rows := []struct {
 		reasons []Reason

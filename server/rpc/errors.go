@@ -23,7 +23,7 @@ import (
 	"runlog/storage/machine/metadata"
 )
 
-// errorDomain is the domain of every google.rpc.ErrorInfo (contract section 7).
+// errorDomain is the domain of every google.rpc.ErrorInfo (docs/contract.md, Errors).
 const errorDomain = "runlog"
 
 // OverloadDelay is the retry delay for an overloaded caller. A queue of 64 MiB is empty after about

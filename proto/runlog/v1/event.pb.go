@@ -126,7 +126,7 @@ func (Consistency_Level) EnumDescriptor() ([]byte, []int) {
 }
 
 // EventWrite is one immutable fact about a run, as its producer states it
-// (contract section 2). An empty string is an absent field.
+// (docs/contract.md, The envelope). An empty string is an absent field.
 type EventWrite struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// UUID text of any RFC 9562 version. If absent, the server makes a version 7 UUID.

@@ -150,7 +150,7 @@ func (StepStatus_Value) EnumDescriptor() ([]byte, []int) {
 	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{1, 0}
 }
 
-// RunStatus of the contract, section 6.
+// RunStatus of the contract (docs/contract.md, Projections).
 type RunStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -187,7 +187,7 @@ func (*RunStatus) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{0}
 }
 
-// StepStatus of the contract, section 6.
+// StepStatus of the contract (docs/contract.md, Projections).
 type StepStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -962,7 +962,7 @@ func (x *Inconsistency) GetAttempted() string {
 	return ""
 }
 
-// RunSnapshot is the fold of a run's events in runSeq order (contract section 6).
+// RunSnapshot is the fold of a run's events in runSeq order (docs/contract.md, Projections).
 type RunSnapshot struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`

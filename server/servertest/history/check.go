@@ -48,7 +48,7 @@ type checker struct {
 	wrote map[request][]*recordRef
 }
 
-// eventKey names an event forever (contract section 1).
+// eventKey names an event forever (docs/contract.md, Idempotency).
 type eventKey struct{ run, key string }
 
 // request is one append of an op.

@@ -42,7 +42,7 @@ const (
 	Unknown Status = ""
 	// Acknowledged is a success.
 	Acknowledged Status = "acknowledged"
-	// Refused is an error after which nothing was stored and nothing will be (contract section 7).
+	// Refused is an error after which nothing was stored and nothing will be (docs/errors.md).
 	Refused Status = "refused"
 )
 
