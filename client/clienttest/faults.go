@@ -93,9 +93,8 @@ func (s *Server) LoseAnswers(n int) {
 }
 
 // Refuse refuses the next n writes, or n more, with a reason of the contract: with its code, its
-// message and its retry delay (docs/errors.md). Nothing is stored. An error has no
-// facts, such as the last_seq of a SEQUENCE_CONFLICT: for these, send what the server itself
-// refuses.
+// message and its retry delay (docs/errors.md). Nothing is stored. An error has no facts, such as
+// the last_seq of a SEQUENCE_CONFLICT: for these, send what the server itself refuses.
 func (s *Server) Refuse(reason contract.Reason, n int) {
 	s.t.Helper()
 	if reason.Info().Code == codes.Internal {

@@ -110,9 +110,10 @@ type Writer struct {
 	end    context.CancelFunc
 	served sync.WaitGroup
 
-	mu      sync.Mutex
-	parked  map[string]*backlog // by run
-	refused error               // of the last try to send the outbox; nil: it ended well, or none has ended
+	mu     sync.Mutex
+	parked map[string]*backlog // by run
+	// refused is the error of the last try to send the outbox. nil: it succeeded, or none has ended.
+	refused error
 }
 
 // backlog has the records of one run in the outbox.
@@ -131,8 +132,8 @@ type Result struct {
 }
 
 // BudgetError means that the log did not answer within the budget, and the events may not wait. The
-// engine fails the step. Its cause is the *client.Error of the last try, or says that earlier events
-// of the run still wait in the outbox; these events were not sent then.
+// engine fails the step. Its cause is the *client.Error of the last try, or says that earlier
+// events of the run still wait in the outbox; these events were not sent then.
 type BudgetError struct {
 	Budget time.Duration
 	Cause  error
