@@ -10,9 +10,9 @@
 // The events of a run keep their order. While a run has events in the outbox, further ones that may
 // come late go straight there, and all others wait, within their budget, until it has none.
 //
-// After an outage, the outbox is sent at the next try of the Appender: up to MaxBackoff of
-// client.Options later, whose default is longer than DefaultBudget. With a MaxBackoff of a second,
-// a run whose StepStarted was parked can go on soon after the log answers.
+// After a long outage, the outbox is sent at the next try of the Appender. With the MaxBackoff of
+// client.Options, 5 s by default, this may be later than DefaultBudget: a run whose StepStarted was
+// parked then fails its next write, though the log answers. A smaller MaxBackoff prevents it.
 package writer
 
 import (
@@ -112,7 +112,8 @@ type Writer struct {
 
 	mu     sync.Mutex
 	parked map[string]*backlog // by run
-	// refused is the error of the last try to send the outbox. nil: it succeeded, or none has ended.
+	// refused is the error of the last try to send the outbox. nil: it succeeded, or none has
+	// ended.
 	refused error
 }
 
