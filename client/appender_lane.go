@@ -71,8 +71,6 @@ func (l *lane) serve() {
 		l.unopened(newError(l.a.ctx, err))
 		return
 	}
-	// Context disables gRPC's own retries: while one waits for a connection, the sender waits too.
-	_ = stream.Context()
 	l.a.mu.Lock()
 	l.node = stream.node
 	l.a.mu.Unlock()
