@@ -22,6 +22,16 @@ func clientSide() []Mutant {
 		}},
 		Faults: clientFaults, Every: 500 * time.Millisecond,
 	}, {
+		Name: "order-lost-over-leader-change", Breaks: "APP-10", What: "what a node has refused because it does not lead goes behind what the Go client has waiting for the run",
+		Edits: []Edit{{
+			File: "client/appender_lane.go",
+			Old:  "\twait := a.client.opts.delay(e, tries)\n\ttime.AfterFunc",
+			New: "\tif c := run.first; c != run.last && (e.Reason == ReasonNotLeader || e.Reason == ReasonNoLeader) {\n" +
+				"\t\trun.remove(c)\n\t\tc.prev, run.last.next, run.last = run.last, c, c\n\t}\n" +
+				"\twait := a.client.opts.delay(e, tries)\n\ttime.AfterFunc",
+		}},
+		Faults: clientFaults, Every: 500 * time.Millisecond,
+	}, {
 		Name: "results-shifted", Breaks: "APP-3", What: "the calls that share a message of the Go client get each other's results",
 		Edits: []Edit{{
 			File: "client/appender_lane.go",
@@ -36,4 +46,4 @@ func clientSide() []Mutant {
 }
 
 // clientFaults break the streams of clients, and change the leader.
-var clientFaults = []string{"client-reset", "kill"}
+var clientFaults = []string{"client-reset", "client-slow", "kill", "transfer"}

@@ -63,9 +63,11 @@ func (w *worker) patience() time.Duration {
 }
 
 // run draws one of the current runs.
-func (w *worker) run() string {
-	n := int(time.Since(w.clients.began)/w.clients.opts.RunLives) + w.rng.IntN(openRuns)
-	return "run-" + strconv.Itoa(n)
+func (w *worker) run() string { return w.current(w.rng.IntN(openRuns)) }
+
+// current returns one of the current runs, by its place among them.
+func (w *worker) current(place int) string {
+	return "run-" + strconv.Itoa(int(time.Since(w.clients.began)/w.clients.opts.RunLives)+place)
 }
 
 func (w *worker) call(node int, op history.Op) (history.Op, history.Ticket) {
@@ -90,7 +92,7 @@ func (w *worker) request(run string) (*runlogv1.AppendEventsRequest, history.App
 	req := &runlogv1.AppendEventsRequest{RunId: run, Events: w.clients.drawEvents(run, w.rng)}
 	a := history.Append{Run: run, Events: allAsSent(req)}
 	if w.rng.IntN(5) == 0 {
-		last := w.last[run] + []uint64{0, 0, 0, 1}[w.rng.IntN(4)]
+		last := w.known(run) + []uint64{0, 0, 0, 1}[w.rng.IntN(4)]
 		req.ExpectedLastSeq, a.Expected = &last, &last
 	}
 	return req, a
@@ -128,12 +130,18 @@ func (w *worker) stored(a *history.Append, results []*runlogv1.AppendResult, las
 	}
 }
 
-// reached records the last runSeq of a run in an answer. Answers may come at the same time; nothing
-// reads it meanwhile.
+// reached records the last runSeq of a run in an answer.
 func (w *worker) reached(run string, last uint64) {
 	w.answering.Lock()
 	defer w.answering.Unlock()
 	w.last[run] = last
+}
+
+// known returns the last runSeq of a run in an answer.
+func (w *worker) known(run string) uint64 {
+	w.answering.Lock()
+	defer w.answering.Unlock()
+	return w.last[run]
 }
 
 // appendAt appends to one run, at one node after another.

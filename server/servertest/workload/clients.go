@@ -127,8 +127,15 @@ func (c *Clients) Hire(ctx context.Context, n int) (wait func(), err error) {
 		if c.hired%2 == 1 {
 			watch = watcher.watchRuns
 		}
+		pipe := &worker{clients: c, host: host, rng: rand.New(rand.NewPCG(c.opts.Seed, uint64(4000+c.hired))), last: map[string]uint64{}, library: w.library}
+		place := c.hired % openRuns
 		c.hired++
-		all.Go(func() { defer w.close(); w.work(ctx) })
+		all.Go(func() {
+			defer w.close()
+			piped := start(func() { pipe.pipeline(ctx, place) })
+			w.work(ctx)
+			piped()
+		})
 		all.Go(func() { defer watcher.close(); watch(ctx) })
 	}
 	return all.Wait, nil
@@ -213,7 +220,7 @@ type worker struct {
 	hired   context.Context   // after it ends, the client starts no retry
 	library *library          // nil: the worker uses no library
 
-	answering sync.Mutex // guards last where calls have answers at the same time
+	answering sync.Mutex // guards last: calls may have answers at the same time
 }
 
 // newWorker makes a client with its own random stream.

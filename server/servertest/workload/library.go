@@ -146,36 +146,56 @@ func (w *worker) batch(ctx context.Context, _ int) {
 	w.clients.recorder.Return(ticket, op)
 }
 
+// queued is a call of the Appender.
+type queued struct {
+	req      *runlogv1.AppendEventsRequest
+	append   history.Append
+	patience time.Duration
+}
+
+// draw draws an append to a run for the Appender.
+func (w *worker) draw(run string) queued {
+	req, a := w.request(run)
+	return queued{req: own(req), append: a}
+}
+
+// shortPatience draws the deadline of a call that often has no answer yet when it ends.
+func (w *worker) shortPatience() time.Duration {
+	return w.patience() / time.Duration(1+w.rng.IntN(8))
+}
+
+// callQueued makes a call of the Appender. Several may run at the same time.
+func (w *worker) callQueued(ctx context.Context, one queued) {
+	op, ticket := w.callLibrary(one.append)
+	ctx, cancel := context.WithTimeout(ctx, one.patience)
+	defer cancel()
+	w.sendQueued(ctx, one.req, &op.Appends[0])
+	w.clients.recorder.Return(ticket, op)
+}
+
 // queue appends through the Appender from several goroutines, often to one run, so that appends
 // share messages. Some stop waiting early.
 func (w *worker) queue(ctx context.Context, _ int) {
-	type call struct {
-		req      *runlogv1.AppendEventsRequest
-		append   history.Append
-		after    time.Duration
-		patience time.Duration
-	}
 	run, one := w.run(), w.rng.IntN(2) == 0
 	var callers sync.WaitGroup
 	for range 2 + w.rng.IntN(4) {
-		var calls []call
+		var calls []queued
+		var after []time.Duration
 		for range 1 + w.rng.IntN(4) {
 			if !one {
 				run = w.run()
 			}
-			req, a := w.request(run)
-			calls = append(calls, call{own(req), a, gap(w.rng), w.patience() / time.Duration(1+w.rng.IntN(8))})
+			c := w.draw(run)
+			after = append(after, gap(w.rng))
+			c.patience = w.shortPatience()
+			calls = append(calls, c)
 		}
 		callers.Go(func() {
-			for _, c := range calls {
-				if pause(ctx, c.after); ctx.Err() != nil {
+			for i, c := range calls {
+				if pause(ctx, after[i]); ctx.Err() != nil {
 					return
 				}
-				op, ticket := w.callLibrary(c.append)
-				waiting, cancel := context.WithTimeout(ctx, c.patience)
-				w.sendQueued(waiting, c.req, &op.Appends[0])
-				cancel()
-				w.clients.recorder.Return(ticket, op)
+				w.callQueued(ctx, c)
 			}
 		})
 	}
