@@ -11,6 +11,10 @@
 // minute of processor time, the simulator is too weak. It must find nothing in a build without a
 // mutant.
 //
+// Most packages of the product run in the simulator. A mutant of another one, such as the outbox of
+// the Go client, names the package and the test that must fail with it: one that compares the
+// package with a model of it, and draws its cases.
+//
 // A mutant names the faults, or the scenarios of package sim, that lead to it. It names no seeds: a
 // seed fixes the plan of the faults but not the scheduler, so that a seed which finds a bug on one
 // machine may miss it on another. Every run starts from a fresh seed and prints it; -mutants.seed

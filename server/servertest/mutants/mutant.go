@@ -30,6 +30,11 @@ type Mutant struct {
 	Faults []string
 	// Every is the mean time between two of Faults. Default: 2 s.
 	Every time.Duration
+	// Package is where Test looks for it in place of the simulator, which does not use it: a folder
+	// of this module. Empty: the simulator.
+	Package string
+	// Test is the test of Package. It draws its cases afresh every time.
+	Test string
 }
 
 // Edit replaces a text that occurs exactly once in a file.

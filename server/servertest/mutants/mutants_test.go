@@ -60,6 +60,9 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: no kind of fault and no scenario is called %q", m.Name, kind)
 			}
 		}
+		if m.Package != "" && (len(m.Faults) > 0 || !declares(t, filepath.Join(dirs[""], m.Package), m.Test)) {
+			t.Errorf("%s: it has faults, or %s has no %s", m.Name, m.Package, m.Test)
+		}
 		for _, edits := range [][]Edit{m.Edits, m.Control} {
 			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
 				t.Errorf("%s: %v", m.Name, err)
@@ -71,8 +74,21 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestFound builds the simulator with each mutant, and requires that it finds the mutant. Without
-// a mutant it must find nothing.
+// declares reports whether a package has a test.
+func declares(t *testing.T, dir, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(dir, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return test != "" && slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		return err == nil && bytes.Contains(text, []byte("\nfunc "+test+"(t *testing.T) {\n"))
+	})
+}
+
+// TestFound builds the simulator, or the tests of a package, with each mutant, and requires that
+// they find the mutant. Without a mutant they must find nothing.
 func TestFound(t *testing.T) {
 	dirs := moduleDirs(t)
 	var rows []row
@@ -90,7 +106,7 @@ func TestFound(t *testing.T) {
 		})
 	}
 	t.Run("control", func(t *testing.T) {
-		c := run(t, build(t, dirs, nil), &Mutant{}, longest)
+		c := run(t, build(t, dirs, &Mutant{}, nil), &Mutant{}, longest)
 		rows = append(rows, row{name: "none", trials: []*trial{c}})
 		if c.Found != "" {
 			t.Errorf("a violation without a mutant: %s", c)
@@ -103,7 +119,7 @@ func TestFound(t *testing.T) {
 // that are no bug.
 func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 	t.Helper()
-	binary := build(t, dirs, m.Edits)
+	binary := build(t, dirs, m, m.Edits)
 	var trials []*trial
 	for range *runs {
 		r := run(t, binary, m, *timeout)
@@ -113,9 +129,13 @@ func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 		}
 		t.Log(r)
 	}
-	if len(m.Control) > 0 && !t.Failed() {
+	if (len(m.Control) > 0 || m.Package != "") && !t.Failed() {
+		atMost := max(row{trials: trials}.worst(), 10*time.Second)
+		if m.Package != "" {
+			atMost = 1 // Once: with every test run, this test runs too.
+		}
 		// Delays may make writes slow (I10).
-		c := run(t, build(t, dirs, m.Control), m, max(row{trials: trials}.worst(), 10*time.Second))
+		c := run(t, build(t, dirs, m, m.Control), m, atMost)
 		if c.Found != "" && c.Found != "I10" {
 			t.Errorf("without the bug: %s", c)
 		}
@@ -124,8 +144,8 @@ func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 	return trials
 }
 
-// build builds this package's tests with edits, for TestTrial.
-func build(t *testing.T, dirs Dirs, edits []Edit) string {
+// build builds the tests that look for a mutant with edits. Those of this package have TestTrial.
+func build(t *testing.T, dirs Dirs, m *Mutant, edits []Edit) string {
 	t.Helper()
 	dir := t.TempDir()
 	args, err := Arguments(dir, dirs, edits)
@@ -134,7 +154,8 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 	}
 	binary := filepath.Join(dir, "trial.test")
 	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, args...)
-	cmd := exec.Command("go", append(args, ".")...)
+	cmd := exec.Command("go", append(args, "./"+cmp.Or(m.Package, "server/servertest/mutants"))...)
+	cmd.Dir = dirs[""]
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
@@ -142,11 +163,14 @@ func build(t *testing.T, dirs Dirs, edits []Edit) string {
 }
 
 // run runs a binary seed after seed, from a fresh one on, until it finds a violation or has used
-// its processor time.
+// its processor time. The test of another package runs again and again.
 func run(t *testing.T, binary string, m *Mutant, atMost time.Duration) *trial {
 	t.Helper()
 	seed := cmp.Or(*first, rand.Uint64()>>16)
-	sum := &trial{First: seed, Seed: seed - 1, Seen: map[string]int{}}
+	if m.Test != "" {
+		seed = 1 // counts the runs of a test that draws its own seeds
+	}
+	sum := &trial{First: seed, Seed: seed - 1, Test: m.Test, Seen: map[string]int{}}
 	for sum.Found == "" && sum.took() < atMost {
 		sum.take(process(t, binary, m, sum.Seed+1, atMost-sum.took()))
 	}
@@ -163,15 +187,19 @@ func (r *trial) take(later *trial) {
 }
 
 // process runs a binary in a process of its own, seed after seed, for so much processor time. The
-// process may end earlier, see leaked.
+// process may end earlier, see leaked. The test of another package runs once.
 func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Duration) *trial {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
-	cmd := exec.Command(binary, "-test.run=^TestTrial$", "-test.timeout="+patience(t, atMost).String(),
-		"-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(), "-trial.kinds="+strings.Join(m.Faults, ","),
-		"-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
-	// as make sim sets it
-	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
+	cmd := exec.Command(binary, "-test.run=^"+cmp.Or(m.Test, "TestTrial")+"$", "-test.timeout="+patience(t, atMost).String())
+	if m.Test == "" {
+		cmd.Args = append(cmd.Args, "-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(),
+			"-trial.kinds="+strings.Join(m.Faults, ","), "-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
+		// as make sim sets it
+		cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
+	} else {
+		cmd.Dir = t.TempDir() // A failed property test leaves a file.
+	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
 	if cmd.ProcessState == nil {
@@ -186,6 +214,12 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 		}
 	}
 	r.Seconds = (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()
+	if m.Test != "" {
+		if r.Seed = seed; err != nil {
+			r.Found, r.Detail = failure(m.Test, stdout.String()+stderr.String())
+		}
+		return r
+	}
 	if err == nil && r.Seen == nil {
 		t.Fatal("the trial has printed no result")
 	}
@@ -201,6 +235,16 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 		}
 	}
 	return r
+}
+
+// failure returns what ended the test of another package, and the first line about it.
+func failure(test, out string) (found, detail string) {
+	_, after, failed := strings.Cut(out, "--- FAIL: "+test+" ")
+	if !failed {
+		return "panic", firstPanic(out)
+	}
+	lines := strings.SplitN(after, "\n", 3)
+	return test, strings.TrimSpace(lines[min(1, len(lines)-1)])
 }
 
 // patience is how long a process may take for so much processor time. Other programs may leave it a

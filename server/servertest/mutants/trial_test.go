@@ -36,7 +36,10 @@ type trial struct {
 	Found string
 	// Detail is the first violation.
 	Detail string
-	// First is the seed that the trial started from, and Seed the last one.
+	// Test of another package that looks for the mutant; empty: the simulator does.
+	Test string
+	// First is the seed that the trial started from, and Seed the last one. Runs of Test count from
+	// 1.
 	First, Seed uint64
 	// Seconds of processor time; other processes use the machine too.
 	Seconds     float64
@@ -48,6 +51,9 @@ type trial struct {
 func (r *trial) took() time.Duration { return time.Duration(r.Seconds * float64(time.Second)) }
 
 func (r *trial) String() string {
+	if r.Test != "" {
+		return fmt.Sprintf("%q in run %d of %s after %.1f s: %s", r.Found, r.Seed, r.Test, r.Seconds, r.Detail)
+	}
 	return fmt.Sprintf("%q with seed %d (-mutants.seed=%d) after %.1f s and %d power losses: %s", r.Found, r.Seed, r.First, r.Seconds, r.PowerLosses, r.Detail)
 }
 
