@@ -312,15 +312,19 @@ func (p *Projector) wakeUp() {
 // caught up, snapshots are folded from the log for each reader.
 func (p *Projector) remake() error {
 	p.disk.Lock()
-	defer p.disk.Unlock()
-	if p.disk.db != nil {
-		_ = p.disk.db.db.Close() // it is damaged, and is deleted
-	}
+	damaged := p.disk.db
 	p.disk.db = nil
+	p.disk.Unlock()
+	// Close waits for compactions, and other files may be slow. Readers do not wait meanwhile.
+	if damaged != nil {
+		_ = damaged.db.Close() // it is deleted
+	}
 	db, err := remakeDatabase(&p.opts)
 	if err != nil {
 		return err
 	}
+	p.disk.Lock()
+	defer p.disk.Unlock()
 	if err := p.use(db); err != nil {
 		return errors.Join(err, db.db.Close())
 	}

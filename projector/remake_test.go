@@ -7,9 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
+	"runlog/projector/run"
 	"runlog/storage"
 )
 
@@ -39,6 +41,53 @@ func TestRemadeDatabaseIsStoredPRJ13(t *testing.T) {
 		}
 		b.check("opened again")
 	}
+}
+
+// slowRemoval is a file system whose RemoveAll waits.
+type slowRemoval struct {
+	vfs.FS
+	begun, proceed chan struct{}
+}
+
+func (s slowRemoval) RemoveAll(path string) error {
+	select {
+	case s.begun <- struct{}{}:
+		<-s.proceed
+	default:
+	}
+	return s.FS.RemoveAll(path)
+}
+
+// TestRemakingHoldsUpNoReader: while a damaged database is closed and removed, readers of the list
+// are told so at once, and snapshots are folded from the log.
+func TestRemakingHoldsUpNoReader(t *testing.T) {
+	slow := slowRemoval{FS: vfs.NewCrashableMem(), begun: make(chan struct{}), proceed: make(chan struct{})}
+	b := newBed(t, func(o *Options) { o.FS = slow })
+	b.load(rand.New(rand.NewPCG(7, 7)), 10, 4)
+	b.settle()
+	b.p.disk.db.damaged(errors.New("damaged by the test"))
+	<-slow.begun
+	read := make(chan error, 1)
+	go func() {
+		_, err := b.p.List(run.Filter{}, nil, 1)
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if !errors.Is(err, errRemaking) {
+			t.Errorf("list: %v, want %v", err, errRemaking)
+		}
+	case <-time.After(patience):
+		t.Error("a reader waits for the removal of the damaged database")
+	}
+	close(slow.proceed)
+	eventually(t, "a new database", func() bool {
+		b.p.disk.RLock()
+		defer b.p.disk.RUnlock()
+		return b.p.disk.db != nil
+	})
+	b.settle()
+	b.check("made anew")
 }
 
 // TestDamagedTableAtOpenPRJ13: wherever a table of the database is damaged while the projector is
