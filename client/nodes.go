@@ -48,6 +48,7 @@ type nodes struct {
 	metrics *metrics
 	dial    []grpc.DialOption
 	listed  []*node
+	closing sync.WaitGroup // of connections that made room
 
 	mu struct {
 		sync.Mutex
@@ -329,7 +330,7 @@ func (n *nodes) makeRoomLocked() bool {
 	if n.mu.leader == gone {
 		n.mu.leader = nil
 	}
-	_ = gone.conn.Close() // fails only if it is closed
+	n.closing.Go(func() { _ = gone.conn.Close() }) // not under mu: gRPC may wait for the connection
 	n.mu.learned = slices.Delete(n.mu.learned, oldest, oldest+1)
 	return true
 }
@@ -337,14 +338,17 @@ func (n *nodes) makeRoomLocked() bool {
 // close ends all connections and every call on them.
 func (n *nodes) close() error {
 	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.mu.closed {
+	was := n.mu.closed
+	n.mu.closed = true
+	all := slices.Concat(n.listed, n.mu.learned)
+	n.mu.Unlock()
+	if was {
 		return nil
 	}
-	n.mu.closed = true
 	var failed []error
-	for _, l := range slices.Concat(n.listed, n.mu.learned) {
+	for _, l := range all {
 		failed = append(failed, l.conn.Close())
 	}
+	n.closing.Wait()
 	return errors.Join(failed...)
 }

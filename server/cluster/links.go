@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/connectivity"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
 
@@ -40,8 +39,8 @@ type Link struct {
 	about atomic.Pointer[nodev1.DescribeResponse]
 	// refused is the reason of the last refused connection.
 	refused atomic.Pointer[peer.RefusedError]
-	// absent: at the last attempt, the host answered that no node runs there.
-	absent atomic.Bool
+	absent  atomic.Bool // at the last attempt, the host answered that no node runs there
+	dropped atomic.Bool // it made room, or all links are closed
 }
 
 type linkKey struct{ id, address string }
@@ -54,7 +53,8 @@ type dialer interface {
 
 // links are the connections to other nodes.
 type links struct {
-	dial dialer
+	dial    dialer
+	closing sync.WaitGroup // of dropped links
 
 	mu     sync.Mutex
 	closed bool
@@ -104,25 +104,27 @@ func (l *links) connect(ctx context.Context, k *Link) (net.Conn, error) {
 	return conn, err
 }
 
-// dropLocked ends all links. Links in use are made again.
+// dropLocked ends all links, elsewhere: gRPC may wait for one. Links in use are made again.
 func (l *links) dropLocked() {
 	for _, k := range l.open {
-		_ = k.Conn.Close()
+		k.dropped.Store(true)
+		l.closing.Go(func() { _ = k.Conn.Close() })
 	}
 	l.open = make(map[linkKey]*Link)
 }
 
 func (l *links) close() error {
 	l.mu.Lock()
-	defer l.mu.Unlock()
 	l.closed = true
 	l.dropLocked()
+	l.mu.Unlock()
+	l.closing.Wait()
 	return nil
 }
 
 // closed reports whether the link was dropped to make room, and must be made again. A nil link is
 // closed.
-func (k *Link) closed() bool { return k != nil && k.Conn.GetState() == connectivity.Shutdown }
+func (k *Link) closed() bool { return k != nil && k.dropped.Load() }
 
 // describe asks a node how it is.
 func (k *Link) describe(ctx context.Context) (*nodev1.DescribeResponse, error) {
