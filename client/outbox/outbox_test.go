@@ -232,6 +232,35 @@ func TestFileStaysSmall(t *testing.T) {
 	}
 }
 
+// TestDrainKeepsOrder: of records that wait, those of one run are sent in order and one at a time.
+func TestDrainKeepsOrder(t *testing.T) {
+	const runs, each = 3, 8
+	o := openTemp(t, Options{})
+	for n := range runs * each {
+		if _, err := o.Put(t.Context(), request(fmt.Sprint("run-", n%runs), n, 0)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var mu sync.Mutex
+	last, under := map[string]uint64{}, map[string]bool{}
+	if err := o.Drain(t.Context(), 4, func(_ context.Context, r Record) error {
+		run := r.Request.GetRunId()
+		mu.Lock()
+		if under[run] || r.ID < last[run] {
+			t.Errorf("%s: record %d is sent after or beside %d", run, r.ID, last[run])
+		}
+		under[run], last[run] = true, r.ID
+		mu.Unlock()
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		under[run] = false
+		return nil
+	}); err != nil || len(last) != runs {
+		t.Errorf("%v; sent %v", err, last)
+	}
+}
+
 // TestDrainStops: Drain ends at the first error that is no refusal, and sends nothing of a run
 // behind the record that failed.
 func TestDrainStops(t *testing.T) {

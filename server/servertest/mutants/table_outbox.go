@@ -47,7 +47,7 @@ func kept() []Mutant {
 			Old:  "maphash.String(seed, r.Request.GetRunId())%",
 			New:  "(maphash.String(seed, \"\")+r.ID)%",
 		}},
-		Package: outbox, Test: "TestConcurrentPuts",
+		Package: outbox, Test: "TestDrainKeepsOrder",
 	}, {
 		Name: "outbox-overtaken", Breaks: "APP-10", What: "an event is sent while earlier ones of its run wait in the outbox",
 		Edits: []Edit{{
