@@ -34,9 +34,18 @@ type disk struct {
 	rotten atomic.Bool                // a bit is flipped
 	point  atomic.Pointer[crashPoint] // nil: none
 
+	// opened counts how often background work has opened a table, see retried.
+	opened struct {
+		sync.Mutex
+		times map[string]int
+	}
+
 	// hit counts the faults that an operation met, by kind.
 	hit struct{ sync, full, slow, lost atomic.Int64 }
 }
+
+// freeOpens is how often background work opens a table without a pause.
+const freeOpens = 3
 
 const pebbleDB = "github.com/cockroachdb/pebble/v2.(*DB)."
 
@@ -76,7 +85,7 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	}
 	// Pebble retries its background work without a pause when that fails. Fake time would stand
 	// still, and the goroutine that closes the node or rebuilds its projection would wait forever.
-	if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpCreate) && (d.over.Load() || d.rotten.Load()) && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") {
+	if (op.Kind == errorfs.OpOpen || op.Kind == errorfs.OpCreate) && (d.over.Load() || d.rotten.Load()) && strings.HasSuffix(op.Path, ".sst") && calledBy(pebbleDB+"compact1", pebbleDB+"collectTableStats") && d.retried(op) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if !d.serving.Load() || spared(op.Path) {
@@ -106,6 +115,21 @@ func (d *disk) goWrong(op errorfs.Op) error {
 	default:
 	}
 	return nil
+}
+
+// retried reports whether background work seems to be retried. It must not pause the first times
+// that it opens a file: readers of the file wait until it is open, and may hold a mutex meanwhile.
+func (d *disk) retried(op errorfs.Op) bool {
+	if op.Kind == errorfs.OpCreate {
+		return true // of a new name every time, and no reader waits
+	}
+	d.opened.Lock()
+	defer d.opened.Unlock()
+	if d.opened.times == nil {
+		d.opened.times = map[string]int{}
+	}
+	d.opened.times[op.Path]++
+	return d.opened.times[op.Path] > freeOpens
 }
 
 // spared reports which files have no faults. For its list of files Pebble calls Fatalf, which must
