@@ -138,21 +138,7 @@ func dialerNamed(t *testing.T, fakes map[string]*fakeServer, options ...grpc.Ser
 	t.Helper()
 	listeners := make(map[string]*bufconn.Listener)
 	for name, fake := range fakes {
-		listener := bufconn.Listen(1 << 20)
-		listeners[name] = listener
-		// A node's own.
-		server := grpc.NewServer(append(options, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))...)
-		fake.stop = server.Stop
-		runlogv1.RegisterEventServiceServer(server, fake)
-		runlogv1.RegisterProjectionServiceServer(server, fake)
-		runlogv1.RegisterRunServiceServer(server, fake)
-		runlogv1.RegisterAuditServiceServer(server, fake)
-		served := make(chan error, 1)
-		go func() { served <- server.Serve(listener) }()
-		t.Cleanup(func() {
-			server.Stop()
-			<-served
-		})
+		listeners[name] = listen(t, fake, options...)
 	}
 	return func(ctx context.Context, name string) (net.Conn, error) {
 		if listeners[name] == nil {
@@ -160,6 +146,26 @@ func dialerNamed(t *testing.T, fakes map[string]*fakeServer, options ...grpc.Ser
 		}
 		return listeners[name].DialContext(ctx)
 	}
+}
+
+// listen starts a fake.
+func listen(t *testing.T, fake *fakeServer, options ...grpc.ServerOption) *bufconn.Listener {
+	t.Helper()
+	listener := bufconn.Listen(1 << 20)
+	// A node's own.
+	server := grpc.NewServer(append(options, grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))...)
+	fake.stop = server.Stop
+	runlogv1.RegisterEventServiceServer(server, fake)
+	runlogv1.RegisterProjectionServiceServer(server, fake)
+	runlogv1.RegisterRunServiceServer(server, fake)
+	runlogv1.RegisterAuditServiceServer(server, fake)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	t.Cleanup(func() {
+		server.Stop()
+		<-served
+	})
+	return listener
 }
 
 // targetOf makes names targets that are handed to the dialer as they are.

@@ -169,6 +169,9 @@ func (n *nodes) openStream(ctx context.Context, desc *grpc.StreamDesc, method st
 		n.judge(ctx, to, err)
 		return nil, err
 	}
+	// This ends gRPC's own retries, in which RecvMsg waits for a connection with a mutex held. A
+	// lane sends at the same time, and repeats by itself.
+	_ = stream.Context()
 	s := &nodeStream{ClientStream: stream, nodes: n, node: to, holds: appends}
 	if !appends {
 		n.release(to) // the connections of the list are never closed for room

@@ -107,6 +107,9 @@ func dialRemote(ctx context.Context, leadership *cluster.Leadership) (*forwardSt
 		cancel()
 		return nil, rpc.ForwardingError(ctx, false, err)
 	}
+	// This ends gRPC's own retries, in which Recv waits for a connection and holds a mutex that
+	// Send needs.
+	_ = stream.Context()
 	r := &forwardStream{leadership: leadership, stream: stream, sent: make(chan chan<- remoteAnswer, streamInFlight+1),
 		done: make(chan struct{}), cancel: cancel}
 	go r.receive()
