@@ -49,7 +49,9 @@
 // Fake time advances when every goroutine of the bubble waits for a channel, a timer or a condition
 // variable. A goroutine that waits for a mutex does not count. If a goroutine waits for time or for
 // another node while it holds a mutex that another one needs, time stands still forever. The same
-// rule helps on a real node: such a mutex makes callers wait beyond their deadlines.
+// rule helps on a real node: such a mutex makes callers wait beyond their deadlines. Libraries have
+// such mutexes too: a gRPC stream that sends and receives at the same time must call Context first,
+// which ends gRPC's own retries.
 //
 // A plan is a function of its seed. A run is nearly one: the Go scheduler, select and maps draw
 // too. The Makefile's verb runs one thread without preemption; there most failures repeat.
