@@ -92,6 +92,10 @@ func TestGoldenOutboxFaults(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	// The command is another process than the engine.
+	if err := os.WriteFile(path+".lock", []byte("1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	got := outboxStory(t, &fakeServer{}, path, "outbox drain FILE", "outbox export FILE --state pending")
 	if err := held.Close(); err != nil {
 		t.Fatal(err)
