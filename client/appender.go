@@ -169,7 +169,7 @@ func (a *Appender) AppendRequest(ctx context.Context, req *runlogv1.AppendEvents
 	if failure != nil {
 		outcome = failure.Name()
 	}
-	a.client.metrics.appended(len(req.GetEvents()), outcome, time.Since(began))
+	a.client.metrics.Appended(len(req.GetEvents()), outcome, time.Since(began))
 	if failure == nil {
 		return res, nil
 	}

@@ -111,7 +111,7 @@ func (l *lane) next() wire.Message {
 				l.inFlight.Push(run)
 				l.bytes += len(message)
 				run.bytes = len(message)
-				a.client.metrics.sent(run.events)
+				a.client.metrics.Sent(run.events)
 				return message
 			}
 		}

@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"runlog/client/internal/stats"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -105,7 +106,7 @@ type Client struct {
 	cluster     runlogv1.ClusterServiceClient
 	audit       runlogv1.AuditServiceClient
 	access      runlogv1.AccessServiceClient
-	metrics     *metrics
+	metrics     *stats.Metrics
 	retries     retries
 	appenders   appenders
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
@@ -124,7 +125,7 @@ func Dial(target string, opts Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := newMetrics(opts.Registerer)
+	metrics, err := stats.New(opts.Registerer)
 	if err != nil {
 		return nil, err
 	}

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"runlog/client/internal/stats"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -45,7 +46,7 @@ const (
 //	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
 type nodes struct {
 	opts    Options
-	metrics *metrics
+	metrics *stats.Metrics
 	dial    []grpc.DialOption
 	listed  []*node
 	closing sync.WaitGroup // of connections that made room
@@ -69,7 +70,7 @@ type node struct {
 }
 
 // newNodes prepares the connections to a list of addresses with commas between them.
-func newNodes(target string, opts Options, metrics *metrics, dial []grpc.DialOption) (*nodes, error) {
+func newNodes(target string, opts Options, metrics *stats.Metrics, dial []grpc.DialOption) (*nodes, error) {
 	n := &nodes{opts: opts, metrics: metrics, dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
 		MinConnectTimeout: connectTimeout,
@@ -114,7 +115,7 @@ func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts
 	if err != nil {
 		outcome = newError(ctx, err).Name()
 	}
-	n.metrics.called(method, outcome, time.Since(began))
+	n.metrics.Called(method, outcome, time.Since(began))
 	return err
 }
 

@@ -1,4 +1,5 @@
-package client
+// Package stats counts what a client does, for Prometheus.
+package stats
 
 import (
 	"errors"
@@ -8,8 +9,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics of the clients of one registerer. nil: nothing is counted.
-type metrics struct {
+// Metrics are those of the clients of one registerer. nil: nothing is counted.
+type Metrics struct {
 	calls    *prometheus.HistogramVec // by method and outcome
 	retries  *prometheus.CounterVec   // by reason
 	appends  *prometheus.CounterVec   // events of an Appender, by outcome
@@ -17,12 +18,13 @@ type metrics struct {
 	messages prometheus.Histogram // events of each message of an Appender
 }
 
-// newMetrics registers the metrics, or takes those that another client has registered.
-func newMetrics(r prometheus.Registerer) (*metrics, error) {
+// New registers the metrics, or takes those that another client has registered. It returns nil
+// without a registerer.
+func New(r prometheus.Registerer) (*Metrics, error) {
 	if r == nil {
 		return nil, nil
 	}
-	m := &metrics{
+	m := &Metrics{
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "runlog_client_call_seconds", Help: "Time of one try of a unary call, by method and outcome (ok, a reason, or a gRPC code).",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
@@ -61,26 +63,30 @@ func share[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 	return err
 }
 
-func (m *metrics) called(method, outcome string, took time.Duration) {
+// Called counts a try of a unary call.
+func (m *Metrics) Called(method, outcome string, took time.Duration) {
 	if m != nil {
 		m.calls.WithLabelValues(method, outcome).Observe(took.Seconds())
 	}
 }
 
-func (m *metrics) retried(e *Error) {
+// Retried counts a try that failed and is repeated.
+func (m *Metrics) Retried(reason string) {
 	if m != nil {
-		m.retries.WithLabelValues(e.Name()).Inc()
+		m.retries.WithLabelValues(reason).Inc()
 	}
 }
 
-func (m *metrics) appended(events int, outcome string, took time.Duration) {
+// Appended counts events that a caller gave to an Appender.
+func (m *Metrics) Appended(events int, outcome string, took time.Duration) {
 	if m != nil {
 		m.appends.WithLabelValues(outcome).Add(float64(events))
 		m.latency.Observe(took.Seconds())
 	}
 }
 
-func (m *metrics) sent(events int) {
+// Sent counts a message of an Appender.
+func (m *Metrics) Sent(events int) {
 	if m != nil {
 		m.messages.Observe(float64(events))
 	}
