@@ -20,7 +20,7 @@ import (
 // Defaults of Options.
 const (
 	DefaultMinBackoff = 100 * time.Millisecond
-	DefaultMaxBackoff = 5 * time.Second
+	DefaultMaxBackoff = time.Second
 )
 
 // maxAnswerBytes bounds one answer: a page of 1,000 events of the default payload limit (64 KiB).

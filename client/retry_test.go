@@ -151,7 +151,7 @@ func TestRetriesEndWithTheContext(t *testing.T) {
 		defer cancel()
 		_, err := c.AppendEvents(ctx, one("r"))
 		var e *Error
-		if !errors.As(err, &e) || e.Reason != ReasonNoLeader || tries < 600 || tries > 2000 {
+		if !errors.As(err, &e) || e.Reason != ReasonNoLeader || tries < 3000 || tries > 10_000 {
 			t.Errorf("%d tries in an hour, then %v", tries, err)
 		}
 	})

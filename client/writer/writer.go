@@ -10,9 +10,9 @@
 // The events of a run keep their order. While a run has events in the outbox, further ones that may
 // come late go straight there, and all others wait, within their budget, until it has none.
 //
-// After a long outage, the outbox is sent at the next try of the Appender. With the MaxBackoff of
-// client.Options, 5 s by default, this may be later than DefaultBudget: a run whose StepStarted was
-// parked then fails its next write, though the log answers. A smaller MaxBackoff prevents it.
+// After a long outage, the outbox is sent at the next try of the Appender. So MaxBackoff of
+// client.Options must be well below Budget, as it is by default: else a run whose StepStarted was
+// parked fails its next write, though the log answers.
 package writer
 
 import (
