@@ -217,6 +217,9 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 		return err
 	}
 	o.LastSeq = r.head.LastSeq
+	if len(m.Endings) > 0 && r.head.Fence != 0 {
+		return a.ended(r, m.Endings, o.Results)
+	}
 	return nil
 }
 

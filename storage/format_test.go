@@ -17,8 +17,8 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // goldenRequests are two proposals that show every form of every format: a creation, an unknown
-// type, an opaque key, another plan, a sparse event, an identity, a fence, and a duplicate between
-// new events.
+// type, an opaque key, another plan, a sparse event, an identity, a fence, an end, and a duplicate
+// between new events.
 func goldenRequests() [][]storagetest.Request {
 	size, compression := int64(12), "gzip"
 	create := &storage.Creation{
@@ -47,6 +47,8 @@ func goldenRequests() [][]storagetest.Request {
 	pause := storagetest.Event("elsewhere", 12)
 	pause.TenantID, pause.Type, pause.StepID, pause.CausedBySignalID, pause.AttemptAssigned = "another", contract.RunPaused, "", "signal", true
 	pause.SetAttempt(1)
+	failed := endEvent("elsewhere", contract.RunFailed)
+	failed.TenantID = "another"
 	last, fence := uint64(2), uint64(0)
 	return [][]storagetest.Request{
 		{
@@ -58,7 +60,7 @@ func goldenRequests() [][]storagetest.Request {
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1), AppendedBy: "worker-7"}},
-			{Append: &storage.Append{RunID: "elsewhere", Events: []contract.Event{pause}}},
+			{Append: &storage.Append{RunID: "elsewhere", Events: []contract.Event{pause, failed}}},
 		},
 	}
 }

@@ -34,6 +34,15 @@ type Machine interface {
 	Apply(tx *Tx, op []byte) (reply []byte, refused, fatal error)
 }
 
+// An Ender is a Machine that must know when a run ends, such as one that counts those that run.
+type Ender interface {
+	Machine
+	// Ended is called when an append has stored an event that ends a run with a fence, in the same
+	// proposal and as a part of the same command. A run may have several such events, each of which
+	// calls it. An error stops the node.
+	Ended(tx *Tx, runID string) error
+}
+
 // Table is a part of the key space: all keys that begin with Prefix. The prefix is never used again
 // for something else. Those of the core are single lower-case letters.
 type Table struct {
@@ -93,6 +102,16 @@ func (r *registered) table(key []byte) (Table, bool) {
 		}
 	}
 	return Table{}, false
+}
+
+// enders returns the machines that are Enders, in the order of their kinds.
+func (all machines) enders() (list []*registered) {
+	for _, kind := range slices.Sorted(maps.Keys(all)) {
+		if _, ok := all[kind].Machine.(Ender); ok {
+			list = append(list, all[kind])
+		}
+	}
+	return list
 }
 
 // registerMachines checks that kinds and tables have one owner each.

@@ -104,6 +104,7 @@ type Store struct {
 	metrics   *metrics
 
 	machines machines
+	enders   []*registered // among them
 	level    atomic.Uint32 // as of what is applied
 
 	// broken is the error of an entry that could not be applied. Only apply uses it, and
@@ -130,7 +131,7 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), machines: machines}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), machines: machines, enders: machines.enders()}
 	s.advanced.ch = make(chan struct{})
 	in := opts.directory()
 	in.Reached = func() uint64 { return s.applied.Load().Index }

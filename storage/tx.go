@@ -157,6 +157,21 @@ func (tx *Tx) SetFence(runID string, fence uint64) (refused, err error) {
 	return refused, nil
 }
 
+// ended tells every Ender that a run has ended, if one of the events that say so is new. A run that
+// was never leased costs no call: none of the machines knows it.
+func (a *applyTx) ended(r *run, endings record.Endings, results []EventResult) error {
+	if !endings.Any(func(i int) bool { return i < len(results) && !results[i].Duplicate }) {
+		return nil
+	}
+	for _, m := range a.s.enders {
+		tx := &Tx{a: a, m: m}
+		if err := errors.Join(m.Machine.(Ender).Ended(tx, r.identity.RunId), tx.err); err != nil {
+			return fmt.Errorf("end of run %q: %w", r.identity.RunId, err)
+		}
+	}
+	return nil
+}
+
 // operate has a machine apply an operation.
 func (a *applyTx) operate(m *registered, op []byte, answer *Answer) (fatal error) {
 	tx := &Tx{a: a, m: m}

@@ -94,6 +94,11 @@ func TypeName(code uint32) (string, bool) {
 	return typeNames[code], true
 }
 
+// Ends tells whether an event of a type ends its run (PRJ-3).
+func Ends(name string) bool {
+	return name == RunCompleted || name == RunFailed || name == RunCancelled
+}
+
 // Scope tells what an event type is about, and so whether its events carry a stepId (ENV-2).
 type Scope uint8
 

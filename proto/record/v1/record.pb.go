@@ -217,7 +217,9 @@ type Append struct {
 	// first half of the SHA-256 of its cause, or zeros (16).
 	Recurrences []byte `protobuf:"bytes,11,opt,name=recurrences,proto3" json:"recurrences,omitempty"`
 	// With create: the run must not exist.
-	Exclusive     bool `protobuf:"varint,12,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	Exclusive bool `protobuf:"varint,12,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
+	// The indexes among the headers, 4 bytes each, of the events that end a run (PRJ-3).
+	Endings       []byte `protobuf:"bytes,13,opt,name=endings,proto3" json:"endings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -334,6 +336,13 @@ func (x *Append) GetExclusive() bool {
 		return x.Exclusive
 	}
 	return false
+}
+
+func (x *Append) GetEndings() []byte {
+	if x != nil {
+		return x.Endings
+	}
+	return nil
 }
 
 type Scope struct {
@@ -1115,7 +1124,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
-	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\xcb\x03\n" +
+	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\xe5\x03\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1129,7 +1138,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05fence\x18\n" +
 	" \x01(\x04H\x01R\x05fence\x88\x01\x01\x12 \n" +
 	"\vrecurrences\x18\v \x01(\fR\vrecurrences\x12\x1c\n" +
-	"\texclusive\x18\f \x01(\bR\texclusiveB\x14\n" +
+	"\texclusive\x18\f \x01(\bR\texclusive\x12\x18\n" +
+	"\aendings\x18\r \x01(\fR\aendingsB\x14\n" +
 	"\x12_expected_last_seqB\b\n" +
 	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +

@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"sync"
@@ -105,6 +106,7 @@ func (e *encoder) append(a *Append) error {
 	if a.Create != nil && a.Exclusive {
 		m = appendNumber(m, 12, 1)
 	}
+	m = appendEndings(m, a.Events)
 	e.message = m
 	return nil
 }
@@ -178,6 +180,20 @@ func appendRecurrences(m []byte, events []contract.Event) []byte {
 		return m
 	}
 	return appendBytes(m, 11, rows)
+}
+
+// appendEndings appends the field of the events that end the run, if there are any.
+func appendEndings(m []byte, events []contract.Event) []byte {
+	var rows []byte
+	for i := range events {
+		if contract.Ends(events[i].Type) {
+			rows = binary.BigEndian.AppendUint32(rows, uint32(i))
+		}
+	}
+	if len(rows) == 0 {
+		return m
+	}
+	return appendBytes(m, 13, rows)
 }
 
 // blocks packs the bodies of a request's events, in order, into blocks of about blockTarget bytes.

@@ -17,7 +17,7 @@ func drawAppend(t *rapid.T) *Append {
 	some := rapid.SliceOfN(rapid.Byte(), 0, 2000)
 	a := &Append{RunID: text.Draw(t, "run"), AppendedBy: text.Draw(t, "caller")}
 	scope := Scope{TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment")}
-	types := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.StepCompleted, "SomethingElse"})
+	types := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.RunFailed, contract.StepCompleted, "SomethingElse"})
 	for range rapid.IntRange(0, 40).Draw(t, "events") {
 		a.Events = append(a.Events, contract.Event{
 			EventID: contract.EventID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")), Type: types.Draw(t, "type"), RunID: a.RunID,

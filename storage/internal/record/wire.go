@@ -178,6 +178,7 @@ type AppendCommand struct {
 
 	Recurrences Recurrences
 	Exclusive   bool // the run must not exist
+	Endings     Endings
 }
 
 // Forget lets go of the log entry.
@@ -218,6 +219,8 @@ func (c *AppendCommand) Parse(data []byte) error {
 			c.Recurrences, err = parseRecurrences(f.raw(&err))
 		case 12:
 			c.Exclusive = f.uint32(&err) != 0
+		case 13:
+			c.Endings, err = parseEndings(f.raw(&err))
 		}
 		return err
 	})
