@@ -7,6 +7,7 @@ import (
 	"runlog/storage/machine/access"
 	"runlog/storage/machine/join"
 	"runlog/storage/machine/metadata"
+	"runlog/storage/machine/queue"
 	"runlog/storage/machine/signing"
 	"runlog/storage/machine/tenant"
 )
@@ -17,7 +18,7 @@ const FeatureLevel = storage.CoreLevel
 
 // All returns the machines of this build.
 func All() []storage.Machine {
-	return []storage.Machine{signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}}
+	return []storage.Machine{signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}, queue.Machine{}}
 }
 
 // EnsureDefaults gives a store the machines of this build, unless it has been given others.

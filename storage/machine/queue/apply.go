@@ -1,0 +1,149 @@
+package queue
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// Apply is storage.Machine's.
+func (m Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
+	var o recordv1.QueueOperation
+	if err := proto.Unmarshal(op, &o); err != nil {
+		return nil, nil, fmt.Errorf("queue: undecodable operation: %w", err)
+	}
+	w := m.begin(tx)
+	answer, refused, fatal := w.apply(&o)
+	if refused != nil || fatal != nil {
+		return nil, refused, fatal
+	}
+	if err := w.flush(); err != nil {
+		return nil, nil, err
+	}
+	if answer == nil {
+		return nil, nil, nil
+	}
+	reply, fatal = marshal(answer)
+	return reply, nil, fatal
+}
+
+func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, fatal error) {
+	switch kind := o.Kind.(type) {
+	case *recordv1.QueueOperation_PutQueue:
+		fatal = w.put(kind.PutQueue)
+	case *recordv1.QueueOperation_Pause:
+		refused, fatal = w.pause(kind.Pause)
+	case *recordv1.QueueOperation_Request:
+		return w.request(kind.Request)
+	case *recordv1.QueueOperation_Lease:
+		reply, fatal = w.lease(kind.Lease)
+	case *recordv1.QueueOperation_Renew:
+		return w.renew(kind.Renew)
+	case *recordv1.QueueOperation_Release:
+		return w.release(kind.Release)
+	case *recordv1.QueueOperation_Expire:
+		refused, fatal = w.expire(kind.Expire)
+	case *recordv1.QueueOperation_Cancel:
+		refused, fatal = w.cancel(kind.Cancel)
+	case *recordv1.QueueOperation_Reprioritize:
+		refused, fatal = w.reprioritize(kind.Reprioritize)
+	case *recordv1.QueueOperation_Tick:
+		reply, fatal = w.tick(kind.Tick)
+	default:
+		fatal = storage.ErrUnknownOperation
+	}
+	return reply, refused, fatal
+}
+
+// Ended is storage.Ender's: the run leaves its queue, and its slot is free.
+func (m Machine) Ended(tx *storage.Tx, runID string) error {
+	w := m.begin(tx)
+	r, q, err := w.run(runID)
+	if err != nil || r == nil {
+		return err
+	}
+	if err := w.end(q, r); err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+func (w *work) put(m *recordv1.PutQueue) error {
+	q, err := w.findOrMake(decodeName(m.Name))
+	if err != nil {
+		return err
+	}
+	if q.Settings == nil {
+		q.Settings = &recordv1.QueueSettings{}
+	}
+	proto.Merge(q.Settings, m.Settings) // Fields that are unset stay.
+	if m.Paused != nil {
+		q.Paused = *m.Paused
+	}
+	q.settings, q.changed = settingsOf(q.Queue), true
+	return nil
+}
+
+func (w *work) pause(m *recordv1.PauseQueue) (refused, fatal error) {
+	q, err := w.find(decodeName(m.Name))
+	switch {
+	case err != nil:
+		return nil, err
+	case q == nil:
+		return &QueueNotFoundError{Name: decodeName(m.Name)}, nil
+	}
+	q.Paused, q.settings.Paused, q.changed = m.Paused, m.Paused, true
+	return nil, nil
+}
+
+// waiting returns a run that is not running, or why there is none.
+func (w *work) waiting(runID string) (m *recordv1.QueuedRun, q *queueState, refused, fatal error) {
+	m, q, err := w.run(runID)
+	switch {
+	case err != nil:
+		return nil, nil, nil, err
+	case m == nil:
+		refused, fatal = w.notQueued(runID)
+	case State(m.State) == Running:
+		refused = &RunningError{RunID: runID}
+	}
+	return m, q, refused, fatal
+}
+
+func (w *work) notQueued(runID string) (refused, fatal error) {
+	run, err := w.tx.Run(runID)
+	if err != nil {
+		return nil, err
+	}
+	e := &NotQueuedError{RunID: runID}
+	if run != nil {
+		e.Fence = run.Fence
+	}
+	return e, nil
+}
+
+func (w *work) cancel(m *recordv1.CancelQueued) (refused, fatal error) {
+	r, q, refused, fatal := w.waiting(m.RunId)
+	if refused != nil || fatal != nil {
+		return refused, fatal
+	}
+	if _, err := w.raiseFence(r.RunId, r.Fence); err != nil {
+		return nil, err
+	}
+	return nil, w.end(q, r)
+}
+
+func (w *work) reprioritize(m *recordv1.ReprioritizeRun) (refused, fatal error) {
+	r, q, refused, fatal := w.waiting(m.RunId)
+	if refused != nil || fatal != nil {
+		return refused, fatal
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, err
+	}
+	r.Priority = min(m.Priority, MaxPriority)
+	return nil, w.enter(q, r, State(r.State))
+}

@@ -1,0 +1,243 @@
+package queue_test
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"reflect"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+	"runlog/storage/machine"
+	"runlog/storage/machine/queue"
+	"runlog/storage/storagetest"
+)
+
+// bed is a store, and what its queues must be.
+type bed struct {
+	*storagetest.Local
+	t     rapid.TB
+	model *model
+}
+
+func open(t rapid.TB) *bed {
+	t.Helper()
+	l, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All(), FeatureLevel: machine.FeatureLevel})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bed{Local: l, t: t, model: newModel()}
+}
+
+// step is an operation with what must come of it. expect is called once, in the order of the log.
+type step struct {
+	op     storage.Operation
+	expect func(m *model) (reply any, refused error)
+	decode func(reply []byte) (any, error) // nil: there is no reply
+}
+
+// command is the operations that take effect together.
+type command []step
+
+// do applies commands as one log entry, and compares their outcomes with the model.
+func (b *bed) do(clock int64, commands ...command) {
+	b.t.Helper()
+	p := storage.NewProposal(storagetest.Cluster, 0)
+	for _, c := range commands {
+		ops := make([]storage.Operation, len(c))
+		for i := range c {
+			ops[i] = c[i].op
+		}
+		encoded, err := storage.EncodeCommand(ops...)
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		p.Add(encoded)
+	}
+	outcomes, err := b.Store.Apply(b.Applied().Index+1, 1, p.Seal(clock))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.model.stamp = b.Applied().PersistedAt
+	for i, c := range commands {
+		b.compare(c, &outcomes[i])
+	}
+}
+
+func (b *bed) compare(c command, o *storage.Outcome) {
+	b.t.Helper()
+	before := b.model.clone()
+	for i, s := range c {
+		want, refused := s.expect(b.model)
+		if refused != nil {
+			*b.model = *before
+			if !reflect.DeepEqual(o.Err, refused) {
+				b.t.Fatalf("operation %d: refused with %T %v, want %T %v", i, o.Err, o.Err, refused, refused)
+			}
+			return
+		}
+		if o.Err != nil && o.Answers[i].Err == o.Err {
+			b.t.Fatalf("operation %d was refused: %T %v", i, o.Err, o.Err)
+		}
+		if s.decode == nil || o.Err != nil {
+			continue
+		}
+		got, err := s.decode(o.Answers[i].Reply)
+		if err != nil || !reflect.DeepEqual(got, want) {
+			b.t.Fatalf("operation %d: reply %+v, %v; want %+v", i, got, err, want)
+		}
+	}
+	if o.Err != nil {
+		b.t.Fatalf("refused: %v", o.Err)
+	}
+}
+
+func (b *bed) step(op storage.Operation, err error) func(func(*model) error) step {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return func(expect func(*model) error) step {
+		return step{op: op, expect: func(m *model) (any, error) { return nil, expect(m) }}
+	}
+}
+
+func (b *bed) answered(op storage.Operation, err error) func(func(*model) (any, error), func([]byte) (any, error)) step {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return func(expect func(*model) (any, error), decode func([]byte) (any, error)) step {
+		return step{op: op, expect: expect, decode: decode}
+	}
+}
+
+// event appends an event of a run, which it makes if need be. n tells events of a type apart.
+func (b *bed) event(runID string, name queue.Name, eventType string, n int) step {
+	b.t.Helper()
+	e := storagetest.Event(runID, n)
+	e.Type, e.TenantID, e.ProjectID, e.EnvironmentID = eventType, name.Tenant, name.Project, name.Environment
+	if contract.ScopeOf(eventType) == contract.ScopeRun {
+		e.StepID = ""
+	}
+	e.IdempotencyKey = fmt.Sprintf("%s-%s-%d", runID, eventType, n)
+	e.KeyDerived = false
+	op, err := storage.AppendOperation(&storage.Append{RunID: runID, Events: []contract.Event{e}})
+	return b.step(op, err)(func(m *model) error {
+		m.append(runID, e.IdempotencyKey, contract.Ends(eventType))
+		return nil
+	})
+}
+
+// refusal is an append that is always refused.
+func (b *bed) refusal(runID string) step {
+	b.t.Helper()
+	last := uint64(1) << 40
+	e := storagetest.Event(runID, 1<<20)
+	e.Absent = contract.AbsentTenant | contract.AbsentProject | contract.AbsentEnvironment
+	e.TenantID, e.ProjectID, e.EnvironmentID = "", "", ""
+	op, err := storage.AppendOperation(&storage.Append{RunID: runID, Events: []contract.Event{e}, ExpectedLastSeq: &last})
+	return b.step(op, err)(func(m *model) error {
+		if m.seqs(runID) == 0 {
+			return &storage.UnscopedError{RunID: runID, Fields: []string{"tenantId", "projectId", "environmentId"}}
+		}
+		return &storage.SequenceError{RunID: runID, Expected: last, Last: m.seqs(runID)}
+	})
+}
+
+func (b *bed) request(r queue.RunRequest) step {
+	return b.answered(queue.Request(&r))(
+		func(m *model) (any, error) { return m.request(&r, false) },
+		func(reply []byte) (any, error) { return queue.DecodeRequest(reply) })
+}
+
+func (b *bed) checked(r queue.RunRequest) step {
+	return b.step(queue.Check(&r))(func(m *model) error {
+		_, err := m.request(&r, true)
+		return err
+	})
+}
+
+// enqueue is the command of a run that is requested.
+func (b *bed) enqueue(r queue.RunRequest) command {
+	return command{b.checked(r), b.event(r.RunID, r.Name, contract.RunQueued, 0), b.request(r)}
+}
+
+type leaseReply struct {
+	leases []queue.Held
+	last   queue.Name
+}
+
+func (b *bed) lease(r queue.LeaseRequest) step {
+	return b.answered(queue.Lease(&r))(
+		func(m *model) (any, error) {
+			before := m.clone()
+			leases, last := m.lease(&r)
+			for _, l := range leases {
+				most, held := m.queues[l.Name].settings.MaxRunning, m.count(l.Name, queue.Leased, queue.Running)
+				if most > 0 && held > most || l.Fence <= before.fences[l.RunID] {
+					b.t.Fatalf("lease %+v: %d runs hold slots, at most %d; the fence was %d", l, held, most, before.fences[l.RunID])
+				}
+			}
+			return leaseReply{leases, last}, nil
+		},
+		func(reply []byte) (any, error) {
+			leases, last, err := queue.DecodeLease(reply)
+			return leaseReply{leases, last}, err
+		})
+}
+
+func (b *bed) tick(n int) step {
+	type tickReply struct {
+		timers int
+		more   bool
+	}
+	return b.answered(queue.Tick(n))(
+		func(m *model) (any, error) {
+			timers := m.tick(n)
+			return tickReply{timers, timers == n}, nil
+		},
+		func(reply []byte) (any, error) {
+			timers, more, err := queue.DecodeTick(reply)
+			return tickReply{timers, more}, err
+		})
+}
+
+func (b *bed) release(l queue.LeaseRelease) step {
+	type releaseReply struct {
+		state    queue.State
+		repeated bool
+	}
+	return b.answered(queue.Release(&l))(
+		func(m *model) (any, error) {
+			state, repeated, err := m.release(&l)
+			return releaseReply{state, repeated}, err
+		},
+		func(reply []byte) (any, error) {
+			state, repeated, err := queue.DecodeRelease(reply)
+			return releaseReply{state, repeated}, err
+		})
+}
+
+func keyOf(n int) [32]byte { return sha256.Sum256(fmt.Append(nil, n)) }
+
+func runID(n int) string { return fmt.Sprintf("run-%d", n) }
+
+// refused applies one command that must be refused, and returns why.
+func (b *bed) refused(clock int64, op storage.Operation, err error) error {
+	b.t.Helper()
+	c, errCommand := storage.EncodeCommand(op)
+	if err := errors.Join(err, errCommand); err != nil {
+		b.t.Fatal(err)
+	}
+	p := storage.NewProposal(storagetest.Cluster, 0)
+	p.Add(c)
+	outcomes, err := b.Store.Apply(b.Applied().Index+1, 1, p.Seal(clock))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return outcomes[0].Err
+}

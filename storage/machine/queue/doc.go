@@ -1,0 +1,56 @@
+// Package queue is the machine of run requests, queues, leases and running slots (QUE-1 to QUE-10).
+//
+//	E due:8 order:8                  timer of a run                 runId
+//	G name                           a queue that has a run to      queue:8
+//	                                 lease, and a slot for it
+//	H order:8                        a run whose attempts are       runId
+//	                                 used up
+//	I                                what the machine counts        record.v1.QueueNumbers
+//	N name                           the number of a queue          queue:8
+//	O queue:8 state:1 rank:1 order:8  a run of a queue               enqueuedAt:8 runId
+//	P requestKey:32                  a request, forever             record.v1.RunRequest
+//	Q queue:8                        a queue                        record.v1.Queue
+//	R runId                          a run from its request to its  record.v1.QueuedRun
+//	                                 end
+//
+// A name is tenantId, projectId, environmentId and queue, each with a zero byte behind it, so that
+// the begin of a name is a filter. rank is 9 - priority of a ready run, and 0 of another.
+//
+//	            notBefore                    lease              STARTED
+//	Request ──► DELAYED ──► READY ─────────────────► LEASED ────────────► RUNNING
+//	    │          ▲          ▲                       │  │ │                 │
+//	    └──────────│──────────┤ expired, and attempts │  │ │ expired, none   │ terminal
+//	               │          └───────────────────────┘  │ ▼                 ▼ event
+//	               └─────────────────────────────────────┘ EXHAUSTED ─────► gone
+//	                 FAILED, and attempts are left              Expire
+//
+// A request ends, and its rows go but for P, with the first terminal event of its run, in whichever
+// state it is. Release (FAILED with no attempt left, SKIPPED), Cancel and Expire end it before
+// their command appends the event.
+//
+// Order (QUE-5). At a time t the effective priority of a run is
+//
+//	priority + floor((t - enqueuedAt) / agingPeriod)
+//
+// which may exceed 9. The highest comes first, and of those the lowest order: the number of the
+// request among all requests, and so the commit order. A run keeps enqueuedAt and order when it
+// comes back. Among the runs of one priority enqueuedAt rises with order. So their first is also
+// the one with the highest effective priority, and the next run of the queue is the best of at most
+// 10 firsts, which are in the row of the queue.
+//
+// Costs. No operation reads more rows than it changes, but for a constant. A queue that is empty,
+// full or paused is not in G. Where rows come and go at one end of a table (E, O), scans begin
+// behind those that went: Pebble would step over each of them.
+//
+// Time is the stamp of the proposal (QUE-9). A lease has expired from its expiresAt on, also while
+// it waits for its timer: Renew and Release are refused. Until the timer is handled, the run holds
+// its slot, and is not leased again. Tick handles timers, and Lease some of them before it looks.
+//
+// Fences. Request sets fence 1, so that the core tells this machine of the end of the run
+// (storage.Ender). Each lease sets the next one. Cancel and Expire set one that no worker has, so
+// that the last worker cannot write behind the terminal event.
+//
+// Invariants: a run has one row in O, and one in E if it is DELAYED or LEASED. running + leased of
+// a queue rise only while they are below maxRunning. The counts of a queue are those of its rows.
+// No stamp in E is before QueueNumbers.timers_from.
+package queue

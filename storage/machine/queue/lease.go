@@ -1,0 +1,157 @@
+package queue
+
+import (
+	"bytes"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
+	if _, err := w.timers(leaseTimers); err != nil {
+		return nil, err
+	}
+	if err := w.flush(); err != nil { // What the timers have changed is searched too.
+		return nil, err
+	}
+	most := int(min(m.Max, MaxLeases))
+	queues, err := w.leasable(m, most)
+	reply := &recordv1.LeaseReply{}
+	if err != nil || len(queues) == 0 {
+		return reply, err
+	}
+	reply.Last = queues[len(queues)-1].Name
+	for took := true; took; {
+		took = false
+		for _, q := range queues {
+			if len(reply.Leases) == most || !q.canLease() {
+				continue
+			}
+			l, err := w.leaseNext(q, m)
+			if err != nil {
+				return nil, err
+			}
+			reply.Leases = append(reply.Leases, l)
+			took = true
+		}
+	}
+	return reply, nil
+}
+
+// leasable returns at most n queues with a run to lease, in the order of the search.
+func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err error) {
+	from := nameIn(leasableTable, decodeName(m.Within))
+	end := after(from)
+	middle := from
+	if m.After != nil {
+		if behind := append(nameIn(leasableTable, decodeName(m.After)), 0); bytes.HasPrefix(behind, from) {
+			middle = behind
+		}
+	}
+	for _, part := range [2][2][]byte{{middle, end}, {from, middle}} {
+		if len(list) == n || bytes.Equal(part[0], part[1]) {
+			continue
+		}
+		for row, err := range w.r.Scan(part[0], part[1]) {
+			if err != nil {
+				return nil, err
+			}
+			number, err := parseNumber(row.Value)
+			if err != nil {
+				return nil, err
+			}
+			q, err := w.queue(number)
+			if err != nil {
+				return nil, err
+			}
+			if list = append(list, q); len(list) == n {
+				break
+			}
+		}
+	}
+	return list, nil
+}
+
+// leaseNext leases the next run of a queue that has one.
+func (w *work) leaseNext(q *queueState, m *recordv1.LeaseRuns) (*recordv1.LeaseReply_Lease, error) {
+	r, err := runAt(w.r, q.Queue, q.next(w.tx.Stamp()))
+	if err != nil {
+		return nil, err
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, err
+	}
+	if r.Fence, err = w.raiseFence(r.RunId, r.Fence); err != nil {
+		return nil, err
+	}
+	r.StartAttempts++
+	r.Worker, r.Outcome, r.NotBefore, r.ExpiresAt = m.Worker, 0, 0, w.expiry(q, m.Ttl)
+	if err := w.enter(q, r, Leased); err != nil {
+		return nil, err
+	}
+	return &recordv1.LeaseReply_Lease{RunId: r.RunId, Fence: r.Fence, ExpiresAt: r.ExpiresAt, StartAttempt: r.StartAttempts, Name: q.Name}, nil
+}
+
+// next is the priority of the run that comes next at a time (QUE-5).
+func (q *queueState) next(at int64) (priority uint32) {
+	best, first := uint64(0), (*recordv1.QueueLine)(nil)
+	for p, line := range q.Lines {
+		if line.Ready == 0 {
+			continue
+		}
+		e := effective(uint32(p), line.EnqueuedAt, at, q.settings.AgingPeriod)
+		if first == nil || e > best || e == best && line.Order < first.Order {
+			best, first, priority = e, line, uint32(p)
+		}
+	}
+	return priority
+}
+
+// expiry is when a lease ends that begins now.
+func (w *work) expiry(q *queueState, ttl int64) int64 {
+	if ttl <= 0 {
+		ttl = int64(q.settings.LeaseTTL)
+	}
+	return later(w.tx.Stamp(), time.Duration(ttl))
+}
+
+// leased returns the run of a lease, or why the fence is not that of its last lease.
+func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *queueState, refused, fatal error) {
+	m, q, err := w.run(runID)
+	switch {
+	case err != nil:
+		return nil, nil, nil, err
+	case m == nil:
+		refused, fatal = w.notQueued(runID)
+	case fence != m.Fence:
+		refused = &storage.LeaseLostError{RunID: runID, Given: fence, Current: m.Fence}
+	}
+	return m, q, refused, fatal
+}
+
+// holds tells whether the last lease of a run lasts.
+func (w *work) holds(m *recordv1.QueuedRun) bool {
+	return State(m.State) == Leased && m.ExpiresAt > w.tx.Stamp()
+}
+
+func leaseEnded(m *recordv1.QueuedRun) error {
+	return &LeaseEndedError{RunID: m.RunId, Fence: m.Fence, State: State(m.State), Outcome: Outcome(m.Outcome)}
+}
+
+func (w *work) renew(m *recordv1.RenewLease) (reply proto.Message, refused, fatal error) {
+	r, q, refused, fatal := w.leased(m.RunId, m.Fence)
+	if refused != nil || fatal != nil {
+		return nil, refused, fatal
+	}
+	if !w.holds(r) {
+		return nil, leaseEnded(r), nil
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, nil, err
+	}
+	r.ExpiresAt = w.expiry(q, m.Ttl)
+	return &recordv1.RenewReply{ExpiresAt: r.ExpiresAt}, nil, w.enter(q, r, Leased)
+}

@@ -1,0 +1,262 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// Put is the operation that changes the settings of a queue. It makes the queue if there is none.
+// It is never refused.
+func Put(name Name, c Change) (storage.Operation, error) {
+	s := &recordv1.QueueSettings{
+		MaxRunning: c.MaxRunning, MaxQueued: c.MaxQueued, OnFull: (*uint32)(c.OnFull), Delay: (*int64)(c.Delay),
+		LeaseTtl: (*int64)(c.LeaseTTL), MaxStartAttempts: c.MaxStartAttempts, AgingPeriod: (*int64)(c.AgingPeriod),
+	}
+	if c.OnFull != nil && *c.OnFull > OnFullDelay {
+		return storage.Operation{}, fmt.Errorf("queue: encode operation: onFull %d is unknown", *c.OnFull)
+	}
+	for _, d := range []*time.Duration{c.Delay, c.LeaseTTL, c.AgingPeriod} {
+		if d != nil && *d < 0 {
+			return storage.Operation{}, errors.New("queue: encode operation: a duration of the settings is below 0")
+		}
+	}
+	return named(name, &recordv1.QueueOperation{Kind: &recordv1.QueueOperation_PutQueue{
+		PutQueue: &recordv1.PutQueue{Name: encodeName(name), Settings: s, Paused: c.Paused},
+	}})
+}
+
+// Pause is the operation after which no run of a queue is leased, or runs are again. It is refused
+// with a *QueueNotFoundError.
+func Pause(name Name, paused bool) (storage.Operation, error) {
+	return named(name, &recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Pause{
+		Pause: &recordv1.PauseQueue{Name: encodeName(name), Paused: paused},
+	}})
+}
+
+// A RunRequest asks for a run to be started (QUE-1).
+type RunRequest struct {
+	Key  [32]byte // SHA-256, QUE-2
+	Name Name
+	// RunID of the run, which the requester has named or not.
+	RunID      string
+	RunIDNamed bool
+	PlanDigest []byte
+	Priority   uint32
+	NotBefore  int64 // nanoseconds; 0: at once
+}
+
+// Request is the operation that enters a run into its queue. The run must exist: its command
+// appends RunQueued before. Its reply is for DecodeRequest. It is refused with a *RequestedError, a
+// *RequestConflictError, a *QueueFullError, a *storage.RunNotFoundError, or with a
+// *storage.ScopeError where the run belongs elsewhere than the queue.
+func Request(r *RunRequest) (storage.Operation, error) { return request(r, false) }
+
+// Check is the operation that is refused as Request would be, but needs no run. It changes nothing.
+// A command has it before the append, which an earlier request of the same run would refuse first,
+// and then with another error.
+func Check(r *RunRequest) (storage.Operation, error) { return request(r, true) }
+
+func request(r *RunRequest, checkOnly bool) (storage.Operation, error) {
+	if r.RunID == "" || r.Priority > MaxPriority || r.NotBefore < 0 {
+		return storage.Operation{}, fmt.Errorf("queue: encode request: run %q, priority %d, notBefore %d", r.RunID, r.Priority, r.NotBefore)
+	}
+	return named(r.Name, &recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Request{Request: &recordv1.RequestRun{
+		RequestKey: r.Key[:], Name: encodeName(r.Name), RunId: r.RunID, RunIdNamed: r.RunIDNamed, PlanDigest: r.PlanDigest,
+		Priority: r.Priority, NotBefore: r.NotBefore, CheckOnly: checkOnly,
+	}}})
+}
+
+// Requested is the reply of Request.
+type Requested struct {
+	Disposition Disposition
+	// Position among the ready runs of the queue, by priority and commit order, aging aside; 0: the
+	// run is not ready.
+	Position  uint64
+	NotBefore int64
+}
+
+// DecodeRequest decodes the reply of Request.
+func DecodeRequest(reply []byte) (Requested, error) {
+	var m recordv1.RequestReply
+	err := decode(reply, &m)
+	return Requested{Disposition: Disposition(m.Disposition), Position: m.Position, NotBefore: m.NotBefore}, err
+}
+
+// A LeaseRequest asks for runs to start (QUE-6).
+type LeaseRequest struct {
+	// Within selects queues by the begin of their names: the fields up to the first empty one.
+	Within Name
+	// After is the queue behind which the search begins, so that queues take turns; zero: it begins
+	// with the first. The search goes around once.
+	After  Name
+	Worker string
+	Max    int           // 1 to MaxLeases
+	TTL    time.Duration // 0: that of each queue
+}
+
+// Lease is the operation that leases the next runs of queues. The queues that it visits, at most
+// Max, take turns run by run. It is never refused. Its reply is for DecodeLease.
+func Lease(r *LeaseRequest) (storage.Operation, error) {
+	if r.Max < 1 || r.Max > MaxLeases || r.TTL < 0 {
+		return storage.Operation{}, fmt.Errorf("queue: encode lease: max %d, ttl %v", r.Max, r.TTL)
+	}
+	m := &recordv1.LeaseRuns{Within: encodeName(r.Within), Worker: r.Worker, Max: uint32(r.Max), Ttl: int64(r.TTL)}
+	if r.After != (Name{}) {
+		if err := r.After.check(false); err != nil {
+			return storage.Operation{}, err
+		}
+		m.After = encodeName(r.After)
+	}
+	if err := r.Within.check(true); err != nil {
+		return storage.Operation{}, err
+	}
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Lease{Lease: m}})
+}
+
+// Held is a lease.
+type Held struct {
+	RunID        string
+	Name         Name
+	Fence        uint64
+	ExpiresAt    int64
+	StartAttempt uint32 // from 1
+}
+
+// DecodeLease decodes the reply of Lease. last is the queue for the next After; zero: no queue had
+// a run.
+func DecodeLease(reply []byte) (leases []Held, last Name, err error) {
+	var m recordv1.LeaseReply
+	err = decode(reply, &m)
+	for _, l := range m.Leases {
+		leases = append(leases, Held{
+			RunID: l.RunId, Name: decodeName(l.Name), Fence: l.Fence, ExpiresAt: l.ExpiresAt, StartAttempt: l.StartAttempt,
+		})
+	}
+	return leases, decodeName(m.Last), err
+}
+
+// Renew is the operation that lets a lease last for ttl from its stamp on; 0: as long as the
+// queue's settings say. It is refused with a *NotQueuedError, a *storage.LeaseLostError or a
+// *LeaseEndedError. Its reply is for DecodeRenew.
+func Renew(runID string, fence uint64, ttl time.Duration) (storage.Operation, error) {
+	if ttl < 0 {
+		return storage.Operation{}, fmt.Errorf("queue: encode renewal: ttl %v", ttl)
+	}
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Renew{
+		Renew: &recordv1.RenewLease{RunId: runID, Fence: fence, Ttl: int64(ttl)},
+	}})
+}
+
+// DecodeRenew decodes the reply of Renew: when the lease expires.
+func DecodeRenew(reply []byte) (expiresAt int64, err error) {
+	var m recordv1.RenewReply
+	err = decode(reply, &m)
+	return m.ExpiresAt, err
+}
+
+// A LeaseRelease ends a lease (QUE-7).
+type LeaseRelease struct {
+	RunID   string
+	Fence   uint64
+	Outcome Outcome
+	// RetryAt, of Failed: the run is ready again then.
+	RetryAt int64
+	// Exhausted, of Failed: no start attempt is left, so that the command appends RunFailed too.
+	Exhausted bool
+}
+
+// Release is the operation that ends a lease. After Started the run holds its slot until its
+// terminal event. After Failed it waits until RetryAt; with Exhausted its request ends, as after
+// Skipped, and the command appends RunFailed or RunCancelled.
+//
+// A lease that was released with the same outcome before is not released again, and not refused
+// either. Release is refused with a *NotQueuedError, a *storage.LeaseLostError, a *LeaseEndedError,
+// or, where Exhausted is not what apply sees, with a *ChangedError. Its reply is for DecodeRelease.
+func Release(r *LeaseRelease) (storage.Operation, error) {
+	if r.Outcome < Started || r.Outcome > Skipped || r.Exhausted && r.Outcome != Failed {
+		return storage.Operation{}, fmt.Errorf("queue: encode release: outcome %d, exhausted %t", r.Outcome, r.Exhausted)
+	}
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Release{Release: &recordv1.ReleaseLease{
+		RunId: r.RunID, Fence: r.Fence, Outcome: uint32(r.Outcome), RetryAt: r.RetryAt, Exhausted: r.Exhausted,
+	}}})
+}
+
+// DecodeRelease decodes the reply of Release: the state of the run, and whether the lease was
+// released before.
+func DecodeRelease(reply []byte) (state State, repeated bool, err error) {
+	var m recordv1.ReleaseReply
+	err = decode(reply, &m)
+	return State(m.State), m.Repeated, err
+}
+
+// Expire is the operation that ends the request of a run whose last lease, with this fence, has
+// expired with no start attempt left. Its command appends RunFailed. It is refused with a
+// *NotQueuedError, a *storage.LeaseLostError or a *ChangedError.
+func Expire(runID string, fence uint64) (storage.Operation, error) {
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Expire{
+		Expire: &recordv1.ExpireStart{RunId: runID, Fence: fence},
+	}})
+}
+
+// Cancel is the operation that ends the request of a run that is not running, and the lease of its
+// worker. Its command appends RunCancelled, without a fence. It is refused with a *NotQueuedError
+// or a *RunningError.
+func Cancel(runID string) (storage.Operation, error) {
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Cancel{Cancel: &recordv1.CancelQueued{RunId: runID}}})
+}
+
+// Reprioritize is the operation that changes the priority of a run that is not running. It is
+// refused with a *NotQueuedError or a *RunningError.
+func Reprioritize(runID string, priority uint32) (storage.Operation, error) {
+	if priority > MaxPriority {
+		return storage.Operation{}, fmt.Errorf("queue: encode operation: priority %d", priority)
+	}
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Reprioritize{
+		Reprioritize: &recordv1.ReprioritizeRun{RunId: runID, Priority: priority},
+	}})
+}
+
+// Tick is the operation that handles at most n timers that are due, the earliest first, 1 to
+// MaxTimers. It is never refused. Its reply is for DecodeTick.
+func Tick(n int) (storage.Operation, error) {
+	if n < 1 || n > MaxTimers {
+		return storage.Operation{}, fmt.Errorf("queue: encode tick: %d timers", n)
+	}
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Tick{Tick: &recordv1.TickQueues{Max: uint32(n)}}})
+}
+
+// DecodeTick decodes the reply of Tick: how many timers it has handled, and whether it ended
+// because they were so many.
+func DecodeTick(reply []byte) (timers int, more bool, err error) {
+	var m recordv1.TickReply
+	err = decode(reply, &m)
+	return int(m.Timers), m.More, err
+}
+
+func named(name Name, m *recordv1.QueueOperation) (storage.Operation, error) {
+	if err := name.check(false); err != nil {
+		return storage.Operation{}, err
+	}
+	return operation(m)
+}
+
+func operation(m *recordv1.QueueOperation) (storage.Operation, error) {
+	data, err := marshal(m)
+	if err != nil {
+		return storage.Operation{}, fmt.Errorf("queue: encode operation: %w", err)
+	}
+	return storage.Operation{Kind: Kind, Data: data}, nil
+}
+
+func decode(reply []byte, m proto.Message) error {
+	if err := proto.Unmarshal(reply, m); err != nil {
+		return fmt.Errorf("queue: undecodable reply: %w", err)
+	}
+	return nil
+}

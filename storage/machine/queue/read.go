@@ -1,0 +1,358 @@
+package queue
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// Queue is a queue with its settings and counts (QUE-10).
+type Queue struct {
+	Number    uint64
+	Name      Name
+	Settings  Settings
+	CreatedAt int64
+	// Ready, Delayed, Leased, Running and Exhausted count the runs by their state; ReadyBy counts
+	// the ready ones by their priority.
+	Ready, Delayed, Leased, Running, Exhausted uint64
+	ReadyBy                                    [MaxPriority + 1]uint64
+	// OldestAt is when the oldest ready run was requested; 0: none is ready.
+	OldestAt int64
+	// Requests, Starts and Ends are what was ever requested, started and ended. Rates are their
+	// differences.
+	Requests, Starts, Ends uint64
+}
+
+// Depth is how many runs wait.
+func (q *Queue) Depth() uint64 { return q.Ready + q.Delayed }
+
+// Run is a run from its request to its end.
+type Run struct {
+	RunID         string
+	Queue         Name
+	State         State
+	Priority      uint32
+	Order         uint64 // the number of the request among all
+	EnqueuedAt    int64
+	NotBefore     int64 // of Delayed
+	StartAttempts uint32
+	Fence         uint64
+	Worker        string // of Leased and Running
+	ExpiresAt     int64  // of Leased
+	RequestKey    [32]byte
+}
+
+// LastAttempt tells whether a lease of the run that fails or expires now is its last.
+func (r *Run) LastAttempt(s *Settings) bool { return r.StartAttempts >= s.MaxStartAttempts }
+
+// Find returns a queue; nil: there is none by that name.
+func Find(s *storage.Store, name Name) (q *Queue, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		n, err := numberOf(r, name)
+		if err != nil || n == 0 {
+			return err
+		}
+		m, err := queueByNumber(r, n)
+		if err == nil {
+			q = decodeQueue(m)
+		}
+		return err
+	})
+	return q, err
+}
+
+// List returns at most n queues whose names begin as within, in the order of their names: those
+// after a name, or from the first on if it is zero. more: there are others behind them.
+func List(s *storage.Store, within, behind Name, n int) (list []*Queue, more bool, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		from := nameIn(nameTable, within)
+		end := after(from)
+		if behind != (Name{}) {
+			if next := append(nameIn(nameTable, behind), 0); string(next) > string(from) {
+				from = next
+			}
+		}
+		if string(from) >= string(end) {
+			return nil
+		}
+		for row, err := range r.Scan(from, end) {
+			if err != nil {
+				return err
+			}
+			if len(list) == n {
+				more = true
+				return nil
+			}
+			number, err := parseNumber(row.Value)
+			if err != nil {
+				return err
+			}
+			m, err := queueByNumber(r, number)
+			if err != nil {
+				return err
+			}
+			list = append(list, decodeQueue(m))
+		}
+		return nil
+	})
+	return list, more, err
+}
+
+// ReadRun returns a run and its queue; nil: it was never requested, or its request has ended.
+func ReadRun(s *storage.Store, runID string) (run *Run, q *Queue, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		m, err := queuedRun(r, runID)
+		if err != nil || m == nil {
+			return err
+		}
+		row, err := queueByNumber(r, m.Queue)
+		if err == nil {
+			run, q = decodeRun(m, row), decodeQueue(row)
+		}
+		return err
+	})
+	return run, q, err
+}
+
+// ByKey returns the runId of a request; empty: there is none with this key.
+func ByKey(s *storage.Store, key [32]byte) (runID string, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		known, err := requestByKey(r, key[:])
+		if known != nil {
+			runID = known.RunId
+		}
+		return err
+	})
+	return runID, err
+}
+
+// NextTimer returns when the next timer is due; false: there is none.
+func NextTimer(s *storage.Store) (due int64, ok bool, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		n, err := readNumbers(r)
+		if err != nil {
+			return err
+		}
+		for row, err := range r.Scan(timerKey(n.TimersFrom, 0), nil) {
+			if err != nil {
+				return err
+			}
+			due, err = parseTimer(row.Key)
+			ok = err == nil
+			return err
+		}
+		return nil
+	})
+	return due, ok, err
+}
+
+// HasLeasable tells whether a Lease within the queues whose names begin so would find a run, timers
+// that are due aside.
+func HasLeasable(s *storage.Store, within Name) (has bool, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		from := nameIn(leasableTable, within)
+		for _, err := range r.Scan(from, after(from)) {
+			has = err == nil
+			return err
+		}
+		return nil
+	})
+	return has, err
+}
+
+// ListExhausted returns at most n runs that wait for an Expire, in commit order.
+func ListExhausted(s *storage.Store, n int) (list []*Run, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		for row, err := range r.Scan([]byte(exhaustedTable), nil) {
+			if err != nil || len(list) == n {
+				return err
+			}
+			m, err := queuedRun(r, string(row.Value))
+			if err == nil && m == nil {
+				err = fmt.Errorf("%w: run %q is exhausted and in no queue", errRow, row.Value)
+			}
+			if err != nil {
+				return err
+			}
+			q, err := queueByNumber(r, m.Queue)
+			if err != nil {
+				return err
+			}
+			list = append(list, decodeRun(m, q))
+		}
+		return nil
+	})
+	return list, err
+}
+
+// view reads the tables as of one moment.
+func view(s *storage.Store, read func(storage.TableReader) error) error {
+	v, err := s.Tables(Kind)
+	if err != nil {
+		return err
+	}
+	return errors.Join(read(v), v.Close())
+}
+
+func numberOf(r storage.TableReader, name Name) (uint64, error) {
+	row, err := r.Get(nameIn(nameTable, name))
+	if err != nil || row == nil {
+		return 0, err
+	}
+	return parseNumber(row)
+}
+
+func queueByNumber(r storage.TableReader, n uint64) (*recordv1.Queue, error) {
+	m := &recordv1.Queue{}
+	found, err := read(r, queueKey(n), m)
+	if err == nil && !found {
+		err = fmt.Errorf("%w: there is no queue %d", errRow, n)
+	}
+	return m, err
+}
+
+func queuedRun(r storage.TableReader, runID string) (*recordv1.QueuedRun, error) {
+	m := &recordv1.QueuedRun{}
+	if found, err := read(r, runKey(runID), m); err != nil || !found {
+		return nil, err
+	}
+	if m.Priority > MaxPriority {
+		return nil, fmt.Errorf("%w: run %q has priority %d", errRow, runID, m.Priority)
+	}
+	return m, nil
+}
+
+// runAt returns the first ready run of a priority.
+func runAt(r storage.TableReader, q *recordv1.Queue, priority uint32) (*recordv1.QueuedRun, error) {
+	row, err := r.Get(number(stateKey(q.Number, Ready, priority), q.Lines[priority].Order))
+	if err != nil {
+		return nil, err
+	}
+	if len(row) < 8 {
+		return nil, fmt.Errorf("%w: the first run of queue %d is not in it", errRow, q.Number)
+	}
+	m, err := queuedRun(r, string(row[8:]))
+	if err == nil && m == nil {
+		err = fmt.Errorf("%w: run %q of queue %d has no row", errRow, row[8:], q.Number)
+	}
+	return m, err
+}
+
+func requestByKey(r storage.TableReader, key []byte) (*knownRequest, error) {
+	m := &recordv1.RunRequest{}
+	if found, err := read(r, requestKey(key), m); err != nil || !found {
+		return nil, err
+	}
+	return &knownRequest{m}, nil
+}
+
+func readNumbers(r storage.TableReader) (*recordv1.QueueNumbers, error) {
+	m := &recordv1.QueueNumbers{}
+	_, err := read(r, numbersKey(), m)
+	return m, err
+}
+
+func read(r storage.TableReader, key []byte, m proto.Message) (found bool, err error) {
+	row, err := r.Get(key)
+	if err != nil || row == nil {
+		return false, err
+	}
+	if err := proto.Unmarshal(row, m); err != nil {
+		return false, fmt.Errorf("%w %q: %w", errRow, key, err)
+	}
+	return true, nil
+}
+
+func errTimer(runID string) error {
+	return fmt.Errorf("%w: run %q has a timer and is in no queue", errRow, runID)
+}
+
+// counted counts the rows that are read, and each scan as one more.
+type counted struct {
+	storage.TableReader
+	n *int
+}
+
+func (c counted) Get(key []byte) ([]byte, error) {
+	*c.n++
+	return c.TableReader.Get(key)
+}
+
+func (c counted) Scan(from, to []byte) iter.Seq2[storage.Row, error] {
+	*c.n++
+	return func(yield func(storage.Row, error) bool) {
+		for row, err := range c.TableReader.Scan(from, to) {
+			*c.n++
+			if !yield(row, err) {
+				return
+			}
+		}
+	}
+}
+
+func decodeQueue(m *recordv1.Queue) *Queue {
+	q := &Queue{
+		Number: m.Number, Name: decodeName(m.Name), Settings: settingsOf(m), CreatedAt: m.CreatedAt,
+		Delayed: m.Delayed, Leased: m.Leased, Running: m.Running, Exhausted: m.Exhausted,
+		Requests: m.Requests, Starts: m.Starts, Ends: m.Ends,
+	}
+	oldest := int64(math.MaxInt64)
+	for p, line := range m.Lines {
+		if line.Ready > 0 && p <= MaxPriority {
+			q.Ready += line.Ready
+			q.ReadyBy[p] = line.Ready
+			oldest = min(oldest, line.EnqueuedAt)
+		}
+	}
+	if q.Ready > 0 {
+		q.OldestAt = oldest
+	}
+	return q
+}
+
+func decodeRun(m *recordv1.QueuedRun, q *recordv1.Queue) *Run {
+	r := &Run{
+		RunID: m.RunId, Queue: decodeName(q.Name), State: State(m.State), Priority: m.Priority, Order: m.Order, EnqueuedAt: m.EnqueuedAt,
+		NotBefore: m.NotBefore, StartAttempts: m.StartAttempts, Fence: m.Fence, Worker: m.Worker, ExpiresAt: m.ExpiresAt,
+	}
+	copy(r.RequestKey[:], m.RequestKey)
+	return r
+}
+
+// cursor is a place in the list of a queue's runs.
+type cursor struct {
+	at    int64 // the time of which the list is
+	state State
+	from  [MaxPriority + 1]uint64 // the next orders: of each priority of Ready, else the first
+}
+
+const cursorSize = 8 + 1 + 8*(MaxPriority+1)
+
+func (c *cursor) encode() []byte {
+	b := append(number(nil, uint64(c.at)), byte(c.state))
+	for _, n := range c.from {
+		b = number(b, n)
+	}
+	return b
+}
+
+func parseCursor(b []byte) (c cursor, err error) {
+	if len(b) != cursorSize {
+		return c, ErrToken
+	}
+	c.at, c.state = int64(binary.BigEndian.Uint64(b)), State(b[8])
+	for i := range c.from {
+		c.from[i] = binary.BigEndian.Uint64(b[9+8*i:])
+	}
+	if c.state < Ready || c.state > Exhausted || c.at < 0 {
+		return c, ErrToken
+	}
+	return c, nil
+}

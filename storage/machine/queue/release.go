@@ -1,0 +1,135 @@
+package queue
+
+import (
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, fatal error) {
+	r, q, refused, fatal := w.leased(m.RunId, m.Fence)
+	if refused != nil || fatal != nil {
+		return nil, refused, fatal
+	}
+	outcome := Outcome(m.Outcome)
+	exhausted := outcome == Failed && w.exhausted(q, r)
+	switch {
+	case outcome < Started || outcome > Skipped:
+		return nil, nil, storage.ErrUnknownOperation
+	case !w.holds(r) && r.Outcome == m.Outcome && !m.Exhausted:
+		return &recordv1.ReleaseReply{State: r.State, Repeated: true}, nil, nil
+	case !w.holds(r):
+		return nil, leaseEnded(r), nil
+	case exhausted != m.Exhausted:
+		return nil, changed(q, r), nil
+	}
+	if outcome == Skipped || exhausted {
+		return &recordv1.ReleaseReply{}, nil, w.end(q, r)
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, nil, err
+	}
+	r.Outcome = m.Outcome
+	if outcome == Failed {
+		fatal = w.wait(q, r, m.RetryAt)
+	} else {
+		q.Starts++
+		r.ExpiresAt = 0
+		fatal = w.enter(q, r, Running)
+	}
+	return &recordv1.ReleaseReply{State: r.State}, nil, fatal
+}
+
+// exhausted tells whether a run may not be leased again.
+func (w *work) exhausted(q *queueState, m *recordv1.QueuedRun) bool {
+	return m.StartAttempts >= q.settings.MaxStartAttempts
+}
+
+func changed(q *queueState, m *recordv1.QueuedRun) error {
+	return &ChangedError{
+		RunID: m.RunId, State: State(m.State), StartAttempts: m.StartAttempts, MaxStartAttempts: q.settings.MaxStartAttempts,
+	}
+}
+
+func (w *work) expire(m *recordv1.ExpireStart) (refused, fatal error) {
+	r, q, refused, fatal := w.leased(m.RunId, m.Fence)
+	if refused != nil || fatal != nil {
+		return refused, fatal
+	}
+	expired := State(r.State) == Leased && !w.holds(r) && w.exhausted(q, r)
+	if State(r.State) != Exhausted && !expired {
+		return changed(q, r), nil
+	}
+	if _, err := w.raiseFence(r.RunId, r.Fence); err != nil {
+		return nil, err
+	}
+	return nil, w.end(q, r)
+}
+
+const (
+	// leaseTimers bounds the timers that a Lease handles: as many as it may take leases.
+	leaseTimers = MaxLeases
+	// timersStride is how far the begin of the timers lags at most: to write it is a row.
+	timersStride = 10 * time.Second
+)
+
+func (w *work) tick(m *recordv1.TickQueues) (*recordv1.TickReply, error) {
+	most := int(min(max(m.Max, 1), MaxTimers))
+	n, err := w.timers(most)
+	return &recordv1.TickReply{Timers: uint32(n), More: n == most}, err
+}
+
+// timers handles at most so many timers that are due, the earliest first.
+func (w *work) timers(most int) (handled int, err error) {
+	if err := w.count(); err != nil {
+		return 0, err
+	}
+	// Everything that is due is handled, unless it is too much. Later operations make timers after
+	// the stamp alone.
+	next := w.tx.Stamp() + 1
+	var due []string
+	for row, err := range w.r.Scan(timerKey(w.numbers.TimersFrom, 0), timerKey(next, 0)) {
+		if err != nil {
+			return 0, err
+		}
+		due = append(due, string(row.Value))
+		if len(due) == most {
+			if next, err = parseTimer(row.Key); err != nil {
+				return 0, err
+			}
+			break
+		}
+	}
+	for _, runID := range due {
+		if err := w.timer(runID); err != nil {
+			return 0, err
+		}
+	}
+	if len(due) > 0 || next-w.numbers.TimersFrom > int64(timersStride) {
+		w.numbers.TimersFrom, w.numbersChanged = next, true
+	}
+	return len(due), nil
+}
+
+// timer handles a run whose lease has expired, or whose time has come.
+func (w *work) timer(runID string) error {
+	m, q, err := w.run(runID)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return errTimer(runID)
+	}
+	expired := State(m.State) == Leased
+	if err := w.leave(q, m); err != nil {
+		return err
+	}
+	if expired && w.exhausted(q, m) {
+		m.Worker, m.ExpiresAt = "", 0
+		return w.enter(q, m, Exhausted)
+	}
+	return w.wait(q, m, 0)
+}

@@ -1,0 +1,292 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// work is one operation being applied. Every error of its methods is fatal.
+type work struct {
+	tx *storage.Tx
+	r  storage.TableReader // tx, unless its reads are counted
+
+	queues         []*queueState // in the order in which they were read
+	numbers        *recordv1.QueueNumbers
+	numbersChanged bool
+}
+
+// queueState is a queue that an operation has read. flush writes what has changed.
+type queueState struct {
+	*recordv1.Queue // Lines has one for each priority.
+	settings        Settings
+	leasable        bool // as the table of them says
+	changed         bool
+}
+
+func (m Machine) begin(tx *storage.Tx) *work {
+	w := &work{tx: tx, r: tx}
+	if m.reads != nil {
+		w.r = counted{tx, m.reads}
+	}
+	return w
+}
+
+// canLease tells whether a run of the queue may be leased.
+func (q *queueState) canLease() bool {
+	s := &q.settings
+	return !s.Paused && q.ready() > 0 && (s.MaxRunning == 0 || q.Leased+q.Running < s.MaxRunning)
+}
+
+func (q *queueState) ready() (n uint64) {
+	for _, l := range q.Lines {
+		n += l.Ready
+	}
+	return n
+}
+
+// load takes a row over.
+func (w *work) load(m *recordv1.Queue) *queueState {
+	for len(m.Lines) <= MaxPriority {
+		m.Lines = append(m.Lines, &recordv1.QueueLine{})
+	}
+	q := &queueState{Queue: m, settings: settingsOf(m)}
+	q.leasable = q.canLease()
+	w.queues = append(w.queues, q)
+	return q
+}
+
+// queue returns a queue that exists.
+func (w *work) queue(n uint64) (*queueState, error) {
+	for _, q := range w.queues {
+		if q.Number == n {
+			return q, nil
+		}
+	}
+	m, err := queueByNumber(w.r, n)
+	if err != nil {
+		return nil, err
+	}
+	return w.load(m), nil
+}
+
+// find returns a queue by its name; nil: there is none.
+func (w *work) find(name Name) (*queueState, error) {
+	n, err := numberOf(w.r, name)
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	return w.queue(n)
+}
+
+// findOrMake returns a queue by its name.
+func (w *work) findOrMake(name Name) (*queueState, error) {
+	q, err := w.find(name)
+	if err != nil || q != nil {
+		return q, err
+	}
+	if err := w.count(); err != nil {
+		return nil, err
+	}
+	w.numbers.Queue++
+	w.numbersChanged = true
+	w.tx.Set(nameIn(nameTable, name), number(nil, w.numbers.Queue))
+	q = w.load(&recordv1.Queue{Number: w.numbers.Queue, Name: encodeName(name), CreatedAt: w.tx.Stamp()})
+	q.changed = true
+	return q, nil
+}
+
+// count reads what the machine counts.
+func (w *work) count() (err error) {
+	if w.numbers == nil {
+		w.numbers, err = readNumbers(w.r)
+	}
+	return err
+}
+
+// run returns the row of a run with its queue; nil: the run is in no queue.
+func (w *work) run(runID string) (*recordv1.QueuedRun, *queueState, error) {
+	m, err := queuedRun(w.r, runID)
+	if err != nil || m == nil {
+		return nil, nil, err
+	}
+	q, err := w.queue(m.Queue)
+	return m, q, err
+}
+
+// timerOf returns when the machine must look at a run; 0: never.
+func timerOf(m *recordv1.QueuedRun) int64 {
+	switch State(m.State) {
+	case Leased:
+		return m.ExpiresAt
+	case Delayed:
+		return m.NotBefore
+	}
+	return 0
+}
+
+// leave takes a run out of its state. Its row stays for enter or end.
+func (w *work) leave(q *queueState, m *recordv1.QueuedRun) error {
+	q.changed = true
+	w.tx.Delete(orderKey(m))
+	if due := timerOf(m); due != 0 {
+		w.tx.Delete(timerKey(due, m.Order))
+	}
+	switch State(m.State) {
+	case Ready:
+		line := q.Lines[m.Priority]
+		line.Ready--
+		if line.Order == m.Order {
+			return w.advance(q, m.Priority, m.Order)
+		}
+	case Exhausted:
+		w.tx.Delete(exhaustedKey(m.Order))
+		q.Exhausted--
+	default:
+		*q.counter(State(m.State))--
+	}
+	return nil
+}
+
+// counter is the count of a state other than ready.
+func (q *queueState) counter(s State) *uint64 {
+	switch s {
+	case Delayed:
+		return &q.Delayed
+	case Leased:
+		return &q.Leased
+	case Running:
+		return &q.Running
+	default:
+		return &q.Exhausted
+	}
+}
+
+// advance finds the first ready run of a priority behind the one that was it.
+func (w *work) advance(q *queueState, priority uint32, order uint64) error {
+	line := q.Lines[priority]
+	line.Order, line.EnqueuedAt = 0, 0
+	if line.Ready == 0 {
+		return nil
+	}
+	from := number(stateKey(q.Number, Ready, priority), order+1)
+	for row, err := range w.r.Scan(from, after(stateKey(q.Number, Ready, priority))) {
+		if err != nil {
+			return err
+		}
+		p, err := parsePlace(row.Key, row.Value)
+		if err != nil {
+			return err
+		}
+		line.Order, line.EnqueuedAt = p.order, p.enqueuedAt
+		return nil
+	}
+	return fmt.Errorf("%w: queue %d lacks a ready run of priority %d", errRow, q.Number, priority)
+}
+
+// enter puts a run into a state, and writes its row.
+func (w *work) enter(q *queueState, m *recordv1.QueuedRun, s State) error {
+	q.changed = true
+	m.State = uint32(s)
+	w.tx.Set(orderKey(m), orderRow(m))
+	if due := timerOf(m); due != 0 {
+		w.tx.Set(timerKey(due, m.Order), []byte(m.RunId))
+	}
+	switch s {
+	case Ready:
+		line := q.Lines[m.Priority]
+		if line.Ready == 0 || m.Order < line.Order {
+			line.Order, line.EnqueuedAt = m.Order, m.EnqueuedAt
+		}
+		line.Ready++
+	case Exhausted:
+		w.tx.Set(exhaustedKey(m.Order), []byte(m.RunId))
+		q.Exhausted++
+	default:
+		*q.counter(s)++
+	}
+	return w.set(runKey(m.RunId), m)
+}
+
+// end lets a run leave its queue forever.
+func (w *work) end(q *queueState, m *recordv1.QueuedRun) error {
+	w.tx.Delete(runKey(m.RunId))
+	q.Ends++
+	return w.leave(q, m)
+}
+
+// wait makes a run ready: at a time, if that lies ahead.
+func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
+	m.Worker, m.ExpiresAt, m.NotBefore = "", 0, 0
+	if until > w.tx.Stamp() {
+		m.NotBefore = until
+		return w.enter(q, m, Delayed)
+	}
+	return w.enter(q, m, Ready)
+}
+
+// raiseFence gives a run a fence that no worker has.
+func (w *work) raiseFence(runID string, current uint64) (uint64, error) {
+	for {
+		refused, err := w.tx.SetFence(runID, current+1)
+		if err != nil {
+			return 0, err
+		}
+		lost, higher := errors.AsType[*storage.LeaseLostError](refused)
+		switch {
+		case refused == nil:
+			return current + 1, nil
+		case !higher:
+			return 0, fmt.Errorf("queue: raise fence: %w", refused)
+		}
+		current = lost.Current
+	}
+}
+
+func (w *work) set(key []byte, m proto.Message) error {
+	row, err := marshal(m)
+	if err != nil {
+		return fmt.Errorf("queue: encode row: %w", err)
+	}
+	w.tx.Set(key, row)
+	return nil
+}
+
+// flush writes the queues and numbers that have changed.
+func (w *work) flush() error {
+	if w.numbersChanged {
+		w.numbersChanged = false
+		if err := w.set(numbersKey(), w.numbers); err != nil {
+			return err
+		}
+	}
+	for _, q := range w.queues {
+		if !q.changed {
+			continue
+		}
+		q.changed = false
+		key := nameIn(leasableTable, decodeName(q.Name))
+		switch can := q.canLease(); {
+		case can == q.leasable:
+		case can:
+			w.tx.Set(key, number(nil, q.Number))
+		default:
+			w.tx.Delete(key)
+		}
+		q.leasable = q.canLease()
+		lines := q.Lines
+		if q.ready() == 0 {
+			q.Lines = nil
+		}
+		err := w.set(queueKey(q.Number), q.Queue)
+		q.Lines = lines
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

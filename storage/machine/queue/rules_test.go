@@ -1,0 +1,234 @@
+package queue_test
+
+import (
+	"errors"
+	"reflect"
+	"testing"
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+)
+
+// requested returns a bed with n runs that are ready in one queue, as of stamp n.
+func requested(t *testing.T, n int, c queue.Change) *bed {
+	t.Helper()
+	b := open(t)
+	b.do(1, command{b.step(queue.Put(names[0], c))(func(m *model) error {
+		m.put(names[0], &c)
+		return nil
+	})})
+	for i := range n {
+		b.do(0, b.enqueue(requestOf(i)))
+	}
+	return b
+}
+
+func requestOf(n int) queue.RunRequest {
+	return queue.RunRequest{Key: keyOf(n), Name: names[0], RunID: runID(n), RunIDNamed: true, PlanDigest: []byte("digest"), Priority: 5}
+}
+
+func pointer[T any](v T) *T { return &v }
+
+func (b *bed) leaseOne(ttl time.Duration) command {
+	return command{b.lease(queue.LeaseRequest{Worker: "worker", Max: 1, TTL: ttl})}
+}
+
+func (b *bed) end() {
+	b.t.Helper()
+	b.check()
+	if err := b.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// TestRefusalsQUE: every refusal has its type, and says what its caller needs: QUE-2, QUE-4, QUE-7
+// to QUE-10.
+func TestRefusalsQUE(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 2, queue.Change{MaxRunning: pointer(uint64(2)), OnFull: pointer(queue.OnFullReject)})
+	b.do(0, b.leaseOne(1000))
+	b.do(0, command{b.event("plain", names[3], contract.RunStarted, 0)})
+	b.do(0, command{b.event("moved", names[3], contract.RunQueued, 0)})
+	again, other, taken, full, moved, missing := requestOf(0), requestOf(0), requestOf(7), requestOf(7), requestOf(8), requestOf(9)
+	other.PlanDigest, other.RunID = []byte("other"), "other"
+	taken.RunID, moved.RunID = runID(0), "moved"
+	for name, c := range map[string]struct {
+		op   func() (storage.Operation, error)
+		want error
+		text string
+	}{
+		"again":    {func() (storage.Operation, error) { return queue.Request(&again) }, &queue.RequestedError{RunID: "run-0", RequestedAt: 2, Disposition: queue.MayStart}, `the run was requested before, as run "run-0"`},
+		"conflict": {func() (storage.Operation, error) { return queue.Check(&other) }, &queue.RequestConflictError{RunID: "run-0", Fields: []string{"planDigest", "runId"}}, `another request, of run "run-0", differs in planDigest, runId`},
+		"taken":    {func() (storage.Operation, error) { return queue.Check(&taken) }, &queue.RequestConflictError{RunID: "run-0", Fields: []string{"requestKey"}}, `another request, of run "run-0", differs in requestKey`},
+		"full":     {func() (storage.Operation, error) { return queue.Check(&full) }, &queue.QueueFullError{Name: names[0], OnFull: queue.OnFullReject, MaxRunning: 2, Leased: 1, Waiting: 1}, "queue a/p/e/q is full: 0 running, 1 leased, 1 waiting; maxRunning is 2, maxQueued 0"},
+		"moved":    {func() (storage.Operation, error) { return queue.Request(&moved) }, &storage.ScopeError{RunID: "moved", Field: "tenantId", Index: -1, Given: "a", Want: "ab"}, ""},
+		"missing":  {func() (storage.Operation, error) { return queue.Request(&missing) }, &storage.RunNotFoundError{RunID: "run-9"}, ""},
+		"no queue": {func() (storage.Operation, error) { return queue.Pause(names[2], true) }, &queue.QueueNotFoundError{Name: names[2]}, "there is no queue a/pp/e/q"},
+		"unasked":  {func() (storage.Operation, error) { return queue.Cancel("plain") }, &queue.NotQueuedError{RunID: "plain"}, `run "plain" was never requested`},
+		"fence":    {func() (storage.Operation, error) { return queue.Renew("run-0", 1, 0) }, &storage.LeaseLostError{RunID: "run-0", Given: 1, Current: 2}, ""},
+		"unleased": {func() (storage.Operation, error) { return queue.Renew("run-1", 1, 0) }, &queue.LeaseEndedError{RunID: "run-1", Fence: 1, State: queue.Ready}, `lease 1 of run "run-1" has expired; the run is ready`},
+		"mistaken": {func() (storage.Operation, error) {
+			return queue.Release(&queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Failed, Exhausted: true})
+		}, &queue.ChangedError{RunID: "run-0", State: queue.Leased, StartAttempts: 1, MaxStartAttempts: 5}, `run "run-0" is leased, with 1 of 5 start attempts used up: read it again and retry`},
+		"early": {func() (storage.Operation, error) { return queue.Expire("run-0", 2) }, &queue.ChangedError{RunID: "run-0", State: queue.Leased, StartAttempts: 1, MaxStartAttempts: 5}, ""},
+	} {
+		op, err := c.op()
+		if got := b.refused(0, op, err); !reflect.DeepEqual(got, c.want) || c.text != "" && got.Error() != c.text {
+			t.Errorf("%s: got %T %v, want %T %v", name, got, got, c.want, c.want)
+		}
+	}
+	b.model.stamp = b.Applied().PersistedAt
+	b.end()
+}
+
+// TestReleaseRefusalsQUE7: after a lease is released, nothing but the same release is taken.
+func TestReleaseRefusalsQUE7(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 1, queue.Change{})
+	b.do(0, b.leaseOne(100))
+	b.do(0, command{b.release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})})
+	b.do(0, command{b.release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})})
+	op, err := queue.Release(&queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Failed})
+	want := &queue.LeaseEndedError{RunID: "run-0", Fence: 2, State: queue.Running, Outcome: queue.Started}
+	if got := b.refused(0, op, err); !reflect.DeepEqual(got, want) || got.Error() != `lease 2 of run "run-0" was released; the run is running` {
+		t.Errorf("got %v, want %v", got, want)
+	}
+	for _, op := range []func() (storage.Operation, error){
+		func() (storage.Operation, error) { return queue.Cancel("run-0") },
+		func() (storage.Operation, error) { return queue.Reprioritize("run-0", 1) },
+	} {
+		op, err := op()
+		if got := b.refused(0, op, err); !reflect.DeepEqual(got, &queue.RunningError{RunID: "run-0"}) {
+			t.Errorf("a running run: %v", got)
+		}
+	}
+	b.do(0, command{b.event("run-0", names[0], contract.RunCompleted, 0)})
+	op, err = queue.Renew("run-0", 2, 0)
+	if got := b.refused(0, op, err); !reflect.DeepEqual(got, &queue.NotQueuedError{RunID: "run-0", Fence: 2}) || got.Error() != `the request of run "run-0" has ended` {
+		t.Errorf("a run that has ended: %v", got)
+	}
+	b.model.stamp = b.Applied().PersistedAt
+	b.end()
+}
+
+// TestRenewalAtExpiryQUE9: a renewal one nanosecond before the expiry holds, and one at it does
+// not, also if no Tick came. After it the worker cannot release the lease either.
+func TestRenewalAtExpiryQUE9(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 1, queue.Change{})
+	b.do(1000, b.leaseOne(50)) // It expires at 1050.
+	renew := b.answered(queue.Renew("run-0", 2, 50))(
+		func(m *model) (any, error) { return m.renew("run-0", 2, 50) },
+		func(reply []byte) (any, error) { return queue.DecodeRenew(reply) })
+	b.do(1049, command{renew})
+	want := &queue.LeaseEndedError{RunID: "run-0", Fence: 2, State: queue.Leased}
+	op, err := queue.Renew("run-0", 2, 50)
+	if got := b.refused(1099, op, err); !reflect.DeepEqual(got, want) {
+		t.Errorf("a renewal at the expiry: %v", got)
+	}
+	op, err = queue.Release(&queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})
+	if got := b.refused(1100, op, err); !reflect.DeepEqual(got, want) {
+		t.Errorf("a release after the expiry: %v", got)
+	}
+	b.do(1101, b.leaseOne(50))
+	if r, _, err := queue.ReadRun(b.Store, "run-0"); err != nil || r.Fence != 3 || r.StartAttempts != 2 {
+		t.Errorf("the second lease: %+v, %v", r, err)
+	}
+	b.end()
+}
+
+// TestExhaustedQUE7: a run whose attempts are used up is leased no more. Expire ends it in one
+// command with RunFailed, and fences the last worker off.
+func TestExhaustedQUE7(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 1, queue.Change{MaxStartAttempts: pointer(uint32(1))})
+	b.do(0, b.leaseOne(5))
+	b.do(100, command{b.tick(10)})
+	b.do(0, b.leaseOne(5))
+	list, err := queue.ListExhausted(b.Store, 10)
+	if err != nil || len(list) != 1 || list[0].Fence != 2 {
+		t.Fatalf("exhausted: %v, %v", list, err)
+	}
+	b.do(0, command{
+		b.step(queue.Expire("run-0", 2))(func(m *model) error { return m.expire("run-0", 2) }), b.event("run-0", names[0], contract.RunFailed, 0),
+	})
+	run, err := b.Store.Run("run-0")
+	if err != nil || run.Fence != 3 || run.LastSeq != 2 {
+		t.Errorf("run %+v, %v", run, err)
+	}
+	b.end()
+}
+
+// TestEndFreesSlotQUE7: a terminal event takes the run out of its queue in whichever state it is. A
+// duplicate of it frees no second slot.
+func TestEndFreesSlotQUE7(t *testing.T) {
+	t.Parallel()
+	for _, state := range []queue.State{queue.Ready, queue.Delayed, queue.Leased, queue.Running, queue.Exhausted} {
+		b := requested(t, 1, queue.Change{MaxRunning: pointer(uint64(1)), MaxStartAttempts: pointer(uint32(2))})
+		release := func(l queue.LeaseRelease) command { return command{b.release(l)} }
+		if state != queue.Ready {
+			b.do(0, b.leaseOne(100))
+		}
+		switch state {
+		case queue.Delayed:
+			b.do(0, release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Failed, RetryAt: 1e9}))
+		case queue.Running:
+			b.do(0, release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started}))
+		case queue.Exhausted:
+			b.do(1000, b.leaseOne(100))
+			b.do(2000, command{b.tick(1)})
+		}
+		if r, _, err := queue.ReadRun(b.Store, "run-0"); err != nil || r.State != state {
+			t.Fatalf("the run is %v, %v; want %s", r, err, state)
+		}
+		b.do(0, b.enqueue(requestOf(1)))
+		end := b.event("run-0", names[0], contract.RunFailed, 0)
+		b.do(0, command{end}, command{end}, b.leaseOne(1e6))
+		b.do(0, command{end})
+		if q, err := queue.Find(b.Store, names[0]); err != nil || q.Ends != 1 || q.Leased != 1 || q.Ready+q.Running+q.Exhausted+q.Delayed > 0 {
+			t.Errorf("%s: queue %+v, %v", state, q, err)
+		}
+		b.end()
+	}
+}
+
+// TestOperationsAreChecked: what the machine cannot keep is not encoded.
+func TestOperationsAreChecked(t *testing.T) {
+	t.Parallel()
+	zero, early := names[0], names[0]
+	zero.Queue, early.Project = "a\x00b", ""
+	priority := requestOf(0)
+	priority.Priority = 10
+	for name, op := range map[string]func() (storage.Operation, error){
+		"zero byte":    func() (storage.Operation, error) { return queue.Pause(zero, true) },
+		"no project":   func() (storage.Operation, error) { return queue.Pause(early, true) },
+		"not UTF-8":    func() (storage.Operation, error) { return queue.Cancel("\xff") },
+		"filter":       func() (storage.Operation, error) { return queue.Lease(&queue.LeaseRequest{Within: early, Max: 1}) },
+		"after":        func() (storage.Operation, error) { return queue.Lease(&queue.LeaseRequest{After: early, Max: 1}) },
+		"no lease":     func() (storage.Operation, error) { return queue.Lease(&queue.LeaseRequest{}) },
+		"many leases":  func() (storage.Operation, error) { return queue.Lease(&queue.LeaseRequest{Max: 101}) },
+		"no timer":     func() (storage.Operation, error) { return queue.Tick(0) },
+		"many timers":  func() (storage.Operation, error) { return queue.Tick(1001) },
+		"priority":     func() (storage.Operation, error) { return queue.Request(&priority) },
+		"reprioritize": func() (storage.Operation, error) { return queue.Reprioritize("run", 10) },
+		"ttl":          func() (storage.Operation, error) { return queue.Renew("run", 1, -1) },
+		"outcome":      func() (storage.Operation, error) { return queue.Release(&queue.LeaseRelease{RunID: "run"}) },
+		"onFull": func() (storage.Operation, error) {
+			return queue.Put(names[0], queue.Change{OnFull: pointer(queue.OnFull(3))})
+		},
+		"delay": func() (storage.Operation, error) {
+			return queue.Put(names[0], queue.Change{Delay: pointer(-time.Second)})
+		},
+	} {
+		if _, err := op(); err == nil {
+			t.Errorf("%s: it is encoded", name)
+		}
+	}
+	b := open(t)
+	if _, _, err := queue.ListRuns(b.Store, names[0], 1, []byte("bad"), 1); !errors.Is(err, queue.ErrToken) {
+		t.Errorf("a bad token: %v", err)
+	}
+	b.end()
+}

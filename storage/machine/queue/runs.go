@@ -1,0 +1,143 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+
+	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
+)
+
+// ErrToken means that a page token is not one that ListRuns has returned.
+var ErrToken = errors.New("queue: undecodable page token: begin with the first page")
+
+// ListRuns returns at most n runs of a queue: the ready ones in the order in which they would be
+// leased at a time, then the delayed, leased, running and exhausted ones in commit order each.
+// token is empty for the first page, else that of the page before. next is empty behind the last
+// one. A run that changes its state meanwhile may be on two pages, or on none. A queue that does
+// not exist has no runs.
+func ListRuns(s *storage.Store, name Name, at int64, token []byte, n int) (list []*Run, next []byte, err error) {
+	c := cursor{at: at, state: Ready}
+	if len(token) > 0 {
+		if c, err = parseCursor(token); err != nil {
+			return nil, nil, err
+		}
+	}
+	err = view(s, func(r storage.TableReader) error {
+		number, err := numberOf(r, name)
+		if err != nil || number == 0 {
+			return err
+		}
+		q, err := queueByNumber(r, number)
+		if err != nil {
+			return err
+		}
+		l := &lister{r: r, q: q, settings: settingsOf(q), most: n}
+		if c, err = l.list(c); err != nil {
+			return err
+		}
+		if list = l.runs; len(list) == n && c.state <= Exhausted {
+			next = c.encode()
+		}
+		return nil
+	})
+	return list, next, err
+}
+
+// lister gathers a page of a queue's runs.
+type lister struct {
+	r        storage.TableReader
+	q        *recordv1.Queue
+	settings Settings
+	runs     []*Run
+	most     int
+}
+
+// list gathers runs from a cursor on, and returns where the next page begins.
+func (l *lister) list(c cursor) (cursor, error) {
+	var err error
+	if c.state == Ready {
+		if c, err = l.ready(c); err != nil {
+			return c, err
+		}
+	}
+	for c.state != Ready && c.state <= Exhausted && len(l.runs) < l.most {
+		p, found, err := l.place(c.state, 0, c.from[0])
+		switch {
+		case err != nil:
+			return c, err
+		case !found:
+			c.state, c.from = c.state+1, [MaxPriority + 1]uint64{}
+			continue
+		}
+		if err := l.add(p); err != nil {
+			return c, err
+		}
+		c.from[0] = p.order + 1
+	}
+	return c, nil
+}
+
+// ready gathers ready runs: always the best of the first ones of the priorities (QUE-5).
+func (l *lister) ready(c cursor) (cursor, error) {
+	var first [MaxPriority + 1]place
+	var there [MaxPriority + 1]bool
+	look := func(p int) (err error) {
+		first[p], there[p], err = l.place(Ready, uint32(p), c.from[p])
+		return err
+	}
+	for p := range first {
+		if err := look(p); err != nil {
+			return c, err
+		}
+	}
+	for len(l.runs) < l.most {
+		best, score := -1, uint64(0)
+		for p := range first {
+			if !there[p] {
+				continue
+			}
+			e := effective(uint32(p), first[p].enqueuedAt, c.at, l.settings.AgingPeriod)
+			if best < 0 || e > score || e == score && first[p].order < first[best].order {
+				best, score = p, e
+			}
+		}
+		if best < 0 {
+			c.state, c.from = Delayed, [MaxPriority + 1]uint64{}
+			return c, nil
+		}
+		if err := l.add(first[best]); err != nil {
+			return c, err
+		}
+		c.from[best] = first[best].order + 1
+		if err := look(best); err != nil {
+			return c, err
+		}
+	}
+	return c, nil
+}
+
+// place returns the first run of a state from an order on.
+func (l *lister) place(s State, priority uint32, from uint64) (place, bool, error) {
+	prefix := stateKey(l.q.Number, s, priority)
+	for row, err := range l.r.Scan(number(prefix, from), after(prefix)) {
+		if err != nil {
+			return place{}, false, err
+		}
+		p, err := parsePlace(row.Key, row.Value)
+		return p, err == nil, err
+	}
+	return place{}, false, nil
+}
+
+func (l *lister) add(p place) error {
+	m, err := queuedRun(l.r, p.runID)
+	if err != nil {
+		return err
+	}
+	if m == nil {
+		return fmt.Errorf("%w: run %q of queue %d has no row", errRow, p.runID, l.q.Number)
+	}
+	l.runs = append(l.runs, decodeRun(m, l.q))
+	return nil
+}
