@@ -93,7 +93,7 @@ func (w *work) pause(m *recordv1.PauseQueue) (refused, fatal error) {
 	case err != nil:
 		return nil, err
 	case q == nil:
-		return &QueueNotFoundError{Name: decodeName(m.Name)}, nil
+		return &NotFoundError{Name: decodeName(m.Name)}, nil
 	}
 	q.Paused, q.settings.Paused, q.changed = m.Paused, m.Paused, true
 	return nil, nil

@@ -31,23 +31,23 @@ func (e *RequestConflictError) Error() string {
 	return fmt.Sprintf("another request, of run %q, differs in %s", e.RunID, strings.Join(e.Fields, ", "))
 }
 
-// QueueFullError says that a queue takes no more requests at the moment (QUE-4).
-type QueueFullError struct {
+// FullError says that a queue takes no more requests at the moment (QUE-4).
+type FullError struct {
 	Name                     Name
 	OnFull                   OnFull
 	MaxRunning, MaxQueued    uint64
 	Running, Leased, Waiting uint64 // Waiting are the ready and the delayed runs.
 }
 
-func (e *QueueFullError) Error() string {
+func (e *FullError) Error() string {
 	return fmt.Sprintf("queue %s is full: %d running, %d leased, %d waiting; maxRunning is %d, maxQueued %d",
 		e.Name, e.Running, e.Leased, e.Waiting, e.MaxRunning, e.MaxQueued)
 }
 
-// QueueNotFoundError says that there is no queue by a name.
-type QueueNotFoundError struct{ Name Name }
+// NotFoundError says that there is no queue by a name.
+type NotFoundError struct{ Name Name }
 
-func (e *QueueNotFoundError) Error() string { return fmt.Sprintf("there is no queue %s", e.Name) }
+func (e *NotFoundError) Error() string { return fmt.Sprintf("there is no queue %s", e.Name) }
 
 // NotQueuedError says that a run is in no queue: it was never requested, or its request has ended.
 type NotQueuedError struct {

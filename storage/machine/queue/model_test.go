@@ -139,7 +139,7 @@ func set[T comparable](field, to *T, standard T) {
 
 func (m *model) pause(name queue.Name, paused bool) error {
 	if m.queues[name] == nil {
-		return &queue.QueueNotFoundError{Name: name}
+		return &queue.NotFoundError{Name: name}
 	}
 	m.queues[name].settings.Paused = paused
 	return nil
@@ -177,7 +177,7 @@ func (m *model) request(r *queue.RunRequest, check bool) (reply queue.Requested,
 	over := s.MaxRunning > 0 && running+leased+ready >= s.MaxRunning
 	bounded := over || s.MaxRunning == 0
 	if over && s.OnFull == queue.OnFullReject || bounded && s.MaxQueued > 0 && waiting >= s.MaxQueued {
-		return reply, &queue.QueueFullError{
+		return reply, &queue.FullError{
 			Name: r.Name, OnFull: s.OnFull, MaxRunning: s.MaxRunning, MaxQueued: s.MaxQueued, Running: running, Leased: leased, Waiting: waiting,
 		}
 	}

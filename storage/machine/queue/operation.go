@@ -32,7 +32,7 @@ func Put(name Name, c Change) (storage.Operation, error) {
 }
 
 // Pause is the operation after which no run of a queue is leased, or runs are again. It is refused
-// with a *QueueNotFoundError.
+// with a *NotFoundError.
 func Pause(name Name, paused bool) (storage.Operation, error) {
 	return named(name, &recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Pause{
 		Pause: &recordv1.PauseQueue{Name: encodeName(name), Paused: paused},
@@ -53,7 +53,7 @@ type RunRequest struct {
 
 // Request is the operation that enters a run into its queue. The run must exist: its command
 // appends RunQueued before. Its reply is for DecodeRequest. It is refused with a *RequestedError, a
-// *RequestConflictError, a *QueueFullError, a *storage.RunNotFoundError, or with a
+// *RequestConflictError, a *FullError, a *storage.RunNotFoundError, or with a
 // *storage.ScopeError where the run belongs elsewhere than the queue.
 func Request(r *RunRequest) (storage.Operation, error) { return request(r, false) }
 

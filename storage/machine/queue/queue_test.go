@@ -194,7 +194,8 @@ func (d *drawer) command() command {
 }
 
 // TestQueueQUE compares queues with a model through refused commands, leaps of the clock and
-// restarts: QUE-2 to QUE-9. After each entry it derives every count and every index again.
+// restarts: QUE-2 to QUE-9. After each entry it derives every count and every index again. Another
+// store with the same log is the same (D11).
 func TestQueueQUE(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -218,8 +219,69 @@ func TestQueueQUE(t *testing.T) {
 			d.clock = d.Applied().PersistedAt
 			d.check()
 		}
+		d.replay()
 		if err := d.Close(); err != nil {
 			t.Fatal(err)
 		}
 	})
+}
+
+// TestOrderQUE5 leases the runs of one queue in the order of their effective priorities, and of
+// equal ones in commit order, through ages, priorities and failed starts that bring equal ones
+// about.
+func TestOrderQUE5(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		d := &drawer{bed: open(t), t: t}
+		c := queue.Change{AgingPeriod: pointer(time.Duration(rapid.IntRange(1, 8).Draw(t, "period")))}
+		d.do(0, command{d.step(queue.Put(names[0], c))(func(m *model) error {
+			m.put(names[0], &c)
+			return nil
+		})})
+		for range rapid.IntRange(5, 40).Draw(t, "entries") {
+			d.clock += rapid.SampledFrom([]int64{1, 1, 1, 2, 9}).Draw(t, "leap")
+			id := d.holder()
+			switch rapid.IntRange(0, 5).Draw(t, "what") {
+			case 0, 1, 2:
+				r := requestOf(d.next)
+				r.Priority = rapid.Uint32Range(0, 4).Draw(t, "priority")
+				d.next++
+				d.do(d.clock, d.enqueue(r))
+			case 3:
+				d.do(d.clock, command{d.bed.lease(queue.LeaseRequest{Max: rapid.IntRange(1, 3).Draw(t, "max"), TTL: 20})})
+			case 4:
+				d.do(d.clock, command{d.bed.release(queue.LeaseRelease{RunID: id, Fence: d.model.fences[id], Outcome: queue.Failed})})
+			default:
+				priority := rapid.Uint32Range(0, 4).Draw(t, "priority")
+				d.do(d.clock, command{d.step(queue.Reprioritize(id, priority))(func(m *model) error { return m.reprioritize(id, priority) })})
+			}
+			d.clock = d.Applied().PersistedAt
+			d.check()
+		}
+		if err := d.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestNoRunStarvesQUE5: a run of priority 0 is leased although runs of priority 9 keep coming.
+func TestNoRunStarvesQUE5(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 0, queue.Change{AgingPeriod: pointer(10 * time.Nanosecond)})
+	low := requestOf(0)
+	low.Priority = 0
+	b.do(0, b.enqueue(low))
+	for n := 1; n < 100; n++ {
+		r := requestOf(n)
+		r.Priority = 9
+		b.do(0, b.enqueue(r), b.leaseOne(1000))
+		if run, _, err := queue.ReadRun(b.Store, low.RunID); err != nil || run.State == queue.Leased {
+			if n < 80 || err != nil {
+				t.Fatalf("leased after %d others, %v", n, err)
+			}
+			b.end()
+			return
+		}
+	}
+	t.Fatal("the run starves")
 }

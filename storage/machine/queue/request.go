@@ -117,13 +117,14 @@ func (w *work) refuseRun(m *recordv1.RequestRun) (refused, fatal error) {
 	return nil, nil
 }
 
-// dispose decides what becomes of one more request (QUE-4).
+// dispose decides what becomes of one more request (QUE-4). A lease that has expired and waits for
+// its timer counts as before: its run is ready then, and would count too.
 func (w *work) dispose(q *queueState, notBefore int64) (d Disposition, until int64, refused error) {
 	s := &q.settings
 	over := s.MaxRunning > 0 && q.Running+q.Leased+q.ready() >= s.MaxRunning
 	waiting := q.ready() + q.Delayed
 	if over && s.OnFull == OnFullReject || (over || s.MaxRunning == 0) && s.MaxQueued > 0 && waiting >= s.MaxQueued {
-		return 0, 0, &QueueFullError{
+		return 0, 0, &FullError{
 			Name: decodeName(q.Name), OnFull: s.OnFull, MaxRunning: s.MaxRunning, MaxQueued: s.MaxQueued,
 			Running: q.Running, Leased: q.Leased, Waiting: waiting,
 		}

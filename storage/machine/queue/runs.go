@@ -83,7 +83,9 @@ func (l *lister) ready(c cursor) (cursor, error) {
 	var first [MaxPriority + 1]place
 	var there [MaxPriority + 1]bool
 	look := func(p int) (err error) {
-		first[p], there[p], err = l.place(Ready, uint32(p), c.from[p])
+		if there[p] = p < len(l.q.Lines) && l.q.Lines[p].Ready > 0; there[p] {
+			first[p], there[p], err = l.place(Ready, uint32(p), max(c.from[p], l.q.Lines[p].Order))
+		}
 		return err
 	}
 	for p := range first {
