@@ -110,7 +110,7 @@ func TestLeaseCostQUE6(t *testing.T) {
 
 // BenchmarkLease is what a lease of one run costs among many.
 func BenchmarkLease(b *testing.B) {
-	for _, s := range [][2]int{{5_000, 10}, {100_000, 1_000}} {
+	for _, s := range [][2]int{{5_000, 10}, {100_000, 1_000}, {200_000, 10_000}} {
 		b.Run(fmt.Sprintf("%dx%d", s[0], s[1]), func(b *testing.B) {
 			c := newCrowd(b, s[0], s[1])
 			var last queue.Name

@@ -172,7 +172,7 @@ func (s State) String() string {
 // Disposition is what becomes of a request (QUE-4).
 type Disposition uint32
 
-// The dispositions.
+// The dispositions: READY, QUEUED and DELAYED of the API.
 const (
 	MayStart Disposition = 1 // at once
 	Queued   Disposition = 2 // waits for a slot, or for the queue to be resumed
