@@ -45,10 +45,10 @@ func TestAppenderOpenAnswer(t *testing.T) {
 func TestAppenderOpenAnswerToMany(t *testing.T) {
 	r := &recorder{held: true}
 	r.answer = func(n int, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendStreamResponse, error) {
-		switch {
-		case n == 1:
+		switch n {
+		case 1:
 			return &runlogv1.AppendStreamResponse{Results: make([]*runlogv1.AppendResult, 1)}, nil
-		case n == 2:
+		case 2:
 			return &runlogv1.AppendStreamResponse{Status: &status.Status{Code: int32(codes.Internal)}}, nil
 		default:
 			return refusedMessage(codes.PermissionDenied, ReasonPermissionDenied), nil

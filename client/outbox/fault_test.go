@@ -247,12 +247,12 @@ func TestUnsettledPut(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		left := make(chan struct{})
 		disk.fault = func(_ int, op string) error {
-			if op != "sync" || ctx.Err() != nil {
-				return nil
+			if op == "sync" && ctx.Err() == nil {
+				cancel()
+				<-left
+				return fault
 			}
-			cancel()
-			<-left
-			return fault
+			return nil
 		}
 		_, err := o.Put(ctx, request("run", 1, 0))
 		close(left)

@@ -96,10 +96,11 @@ func checkWritten(t *testing.T, log *logFake, calls []*written) {
 	for _, c := range calls {
 		e, isClient := errors.AsType[*client.Error](c.err)
 		_, unsettled := errors.AsType[*outbox.UnsettledError](c.err)
+		open := unsettled || isClient && e.Unknown()
 		switch {
 		case c.err == nil && place[c.key] == 0:
 			t.Errorf("%s is lost", c.key)
-		case c.err != nil && !(isClient && e.Unknown()) && !unsettled && place[c.key] != 0:
+		case c.err != nil && !open && place[c.key] != 0:
 			t.Errorf("%s is stored, and Write said %v", c.key, c.err)
 		}
 		for _, o := range calls {
