@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -19,12 +20,12 @@ func TestAppenderLeavesARefusingNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		well := &recorder{}
 		others := dialerNamed(t, map[string]*fakeServer{"b": {appendStream: well.serve}})
-		dials := 0
+		var dials atomic.Int32
 		dialer := grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
 			if name != "a" {
 				return others(ctx, name)
 			}
-			if dials++; dials > 1 {
+			if dials.Add(1) > 1 {
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -42,8 +43,8 @@ func TestAppenderLeavesARefusingNode(t *testing.T) {
 		if _, err := a.Append(t.Context(), event("r")); err != nil {
 			t.Fatal(err)
 		}
-		if took := time.Since(began); took > time.Second || dials == 0 || len(well.messages()) != 1 {
-			t.Errorf("it took %v: %d connections to the node that refuses, %d messages to the other", took, dials, len(well.messages()))
+		if took := time.Since(began); took > time.Second || dials.Load() == 0 || len(well.messages()) != 1 {
+			t.Errorf("it took %v: %d connections to the node that refuses, %d messages to the other", took, dials.Load(), len(well.messages()))
 		}
 	})
 }
@@ -56,13 +57,18 @@ func refuseStream(conn net.Conn) {
 		return
 	}
 	framer := http2.NewFramer(conn, conn)
-	go func() { _ = framer.WriteSettings() }()
+	greeted := make(chan struct{})
+	go func() {
+		defer close(greeted)
+		_ = framer.WriteSettings()
+	}()
 	for {
 		frame, err := framer.ReadFrame()
 		if err != nil {
 			return
 		}
 		if frame.Header().Type == http2.FrameHeaders {
+			<-greeted
 			_ = framer.WriteGoAway(0, http2.ErrCodeNo, nil)
 			return
 		}

@@ -132,7 +132,7 @@ func (p *Projector) look(runs []string) (*look, error) {
 	p.disk.RLock()
 	if p.disk.db == nil {
 		p.disk.RUnlock()
-		return nil, errRemaking
+		return nil, ErrRemaking
 	}
 	var err error
 	l.rows, err = p.disk.db.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableSnapshot}, UpperBound: []byte{tableSnapshot + 1}})

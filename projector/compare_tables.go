@@ -49,7 +49,7 @@ func (p *Projector) compareTables(ctx context.Context, shadow *Projector, g *Pro
 	defer p.disk.RUnlock()
 	d := p.disk.db
 	if d == nil {
-		return errRemaking
+		return ErrRemaking
 	}
 	// run may wait for disk to replace a damaged database.
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -71,7 +71,7 @@ func (p *Projector) compareTables(ctx context.Context, shadow *Projector, g *Pro
 	shadow.disk.RLock()
 	defer shadow.disk.RUnlock()
 	if shadow.disk.db == nil {
-		return errRemaking
+		return ErrRemaking
 	}
 	if shadow.Position() != served.position {
 		return nil // The served database was replaced meanwhile, and begins again.

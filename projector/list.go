@@ -49,7 +49,7 @@ func (p *Projector) read(pr *projection, read func(pebble.Reader) error) (storag
 	p.disk.RLock()
 	defer p.disk.RUnlock()
 	if p.disk.db == nil {
-		return 0, errRemaking
+		return 0, ErrRemaking
 	}
 	// Rows are written before the position moves.
 	at := storage.Position(pr.at.Load())
@@ -63,4 +63,5 @@ func (p *Projector) read(pr *projection, read func(pebble.Reader) error) (storag
 	return at, nil
 }
 
-var errRemaking = fmt.Errorf("%w: is being rebuilt from the log; try again", errProjection)
+// ErrRemaking means that the database was damaged and is not open again yet. A reader tries again.
+var ErrRemaking = fmt.Errorf("%w: is being rebuilt from the log; try again", errProjection)

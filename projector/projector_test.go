@@ -257,7 +257,7 @@ func TestDamageWhileRunningPRJ13(t *testing.T) {
 	eventually(t, "a new database", func() bool {
 		b.p.disk.RLock()
 		defer b.p.disk.RUnlock()
-		return b.p.disk.db != first
+		return b.p.disk.db != nil && b.p.disk.db != first
 	})
 	b.check("made anew")
 

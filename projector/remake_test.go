@@ -74,8 +74,8 @@ func TestRemakingHoldsUpNoReader(t *testing.T) {
 	}()
 	select {
 	case err := <-read:
-		if !errors.Is(err, errRemaking) {
-			t.Errorf("list: %v, want %v", err, errRemaking)
+		if !errors.Is(err, ErrRemaking) {
+			t.Errorf("list: %v, want %v", err, ErrRemaking)
 		}
 	case <-time.After(patience):
 		t.Error("a reader waits for the removal of the damaged database")

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/projector"
 	"runlog/projector/list"
 	"runlog/projector/run"
 	"runlog/proto/contract"
@@ -22,6 +24,8 @@ const (
 	defaultRunsPage = 100
 	// maxCount is the highest number that a count of runs says.
 	maxCount = 10_000
+	// remakingPause is the time between two looks at a damaged database that is being rebuilt.
+	remakingPause = 20 * time.Millisecond
 )
 
 // ListRuns pages through runs. By default the list shows every write that was acknowledged before
@@ -121,8 +125,23 @@ func (s *Service) atLeast(ctx context.Context, least storage.Position, read func
 			return err
 		}
 		// The projection may have been replaced since, and may be at its begin again.
-		if at, err := read(); err != nil || at >= least {
+		if at, err := remade(ctx, read); err != nil || at >= least {
 			return err
+		}
+	}
+}
+
+// remade calls read, and again while a damaged database is being rebuilt.
+func remade(ctx context.Context, read func() (storage.Position, error)) (storage.Position, error) {
+	for {
+		at, err := read()
+		if !errors.Is(err, projector.ErrRemaking) {
+			return at, err
+		}
+		select {
+		case <-ctx.Done():
+			return 0, behind(ctx)
+		case <-time.After(remakingPause):
 		}
 	}
 }
@@ -131,6 +150,11 @@ func (s *Service) awaitProjection(ctx context.Context, at storage.Position) erro
 	if s.opts.Projector.WaitPosition(ctx, at) == nil {
 		return nil
 	}
+	return behind(ctx)
+}
+
+// behind is the error of a context that ended before a list was as new as it must be.
+func behind(ctx context.Context) error {
 	cause := context.Cause(ctx)
 	if errors.Is(cause, context.DeadlineExceeded) {
 		return &contract.Error{Reason: contract.ReasonNotReached,
