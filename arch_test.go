@@ -25,6 +25,7 @@ var ranks = map[string]int{
 	"proto/node/v1":            0,
 	"proto/contract":           1,
 	"client":                   2,
+	"client/address":           0,
 	"client/contexts":          1,
 	"client/events":            2,
 	"client/outbox":            1,

@@ -106,6 +106,8 @@ type Client struct {
 	cluster     runlogv1.ClusterServiceClient
 	audit       runlogv1.AuditServiceClient
 	access      runlogv1.AccessServiceClient
+	queues      runlogv1.QueueServiceClient
+	signals     runlogv1.SignalServiceClient
 	metrics     *stats.Metrics
 	retries     retries
 	appenders   appenders
@@ -113,8 +115,8 @@ type Client struct {
 	reached atomic.Bool
 }
 
-// Dial prepares a client for the cluster with nodes at target: comma-separated addresses (Address),
-// or any gRPC targets. Calls use the first one until it fails, and then the next. Dial
+// Dial prepares a client for the cluster with nodes at target: comma-separated addresses (package
+// address), or any gRPC targets. Calls use the first one until it fails, and then the next. Dial
 // does not wait for a node: the first call connects.
 func Dial(target string, opts Options) (*Client, error) {
 	opts = opts.EnsureDefaults()
@@ -148,6 +150,8 @@ func Dial(target string, opts Options) (*Client, error) {
 		cluster:     runlogv1.NewClusterServiceClient(nodes),
 		audit:       runlogv1.NewAuditServiceClient(nodes),
 		access:      runlogv1.NewAccessServiceClient(nodes),
+		queues:      runlogv1.NewQueueServiceClient(nodes),
+		signals:     runlogv1.NewSignalServiceClient(nodes),
 	}, nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"runlog/client/address"
 	"runlog/client/internal/stats"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -75,7 +76,7 @@ func newNodes(target string, opts Options, metrics *stats.Metrics, dial []grpc.D
 		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
 		MinConnectTimeout: connectTimeout,
 	}), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}, dial...)}
-	addresses, err := Addresses(target)
+	addresses, err := address.List(target)
 	if err != nil {
 		return nil, fmt.Errorf("client: %w", err)
 	}

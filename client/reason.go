@@ -34,6 +34,12 @@ const (
 	ReasonSlowConsumer           = contract.ReasonSlowConsumer
 	ReasonResumeTokenInvalid     = contract.ReasonResumeTokenInvalid
 	ReasonLeaseLost              = contract.ReasonLeaseLost
+	ReasonRunRequestConflict     = contract.ReasonRunRequestConflict
+	ReasonRunQueueFull           = contract.ReasonRunQueueFull
+	ReasonRunNotQueued           = contract.ReasonRunNotQueued
+	ReasonQueueNotFound          = contract.ReasonQueueNotFound
+	ReasonSignalTooLarge         = contract.ReasonSignalTooLarge
+	ReasonSignalRateLimited      = contract.ReasonSignalRateLimited
 	ReasonRouteNotFound          = contract.ReasonRouteNotFound
 	ReasonMethodNotAllowed       = contract.ReasonMethodNotAllowed
 	ReasonRequestTimeout         = contract.ReasonRequestTimeout

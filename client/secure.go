@@ -11,6 +11,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
+
+	"runlog/client/address"
 )
 
 // ErrPlainToken refuses to send a token where others can read it.
@@ -20,7 +22,7 @@ var ErrPlainToken = errors.New("client: the token would leave this machine in pl
 func Secure(target string) (bool, error) {
 	secure, plain := false, false
 	for text := range strings.SplitSeq(target, ",") {
-		_, scheme, err := parseAddress(text, DefaultPort)
+		_, scheme, err := address.Parse(text, address.DefaultPort)
 		if err != nil {
 			return false, err
 		}

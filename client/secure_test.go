@@ -52,3 +52,14 @@ func TestTokenStaysSecretSEC1(t *testing.T) {
 		t.Errorf("formatted: %s", text)
 	}
 }
+
+// TestDialRefusesAddress: what package address refuses is not dialled.
+func TestDialRefusesAddress(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"", "two words", "grpc://host:7410"} {
+		if c, err := Dial(text, Options{}); err == nil {
+			_ = c.Close()
+			t.Errorf("%q is dialled", text)
+		}
+	}
+}

@@ -40,6 +40,12 @@ const (
 	ReasonSlowConsumer           Reason = "SLOW_CONSUMER"
 	ReasonResumeTokenInvalid     Reason = "RESUME_TOKEN_INVALID"
 	ReasonLeaseLost              Reason = "LEASE_LOST"
+	ReasonRunRequestConflict     Reason = "RUN_REQUEST_CONFLICT"
+	ReasonRunQueueFull           Reason = "RUN_QUEUE_FULL"
+	ReasonRunNotQueued           Reason = "RUN_NOT_QUEUED"
+	ReasonQueueNotFound          Reason = "QUEUE_NOT_FOUND"
+	ReasonSignalTooLarge         Reason = "SIGNAL_TOO_LARGE"
+	ReasonSignalRateLimited      Reason = "SIGNAL_RATE_LIMITED"
 )
 
 // The reasons that only HTTP needs, beside those of the contract: its routes, methods and bodies
@@ -142,6 +148,18 @@ var reasons = [...]ReasonInfo{
 		"Read a fresh snapshot and watch from its lastEventSeq. For many runs, start a new watch with includeExisting."},
 	{ReasonLeaseLost, codes.FailedPrecondition, 409, StoredNo, "no",
 		"Another worker holds the run's lease, or the lease ended: stop writing to the run, and lease it again."},
+	{ReasonRunRequestConflict, codes.AlreadyExists, 409, StoredNo, "no",
+		"Another request has this runRequestId or this runId: choose others, or send what the first request said."},
+	{ReasonRunQueueFull, codes.ResourceExhausted, 429, StoredNo, "after the delay",
+		"The queue is full: wait for the retry delay, then send the same request; runlog queue show tells what it holds."},
+	{ReasonRunNotQueued, codes.FailedPrecondition, 409, StoredNo, "no",
+		"The run waits in no queue: it was never requested, was started, or has ended. Read the run; a run that was started takes signals."},
+	{ReasonQueueNotFound, codes.NotFound, 404, StoredNothing, "no",
+		"Check the tenant, project, environment and name; runlog queue ls lists the queues."},
+	{ReasonSignalTooLarge, codes.InvalidArgument, 400, StoredNo, "no",
+		"Store the parameters elsewhere, and send a reference to them."},
+	{ReasonSignalRateLimited, codes.ResourceExhausted, 429, StoredNo, "after the delay",
+		"The run gets too many signals: wait for the retry delay, then send the same signal."},
 	{ReasonRouteNotFound, codes.NotFound, 404, StoredNothing, "no",
 		"Check the path; GET /openapi.json lists the routes."},
 	{ReasonMethodNotAllowed, codes.Unimplemented, 405, StoredNothing, "no",

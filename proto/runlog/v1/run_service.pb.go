@@ -1066,9 +1066,11 @@ func (x *ListRunsResponse) GetApplied() *AppliedState {
 }
 
 type SetEngineRunRefRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	EngineRunRef  string                 `protobuf:"bytes,2,opt,name=engine_run_ref,json=engineRunRef,proto3" json:"engine_run_ref,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	RunId        string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	EngineRunRef string                 `protobuf:"bytes,2,opt,name=engine_run_ref,json=engineRunRef,proto3" json:"engine_run_ref,omitempty"`
+	// The fence of the caller's lease, as in AppendEventsRequest (QUE-8).
+	Fence         *uint64 `protobuf:"varint,3,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1115,6 +1117,13 @@ func (x *SetEngineRunRefRequest) GetEngineRunRef() string {
 		return x.EngineRunRef
 	}
 	return ""
+}
+
+func (x *SetEngineRunRefRequest) GetFence() uint64 {
+	if x != nil && x.Fence != nil {
+		return *x.Fence
+	}
+	return 0
 }
 
 type SetEngineRunRefResponse struct {
@@ -1295,10 +1304,12 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\rcount_or_more\x18= \x01(\bH\x01R\vcountOrMore\x88\x01\x01\x121\n" +
 	"\aapplied\x18> \x01(\v2\x17.runlog.v1.AppliedStateR\aappliedB\b\n" +
 	"\x06_countB\x10\n" +
-	"\x0e_count_or_more\"U\n" +
+	"\x0e_count_or_more\"z\n" +
 	"\x16SetEngineRunRefRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
-	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\"W\n" +
+	"\x0eengine_run_ref\x18\x02 \x01(\tR\fengineRunRef\x12\x19\n" +
+	"\x05fence\x18\x03 \x01(\x04H\x00R\x05fence\x88\x01\x01B\b\n" +
+	"\x06_fence\"W\n" +
 	"\x17SetEngineRunRefResponse\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\tR\bposition2\xe8\x04\n" +
@@ -1420,6 +1431,7 @@ func file_runlog_v1_run_service_proto_init() {
 	file_runlog_v1_run_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_runlog_v1_run_service_proto_msgTypes[6].OneofWrappers = []any{}
 	file_runlog_v1_run_service_proto_msgTypes[10].OneofWrappers = []any{}
+	file_runlog_v1_run_service_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

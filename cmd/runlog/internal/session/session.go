@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/client"
+	"runlog/client/address"
 	"runlog/client/contexts"
 	"runlog/cmd/runlog/internal/output"
 )
@@ -108,7 +109,7 @@ func (s *Session) Servers() ([]string, error) {
 	if err := s.configure(); err != nil {
 		return nil, err
 	}
-	servers, err := client.Addresses(s.Server)
+	servers, err := address.List(s.Server)
 	if err != nil {
 		return nil, output.UsageError("--server: %v", err)
 	}
@@ -177,9 +178,9 @@ func (a *adminAddress) String() string { return string(*a) }
 
 // Set takes the value from the command line.
 func (a *adminAddress) Set(text string) error {
-	address, err := client.Address(text, defaultAdminPort)
+	at, err := address.Of(text, defaultAdminPort)
 	if err == nil {
-		*a = adminAddress(address)
+		*a = adminAddress(at)
 	}
 	return err
 }

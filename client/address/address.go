@@ -1,4 +1,5 @@
-package client
+// Package address parses the addresses of nodes, as users write them.
+package address
 
 import (
 	"fmt"
@@ -12,12 +13,12 @@ import (
 // DefaultPort is where a node serves gRPC, if the caller names no port.
 const DefaultPort = 7410
 
-// Addresses splits a target of Dial into its addresses, in their final form and each once.
-func Addresses(target string) ([]string, error) {
+// List splits a target of client.Dial into its addresses, in their final form and each once.
+func List(target string) ([]string, error) {
 	var list []string
 	seen := make(map[string]bool)
 	for text := range strings.SplitSeq(target, ",") {
-		address, _, err := parseAddress(text, DefaultPort)
+		address, _, err := Parse(text, DefaultPort)
 		if err != nil {
 			return nil, err
 		}
@@ -29,21 +30,21 @@ func Addresses(target string) ([]string, error) {
 	return list, nil
 }
 
-// Address returns the host:port that a text means: a host, host:port, or http:// and one of them.
+// Of returns the host:port that a text means: a host, host:port, or http:// and one of them.
 // port is the one that a text without a port means. A target of gRPC with another scheme, such as
 // dns:///host:port or unix:///path, stays as it is.
 //
 // It is for a listener without TLS: https:// is refused.
-func Address(text string, port int) (string, error) {
-	address, scheme, err := parseAddress(text, port)
+func Of(text string, port int) (string, error) {
+	address, scheme, err := Parse(text, port)
 	if err == nil && scheme == "https" {
-		return "", addressError(text, "this listener does not speak TLS; leave https:// out")
+		return "", fault(text, "this listener does not speak TLS; leave https:// out")
 	}
 	return address, err
 }
 
-// parseAddress returns the host:port that a text means, and its scheme: https, http or none.
-func parseAddress(text string, port int) (address, scheme string, err error) {
+// Parse returns the host:port that a text means, and its scheme: https, http or none.
+func Parse(text string, port int) (address, scheme string, err error) {
 	text = strings.TrimSpace(text)
 	rest, scheme, err := cutScheme(text)
 	if err != nil || rest == "" {
@@ -60,20 +61,20 @@ func hostPort(text, rest string, port int) (string, error) {
 		host = ip.String()
 	} else if strings.ContainsAny(rest, ":[]") {
 		if host, number, err = net.SplitHostPort(rest); err != nil || number == "" {
-			return "", addressError(text, "it has no port after the colon")
+			return "", fault(text, "it has no port after the colon")
 		}
 	}
 	if number == "" {
 		number = strconv.Itoa(port)
 	}
 	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
-		return "", addressError(text, fmt.Sprintf("%q is not a port from 1 to 65535", number))
+		return "", fault(text, fmt.Sprintf("%q is not a port from 1 to 65535", number))
 	}
 	if host == "" {
-		return "", addressError(text, "it has no host")
+		return "", fault(text, "it has no host")
 	}
 	if strings.ContainsAny(host, " \t@/?#") {
-		return "", addressError(text, fmt.Sprintf("%q is no host", host))
+		return "", fault(text, fmt.Sprintf("%q is no host", host))
 	}
 	return net.JoinHostPort(host, number), nil
 }
@@ -81,7 +82,7 @@ func hostPort(text, rest string, port int) (string, error) {
 // cutScheme cuts http:// or https:// off. It returns an empty rest for another scheme of gRPC.
 func cutScheme(text string) (rest, scheme string, err error) {
 	if text == "" {
-		return "", "", addressError(text, "it is empty")
+		return "", "", fault(text, "it is empty")
 	}
 	if strings.HasPrefix(text, "unix:") {
 		return "", "", nil
@@ -92,19 +93,19 @@ func cutScheme(text string) (rest, scheme string, err error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:
-		return "", "", addressError(text, "it is no URL")
+		return "", "", fault(text, "it is no URL")
 	case u.Scheme == "grpc" || u.Scheme == "grpcs":
-		return "", "", addressError(text, "it begins with "+u.Scheme+"://, where TLS has https:// and plain text nothing")
+		return "", "", fault(text, "it begins with "+u.Scheme+"://, where TLS has https:// and plain text nothing")
 	case u.Scheme != "http" && u.Scheme != "https":
 		return "", "", nil
 	case u.User != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "":
-		return "", "", addressError(text, "it has more than a host and a port")
+		return "", "", fault(text, "it has more than a host and a port")
 	case u.Host == "":
-		return "", "", addressError(text, "it has no host")
+		return "", "", fault(text, "it has no host")
 	}
 	return u.Host, u.Scheme, nil
 }
 
-func addressError(text, cause string) error {
+func fault(text, cause string) error {
 	return fmt.Errorf("%q is not the address of a node: %s; want a host such as localhost, or host:port", text, cause)
 }

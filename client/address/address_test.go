@@ -1,4 +1,4 @@
-package client
+package address
 
 import (
 	"strings"
@@ -29,7 +29,7 @@ func TestAddresses(t *testing.T) {
 		"unix:run/runlog.socket":    "unix:run/runlog.socket",
 		"my_host-1":                 "my_host-1:7410",
 	} {
-		got, err := Addresses(text)
+		got, err := List(text)
 		if err != nil || strings.Join(got, " ") != want {
 			t.Errorf("%q is %q, %v; want %s", text, got, err, want)
 		}
@@ -55,19 +55,15 @@ func TestAddresses(t *testing.T) {
 		"http://ho st":        "it is no URL",
 		"grpc://host:7410":    "it begins with grpc://",
 	} {
-		got, err := Addresses(text)
+		got, err := List(text)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "want a host such as localhost, or host:port") {
 			t.Errorf("%q is %q, %v; want %q", text, got, err, want)
 		}
-		if c, err := Dial(text, Options{}); err == nil {
-			_ = c.Close()
-			t.Errorf("%q is dialled", text)
-		}
 	}
-	if got, err := Address("https://localhost", 7412); err == nil || !strings.Contains(err.Error(), "leave https:// out") {
+	if got, err := Of("https://localhost", 7412); err == nil || !strings.Contains(err.Error(), "leave https:// out") {
 		t.Errorf("https:// for a listener without TLS: %q, %v", got, err)
 	}
-	if got, err := Address("localhost", 7412); err != nil || got != "localhost:7412" {
+	if got, err := Of("localhost", 7412); err != nil || got != "localhost:7412" {
 		t.Errorf("%q, %v", got, err)
 	}
 }

@@ -1,0 +1,75 @@
+package client
+
+import (
+	"context"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// RequestRun makes a run and enters it into a queue (QUE-1). The same request again returns the
+// same run.
+func (c *Client) RequestRun(ctx context.Context, req *runlogv1.RequestRunRequest) (*runlogv1.RequestRunResponse, error) {
+	return write(ctx, c, c.queues.RequestRun, req)
+}
+
+// LeaseRuns leases the next runs of queues to a worker (QUE-6). A lease whose answer
+// was lost ends at its expireTime: a retry gets other runs.
+func (c *Client) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
+	return write(ctx, c, c.queues.LeaseRuns, req)
+}
+
+// RenewLease lets a lease last longer (QUE-7). LEASE_LOST: it has ended.
+func (c *Client) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseRequest) (*runlogv1.RenewLeaseResponse, error) {
+	return write(ctx, c, c.queues.RenewLease, req)
+}
+
+// ReleaseLease ends a lease (QUE-7). The same release again changes nothing.
+func (c *Client) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
+	return write(ctx, c, c.queues.ReleaseLease, req)
+}
+
+// PutQueue changes the settings of a queue, or makes it (QUE-3).
+func (c *Client) PutQueue(ctx context.Context, req *runlogv1.PutQueueRequest) (*runlogv1.PutQueueResponse, error) {
+	return write(ctx, c, c.queues.PutQueue, req)
+}
+
+// PauseQueue stops the leases of a queue.
+func (c *Client) PauseQueue(ctx context.Context, req *runlogv1.PauseQueueRequest) (*runlogv1.PauseQueueResponse, error) {
+	return write(ctx, c, c.queues.PauseQueue, req)
+}
+
+// ResumeQueue ends a pause.
+func (c *Client) ResumeQueue(ctx context.Context, req *runlogv1.ResumeQueueRequest) (*runlogv1.ResumeQueueResponse, error) {
+	return write(ctx, c, c.queues.ResumeQueue, req)
+}
+
+// ListQueues returns a page of queues in the order of their names.
+func (c *Client) ListQueues(ctx context.Context, req *runlogv1.ListQueuesRequest) (*runlogv1.ListQueuesResponse, error) {
+	return call(ctx, c, c.queues.ListQueues, req)
+}
+
+// GetQueue returns a queue with its settings and counts.
+func (c *Client) GetQueue(ctx context.Context, req *runlogv1.GetQueueRequest) (*runlogv1.GetQueueResponse, error) {
+	return call(ctx, c, c.queues.GetQueue, req)
+}
+
+// ListQueuedRuns returns a page of the runs of a queue.
+func (c *Client) ListQueuedRuns(ctx context.Context, req *runlogv1.ListQueuedRunsRequest) (*runlogv1.ListQueuedRunsResponse, error) {
+	return call(ctx, c, c.queues.ListQueuedRuns, req)
+}
+
+// CancelQueued takes a run out of its queue, and appends its RunCancelled. A retry after
+// an unknown outcome may find it done: RUN_NOT_QUEUED.
+func (c *Client) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRequest) (*runlogv1.CancelQueuedResponse, error) {
+	return write(ctx, c, c.queues.CancelQueued, req)
+}
+
+// Reprioritize changes the priority of a run that was not started.
+func (c *Client) Reprioritize(ctx context.Context, req *runlogv1.ReprioritizeRequest) (*runlogv1.ReprioritizeResponse, error) {
+	return write(ctx, c, c.queues.Reprioritize, req)
+}
+
+// SendSignal has a signal decided (SIG-2). The same signalId again returns the same decision.
+func (c *Client) SendSignal(ctx context.Context, req *runlogv1.SendSignalRequest) (*runlogv1.SendSignalResponse, error) {
+	return write(ctx, c, c.signals.SendSignal, req)
+}
