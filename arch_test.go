@@ -61,6 +61,7 @@ var ranks = map[string]int{
 	"server/watch":             6,
 	"server/audit":             6,
 	"server/members":           6,
+	"server/queue":             6,
 	"server/admin":             6,
 	"server/gateway":           6,
 	"server/offline":           6,

@@ -15,6 +15,7 @@ import (
 	"runlog/server/datadir"
 	"runlog/server/events"
 	"runlog/server/members"
+	"runlog/server/queue"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/server/runs"
@@ -38,6 +39,7 @@ var services = []service{
 	{&runlogv1.AuditService_ServiceDesc, rpc.Gateway(runlogv1.NewAuditServiceClient, runlogv1.RegisterAuditServiceHandlerClient), (*Server).openAudit},
 	{&runlogv1.ClusterService_ServiceDesc, rpc.Gateway(runlogv1.NewClusterServiceClient, runlogv1.RegisterClusterServiceHandlerClient), (*Server).openMembers},
 	{&runlogv1.AccessService_ServiceDesc, rpc.Gateway(runlogv1.NewAccessServiceClient, runlogv1.RegisterAccessServiceHandlerClient), (*Server).openAccess},
+	{&runlogv1.QueueService_ServiceDesc, rpc.Gateway(runlogv1.NewQueueServiceClient, runlogv1.RegisterQueueServiceHandlerClient), (*Server).openQueue},
 }
 
 // parts are objects that several services share.
@@ -157,4 +159,8 @@ func (s *Server) openAccess(*parts) any {
 		Node: s.replica, Usage: tenantUsage{s.projector}, Clock: s.opts.Clock,
 		Ticket: func(i *auth.Identity) (string, time.Time, error) { return s.access.Load().NewTicket(i) },
 	})
+}
+
+func (s *Server) openQueue(*parts) any {
+	return queue.New(queue.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Clock: s.opts.Clock})
 }

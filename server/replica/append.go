@@ -131,6 +131,32 @@ func (r *Replica) admit(a *storage.Append, tenant *limits.Tenant, line string) (
 	if err != nil {
 		return Pending{}, err
 	}
+	return r.admitCommand(a, cmd, tenant, line)
+}
+
+// ExecuteAppend is Execute for a command of several operations, one of which appends what a client
+// has sent. It counts against the limits of the tenant, and waits in its line (SEC-6).
+func (r *Replica) ExecuteAppend(ctx context.Context, a *storage.Append, cmd storage.Command) (storage.Outcome, error) {
+	tenant, err := r.charge(a)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	p, err := r.admitCommand(a, cmd, tenant, tenant.Name)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	defer r.release(p.size, &p.held, tenant)
+	outcome, err := p.ticket.Wait(ctx)
+	if err == nil {
+		err = outcome.Err
+	}
+	if err == nil {
+		r.metrics.inserted.Add(float64(len(a.Events)))
+	}
+	return outcome, err
+}
+
+func (r *Replica) admitCommand(a *storage.Append, cmd storage.Command, tenant *limits.Tenant, line string) (Pending, error) {
 	// The decoded events and the command wait for the answer.
 	size := limits.Bytes(a) + int64(cmd.Size())
 	held, err := r.hold(budget.OfAppend(limits.Bytes(a)), size, tenant)

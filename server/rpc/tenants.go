@@ -90,6 +90,42 @@ func namesTenant(events []contract.Event, tenant string) bool {
 	return false
 }
 
+// CheckProducer refuses to write to a tenant that the caller does not see (SEC-4).
+func CheckProducer(ctx context.Context, field, tenant string) error {
+	if i := auth.From(ctx); !i.Sees(tenant) {
+		if i == nil {
+			return errNoIdentity
+		}
+		return foreignTenant(i, field, tenant)
+	}
+	return nil
+}
+
+// CheckChange refuses to change a run of another tenant, and one that does not exist: it may get
+// another tenant before the change is applied (SEC-4). A run never changes its tenant.
+func CheckChange(ctx context.Context, node Reader, runID string) error {
+	i := auth.From(ctx)
+	if i != nil && i.Tenants.All {
+		return nil
+	}
+	r, err := node.Store().Run(runID)
+	if errors.As(err, new(*storage.RunNotFoundError)) { // It may not be applied here yet.
+		if err = node.ReadIndex(ctx); err == nil {
+			r, err = node.Store().Run(runID)
+		}
+	}
+	if err == nil && !i.Sees(r.Scope.TenantID) {
+		err = &storage.RunNotFoundError{RunID: runID}
+	}
+	return err
+}
+
+// Reader is a node of which the store is read.
+type Reader interface {
+	ReadIndex(context.Context) error
+	Store() *storage.Store
+}
+
 func foreignTenant(i *auth.Identity, field, tenant string) error {
 	return &contract.Error{
 		Reason:   contract.ReasonPermissionDenied,

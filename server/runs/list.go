@@ -218,8 +218,8 @@ func listFilter(req *runlogv1.ListRunsRequest) (f run.Filter, err error) {
 
 // labels parses the labels of a filter.
 func labels(texts []string) (list []run.Label, err error) {
-	if len(texts) > maxLabels {
-		return nil, rpc.Invalid("labels", fmt.Sprintf("has %d labels, at most %d", len(texts), maxLabels))
+	if len(texts) > rpc.MaxLabels {
+		return nil, rpc.Invalid("labels", fmt.Sprintf("has %d labels, at most %d", len(texts), rpc.MaxLabels))
 	}
 	for _, text := range texts {
 		key, value, ok := strings.Cut(text, "=")

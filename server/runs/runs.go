@@ -52,13 +52,16 @@ func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
 // CreateRun stores a run's metadata and first events in one atomic call (APP-12).
 func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest) (*runlogv1.CreateRunResponse, error) {
-	if err := checkRun(req.Run); err != nil {
-		return nil, err
+	if req.Run == nil {
+		return nil, rpc.Invalid("run", "is required: name the run, its scope and its plan")
+	}
+	if bad := rpc.CheckRun("run.", req.Run); len(bad) > 0 {
+		return nil, contract.NewError(bad)
 	}
 	if _, known := runlogv1.CreateMode_Value_name[int32(req.Mode)]; !known {
 		return nil, rpc.Invalid("mode", "is not a mode: send IDEMPOTENT or EXCLUSIVE")
 	}
-	a := storage.Append{RunID: req.Run.RunId, Create: decodeCreation(req.Run), AppendedBy: auth.From(ctx).Authenticated(),
+	a := storage.Append{RunID: req.Run.RunId, Create: rpc.Creation(req.Run), AppendedBy: auth.From(ctx).Authenticated(),
 		Exclusive: req.Mode == runlogv1.CreateMode_EXCLUSIVE}
 	if len(req.Events) > 0 {
 		var err error

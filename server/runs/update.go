@@ -2,7 +2,6 @@ package runs
 
 import (
 	"context"
-	"errors"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -20,8 +19,8 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 		return nil, rpc.Invalid("runId", contract.NameFault(req.RunId))
 	case req.EngineRunRef == "":
 		return nil, rpc.Invalid("engineRunRef", "is required: name the engine's own run")
-	case uriFault(req.EngineRunRef) != "":
-		return nil, rpc.Invalid("engineRunRef", uriFault(req.EngineRunRef))
+	case rpc.URIFault(req.EngineRunRef) != "":
+		return nil, rpc.Invalid("engineRunRef", rpc.URIFault(req.EngineRunRef))
 	}
 	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated())
 	if err != nil {
@@ -53,7 +52,7 @@ func (s *Service) UpdateRun(ctx context.Context, req *runlogv1.UpdateRunRequest)
 
 // change executes a command, and returns the run after it and its position.
 func (s *Service) change(ctx context.Context, runID string, cmd storage.Command) (*runlogv1.Run, string, error) {
-	if err := s.mayChange(ctx, runID); err != nil {
+	if err := rpc.CheckChange(ctx, s.node, runID); err != nil {
 		return nil, "", err
 	}
 	outcome, err := s.node.Execute(ctx, cmd)
@@ -62,25 +61,6 @@ func (s *Service) change(ctx context.Context, runID string, cmd storage.Command)
 	}
 	run, err := s.run(ctx, runID)
 	return run, rpc.FormatPosition(outcome.Position), err
-}
-
-// mayChange refuses to change a run of another tenant, and one that does not exist: it may get
-// another tenant before the change is applied (SEC-4). A run never changes its tenant.
-func (s *Service) mayChange(ctx context.Context, runID string) error {
-	i := auth.From(ctx)
-	if i != nil && i.Tenants.All {
-		return nil
-	}
-	r, err := s.node.Store().Run(runID)
-	if errors.As(err, new(*storage.RunNotFoundError)) { // It may not be applied here yet.
-		if err = s.node.ReadIndex(ctx); err == nil {
-			r, err = s.node.Store().Run(runID)
-		}
-	}
-	if err == nil && !i.Sees(r.Scope.TenantID) {
-		err = &storage.RunNotFoundError{RunID: runID}
-	}
-	return err
 }
 
 // decodeUpdate reads which fields an update replaces, and validates them.
@@ -113,13 +93,13 @@ func decodeUpdate(req *runlogv1.UpdateRunRequest) (u metadata.Update, err error)
 		if u.Labels = req.Labels; u.Labels == nil {
 			u.Labels = map[string]string{}
 		}
-		bad = append(bad, checkLabels("labels", req.Labels)...)
+		bad = append(bad, rpc.CheckLabels("labels", req.Labels)...)
 	}
 	if reference {
 		ref := req.GetEngineRunRef()
 		u.EngineRunRef, u.Previous = &ref, req.PreviousEngineRunRef
-		fail("engineRunRef", uriFault(ref))
-		fail("previousEngineRunRef", uriFault(u.Previous))
+		fail("engineRunRef", rpc.URIFault(ref))
+		fail("previousEngineRunRef", rpc.URIFault(u.Previous))
 	}
 	if len(bad) > 0 {
 		return u, contract.NewError(bad)

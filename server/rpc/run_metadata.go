@@ -1,4 +1,4 @@
-package runs
+package rpc
 
 import (
 	"encoding/hex"
@@ -11,21 +11,17 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc"
 	"runlog/storage"
 )
 
-const (
-	maxLabels = 64 // of a run
-	maxURI    = 2048
-)
+// MaxLabels is the highest number of labels of a run.
+const MaxLabels = 64
 
-// checkRun reports every fault of the metadata in CreateRun.
-func checkRun(r *runlogv1.Run) error {
-	if r == nil {
-		return rpc.Invalid("run", "is required: name the run, its scope and its plan")
-	}
-	var bad []contract.Violation
+const maxURI = 2048
+
+// CheckRun reports every fault of the metadata that make a run. prefix is the path of the message
+// in its request, such as "run.".
+func CheckRun(prefix string, r *runlogv1.Run) (bad []contract.Violation) {
 	check := func(field, value string, required bool, fault func(string) string) {
 		text := ""
 		switch {
@@ -35,39 +31,35 @@ func checkRun(r *runlogv1.Run) error {
 			text = "is required"
 		}
 		if text != "" {
-			bad = append(bad, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: text})
+			bad = append(bad, contract.Violation{Field: prefix + field, Reason: contract.ReasonInvalidArgumentField, Description: text})
 		}
 	}
-	check("run.runId", r.RunId, true, contract.NameFault)
-	check("run.tenantId", r.TenantId, true, contract.TextFault)
-	check("run.projectId", r.ProjectId, true, contract.TextFault)
-	check("run.environmentId", r.EnvironmentId, true, contract.TextFault)
-	check("run.planRef.planId", r.PlanRef.GetPlanId(), true, contract.NameFault)
-	check("run.planRef.planVersion", r.PlanRef.GetPlanVersion(), true, contract.NameFault)
-	check("run.planRef.uri", r.PlanRef.GetUri(), false, uriFault)
-	check("run.planRef.sha256", r.PlanRef.GetSha256(), false, digestFault)
-	check("run.planRef.schemaVersion", r.PlanRef.GetSchemaVersion(), false, contract.TextFault)
-	check("run.planRef.compression", r.PlanRef.GetCompression(), false, contract.TextFault)
-	check("run.engineType", r.GetEngineType(), false, contract.TextFault)
-	check("run.engineRunRef", r.GetEngineRunRef(), false, uriFault)
-	check("run.triggeredBy", r.GetTriggeredBy(), false, contract.TextFault)
-	check("run.triggerSource", r.GetTriggerSource(), false, contract.TextFault)
-	bad = append(bad, checkLabels("run.labels", r.Labels)...)
-	if len(bad) == 0 {
-		return nil
-	}
-	return contract.NewError(bad)
+	check("runId", r.RunId, true, contract.NameFault)
+	check("tenantId", r.TenantId, true, contract.TextFault)
+	check("projectId", r.ProjectId, true, contract.TextFault)
+	check("environmentId", r.EnvironmentId, true, contract.TextFault)
+	check("planRef.planId", r.PlanRef.GetPlanId(), true, contract.NameFault)
+	check("planRef.planVersion", r.PlanRef.GetPlanVersion(), true, contract.NameFault)
+	check("planRef.uri", r.PlanRef.GetUri(), false, URIFault)
+	check("planRef.sha256", r.PlanRef.GetSha256(), false, digestFault)
+	check("planRef.schemaVersion", r.PlanRef.GetSchemaVersion(), false, contract.TextFault)
+	check("planRef.compression", r.PlanRef.GetCompression(), false, contract.TextFault)
+	check("engineType", r.GetEngineType(), false, contract.TextFault)
+	check("engineRunRef", r.GetEngineRunRef(), false, URIFault)
+	check("triggeredBy", r.GetTriggeredBy(), false, contract.TextFault)
+	check("triggerSource", r.GetTriggerSource(), false, contract.TextFault)
+	return append(bad, CheckLabels(prefix+"labels", r.Labels)...)
 }
 
-// checkLabels reports every fault of labels.
-func checkLabels(field string, labels map[string]string) (bad []contract.Violation) {
+// CheckLabels reports every fault of labels.
+func CheckLabels(field string, labels map[string]string) (bad []contract.Violation) {
 	fail := func(field, text string) {
 		if text != "" {
 			bad = append(bad, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: text})
 		}
 	}
-	if len(labels) > maxLabels {
-		fail(field, fmt.Sprintf("has %d labels, at most %d", len(labels), maxLabels))
+	if len(labels) > MaxLabels {
+		fail(field, fmt.Sprintf("has %d labels, at most %d", len(labels), MaxLabels))
 		return bad
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -89,7 +81,8 @@ func digestFault(s string) string {
 	return ""
 }
 
-func uriFault(s string) string {
+// URIFault describes what is wrong with a URI; empty: nothing.
+func URIFault(s string) string {
 	switch {
 	case len(s) > maxURI:
 		return fmt.Sprintf("is %d bytes long: send at most %d", len(s), maxURI)
@@ -100,7 +93,8 @@ func uriFault(s string) string {
 	}
 }
 
-func decodeCreation(r *runlogv1.Run) *storage.Creation {
+// Creation converts the metadata that make a run.
+func Creation(r *runlogv1.Run) *storage.Creation {
 	c := &storage.Creation{
 		Scope: storage.Scope{TenantID: r.TenantId, ProjectID: r.ProjectId, EnvironmentID: r.EnvironmentId},
 		Metadata: storage.Metadata{

@@ -1,0 +1,2 @@
+// Package queue serves QueueService.
+package queue

@@ -1,0 +1,216 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+)
+
+// maxWait is the longest that LeaseRuns waits for a run (QUE-6).
+const maxWait = time.Minute
+
+// LeaseRuns leases the next runs of queues to a worker (QUE-6).
+func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
+	r, _, err := parseLease(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	leases, err := s.lease(ctx, r)
+	if err != nil {
+		return nil, err
+	}
+	return s.leased(leases)
+}
+
+// lease proposes a Lease, if there is a run to lease.
+func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Held, error) {
+	if has, err := s.leasable(r.Within); err != nil || !has {
+		return nil, err
+	}
+	turn := *r
+	turn.After = s.turns.after(r.Within)
+	op, err := queue.Lease(&turn)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := storage.EncodeCommand(op)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.node.Execute(ctx, cmd)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	leases, last, err := queue.DecodeLease(outcome.Answers[0].Reply)
+	if err == nil && len(leases) > 0 {
+		s.turns.took(r.Within, last)
+	}
+	return leases, err
+}
+
+// leasable tells whether a Lease may find a run. One that is due now counts: Lease handles timers.
+func (s *Service) leasable(within queue.Name) (bool, error) {
+	has, err := queue.HasLeasable(s.node.Store(), within)
+	if err != nil || has {
+		return has, err
+	}
+	due, is, err := queue.NextTimer(s.node.Store())
+	return is && due <= s.now(), err
+}
+
+// leased answers with leases.
+func (s *Service) leased(leases []queue.Held) (*runlogv1.LeaseRunsResponse, error) {
+	resp := &runlogv1.LeaseRunsResponse{}
+	for i := range leases {
+		m, err := s.wireLease(&leases[i])
+		if err != nil {
+			return nil, err
+		}
+		resp.Leases = append(resp.Leases, m)
+	}
+	return resp, nil
+}
+
+func (s *Service) wireLease(l *queue.Held) (_ *runlogv1.Lease, err error) {
+	v, err := s.node.Store().View(l.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	m := &runlogv1.Lease{
+		RunId: l.RunID, Fence: l.Fence, ExpireTime: wire.Timestamp(l.ExpiresAt), StartAttempt: l.StartAttempt, Queue: l.Name.Queue,
+	}
+	if m.Run, err = s.runOf(v); err != nil {
+		return nil, err
+	}
+	m.Context, err = contextOf(v)
+	return m, err
+}
+
+// contextOf returns the context of a request. RunQueued is the first event of its run.
+func contextOf(v *storage.View) (*structpb.Struct, error) {
+	for e, err := range v.Events(0) {
+		if err != nil {
+			return nil, err
+		}
+		payload := &structpb.Struct{}
+		if err := protojson.Unmarshal(e.Payload, payload); err != nil {
+			return nil, fmt.Errorf("server: payload of the first event of run %q: %w", e.RunID, err)
+		}
+		return payload.Fields[contextField].GetStructValue(), nil
+	}
+	return nil, nil
+}
+
+// parseLease checks every field of a request, and returns how long it waits.
+func parseLease(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*queue.LeaseRequest, time.Duration, error) {
+	var bad violations
+	r := &queue.LeaseRequest{
+		Within: queue.Name{Tenant: req.TenantId, Project: req.ProjectId, Environment: req.EnvironmentId, Queue: req.Queue},
+		Worker: req.Worker, Max: int(max(1, min(req.Max, queue.MaxLeases+1))),
+	}
+	if req.TenantId == "" {
+		tenant, fault := tenantOf(ctx)
+		r.Within.Tenant = tenant
+		bad.add("tenantId", fault)
+	}
+	bad.filter(r.Within)
+	if bad.add("worker", contract.TextFault(req.Worker)); req.Worker == "" {
+		bad.add("worker", "is required: name the worker, for the people who look for the run")
+	}
+	if r.Max > queue.MaxLeases {
+		bad.add("max", fmt.Sprintf("is %d: send 1 to %d, or leave it out for 1", req.Max, queue.MaxLeases))
+	}
+	wait := bad.duration("wait", req.Wait, 0, maxWait)
+	r.TTL = bad.duration("ttl", req.Ttl, shortest, longest)
+	if err := bad.err(); err != nil {
+		return nil, 0, err
+	}
+	if req.TenantId != "" {
+		if err := rpc.CheckProducer(ctx, "tenantId", req.TenantId); err != nil {
+			return nil, 0, err
+		}
+	}
+	return r, wait, nil
+}
+
+// tenantOf returns the tenant of a caller that names none; empty: all, or it must name one.
+func tenantOf(ctx context.Context) (tenant, fault string) {
+	switch i := auth.From(ctx); {
+	case i == nil || i.Tenants.All:
+		return "", ""
+	case len(i.Tenants.Names) == 1:
+		return i.Tenants.Names[0], ""
+	case len(i.Tenants.Names) == 0:
+		return "", "is required, and " + i.Name + " has no tenant: ask an admin of the cluster"
+	default:
+		return "", "is required: " + i.Name + " has several tenants; name one of " + strings.Join(i.Tenants.Names, ", ")
+	}
+}
+
+// filter checks the begin of the names of queues.
+func (v *violations) filter(n queue.Name) {
+	empty := ""
+	for _, f := range [...]struct{ field, value string }{
+		{"tenantId", n.Tenant}, {"projectId", n.Project}, {"environmentId", n.Environment}, {"queue", n.Queue},
+	} {
+		switch {
+		case f.value == "" && empty == "":
+			empty = f.field
+		case f.value != "" && empty != "":
+			v.add(f.field, "is set, but "+empty+" is not: a filter has no gaps")
+		}
+		v.add(f.field, nameFault(f.value))
+	}
+}
+
+// duration checks a duration of a request; 0: it is absent.
+func (v *violations) duration(field string, d *durationpb.Duration, least, most time.Duration) time.Duration {
+	if d == nil {
+		return 0
+	}
+	if !d.IsValid() || d.AsDuration() < least || d.AsDuration() > most {
+		v.add(field, fmt.Sprintf("is not a duration from %v to %v", least, most))
+	}
+	return d.AsDuration()
+}
+
+// turns remembers with which queue the last lease of each filter ended, so that queues take turns
+// (QUE-6). Another leader begins anew.
+type turns struct {
+	mu   sync.Mutex
+	last map[queue.Name]queue.Name // by filter
+}
+
+// maxTurns bounds what is remembered. Beyond it everything is forgotten, and queues begin anew.
+const maxTurns = 1000
+
+func (t *turns) after(within queue.Name) queue.Name {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.last[within]
+}
+
+func (t *turns) took(within, last queue.Name) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.last == nil || len(t.last) >= maxTurns {
+		t.last = map[queue.Name]queue.Name{}
+	}
+	t.last[within] = last
+}

@@ -1,0 +1,135 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"math"
+	"time"
+
+	"runlog/projector"
+	"runlog/projector/run"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+)
+
+// Node is the part of the replica that the service needs.
+type Node interface {
+	Execute(context.Context, storage.Command) (storage.Outcome, error)
+	ExecuteAppend(context.Context, *storage.Append, storage.Command) (storage.Outcome, error)
+	ReadIndex(context.Context) error
+	rpc.Runs
+	Store() *storage.Store
+	ClusterID() storage.ClusterID
+}
+
+// Options configure the service. All are required.
+type Options struct {
+	Node      Node
+	Projector *projector.Projector
+	// Rules returns the rules that events of a run must meet.
+	Rules func(runID string) contract.Options
+	Clock func() time.Time
+}
+
+// Service is QueueService.
+type Service struct {
+	runlogv1.UnimplementedQueueServiceServer
+	opts  Options
+	node  Node
+	turns turns
+}
+
+var _ runlogv1.QueueServiceServer = (*Service)(nil)
+
+// New makes the service.
+func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
+
+const (
+	// standardQueue is the queue of a request that names none (QUE-3).
+	standardQueue = "default"
+	// tries bounds how often a call decides again because the run has changed meanwhile.
+	tries = 5
+
+	shortest = time.Second
+	longest  = time.Hour // of a lease
+	maxYears = 10        // of a notBefore, a delay and an aging period
+	maxText  = 4 << 10   // of an error and a reason, in bytes
+)
+
+// violations gathers what is wrong with a request.
+type violations []contract.Violation
+
+func (v *violations) add(field, fault string) {
+	if fault != "" {
+		*v = append(*v, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: fault})
+	}
+}
+
+func (v violations) err() error {
+	if len(v) == 0 {
+		return nil
+	}
+	return contract.NewError(v)
+}
+
+// now is the time of the next proposal, as far as this node knows: stamps rise, and may be ahead of
+// its clock (APP-5).
+func (s *Service) now() int64 {
+	return max(s.opts.Clock().UnixNano(), s.node.Store().Applied().PersistedAt)
+}
+
+// yearsFrom is the time some years after another, in nanoseconds since 1970.
+func yearsFrom(ns int64, years int) int64 {
+	at := time.Unix(0, ns).AddDate(years, 0, 0)
+	if at.Year() > 2261 {
+		return math.MaxInt64
+	}
+	return at.UnixNano()
+}
+
+// nameFault is contract.NameFault for a name that may be left out.
+func nameFault(name string) string {
+	if name == "" {
+		return ""
+	}
+	return contract.NameFault(name)
+}
+
+// queueName returns the queue that a request names, and checks its name.
+func (v *violations) queueName(tenant, project, environment, name string) queue.Name {
+	if name == "" {
+		name = standardQueue
+	}
+	v.add("tenantId", contract.NameFault(tenant))
+	v.add("projectId", contract.NameFault(project))
+	v.add("environmentId", contract.NameFault(environment))
+	v.add("queue", contract.NameFault(name))
+	return queue.Name{Tenant: tenant, Project: project, Environment: environment, Queue: name}
+}
+
+// run reads a run and its current status.
+func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
+	v, err := s.node.Store().View(runID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	return s.runOf(v)
+}
+
+func (s *Service) runOf(v *storage.View) (*runlogv1.Run, error) {
+	snapshot, err := s.opts.Projector.Snapshot(v)
+	if err != nil {
+		return nil, err
+	}
+	summary := run.SummaryOf(snapshot)
+	return wire.Run(v.Run, &summary), nil
+}
+
+// caller is the identity with which events of the call are recorded (SEC-8).
+func caller(ctx context.Context) string { return auth.From(ctx).Authenticated() }

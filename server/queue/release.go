@@ -1,0 +1,203 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+)
+
+const (
+	// maxRetryAfter is the longest that a worker may put a run off for.
+	maxRetryAfter = 24 * time.Hour
+	// firstBackoff and maxBackoff bound the random time after which a start that failed is tried
+	// again.
+	firstBackoff = time.Second
+	maxBackoff   = 5 * time.Minute
+	// skipped is the reasonCode of a run that its worker did not start.
+	skipped = "START_SKIPPED"
+)
+
+// RenewLease lets a lease last longer (QUE-7).
+func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseRequest) (*runlogv1.RenewLeaseResponse, error) {
+	var bad violations
+	bad.lease(req.RunId, req.Fence)
+	ttl := bad.duration("ttl", req.Ttl, shortest, longest)
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	if err := rpc.CheckChange(ctx, s.node, req.RunId); err != nil {
+		return nil, err
+	}
+	op, err := queue.Renew(req.RunId, req.Fence, ttl)
+	if err != nil {
+		return nil, err
+	}
+	cmd, err := storage.EncodeCommand(op)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.node.Execute(ctx, cmd)
+	if err != nil {
+		return nil, leaseRefusal(req.Fence, err)
+	}
+	expires, err := queue.DecodeRenew(outcome.Answers[0].Reply)
+	return &runlogv1.RenewLeaseResponse{ExpireTime: wire.Timestamp(expires)}, err
+}
+
+// lease checks what a request about a lease names.
+func (v *violations) lease(runID string, fence uint64) {
+	v.add("runId", contract.NameFault(runID))
+	if fence == 0 {
+		v.add("fence", "is required: send the fence of the lease")
+	}
+}
+
+// text checks a text for people.
+func (v *violations) text(field, text string) {
+	if len(text) > maxText {
+		v.add(field, fmt.Sprintf("is %d bytes long: send at most %d", len(text), maxText))
+	}
+}
+
+// ReleaseLease ends a lease (QUE-7).
+func (s *Service) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
+	retryAfter, err := checkRelease(req)
+	if err != nil {
+		return nil, err
+	}
+	if err := rpc.CheckChange(ctx, s.node, req.RunId); err != nil {
+		return nil, err
+	}
+	for range tries {
+		var resp *runlogv1.ReleaseLeaseResponse
+		if resp, err = s.release(ctx, req, retryAfter); !again(err) {
+			return resp, leaseRefusal(req.Fence, err)
+		}
+	}
+	return nil, refusal(err)
+}
+
+// checkRelease checks every field of a request, and returns after which time the run is leased
+// again; negative: the request does not say.
+func checkRelease(req *runlogv1.ReleaseLeaseRequest) (retryAfter time.Duration, err error) {
+	var bad violations
+	bad.lease(req.RunId, req.Fence)
+	failed, isSkipped := req.Outcome == runlogv1.LeaseOutcome_FAILED, req.Outcome == runlogv1.LeaseOutcome_SKIPPED
+	if !failed && !isSkipped && req.Outcome != runlogv1.LeaseOutcome_STARTED {
+		bad.add("outcome", "is required: send STARTED, FAILED or SKIPPED")
+	}
+	if bad.text("error", req.Error); req.Error != "" && !failed && !isSkipped {
+		bad.add("error", "is sent with FAILED and SKIPPED alone")
+	}
+	retryAfter = -1
+	if req.RetryAfter != nil {
+		if retryAfter = bad.duration("retryAfter", req.RetryAfter, 0, maxRetryAfter); !failed {
+			bad.add("retryAfter", "is sent with FAILED alone")
+		}
+	}
+	return retryAfter, bad.err()
+}
+
+// release proposes a release for the state in which the run is now. A *queue.ChangedError: it is in
+// another.
+func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, retryAfter time.Duration) (*runlogv1.ReleaseLeaseResponse, error) {
+	r := &queue.LeaseRelease{RunID: req.RunId, Fence: req.Fence, Outcome: queue.Outcome(req.Outcome)}
+	waiting, q, err := queue.ReadRun(s.node.Store(), req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	if r.Outcome == queue.Failed && waiting != nil {
+		if r.Exhausted = waiting.LastAttempt(&q.Settings); !r.Exhausted {
+			r.RetryAt = s.retryAt(waiting.StartAttempts, retryAfter)
+		}
+	}
+	op, err := queue.Release(r)
+	if err != nil {
+		return nil, err
+	}
+	operations := []storage.Operation{op}
+	if end, err := s.endOf(ctx, req, r.Exhausted, waiting); err != nil {
+		return nil, err
+	} else if end != nil {
+		operations = append(operations, *end)
+	}
+	cmd, err := storage.EncodeCommand(operations...)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.node.Execute(ctx, cmd)
+	if gone, ok := errors.AsType[*queue.NotQueuedError](err); ok && gone.Fence == req.Fence {
+		// No other lease came after this one, and it ended with the run: nothing is left to release.
+		return &runlogv1.ReleaseLeaseResponse{State: runlogv1.QueuedRunState_ENDED, Idempotent: true,
+			Position: rpc.FormatPosition(outcome.Position)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	state, repeated, err := queue.DecodeRelease(outcome.Answers[0].Reply)
+	resp := &runlogv1.ReleaseLeaseResponse{State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(outcome.Position)}
+	if state == queue.Delayed && !repeated {
+		resp.NotBefore = wire.Timestamp(r.RetryAt)
+	}
+	return resp, err
+}
+
+// endOf is the append of the event with which a release ends a run; nil: it does not.
+func (s *Service) endOf(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, exhausted bool, waiting *queue.Run) (*storage.Operation, error) {
+	if !exhausted && req.Outcome != runlogv1.LeaseOutcome_SKIPPED {
+		return nil, nil
+	}
+	run, err := s.node.Store().Run(req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	event := s.cancelled(run, skipped, req.Error)
+	if exhausted {
+		message := req.Error
+		if message == "" {
+			message = fmt.Sprintf("no start has succeeded in %d attempts", waiting.StartAttempts)
+		}
+		event = s.failed(run, message, waiting.StartAttempts)
+	}
+	return s.ending(event, caller(ctx))
+}
+
+// ending is the append of the last event of a run, in the name of an identity. It needs no fence:
+// its command ends the lease.
+func (s *Service) ending(event *runlogv1.EventWrite, by string) (*storage.Operation, error) {
+	events, err := s.authorityEvents(event, "error")
+	if err != nil {
+		return nil, err
+	}
+	op, err := storage.AppendOperation(&storage.Append{RunID: event.RunId, Events: events, AppendedBy: by})
+	return &op, err
+}
+
+// retryAt is when a run whose start has failed is leased again.
+func (s *Service) retryAt(attempts uint32, after time.Duration) int64 {
+	if after < 0 {
+		most := maxBackoff
+		if doublings := attempts - 1; doublings < 16 {
+			most = min(most, firstBackoff<<doublings)
+		}
+		after = rand.N(most)
+	}
+	return s.now() + int64(after)
+}
+
+// wireState converts a state of a run that was requested.
+func wireState(s queue.State) runlogv1.QueuedRunState_Value {
+	if s == queue.Ended {
+		return runlogv1.QueuedRunState_ENDED
+	}
+	return runlogv1.QueuedRunState_Value(s)
+}
