@@ -161,6 +161,14 @@ func (s *Server) openAccess(*parts) any {
 	})
 }
 
+// maxWaitingLeases bounds the calls that wait for runs at the leader. Each has a few KiB.
+const maxWaitingLeases = 10_000
+
 func (s *Server) openQueue(*parts) any {
-	return queue.New(queue.Options{Node: s.replica, Projector: s.projector, Rules: s.rules, Clock: s.opts.Clock})
+	q := queue.New(queue.Options{
+		Node: s.replica, Projector: s.projector, Rules: s.rules, Clock: s.opts.Clock, MaxWaiting: maxWaitingLeases, Logger: s.log,
+		Registry: s.opts.Registry, Stopping: s.stopping,
+	})
+	s.onClose(q.Close)
+	return q
 }

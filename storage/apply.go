@@ -378,6 +378,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	a.s.active.shrink()
 	a.s.level.Store(a.level)
 	a.s.publish(next)
+	a.s.rows.tell(a.writes.All())
 	return nil
 }
 

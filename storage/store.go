@@ -112,6 +112,7 @@ type Store struct {
 	broken      error
 	application applyTx
 	changes     read.Changes // of the heads of runs
+	rows        rowWatches
 
 	applied atomic.Pointer[Applied]
 	// advanced is closed, and replaced, whenever applied moves.

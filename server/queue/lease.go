@@ -26,11 +26,11 @@ const maxWait = time.Minute
 
 // LeaseRuns leases the next runs of queues to a worker (QUE-6).
 func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
-	r, _, err := parseLease(ctx, req)
+	r, wait, err := parseLease(ctx, req)
 	if err != nil {
 		return nil, err
 	}
-	leases, err := s.lease(ctx, r)
+	leases, err := s.leaseWithin(ctx, r, wait)
 	if err != nil {
 		return nil, err
 	}
@@ -48,19 +48,17 @@ func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Hel
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := storage.EncodeCommand(op)
+	outcome, err := s.execute(ctx, op)
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := s.node.Execute(ctx, cmd)
-	if err != nil {
-		return nil, refusal(err)
+	got, err := queue.DecodeLease(outcome.Answers[0].Reply)
+	if err == nil && len(got.List) > 0 {
+		s.turns.took(r.Within, got.Last)
 	}
-	leases, last, err := queue.DecodeLease(outcome.Answers[0].Reply)
-	if err == nil && len(leases) > 0 {
-		s.turns.took(r.Within, last)
-	}
-	return leases, err
+	s.metrics.leases.Add(float64(len(got.List)))
+	s.metrics.expired.Add(float64(got.Expired))
+	return got.List, err
 }
 
 // leasable tells whether a Lease may find a run. One that is due now counts: Lease handles timers.

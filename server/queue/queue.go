@@ -3,8 +3,11 @@ package queue
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/projector"
 	"runlog/projector/run"
@@ -25,6 +28,11 @@ type Node interface {
 	rpc.Runs
 	Store() *storage.Store
 	ClusterID() storage.ClusterID
+	// Leading reports whether this node leads, and WaitLeading returns when it does. LeaderChange
+	// returns a channel that is closed when that changes.
+	Leading() bool
+	WaitLeading(context.Context) error
+	LeaderChange() <-chan struct{}
 }
 
 // Options configure the service. All are required.
@@ -34,20 +42,44 @@ type Options struct {
 	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
 	Clock func() time.Time
+	// MaxWaiting bounds the calls of LeaseRuns that wait for a run.
+	MaxWaiting int
+	Logger     *slog.Logger
+	Registry   *prometheus.Registry
+	// Stopping ends when the node's shutdown begins.
+	Stopping context.Context
 }
 
 // Service is QueueService.
 type Service struct {
 	runlogv1.UnimplementedQueueServiceServer
-	opts  Options
-	node  Node
-	turns turns
+	opts     Options
+	node     Node
+	metrics  *metrics
+	turns    turns
+	waiters  *waiters
+	ticker   ticker
+	stopRows func()
 }
 
 var _ runlogv1.QueueServiceServer = (*Service)(nil)
 
-// New makes the service.
-func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
+// New makes the service. On the leader, it keeps the time of leases from now on.
+func New(opts Options) *Service {
+	s := &Service{opts: opts, node: opts.Node, waiters: newWaiters(opts.MaxWaiting)}
+	s.metrics = newMetrics(s)
+	s.start()
+	return s
+}
+
+// Close ends what the service does by itself. Options.Stopping must have ended, and all calls.
+func (s *Service) Close() error {
+	s.stopRows()
+	s.ticker.end()
+	s.ticker.done.Wait()
+	s.metrics.unregister(s.opts.Registry)
+	return nil
+}
 
 const (
 	// standardQueue is the queue of a request that names none (QUE-3).

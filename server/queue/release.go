@@ -41,11 +41,7 @@ func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := storage.EncodeCommand(op)
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := s.node.Execute(ctx, cmd)
+	outcome, err := s.execute(ctx, op)
 	if err != nil {
 		return nil, leaseRefusal(req.Fence, err)
 	}
@@ -130,11 +126,7 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 	} else if end != nil {
 		operations = append(operations, *end)
 	}
-	cmd, err := storage.EncodeCommand(operations...)
-	if err != nil {
-		return nil, err
-	}
-	outcome, err := s.node.Execute(ctx, cmd)
+	outcome, err := s.execute(ctx, operations...)
 	if gone, ok := errors.AsType[*queue.NotQueuedError](err); ok && gone.Fence == req.Fence {
 		// No other lease came after this one, and it ended with the run: nothing is left to release.
 		return &runlogv1.ReleaseLeaseResponse{State: runlogv1.QueuedRunState_ENDED, Idempotent: true,
@@ -164,11 +156,16 @@ func (s *Service) endOf(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, 
 	if exhausted {
 		message := req.Error
 		if message == "" {
-			message = fmt.Sprintf("no start has succeeded in %d attempts", waiting.StartAttempts)
+			message = noStart(waiting.StartAttempts)
 		}
 		event = s.failed(run, message, waiting.StartAttempts)
 	}
 	return s.ending(event, caller(ctx))
+}
+
+// noStart is the message of a run whose workers say nothing.
+func noStart(attempts uint32) string {
+	return fmt.Sprintf("no start has succeeded in %d attempts", attempts)
 }
 
 // ending is the append of the last event of a run, in the name of an identity. It needs no fence:

@@ -84,6 +84,13 @@ func (r *Replica) OtherLeader() string {
 	return r.opts.Cluster.LeaderAddress()
 }
 
+// WaitLeading returns when this node leads, and has applied the entries of earlier leaders.
+func (r *Replica) WaitLeading(ctx context.Context) error { return r.node.WaitLeading(ctx) }
+
+// LeaderChange returns a channel that is closed when the leader changes, or this node starts or
+// stops leading.
+func (r *Replica) LeaderChange() <-chan struct{} { return r.node.LeaderChange() }
+
 // AwaitLeader waits until there is a leader, or ctx ends.
 func (r *Replica) AwaitLeader(ctx context.Context) error { return r.opts.Cluster.AwaitLeader(ctx, nil) }
 

@@ -22,7 +22,7 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 	case rpc.URIFault(req.EngineRunRef) != "":
 		return nil, rpc.Invalid("engineRunRef", rpc.URIFault(req.EngineRunRef))
 	}
-	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated())
+	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated(), req.Fence)
 	if err != nil {
 		return nil, err
 	}

@@ -110,7 +110,7 @@ func (r Request) operation() (storage.Operation, error) {
 	case r.Append != nil:
 		return storage.AppendOperation(r.Append)
 	case r.SetRef != nil:
-		return metadata.Set(r.SetRef.RunID, r.SetRef.Ref, "")
+		return metadata.Set(r.SetRef.RunID, r.SetRef.Ref, "", nil)
 	case r.Update != nil:
 		return metadata.UpdateOperation(r.Update.RunID, r.Update.Update, "")
 	case r.Write != nil:

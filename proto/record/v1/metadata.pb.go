@@ -33,7 +33,9 @@ type MetadataOperation struct {
 	//	*MetadataOperation_Update
 	Kind isMetadataOperation_Kind `protobuf_oneof:"kind"`
 	// The authenticated identity of the caller. Empty: none.
-	ChangedBy     string `protobuf:"bytes,4,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
+	ChangedBy string `protobuf:"bytes,4,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
+	// It is refused unless this is the run's current fence; unset: whatever the fence is.
+	Fence         *uint64 `protobuf:"varint,5,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -105,6 +107,13 @@ func (x *MetadataOperation) GetChangedBy() string {
 		return x.ChangedBy
 	}
 	return ""
+}
+
+func (x *MetadataOperation) GetFence() uint64 {
+	if x != nil && x.Fence != nil {
+		return *x.Fence
+	}
+	return 0
 }
 
 type isMetadataOperation_Kind interface {
@@ -321,14 +330,16 @@ var File_record_v1_metadata_proto protoreflect.FileDescriptor
 
 const file_record_v1_metadata_proto_rawDesc = "" +
 	"\n" +
-	"\x18record/v1/metadata.proto\x12\trecord.v1\"\xb5\x01\n" +
+	"\x18record/v1/metadata.proto\x12\trecord.v1\"\xda\x01\n" +
 	"\x11MetadataOperation\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12-\n" +
 	"\x12set_engine_run_ref\x18\x02 \x01(\tH\x00R\x0fsetEngineRunRef\x123\n" +
 	"\x06update\x18\x03 \x01(\v2\x19.record.v1.UpdateMetadataH\x00R\x06update\x12\x1d\n" +
 	"\n" +
-	"changed_by\x18\x04 \x01(\tR\tchangedByB\x06\n" +
-	"\x04kind\"\xb0\x01\n" +
+	"changed_by\x18\x04 \x01(\tR\tchangedBy\x12\x19\n" +
+	"\x05fence\x18\x05 \x01(\x04H\x01R\x05fence\x88\x01\x01B\x06\n" +
+	"\x04kindB\b\n" +
+	"\x06_fence\"\xb0\x01\n" +
 	"\x0eUpdateMetadata\x12)\n" +
 	"\x0eengine_run_ref\x18\x01 \x01(\tH\x00R\fengineRunRef\x88\x01\x01\x125\n" +
 	"\x17previous_engine_run_ref\x18\x02 \x01(\tR\x14previousEngineRunRef\x12)\n" +

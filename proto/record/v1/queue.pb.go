@@ -1115,7 +1115,9 @@ type LeaseReply struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Leases []*LeaseReply_Lease    `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// The last queue that was visited; unset: none.
-	Last          *QueueName `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`
+	Last *QueueName `protobuf:"bytes,2,opt,name=last,proto3" json:"last,omitempty"`
+	// How many other leases have expired.
+	Expired       uint32 `protobuf:"varint,3,opt,name=expired,proto3" json:"expired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1162,6 +1164,13 @@ func (x *LeaseReply) GetLast() *QueueName {
 		return x.Last
 	}
 	return nil
+}
+
+func (x *LeaseReply) GetExpired() uint32 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
 }
 
 // RenewReply says until when the lease lasts.
@@ -1269,7 +1278,9 @@ type TickReply struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Timers uint32                 `protobuf:"varint,1,opt,name=timers,proto3" json:"timers,omitempty"`
 	// Timers that are due may be left.
-	More          bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
+	// How many of the timers were those of leases.
+	Expired       uint32 `protobuf:"varint,3,opt,name=expired,proto3" json:"expired,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1316,6 +1327,13 @@ func (x *TickReply) GetMore() bool {
 		return x.More
 	}
 	return false
+}
+
+func (x *TickReply) GetExpired() uint32 {
+	if x != nil {
+		return x.Expired
+	}
+	return 0
 }
 
 // Queue is the row of a queue: its settings, and counts of its runs.
@@ -1990,11 +2008,12 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\vdisposition\x18\x01 \x01(\rR\vdisposition\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x1d\n" +
 	"\n" +
-	"not_before\x18\x03 \x01(\x10R\tnotBefore\"\x90\x02\n" +
+	"not_before\x18\x03 \x01(\x10R\tnotBefore\"\xaa\x02\n" +
 	"\n" +
 	"LeaseReply\x123\n" +
 	"\x06leases\x18\x01 \x03(\v2\x1b.record.v1.LeaseReply.LeaseR\x06leases\x12(\n" +
-	"\x04last\x18\x02 \x01(\v2\x14.record.v1.QueueNameR\x04last\x1a\xa2\x01\n" +
+	"\x04last\x18\x02 \x01(\v2\x14.record.v1.QueueNameR\x04last\x12\x18\n" +
+	"\aexpired\x18\x03 \x01(\rR\aexpired\x1a\xa2\x01\n" +
 	"\x05Lease\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x1d\n" +
@@ -2008,10 +2027,11 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"expires_at\x18\x01 \x01(\x10R\texpiresAt\"@\n" +
 	"\fReleaseReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\rR\x05state\x12\x1a\n" +
-	"\brepeated\x18\x02 \x01(\bR\brepeated\"7\n" +
+	"\brepeated\x18\x02 \x01(\bR\brepeated\"Q\n" +
 	"\tTickReply\x12\x16\n" +
 	"\x06timers\x18\x01 \x01(\rR\x06timers\x12\x12\n" +
-	"\x04more\x18\x02 \x01(\bR\x04more\"\x94\x03\n" +
+	"\x04more\x18\x02 \x01(\bR\x04more\x12\x18\n" +
+	"\aexpired\x18\x03 \x01(\rR\aexpired\"\x94\x03\n" +
 	"\x05Queue\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12(\n" +
 	"\x04name\x18\x02 \x01(\v2\x14.record.v1.QueueNameR\x04name\x124\n" +

@@ -24,7 +24,7 @@ var cluster = storage.ClusterID{7}
 
 // command makes the n-th command, of about size bytes. Its outcome will carry n as LastSeq.
 func command(n, size int) storage.Command {
-	c, err := metadata.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size), "")
+	c, err := metadata.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size), "", nil)
 	if err != nil {
 		panic(err)
 	}

@@ -60,14 +60,18 @@ func (e *PreviousError) Error() string {
 }
 
 // Set is the operation that records the reference of a run, once. The same reference again changes
-// nothing. It is refused with a *storage.RunNotFoundError, or with a *storage.RunExistsError where
-// the run has another reference. by is the identity of the caller; empty: none.
-func Set(runID, ref, by string) (storage.Operation, error) {
-	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
+// nothing. It is refused with a *storage.RunNotFoundError, with a *storage.LeaseLostError where fence
+// is not the run's current one (QUE-8), or with a *storage.RunExistsError where the run has another
+// reference. by is the identity of the caller; empty: none. fence is nil for a caller without a
+// lease.
+func Set(runID, ref, by string, fence *uint64) (storage.Operation, error) {
+	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Fence: fence, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
 }
 
 // EncodeSet is the command of one Set.
-func EncodeSet(runID, ref, by string) (storage.Command, error) { return command(Set(runID, ref, by)) }
+func EncodeSet(runID, ref, by string, fence *uint64) (storage.Command, error) {
+	return command(Set(runID, ref, by, fence))
+}
 
 // UpdateOperation is the operation that replaces metadata of a run. It is refused with a
 // *storage.RunNotFoundError or a *PreviousError. The same update again changes nothing. by is the
@@ -126,7 +130,12 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 	default:
 		return nil, nil, storage.ErrUnknownOperation
 	}
-	if refused != nil || change.EngineRunRef == nil && change.Labels == nil {
+	changed := change.EngineRunRef != nil || change.Labels != nil
+	if m.Fence != nil && *m.Fence != run.Fence && (changed || refused != nil) {
+		// It comes first: a caller without the lease must not read again and retry.
+		refused = &storage.LeaseLostError{RunID: m.RunId, Given: *m.Fence, Current: run.Fence}
+	}
+	if refused != nil || !changed {
 		return nil, refused, nil
 	}
 	row, err := proto.MarshalOptions{Deterministic: true}.Marshal(change)

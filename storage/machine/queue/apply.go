@@ -33,7 +33,7 @@ func (m Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal 
 func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, fatal error) {
 	switch kind := o.Kind.(type) {
 	case *recordv1.QueueOperation_PutQueue:
-		fatal = w.put(kind.PutQueue)
+		refused, fatal = w.put(kind.PutQueue)
 	case *recordv1.QueueOperation_Pause:
 		refused, fatal = w.pause(kind.Pause)
 	case *recordv1.QueueOperation_Request:
@@ -71,10 +71,10 @@ func (m Machine) Ended(tx *storage.Tx, runID string) error {
 	return w.flush()
 }
 
-func (w *work) put(m *recordv1.PutQueue) error {
-	q, err := w.findOrMake(decodeName(m.Name))
-	if err != nil {
-		return err
+func (w *work) put(m *recordv1.PutQueue) (refused, fatal error) {
+	q, refused, fatal := w.findOrMake(decodeName(m.Name))
+	if refused != nil || fatal != nil {
+		return refused, fatal
 	}
 	if q.Settings == nil {
 		q.Settings = &recordv1.QueueSettings{}
@@ -84,7 +84,7 @@ func (w *work) put(m *recordv1.PutQueue) error {
 		q.Paused = *m.Paused
 	}
 	q.settings, q.changed = settingsOf(q.Queue), true
-	return nil
+	return nil, nil
 }
 
 func (w *work) pause(m *recordv1.PauseQueue) (refused, fatal error) {

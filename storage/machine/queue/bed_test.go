@@ -189,44 +189,29 @@ func (b *bed) enqueue(r queue.RunRequest) command {
 	return command{b.checked(r), b.event(r.RunID, r.Name, contract.RunQueued, 0), b.request(r)}
 }
 
-type leaseReply struct {
-	leases []queue.Held
-	last   queue.Name
-}
-
 func (b *bed) lease(r queue.LeaseRequest) step {
 	return b.answered(queue.Lease(&r))(
 		func(m *model) (any, error) {
 			before := m.clone()
-			leases, last := m.lease(&r)
-			for _, l := range leases {
+			got := m.lease(&r)
+			for _, l := range got.List {
 				most, held := m.queues[l.Name].settings.MaxRunning, m.count(l.Name, queue.Leased, queue.Running)
 				if most > 0 && held > most || l.Fence <= before.fences[l.RunID] {
 					b.t.Fatalf("lease %+v: %d runs hold slots, at most %d; the fence was %d", l, held, most, before.fences[l.RunID])
 				}
 			}
-			return leaseReply{leases, last}, nil
+			return got, nil
 		},
-		func(reply []byte) (any, error) {
-			leases, last, err := queue.DecodeLease(reply)
-			return leaseReply{leases, last}, err
-		})
+		func(reply []byte) (any, error) { return queue.DecodeLease(reply) })
 }
 
 func (b *bed) tick(n int) step {
-	type tickReply struct {
-		timers int
-		more   bool
-	}
 	return b.answered(queue.Tick(n))(
 		func(m *model) (any, error) {
-			timers := m.tick(n)
-			return tickReply{timers, timers == n}, nil
+			timers, expired := m.tick(n)
+			return queue.Ticked{Timers: timers, Expired: expired, More: timers == n}, nil
 		},
-		func(reply []byte) (any, error) {
-			timers, more, err := queue.DecodeTick(reply)
-			return tickReply{timers, more}, err
-		})
+		func(reply []byte) (any, error) { return queue.DecodeTick(reply) })
 }
 
 func (b *bed) release(l queue.LeaseRelease) step {

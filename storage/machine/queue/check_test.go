@@ -141,6 +141,7 @@ func (b *bed) checkTables() {
 	want := map[string]string{}
 	u64 := func(n uint64) string { return string(binary.BigEndian.AppendUint64(nil, n)) }
 	nextTimer := int64(0)
+	queues := map[string]uint64{} // of tenants
 	for key, value := range rows {
 		switch key[0] {
 		case 'P', 'I':
@@ -152,6 +153,8 @@ func (b *bed) checkTables() {
 			name := queue.Name{Tenant: q.Name.TenantId, Project: q.Name.ProjectId, Environment: q.Name.EnvironmentId, Queue: q.Name.Queue}
 			text := fmt.Sprintf("%s\x00%s\x00%s\x00%s\x00", name.Tenant, name.Project, name.Environment, name.Queue)
 			want["N"+text] = u64(q.Number)
+			queues[name.Tenant]++
+			want["F"+name.Tenant] = u64(queues[name.Tenant])
 			if b.model.canLease(name) {
 				want["G"+text] = u64(q.Number)
 			}

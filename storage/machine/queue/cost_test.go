@@ -77,11 +77,11 @@ func (c *crowd) lease(after queue.Name) (reads int, last queue.Name) {
 	p := storage.NewProposal(storagetest.Cluster, 0)
 	p.Add(command)
 	c.reads = 0
-	leases, last, err := queue.DecodeLease(c.apply(p)[0].Answers[0].Reply)
-	if err != nil || len(leases) != 1 {
-		c.t.Fatalf("%d leases, %v", len(leases), err)
+	got, err := queue.DecodeLease(c.apply(p)[0].Answers[0].Reply)
+	if err != nil || len(got.List) != 1 {
+		c.t.Fatalf("%d leases, %v", len(got.List), err)
 	}
-	return c.reads, last
+	return c.reads, got.Last
 }
 
 // TestLeaseCostQUE6: a lease of one run reads no more rows among 100,000 runs in 1,000 queues than

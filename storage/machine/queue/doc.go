@@ -1,6 +1,7 @@
 // Package queue is the machine of run requests, queues, leases and running slots (QUE-1 to QUE-10).
 //
 //	E due:8 order:8                  timer of a run                 runId
+//	F tenantId                       queues of a tenant             queues:8
 //	G name                           a queue that has a run to      queue:8
 //	                                 lease, and a slot for it
 //	H order:8                        a run whose attempts are       runId

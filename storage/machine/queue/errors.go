@@ -44,6 +44,13 @@ func (e *FullError) Error() string {
 		e.Name, e.Running, e.Leased, e.Waiting, e.MaxRunning, e.MaxQueued)
 }
 
+// TooManyError says that a tenant has as many queues as it may have.
+type TooManyError struct{ Tenant string }
+
+func (e *TooManyError) Error() string {
+	return fmt.Sprintf("tenant %q has %d queues, as many as it may have: use one of them", e.Tenant, MaxQueues)
+}
+
 // NotFoundError says that there is no queue by a name.
 type NotFoundError struct{ Name Name }
 

@@ -9,6 +9,7 @@ import (
 
 const (
 	timerTable     = "E"
+	countTable     = "F"
 	leasableTable  = "G"
 	exhaustedTable = "H"
 	numbersTable   = "I"
@@ -101,5 +102,8 @@ func parseNumber(row []byte) (uint64, error) {
 func requestKey(key []byte) []byte { return append([]byte(keyTable), key...) }
 
 func queueKey(n uint64) []byte { return number([]byte(queueTable), n) }
+
+// countKey is the key of the number of queues of a tenant.
+func countKey(tenant string) []byte { return append([]byte(countTable), tenant...) }
 
 func runKey(runID string) []byte { return append([]byte(runTable), runID...) }

@@ -11,7 +11,8 @@ import (
 )
 
 func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
-	if _, err := w.timers(leaseTimers); err != nil {
+	handled, err := w.timers(leaseTimers)
+	if err != nil {
 		return nil, err
 	}
 	if err := w.flush(); err != nil { // What the timers have changed is searched too.
@@ -19,7 +20,7 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 	}
 	most := int(min(m.Max, MaxLeases))
 	queues, err := w.leasable(m, most)
-	reply := &recordv1.LeaseReply{}
+	reply := &recordv1.LeaseReply{Expired: handled.expired}
 	if err != nil || len(queues) == 0 {
 		return reply, err
 	}

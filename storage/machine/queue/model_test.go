@@ -219,7 +219,7 @@ func (m *model) request(r *queue.RunRequest, check bool) (reply queue.Requested,
 }
 
 // tick handles at most so many timers.
-func (m *model) tick(most int) int {
+func (m *model) tick(most int) (timers, expired int) {
 	due := func(r *modelRun) int64 { return max(r.NotBefore, r.ExpiresAt) }
 	var list []*modelRun
 	for _, r := range m.runs {
@@ -231,12 +231,15 @@ func (m *model) tick(most int) int {
 	list = list[:min(len(list), most)]
 	for _, r := range list {
 		leased := r.State == queue.Leased
+		if leased {
+			expired++
+		}
 		r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
 		if leased && r.StartAttempts >= m.queues[r.Queue].settings.MaxStartAttempts {
 			r.State = queue.Exhausted
 		}
 	}
-	return len(list)
+	return len(list), expired
 }
 
 func texts(n queue.Name) []string {
@@ -268,20 +271,20 @@ func (m *model) canLease(name queue.Name) bool {
 	return !s.Paused && m.count(name, queue.Ready) > 0 && (s.MaxRunning == 0 || m.count(name, queue.Leased, queue.Running) < s.MaxRunning)
 }
 
-func (m *model) lease(r *queue.LeaseRequest) (leases []queue.Held, last queue.Name) {
-	m.tick(100)
+func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
+	_, got.Expired = m.tick(100)
 	names := m.leasable(r.Within)
 	if i := slices.IndexFunc(names, func(n queue.Name) bool { return slices.Compare(texts(n), texts(r.After)) > 0 }); i > 0 && within(r.After, r.Within) {
 		names = slices.Concat(names[i:], names[:i])
 	}
 	names = names[:min(len(names), r.Max)]
 	if len(names) > 0 {
-		last = names[len(names)-1]
+		got.Last = names[len(names)-1]
 	}
 	for took := true; took; {
 		took = false
 		for _, name := range names {
-			if len(leases) == r.Max || !m.canLease(name) {
+			if len(got.List) == r.Max || !m.canLease(name) {
 				continue
 			}
 			run := m.sorted(name)[0]
@@ -292,13 +295,13 @@ func (m *model) lease(r *queue.LeaseRequest) (leases []queue.Held, last queue.Na
 			m.fences[run.RunID]++
 			run.State, run.Worker, run.ExpiresAt, run.Fence, run.outcome = queue.Leased, r.Worker, m.stamp+int64(ttl), m.fences[run.RunID], 0
 			run.StartAttempts++
-			leases = append(leases, queue.Held{
+			got.List = append(got.List, queue.Held{
 				RunID: run.RunID, Name: name, Fence: run.Fence, ExpiresAt: run.ExpiresAt, StartAttempt: run.StartAttempts,
 			})
 			took = true
 		}
 	}
-	return leases, last
+	return got
 }
 
 // held returns the run of a fence, or why it is not the last lease's.

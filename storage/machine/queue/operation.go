@@ -12,7 +12,7 @@ import (
 )
 
 // Put is the operation that changes the settings of a queue. It makes the queue if there is none.
-// It is never refused.
+// It is refused with a *TooManyError.
 func Put(name Name, c Change) (storage.Operation, error) {
 	s := &recordv1.QueueSettings{
 		MaxRunning: c.MaxRunning, MaxQueued: c.MaxQueued, OnFull: (*uint32)(c.OnFull), Delay: (*int64)(c.Delay),
@@ -53,7 +53,7 @@ type RunRequest struct {
 
 // Request is the operation that enters a run into its queue. The run must exist: its command
 // appends RunQueued before. Its reply is for DecodeRequest. It is refused with a *RequestedError, a
-// *RequestConflictError, a *FullError, a *storage.RunNotFoundError, or with a
+// *RequestConflictError, a *FullError, a *TooManyError, a *storage.RunNotFoundError, or with a
 // *storage.ScopeError where the run belongs elsewhere than the queue.
 func Request(r *RunRequest) (storage.Operation, error) { return request(r, false) }
 
@@ -128,17 +128,26 @@ type Held struct {
 	StartAttempt uint32 // from 1
 }
 
-// DecodeLease decodes the reply of Lease. last is the queue for the next After; zero: no queue had
-// a run.
-func DecodeLease(reply []byte) (leases []Held, last Name, err error) {
+// Leases is the reply of Lease.
+type Leases struct {
+	List []Held
+	// Last is the queue for the next After; zero: no queue had a run.
+	Last Name
+	// Expired is how many other leases have expired by then.
+	Expired int
+}
+
+// DecodeLease decodes the reply of Lease.
+func DecodeLease(reply []byte) (Leases, error) {
 	var m recordv1.LeaseReply
-	err = decode(reply, &m)
+	err := decode(reply, &m)
+	out := Leases{Last: decodeName(m.Last), Expired: int(m.Expired)}
 	for _, l := range m.Leases {
-		leases = append(leases, Held{
+		out.List = append(out.List, Held{
 			RunID: l.RunId, Name: decodeName(l.Name), Fence: l.Fence, ExpiresAt: l.ExpiresAt, StartAttempt: l.StartAttempt,
 		})
 	}
-	return leases, decodeName(m.Last), err
+	return out, err
 }
 
 // Renew is the operation that lets a lease last for ttl from its stamp on; 0: as long as the
@@ -231,12 +240,19 @@ func Tick(n int) (storage.Operation, error) {
 	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Tick{Tick: &recordv1.TickQueues{Max: uint32(n)}}})
 }
 
-// DecodeTick decodes the reply of Tick: how many timers it has handled, and whether it ended
-// because they were so many.
-func DecodeTick(reply []byte) (timers int, more bool, err error) {
+// Ticked is the reply of Tick.
+type Ticked struct {
+	// Timers were handled, and Expired of them were those of leases.
+	Timers, Expired int
+	// More: Tick ended because there were so many.
+	More bool
+}
+
+// DecodeTick decodes the reply of Tick.
+func DecodeTick(reply []byte) (Ticked, error) {
 	var m recordv1.TickReply
-	err = decode(reply, &m)
-	return int(m.Timers), m.More, err
+	err := decode(reply, &m)
+	return Ticked{Timers: int(m.Timers), Expired: int(m.Expired), More: m.More}, err
 }
 
 func named(name Name, m *recordv1.QueueOperation) (storage.Operation, error) {

@@ -24,6 +24,8 @@ const (
 	MaxLeases = 100
 	// MaxTimers bounds what one Tick handles.
 	MaxTimers = 1000
+	// MaxQueues bounds the queues of a tenant, which are never deleted.
+	MaxQueues = 10_000
 )
 
 // Defaults of settings.
@@ -55,6 +57,7 @@ func (Machine) Tables() []storage.Table {
 		{Prefix: []byte(keyTable), Name: "request keys"},
 		{Prefix: []byte(queueTable), Name: "queues"},
 		{Prefix: []byte(runTable), Name: "queued runs"},
+		{Prefix: []byte(countTable), Name: "numbers of queues of tenants"},
 	}
 }
 

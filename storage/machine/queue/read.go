@@ -33,6 +33,60 @@ type Queue struct {
 // Depth is how many runs wait.
 func (q *Queue) Depth() uint64 { return q.Ready + q.Delayed }
 
+// Leasable is how many runs may be leased at once.
+func (q *Queue) Leasable() uint64 {
+	s := &q.Settings
+	switch busy := q.Leased + q.Running; {
+	case s.Paused:
+		return 0
+	case s.MaxRunning == 0:
+		return q.Ready
+	case busy >= s.MaxRunning:
+		return 0
+	default:
+		return min(q.Ready, s.MaxRunning-busy)
+	}
+}
+
+// Written is what an entry has changed of what calls and timers wait for.
+type Written struct {
+	// Queues that have changed, as they are now.
+	Queues []*Queue
+	// Timer is the earliest one that was set; 0: none was.
+	Timer int64
+	// Exhausted: a run waits for an Expire.
+	Exhausted bool
+}
+
+// DecodeWritten decodes the rows of which storage.Store.WatchRows tells.
+func DecodeWritten(rows []storage.Row) (w Written, err error) {
+	for i := range rows {
+		key, value := rows[i].Key, rows[i].Value
+		if value == nil {
+			continue
+		}
+		switch key[0] {
+		case queueTable[0]:
+			m := &recordv1.Queue{}
+			if err := proto.Unmarshal(value, m); err != nil {
+				return w, fmt.Errorf("%w %q: %w", errRow, key, err)
+			}
+			w.Queues = append(w.Queues, decodeQueue(m))
+		case timerTable[0]:
+			due, err := parseTimer(key)
+			if err != nil {
+				return w, err
+			}
+			if w.Timer == 0 { // Rows are in the order of their keys.
+				w.Timer = due
+			}
+		case exhaustedTable[0]:
+			w.Exhausted = true
+		}
+	}
+	return w, nil
+}
+
 // Run is a run from its request to its end.
 type Run struct {
 	RunID         string

@@ -78,14 +78,17 @@ const (
 
 func (w *work) tick(m *recordv1.TickQueues) (*recordv1.TickReply, error) {
 	most := int(min(max(m.Max, 1), MaxTimers))
-	n, err := w.timers(most)
-	return &recordv1.TickReply{Timers: uint32(n), More: n == most}, err
+	done, err := w.timers(most)
+	return &recordv1.TickReply{Timers: done.timers, More: int(done.timers) == most, Expired: done.expired}, err
 }
 
+// handled counts timers, and those of leases among them.
+type handled struct{ timers, expired uint32 }
+
 // timers handles at most so many timers that are due, the earliest first.
-func (w *work) timers(most int) (handled int, err error) {
+func (w *work) timers(most int) (done handled, err error) {
 	if err := w.count(); err != nil {
-		return 0, err
+		return done, err
 	}
 	// Everything that is due is handled, unless it is too much. Later operations make timers after
 	// the stamp alone.
@@ -93,43 +96,48 @@ func (w *work) timers(most int) (handled int, err error) {
 	var due []string
 	for row, err := range w.r.Scan(timerKey(w.numbers.TimersFrom, 0), timerKey(next, 0)) {
 		if err != nil {
-			return 0, err
+			return done, err
 		}
 		due = append(due, string(row.Value))
 		if len(due) == most {
 			if next, err = parseTimer(row.Key); err != nil {
-				return 0, err
+				return done, err
 			}
 			break
 		}
 	}
 	for _, runID := range due {
-		if err := w.timer(runID); err != nil {
-			return 0, err
+		expired, err := w.timer(runID)
+		if err != nil {
+			return done, err
+		}
+		if expired {
+			done.expired++
 		}
 	}
+	done.timers = uint32(len(due))
 	if len(due) > 0 || next-w.numbers.TimersFrom > int64(timersStride) {
 		w.numbers.TimersFrom, w.numbersChanged = next, true
 	}
-	return len(due), nil
+	return done, nil
 }
 
 // timer handles a run whose lease has expired, or whose time has come.
-func (w *work) timer(runID string) error {
+func (w *work) timer(runID string) (expired bool, err error) {
 	m, q, err := w.run(runID)
 	if err != nil {
-		return err
+		return false, err
 	}
 	if m == nil {
-		return errTimer(runID)
+		return false, errTimer(runID)
 	}
-	expired := State(m.State) == Leased
+	expired = State(m.State) == Leased
 	if err := w.leave(q, m); err != nil {
-		return err
+		return false, err
 	}
 	if expired && w.exhausted(q, m) {
 		m.Worker, m.ExpiresAt = "", 0
-		return w.enter(q, m, Exhausted)
+		return expired, w.enter(q, m, Exhausted)
 	}
-	return w.wait(q, m, 0)
+	return expired, w.wait(q, m, 0)
 }

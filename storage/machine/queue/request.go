@@ -20,18 +20,9 @@ func (w *work) request(m *recordv1.RequestRun) (reply proto.Message, refused, fa
 	if refused, fatal := w.refuseRun(m); refused != nil || fatal != nil {
 		return nil, refused, fatal
 	}
-	name := decodeName(m.Name)
-	var q *queueState
-	if m.CheckOnly {
-		q, err = w.find(name)
-	} else {
-		q, err = w.findOrMake(name)
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	if q == nil {
-		return nil, nil, nil // A queue that is empty and has the defaults takes the request.
+	q, refused, fatal := w.queueOf(m)
+	if q == nil { // A queue that is empty and has the defaults takes the request.
+		return nil, refused, fatal
 	}
 	r := &recordv1.QueuedRun{
 		RunId: m.RunId, Queue: q.Number, Priority: min(m.Priority, MaxPriority), EnqueuedAt: w.tx.Stamp(), RequestKey: m.RequestKey, Fence: 1,
@@ -51,6 +42,18 @@ func (w *work) request(m *recordv1.RequestRun) (reply proto.Message, refused, fa
 	}
 	refused, fatal = w.accept(q, m, r, notBefore, answer)
 	return answer, refused, fatal
+}
+
+// queueOf returns the queue of a request; nil: there is none yet, and Check makes none.
+func (w *work) queueOf(m *recordv1.RequestRun) (q *queueState, refused, fatal error) {
+	name := decodeName(m.Name)
+	if !m.CheckOnly {
+		return w.findOrMake(name)
+	}
+	if q, fatal = w.find(name); q == nil && fatal == nil {
+		_, refused, fatal = w.queuesOf(name.Tenant)
+	}
+	return q, refused, fatal
 }
 
 // accept writes the rows of a request.

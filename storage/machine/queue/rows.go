@@ -83,21 +83,38 @@ func (w *work) find(name Name) (*queueState, error) {
 	return w.queue(n)
 }
 
+// queuesOf returns how many queues a tenant has, or why it may not have another.
+func (w *work) queuesOf(tenant string) (n uint64, refused, fatal error) {
+	row, err := w.r.Get(countKey(tenant))
+	if err != nil || row == nil {
+		return 0, nil, err
+	}
+	if n, err = parseNumber(row); err == nil && n >= MaxQueues {
+		refused = &TooManyError{Tenant: tenant}
+	}
+	return n, refused, err
+}
+
 // findOrMake returns a queue by its name.
-func (w *work) findOrMake(name Name) (*queueState, error) {
+func (w *work) findOrMake(name Name) (q *queueState, refused, fatal error) {
 	q, err := w.find(name)
 	if err != nil || q != nil {
-		return q, err
+		return q, nil, err
+	}
+	n, refused, fatal := w.queuesOf(name.Tenant)
+	if refused != nil || fatal != nil {
+		return nil, refused, fatal
 	}
 	if err := w.count(); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
+	w.tx.Set(countKey(name.Tenant), number(nil, n+1))
 	w.numbers.Queue++
 	w.numbersChanged = true
 	w.tx.Set(nameIn(nameTable, name), number(nil, w.numbers.Queue))
 	q = w.load(&recordv1.Queue{Number: w.numbers.Queue, Name: encodeName(name), CreatedAt: w.tx.Stamp()})
 	q.changed = true
-	return q, nil
+	return q, nil, nil
 }
 
 // count reads what the machine counts.

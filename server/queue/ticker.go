@@ -1,0 +1,172 @@
+package queue
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+)
+
+const (
+	// longestSleep bounds how long the ticker sleeps while there is a timer: the clock of the node
+	// may be set.
+	longestSleep = time.Second
+	// tickerRetry is when the ticker tries again after an error.
+	tickerRetry = time.Second
+	// expiring is how many runs the ticker ends at a time.
+	expiring = 64
+)
+
+// ticker does on the leader what is due: leases expire, runs whose time has come are ready, and
+// runs without a start attempt left fail.
+type ticker struct {
+	wake chan struct{} // has room for one
+	next atomic.Int64  // the timer for which the ticker sleeps
+	end  context.CancelFunc
+	done sync.WaitGroup
+}
+
+// start starts the ticker. Close ends it.
+func (s *Service) start() {
+	ctx, end := context.WithCancel(s.opts.Stopping)
+	s.ticker.wake, s.ticker.end = make(chan struct{}, 1), end
+	s.stopRows = s.node.Store().WatchRows(queue.Kind, s.written)
+	s.ticker.done.Go(func() {
+		for s.node.WaitLeading(ctx) == nil && ctx.Err() == nil {
+			s.keepTime(ctx)
+			s.waiters.end()
+		}
+	})
+}
+
+// written is told of what an entry has changed, by the goroutine that applies the log.
+func (s *Service) written(rows []storage.Row) {
+	if !s.node.Leading() {
+		return // No call waits here, and another node keeps the time.
+	}
+	w, err := queue.DecodeWritten(rows)
+	if err != nil {
+		s.opts.Logger.Error("cannot decode the rows of a queue", "err", err)
+		return
+	}
+	for _, q := range w.Queues {
+		if n := q.Leasable(); n > 0 {
+			s.waiters.offer(q.Name, n)
+		}
+	}
+	if w.Exhausted || w.Timer != 0 && w.Timer < s.ticker.next.Load() {
+		s.wakeTicker()
+	}
+}
+
+func (s *Service) wakeTicker() {
+	select {
+	case s.ticker.wake <- struct{}{}:
+	default:
+	}
+}
+
+// keepTime handles timers until the leadership ends.
+func (s *Service) keepTime(ctx context.Context) {
+	for s.node.Leading() && ctx.Err() == nil {
+		changed := s.node.LeaderChange()
+		// A timer that is set from now on wakes the ticker.
+		s.ticker.next.Store(1<<63 - 1)
+		sleep, err := s.tick(ctx)
+		if err != nil {
+			if ctx.Err() == nil && s.node.Leading() {
+				s.opts.Logger.Warn("cannot handle the timers of queues; retrying", "after", tickerRetry, "err", err)
+			}
+			sleep = tickerRetry
+		}
+		if sleep == 0 {
+			continue
+		}
+		select {
+		case <-s.ticker.wake:
+		case <-time.After(sleep):
+		case <-changed:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// idle is how long the ticker sleeps without a timer: until one is set.
+const idle = time.Hour
+
+// tick does what is due, and returns how long nothing is.
+func (s *Service) tick(ctx context.Context) (sleep time.Duration, err error) {
+	if more, err := s.expire(ctx); err != nil || more {
+		return 0, err
+	}
+	due, is, err := queue.NextTimer(s.node.Store())
+	if err != nil || !is {
+		return idle, err
+	}
+	if due > s.now() {
+		s.ticker.next.Store(due)
+		return min(longestSleep, max(time.Microsecond, time.Duration(due-s.opts.Clock().UnixNano()))), nil
+	}
+	op, err := queue.Tick(queue.MaxTimers)
+	if err != nil {
+		return 0, err
+	}
+	outcome, err := s.execute(ctx, op)
+	if err != nil {
+		return 0, err
+	}
+	done, err := queue.DecodeTick(outcome.Answers[0].Reply)
+	s.metrics.expired.Add(float64(done.Expired))
+	return 0, err
+}
+
+func (s *Service) execute(ctx context.Context, ops ...storage.Operation) (storage.Outcome, error) {
+	cmd, err := storage.EncodeCommand(ops...)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	return s.node.Execute(ctx, cmd)
+}
+
+// expire ends the runs that have no start attempt left (QUE-7), and tells whether there may be more.
+func (s *Service) expire(ctx context.Context) (more bool, err error) {
+	list, err := queue.ListExhausted(s.node.Store(), expiring)
+	if err != nil || len(list) == 0 {
+		return false, err
+	}
+	var ends sync.WaitGroup
+	errs := make([]error, len(list))
+	for i, r := range list {
+		ends.Go(func() { errs[i] = s.expireRun(ctx, r) })
+	}
+	ends.Wait()
+	return true, errors.Join(errs...)
+}
+
+// expireRun ends one run. A refusal of the machine says that the run has ended, or is not exhausted,
+// since it was read.
+func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
+	run, err := s.node.Store().Run(r.RunID)
+	if err != nil {
+		return err
+	}
+	end, err := queue.Expire(r.RunID, r.Fence)
+	if err != nil {
+		return err
+	}
+	event, err := s.ending(s.failed(run, noStart(r.StartAttempts), r.StartAttempts), "")
+	if err != nil {
+		return err
+	}
+	_, err = s.execute(ctx, end, *event)
+	var lost *storage.LeaseLostError
+	var gone *queue.NotQueuedError
+	if again(err) || errors.As(err, &lost) || errors.As(err, &gone) {
+		return nil
+	}
+	return err
+}
