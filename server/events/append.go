@@ -24,7 +24,7 @@ func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRe
 	}
 	done, err := s.node.Append(ctx, &a)
 	if err != nil {
-		return nil, rpc.HideForeign(ctx, s.node.Store(), a.RunID, err)
+		return nil, rpc.RefusedAppend(ctx, s.node.Store(), a.RunID, err)
 	}
 	return &runlogv1.AppendEventsResponse{
 		Results:  wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),

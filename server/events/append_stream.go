@@ -204,7 +204,7 @@ func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, 
 	default:
 		r.pending, r.err = s.node.Admit(&r.append, line.of(ctx, s.node.Tenant(&r.append), earlier))
 	}
-	r.err = rpc.HideForeign(ctx, s.node.Store(), r.append.RunID, r.err)
+	r.err = rpc.RefusedAppend(ctx, s.node.Store(), r.append.RunID, r.err)
 	return r
 }
 
@@ -265,7 +265,7 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
 			return resp
 		}
-		err = rpc.HideForeign(ctx, s.node.Store(), r.append.RunID, err)
+		err = rpc.RefusedAppend(ctx, s.node.Store(), r.append.RunID, err)
 	}
 	resp.Status = status.Convert(rpc.Status(err)).Proto()
 	return resp

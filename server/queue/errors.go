@@ -19,6 +19,7 @@ func refusal(err error) error {
 	var (
 		conflict *queue.RequestConflictError
 		full     *queue.FullError
+		many     *queue.TooManyError
 		missing  *queue.NotFoundError
 		absent   *queue.NotQueuedError
 		running  *queue.RunningError
@@ -34,6 +35,8 @@ func refusal(err error) error {
 			"running", decimal(full.Running), "leased", decimal(full.Leased), "waiting", decimal(full.Waiting))
 		e.RetryAfter = fullDelay
 		return e
+	case errors.As(err, &many):
+		return &contract.Error{Reason: contract.ReasonQuotaExceeded, Message: many.Error(), Metadata: map[string]string{"limit": decimal(queue.MaxQueues)}}
 	case errors.As(err, &missing):
 		return notFound(missing.Name)
 	case errors.As(err, &absent):

@@ -163,5 +163,13 @@ func (s *Service) runOf(v *storage.View) (*runlogv1.Run, error) {
 	return wire.Run(v.Run, &summary), nil
 }
 
+// callersRun returns a run that the caller may change.
+func (s *Service) callersRun(ctx context.Context, runID string) (*storage.Run, error) {
+	if err := rpc.CheckChange(ctx, s.node, runID); err != nil {
+		return nil, err
+	}
+	return s.node.Store().Run(runID)
+}
+
 // caller is the identity with which events of the call are recorded (SEC-8).
 func caller(ctx context.Context) string { return auth.From(ctx).Authenticated() }

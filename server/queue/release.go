@@ -34,7 +34,7 @@ func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 	if err := bad.err(); err != nil {
 		return nil, err
 	}
-	if err := rpc.CheckChange(ctx, s.node, req.RunId); err != nil {
+	if _, err := s.callersRun(ctx, req.RunId); err != nil {
 		return nil, err
 	}
 	op, err := queue.Renew(req.RunId, req.Fence, ttl)
@@ -43,7 +43,7 @@ func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 	}
 	outcome, err := s.execute(ctx, op)
 	if err != nil {
-		return nil, leaseRefusal(req.Fence, err)
+		return nil, rpc.TellHolder(s.node.Store(), leaseRefusal(req.Fence, err))
 	}
 	expires, err := queue.DecodeRenew(outcome.Answers[0].Reply)
 	return &runlogv1.RenewLeaseResponse{ExpireTime: wire.Timestamp(expires)}, err
@@ -70,13 +70,14 @@ func (s *Service) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRe
 	if err != nil {
 		return nil, err
 	}
-	if err := rpc.CheckChange(ctx, s.node, req.RunId); err != nil {
+	run, err := s.callersRun(ctx, req.RunId)
+	if err != nil {
 		return nil, err
 	}
 	for range tries {
 		var resp *runlogv1.ReleaseLeaseResponse
-		if resp, err = s.release(ctx, req, retryAfter); !again(err) {
-			return resp, leaseRefusal(req.Fence, err)
+		if resp, err = s.release(ctx, req, run, retryAfter); !again(err) {
+			return resp, rpc.TellHolder(s.node.Store(), leaseRefusal(req.Fence, err))
 		}
 	}
 	return nil, refusal(err)
@@ -105,7 +106,7 @@ func checkRelease(req *runlogv1.ReleaseLeaseRequest) (retryAfter time.Duration, 
 
 // release proposes a release for the state in which the run is now. A *queue.ChangedError: it is in
 // another.
-func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, retryAfter time.Duration) (*runlogv1.ReleaseLeaseResponse, error) {
+func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, run *storage.Run, retryAfter time.Duration) (*runlogv1.ReleaseLeaseResponse, error) {
 	r := &queue.LeaseRelease{RunID: req.RunId, Fence: req.Fence, Outcome: queue.Outcome(req.Outcome)}
 	waiting, q, err := queue.ReadRun(s.node.Store(), req.RunId)
 	if err != nil {
@@ -121,7 +122,7 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 		return nil, err
 	}
 	operations := []storage.Operation{op}
-	if end, err := s.endOf(ctx, req, r.Exhausted, waiting); err != nil {
+	if end, err := s.endOf(ctx, req, run, r.Exhausted, waiting); err != nil {
 		return nil, err
 	} else if end != nil {
 		operations = append(operations, *end)
@@ -136,6 +137,9 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 		return nil, err
 	}
 	state, repeated, err := queue.DecodeRelease(outcome.Answers[0].Reply)
+	if state == queue.Running && !repeated && waiting != nil {
+		s.metrics.started.Observe(time.Duration(outcome.PersistedAt - waiting.EnqueuedAt).Seconds())
+	}
 	resp := &runlogv1.ReleaseLeaseResponse{State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(outcome.Position)}
 	if state == queue.Delayed && !repeated {
 		resp.NotBefore = wire.Timestamp(r.RetryAt)
@@ -144,13 +148,10 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 }
 
 // endOf is the append of the event with which a release ends a run; nil: it does not.
-func (s *Service) endOf(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, exhausted bool, waiting *queue.Run) (*storage.Operation, error) {
+func (s *Service) endOf(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, run *storage.Run, exhausted bool, waiting *queue.Run) (
+	*storage.Operation, error) {
 	if !exhausted && req.Outcome != runlogv1.LeaseOutcome_SKIPPED {
 		return nil, nil
-	}
-	run, err := s.node.Store().Run(req.RunId)
-	if err != nil {
-		return nil, err
 	}
 	event := s.cancelled(run, skipped, req.Error)
 	if exhausted {
@@ -160,7 +161,7 @@ func (s *Service) endOf(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, 
 		}
 		event = s.failed(run, message, waiting.StartAttempts)
 	}
-	return s.ending(event, caller(ctx))
+	return s.ending(event, "error", caller(ctx))
 }
 
 // noStart is the message of a run whose workers say nothing.
@@ -168,10 +169,10 @@ func noStart(attempts uint32) string {
 	return fmt.Sprintf("no start has succeeded in %d attempts", attempts)
 }
 
-// ending is the append of the last event of a run, in the name of an identity. It needs no fence:
-// its command ends the lease.
-func (s *Service) ending(event *runlogv1.EventWrite, by string) (*storage.Operation, error) {
-	events, err := s.authorityEvents(event, "error")
+// ending is the append of the last event of a run, in the name of an identity. field of the request
+// has the text in the event. It needs no fence: its command ends the lease.
+func (s *Service) ending(event *runlogv1.EventWrite, field, by string) (*storage.Operation, error) {
+	events, err := s.authorityEvents(event, field)
 	if err != nil {
 		return nil, err
 	}

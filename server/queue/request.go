@@ -53,15 +53,17 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 	}
 	outcome, err := s.node.ExecuteAppend(ctx, &a, cmd)
 	if known, ok := errors.AsType[*queue.RequestedError](err); ok {
+		s.metrics.requests.WithLabelValues(repeated).Inc()
 		return s.requested(known, &outcome)
 	}
 	if err != nil {
-		return nil, rpc.HideForeign(ctx, s.node.Store(), r.RunID, refusedRequest(err))
+		return nil, rpc.RefusedAppend(ctx, s.node.Store(), r.RunID, refusedRequest(err))
 	}
 	reply, err := queue.DecodeRequest(outcome.Answers[len(outcome.Answers)-1].Reply)
 	if err != nil {
 		return nil, err
 	}
+	s.metrics.requests.WithLabelValues(runlogv1.Disposition_Value(reply.Disposition).String()).Inc()
 	run, err := s.run(r.RunID)
 	if err != nil {
 		return nil, err

@@ -158,7 +158,7 @@ func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
 	if err != nil {
 		return err
 	}
-	event, err := s.ending(s.failed(run, noStart(r.StartAttempts), r.StartAttempts), "")
+	event, err := s.ending(s.failed(run, noStart(r.StartAttempts), r.StartAttempts), "", "")
 	if err != nil {
 		return err
 	}

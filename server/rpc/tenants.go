@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"time"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
 	"runlog/storage"
+	"runlog/storage/machine/queue"
 )
 
 // Runs knows the tenants of runs.
@@ -134,18 +137,45 @@ func foreignTenant(i *auth.Identity, field, tenant string) error {
 	}
 }
 
-// HideForeign replaces the refusal of an append by that of a run that does not exist, if the run
-// has another tenant: it was made after CheckAppend, and the refusal would tell of it.
-func HideForeign(ctx context.Context, store *storage.Store, runID string, err error) error {
+// RefusedAppend completes the refusal of an append. If the run has another tenant, it was made after
+// CheckAppend, and the refusal would tell of it: it becomes that of a run that does not exist. If
+// the caller has lost its lease, the refusal says who has the run now (QUE-8).
+func RefusedAppend(ctx context.Context, store *storage.Store, runID string, err error) error {
 	i := auth.From(ctx)
-	if err == nil || i != nil && i.Tenants.All {
+	if err == nil {
+		return nil
+	}
+	if i == nil || !i.Tenants.All {
+		run, missing := store.Run(runID)
+		if missing == nil && !i.Sees(run.Scope.TenantID) {
+			return &storage.RunNotFoundError{RunID: runID}
+		}
+	}
+	return TellHolder(store, err)
+}
+
+// TellHolder adds to a LEASE_LOST which worker has the run now, and until when. The caller may see
+// the run.
+func TellHolder(store *storage.Store, err error) error {
+	e := AsContract(err)
+	if e == nil || e.Reason != contract.ReasonLeaseLost {
 		return err
 	}
-	run, missing := store.Run(runID)
-	if missing == nil && !i.Sees(run.Scope.TenantID) {
-		return &storage.RunNotFoundError{RunID: runID}
+	run, _, errRead := queue.ReadRun(store, e.Metadata["run_id"])
+	if errRead != nil || run == nil || run.Worker == "" {
+		return err
 	}
-	return err
+	told := *e
+	told.Metadata = maps.Clone(e.Metadata)
+	told.Metadata["worker"] = run.Worker
+	told.Message += fmt.Sprintf(" The run is %s, by worker %s", run.State, contract.Quote(run.Worker))
+	if run.ExpiresAt != 0 {
+		until := time.Unix(0, run.ExpiresAt).UTC().Format(time.RFC3339Nano)
+		told.Metadata["lease_expire_time"] = until
+		told.Message += " until " + until
+	}
+	told.Message += "."
+	return &told
 }
 
 // CheckTenant refuses a tenant that the caller does not see, whether or not it has a run (SEC-4).

@@ -74,7 +74,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	}
 	done, err := s.node.Append(ctx, &a)
 	if err != nil {
-		return nil, rpc.HideForeign(ctx, s.node.Store(), a.RunID, err)
+		return nil, rpc.RefusedAppend(ctx, s.node.Store(), a.RunID, err)
 	}
 	run, err := s.run(ctx, req.Run.RunId)
 	if err != nil {

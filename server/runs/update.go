@@ -57,7 +57,7 @@ func (s *Service) change(ctx context.Context, runID string, cmd storage.Command)
 	}
 	outcome, err := s.node.Execute(ctx, cmd)
 	if err != nil {
-		return nil, "", err
+		return nil, "", rpc.TellHolder(s.node.Store(), err)
 	}
 	run, err := s.run(ctx, runID)
 	return run, rpc.FormatPosition(outcome.Position), err

@@ -61,8 +61,9 @@ type QueueServiceClient interface {
 	ListQueues(ctx context.Context, in *ListQueuesRequest, opts ...grpc.CallOption) (*ListQueuesResponse, error)
 	// GetQueue returns a queue with its settings and counts.
 	GetQueue(ctx context.Context, in *GetQueueRequest, opts ...grpc.CallOption) (*GetQueueResponse, error)
-	// ListQueuedRuns pages through the runs of a queue: those that run, those that are leased, those
-	// that are ready, by priority and commit order, aging aside, and those that are delayed.
+	// ListQueuedRuns pages through the runs of a queue: those that are ready, in the order in which
+	// they would be leased, then those that are delayed, leased, running and exhausted, in commit
+	// order each.
 	ListQueuedRuns(ctx context.Context, in *ListQueuedRunsRequest, opts ...grpc.CallOption) (*ListQueuedRunsResponse, error)
 	// CancelQueued takes a run out of its queue and appends its RunCancelled, all or none. A worker
 	// that has its lease loses it. A run that was started is refused: send it the signal CANCEL.
@@ -227,8 +228,9 @@ type QueueServiceServer interface {
 	ListQueues(context.Context, *ListQueuesRequest) (*ListQueuesResponse, error)
 	// GetQueue returns a queue with its settings and counts.
 	GetQueue(context.Context, *GetQueueRequest) (*GetQueueResponse, error)
-	// ListQueuedRuns pages through the runs of a queue: those that run, those that are leased, those
-	// that are ready, by priority and commit order, aging aside, and those that are delayed.
+	// ListQueuedRuns pages through the runs of a queue: those that are ready, in the order in which
+	// they would be leased, then those that are delayed, leased, running and exhausted, in commit
+	// order each.
 	ListQueuedRuns(context.Context, *ListQueuedRunsRequest) (*ListQueuedRunsResponse, error)
 	// CancelQueued takes a run out of its queue and appends its RunCancelled, all or none. A worker
 	// that has its lease loses it. A run that was started is refused: send it the signal CANCEL.

@@ -110,7 +110,7 @@ func (b *bed) checkRuns() {
 			}
 		}
 		for token, more := []byte(nil), true; more; more = len(token) > 0 {
-			page, next, err := queue.ListRuns(b.Store, name, m.stamp, token, 3)
+			page, next, err := queue.ListRuns(b.Store, name, m.stamp, nil, token, 3)
 			if err != nil {
 				b.t.Fatal(err)
 			}

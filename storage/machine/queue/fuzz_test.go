@@ -15,7 +15,7 @@ func FuzzToken(f *testing.F) {
 	}
 	b.do(0, b.leaseOne(10))
 	for token, more := []byte(nil), true; more; more = len(token) > 0 {
-		_, next, err := queue.ListRuns(b.Store, names[0], 100, token, 2)
+		_, next, err := queue.ListRuns(b.Store, names[0], 100, nil, token, 2)
 		if err != nil {
 			f.Fatal(err)
 		}
@@ -23,7 +23,7 @@ func FuzzToken(f *testing.F) {
 		token = next
 	}
 	f.Fuzz(func(t *testing.T, token []byte) {
-		list, _, err := queue.ListRuns(b.Store, names[0], 100, token, 3)
+		list, _, err := queue.ListRuns(b.Store, names[0], 100, nil, token, 3)
 		if err != nil && !errors.Is(err, queue.ErrToken) {
 			t.Fatal(err)
 		}

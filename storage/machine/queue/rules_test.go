@@ -227,7 +227,7 @@ func TestOperationsAreChecked(t *testing.T) {
 		}
 	}
 	b := open(t)
-	if _, _, err := queue.ListRuns(b.Store, names[0], 1, []byte("bad"), 1); !errors.Is(err, queue.ErrToken) {
+	if _, _, err := queue.ListRuns(b.Store, names[0], 1, nil, []byte("bad"), 1); !errors.Is(err, queue.ErrToken) {
 		t.Errorf("a bad token: %v", err)
 	}
 	b.end()

@@ -3,6 +3,7 @@ package queue
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
@@ -11,12 +12,13 @@ import (
 // ErrToken means that a page token is not one that ListRuns has returned.
 var ErrToken = errors.New("queue: undecodable page token: begin with the first page")
 
-// ListRuns returns at most n runs of a queue: the ready ones in the order in which they would be
+// ListRuns returns at most n runs of a queue that are in one of some states; no states: in any.
+// First are the ready ones in the order in which they would be
 // leased at a time, then the delayed, leased, running and exhausted ones in commit order each.
 // token is empty for the first page, else that of the page before. next is empty behind the last
 // one. A run that changes its state meanwhile may be on two pages, or on none. A queue that does
 // not exist has no runs.
-func ListRuns(s *storage.Store, name Name, at int64, token []byte, n int) (list []*Run, next []byte, err error) {
+func ListRuns(s *storage.Store, name Name, at int64, states []State, token []byte, n int) (list []*Run, next []byte, err error) {
 	c := cursor{at: at, state: Ready}
 	if len(token) > 0 {
 		if c, err = parseCursor(token); err != nil {
@@ -32,7 +34,7 @@ func ListRuns(s *storage.Store, name Name, at int64, token []byte, n int) (list 
 		if err != nil {
 			return err
 		}
-		l := &lister{r: r, q: q, settings: settingsOf(q), most: n}
+		l := &lister{r: r, q: q, settings: settingsOf(q), most: n, states: states}
 		if c, err = l.list(c); err != nil {
 			return err
 		}
@@ -49,19 +51,29 @@ type lister struct {
 	r        storage.TableReader
 	q        *recordv1.Queue
 	settings Settings
+	states   []State // empty: any
 	runs     []*Run
 	most     int
 }
 
+func (l *lister) wants(s State) bool { return len(l.states) == 0 || slices.Contains(l.states, s) }
+
 // list gathers runs from a cursor on, and returns where the next page begins.
 func (l *lister) list(c cursor) (cursor, error) {
 	var err error
+	if c.state == Ready && !l.wants(Ready) {
+		c.state, c.from = Delayed, [MaxPriority + 1]uint64{}
+	}
 	if c.state == Ready {
 		if c, err = l.ready(c); err != nil {
 			return c, err
 		}
 	}
 	for c.state != Ready && c.state <= Exhausted && len(l.runs) < l.most {
+		if !l.wants(c.state) {
+			c.state, c.from = c.state+1, [MaxPriority + 1]uint64{}
+			continue
+		}
 		p, found, err := l.place(c.state, 0, c.from[0])
 		switch {
 		case err != nil:

@@ -1,0 +1,74 @@
+package queue
+
+import (
+	"context"
+	"fmt"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
+	"runlog/storage/machine/queue"
+)
+
+// cancelledInQueue is the reasonCode of a run that was taken out of its queue.
+const cancelledInQueue = "CANCELLED_IN_QUEUE"
+
+// CancelQueued takes a run out of its queue, and appends its RunCancelled (QUE-10).
+func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRequest) (*runlogv1.CancelQueuedResponse, error) {
+	var bad violations
+	bad.add("runId", contract.NameFault(req.RunId))
+	bad.text("reason", req.Reason)
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	run, err := s.callersRun(ctx, req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	cancel, err := queue.Cancel(req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	event, err := s.ending(s.cancelled(run, cancelledInQueue, req.Reason), "reason", caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.execute(ctx, cancel, *event)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	return &runlogv1.CancelQueuedResponse{RunSeq: outcome.Answers[1].LastSeq, Position: rpc.FormatPosition(outcome.Position)}, nil
+}
+
+// Reprioritize changes the priority of a run that was not started (QUE-10).
+func (s *Service) Reprioritize(ctx context.Context, req *runlogv1.ReprioritizeRequest) (*runlogv1.ReprioritizeResponse, error) {
+	var bad violations
+	bad.add("runId", contract.NameFault(req.RunId))
+	switch {
+	case req.Priority == nil:
+		bad.add("priority", fmt.Sprintf("is required: send 0 (lowest) to %d", queue.MaxPriority))
+	case *req.Priority > queue.MaxPriority:
+		bad.add("priority", fmt.Sprintf("is %d: send 0 (lowest) to %d", *req.Priority, queue.MaxPriority))
+	}
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	if _, err := s.callersRun(ctx, req.RunId); err != nil {
+		return nil, err
+	}
+	op, err := queue.Reprioritize(req.RunId, *req.Priority)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := s.execute(ctx, op); err != nil {
+		return nil, refusal(err)
+	}
+	r, _, err := queue.ReadRun(s.node.Store(), req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil { // It has ended since.
+		r = &queue.Run{RunID: req.RunId, Priority: *req.Priority}
+	}
+	return &runlogv1.ReprioritizeResponse{Run: wireQueued(r)}, nil
+}
