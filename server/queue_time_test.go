@@ -1,0 +1,257 @@
+package server
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// aheadClock is the clock of a node that a test puts forward.
+type aheadClock struct{ by atomic.Int64 }
+
+func (c *aheadClock) now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
+
+func startAhead(t *testing.T) (*node, *aheadClock) {
+	c := &aheadClock{}
+	return startNode(t, func(o *Options) { o.Clock = c.now }), c
+}
+
+func waiting(d time.Duration) func(*runlogv1.LeaseRunsRequest) {
+	return func(r *runlogv1.LeaseRunsRequest) { r.Wait = durationpb.New(d) }
+}
+
+// awaitWaiting waits until so many calls wait for a run.
+func (n *node) awaitWaiting(t *testing.T, calls float64) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%v calls wait", calls), func() bool { return n.metric("runlog_queue_waiting_calls") == calls })
+}
+
+// TestExpiryQUE9: a lease that is not renewed in time ends by the stamp of a proposal. The run is
+// leased again with a higher fence, and the first worker is told who has it.
+func TestExpiryQUE9(t *testing.T) {
+	t.Parallel()
+	n, clock := startAhead(t)
+	run := n.request("r1").Run.RunId
+	first := n.lease()[0]
+	clock.by.Add(int64(25 * time.Second))
+	if _, err := n.queues().RenewLease(n.context(), &runlogv1.RenewLeaseRequest{RunId: run, Fence: first.Fence}); err != nil {
+		t.Fatal(err)
+	}
+	clock.by.Add(int64(25 * time.Second))
+	n.request("other") // Its stamp is past the first expireTime.
+	if got := n.lease(atMost(9)); len(got) != 1 || got[0].RunId == run {
+		t.Fatalf("leases %v: a renewal was lost", got)
+	}
+	clock.by.Add(int64(10 * time.Second))
+	second := n.lease(func(r *runlogv1.LeaseRunsRequest) { r.Worker = "w2" }, waiting(time.Minute))
+	if len(second) != 1 || second[0].RunId != run || second[0].Fence <= first.Fence || second[0].StartAttempt != 2 {
+		t.Fatalf("leases %v", second)
+	}
+	_, renew := n.queues().RenewLease(n.context(), &runlogv1.RenewLeaseRequest{RunId: run, Fence: first.Fence})
+	_, release := n.queues().ReleaseLease(n.context(), &runlogv1.ReleaseLeaseRequest{RunId: run, Fence: first.Fence, Outcome: runlogv1.LeaseOutcome_STARTED})
+	_, set := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: run, EngineRunRef: "temporal://1", Fence: &first.Fence})
+	_, write := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: run, Fence: &first.Fence, Events: []*runlogv1.EventWrite{runEnd(contract.RunFailed)}})
+	for i, err := range []error{renew, release, set, write} {
+		r := refused(t, err, contract.ReasonLeaseLost)
+		if r.metadata["worker"] != "w2" || r.metadata["current_fence"] != fmt.Sprint(second[0].Fence) || r.metadata["lease_expire_time"] == "" {
+			t.Errorf("refusal %d: %+v", i, r)
+		}
+	}
+	if got := len(n.list(run)); got != 1 {
+		t.Errorf("%d events: a worker without the lease has written", got)
+	}
+	if got := n.metric("runlog_queue_lease_expired_total"); got != 1 {
+		t.Errorf("%v leases have expired", got)
+	}
+}
+
+// TestFenceQUE8: the worker that has the lease writes with its fence. A repetition of what is stored
+// is answered under any fence.
+func TestFenceQUE8(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	run := n.request("r1").Run.RunId
+	l := n.lease()[0]
+	stale := l.Fence - 1
+	set := func(ref string, fence uint64) error {
+		_, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: run, EngineRunRef: ref, Fence: &fence})
+		return err
+	}
+	refused(t, set("temporal://1", stale), contract.ReasonLeaseLost)
+	if got, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: run}); err != nil || got.Run.EngineRunRef != nil {
+		t.Fatalf("run %v, %v", got, err)
+	}
+	for _, fence := range []uint64{l.Fence, stale} {
+		if err := set("temporal://1", fence); err != nil {
+			t.Errorf("fence %d: %v", fence, err)
+		}
+	}
+	refused(t, set("temporal://2", stale), contract.ReasonLeaseLost)
+	refused(t, set("temporal://2", l.Fence), contract.ReasonRunAlreadyExists)
+}
+
+// TestExhaustedQUE7: a run whose last lease expires fails, by an event of the authority.
+func TestExhaustedQUE7(t *testing.T) {
+	t.Parallel()
+	n, clock := startAhead(t)
+	n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(1)})
+	run := n.request("r1").Run.RunId
+	l := n.lease()[0]
+	clock.by.Add(int64(time.Minute))
+	eventually(t, "the run fails", func() bool { return len(n.list(run)) == 2 })
+	last := n.list(run)[1]
+	const payload = `{"error":{"code":"START_ATTEMPTS_EXHAUSTED","message":"no start has succeeded in 1 attempts"},"startAttempts":1}`
+	if last.EventType != contract.RunFailed || string(last.GetPayloadJson()) != payload || last.GetEmittedBy() != "runlog" {
+		t.Errorf("event %v", last)
+	}
+	_, err := n.queues().ReleaseLease(n.context(), &runlogv1.ReleaseLeaseRequest{RunId: run, Fence: l.Fence, Outcome: runlogv1.LeaseOutcome_STARTED})
+	refused(t, err, contract.ReasonLeaseLost)
+}
+
+// TestNotBeforeQUE5: a run waits for its time, and is ready then for a call that waits.
+func TestNotBeforeQUE5(t *testing.T) {
+	t.Parallel()
+	n, clock := startAhead(t)
+	at := time.Now().Add(time.Hour)
+	got := n.request("r1", func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(at) })
+	if got.Disposition != runlogv1.Disposition_DELAYED || !got.NotBefore.AsTime().Equal(at) || got.Position != 0 {
+		t.Fatalf("answer %v", got)
+	}
+	n.request("past", named("past"), func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(time.Unix(-5, 0)) })
+	if l := n.lease(atMost(9)); len(l) != 1 || l[0].RunId != "past" {
+		t.Fatalf("leases %v", l)
+	}
+	answer := make(chan []*runlogv1.Lease, 1)
+	go func() { answer <- n.lease(waiting(time.Minute)) }()
+	n.awaitWaiting(t, 1)
+	clock.by.Add(int64(2 * time.Hour))
+	if l := <-answer; len(l) != 1 || l[0].RunId != got.Run.RunId {
+		t.Errorf("leases %v", l)
+	}
+}
+
+// TestWaitingCallsQUE6: calls that wait get one run each, the first call the first run, whatever
+// filter they have. A call that ends takes nothing.
+func TestWaitingCallsQUE6(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	const calls = 12
+	answers := make([]chan []*runlogv1.Lease, calls)
+	filters := []func(*runlogv1.LeaseRunsRequest){
+		func(r *runlogv1.LeaseRunsRequest) {},
+		func(r *runlogv1.LeaseRunsRequest) { r.TenantId = "" },
+		func(r *runlogv1.LeaseRunsRequest) { r.ProjectId, r.EnvironmentId, r.Queue = "billing", "prod", "default" },
+		func(r *runlogv1.LeaseRunsRequest) { r.ProjectId = "billing" },
+	}
+	gone, cancel := context.WithCancel(n.context())
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.queues().LeaseRuns(gone, &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "gone", Wait: durationpb.New(time.Minute)})
+		ended <- err
+	}()
+	n.awaitWaiting(t, 1)
+	elsewhere := make(chan []*runlogv1.Lease, 1)
+	go func() {
+		elsewhere <- n.lease(waiting(time.Minute), func(r *runlogv1.LeaseRunsRequest) { r.ProjectId = "elsewhere" })
+	}()
+	n.awaitWaiting(t, 2)
+	for i := range answers {
+		answers[i] = make(chan []*runlogv1.Lease, 1)
+		go func() { answers[i] <- n.lease(waiting(time.Minute), atMost(1), filters[i%len(filters)]) }()
+		n.awaitWaiting(t, float64(i+3))
+	}
+	cancel()
+	if err := <-ended; status.Code(err) != codes.Canceled {
+		t.Errorf("the call that was cancelled: %v", err)
+	}
+	n.awaitWaiting(t, calls+1)
+	for i := range answers {
+		run := n.request(fmt.Sprint("r", i)).Run.RunId
+		if got := <-answers[i]; len(got) != 1 || got[0].RunId != run {
+			t.Errorf("call %d got %v, want run %s", i, runIDs(got), run)
+		}
+	}
+	n.awaitWaiting(t, 1)
+	run := n.request("last", func(r *runlogv1.RequestRunRequest) { r.ProjectId = "elsewhere" }).Run.RunId
+	if got := <-elsewhere; len(got) != 1 || got[0].RunId != run {
+		t.Errorf("the call for another project got %v", got)
+	}
+}
+
+// TestWakeUpsQUE6: a call that waits is woken by everything that lets a run be leased.
+func TestWakeUpsQUE6(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.put(&runlogv1.QueueSettings{MaxRunning: proto.Uint64(1), Paused: proto.Bool(true)})
+	for i := range 4 {
+		n.request(fmt.Sprint("r", i))
+	}
+	name := &runlogv1.ResumeQueueRequest{TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod"}
+	var held *runlogv1.Lease
+	for _, x := range []struct {
+		what string
+		do   func()
+	}{
+		{"the end of a pause", func() {
+			if _, err := n.queues().ResumeQueue(n.context(), name); err != nil {
+				t.Error(err)
+			}
+		}},
+		{"a failed start", func() {
+			n.release(held, runlogv1.LeaseOutcome_FAILED, func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(0) })
+		}},
+		{"the end of a run", func() {
+			n.release(held, runlogv1.LeaseOutcome_STARTED)
+			n.append(held.RunId, runEnd(contract.RunCancelled))
+		}},
+		{"a higher limit", func() { n.put(&runlogv1.QueueSettings{MaxRunning: proto.Uint64(0)}) }},
+	} {
+		answer := make(chan []*runlogv1.Lease, 1)
+		go func() { answer <- n.lease(waiting(time.Minute)) }()
+		n.awaitWaiting(t, 1)
+		x.do()
+		got := <-answer
+		if len(got) != 1 {
+			t.Fatalf("%s: %d leases", x.what, len(got))
+		}
+		held = got[0]
+	}
+	if got := n.lease(atMost(9)); len(got) != 1 {
+		t.Errorf("%d leases are left", len(got))
+	}
+	if got := n.lease(waiting(time.Millisecond)); len(got) != 0 {
+		t.Errorf("leases of an empty queue: %v", got)
+	}
+}
+
+// TestWaitEndsWithNodeQUE6: a node that stops refuses the calls that wait, so that their callers ask
+// another node.
+func TestWaitEndsWithNodeQUE6(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.queues().LeaseRuns(n.context(), &runlogv1.LeaseRunsRequest{Worker: "w", Wait: durationpb.New(time.Minute)})
+		ended <- err
+	}()
+	n.awaitWaiting(t, 1)
+	closed := make(chan error, 1)
+	s := n.server
+	go func() { closed <- s.Close() }()
+	refused(t, <-ended, contract.ReasonShuttingDown)
+	if err := <-closed; err != nil {
+		t.Error(err)
+	}
+	n.server = nil
+}
