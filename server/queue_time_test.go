@@ -151,7 +151,9 @@ func TestWaitingCallsQUE6(t *testing.T) {
 	filters := []func(*runlogv1.LeaseRunsRequest){
 		func(r *runlogv1.LeaseRunsRequest) {},
 		func(r *runlogv1.LeaseRunsRequest) { r.TenantId = "" },
-		func(r *runlogv1.LeaseRunsRequest) { r.ProjectId, r.EnvironmentId, r.Queue = "billing", "prod", "default" },
+		func(r *runlogv1.LeaseRunsRequest) {
+			r.ProjectId, r.EnvironmentId, r.Queue = "billing", "prod", "default"
+		},
 		func(r *runlogv1.LeaseRunsRequest) { r.ProjectId = "billing" },
 	}
 	gone, cancel := context.WithCancel(n.context())

@@ -130,11 +130,8 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 		r.run.RunId = hex.EncodeToString(key[:16])
 	}
 	var bad violations
-	switch fault := contract.TextFault(req.RunRequestId); {
-	case req.RunRequestId == "":
+	if bad.add("runRequestId", contract.TextFault(req.RunRequestId)); req.RunRequestId == "" {
 		bad.add("runRequestId", "is required: name the request, so that it can be sent again")
-	default:
-		bad.add("runRequestId", fault)
 	}
 	r.Name = bad.queueName(req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue)
 	for _, v := range rpc.CheckRun("", r.run) {
