@@ -430,7 +430,7 @@ func TestImportTableFails(t *testing.T) {
 		{"bench to client", pkg("bench", "a.go", "runlog/client", "runlog/proto/runlog/v1"), ""},
 		{"test to a higher rank", pkg("storage", "a_test.go", "runlog/server", "testing"), ""},
 		{"unknown package", pkg("queue", "a.go", "runlog/storage"), "has no rank"},
-		{"unknown package under server", pkg("server/queue", "a.go", "runlog/storage"), "has no rank"},
+		{"unknown package under server", pkg("server/billing", "a.go", "runlog/storage"), "has no rank"},
 		{"unknown package under proto", pkg("proto/event/v1", "a.go"), "has no rank"},
 		{"root with tests alone", pkg(".", "arch_test.go", "testing"), ""},
 		{"root with code", pkg(".", "a.go", "runlog/storage"), "has no rank"},

@@ -13,8 +13,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestQueuesOfClusterQUE9: any node takes the calls and reads the queues. Leases outlive a change of
-// the leader, and end by the stamps of the next one.
+// TestQueuesOfClusterQUE9: any node takes the calls and reads the queues. Leases outlive a change
+// of the leader, and end by the stamps of the next one.
 func TestQueuesOfClusterQUE9(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)
@@ -61,8 +61,8 @@ func TestQueuesOfClusterQUE9(t *testing.T) {
 	follower.release(kept, runlogv1.LeaseOutcome_STARTED)
 }
 
-// TestWaitAtLostLeaderQUE6: a call that waits at a leader ends without leases when that one does not
-// lead any more, and the next call waits at the next leader.
+// TestWaitAtLostLeaderQUE6: a call that waits at a leader ends without leases when that one does
+// not lead any more, and the next call waits at the next leader.
 func TestWaitAtLostLeaderQUE6(t *testing.T) {
 	t.Parallel()
 	all := startNodes(t, 3)

@@ -72,7 +72,8 @@ func named(runID string) func(*runlogv1.RequestRunRequest) {
 }
 
 // TestSameRequestQUE2: the same request again returns the same run and stores nothing, also after a
-// restart and the end of the run. One that differs is refused, and so is another that names the run.
+// restart and the end of the run. One that differs is refused, and so is another that names the
+// run.
 func TestSameRequestQUE2(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -189,7 +190,7 @@ func TestFullQueueQUE4(t *testing.T) {
 }
 
 // TestOrderQUE5: the highest priority comes first, then the first request. A run that is delayed
-// holds up nobody.
+// holds up no other.
 func TestOrderQUE5(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -246,8 +247,8 @@ func TestFailedStartQUE7(t *testing.T) {
 	}
 }
 
-// TestBackoffQUE7: without a retryAfter, a run waits for a random time of at most a second after the
-// first attempt.
+// TestBackoffQUE7: without a retryAfter, a run waits for a random time of at most a second after
+// the first attempt.
 func TestBackoffQUE7(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -38,7 +38,7 @@ func (n *node) awaitWaiting(t *testing.T, calls float64) {
 }
 
 // TestExpiryQUE9: a lease that is not renewed in time ends by the stamp of a proposal. The run is
-// leased again with a higher fence, and the first worker is told who has it.
+// leased again with a higher fence, and the first worker is told which one has it.
 func TestExpiryQUE9(t *testing.T) {
 	t.Parallel()
 	n, clock := startAhead(t)
@@ -76,8 +76,8 @@ func TestExpiryQUE9(t *testing.T) {
 	}
 }
 
-// TestFenceQUE8: the worker that has the lease writes with its fence. A repetition of what is stored
-// is answered under any fence.
+// TestFenceQUE8: the worker that has the lease writes with its fence. A repetition of what is
+// stored is answered under any fence.
 func TestFenceQUE8(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)
@@ -237,8 +237,8 @@ func TestWakeUpsQUE6(t *testing.T) {
 	}
 }
 
-// TestWaitEndsWithNodeQUE6: a node that stops refuses the calls that wait, so that their callers ask
-// another node.
+// TestWaitEndsWithNodeQUE6: a node that stops refuses the calls that wait, so that their callers
+// ask another node.
 func TestWaitEndsWithNodeQUE6(t *testing.T) {
 	t.Parallel()
 	n := startNode(t)

@@ -53,8 +53,8 @@ func refusal(err error) error {
 	}
 }
 
-// leaseRefusal is refusal for the holder of a lease: a run that was requested and is in no queue any
-// more has no lease either.
+// leaseRefusal is refusal for the holder of a lease: a run that was requested and is in no queue
+// any more has no lease either.
 func leaseRefusal(fence uint64, err error) error {
 	if absent, ok := errors.AsType[*queue.NotQueuedError](err); ok && absent.Fence != 0 {
 		return refused(contract.ReasonLeaseLost, absent, "run_id", absent.RunID,

@@ -12,7 +12,7 @@ import (
 	"runlog/storage"
 )
 
-// emitter is who has emitted the events of the authority.
+// emitter is emittedBy of the events of the authority.
 const emitter = "runlog"
 
 // startAttemptsExhausted is the code of the error of a run whose starts have failed (QUE-7).

@@ -189,13 +189,13 @@ func (v *violations) duration(field string, d *durationpb.Duration, least, most 
 }
 
 // turns remembers with which queue the last lease of each filter ended, so that queues take turns
-// (QUE-6). Another leader begins anew.
+// (QUE-6). Another leader begins with the first queue.
 type turns struct {
 	mu   sync.Mutex
 	last map[queue.Name]queue.Name // by filter
 }
 
-// maxTurns bounds what is remembered. Beyond it everything is forgotten, and queues begin anew.
+// maxTurns bounds what is remembered. Beyond it everything is forgotten.
 const maxTurns = 1000
 
 func (t *turns) after(within queue.Name) queue.Name {

@@ -58,8 +58,8 @@ func (m *metrics) unregister(reg *prometheus.Registry) {
 	}
 }
 
-// runsCollector counts the runs of queues when it is asked, on the leader alone: so the sum over all
-// nodes is that of the cluster.
+// runsCollector counts the runs of queues when it is asked, on the leader alone: so the sum over
+// all nodes is that of the cluster.
 type runsCollector struct {
 	s                   *Service
 	runs, oldest, stuck *prometheus.Desc

@@ -129,7 +129,8 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 	}
 	outcome, err := s.execute(ctx, operations...)
 	if gone, ok := errors.AsType[*queue.NotQueuedError](err); ok && gone.Fence == req.Fence {
-		// No other lease came after this one, and it ended with the run: nothing is left to release.
+		// No other lease came after this one, and it ended with the run: nothing is left to
+		// release.
 		return &runlogv1.ReleaseLeaseResponse{State: runlogv1.QueuedRunState_ENDED, Idempotent: true,
 			Position: rpc.FormatPosition(outcome.Position)}, nil
 	}

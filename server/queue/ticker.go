@@ -132,7 +132,8 @@ func (s *Service) execute(ctx context.Context, ops ...storage.Operation) (storag
 	return s.node.Execute(ctx, cmd)
 }
 
-// expire ends the runs that have no start attempt left (QUE-7), and tells whether there may be more.
+// expire ends the runs that have no start attempt left (QUE-7), and tells whether there may be
+// more.
 func (s *Service) expire(ctx context.Context) (more bool, err error) {
 	list, err := queue.ListExhausted(s.node.Store(), expiring)
 	if err != nil || len(list) == 0 {
@@ -147,8 +148,8 @@ func (s *Service) expire(ctx context.Context) (more bool, err error) {
 	return true, errors.Join(errs...)
 }
 
-// expireRun ends one run. A refusal of the machine says that the run has ended, or is not exhausted,
-// since it was read.
+// expireRun ends one run. A refusal of the machine says that the run has ended, or is not
+// exhausted, since it was read.
 func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
 	run, err := s.node.Store().Run(r.RunID)
 	if err != nil {

@@ -46,8 +46,8 @@ func newWaiters(most int) *waiters {
 var errTooMany = &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
 	Message: "as many calls wait for runs as the leader allows; nothing was leased"}
 
-// join lets a call wait, and returns what is closed when the leadership ends. A call that has waited
-// before keeps its place.
+// join lets a call wait, and returns what is closed when the leadership ends. A call that has
+// waited before keeps its place.
 func (w *waiters) join(c *waiter) (over <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -189,7 +189,7 @@ func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time
 	if err != nil {
 		return name, false, false, err
 	}
-	// A run that came before the call waited wakes nobody.
+	// A run that came before the call waited wakes no call.
 	has, err := s.leasable(c.within)
 	if err != nil || has {
 		name, woken = s.waiters.leave(c)

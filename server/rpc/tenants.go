@@ -137,9 +137,9 @@ func foreignTenant(i *auth.Identity, field, tenant string) error {
 	}
 }
 
-// RefusedAppend completes the refusal of an append. If the run has another tenant, it was made after
-// CheckAppend, and the refusal would tell of it: it becomes that of a run that does not exist. If
-// the caller has lost its lease, the refusal says who has the run now (QUE-8).
+// RefusedAppend completes the refusal of an append. If the run has another tenant, it was made
+// after CheckAppend, and the refusal would tell of it: it becomes that of a run that does not
+// exist. If the caller has lost its lease, the refusal says which worker has the run now (QUE-8).
 func RefusedAppend(ctx context.Context, store *storage.Store, runID string, err error) error {
 	i := auth.From(ctx)
 	if err == nil {

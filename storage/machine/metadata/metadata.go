@@ -60,10 +60,10 @@ func (e *PreviousError) Error() string {
 }
 
 // Set is the operation that records the reference of a run, once. The same reference again changes
-// nothing. It is refused with a *storage.RunNotFoundError, with a *storage.LeaseLostError where fence
-// is not the run's current one (QUE-8), or with a *storage.RunExistsError where the run has another
-// reference. by is the identity of the caller; empty: none. fence is nil for a caller without a
-// lease.
+// nothing. It is refused with a *storage.RunNotFoundError, with a *storage.LeaseLostError where
+// fence is not the run's current one (QUE-8), or with a *storage.RunExistsError where the run has
+// another reference. by is the identity of the caller; empty: none. fence is nil for a caller
+// without a lease.
 func Set(runID, ref, by string, fence *uint64) (storage.Operation, error) {
 	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Fence: fence, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
 }
