@@ -48,7 +48,8 @@ func (s *Service) written(rows []storage.Row) {
 	if !s.node.Leading() {
 		return // No call waits here, and another node keeps the time.
 	}
-	w, err := queue.DecodeWritten(rows)
+	// A call that begins to wait later sees these rows.
+	w, err := queue.DecodeWritten(rows, s.waiters.count() > 0)
 	if err != nil {
 		s.opts.Logger.Error("cannot decode the rows of a queue", "err", err)
 		return
@@ -83,14 +84,18 @@ func (s *Service) keepTime(ctx context.Context) {
 			}
 			sleep = tickerRetry
 		}
-		if sleep == 0 {
-			continue
+		if sleep > 0 {
+			select {
+			case <-s.ticker.wake:
+			case <-time.After(sleep):
+			case <-changed:
+			case <-ctx.Done():
+			}
 		}
 		select {
-		case <-s.ticker.wake:
-		case <-time.After(sleep):
-		case <-changed:
-		case <-ctx.Done():
+		case <-changed: // Between two leaderships no call is woken, and each could miss a run.
+			s.waiters.end()
+		default:
 		}
 	}
 }

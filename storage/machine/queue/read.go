@@ -58,8 +58,9 @@ type Written struct {
 	Exhausted bool
 }
 
-// DecodeWritten decodes the rows of which storage.Store.WatchRows tells.
-func DecodeWritten(rows []storage.Row) (w Written, err error) {
+// DecodeWritten decodes the rows of which storage.Store.WatchRows tells, those of queues if they are
+// asked for.
+func DecodeWritten(rows []storage.Row, queues bool) (w Written, err error) {
 	for i := range rows {
 		key, value := rows[i].Key, rows[i].Value
 		if value == nil {
@@ -67,6 +68,9 @@ func DecodeWritten(rows []storage.Row) (w Written, err error) {
 		}
 		switch key[0] {
 		case queueTable[0]:
+			if !queues {
+				continue
+			}
 			m := &recordv1.Queue{}
 			if err := proto.Unmarshal(value, m); err != nil {
 				return w, fmt.Errorf("%w %q: %w", errRow, key, err)

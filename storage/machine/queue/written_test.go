@@ -18,7 +18,7 @@ func TestWrittenQUE6(t *testing.T) {
 	t.Cleanup(func() { _ = b.Close() })
 	var got []queue.Written
 	stop := b.Store.WatchRows(queue.Kind, func(rows []storage.Row) {
-		w, err := queue.DecodeWritten(rows)
+		w, err := queue.DecodeWritten(rows, true)
 		if err != nil {
 			t.Error(err)
 		}
