@@ -159,6 +159,8 @@ func (e *unsupportedError) Error() string { return "bench: it has no " + e.what 
 
 var (
 	errNoStreams   = &unsupportedError{"streaming append"}
+	errNoQueue     = &unsupportedError{"queue of runs"}
+	errNoSignals   = &unsupportedError{"signals"}
 	errNoGathering = &unsupportedError{"client that gathers calls"}
 	errNoReads     = &unsupportedError{"reads"}
 	errNoAudit     = &unsupportedError{"windows of time"}

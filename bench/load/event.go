@@ -94,8 +94,11 @@ func Tenants() (list []string) {
 	return list
 }
 
+// RunID returns a name for a run, which no other session uses.
+func (s *Session) RunID(name string) string { return "run_bench_" + s.id + "_" + name }
+
 func (w *writer) runID(run int) string {
-	return "run_bench_" + w.s.id + "_" + strconv.Itoa(w.number) + "_" + strconv.Itoa(run)
+	return w.s.RunID(strconv.Itoa(w.number) + "_" + strconv.Itoa(run))
 }
 
 // step makes the n-th event in the history of a run with size events; a size of 0 means no end:

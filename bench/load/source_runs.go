@@ -26,7 +26,7 @@ func NewHotRun(s *Session, batch, number, sources int) *HotRun {
 }
 
 // HotRunID returns the id of the run that the hot sources of a session share.
-func HotRunID(s *Session) string { return "run_bench_" + s.id + "_hot" }
+func HotRunID(s *Session) string { return s.RunID("hot") }
 
 // Next returns a request with a batch of signals for the shared run.
 func (h *HotRun) Next() *runlogv1.AppendEventsRequest {

@@ -61,6 +61,12 @@ const (
 	// Failover and Transfer need a Group.
 	Failover = "failover"
 	Transfer = "transfer"
+	// Queue and IdleQueue need a Queuer, Leased and Fenced a Leaser, Signal a Signaller.
+	Queue     = "queue"
+	IdleQueue = "queue-idle"
+	Leased    = "append-leased"
+	Fenced    = "append-fenced"
+	Signal    = "signal"
 	// StoredRuns is the workload about runs that Fill has stored.
 	StoredRuns = "stored-runs"
 	// BigStore names the workloads on a filled store and on an empty one together.

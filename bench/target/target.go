@@ -56,6 +56,46 @@ type Reader interface {
 	ListEvents(ctx context.Context, runID string, afterSeq uint64) ([]*runlogv1.EventRecord, error)
 }
 
+// Queuer is a Target with a queue of runs (queue, queue-idle).
+type Queuer interface {
+	// OpenQueue returns a queue of its own for a number of workers. Close ends what it began.
+	OpenQueue(ctx context.Context, workers int) (Queue, error)
+}
+
+// Queue gives each run that is requested to one worker.
+type Queue interface {
+	// Request enters a run. It returns once the request is durable.
+	Request(ctx context.Context, runID string) error
+	// Take waits for a run.
+	Take(ctx context.Context) (Job, error)
+	Close() error
+}
+
+// Job is a run that a worker has alone.
+type Job interface {
+	RunID() string
+	// Started stores the run's RunStarted, and takes the run out of the queue. It returns once both
+	// are durable.
+	Started(ctx context.Context) error
+}
+
+// Leaser is a Target that leases runs: it refuses events under another fence (append-fenced).
+type Leaser interface {
+	// Lease requests a run in a queue of its own, and leases it. It returns the fence.
+	Lease(ctx context.Context, req *runlogv1.RequestRunRequest) (fence uint64, err error)
+}
+
+// Signaller is a Target that takes signals to runs, and tells engines of them (signal).
+type Signaller interface {
+	// Begin makes a run that takes signals.
+	Begin(ctx context.Context, runID string) error
+	// Signal sends a signal and returns once it is decided.
+	Signal(ctx context.Context, runID, signalID string) error
+	// Signals calls told with the signalId of each accepted signal to any run that was begun, in
+	// one goroutine, until ctx ends. No signal is missed once ready was called.
+	Signals(ctx context.Context, ready func(), told func(signalID string)) error
+}
+
 // Watcher is a Target with watches of runs (watch).
 type Watcher interface {
 	// Watch opens one watcher for each entry of runs, which may repeat a run, and returns once all
