@@ -12,6 +12,9 @@ var (
 // gathered is one event a call, through a client that gathers the calls of its callers.
 var gathered = report.Workload{Name: "append-gather", Callers: 256, Batch: 1}
 
+// queue is one run a call, from its request to its start.
+var queue = report.Workload{Name: report.Queue, Callers: 64, Batch: 1}
+
 func unary(callers int) report.Workload {
 	return report.Workload{Name: "append-unary", Callers: callers, Batch: 1}
 }
@@ -24,7 +27,7 @@ func usualWorkloads(nodes int) []string {
 	return []string{
 		"append-unary:callers=1", "append-unary:callers=64", "append-unary:callers=256", "append-batch:callers=16:batch=100",
 		"append-stream:callers=16:in-flight=1:batch=100", "append-stream:callers=4:in-flight=64",
-		"append-gather:callers=256",
+		"append-gather:callers=256", "queue:callers=64",
 	}
 }
 
@@ -56,6 +59,8 @@ func serverGoals() []report.Goal {
 		events("gathered single events, 256 clients: events ÷ single events on streams", runlog(gathered), runlog(streams), 0.9, 0),
 		events("gathered single events, 256 clients: events ÷ nats, 64 clients", runlog(gathered), of("nats", unary(64)), 3, 0),
 		events("gathered single events, 256 clients: events ÷ nats, 256 clients", runlog(gathered), of("nats", unary(256)), 3, 0),
+		events("queue, 64 workers: runs ÷ River on postgres", runlog(queue), of("postgres", queue), 2, 0),
+		events("queue, 64 workers: runs ÷ nats", runlog(queue), of("nats", queue), 2, 0),
 	}
 }
 

@@ -18,12 +18,14 @@ type Goal struct {
 	AtMost bool
 	// Duration: the figure and both requirements are in nanoseconds. Otherwise they are ratios.
 	Duration bool
+	// PerSecond: the figure and both requirements are rates.
+	PerSecond bool
 }
 
 // Verdict is the outcome of a Goal.
 type Verdict struct {
 	Measure string `json:"measure"`
-	// Figure and both requirements are ratios, or milliseconds according to Unit.
+	// Figure and both requirements are ratios, or in the unit Unit.
 	Figure  float64 `json:"figure"`
 	Must    float64 `json:"must,omitempty"`
 	Stretch float64 `json:"stretch,omitempty"`
@@ -43,6 +45,9 @@ func (r *Report) Judge(goals []Goal) {
 			continue
 		}
 		v := Verdict{Measure: g.Measure, Figure: figure, Must: g.Must, Stretch: g.Stretch, AtMost: g.AtMost, Verdict: g.Judge(figure)}
+		if g.PerSecond {
+			v.Unit = "/s"
+		}
 		if g.Duration {
 			v.Unit = "ms"
 			for _, field := range []*float64{&v.Figure, &v.Must, &v.Stretch} {

@@ -59,7 +59,7 @@ and limit, and at the end {"machine": ...}.`,
 	}
 	f.register(cmd)
 	f.registerWorkloads(cmd)
-	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchAccessCommand(), a.benchBackupCommand(), a.benchEchoCommand())
+	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchAccessCommand(), a.benchQueueCommand(), a.benchBackupCommand(), a.benchEchoCommand())
 	return cmd
 }
 
@@ -216,7 +216,7 @@ func (f *benchFlags) adjust(w *report.Workload, k *bench.Kind, callers int) {
 	case "many-runs":
 		w.Runs = f.runs
 	}
-	if k.Takes("rate") {
+	if k.Takes("rate") && f.rate != 0 {
 		w.Rate = f.rate
 	}
 }
