@@ -199,6 +199,8 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 		cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	} else {
 		cmd.Dir = t.TempDir() // A failed property test leaves a file.
+		// These tests are property tests. How small the failing case is does not matter here.
+		cmd.Args = append(cmd.Args, "-rapid.shrinktime=1s")
 	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
