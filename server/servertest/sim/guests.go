@@ -31,7 +31,8 @@ func (w *world) guests(ctx, forming context.Context) (wait func(), err error) {
 		func() (func(), error) { return w.impersonate(ctx) },
 	}
 	if !w.opts.Cross { // Its history must be small.
-		start = append(start, func() (func(), error) { return w.clients.Hog(ctx, "hog") })
+		start = append(start, func() (func(), error) { return w.clients.Hog(ctx, "hog") },
+			func() (func(), error) { return w.clients.Starters(ctx, "starter") })
 	}
 	for _, start := range start {
 		wait, err := start()

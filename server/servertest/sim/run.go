@@ -117,6 +117,7 @@ func (w *world) live(r *Result) error {
 	stop()
 	wait()
 	left()
+	w.startsEnd()
 	sampling.Wait()
 	time.Sleep(settleTime)
 	finals := w.finals()
@@ -177,6 +178,15 @@ func (w *world) progress() {
 	}
 	if err := w.clients.Probe(ctx); err != nil {
 		w.fault("no write succeeds within %s after all faults have ended: %v", healPatience, err)
+	}
+}
+
+// startsEnd lets the queue of the starters run empty.
+func (w *world) startsEnd() {
+	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
+	defer cancel()
+	if err := w.clients.CheckStarts(ctx); err != nil {
+		w.fault("%v", err)
 	}
 }
 

@@ -78,6 +78,8 @@ type Clients struct {
 	windows []asked // that were closed
 	// assigned has the attempts of answers (IDM-10)
 	assigned map[eventName]uint32
+
+	starts starts
 }
 
 // New returns Clients that have no client yet.

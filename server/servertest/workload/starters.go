@@ -1,0 +1,274 @@
+package workload
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/client"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// The queue of the starters.
+const (
+	queueTenant      = "tenant-queue"
+	queueProject     = "project"
+	queueEnvironment = "environment"
+	queueName        = "starts"
+	queuePlan        = "plan"
+	queuePlanVersion = "1"
+)
+
+const (
+	// queueSlots is maxRunning of the queue, and startAttempts its maxStartAttempts.
+	queueSlots    = 3
+	startAttempts = 4
+	queueAging    = 2 * time.Second
+	// starters is how many workers lease runs.
+	starters = 4
+	// leaseLeast and leaseMost bound the time of a lease. A worker pauses for up to twice as long.
+	leaseLeast = time.Second
+	leaseMost  = 3 * time.Second
+	leaseWait  = time.Second
+	// heldEvent is stored under a fence, which is its logicalAttemptId.
+	heldEvent = "Held"
+)
+
+// Starters starts a client that requests runs, and workers that lease them, pause for longer than
+// their leases last, and start them: QUE-2, QUE-6 to QUE-9. They check each lease against the
+// earlier ones. The caller must call wait, and CheckStarts once all faults have ended.
+func (c *Clients) Starters(ctx context.Context, host string) (wait func(), err error) {
+	var all []func()
+	for i := range 1 + starters {
+		w, err := c.newGuest(host)
+		if err != nil {
+			return nil, err
+		}
+		w.hired = ctx
+		s := &starter{worker: w, number: i, starts: &c.starts}
+		do := s.work
+		if i == 0 {
+			do = s.request
+		}
+		all = append(all, start(func() {
+			defer w.close()
+			do(ctx)
+		}))
+	}
+	return func() {
+		for _, wait := range all {
+			wait()
+		}
+	}, nil
+}
+
+// starter is one of the workers, or the one that requests.
+type starter struct {
+	*worker
+	number int
+	starts *starts
+}
+
+func (s *starter) queues(node int) runlogv1.QueueServiceClient {
+	return runlogv1.NewQueueServiceClient(s.conns[node])
+}
+
+// request puts the queue, and requests one run after another until ctx ends. Some requests are
+// made again, and some again with another plan.
+func (s *starter) request(ctx context.Context) {
+	if !s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		slots, attempts := uint64(queueSlots), uint32(startAttempts)
+		_, err := runlogv1.NewQueueServiceClient(conn).PutQueue(ctx, &runlogv1.PutQueueRequest{
+			TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment, Queue: queueName,
+			Settings: &runlogv1.QueueSettings{MaxRunning: &slots, MaxStartAttempts: &attempts, AgingPeriod: durationpb.New(queueAging)},
+		})
+		return err
+	}) {
+		return
+	}
+	for n := 0; ctx.Err() == nil; pause(ctx, time.Duration(s.rng.ExpFloat64()*float64(2*s.clients.opts.Think))) {
+		number, digest := n, ""
+		switch s.rng.IntN(6) {
+		case 0:
+			number = s.rng.IntN(n + 1)
+		case 1:
+			number, digest = s.rng.IntN(n+1), fmt.Sprintf("%064x", 1)
+		}
+		s.requestOne(ctx, number, digest)
+		if number == n {
+			n++
+		}
+	}
+}
+
+func queuedRun(n int) string { return "queued-" + strconv.Itoa(n) }
+
+// requestOne makes a request until its outcome is known.
+func (s *starter) requestOne(ctx context.Context, n int, digest string) {
+	run, priority := queuedRun(n), uint32(n%3)
+	req := &runlogv1.RequestRunRequest{
+		RunRequestId: "request-" + strconv.Itoa(n), RunId: run, TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment,
+		Queue: queueName, PlanRef: &runlogv1.PlanRef{PlanId: queuePlan, PlanVersion: queuePlanVersion, Sha256: digest}, Priority: &priority,
+	}
+	var resp *runlogv1.RequestRunResponse
+	var err error
+	if !s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err = runlogv1.NewQueueServiceClient(conn).RequestRun(ctx, req)
+		if reasonOf(err) == contract.ReasonRunRequestConflict {
+			return nil
+		}
+		return err
+	}) {
+		return
+	}
+	s.starts.requested(s.clients.opts.Broken, run, digest, resp, err)
+}
+
+// reasonOf is the reason of an error of a node; empty: it has none.
+func reasonOf(err error) contract.Reason {
+	if err == nil {
+		return ""
+	}
+	return client.ErrorOf(status.Convert(err)).Reason
+}
+
+// work leases runs and starts them until ctx ends.
+func (s *starter) work(ctx context.Context) {
+	for ; ctx.Err() == nil; pause(ctx, time.Duration(s.rng.Int64N(int64(s.clients.opts.Think)))) {
+		ttl := leaseLeast + time.Duration(s.rng.Int64N(int64(leaseMost-leaseLeast)))
+		for _, l := range s.lease(ctx, 1+uint32(s.rng.IntN(2)), ttl) {
+			s.start(ctx, l, ttl)
+		}
+	}
+}
+
+// lease asks one node for runs. Leases whose answer is lost end by themselves.
+func (s *starter) lease(ctx context.Context, most uint32, ttl time.Duration) []*runlogv1.Lease {
+	called, cancel := context.WithTimeout(ctx, leaseWait+s.patience())
+	defer cancel()
+	resp, err := s.queues(s.rng.IntN(len(s.conns))).LeaseRuns(called, &runlogv1.LeaseRunsRequest{
+		TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment, Queue: queueName,
+		Worker: s.host + "-" + strconv.Itoa(s.number), Max: most, Wait: durationpb.New(leaseWait), Ttl: durationpb.New(ttl),
+	})
+	if err != nil {
+		return nil
+	}
+	for _, l := range resp.GetLeases() {
+		s.starts.leased(s.clients.opts.Broken, l, ttl)
+	}
+	return resp.GetLeases()
+}
+
+// start pauses, writes under the fence, and ends the lease.
+func (s *starter) start(ctx context.Context, l *runlogv1.Lease, ttl time.Duration) {
+	if s.rng.IntN(3) > 0 {
+		pause(ctx, time.Duration(s.rng.Int64N(int64(2*ttl))))
+	}
+	if s.rng.IntN(3) == 0 {
+		s.renew(ctx, l, ttl)
+	}
+	if s.write(ctx, l, heldEvent, uint32(l.Fence)) != nil {
+		return
+	}
+	outcome := runlogv1.LeaseOutcome_STARTED
+	switch n := s.rng.IntN(10); {
+	case n == 0:
+		outcome = runlogv1.LeaseOutcome_SKIPPED
+	case n < 3:
+		outcome = runlogv1.LeaseOutcome_FAILED
+	case s.write(ctx, l, contract.RunStarted, 1) != nil:
+		return
+	}
+	if !s.release(ctx, l, outcome) || outcome != runlogv1.LeaseOutcome_STARTED {
+		return
+	}
+	pause(ctx, time.Duration(s.rng.Int64N(int64(2*leaseMost))))
+	// The run is running: nobody may lease it, so the fence stays the current one.
+	if err := s.write(ctx, l, contract.RunCompleted, 1); reasonOf(err) == contract.ReasonLeaseLost {
+		s.clients.opts.Broken("queue: %s was released as started under fence %d, and a write under it was refused: %v", l.RunId, l.Fence, err)
+	}
+}
+
+func (s *starter) renew(ctx context.Context, l *runlogv1.Lease, ttl time.Duration) {
+	called, cancel := context.WithTimeout(ctx, s.patience())
+	defer cancel()
+	resp, err := s.queues(s.rng.IntN(len(s.conns))).RenewLease(called, &runlogv1.RenewLeaseRequest{RunId: l.RunId, Fence: l.Fence, Ttl: durationpb.New(ttl)})
+	if err == nil {
+		s.starts.renewed(l, resp.GetExpireTime())
+	}
+}
+
+// write appends an event under the fence of a lease until the outcome is known: by a unary call or
+// on a stream.
+func (s *starter) write(ctx context.Context, l *runlogv1.Lease, kind string, attempt uint32) error {
+	e := queueEvent(kind, attempt, s.rng.IntN(2) == 0)
+	e.EventId = newID(s.rng)
+	req := &runlogv1.AppendEventsRequest{RunId: l.RunId, Fence: &l.Fence, Events: []*runlogv1.EventWrite{e}}
+	err := errors.New("the clients have stopped")
+	s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		if s.rng.IntN(2) == 0 {
+			err = appendOnStream(ctx, conn, req)
+		} else {
+			_, err = runlogv1.NewEventServiceClient(conn).AppendEvents(ctx, req)
+		}
+		if reasonOf(err) == contract.ReasonLeaseLost {
+			return nil
+		}
+		return err
+	})
+	return err
+}
+
+// queueEvent is an event of a run of the queue. engineAttemptId is no part of its key.
+func queueEvent(kind string, attempt uint32, retried bool) *runlogv1.EventWrite {
+	e := &runlogv1.EventWrite{
+		EventType: kind, TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment,
+		PlanId: queuePlan, PlanVersion: queuePlanVersion, LogicalAttemptId: attempt, EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
+	}
+	if retried {
+		e.EngineAttemptId = 2
+	}
+	return e
+}
+
+// appendOnStream makes an append over a stream of its own.
+func appendOnStream(ctx context.Context, conn *grpc.ClientConn, req *runlogv1.AppendEventsRequest) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := runlogv1.NewEventServiceClient(conn).AppendStream(ctx)
+	if err != nil {
+		return err
+	}
+	_ = stream.Context() // Disables gRPC's own retries, see streamAt.
+	if err := stream.Send(req); err != nil {
+		return err
+	}
+	resp, err := stream.Recv()
+	if err != nil {
+		return err
+	}
+	return status.ErrorProto(resp.GetStatus())
+}
+
+// release ends a lease, and reports whether it is certain that this call or an earlier one ended it
+// so.
+func (s *starter) release(ctx context.Context, l *runlogv1.Lease, outcome runlogv1.LeaseOutcome_Value) bool {
+	s.starts.releasing(l)
+	var err error
+	return s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		_, err = runlogv1.NewQueueServiceClient(conn).ReleaseLease(ctx, &runlogv1.ReleaseLeaseRequest{RunId: l.RunId, Fence: l.Fence, Outcome: outcome})
+		switch reasonOf(err) {
+		case contract.ReasonLeaseLost, contract.ReasonRunNotQueued:
+			return nil
+		}
+		return err
+	}) && err == nil && s.starts.released(l, outcome)
+}

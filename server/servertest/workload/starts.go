@@ -1,0 +1,246 @@
+package workload
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// starts is what the starters know about the runs of the queue. Times are stamps of the log, in
+// nanoseconds since 1970: that of a lease is its expiry less its duration.
+type starts struct {
+	mu   sync.Mutex
+	runs map[string]*startedRun
+}
+
+// startedRun is a run that was requested.
+type startedRun struct {
+	requested bool   // and the answer has come
+	digest    string // of the plan
+	leases    map[uint64]*heldLease
+}
+
+// heldLease is a lease whose answer has come.
+type heldLease struct {
+	granted, until int64
+	// releasing: a release was sent, and the lease may have ended by it.
+	releasing bool
+	started   bool // a release as STARTED was acknowledged
+}
+
+type broken = func(format string, args ...any)
+
+// requested checks the answer to a request (QUE-2).
+func (s *starts) requested(broken broken, run, digest string, resp *runlogv1.RequestRunResponse, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known := s.run(run)
+	switch {
+	case err != nil && (!known.requested || known.digest == digest):
+		broken("queue: the request for %s is refused, although no other one was made: %v", run, err)
+	case err != nil:
+	case resp.GetRun().GetRunId() != run:
+		broken("queue: the request for %s is answered with %s", run, resp.GetRun().GetRunId())
+	case known.requested && (known.digest != digest || !resp.GetIdempotent()):
+		broken("queue: %s was requested with plan %q, and again with %q: idempotent is %t", run, known.digest, digest, resp.GetIdempotent())
+	default:
+		known.requested, known.digest = true, digest
+	}
+}
+
+// run returns what is known of a run. A worker may lease it before its requester has the answer.
+func (s *starts) run(id string) *startedRun {
+	if s.runs == nil {
+		s.runs = map[string]*startedRun{}
+	}
+	if s.runs[id] == nil {
+		s.runs[id] = &startedRun{leases: map[uint64]*heldLease{}}
+	}
+	return s.runs[id]
+}
+
+// leased checks that no other worker holds the run (QUE-6), and that it was not started.
+func (s *starts) leased(broken broken, l *runlogv1.Lease, ttl time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run := s.run(l.RunId)
+	until := l.GetExpireTime().AsTime().UnixNano()
+	granted := until - int64(ttl)
+	for fence, h := range run.leases {
+		switch {
+		case fence == l.Fence:
+			broken("queue: two leases of %s have fence %d", l.RunId, fence)
+		case h.started && fence < l.Fence:
+			broken("queue: %s was started under fence %d, and is leased again under %d", l.RunId, fence, l.Fence)
+		case fence < l.Fence && !h.releasing && granted < h.until:
+			broken("queue: %s is leased at %d under fence %d, and until %d under %d", l.RunId, granted, l.Fence, h.until, fence)
+		case fence > l.Fence && granted > h.granted:
+			broken("queue: %s is leased at %d under fence %d, and was at %d under %d", l.RunId, granted, l.Fence, h.granted, fence)
+		}
+	}
+	run.leases[l.Fence] = &heldLease{granted: granted, until: until}
+}
+
+func (s *starts) renewed(l *runlogv1.Lease, until *timestamppb.Timestamp) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	h := s.runs[l.RunId].leases[l.Fence]
+	h.until = max(h.until, until.AsTime().UnixNano())
+}
+
+func (s *starts) releasing(l *runlogv1.Lease) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[l.RunId].leases[l.Fence].releasing = true
+}
+
+func (s *starts) released(l *runlogv1.Lease, outcome runlogv1.LeaseOutcome_Value) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if outcome == runlogv1.LeaseOutcome_STARTED {
+		s.runs[l.RunId].leases[l.Fence].started = true
+	}
+	return true
+}
+
+// CheckStarts lets the queue run empty, and requires that no run is lost (each that was requested
+// has ended), that no event was stored under a fence after the next lease (QUE-8), and that slots
+// never exceed maxRunning (QUE-3). All faults must have ended, and the starters stopped.
+func (c *Clients) CheckStarts(ctx context.Context) error {
+	w, err := c.newGuest("drainer")
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	s := &starter{worker: w, starts: &c.starts}
+	for {
+		left, err := s.drain(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return fmt.Errorf("workload: runs of the queue do not end: %v: %w", err, context.Cause(ctx))
+		case err == nil && left == 0:
+			return s.checkLogs(ctx)
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// drain starts the runs that are ready, and ends those that run. It returns how many there were.
+func (s *starter) drain(ctx context.Context) (int, error) {
+	resp, err := s.queues(s.rng.IntN(len(s.conns))).ListQueuedRuns(ctx, &runlogv1.ListQueuedRunsRequest{
+		TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment, Queue: queueName, PageSize: 1000,
+	})
+	if err != nil {
+		if reasonOf(err) == contract.ReasonQueueNotFound {
+			return 0, nil
+		}
+		return 0, err
+	}
+	for _, r := range resp.GetRuns() {
+		if r.GetState() != runlogv1.QueuedRunState_RUNNING {
+			continue
+		}
+		// Its worker has stopped.
+		s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+			e := queueEvent(contract.RunCompleted, 1, false)
+			e.EventId = newID(s.rng)
+			_, err := runlogv1.NewEventServiceClient(conn).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: r.GetRunId(), Events: []*runlogv1.EventWrite{e}})
+			return err
+		})
+	}
+	for _, l := range s.lease(ctx, 100, leaseMost) {
+		s.release(ctx, l, runlogv1.LeaseOutcome_STARTED)
+	}
+	return len(resp.GetRuns()), nil
+}
+
+// slot is the time in which a run is known to have held one.
+type slot struct{ from, to int64 }
+
+func (s *starter) checkLogs(ctx context.Context) error {
+	var slots []slot
+	for _, id := range slices.Sorted(maps.Keys(s.starts.runs)) {
+		var events []*runlogv1.EventRecord
+		var err error
+		if !s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+			var resp *runlogv1.ListEventsResponse
+			if resp, err = runlogv1.NewEventServiceClient(conn).ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: id, PageSize: 1000}); err == nil {
+				events = resp.GetEvents()
+			}
+			return err
+		}) {
+			return fmt.Errorf("workload: the events of %s: %w", id, err)
+		}
+		slots = append(slots, s.checkLog(id, s.starts.runs[id], events)...)
+	}
+	if n := most(slots); n > queueSlots {
+		s.clients.opts.Broken("queue: %d runs held slots at a time, and maxRunning is %d", n, queueSlots)
+	}
+	return nil
+}
+
+// checkLog checks the events of a run, and returns when it held a slot.
+func (s *starter) checkLog(id string, run *startedRun, events []*runlogv1.EventRecord) (held []slot) {
+	ended, fence := int64(0), uint64(0)
+	counts := map[string]int{}
+	for _, e := range events {
+		at := e.GetPersistedAt().AsTime().UnixNano()
+		counts[e.GetEventType()]++
+		if contract.Ends(e.GetEventType()) && ended == 0 {
+			ended = at
+		}
+		if e.GetEventType() != heldEvent {
+			continue
+		}
+		under := uint64(e.GetLogicalAttemptId())
+		if under < fence {
+			s.clients.opts.Broken("queue: %s has an event under fence %d behind one under %d", id, under, fence)
+		}
+		fence = under
+		for next, h := range run.leases {
+			if next > under && at > h.granted {
+				s.clients.opts.Broken("queue: %s has an event under fence %d, stored at %d, and was leased under %d at %d", id, under, at, next, h.granted)
+			}
+		}
+	}
+	if ended == 0 {
+		s.clients.opts.Broken("queue: %s was requested, is in no queue, and has not ended: %v", id, counts)
+	}
+	if n := counts[contract.RunQueued]; n != 1 {
+		s.clients.opts.Broken("queue: %s has %d RunQueued", id, n)
+	}
+	if n := counts[contract.RunStarted]; n > 1 {
+		s.clients.opts.Broken("queue: %s has %d RunStarted", id, n)
+	}
+	for _, h := range run.leases {
+		if h.started {
+			held = append(held, slot{h.granted, ended})
+		} else if !h.releasing {
+			held = append(held, slot{h.granted, min(h.until, max(ended, h.granted))})
+		}
+	}
+	return held
+}
+
+// most is how many slots were held at a time.
+func most(slots []slot) (highest int) {
+	for _, at := range slots {
+		n := 0
+		for _, o := range slots {
+			if o.from <= at.from && at.from < o.to {
+				n++
+			}
+		}
+		highest = max(highest, n)
+	}
+	return highest
+}
