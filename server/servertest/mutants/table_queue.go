@@ -7,10 +7,10 @@ func queues() []Mutant {
 		machine = "storage/machine/queue"
 		model   = "TestQueueQUE"
 	)
-	bug := func(name, breaks, what, file, old, new string) Mutant {
+	bug := func(name, breaks, what, file, text, replacement string) Mutant {
 		return Mutant{
 			Name: name, Breaks: breaks, What: what, Package: machine, Test: model,
-			Edits: []Edit{{File: machine + "/" + file, Old: old, New: new}},
+			Edits: []Edit{{File: machine + "/" + file, Old: text, New: replacement}},
 		}
 	}
 	ordered := func(m Mutant) Mutant {

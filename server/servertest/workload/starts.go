@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -126,7 +127,7 @@ func (c *Clients) CheckStarts(ctx context.Context) error {
 		left, err := s.drain(ctx)
 		switch {
 		case ctx.Err() != nil:
-			return fmt.Errorf("workload: runs of the queue do not end: %v: %w", err, context.Cause(ctx))
+			return fmt.Errorf("workload: %d runs of the queue do not end: %w", left, errors.Join(err, context.Cause(ctx)))
 		case err == nil && left == 0:
 			return s.checkLogs(ctx)
 		}
