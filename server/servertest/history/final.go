@@ -49,8 +49,15 @@ type Record struct {
 	Body []byte `json:"body,omitempty"`
 }
 
-// ofCluster reports whether the nodes append to a run, and no client (SEC-7).
-func ofCluster(run string) bool { return strings.HasPrefix(run, "runlog.access/") }
+// QueuedRuns begins the names of runs that go through a queue. The nodes append to them too, and
+// what clients append to them is checked elsewhere.
+const QueuedRuns = "queued-"
+
+// ofCluster reports whether the nodes append to a run, so that the history does not have all of its
+// appends (SEC-7, QUE-1).
+func ofCluster(run string) bool {
+	return strings.HasPrefix(run, "runlog.access/") || strings.HasPrefix(run, QueuedRuns)
+}
 
 // AppliedHash is the rolling hash of a node when it had applied up to an index.
 type AppliedHash struct {

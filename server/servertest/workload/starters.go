@@ -15,6 +15,7 @@ import (
 	"runlog/client"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest/history"
 )
 
 // The queue of the starters.
@@ -109,7 +110,7 @@ func (s *starter) request(ctx context.Context) {
 	}
 }
 
-func queuedRun(n int) string { return "queued-" + strconv.Itoa(n) }
+func queuedRun(n int) string { return history.QueuedRuns + strconv.Itoa(n) }
 
 // requestOne makes a request until its outcome is known.
 func (s *starter) requestOne(ctx context.Context, n int, digest string) {
