@@ -43,3 +43,62 @@ func queues() []Mutant {
 			"e == best && line.Order < first.Order", "e == best && line.Order > first.Order")),
 	}
 }
+
+// leases are bugs about runs that workers of the simulator lease, hold for too long and start.
+func leases() []Mutant {
+	const machine = "storage/machine/queue"
+	return []Mutant{{
+		Name: "fence-not-on-streams", Breaks: "QUE-8", What: "the fence of a request on a stream is not checked",
+		Edits: []Edit{{
+			File: "server/events/append_stream.go",
+			Old:  "if r.append, r.err = s.parse(ctx, req); r.err == nil {",
+			New:  "if r.append, r.err = s.parse(ctx, req); r.err == nil {\n\t\tr.append.Fence = nil",
+		}},
+	}, {
+		Name: "fence-as-least", Breaks: "QUE-8", What: "an append with a fence below the current one is stored",
+		Edits: []Edit{{
+			File: "storage/refuse.go",
+			Old:  "m.Fence != nil && *m.Fence != r.head.Fence:",
+			New:  "m.Fence != nil && *m.Fence > r.head.Fence:",
+		}},
+	}, {
+		Name: "leased-before-expiry", Breaks: "QUE-6", What: "a run is leased again although its lease lasts",
+		Edits: []Edit{{
+			File: machine + "/lease.go",
+			Old:  "return later(w.tx.Stamp(), time.Duration(ttl))",
+			New:  "return later(w.tx.Stamp(), time.Duration(ttl)/2)",
+		}, {
+			File: machine + "/lease.go",
+			Old:  "ExpiresAt: r.ExpiresAt, StartAttempt:",
+			New:  "ExpiresAt: r.ExpiresAt + (r.ExpiresAt - w.tx.Stamp()), StartAttempt:",
+		}},
+	}, {
+		Name: "slots-exceeded", Breaks: "QUE-3", What: "one run more than maxRunning is leased",
+		Edits: []Edit{{
+			File: machine + "/rows.go",
+			Old:  "q.Leased+q.Running < s.MaxRunning",
+			New:  "q.Leased+q.Running <= s.MaxRunning",
+		}},
+	}, {
+		Name: "started-and-ready", Breaks: "QUE-7", What: "a run that was started is leased again",
+		Edits: []Edit{{
+			File: machine + "/release.go",
+			Old:  "fatal = w.enter(q, r, Running)",
+			New:  "fatal = w.enter(q, r, Ready)",
+		}},
+	}, {
+		Name: "failed-start-lost", Breaks: "QUE-7", What: "a run whose start has failed is in no queue any more",
+		Edits: []Edit{{
+			File: machine + "/release.go",
+			Old:  "fatal = w.wait(q, r, m.RetryAt)",
+			New:  "w.tx.Delete(runKey(r.RunId))",
+		}},
+	}, {
+		Name: "request-not-unique", Breaks: "QUE-2", What: "a request with another plan under the same key is answered as the first",
+		Edits: []Edit{{
+			File: machine + "/request.go",
+			Old:  "if !bytes.Equal(k.PlanDigest, m.PlanDigest) {",
+			New:  "if !bytes.Equal(k.PlanDigest, m.PlanDigest) && k == nil {",
+		}},
+	}}
+}
