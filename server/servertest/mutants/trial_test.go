@@ -173,6 +173,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("proof", b)
 		case strings.Contains(b, "attempt: "):
 			add("attempt", b)
+		case strings.Contains(b, "lease: "):
+			add("lease", b)
 		case strings.Contains(b, "verification of"):
 			add(string(history.Chained), b)
 		case slices.ContainsFunc(accessFaults, func(text string) bool { return strings.Contains(b, text+": ") }):

@@ -192,9 +192,9 @@ func (s *starter) start(ctx context.Context, l *runlogv1.Lease, ttl time.Duratio
 		return
 	}
 	pause(ctx, time.Duration(s.rng.Int64N(int64(2*leaseMost))))
-	// The run is running: nobody may lease it, so the fence stays the current one.
+	// A run that runs is not leased again, so the fence stays the current one.
 	if err := s.write(ctx, l, contract.RunCompleted, 1); reasonOf(err) == contract.ReasonLeaseLost {
-		s.clients.opts.Broken("queue: %s was released as started under fence %d, and a write under it was refused: %v", l.RunId, l.Fence, err)
+		s.clients.opts.Broken("lease: %s was released as started under fence %d, and a write under it was refused: %v", l.RunId, l.Fence, err)
 	}
 }
 

@@ -47,12 +47,12 @@ func (s *starts) requested(broken broken, run, digest string, resp *runlogv1.Req
 	known := s.run(run)
 	switch {
 	case err != nil && (!known.requested || known.digest == digest):
-		broken("queue: the request for %s is refused, although no other one was made: %v", run, err)
+		broken("lease: the request for %s is refused, although no other one was made: %v", run, err)
 	case err != nil:
 	case resp.GetRun().GetRunId() != run:
-		broken("queue: the request for %s is answered with %s", run, resp.GetRun().GetRunId())
+		broken("lease: the request for %s is answered with %s", run, resp.GetRun().GetRunId())
 	case known.requested && (known.digest != digest || !resp.GetIdempotent()):
-		broken("queue: %s was requested with plan %q, and again with %q: idempotent is %t", run, known.digest, digest, resp.GetIdempotent())
+		broken("lease: %s was requested with plan %q, and again with %q: idempotent is %t", run, known.digest, digest, resp.GetIdempotent())
 	default:
 		known.requested, known.digest = true, digest
 	}
@@ -79,13 +79,13 @@ func (s *starts) leased(broken broken, l *runlogv1.Lease, ttl time.Duration) {
 	for fence, h := range run.leases {
 		switch {
 		case fence == l.Fence:
-			broken("queue: two leases of %s have fence %d", l.RunId, fence)
+			broken("lease: two leases of %s have fence %d", l.RunId, fence)
 		case h.started && fence < l.Fence:
-			broken("queue: %s was started under fence %d, and is leased again under %d", l.RunId, fence, l.Fence)
+			broken("lease: %s was started under fence %d, and is leased again under %d", l.RunId, fence, l.Fence)
 		case fence < l.Fence && !h.releasing && granted < h.until:
-			broken("queue: %s is leased at %d under fence %d, and until %d under %d", l.RunId, granted, l.Fence, h.until, fence)
+			broken("lease: %s is leased at %d under fence %d, and until %d under %d", l.RunId, granted, l.Fence, h.until, fence)
 		case fence > l.Fence && granted > h.granted:
-			broken("queue: %s is leased at %d under fence %d, and was at %d under %d", l.RunId, granted, l.Fence, h.granted, fence)
+			broken("lease: %s is leased at %d under fence %d, and was at %d under %d", l.RunId, granted, l.Fence, h.granted, fence)
 		}
 	}
 	run.leases[l.Fence] = &heldLease{granted: granted, until: until}
@@ -184,7 +184,7 @@ func (s *starter) checkLogs(ctx context.Context) error {
 		slots = append(slots, s.checkLog(id, s.starts.runs[id], events)...)
 	}
 	if n := most(slots); n > queueSlots {
-		s.clients.opts.Broken("queue: %d runs held slots at a time, and maxRunning is %d", n, queueSlots)
+		s.clients.opts.Broken("lease: %d runs held slots at a time, and maxRunning is %d", n, queueSlots)
 	}
 	return nil
 }
@@ -204,23 +204,23 @@ func (s *starter) checkLog(id string, run *startedRun, events []*runlogv1.EventR
 		}
 		under := uint64(e.GetLogicalAttemptId())
 		if under < fence {
-			s.clients.opts.Broken("queue: %s has an event under fence %d behind one under %d", id, under, fence)
+			s.clients.opts.Broken("lease: %s has an event under fence %d behind one under %d", id, under, fence)
 		}
 		fence = under
 		for next, h := range run.leases {
 			if next > under && at > h.granted {
-				s.clients.opts.Broken("queue: %s has an event under fence %d, stored at %d, and was leased under %d at %d", id, under, at, next, h.granted)
+				s.clients.opts.Broken("lease: %s has an event under fence %d, stored at %d, and was leased under %d at %d", id, under, at, next, h.granted)
 			}
 		}
 	}
 	if ended == 0 {
-		s.clients.opts.Broken("queue: %s was requested, is in no queue, and has not ended: %v", id, counts)
+		s.clients.opts.Broken("lease: %s was requested, is in no queue, and has not ended: %v", id, counts)
 	}
 	if n := counts[contract.RunQueued]; n != 1 {
-		s.clients.opts.Broken("queue: %s has %d RunQueued", id, n)
+		s.clients.opts.Broken("lease: %s has %d RunQueued", id, n)
 	}
 	if n := counts[contract.RunStarted]; n > 1 {
-		s.clients.opts.Broken("queue: %s has %d RunStarted", id, n)
+		s.clients.opts.Broken("lease: %s has %d RunStarted", id, n)
 	}
 	for _, h := range run.leases {
 		if h.started {
