@@ -32,6 +32,8 @@ var ranks = map[string]int{
 	"client/writer":            3,
 	"client/watcher":           3,
 	"client/clienttest":        8, // As server/servertest: it starts servers.
+	"engine":                   3,
+	"engine/mock":              4,
 	"audit/proof":              2,
 	"storage":                  2,
 	"storage/internal/keys":    2,

@@ -23,10 +23,10 @@ func (c *Client) UpdateRun(ctx context.Context, req *runlogv1.UpdateRunRequest) 
 	return write(ctx, c, c.runs.UpdateRun, req)
 }
 
-// SetEngineRunRef stores the engine's own reference of a run, once. The same value again changes
-// nothing.
-func (c *Client) SetEngineRunRef(ctx context.Context, runID, engineRunRef string) (*runlogv1.SetEngineRunRefResponse, error) {
-	return write(ctx, c, c.runs.SetEngineRunRef, &runlogv1.SetEngineRunRefRequest{RunId: runID, EngineRunRef: engineRunRef})
+// SetEngineRunRef stores the engine's own reference of a run, once (APP-12). The same value again
+// changes nothing. LEASE_LOST: the fence of the request is not the run's current one (QUE-8).
+func (c *Client) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
+	return write(ctx, c, c.runs.SetEngineRunRef, req)
 }
 
 // ProjectRun folds a run again from its first event, and compares the result with the stored

@@ -1,0 +1,85 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/client"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// held is a lease that is renewed until it ends.
+type held struct {
+	client Client
+	worker string
+	ttl    time.Duration
+	lease  *runlogv1.Lease
+	// ctx ends with the lease. Its cause says how.
+	ctx     context.Context
+	lost    context.CancelCauseFunc
+	renewer sync.WaitGroup
+
+	mu     sync.Mutex
+	expiry *time.Timer // loses the lease
+}
+
+// hold begins to renew a lease. The caller ends it.
+func (r *Reconciler) hold(ctx context.Context, l *runlogv1.Lease) *held {
+	h := &held{client: r.opts.Client, worker: r.opts.Worker, ttl: r.opts.TTL, lease: l}
+	h.ctx, h.lost = context.WithCancelCause(ctx)
+	h.expiry = time.AfterFunc(h.ttl, func() {
+		h.lost(fmt.Errorf("the lease of run %q expired: no renewal was answered in %v", l.GetRunId(), h.ttl))
+	})
+	h.renewer.Go(h.renewUntilEnd)
+	return h
+}
+
+// end ends the renewals.
+func (h *held) end() {
+	h.lost(nil)
+	h.renewer.Wait()
+	h.expiry.Stop()
+}
+
+func (h *held) renewUntilEnd() {
+	tick := time.NewTicker(h.ttl / 3)
+	defer tick.Stop()
+	for {
+		select {
+		case <-h.ctx.Done():
+			return
+		case <-tick.C:
+			ctx, cancel := context.WithTimeout(h.ctx, h.ttl/3)
+			_ = h.renew(ctx) // Another try follows, or the lease ends.
+			cancel()
+		}
+	}
+}
+
+// renew renews the lease. A lease that has ended is lost.
+func (h *held) renew(ctx context.Context) error {
+	asked := time.Now() // The server counts from a later moment on.
+	_, err := h.client.RenewLease(ctx, &runlogv1.RenewLeaseRequest{RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Ttl: durationpb.New(h.ttl)})
+	switch {
+	case err == nil:
+		h.mu.Lock()
+		h.expiry.Reset(h.ttl - time.Since(asked))
+		h.mu.Unlock()
+	case hasReason(err, client.ReasonLeaseLost), hasReason(err, client.ReasonRunNotQueued):
+		h.lost(fmt.Errorf("the lease of run %q ended: %w", h.lease.GetRunId(), err))
+	}
+	return err
+}
+
+// lastSeq returns the last runSeq that a SEQUENCE_CONFLICT names.
+func lastSeq(err error) uint64 {
+	e, _ := errors.AsType[*client.Error](err)
+	seq, _ := strconv.ParseUint(e.Metadata["last_seq"], 10, 64) // the server always names it
+	return seq
+}
