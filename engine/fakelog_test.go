@@ -27,7 +27,8 @@ type fakeLog struct {
 	runs        []*fakeRun
 	maxAttempts uint32
 	renewals    int
-	leaseErr    error         // of the next LeaseRuns
+	asked       int           // calls of LeaseRuns
+	leaseErr    error         // of LeaseRuns
 	silent      chan struct{} // not nil: renewals are not answered before it is closed
 }
 
@@ -52,6 +53,9 @@ func refusal(reason client.Reason, fence, current uint64) error {
 		Metadata: map[string]string{"fence": strconv.FormatUint(fence, 10), "current_fence": strconv.FormatUint(current, 10)}}
 }
 
+// errEnded is the error of a call whose context has ended.
+var errEnded = &client.Error{Code: codes.Canceled, Message: "the context has ended"}
+
 func (f *fakeLog) now() time.Time { return time.Now().Add(f.ahead) }
 
 func (f *fakeLog) find(id string) *fakeRun {
@@ -69,8 +73,6 @@ func (f *fakeLog) held(id string, fence uint64) (*fakeRun, error) {
 	switch {
 	case fence != r.fence:
 		return nil, refusal(client.ReasonLeaseLost, fence, r.fence)
-	case r.state == runlogv1.QueuedRunState_ENDED:
-		return nil, refusal(client.ReasonRunNotQueued, fence, r.fence)
 	default:
 		return r, nil
 	}
@@ -87,7 +89,7 @@ func (f *fakeLog) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 			return res, err
 		}
 		if ctx.Err() != nil {
-			return nil, &client.Error{Code: codes.Canceled, Message: "canceled"}
+			return nil, errEnded
 		}
 	}
 }
@@ -95,9 +97,8 @@ func (f *fakeLog) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 func (f *fakeLog) take(req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if err := f.leaseErr; err != nil {
-		f.leaseErr = nil
-		return nil, err
+	if f.asked++; f.leaseErr != nil {
+		return nil, f.leaseErr
 	}
 	res := &runlogv1.LeaseRunsResponse{}
 	for _, r := range f.runs {
@@ -139,14 +140,17 @@ func (f *fakeLog) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 	return &runlogv1.RenewLeaseResponse{ExpireTime: timestamppb.New(r.expires)}, nil
 }
 
-func (f *fakeLog) ReleaseLease(_ context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
+func (f *fakeLog) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
+	if ctx.Err() != nil {
+		return nil, errEnded
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r, err := f.held(req.GetRunId(), req.GetFence())
 	switch {
 	case err != nil:
 		return nil, err
-	case !f.lasts(r) && r.outcome == req.GetOutcome():
+	case r.state == runlogv1.QueuedRunState_ENDED, !f.lasts(r) && r.outcome == req.GetOutcome():
 		return &runlogv1.ReleaseLeaseResponse{State: r.state, Idempotent: true}, nil
 	case !f.lasts(r):
 		return nil, refusal(client.ReasonLeaseLost, r.fence, r.fence)
@@ -176,7 +180,10 @@ func (r *fakeRun) store(eventType string) {
 	r.meta.LastSeq++
 }
 
-func (f *fakeLog) SetEngineRunRef(_ context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
+func (f *fakeLog) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
+	if ctx.Err() != nil {
+		return nil, errEnded
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.find(req.GetRunId())
@@ -193,7 +200,10 @@ func (f *fakeLog) SetEngineRunRef(_ context.Context, req *runlogv1.SetEngineRunR
 	return &runlogv1.SetEngineRunRefResponse{Run: proto.CloneOf(r.meta)}, nil
 }
 
-func (f *fakeLog) AppendEvents(_ context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+func (f *fakeLog) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+	if ctx.Err() != nil {
+		return nil, errEnded
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r, event := f.find(req.GetRunId()), req.GetEvents()[0]

@@ -71,7 +71,7 @@ func (h *held) renew(ctx context.Context) error {
 		h.mu.Lock()
 		h.expiry.Reset(h.ttl - time.Since(asked))
 		h.mu.Unlock()
-	case hasReason(err, client.ReasonLeaseLost), hasReason(err, client.ReasonRunNotQueued):
+	case hasReason(err, client.ReasonLeaseLost):
 		h.lost(fmt.Errorf("the lease of run %q ended: %w", h.lease.GetRunId(), err))
 	}
 	return err

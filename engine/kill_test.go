@@ -214,6 +214,9 @@ func TestEachBoundaryQUE11(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if n := len(m.Requests()); ref != "" && n != 1 {
+			t.Errorf("killed at boundary %d: %d starts of a run that has its reference", n, n)
+		}
 		ref, state, events := w.stored(t, run)
 		if m.Begun(run) != 1 || ref != mock.RefOf(run) || state != runlogv1.QueuedRunState_RUNNING || strings.Join(events, " ") != "RunQueued RunStarted" {
 			t.Errorf("killed at boundary %d: begun %d times, reference %q, events %v, %s", n, m.Begun(run), ref, events, state)

@@ -64,15 +64,13 @@ func (h *held) record(engineRunRef string) error {
 	_, err := h.client.SetEngineRunRef(h.ctx, &runlogv1.SetEngineRunRefRequest{RunId: h.lease.GetRunId(), EngineRunRef: engineRunRef, Fence: &fence})
 	if err == nil {
 		var started *runlogv1.EventWrite
-		if started, err = Started(h.lease.GetRun(), engineRunRef); err == nil {
-			err = h.append(started)
+		if started, err = Started(h.lease.GetRun(), engineRunRef); err != nil {
+			return h.failed(err)
 		}
+		err = h.append(started)
 	}
 	if err == nil {
-		err = h.release(runlogv1.LeaseOutcome_STARTED, nil)
-		if hasReason(err, client.ReasonRunNotQueued) {
-			return nil // The run has ended since, after its RunStarted.
-		}
+		err = h.release(runlogv1.LeaseOutcome_STARTED, "") // Also if the run has ended since.
 	}
 	switch {
 	case err == nil:
@@ -86,10 +84,10 @@ func (h *held) record(engineRunRef string) error {
 	}
 }
 
-// refused reports whether the log refuses to record a start, though the lease lasts.
+// refused reports whether the log refuses a write for good, though the lease lasts.
 func refused(err error) bool {
 	e, ok := errors.AsType[*client.Error](err)
-	return !ok || e.Final() && e.Reason != client.ReasonLeaseLost && e.Reason != client.ReasonRunNotQueued
+	return ok && e.Final() && e.Reason != client.ReasonLeaseLost
 }
 
 // append appends an event to a run that has not ended.
@@ -123,15 +121,19 @@ func (h *held) refuse(cause error) (Status, error) {
 		if err == nil {
 			err = h.append(event) // It ends the lease too.
 		}
-		if err != nil {
+		switch {
+		case err == nil:
+			return StatusFailed, cause
+		case refused(err): // Such as the text of the cause.
+			return StatusFailed, h.failed(fmt.Errorf("%w; cannot append RunFailed: %w", cause, err))
+		default:
 			return StatusFailed, fmt.Errorf("%w; cannot append RunFailed: %w", cause, err)
 		}
-		return StatusFailed, cause
 	}
 	if !errors.Is(cause, ErrSkip) {
 		return StatusFailed, h.failed(cause)
 	}
-	if err := h.release(runlogv1.LeaseOutcome_SKIPPED, cause); err != nil {
+	if err := h.release(runlogv1.LeaseOutcome_SKIPPED, cause.Error()); err != nil {
 		return StatusFailed, fmt.Errorf("%w; cannot release the lease: %w", cause, err)
 	}
 	return StatusSkipped, cause
@@ -139,18 +141,20 @@ func (h *held) refuse(cause error) (Status, error) {
 
 // failed puts the run back into its queue, and returns why.
 func (h *held) failed(cause error) error {
-	if err := h.release(runlogv1.LeaseOutcome_FAILED, cause); err != nil {
+	if err := h.release(runlogv1.LeaseOutcome_FAILED, cause.Error()); err != nil {
 		return fmt.Errorf("%w; cannot release the lease: %w", cause, err)
 	}
 	return cause
 }
 
-func (h *held) release(outcome runlogv1.LeaseOutcome_Value, cause error) error {
-	req := &runlogv1.ReleaseLeaseRequest{RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Outcome: outcome}
-	if cause != nil {
-		req.Error = short(cause.Error())
-	}
+// release ends the lease. text says why, for people.
+func (h *held) release(outcome runlogv1.LeaseOutcome_Value, text string) error {
+	req := &runlogv1.ReleaseLeaseRequest{RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Outcome: outcome, Error: short(text)}
 	_, err := h.client.ReleaseLease(h.ctx, req)
+	if text != "" && refused(err) { // The text may be: it is of the engine.
+		req.Error = "the log refuses the text of the error; see the log lines of " + h.worker
+		_, err = h.client.ReleaseLease(h.ctx, req)
+	}
 	return err
 }
 

