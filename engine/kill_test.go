@@ -63,7 +63,7 @@ func (p *process) boundary() error {
 	return nil
 }
 
-func step[Req, Res any](p *process, ctx context.Context, call func(context.Context, Req) (Res, error), req Req) (res Res, err error) {
+func step[Req, Res any](ctx context.Context, p *process, call func(context.Context, Req) (Res, error), req Req) (res Res, err error) {
 	if err := p.boundary(); err != nil {
 		return res, err
 	}
@@ -75,27 +75,27 @@ func step[Req, Res any](p *process, ctx context.Context, call func(context.Conte
 }
 
 func (p *process) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
-	return step(p, ctx, p.world.LeaseRuns, req)
+	return step(ctx, p, p.world.LeaseRuns, req)
 }
 
 func (p *process) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseRequest) (*runlogv1.RenewLeaseResponse, error) {
-	return step(p, ctx, p.world.RenewLease, req)
+	return step(ctx, p, p.world.RenewLease, req)
 }
 
 func (p *process) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
-	return step(p, ctx, p.world.ReleaseLease, req)
+	return step(ctx, p, p.world.ReleaseLease, req)
 }
 
 func (p *process) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
-	return step(p, ctx, p.world.SetEngineRunRef, req)
+	return step(ctx, p, p.world.SetEngineRunRef, req)
 }
 
 func (p *process) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	return step(p, ctx, p.world.AppendEvents, req)
+	return step(ctx, p, p.world.AppendEvents, req)
 }
 
 func (p *process) Start(ctx context.Context, req engine.StartRequest) (string, error) {
-	return step(p, ctx, p.engine.Start, req)
+	return step(ctx, p, p.engine.Start, req)
 }
 
 // dequeue lets the process lease and start once.

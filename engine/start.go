@@ -50,7 +50,7 @@ func (r *Reconciler) callStarter(ctx context.Context, held *held) (engineRunRef 
 		Run: held.lease.GetRun(), Context: held.lease.GetContext(), Fence: held.lease.GetFence(), Attempt: held.lease.GetStartAttempt(),
 	})
 	switch cause := context.Cause(ctx); {
-	case err != nil && cause != ctx.Err():
+	case err != nil && cause != nil && !errors.Is(err, cause):
 		return "", fmt.Errorf("%w: %w", err, cause)
 	case err == nil && ref == "":
 		return "", errors.New("engine: the Starter returned no reference of the engine's run")

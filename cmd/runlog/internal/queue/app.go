@@ -1,0 +1,125 @@
+// Package queue has the commands of queues: queue, and run request.
+package queue
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+)
+
+// app is the session, as the commands of this package use it.
+type app struct{ *session.Session }
+
+// Commands returns the commands of queues.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
+	queue := group("queue", "Show and steer the queues of runs that wait for their start")
+	queue.AddCommand(a.lsCommand(), a.showCommand(), a.putCommand(), a.pauseCommand(), a.resumeCommand(),
+		a.cancelCommand(), a.prioritizeCommand(), a.leaseCommand(), a.releaseCommand())
+	run := group("run", "Request runs")
+	run.AddCommand(a.requestCommand())
+	return []*cobra.Command{queue, run}
+}
+
+func group(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  session.Subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+// scope names a queue, or the queues of a tenant, a project or an environment.
+type scope struct{ tenant, project, environment, queue string }
+
+// scopeFlags name the fields of a scope, the widest first.
+var scopeFlags = []string{"tenant", "project", "environment"}
+
+func (s *scope) addFlags(flags *pflag.FlagSet, usage string) {
+	flags.StringVar(&s.tenant, "tenant", "", "tenant of the "+usage)
+	flags.StringVar(&s.project, "project", "", "project of the "+usage)
+	flags.StringVar(&s.environment, "environment", "", "environment of the "+usage)
+}
+
+// one takes the name of one queue from the command line.
+func (s *scope) one(flags *pflag.FlagSet, args []string) error {
+	s.take(args)
+	return require(flags, scopeFlags...)
+}
+
+// some takes the name of one or several queues.
+func (s *scope) some(flags *pflag.FlagSet, args []string) error {
+	if err := session.RefuseEmpty(flags, scopeFlags...); err != nil {
+		return err
+	}
+	s.take(args)
+	values := []string{s.tenant, s.project, s.environment, s.queue}
+	for i, flag := range scopeFlags {
+		if values[i] == "" && strings.Join(values[i:], "") != "" {
+			return output.UsageError("--%s is missing: a narrower name without it is not one of queues", flag)
+		}
+	}
+	return nil
+}
+
+func (s *scope) take(args []string) {
+	if len(args) > 0 {
+		s.queue = args[0]
+	}
+}
+
+// require wants a value of each flag, and names all that have none.
+func require(flags *pflag.FlagSet, names ...string) error {
+	var missing []string
+	for _, name := range names {
+		if flags.Lookup(name).Value.String() == "" {
+			missing = append(missing, "--"+name)
+		}
+	}
+	switch len(missing) {
+	case 0:
+		return nil
+	case 1:
+		return output.UsageError("%s is required", missing[0])
+	default:
+		return output.UsageError("%s and %s are required", strings.Join(missing[:len(missing)-1], ", "), missing[len(missing)-1])
+	}
+}
+
+// oneQueue checks the arguments of a command that takes the name of a queue, or none.
+func oneQueue(cmd *cobra.Command, args []string) error {
+	if len(args) > 1 {
+		return session.OneArgument("the name of one queue, or none for \"default\"")(cmd, args)
+	}
+	return nil
+}
+
+// duration is the value of a flag; nil: it is not given.
+type duration struct{ value *durationpb.Duration }
+
+// String returns the duration; empty: the flag is not given.
+func (d *duration) String() string {
+	if d.value == nil {
+		return ""
+	}
+	return d.value.AsDuration().String()
+}
+
+// Set takes the value from the command line.
+func (d *duration) Set(text string) error {
+	v, err := time.ParseDuration(text)
+	if err == nil {
+		d.value = durationpb.New(v)
+	}
+	return err
+}
+
+// Type names the value in the help.
+func (d *duration) Type() string { return "duration" }

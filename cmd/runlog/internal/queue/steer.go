@@ -1,0 +1,72 @@
+package queue
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+func (a *app) cancelCommand() *cobra.Command {
+	req := &runlogv1.CancelQueuedRequest{}
+	cmd := &cobra.Command{
+		Use:   "cancel RUN",
+		Short: "Cancel a run that was not started",
+		Long: `Take a run out of its queue and end it with RunCancelled. A worker that is starting it loses its lease. A run
+that was started is refused: its engine cancels it.`,
+		Example: "  runlog queue cancel run-7 --reason \"replaced by run-8\"",
+		Args:    session.OneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.RunId = args[0]
+			return a.WithClient(func(c *client.Client) error {
+				res, err := c.CancelQueued(cmd.Context(), req)
+				if err != nil {
+					return err
+				}
+				if a.Format == output.JSON {
+					return a.Message(res)
+				}
+				return a.Tell(fmt.Sprintf("run %s is cancelled; its RunCancelled has the runSeq %d", req.RunId, res.GetRunSeq()), nil)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&req.Reason, "reason", "", "why, for the readers of the event")
+	return cmd
+}
+
+func (a *app) prioritizeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "prioritize RUN PRIORITY",
+		Short:   "Change the priority of a run that was not started",
+		Long:    "Change the priority of a run that was not started, from 0 (lowest) to 9. How long it has waited still counts.",
+		Example: "  runlog queue prioritize run-7 9",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("prioritize takes the id of a run and a priority, not %s", output.Plural(len(args), "argument"))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			n, err := strconv.ParseUint(args[1], 10, 32)
+			if err != nil {
+				return output.UsageError("priority %q is no number from 0 to 9", args[1])
+			}
+			priority := uint32(n)
+			return a.WithClient(func(c *client.Client) error {
+				res, err := c.Reprioritize(cmd.Context(), &runlogv1.ReprioritizeRequest{RunId: args[0], Priority: &priority})
+				if err != nil {
+					return err
+				}
+				if a.Format == output.JSON {
+					return a.Message(res.GetRun())
+				}
+				return a.Tell(fmt.Sprintf("run %s has the priority %d; it is %s", args[0], res.GetRun().GetPriority(), res.GetRun().GetState()), nil)
+			})
+		},
+	}
+}
