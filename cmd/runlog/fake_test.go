@@ -30,6 +30,7 @@ type fakeServer struct {
 	fakeCluster
 	fakeAudit
 	fakeLimits
+	fakeQueues
 
 	snapshots map[string]*runlogv1.RunSnapshot
 	runs      []*runlogv1.Run
@@ -225,6 +226,7 @@ func (f *fakeServer) serve(t *testing.T) []grpc.DialOption {
 	runlogv1.RegisterClusterServiceServer(server, &f.fakeCluster)
 	runlogv1.RegisterAccessServiceServer(server, &f.fakeLimits)
 	runlogv1.RegisterAuditServiceServer(server, &f.fakeAudit)
+	runlogv1.RegisterQueueServiceServer(server, &f.fakeQueues)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

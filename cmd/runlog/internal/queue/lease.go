@@ -24,7 +24,7 @@ func (a *app) leaseCommand() *cobra.Command {
 		Short: "Lease the next runs of queues, to start them",
 		Long: `Lease the next runs of the queues in a scope, or of QUEUE alone. Start each run, and then release its lease with
 runlog queue release. A lease that is not released ends by itself, and the run is leased again with a higher fence.
-Each append to the run should give the fence, so that it is refused once another worker has the run.`,
+A program gives the fence with each append to the run: it is refused once another worker has the run.`,
 		Example: "  runlog queue lease --tenant acme --worker host-1 --max 5 --wait 30s -o json",
 		Args:    oneQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -85,6 +85,9 @@ be started, and ends with RunCancelled. The same release again changes nothing.`
 			req.RunId, req.RetryAfter = args[0], retryAfter.value
 			if !cmd.Flags().Changed("fence") {
 				return output.UsageError("--fence is required: runlog queue lease has shown it")
+			}
+			if err := require(cmd.Flags(), "outcome"); err != nil {
+				return err
 			}
 			req.Outcome = runlogv1.LeaseOutcome_Value(runlogv1.LeaseOutcome_Value_value[strings.ToUpper(outcome)])
 			if req.Outcome == runlogv1.LeaseOutcome_VALUE_UNSPECIFIED {

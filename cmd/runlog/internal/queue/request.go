@@ -41,7 +41,7 @@ stderr before it calls the server: a retry must repeat it.
 ` + session.MomentHelp,
 		Example: `  runlog run request --tenant acme --project web --environment prod --plan build@3 --id invoice-4711
   runlog run request --tenant acme --project web --environment prod --plan build@3 --id nightly-2026-02-11 \
-    --queue nightly --priority 7 --not-before +10m --label team=payments --context '{"invoice":"4711"}'`,
+    --queue nightly --priority 7 --not-before +10m --label team=payments --run-context '{"invoice":"4711"}'`,
 		Args: session.NoArguments("--run names the run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := r.complete(cmd, time.Now()); err != nil {
@@ -74,14 +74,14 @@ stderr before it calls the server: a retry must repeat it.
 	f.StringVar(&r.engine, "engine", "", "type of the engine that is to execute the run")
 	f.StringVar(&r.onWhom, "triggered-by", "", "on whose behalf the run is requested")
 	f.StringArrayVar(&r.labels, "label", nil, "label of the run, KEY=VALUE; repeat it for several")
-	f.StringVar(&r.context, "context", "", "JSON object for the engine")
+	f.StringVar(&r.context, "run-context", "", "context of the run: a JSON object for the engine")
 	return cmd
 }
 
 // complete completes the request from the flags.
 func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 	f := cmd.Flags()
-	if err := session.RefuseEmpty(f, "id", "run", "queue", "not-before", "engine", "triggered-by", "context", "plan-uri", "plan-sha256", "plan-schema"); err != nil {
+	if err := session.RefuseEmpty(f, "id", "run", "queue", "not-before", "engine", "triggered-by", "run-context", "plan-uri", "plan-sha256", "plan-schema"); err != nil {
 		return err
 	}
 	if err := require(f, append(slices.Clone(scopeFlags), "plan")...); err != nil {
@@ -104,7 +104,7 @@ func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 		q.TriggeredBy = &r.onWhom
 	}
 	if r.notBefore != "" {
-		if q.NotBefore, err = session.Moment("not-before", r.notBefore, now); err != nil {
+		if q.NotBefore, err = session.Ahead("not-before", r.notBefore, now); err != nil {
 			return err
 		}
 	}
@@ -121,7 +121,7 @@ func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 	if r.context != "" {
 		q.Context = &structpb.Struct{}
 		if err := protojson.Unmarshal([]byte(r.context), q.Context); err != nil {
-			return output.UsageError("--context is no JSON object")
+			return output.UsageError("--run-context is no JSON object")
 		}
 	}
 	return nil

@@ -26,8 +26,8 @@ var layouts = [...]string{
 	"2006-01-02 15:04:05", "2006-01-02 15:04", time.DateOnly,
 }
 
-// Moment returns the time that a flag names, as MomentHelp documents it. With a plus for the minus, a
-// time is ahead of now. It is the one parser of times on the command line.
+// Moment returns the time that a flag names, as MomentHelp documents it. It is the one parser of
+// times on the command line.
 func Moment(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
 	at, ok := parseMoment(text, now)
 	switch {
@@ -43,6 +43,16 @@ func Moment(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
 	return timestamppb.New(at), nil
 }
 
+// Ahead is Moment for a time that may lie ahead. It also takes +10m, this long from now.
+func Ahead(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
+	if ahead, ok := strings.CutPrefix(text, "+"); ok {
+		if after, ok := ago("-" + ahead); ok {
+			return timestamppb.New(now.Add(after)), nil
+		}
+	}
+	return Moment(flag, text, now)
+}
+
 func parseMoment(text string, now time.Time) (at time.Time, ok bool) {
 	midnight := now.UTC().Truncate(24 * time.Hour) // UTC has no summer time
 	switch text {
@@ -55,10 +65,6 @@ func parseMoment(text string, now time.Time) (at time.Time, ok bool) {
 	}
 	if back, ok := ago(text); ok {
 		return now.Add(-back), true
-	}
-	if ahead, ok := strings.CutPrefix(text, "+"); ok {
-		after, ok := ago("-" + ahead)
-		return now.Add(after), ok
 	}
 	if at, err := time.Parse(time.RFC3339Nano, text); err == nil {
 		return at, true
