@@ -1,6 +1,6 @@
 // Package engine starts the runs of queues in workflow engines (QUE-11).
 //
-//	r, err := engine.New(engine.Options{Client: c, Starter: myEngine, Worker: "starter-1", Tenant: "acme"})
+//	r, err := engine.New(engine.Options{Client: c, Starter: myEngine, Worker: "worker-1"})
 //	err = r.Run(ctx) // until ctx ends; or r.DequeueAndStart(ctx) once
 //
 // # The life of a start
@@ -12,8 +12,8 @@
 //	    │           └─ any other       ─► ReleaseLease FAILED ─┐
 //	    └──────────────────────────────────── after a backoff ─┘
 //
-// A Reconciler keeps nothing but what it is doing. A reconciler that is killed holds its leases until
-// they expire. Then another one leases the runs again, with higher fences, and finishes:
+// A Reconciler keeps no state. If it is killed, it holds its leases until they expire. Then another
+// one leases the runs again, with higher fences, and finishes:
 //
 //   - Killed before SetEngineRunRef: Start is called again, and is idempotent by the run's id.
 //   - Killed after it: the run has its engineRunRef, and Start is not called.

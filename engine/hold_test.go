@@ -117,8 +117,8 @@ func TestStartTimeoutQUE11(t *testing.T) {
 	})
 }
 
-// TestCancelledCallQUE11: the end of the caller's context ends the start, and the run waits again at
-// once. What the engine has answered before is recorded.
+// TestCancelledCallQUE11: the end of the caller's context ends the start, and the run waits again.
+// What the engine has answered before is recorded.
 func TestCancelledCallQUE11(t *testing.T) {
 	t.Parallel()
 	for _, answered := range []bool{false, true} {

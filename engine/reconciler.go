@@ -156,12 +156,12 @@ func New(opts Options) (*Reconciler, error) {
 	return &Reconciler{opts: opts, metrics: m}, nil
 }
 
-// DequeueAndStart leases the runs that may start now, at most Max, starts them at the same time, and
-// returns a result for each (QUE-11). It does not wait for runs. The error is that of LeaseRuns:
+// DequeueAndStart leases the runs that may start now, at most Max, starts them at the same time,
+// and returns a result for each (QUE-11). It does not wait for runs. The error is that of LeaseRuns:
 // then there are no results.
 //
-// If ctx ends, so does the context of each Start. DequeueAndStart then still records what the engine
-// has answered and releases its leases, which takes at most TTL.
+// If ctx ends, so does the context of each Start. DequeueAndStart then still records what the
+// engine has answered and releases its leases, which takes at most TTL.
 func (r *Reconciler) DequeueAndStart(ctx context.Context) ([]Result, error) {
 	leases, err := r.lease(ctx, r.opts.Max, 0)
 	if err != nil {

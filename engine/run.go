@@ -13,8 +13,8 @@ import (
 // The wait after a call of LeaseRuns that failed, or that was answered early without a run.
 const minBackoff, maxBackoff = 100 * time.Millisecond, 5 * time.Second
 
-// Run leases and starts runs until ctx ends, and then returns nil. A slow start does not hold up the
-// others. An error means that the server refuses to lease to this reconciler for good, such as a
+// Run leases and starts runs until ctx ends, and then returns nil. A slow start does not hold up
+// the others. An error means that the server refuses to lease to this reconciler for good, such as a
 // tenant that cannot be.
 //
 // When ctx ends, no more runs are leased. Starts may go on for Grace. Then their contexts end, and

@@ -129,7 +129,8 @@ func TestStopQUE11(t *testing.T) {
 	}
 }
 
-// TestRunRetriesQUE11: Run goes on after a failure, with a backoff, and ends with a refusal for good.
+// TestRunRetriesQUE11: Run goes on after a failure, with a backoff, and ends with a refusal for
+// good.
 func TestRunRetriesQUE11(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

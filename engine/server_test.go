@@ -2,14 +2,12 @@ package engine_test
 
 import (
 	"fmt"
-	"slices"
 	"testing"
 	"time"
 
 	"runlog/client"
 	"runlog/client/clienttest"
 	"runlog/engine"
-	"runlog/engine/mock"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -70,7 +68,7 @@ func (w *serverWorld) state(t *testing.T, run string) runlogv1.QueuedRunState_Va
 	t.Helper()
 	runs, err := w.ListQueuedRuns(t.Context(), &runlogv1.ListQueuedRunsRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue})
 	if err != nil {
-		return runlogv1.QueuedRunState_RUNNING
+		t.Fatal(err)
 	}
 	for _, r := range runs.GetRuns() {
 		if r.GetRunId() == run {
@@ -94,9 +92,9 @@ func (w *serverWorld) end(t *testing.T, run string) {
 func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 	t.Parallel()
 	w := newServerWorld(t)
-	n := min(*rounds, max(*rounds/10, 20))
+	n := *rounds
 	if testing.Short() {
-		n = min(n, 20)
+		n = min(n, 50)
 	}
 	for seed := range n {
 		w.queue = fmt.Sprint("queue-", seed)
@@ -109,16 +107,13 @@ func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 			t.Fatalf("in round %d", seed)
 		}
 	}
-	list, err := w.ListQueues(t.Context(), &runlogv1.ListQueuesRequest{TenantId: "acme", PageSize: 1000})
-	if false && err != nil || false && len(list.GetQueues()) != n {
-		t.Fatalf("%d queues: %v", len(list.GetQueues()), err)
-	}
-	for _, q := range list.GetQueues() {
-		if q.GetDepth()+q.GetLeased()+q.GetRunning() != 0 || q.GetRequestsTotal() != q.GetEndsTotal() || q.GetStartsTotal() != q.GetEndsTotal() {
+	for seed := range n {
+		res, err := w.GetQueue(t.Context(), &runlogv1.GetQueueRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: fmt.Sprint("queue-", seed)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q := res.GetQueue(); q.GetDepth()+q.GetLeased()+q.GetRunning() != 0 || q.GetRequestsTotal() != q.GetEndsTotal() || q.GetStartsTotal() != q.GetEndsTotal() {
 			t.Errorf("a queue is not empty: %v", q)
 		}
 	}
 }
-
-var _ = slices.Contains[[]string]
-var _ = mock.New

@@ -182,7 +182,7 @@ func TestGoldenQueues(t *testing.T) {
 		"queue cancel --help", "queue prioritize --help", "queue lease --help", "queue release --help")
 }
 
-// TestGoldenRequest shows what a user sees who requests a run (QUE-1).
+// TestGoldenRequest shows what a user sees with a request for a run (QUE-1).
 func TestGoldenRequest(t *testing.T) {
 	t.Parallel()
 	const ask = "run request --plan build@3" + webProd

@@ -18,7 +18,8 @@ import (
 // node, and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/running.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md", "docs/queue.md"} {
+	for _, doc := range []string{"README.md", "docs/running.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
+		"docs/queue.md", "docs/engines.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
@@ -116,7 +117,7 @@ func workDir(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"docs", "proto", "client", "examples", "go.mod", "go.sum",
+	for _, name := range []string{"docs", "proto", "client", "engine", "examples", "go.mod", "go.sum",
 		"server", "storage", "raft", "projector", "audit", "certfile"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)

@@ -99,8 +99,8 @@ func (e *Engine) add(f *fault) {
 	e.faults = append(e.faults, f)
 }
 
-// Fail lets the next n starts fail with an error, of some runs or, without any, of all. They have no
-// effect.
+// Fail lets the next n starts fail with an error, of some runs or, without any, of all. They have
+// no effect.
 func (e *Engine) Fail(n int, err error, runs ...string) { e.add(&fault{runs: runs, left: n, err: err}) }
 
 // LoseAnswers lets the next n starts take effect and return ErrNoAnswer, of some runs or, without

@@ -48,7 +48,8 @@ stderr before it calls the server: a retry must repeat it.
 				return err
 			}
 			if r.req.RunRequestId == "" {
-				r.req.RunRequestId = uuid.Must(uuid.NewV7()).String() // fails only without random numbers
+				// NewV7 fails only without random numbers.
+				r.req.RunRequestId = uuid.Must(uuid.NewV7()).String()
 				fmt.Fprintf(a.Stderr, "the id of this request is %s; to repeat it, give --id %[1]s\n", r.req.RunRequestId)
 			}
 			return a.WithClient(func(c *client.Client) error {
