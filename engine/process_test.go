@@ -74,11 +74,12 @@ func reconcile(log, engineURL string) error {
 // run, before its answer leaves, and soon after. The last one finishes, and stops when it is told.
 func TestKillNineQUE11(t *testing.T) {
 	t.Parallel()
-	kills := 6
+	kills := 12
 	if testing.Short() {
 		kills = 3
 	}
 	began, w, m := time.Now(), newServerWorld(t), mock.New()
+	w.allowAttempts(t, 1000)
 	runs := w.request(t, 30)
 	var victim atomic.Pointer[os.Process]
 	kill := func() {

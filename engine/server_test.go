@@ -45,6 +45,16 @@ func (w *serverWorld) request(t *testing.T, n int) (runs []string) {
 	return runs
 }
 
+// allowAttempts sets how often a run of the queue is leased before it fails.
+func (w *serverWorld) allowAttempts(t *testing.T, n uint32) {
+	t.Helper()
+	_, err := w.PutQueue(t.Context(), &runlogv1.PutQueueRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue,
+		Settings: &runlogv1.QueueSettings{MaxStartAttempts: &n}})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // expire lets more time pass than any lease lasts, and any run waits after its start has failed.
 func (w *serverWorld) expire() { w.srv.StepClock(10 * time.Minute) }
 
@@ -98,6 +108,7 @@ func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 	}
 	for seed := range n {
 		w.queue = fmt.Sprint("queue-", seed)
+		w.allowAttempts(t, 1000)
 		before := w.made
 		killRound(t, w, w.options(), uint64(seed), map[string]int{})
 		for i := before + 1; i <= w.made; i++ {
