@@ -157,8 +157,8 @@ func New(opts Options) (*Reconciler, error) {
 }
 
 // DequeueAndStart leases the runs that may start now, at most Max, starts them at the same time,
-// and returns a result for each (QUE-11). It does not wait for runs. The error is that of LeaseRuns:
-// then there are no results.
+// and returns a result for each (QUE-11). It does not wait for runs. The error is that of
+// LeaseRuns: then there are no results.
 //
 // If ctx ends, so does the context of each Start. DequeueAndStart then still records what the
 // engine has answered and releases its leases, which takes at most TTL.

@@ -14,8 +14,8 @@ import (
 const minBackoff, maxBackoff = 100 * time.Millisecond, 5 * time.Second
 
 // Run leases and starts runs until ctx ends, and then returns nil. A slow start does not hold up
-// the others. An error means that the server refuses to lease to this reconciler for good, such as a
-// tenant that cannot be.
+// the others. An error means that the server refuses to lease to this reconciler for good, such as
+// for a name that cannot be.
 //
 // When ctx ends, no more runs are leased. Starts may go on for Grace. Then their contexts end, and
 // the reconciler releases its leases, which takes at most TTL. A lease whose answer was under way

@@ -1,13 +1,17 @@
 package engine_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"testing"
 	"time"
 
 	"runlog/client"
 	"runlog/client/clienttest"
 	"runlog/engine"
+	"runlog/engine/mock"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -125,6 +129,95 @@ func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 		}
 		if q := res.GetQueue(); q.GetDepth()+q.GetLeased()+q.GetRunning() != 0 || q.GetRequestsTotal() != q.GetEndsTotal() || q.GetStartsTotal() != q.GetEndsTotal() {
 			t.Errorf("a queue is not empty: %v", q)
+		}
+	}
+}
+
+// TestOutcomesOfServerQUE11 is TestOutcomesQUE11 and TestEndedMeanwhileQUE11 with a real server.
+func TestOutcomesOfServerQUE11(t *testing.T) {
+	t.Parallel()
+	w := newServerWorld(t)
+	secret := errors.New("cannot log in with AKIAIOSFODNN7EXAMPLE and " + "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
+	cancel := func(run string) {
+		if _, err := w.CancelQueued(t.Context(), &runlogv1.CancelQueuedRequest{RunId: run}); err != nil {
+			t.Error(err)
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		start func(run string) error
+		want  string
+	}{
+		{"started", func(string) error { return nil }, "STARTED RUNNING RunQueued,RunStarted"},
+		{"failed", func(string) error { return errors.New("no worker") }, "FAILED DELAYED RunQueued"},
+		{"skipped", func(string) error { return engine.ErrSkip }, "SKIPPED ENDED RunQueued,RunCancelled"},
+		{"permanent", func(string) error { return &engine.PermanentError{Err: errors.New("a cycle")} }, "FAILED ENDED RunQueued,RunFailed"},
+		{"permanent, with a secret", func(string) error { return &engine.PermanentError{Err: secret} }, "FAILED DELAYED RunQueued"},
+		{"skipped, with a secret", func(string) error { return errors.Join(engine.ErrSkip, secret) }, "SKIPPED ENDED RunQueued,RunCancelled"},
+		{"cancelled in the queue", func(run string) error { cancel(run); return nil }, "FAILED ENDED RunQueued,RunCancelled"},
+		{"ended by an append", func(run string) error { store(t, w, event(t, run, contract.RunFailed)); return nil }, "FAILED ENDED RunQueued,RunFailed"},
+		{"another event", func(run string) error { store(t, w, event(t, run, "Noted")); return nil }, "STARTED RUNNING RunQueued,Noted,RunStarted"},
+		{"completed by a fast engine", func(run string) error {
+			store(t, w, event(t, run, contract.RunStarted))
+			w.end(t, run)
+			return nil
+		}, "STARTED ENDED RunQueued,RunStarted,RunCompleted"},
+		{"another reference", func(run string) error {
+			_, err := w.SetEngineRunRef(t.Context(), &runlogv1.SetEngineRunRefRequest{RunId: run, EngineRunRef: "other"})
+			return err
+		}, "FAILED DELAYED RunQueued"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { // one after the other: they share w
+			w.queue = tt.name
+			run, o := w.request(t, 1)[0], w.options()
+			o.Starter = starterFunc(func(_ context.Context, req engine.StartRequest) (string, error) {
+				return "ref of " + req.Run.GetRunId(), tt.start(req.Run.GetRunId())
+			})
+			got := begin(t.Context(), t, o)()
+			if text := text(t, w, []engine.Result{got}); got.RunID != run || text != tt.want {
+				t.Errorf("got %+v: %s; want %s", got, text, tt.want)
+			}
+		})
+	}
+}
+
+// TestLeadersChangeQUE11: two reconcilers start runs while the leader changes and a node restarts.
+func TestLeadersChangeQUE11(t *testing.T) {
+	t.Parallel()
+	srv := clienttest.Start(t, clienttest.Nodes(3))
+	w, m := &serverWorld{Client: srv.Client(client.Options{}), srv: srv, queue: "default"}, mock.New()
+	w.allowAttempts(t, 1000)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error)
+	for range 2 {
+		o := w.options()
+		o.Starter, o.TTL, o.Wait, o.Max = m, time.Second, time.Second, 4
+		r, err := engine.New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		go func() { ended <- r.Run(ctx) }()
+	}
+	var runs []string
+	for _, change := range []func(){func() { srv.StepDown() }, func() { srv.Restart(srv.Leader()) }, func() {}} {
+		runs = append(runs, w.request(t, 20)...)
+		change()
+	}
+	for deadline := time.Now().Add(time.Minute); !w.started(t, runs); time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("not all runs are started")
+		}
+	}
+	stop()
+	for range 2 {
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}
+	for _, run := range runs {
+		_, _, events := w.stored(t, run)
+		if m.Begun(run) != 1 || !slices.Equal(events, []string{contract.RunQueued, contract.RunStarted}) {
+			t.Errorf("%s was begun %d times and has the events %v", run, m.Begun(run), events)
 		}
 	}
 }

@@ -141,6 +141,9 @@ func (h *held) refuse(cause error) (Status, error) {
 
 // failed puts the run back into its queue, and returns why.
 func (h *held) failed(cause error) error {
+	if h.ctx.Err() != nil {
+		return cause // there is no lease to release
+	}
 	if err := h.release(runlogv1.LeaseOutcome_FAILED, cause.Error()); err != nil {
 		return fmt.Errorf("%w; cannot release the lease: %w", cause, err)
 	}
