@@ -144,9 +144,11 @@ func TestRunRetriesQUE11(t *testing.T) {
 		r := run(t, options(w, m))
 		w.request(t, 1)
 		time.Sleep(time.Minute)
+		w.mu.Lock()
 		if w.asked < 12 || w.asked > 40 {
 			t.Errorf("asked %d times in a minute, with a backoff of up to 5 s", w.asked)
 		}
+		w.mu.Unlock()
 		answer(nil)
 		time.Sleep(5 * time.Second)
 		if got := r.statuses(); !slices.Equal(got, []engine.Status{engine.StatusStarted}) {
