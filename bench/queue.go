@@ -83,8 +83,8 @@ func (q *queueWork) cycle(ctx context.Context, caller int) (int, error) {
 // idleWorkers are enough that one always waits: a start takes them a few calls.
 const idleWorkers = 4
 
-// openIdleQueue prepares queue-idle: runs are requested while workers wait, so few that the queue is
-// empty. A call lasts until a worker has the run.
+// openIdleQueue prepares queue-idle: runs are requested while workers wait, so few that the queue
+// is empty. A call lasts until a worker has the run.
 func openIdleQueue(b *bed) (*work, error) {
 	q, err := queueOf(b, b.w.Callers*idleWorkers)
 	if err != nil {

@@ -24,8 +24,8 @@ const (
 	riverEnd      = 10 * time.Second
 )
 
-// riverQueue is River on the PostgreSQL that is compared. A run is a job, unique by its run id for
-// ever, as far as River keeps its jobs. A worker stores the run's RunStarted in a transaction, and
+// riverQueue is River on the PostgreSQL that is compared. A run is a job, unique by its run id
+// as long as River keeps its jobs. A worker stores the run's RunStarted in a transaction, and
 // then its job ends. River marks jobs completed in batches, and no call here waits for that.
 type riverQueue struct {
 	p      *postgres

@@ -58,8 +58,8 @@ type Written struct {
 	Exhausted bool
 }
 
-// DecodeWritten decodes the rows of which storage.Store.WatchRows tells, those of queues if they are
-// asked for.
+// DecodeWritten decodes the rows of which storage.Store.WatchRows tells. Those of queues it decodes
+// only if queues asks for them.
 func DecodeWritten(rows []storage.Row, queues bool) (w Written, err error) {
 	for i := range rows {
 		key, value := rows[i].Key, rows[i].Value
