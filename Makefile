@@ -154,7 +154,7 @@ bench-fair: ## measure what a tenant keeps while another one floods the node
 	go test ./server -run '^$$' -bench Fair -benchtime 3x
 
 .PHONY: mutants
-mutants: ## build in some fifty bugs, one at a time, and check that the simulator or a model test finds each; takes about ten minutes of processor time
+mutants: ## build in some seventy bugs, one at a time, and check that the simulator or a model test finds each; takes about a quarter of an hour of processor time
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs
