@@ -58,7 +58,14 @@ func TestQueuesOfClusterQUE9(t *testing.T) {
 	}
 	_, err = first.queues().RenewLease(first.context(), &runlogv1.RenewLeaseRequest{RunId: short.RunId, Fence: short.Fence})
 	refused(t, err, contract.ReasonLeaseLost)
-	follower.release(kept, runlogv1.LeaseOutcome_STARTED)
+	// The loss of the leader changes nothing either.
+	lost := all.leader()
+	lost.close()
+	survivor := all.other(lost)
+	if _, err := survivor.queues().RenewLease(survivor.context(), &runlogv1.RenewLeaseRequest{RunId: kept.RunId, Fence: kept.Fence}); err != nil {
+		t.Fatal(err)
+	}
+	survivor.release(kept, runlogv1.LeaseOutcome_STARTED)
 }
 
 // TestWaitAtLostLeaderQUE6: a call that waits at a leader ends without leases when that one does

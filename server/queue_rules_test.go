@@ -209,6 +209,20 @@ func TestOrderQUE5(t *testing.T) {
 	}
 }
 
+// TestAgingQUE5: a run that has waited long comes before a later one of a higher priority.
+func TestAgingQUE5(t *testing.T) {
+	t.Parallel()
+	n, clock := startAhead(t)
+	n.put(&runlogv1.QueueSettings{AgingPeriod: durationpb.New(time.Minute)})
+	n.request("old", named("old"), func(r *runlogv1.RequestRunRequest) { r.Priority = proto.Uint32(0) })
+	clock.by.Add(int64(6 * time.Minute))
+	n.request("new", named("new"))
+	n.request("urgent", named("urgent"), func(r *runlogv1.RequestRunRequest) { r.Priority = proto.Uint32(9) })
+	if got := strings.Join(runIDs(n.lease(atMost(3))), " "); got != "urgent old new" {
+		t.Errorf("order %s", got)
+	}
+}
+
 // TestFailedStartQUE7: a start that failed is tried again, until maxStartAttempts. Then the run
 // fails. The same release again changes nothing.
 func TestFailedStartQUE7(t *testing.T) {

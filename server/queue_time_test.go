@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -95,6 +96,31 @@ func TestFenceQUE8(t *testing.T) {
 	for _, fence := range []uint64{l.Fence, stale} {
 		if err := set("temporal://1", fence); err != nil {
 			t.Errorf("fence %d: %v", fence, err)
+		}
+	}
+	batch, err := n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{
+		{RunId: run, Fence: &stale, Events: []*runlogv1.EventWrite{runEnd(contract.RunFailed)}},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	stream, err := n.events.AppendStream(n.context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = stream.Send(&runlogv1.AppendEventsRequest{
+		RequestId: "1", RunId: run, Fence: &stale, Events: []*runlogv1.EventWrite{runEnd(contract.RunFailed)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer, err := stream.Recv()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, st := range []*spb.Status{batch.Outcomes[0].Status, answer.Status} {
+		if r := refused(t, status.FromProto(st).Err(), contract.ReasonLeaseLost); r.metadata["worker"] != "w1" {
+			t.Errorf("refusal %+v", r)
 		}
 	}
 	refused(t, set("temporal://2", stale), contract.ReasonLeaseLost)
