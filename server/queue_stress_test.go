@@ -13,8 +13,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestEveryRunIsLeasedOnceQUE6: many workers wait, with several filters, while runs are requested in
-// queues with few slots, fail to start, start and end. Each run is started by one lease, and no
+// TestEveryRunIsLeasedOnceQUE6: many workers wait, with several filters, while runs are requested
+// in queues with few slots, fail to start, start and end. Each run is started by one lease, and no
 // worker waits while a run may be leased.
 func TestEveryRunIsLeasedOnceQUE6(t *testing.T) {
 	t.Parallel()

@@ -73,17 +73,19 @@ func (s *Service) wakeTicker() {
 
 // keepTime handles timers until the leadership ends.
 func (s *Service) keepTime(ctx context.Context) {
+	failing := false
 	for s.node.Leading() && ctx.Err() == nil {
 		changed := s.node.LeaderChange()
 		// A timer that is set from now on wakes the ticker.
 		s.ticker.next.Store(1<<63 - 1)
 		sleep, err := s.tick(ctx)
 		if err != nil {
-			if ctx.Err() == nil && s.node.Leading() {
+			if !failing && ctx.Err() == nil && s.node.Leading() {
 				s.opts.Logger.Warn("cannot handle the timers of queues; retrying", "after", tickerRetry, "err", err)
 			}
 			sleep = tickerRetry
 		}
+		failing = err != nil
 		if sleep > 0 {
 			select {
 			case <-s.ticker.wake:
