@@ -17,7 +17,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-var rounds = flag.Int("engine.rounds", 1000, "rounds of TestKilledReconcilerQUE11")
+var rounds = flag.Int("engine.rounds", 1000, "rounds of TestKilledReconcilerQUE11; with a real server, a third of them")
 
 // world is a queue, and what a test sees of it.
 type world interface {

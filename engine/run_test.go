@@ -72,8 +72,8 @@ func TestRunQUE11(t *testing.T) {
 		if got := r.statuses(); len(got) != 10 {
 			t.Errorf("beside the slow ones, %v were started", got)
 		}
-		m.Hang(w.request(t, 1)...) // Now all hang.
-		w.request(t, 1)
+		m.Hang("run-13") // Then all hang, and run-14 waits.
+		w.request(t, 2)
 		time.Sleep(time.Hour / 2)
 		if got := len(m.Requests()); got != 13 {
 			t.Errorf("%d starts, want 13: two and one hang", got)

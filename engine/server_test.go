@@ -106,7 +106,7 @@ func (w *serverWorld) end(t *testing.T, run string) {
 func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 	t.Parallel()
 	w := newServerWorld(t)
-	n := *rounds
+	n := (*rounds + 2) / 3
 	if testing.Short() {
 		n = min(n, 50)
 	}
