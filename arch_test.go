@@ -150,8 +150,8 @@ var serverSide = []string{
 	hashicorpRaft, "github.com/cockroachdb/pebble",
 }
 
-// TestClientIsLight holds the client and the packages below it, but for its test kit, to what they
-// import themselves and through others.
+// TestClientIsLight holds the client, the engines and the packages below them, but for test kits,
+// to what they import themselves and through others.
 func TestClientIsLight(t *testing.T) {
 	list := func(args ...string) []string {
 		t.Helper()
@@ -162,12 +162,12 @@ func TestClientIsLight(t *testing.T) {
 		return strings.Fields(string(out))
 	}
 	below := func(pkg string) string { return strings.TrimPrefix(pkg, module+"/") }
-	checked := slices.DeleteFunc(list("./client/..."), func(pkg string) bool { return isKit(below(pkg)) })
+	checked := slices.DeleteFunc(list("./client/...", "./engine/..."), func(pkg string) bool { return isKit(below(pkg)) })
 	if len(checked) == 0 {
 		t.Fatal("there is no client: the test proves nothing")
 	}
 	for _, fault := range heavy(list(append([]string{"-deps"}, checked...)...)) {
-		t.Error("client: " + fault)
+		t.Error("client or engine: " + fault)
 	}
 	if len(heavy(list("-deps", "./client/clienttest"))) == 0 {
 		t.Error("nothing is found in the test kit of the client, which starts servers")
