@@ -166,13 +166,10 @@ func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait t
 	c := &waiter{within: r.Within}
 	for {
 		name, woken, more, err := s.await(ctx, c, timer.C)
-		if err != nil {
-			return nil, err
-		}
 		if more {
 			leases, err = s.lease(ctx, r)
 		}
-		if woken {
+		if woken { // Also by an error, such as the end of the call: else nobody leases the run.
 			s.waiters.finished(name)
 			s.offer(name)
 		}
@@ -182,8 +179,8 @@ func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait t
 	}
 }
 
-// await waits until there may be a run for a call, and returns the queue for which it was woken.
-// more is false if it must not wait longer.
+// await waits until there may be a run for a call, and returns the queue for which it was woken,
+// also with an error. more is false if it must not wait longer, and with an error.
 func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time) (name queue.Name, woken, more bool, err error) {
 	over, err := s.waiters.join(c)
 	if err != nil {
