@@ -2,6 +2,8 @@ package queue
 
 import (
 	"context"
+	"crypto/sha256"
+	"errors"
 	"io"
 	"log/slog"
 	"sync"
@@ -11,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine"
 	"runlog/storage/machine/queue"
@@ -20,7 +23,9 @@ import (
 // leader is a Node whose leadership a test steers.
 type leader struct {
 	Node
-	store *storage.Store
+	local *storagetest.Local
+	// execute answers for Execute.
+	execute func(storage.Command) (storage.Outcome, error)
 	// asked is called when the service asks whether the node leads; nil: nothing is.
 	asked func()
 
@@ -28,7 +33,7 @@ type leader struct {
 	changed chan struct{}
 }
 
-func (l *leader) Store() *storage.Store             { return l.store }
+func (l *leader) Store() *storage.Store             { return l.local.Store }
 func (l *leader) WaitLeading(context.Context) error { return nil }
 
 func (l *leader) Leading() bool {
@@ -37,6 +42,42 @@ func (l *leader) Leading() bool {
 	}
 	return true
 }
+
+func (l *leader) Execute(_ context.Context, cmd storage.Command) (storage.Outcome, error) {
+	return l.execute(cmd)
+}
+
+// apply executes a command at a time.
+func (l *leader) apply(t *testing.T, at time.Time, ops ...storage.Operation) {
+	t.Helper()
+	cmd, err := storage.EncodeCommand(ops...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := storage.NewProposal(storagetest.Cluster, 0)
+	p.Add(cmd)
+	outcomes, err := l.Store().Apply(l.Store().Applied().Index+1, 1, p.Seal(at.UnixNano()))
+	if err != nil || outcomes[0].Err != nil {
+		t.Fatal(err, outcomes)
+	}
+}
+
+// request enters a run into a queue.
+func (l *leader) request(t *testing.T, at time.Time, runID string, notBefore int64) {
+	t.Helper()
+	create := storage.Creation{
+		Scope:    storage.Scope{TenantID: testQueue.Tenant, ProjectID: testQueue.Project, EnvironmentID: testQueue.Environment},
+		Metadata: storage.Metadata{PlanRef: &storage.PlanRef{PlanID: "plan", PlanVersion: "1"}},
+	}
+	made, errMade := storage.AppendOperation(&storage.Append{RunID: runID, Create: &create})
+	enter, errEnter := queue.Request(&queue.RunRequest{Key: sha256.Sum256([]byte(runID)), Name: testQueue, RunID: runID, NotBefore: notBefore})
+	if err := errors.Join(errMade, errEnter); err != nil {
+		t.Fatal(err)
+	}
+	l.apply(t, at, made, enter)
+}
+
+var testQueue = queue.Name{Tenant: "t", Project: "p", Environment: "e", Queue: "q"}
 
 func (l *leader) LeaderChange() <-chan struct{} {
 	l.mu.Lock()
@@ -56,9 +97,10 @@ func testService(t *testing.T) (*Service, *leader) {
 			t.Error(err)
 		}
 	})
-	l := &leader{store: local.Store, changed: make(chan struct{})}
+	l := &leader{local: local, changed: make(chan struct{})}
 	s := &Service{node: l, waiters: newWaiters(100), opts: Options{
-		Node: l, Clock: time.Now, Registry: prometheus.NewRegistry(), Stopping: t.Context(), Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
+		Node: l, Clock: time.Now, Registry: prometheus.NewRegistry(), Stopping: t.Context(),
+		Rules: func(string) contract.Options { return contract.Options{} }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}}
 	s.metrics = newMetrics(s)
 	return s, l
@@ -69,8 +111,7 @@ func testService(t *testing.T) (*Service, *leader) {
 func TestWokenAndCancelledQUE6(t *testing.T) {
 	t.Parallel()
 	s, l := testService(t)
-	name := queue.Name{Tenant: "t", Project: "p", Environment: "e", Queue: "q"}
-	l.asked = func() { s.waiters.offer(name, 1) }
+	l.asked = func() { s.waiters.offer(testQueue, 1) }
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	// Each call is woken and has ended at the same time: the runtime chooses what it sees first.
@@ -80,5 +121,22 @@ func TestWokenAndCancelledQUE6(t *testing.T) {
 	l.asked = nil
 	if len(s.waiters.woken) != 0 || s.waiters.count() != 0 {
 		t.Fatalf("calls that count as woken, and are gone: %v; %d calls wait", s.waiters.woken, s.waiters.count())
+	}
+}
+
+// TestNoLeaseForEndedCallQUE6: a call that has ended takes no run, which would be leased to nobody
+// until the lease expires.
+func TestNoLeaseForEndedCallQUE6(t *testing.T) {
+	t.Parallel()
+	s, l := testService(t)
+	l.request(t, time.Now(), "run", 0)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	l.execute = func(storage.Command) (storage.Outcome, error) {
+		t.Error("a lease was proposed")
+		return storage.Outcome{}, ctx.Err()
+	}
+	if got, err := s.leaseWithin(ctx, &queue.LeaseRequest{Worker: "w", Max: 1}, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Errorf("leases %v, %v", got, err)
 	}
 }
