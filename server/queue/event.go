@@ -29,10 +29,11 @@ func (s *Service) event(eventType, runID string, r *runlogv1.Run, payload *struc
 }
 
 // authorityEvents checks an event by the rules of its run. Its payload alone can be at fault, for
-// what the caller has sent as a field of the request.
+// what the caller has sent as a field of the request. With an empty field it has nothing of a
+// caller, and no limit of the node's configuration may stop it.
 func (s *Service) authorityEvents(e *runlogv1.EventWrite, field string) ([]contract.Event, error) {
 	rules := s.opts.Rules(e.RunId)
-	if rules.MaxPayloadBytes <= 0 || rules.MaxPayloadBytes > contract.DefaultMaxPayloadBytes {
+	if field == "" || rules.MaxPayloadBytes <= 0 || rules.MaxPayloadBytes > contract.DefaultMaxPayloadBytes {
 		rules.MaxPayloadBytes = contract.DefaultMaxPayloadBytes
 	}
 	events, err := contract.ValidateAll([]*runlogv1.EventWrite{e}, rules)

@@ -105,11 +105,19 @@ func (s *Service) keepTime(ctx context.Context) {
 // idle is how long the ticker sleeps without a timer: until one is set.
 const idle = time.Hour
 
-// tick does what is due, and returns how long nothing is.
+// tick does what is due, and returns how long nothing is. A run that cannot be ended holds up no
+// timer.
 func (s *Service) tick(ctx context.Context) (sleep time.Duration, err error) {
-	if more, err := s.expire(ctx); err != nil || more {
-		return 0, err
+	more, errExpire := s.expire(ctx)
+	if more && errExpire == nil {
+		return 0, nil
 	}
+	sleep, err = s.timers(ctx)
+	return sleep, errors.Join(errExpire, err)
+}
+
+// timers handles those that are due, and returns how long none is.
+func (s *Service) timers(ctx context.Context) (sleep time.Duration, err error) {
 	due, is, err := queue.NextTimer(s.node.Store())
 	if err != nil || !is {
 		return idle, err

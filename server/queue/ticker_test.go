@@ -1,0 +1,41 @@
+package queue
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+)
+
+// TestTimersBehindRunThatCannotEndQUE9: a run whose end is refused holds up no timer.
+func TestTimersBehindRunThatCannotEndQUE9(t *testing.T) {
+	t.Parallel()
+	s, l := testService(t)
+	begin := time.Now().Add(-time.Hour)
+	once := uint32(1)
+	put, errPut := queue.Put(testQueue, queue.Change{MaxStartAttempts: &once})
+	lease, errLease := queue.Lease(&queue.LeaseRequest{Worker: "w", Max: 1})
+	tick, errTick := queue.Tick(queue.MaxTimers)
+	if err := errors.Join(errPut, errLease, errTick); err != nil {
+		t.Fatal(err)
+	}
+	l.apply(t, begin, put)
+	l.request(t, begin, "run", 0)
+	l.request(t, begin, "late", begin.Add(30*time.Minute).UnixNano())
+	l.apply(t, begin, lease)
+	l.apply(t, begin.Add(20*time.Minute), tick)
+	if list, err := queue.ListExhausted(l.Store(), 9); err != nil || len(list) != 1 {
+		t.Fatalf("exhausted: %v, %v", list, err)
+	}
+	broken := errors.New("refused")
+	commands := 0
+	l.execute = func(storage.Command) (storage.Outcome, error) {
+		commands++
+		return storage.Outcome{}, broken
+	}
+	if _, err := s.tick(t.Context()); !errors.Is(err, broken) || commands != 2 {
+		t.Errorf("%d commands, %v; want the end of the run, and a tick", commands, err)
+	}
+}
