@@ -74,8 +74,8 @@ func (s *Service) wakeTicker() {
 // keepTime handles timers until the leadership ends.
 func (s *Service) keepTime(ctx context.Context) {
 	failing := false
+	changed := s.node.LeaderChange()
 	for s.node.Leading() && ctx.Err() == nil {
-		changed := s.node.LeaderChange()
 		// A timer that is set from now on wakes the ticker.
 		s.ticker.next.Store(1<<63 - 1)
 		sleep, err := s.tick(ctx)
@@ -96,6 +96,7 @@ func (s *Service) keepTime(ctx context.Context) {
 		}
 		select {
 		case <-changed: // Between two leaderships no call is woken, and each could miss a run.
+			changed = s.node.LeaderChange() // First, so that no change is missed.
 			s.waiters.end()
 		default:
 		}

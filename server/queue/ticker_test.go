@@ -1,7 +1,9 @@
 package queue
 
 import (
+	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -38,4 +40,36 @@ func TestTimersBehindRunThatCannotEndQUE9(t *testing.T) {
 	if _, err := s.tick(t.Context()); !errors.Is(err, broken) || commands != 2 {
 		t.Errorf("%d commands, %v; want the end of the run, and a tick", commands, err)
 	}
+}
+
+// TestShortLossOfLeadershipQUE6: a call that waits ends with each leadership, however short the
+// time without one is. Nobody was told of the rows that came in between.
+func TestShortLossOfLeadershipQUE6(t *testing.T) {
+	t.Parallel()
+	s, l := testService(t)
+	s.ticker.wake = make(chan struct{}, 1)
+	c := &waiter{}
+	over, err := s.waiters.join(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var once sync.Once
+	l.asked = func() { // The leadership is lost, and won again, as soon as it was asked for.
+		once.Do(func() {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			close(l.changed)
+			l.changed = make(chan struct{})
+		})
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var keeping sync.WaitGroup
+	keeping.Go(func() { s.keepTime(ctx) })
+	select {
+	case <-over:
+	case <-time.After(10 * time.Second):
+		t.Error("the call waits on")
+	}
+	cancel()
+	keeping.Wait()
 }
