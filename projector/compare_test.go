@@ -14,8 +14,9 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// storedHeader is the length of a stored snapshot before the compressed canonical form.
-const storedHeader = 18
+// storedHeader is the length of a stored snapshot before the compressed canonical form, if no
+// signal is pending.
+const storedHeader = 19
 
 // storedBed has a load in its database, and nothing in memory.
 func storedBed(t *testing.T, runs int) *bed {

@@ -114,6 +114,8 @@ type Options struct {
 	// SecretScan says what happens to an append with what looks like a secret: SecretRefuse,
 	// SecretReport or SecretOff. Default: SecretRefuse.
 	SecretScan string
+	// Signals is the policy of signals (SIG-3, SIG-5).
+	Signals SignalOptions
 	// OpaqueKeys accepts any printable idempotency key, on 2.x events too (IDM-5, policy opaque).
 	OpaqueKeys bool
 	// ClockSkewLimit is how far the clock may be behind the last persistedAt. Beyond it the node
@@ -301,6 +303,9 @@ func (o *Options) Validate() error {
 	}
 	if !slices.Contains(SecretScans, o.SecretScan) {
 		errs = append(errs, errors.New("server: Options.SecretScan is not refuse, report or off"))
+	}
+	if err := o.Signals.validate(); err != nil {
+		errs = append(errs, err)
 	}
 	if o.MemoryBytes < MinMemoryBytes {
 		errs = append(errs, errors.New("server: Options.MemoryBytes is less than 256 MiB"))

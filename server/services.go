@@ -40,6 +40,7 @@ var services = []service{
 	{&runlogv1.ClusterService_ServiceDesc, rpc.Gateway(runlogv1.NewClusterServiceClient, runlogv1.RegisterClusterServiceHandlerClient), (*Server).openMembers},
 	{&runlogv1.AccessService_ServiceDesc, rpc.Gateway(runlogv1.NewAccessServiceClient, runlogv1.RegisterAccessServiceHandlerClient), (*Server).openAccess},
 	{&runlogv1.QueueService_ServiceDesc, rpc.Gateway(runlogv1.NewQueueServiceClient, runlogv1.RegisterQueueServiceHandlerClient), (*Server).openQueue},
+	{&runlogv1.SignalService_ServiceDesc, rpc.Gateway(runlogv1.NewSignalServiceClient, runlogv1.RegisterSignalServiceHandlerClient), (*Server).openSignals},
 }
 
 // parts are objects that several services share.

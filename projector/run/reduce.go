@@ -108,6 +108,7 @@ func (f *fold) apply(r *storage.Record) {
 	default:
 		// A type of the future only advances the watermark (PRJ-2).
 	}
+	s.settle(r)
 }
 
 // identify sets scope and plan. The scope is that of the first event (APP-6), the plan that of the
@@ -143,6 +144,9 @@ func (f *fold) signal(r *storage.Record) {
 		DecidedAt:  p.decidedAt.timeOr(emitted(r)),
 		StepID:     r.StepID,
 	})
+	if r.Type == contract.SignalAccepted {
+		f.next.accepted(p.signalType, r.StepID)
+	}
 }
 
 // invalid leaves the state as it is and remembers the event (PRJ-8).

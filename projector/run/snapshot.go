@@ -222,6 +222,9 @@ type Snapshot struct {
 	// are set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time
+	// Pending are the accepted signals whose effect no event shows yet, in the order of their
+	// acceptance. The decision about the next signal needs them (SIG-2).
+	Pending []PendingSignal
 
 	memo *memo // nil: nothing is cached
 }

@@ -22,12 +22,12 @@ const (
 // maxPathBytes bounds the path of a fault, steps that do not fit are left out.
 const maxPathBytes = 200
 
-// encodeStruct returns the canonical JSON (RFC 8785) of a Struct: members sorted by their UTF-16
+// EncodeStruct returns the canonical JSON (RFC 8785) of a Struct: members sorted by their UTF-16
 // code units, numbers in the shortest form that ECMAScript writes, no white space, no escape that
 // is not needed. The same Struct always gives the same bytes. The path of a fault is a JSON Pointer
 // (RFC 6901) from the Struct, such as "/list/2/ratio"; it is empty for a fault of the Struct
 // itself.
-func encodeStruct(s *structpb.Struct) (json []byte, path, fault string) {
+func EncodeStruct(s *structpb.Struct) (json []byte, path, fault string) {
 	e := structEncoder{out: make([]byte, 0, 256)}
 	e.object(s, 1)
 	return e.out, e.path, e.fault

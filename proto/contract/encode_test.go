@@ -58,7 +58,7 @@ func TestENV8StructAsCanonicalJSON(t *testing.T) {
 	}
 	const want = `{"\r":"Carriage Return","1":"One","` + "\u0080" + `":"Control","ö":"Latin Small Letter O With Diaeresis",` +
 		`"€":"Euro Sign","😀":"Emoji: Grinning Face","` + "\ufb33" + `":"Hebrew Letter Dalet With Dagesh"}`
-	if got, _, fault := encodeStruct(s); string(got) != want || fault != "" {
+	if got, _, fault := EncodeStruct(s); string(got) != want || fault != "" {
 		t.Errorf("got %s %s", got, fault)
 	}
 
@@ -67,7 +67,7 @@ func TestENV8StructAsCanonicalJSON(t *testing.T) {
 		t.Fatal(err)
 	}
 	const second = `{"a":2,"ab":1,"all":[null,true,false,-1.5,{},[]],"escapes":"\"\\/\b\f\n\r\t\u0001\u001f` + "\x7f" + `","html":"<&>` + "\u2028" + `"}`
-	if got, _, fault := encodeStruct(s); string(got) != second || fault != "" {
+	if got, _, fault := EncodeStruct(s); string(got) != second || fault != "" {
 		t.Errorf("got %s %s", got, fault)
 	}
 }
@@ -97,7 +97,7 @@ func TestENV8StructFaults(t *testing.T) {
 			strings.Repeat("n", 300): structpb.NewStructValue(&structpb.Struct{Fields: map[string]*structpb.Value{"x": deep}}),
 		}})))), "", jsontext.FaultDepth.String()},
 	} {
-		_, path, fault := encodeStruct(c.s)
+		_, path, fault := EncodeStruct(c.s)
 		if fault != c.fault || c.path != "" && path != c.path || len(path) > maxPathBytes {
 			t.Errorf("%s: got %q %q, want %q %q", name, path, fault, c.path, c.fault)
 		}
@@ -108,7 +108,7 @@ func TestENV8StructFaults(t *testing.T) {
 func TestENV8StructKeepsItsMeaning(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawStruct(t, 3)
-		text, _, fault := encodeStruct(s)
+		text, _, fault := EncodeStruct(s)
 		if fault != "" {
 			t.Fatal(fault)
 		}
@@ -119,7 +119,7 @@ func TestENV8StructKeepsItsMeaning(t *testing.T) {
 		if err := protojson.Unmarshal(text, back); err != nil || !proto.Equal(s, back) {
 			t.Fatalf("%v: %s came back as %v", err, text, back)
 		}
-		if again, _, _ := encodeStruct(back); string(again) != string(text) {
+		if again, _, _ := EncodeStruct(back); string(again) != string(text) {
 			t.Fatalf("%s, then %s", text, again)
 		}
 	})

@@ -93,7 +93,7 @@ func (c *checker) rule() *schema.Rule {
 }
 
 func (c *checker) structPayload(form *runlogv1.EventWrite_Payload) {
-	b, path, fault := encodeStruct(form.Payload)
+	b, path, fault := EncodeStruct(form.Payload)
 	if fault != "" {
 		c.failPayload("payload"+path, "%s", fault)
 		return

@@ -46,6 +46,8 @@ const (
 	ReasonQueueNotFound          Reason = "QUEUE_NOT_FOUND"
 	ReasonSignalTooLarge         Reason = "SIGNAL_TOO_LARGE"
 	ReasonSignalRateLimited      Reason = "SIGNAL_RATE_LIMITED"
+
+	ReasonSignalPolicyUnavailable Reason = "SIGNAL_POLICY_UNAVAILABLE"
 )
 
 // The reasons that only HTTP needs, beside those of the contract: its routes, methods and bodies
@@ -160,6 +162,8 @@ var reasons = [...]ReasonInfo{
 		"Store the parameters elsewhere, and send a reference to them."},
 	{ReasonSignalRateLimited, codes.ResourceExhausted, 429, StoredNo, "after the delay",
 		"The run gets too many signals: wait for the retry delay, then send the same signal."},
+	{ReasonSignalPolicyUnavailable, codes.Unavailable, 503, StoredNo, "yes",
+		"The service at --signal-policy-url has failed: check it, then send the same signal."},
 	{ReasonRouteNotFound, codes.NotFound, 404, StoredNothing, "no",
 		"Check the path; GET /openapi.json lists the routes."},
 	{ReasonMethodNotAllowed, codes.Unimplemented, 405, StoredNothing, "no",

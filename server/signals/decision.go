@@ -1,0 +1,221 @@
+package signals
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/projector/run"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/replica"
+	"runlog/server/rpc"
+	"runlog/storage"
+)
+
+// authority is who decides what the table or the roles decide; the policy decides the rest.
+const (
+	authority       = "runlog"
+	policyAuthority = "policy"
+)
+
+// maxPayloadBytes has room for a signal and for the decision about it.
+const maxPayloadBytes = 2 * maxSignalBytes
+
+// noPlan stands for the plan of a run whose events have named none.
+const noPlan = "none"
+
+// decision is the payload of SignalAccepted and SignalRejected.
+type decision struct {
+	SignalID   string `json:"signalId"`
+	SignalType string `json:"signalType"`
+	// Reason is the sender's, or of a rejection why.
+	Reason string `json:"reason,omitempty"`
+	// Reject is the reason of a rejection, and SenderReason the sender's.
+	Reject       string          `json:"rejectReason,omitempty"`
+	SenderReason string          `json:"senderReason,omitempty"`
+	Parameters   json.RawMessage `json:"parameters,omitempty"`
+	DecidedBy    string          `json:"decidedBy"`
+	RequestedBy  string          `json:"requestedBy"`
+	DecidedAt    string          `json:"decidedAt"`
+	// NextAttempt is the attempt that an accepted RETRY_STEP asks for (SIG-7).
+	NextAttempt uint32 `json:"nextLogicalAttemptId,omitempty"`
+}
+
+// state is what a decision is made against.
+type state struct {
+	recorded *runlogv1.SendSignalResponse // not nil: the signal is decided
+	snapshot *run.Snapshot
+	last     uint64 // runSeq of the run's last event
+	plan     [2]string
+	scope    storage.Scope
+}
+
+// view opens a run. The state of this node is enough for a decision, because the condition of the
+// append refuses one that is old. That a run does not exist is known only after a linearizable read.
+func (s *Service) view(ctx context.Context, runID string) (*replica.Reading, error) {
+	v, err := s.node.View(ctx, runID, runlogv1.Consistency_LOCAL, 0)
+	if errors.As(err, new(*storage.RunNotFoundError)) {
+		return s.node.View(ctx, runID, runlogv1.Consistency_LINEARIZABLE, 0)
+	}
+	return v, err
+}
+
+// decidedBefore returns the recorded decision about a signal; nil: there is none.
+func (s *Service) decidedBefore(ctx context.Context, sig *signal) (resp *runlogv1.SendSignalResponse, err error) {
+	v, err := s.view(ctx, sig.runID)
+	if err != nil {
+		return nil, err
+	}
+	resp, err = recorded(v.View, sig.id)
+	return resp, errors.Join(err, v.Close())
+}
+
+// recorded looks a decision up by its signalId (SIG-4). A producer may have written both an
+// acceptance and a rejection: the first one counts.
+func recorded(v *storage.View, signalID string) (*runlogv1.SendSignalResponse, error) {
+	yes, err := v.Caused(contract.SignalAccepted, signalID)
+	if err != nil {
+		return nil, err
+	}
+	no, err := v.Caused(contract.SignalRejected, signalID)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case no != nil && (yes == nil || no.RunSeq < yes.RunSeq):
+		return response(no)
+	case yes != nil:
+		return response(yes)
+	default:
+		return nil, nil
+	}
+}
+
+// response is the answer with a recorded decision. The payload may be that of another producer.
+func response(r *storage.Record) (*runlogv1.SendSignalResponse, error) {
+	var d decision
+	if err := json.Unmarshal(r.Payload, &d); err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
+		return nil, fmt.Errorf("signals: payload of runSeq %d: %w", r.RunSeq, err)
+	}
+	resp := &runlogv1.SendSignalResponse{Decision: runlogv1.Decision_ACCEPTED, RunSeq: r.RunSeq, NextLogicalAttemptId: d.NextAttempt,
+		Idempotent: true, Position: rpc.FormatPosition(r.Position)}
+	if r.Type == contract.SignalRejected {
+		resp.Decision, resp.RejectReason = runlogv1.Decision_REJECTED, cmp.Or(d.Reject, d.Reason)
+	}
+	return resp, nil
+}
+
+// read reads what a decision needs from a view of the run.
+func (s *Service) read(v *storage.View, sig *signal) (at state, err error) {
+	if at.recorded, err = recorded(v, sig.id); err != nil || at.recorded != nil {
+		return at, err
+	}
+	if at.snapshot, err = s.opts.Snapshots.Snapshot(v); err != nil {
+		return at, err
+	}
+	if at.snapshot.LastEventSeq != v.Run.LastSeq {
+		// The snapshot has events that the view lacks, perhaps a decision about this signal.
+		return at, errConflict
+	}
+	sig.tenantID = v.Run.Scope.TenantID
+	at.last, at.scope = v.Run.LastSeq, v.Run.Scope
+	at.plan = [2]string{
+		cmp.Or(v.Run.PlanID, at.snapshot.PlanID, noPlan), cmp.Or(v.Run.PlanVersion, at.snapshot.PlanVersion, noPlan),
+	}
+	return at, nil
+}
+
+// judge decides by role, then by the table, then by the policy if it was asked (SIG-3).
+func (s *Service) judge(snapshot *run.Snapshot, sig *signal) (d decision) {
+	d = decision{SignalID: sig.id, SignalType: sig.signalType, Parameters: sig.parameters, DecidedBy: authority, RequestedBy: sig.callerName}
+	why := ""
+	if !sig.permitted {
+		d.Reject = roleDenied
+	} else if d.Reject, d.NextAttempt = decide(snapshot, sig.signalType, sig.stepID, s.opts.AcceptUnknown); d.Reject == accept && sig.verdict != nil {
+		if d.DecidedBy = policyAuthority; !sig.verdict.allow {
+			d.Reject, d.NextAttempt, why = policyDenied, 0, sig.verdict.reason
+		}
+	}
+	if d.Reject == accept {
+		d.DecidedBy, d.Reason = sig.callerName, sig.reason
+		return d
+	}
+	d.SenderReason = sig.reason
+	d.Reason = d.Reject + ": " + cmp.Or(why, explanations[d.Reject])
+	return d
+}
+
+// store appends a decision on the condition that the run is as it was read.
+func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) (*runlogv1.SendSignalResponse, error) {
+	a, err := s.event(sig, at, d)
+	if err == nil {
+		err = rpc.CheckAppend(ctx, s.node, a)
+	}
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.node.Append(ctx, a)
+	switch {
+	case errors.As(err, new(*storage.SequenceError)):
+		return nil, errConflict
+	case err != nil:
+		return nil, err
+	case done.Results[0].Duplicate:
+		return nil, errConflict // The recorded decision is the answer.
+	}
+	resp := &runlogv1.SendSignalResponse{Decision: runlogv1.Decision_ACCEPTED, RunSeq: done.Results[0].RunSeq, RejectReason: d.Reject,
+		NextLogicalAttemptId: d.NextAttempt, Position: rpc.FormatPosition(done.Position)}
+	if d.Reject != accept {
+		resp.Decision = runlogv1.Decision_REJECTED
+	}
+	return resp, nil
+}
+
+// event makes the append of a decision.
+func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, error) {
+	now := s.opts.Clock().UTC()
+	d.DecidedAt = now.Format(time.RFC3339Nano)
+	payload, err := d.encode()
+	if err != nil {
+		return nil, err
+	}
+	w := &runlogv1.EventWrite{
+		EventType: contract.SignalAccepted, RunId: sig.runID,
+		TenantId: at.scope.TenantID, ProjectId: at.scope.ProjectID, EnvironmentId: at.scope.EnvironmentID,
+		PlanId: at.plan[0], PlanVersion: at.plan[1], StepId: sig.stepID, EngineAttemptId: 1,
+		EmittedAt: timestamppb.New(now), EmittedBy: authority, CausedBySignalId: sig.id,
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: payload},
+	}
+	if d.Reject != accept {
+		w.EventType = contract.SignalRejected
+	}
+	rules := s.opts.Rules(sig.runID)
+	rules.MaxPayloadBytes = max(rules.MaxPayloadBytes, maxPayloadBytes)
+	e, bad := contract.Validate(w, rules)
+	if len(bad) > 0 {
+		for i := range bad {
+			bad[i].Field = strings.Replace(bad[i].Field, "payload", "parameters", 1)
+		}
+		return nil, contract.NewError(bad)
+	}
+	return &storage.Append{RunID: sig.runID, Events: []contract.Event{e}, ExpectedLastSeq: &at.last, AppendedBy: sig.caller.Authenticated()}, nil
+}
+
+// encode returns the payload as JSON. The parameters stay as they are.
+func (d *decision) encode() ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(d); err != nil {
+		return nil, fmt.Errorf("signals: encode a decision: %w", err)
+	}
+	return bytes.TrimRight(out.Bytes(), "\n"), nil
+}
