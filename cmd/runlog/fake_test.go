@@ -31,6 +31,7 @@ type fakeServer struct {
 	fakeAudit
 	fakeLimits
 	fakeQueues
+	fakeSignals
 
 	snapshots map[string]*runlogv1.RunSnapshot
 	runs      []*runlogv1.Run
@@ -227,6 +228,7 @@ func (f *fakeServer) serve(t *testing.T) []grpc.DialOption {
 	runlogv1.RegisterAccessServiceServer(server, &f.fakeLimits)
 	runlogv1.RegisterAuditServiceServer(server, &f.fakeAudit)
 	runlogv1.RegisterQueueServiceServer(server, &f.fakeQueues)
+	runlogv1.RegisterSignalServiceServer(server, &f.fakeSignals)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

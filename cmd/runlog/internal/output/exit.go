@@ -23,6 +23,7 @@ const (
 	ExitForbidden   ExitCode = 7
 	ExitFailed      ExitCode = 8
 	ExitUnverified  ExitCode = 9
+	ExitRejected    ExitCode = 10
 	ExitInterrupted ExitCode = 130
 )
 
@@ -40,6 +41,7 @@ var exitMeanings = []struct {
 	{ExitForbidden, "not signed in, or not allowed"},
 	{ExitFailed, "any other failure: inside the server, or a file that cannot be read"},
 	{ExitUnverified, "audit verify: no --key was given, so that no signature was verified; no other fault was found"},
+	{ExitRejected, "signal: the signal was rejected; the decision is stored"},
 	{ExitInterrupted, "ended by Ctrl-C or SIGTERM (a watch without --until-done: 0)"},
 }
 

@@ -34,6 +34,7 @@ func (a *app) serveCommand() *cobra.Command {
 		config, logLevel, logFormat string
 		unknownTypes, keyPolicy     string
 		access                      accessFlags
+		signals                     signalFlags
 		maxPayload                  = output.ByteSize(contract.DefaultMaxPayloadBytes)
 		memory                      = output.ByteSize(server.DefaultMemoryBytes)
 		minFree                     = output.ByteSize(server.DefaultMinFreeBytes)
@@ -61,7 +62,7 @@ stops the node.`,
 				least := output.ByteSize(server.MinMemoryBytes)
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
 			}
-			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts)); err != nil {
+			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts), signals.check(&opts)); err != nil {
 				return err
 			}
 			var err error
@@ -102,12 +103,14 @@ stops the node.`,
 	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
+	signals.register(f)
 	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
 	completeValues(cmd)
+	signals.complete(cmd)
 	return cmd
 }
 

@@ -1,0 +1,137 @@
+// Package signal has the command signal: it sends signals to runs.
+package signal
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// app is the session, as the commands of this package use it.
+type app struct{ *session.Session }
+
+// Commands returns the command signal.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
+	var (
+		req        runlogv1.SendSignalRequest
+		parameters string
+	)
+	cmd := &cobra.Command{
+		Use:   "signal RUN TYPE",
+		Short: "Send a signal to a run, such as PAUSE or CANCEL",
+		Long: fmt.Sprintf(`Send a signal to a run, and print what was decided. The decision is an event of the run, which its engine
+reads. TYPE is one of
+  %s
+or one that the server accepts besides.
+
+A signal has an id. Without --id the command makes one and prints it. The same id again returns the recorded
+decision. If the signal is rejected, the exit code is %d.`, strings.Join(contract.SignalTypes(), " "), output.ExitRejected),
+		Example: `  runlog signal run-1 PAUSE --reason "the warehouse is down"
+  runlog signal run-1 RETRY_STEP --step load --id retry-load-1
+  runlog signal run-1 UPDATE_PARAMS --parameters '{"warehouse": "WH_XL"}'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return fmt.Errorf("signal takes the name of a run and the type of a signal, not %s", output.Plural(len(args), "argument"))
+			}
+			return nil
+		},
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) == 1 {
+				return contract.SignalTypes(), cobra.ShellCompDirectiveNoFileComp
+			}
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			req.RunId, req.SignalType = args[0], strings.ToUpper(strings.ReplaceAll(args[1], "-", "_"))
+			var err error
+			if req.Parameters, err = parseParameters(parameters); err != nil {
+				return err
+			}
+			if req.SignalId == "" {
+				req.SignalId = uuid.Must(uuid.NewV7()).String()
+			}
+			return a.WithClient(func(c *client.Client) error { return a.send(cmd.Context(), c, &req) })
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&req.SignalId, "id", "", "id of the signal, unique in the run; the same one for a retry (default: generated)")
+	f.StringVar(&req.StepId, "step", "", "step that the signal is about; required for RETRY_STEP and SKIP_STEP")
+	f.StringVar(&req.Reason, "reason", "", "why, for people")
+	f.StringVar(&parameters, "parameters", "", "JSON object for the engine")
+	session.Complete(cmd, "step")
+	return []*cobra.Command{cmd}
+}
+
+// parseParameters parses --parameters; nil: there are none.
+func parseParameters(text string) (*structpb.Struct, error) {
+	if text == "" {
+		return nil, nil
+	}
+	s := &structpb.Struct{}
+	if err := protojson.Unmarshal([]byte(text), s); err != nil {
+		return nil, output.UsageError(`--parameters is no JSON object; write one such as '{"name": "value"}'`)
+	}
+	return s, nil
+}
+
+// line is the JSON form of a decision.
+type line struct {
+	SignalID    string `json:"signalId"`
+	Decision    string `json:"decision"`
+	RunSeq      uint64 `json:"runSeq,string"`
+	Reject      string `json:"rejectReason,omitempty"`
+	NextAttempt uint32 `json:"nextLogicalAttemptId,omitempty"`
+	Idempotent  bool   `json:"idempotent"`
+	Position    string `json:"position"`
+}
+
+func (a *app) send(ctx context.Context, c *client.Client, req *runlogv1.SendSignalRequest) error {
+	resp, err := c.SendSignal(ctx, req)
+	switch status.Code(err) {
+	case codes.OK:
+	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
+		return err
+	default:
+		return output.WithHint(err, fmt.Sprintf("to retry the same signal, add --id %s", req.SignalId))
+	}
+	if a.Format == output.JSON {
+		err = json.NewEncoder(a.Stdout).Encode(line{req.SignalId, resp.GetDecision().String(), resp.GetRunSeq(), resp.GetRejectReason(),
+			resp.GetNextLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition()})
+	} else {
+		_, err = fmt.Fprintln(a.Stdout, output.OneLine(sentence(req, resp)))
+	}
+	if err == nil && resp.GetDecision() != runlogv1.Decision_ACCEPTED {
+		err = output.Errorf(output.ExitRejected, "signal rejected: %s; runlog events %s --type SignalRejected tells more", resp.GetRejectReason(), req.RunId)
+	}
+	return err
+}
+
+// sentence describes a decision to people.
+func sentence(req *runlogv1.SendSignalRequest, resp *runlogv1.SendSignalResponse) string {
+	text := fmt.Sprintf("signal %s: %s %s at runSeq %d", req.SignalId, req.SignalType, strings.ToLower(resp.GetDecision().String()), resp.GetRunSeq())
+	if why := resp.GetRejectReason(); why != "" {
+		text += ", " + why
+	}
+	if next := resp.GetNextLogicalAttemptId(); next != 0 {
+		text += fmt.Sprintf(", next attempt %d of step %s", next, req.StepId)
+	}
+	if resp.GetIdempotent() {
+		text += ", decided before"
+	}
+	return text
+}
