@@ -4,13 +4,12 @@ package signal
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -102,11 +101,10 @@ type line struct {
 
 func (a *app) send(ctx context.Context, c *client.Client, req *runlogv1.SendSignalRequest) error {
 	resp, err := c.SendSignal(ctx, req)
-	switch status.Code(err) {
-	case codes.OK:
-	case codes.InvalidArgument, codes.NotFound, codes.PermissionDenied, codes.Unauthenticated:
+	switch e, ok := errors.AsType[*client.Error](err); {
+	case ok && e.Final():
 		return err
-	default:
+	case err != nil:
 		return output.WithHint(err, fmt.Sprintf("to retry the same signal, add --id %s", req.SignalId))
 	}
 	if a.Format == output.JSON {

@@ -1,0 +1,186 @@
+package signals
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"runlog/projector/run"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+)
+
+const patience = 30 * time.Second
+
+// asked returns a policy whose service answers with a handler.
+func asked(t *testing.T, timeout time.Duration, answer http.HandlerFunc) *policy {
+	t.Helper()
+	server := httptest.NewServer(answer)
+	t.Cleanup(server.Close)
+	return newPolicy(server.URL+"/signals?key=secret", timeout)
+}
+
+func someSignal() *signal {
+	s := &signal{runID: "run", id: "s-1", signalType: "RETRY_STEP", stepID: "load", reason: "why", parameters: json.RawMessage(`{"n":1}`), tenantID: "acme"}
+	s.from(&auth.Identity{Name: "token:ops", Roles: auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_OPERATOR)})
+	return s
+}
+
+// TestPolicyQuestionSIG3: the policy gets the signal, its caller and the status of the run.
+func TestPolicyQuestionSIG3(t *testing.T) {
+	t.Parallel()
+	var got, path string
+	p := asked(t, patience, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		got, path = string(body), r.Method+" "+r.URL.Path+" "+r.Header.Get("Content-Type")
+		_, _ = io.WriteString(w, `{"allow": false, "reason": "it is late", "more": [1]}`)
+	})
+	v, err := p.ask(t.Context(), someSignal(), run.Waiting)
+	if err != nil || v.allow || v.reason != "it is late" {
+		t.Errorf("verdict %v, error %v", v, err)
+	}
+	want := `{"runId":"run","tenantId":"acme","signalId":"s-1","signalType":"RETRY_STEP","stepId":"load","reason":"why",` +
+		`"parameters":{"n":1},"caller":{"name":"token:ops","roles":["producer","operator"]},"runStatus":"WAITING"}`
+	if got != want || path != "POST /signals application/json" {
+		t.Errorf("asked %s\n%s\nwant\n%s", path, got, want)
+	}
+}
+
+// TestPolicyFailsClosedSIG3: only an answer that says so allows or denies a signal. All others are
+// errors, which do not tell the caller of the signal where the policy is.
+func TestPolicyFailsClosedSIG3(t *testing.T) {
+	t.Parallel()
+	var elsewhere atomic.Int64
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		elsewhere.Add(1)
+		_, _ = io.WriteString(w, `{"allow": true}`)
+	}))
+	t.Cleanup(other.Close)
+	released := make(chan struct{})
+	defer close(released)
+	text := func(text string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) }
+	}
+	status := func(code int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, `{"allow": true}`)
+		}
+	}
+	for name, answer := range map[string]http.HandlerFunc{
+		"hangs": func(http.ResponseWriter, *http.Request) { <-released },
+		"hangs in the body": func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = io.WriteString(w, `{"allow": true`)
+			w.(http.Flusher).Flush()
+			<-released
+		},
+		"drips": func(w http.ResponseWriter, r *http.Request) {
+			for r.Context().Err() == nil {
+				_, _ = io.WriteString(w, " ")
+				w.(http.Flusher).Flush()
+				time.Sleep(time.Millisecond)
+			}
+		},
+		"hangs up":     func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"nothing":      text(""),
+		"garbage":      text("<html>"),
+		"no verdict":   text(`{"reason": "x"}`),
+		"null verdict": text(`{"allow": null}`),
+		"text verdict": text(`{"allow": "true"}`),
+		"a list":       text(`[{"allow": true}]`),
+		"more after":   text(`{"allow": true} {"allow": false}`),
+		"large":        text(`{"allow": true, "reason": "` + strings.Repeat("x", maxPolicyAnswer) + `"}`),
+		"large space":  text(`{"allow": true}` + strings.Repeat(" ", maxPolicyAnswer)),
+		"created":      status(http.StatusCreated),
+		"failed":       status(http.StatusInternalServerError),
+		"redirect": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL, http.StatusTemporaryRedirect)
+		},
+		"moved": func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, other.URL, http.StatusMovedPermanently)
+		},
+	} {
+		p := asked(t, 200*time.Millisecond, answer)
+		v, err := p.ask(t.Context(), someSignal(), run.Running)
+		if v != nil || err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: verdict %v, error %v", name, v, err)
+		}
+		p.client.CloseIdleConnections()
+	}
+	if n := elsewhere.Load(); n != 0 {
+		t.Errorf("%d redirects were followed", n)
+	}
+	if v, err := newPolicy("http://127.0.0.1:1", patience).ask(t.Context(), someSignal(), run.Running); v != nil || err == nil {
+		t.Errorf("no service: verdict %v, error %v", v, err)
+	}
+}
+
+// TestPolicyCallsAreBoundedSIG3: a policy that hangs has a bounded number of calls, and a call that
+// waits for its turn gives up in the same time.
+func TestPolicyCallsAreBoundedSIG3(t *testing.T) {
+	t.Parallel()
+	released := make(chan struct{})
+	var now, most atomic.Int64
+	p := asked(t, patience, func(w http.ResponseWriter, _ *http.Request) {
+		for n := now.Add(1); ; {
+			if old := most.Load(); n <= old || most.CompareAndSwap(old, n) {
+				break
+			}
+		}
+		<-released
+		now.Add(-1)
+		_, _ = io.WriteString(w, `{"allow": true}`)
+	})
+	var calls sync.WaitGroup
+	var failed atomic.Int64
+	for range 3 * maxPolicyCalls {
+		calls.Go(func() {
+			if _, err := p.ask(t.Context(), someSignal(), run.Running); err != nil {
+				failed.Add(1)
+			}
+		})
+	}
+	for now.Load() < maxPolicyCalls {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := p.ask(ctx, someSignal(), run.Running); err == nil || !strings.Contains(err.Error(), "other calls") {
+		t.Errorf("a call beyond the bound: %v", err)
+	}
+	close(released)
+	calls.Wait()
+	if most.Load() != maxPolicyCalls || failed.Load() != 0 {
+		t.Errorf("%d calls at once, %d failed", most.Load(), failed.Load())
+	}
+}
+
+// TestPolicyReasonsAreShort: a long reason is cut, and stays text.
+func TestPolicyReasonsAreShort(t *testing.T) {
+	t.Parallel()
+	text, _ := json.Marshal(map[string]any{"allow": false, "reason": strings.Repeat("x", maxPolicyReason-1) + "é and more"})
+	v, err := parseVerdict(text)
+	if err != nil || v.reason != strings.Repeat("x", maxPolicyReason-1) {
+		t.Errorf("verdict %v, error %v", v, err)
+	}
+}
+
+// TestPolicyURLs: an address that cannot be called is refused at the start.
+func TestPolicyURLs(t *testing.T) {
+	t.Parallel()
+	for address, good := range map[string]bool{
+		"http://127.0.0.1:80/x": true, "https://policy.example.com": true,
+		"policy.example.com": false, "ftp://policy": false, "http://": false, "http://a b": false, "/signals": false,
+	} {
+		if err := CheckPolicyURL(address); (err == nil) != good {
+			t.Errorf("%s: %v", address, err)
+		}
+	}
+}
