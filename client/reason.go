@@ -50,4 +50,6 @@ const (
 	ReasonFileChanged            = contract.ReasonFileChanged
 	ReasonSigningKeyMissing      = contract.ReasonSigningKeyMissing
 	ReasonUpgradeIncomplete      = contract.ReasonUpgradeIncomplete
+
+	ReasonSignalPolicyUnavailable = contract.ReasonSignalPolicyUnavailable
 )

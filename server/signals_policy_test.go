@@ -30,9 +30,9 @@ func (n *node) wantSeries(lines ...string) {
 	}
 }
 
-// TestSignalRolesSIG3: a caller without the role is rejected, and the rejection is recorded with its
-// name. Where the policy lets producers send a type, they may. A caller of another tenant, and one
-// without any role for signals, leave no trace.
+// TestSignalRolesSIG3: a caller without the role is rejected, and the rejection is recorded with
+// its name. Where the policy lets producers send a type, they may. A caller of another tenant, and
+// one without any role for signals, leave no trace.
 func TestSignalRolesSIG3(t *testing.T) {
 	t.Parallel()
 	var root string
@@ -80,9 +80,9 @@ func TestSignalRolesSIG3(t *testing.T) {
 	}
 }
 
-// TestSignalPolicySIG3: the external policy is asked before a signal is accepted, and only then. The
-// run is read again after its answer. While the policy fails, nothing is stored, so that the same
-// signal can be decided later.
+// TestSignalPolicySIG3: the external policy is asked before a signal is accepted, and only then.
+// The run is read again after its answer. While the policy fails, nothing is stored, so that the
+// same signal can be decided later.
 func TestSignalPolicySIG3(t *testing.T) {
 	t.Parallel()
 	var n *node

@@ -51,7 +51,7 @@ func outcome(resp *runlogv1.SendSignalResponse) string {
 	return resp.RejectReason
 }
 
-// TestSignalsSIG1SIG2SIG7: a decision is one event of the run with the signal, who decided, when
+// TestSignalsSIG1SIG2SIG7: a decision is one event of the run with the signal, its sender, when
 // and why, and the answer has its place. An accepted RETRY_STEP names the attempt that follows.
 func TestSignalsSIG1SIG2SIG7(t *testing.T) {
 	t.Parallel()

@@ -12,9 +12,9 @@ import (
 // maxPending bounds Snapshot.Pending.
 const maxPending = 128
 
-// PendingSignal is an accepted signal whose effect no event shows yet (SIG-2). A snapshot has at most one
-// of PAUSE and RESUME, one CANCEL, one EMERGENCY_STOP, and one RETRY_STEP or SKIP_STEP for each
-// step.
+// PendingSignal is an accepted signal whose effect no event shows yet (SIG-2). A snapshot has at
+// most one of PAUSE and RESUME, one CANCEL, one EMERGENCY_STOP, and one RETRY_STEP or SKIP_STEP for
+// each step.
 type PendingSignal struct {
 	SignalType string
 	StepID     string // of RETRY_STEP and SKIP_STEP

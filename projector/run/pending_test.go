@@ -38,7 +38,7 @@ func TestPendingSignalsSIG2(t *testing.T) {
 		{"RunStarted RunPaused RESUME PAUSE", "PAUSE"},
 		{"RunStarted RunPaused RESUME RunResumed", ""},
 		{"RunStarted RunPaused RESUME PAUSE RunResumed", ""},
-		{"RunStarted RunPaused RESUME PAUSE RunPaused", ""}, // not allowed, yet the engine has acted
+		{"RunStarted RunPaused RESUME PAUSE RunPaused", ""},
 		{"RunStarted StepWaitingForAttestation:a PAUSE RESUME RunPaused", "RESUME"},
 		{"RunStarted CANCEL EMERGENCY_STOP PAUSE", "CANCEL EMERGENCY_STOP PAUSE"},
 		{"RunStarted CANCEL EMERGENCY_STOP PAUSE RunCancelled", ""},

@@ -28,6 +28,13 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"SLOW_CONSUMER"}, codes.Aborted, 409, StoredNothing},
 		{[]Reason{"RESUME_TOKEN_INVALID"}, codes.InvalidArgument, 400, StoredNothing},
 		{[]Reason{"LEASE_LOST"}, codes.FailedPrecondition, 409, StoredNo},
+		{[]Reason{"SIGNAL_TOO_LARGE"}, codes.InvalidArgument, 400, StoredNo},
+		{[]Reason{"SIGNAL_RATE_LIMITED"}, codes.ResourceExhausted, 429, StoredNo},
+		{[]Reason{"SIGNAL_POLICY_UNAVAILABLE"}, codes.Unavailable, 503, StoredNo},
+		{[]Reason{"RUN_REQUEST_CONFLICT"}, codes.AlreadyExists, 409, StoredNo},
+		{[]Reason{"RUN_QUEUE_FULL"}, codes.ResourceExhausted, 429, StoredNo},
+		{[]Reason{"RUN_NOT_QUEUED"}, codes.FailedPrecondition, 409, StoredNo},
+		{[]Reason{"QUEUE_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
 		// Beside the contract: HTTP's own.
 		{[]Reason{"ROUTE_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
 		{[]Reason{"METHOD_NOT_ALLOWED"}, codes.Unimplemented, 405, StoredNothing},

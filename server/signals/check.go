@@ -94,10 +94,11 @@ func typeFault(signalType string) string {
 }
 
 func stepFault(req *runlogv1.SendSignalRequest) string {
+	_, required := stepTable[req.SignalType]
 	switch {
 	case req.StepId != "":
 		return contract.NameFault(req.StepId)
-	case stepTable[req.SignalType] != [stepPhases]string{}:
+	case required:
 		return "is required on " + req.SignalType + ": name the step"
 	default:
 		return ""

@@ -20,7 +20,7 @@ import (
 	"runlog/storage"
 )
 
-// authority is who decides what the table or the roles decide; the policy decides the rest.
+// Values of decidedBy: of what roles and the table reject, and of what the policy denies.
 const (
 	authority       = "runlog"
 	policyAuthority = "policy"
@@ -59,7 +59,7 @@ type state struct {
 }
 
 // view opens a run. The state of this node is enough for a decision, because the condition of the
-// append refuses one that is old. That a run does not exist is known only after a linearizable read.
+// append refuses one that is old. Only a linearizable read shows that a run does not exist.
 func (s *Service) view(ctx context.Context, runID string) (*replica.Reading, error) {
 	v, err := s.node.View(ctx, runID, runlogv1.Consistency_LOCAL, 0)
 	if errors.As(err, new(*storage.RunNotFoundError)) {
@@ -202,12 +202,15 @@ func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, err
 	e, bad := contract.Validate(w, rules)
 	if len(bad) > 0 {
 		for i := range bad {
-			bad[i].Field = strings.Replace(bad[i].Field, "payload", "parameters", 1)
+			bad[i].Field = fieldOf.Replace(bad[i].Field)
 		}
 		return nil, contract.NewError(bad)
 	}
 	return &storage.Append{RunID: sig.runID, Events: []contract.Event{e}, ExpectedLastSeq: &at.last, AppendedBy: sig.caller.Authenticated()}, nil
 }
+
+// fieldOf turns the path of a member of the payload into that of the field of the signal.
+var fieldOf = strings.NewReplacer("payload/senderReason", "reason", "payload/", "")
 
 // encode returns the payload as JSON. The parameters stay as they are.
 func (d *decision) encode() ([]byte, error) {

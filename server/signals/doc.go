@@ -1,16 +1,15 @@
 // Package signals implements SignalService: it decides signals to runs (docs/signals.md).
 //
-//	SendSignal ─► check ─► decided before? ─► limit ─► role ─► table ─► hook
-//	                           │                          ▲               │ the state is read again
-//	                           │                          └───────────────┘
-//	                           │                        conditional append of one event
-//	                           └──────────────────────────► answer ◄──┘
+//	SendSignal ─► check ─► decided before? ─► limit ─► role ─► table ─► policy
+//	                              │                      ▲                 │
+//	                              │                      └── read again ◄──┤
+//	                           answer ◄── conditional append of one event ◄┘
 //
-// There is no state of its own. A decision is an event of the run: SignalAccepted or
-// SignalRejected. The leader reads the run, decides by the [table], and appends the event on the
-// condition that the run has no other event since it was read. If the run has, the leader reads and
-// decides again. So every decision holds at its place in the log (SIG-2), whatever the leader has
-// read: also a leader that has lost its leadership cannot store a decision about an old state.
+// A decision is an event of the run: SignalAccepted or SignalRejected. The leader reads the run,
+// decides by the table, and appends the event on the condition that the run has no other event
+// since it was read. If the run has, the leader reads and decides again. So every decision holds at
+// its place in the log (SIG-2). Also a leader that has lost its leadership cannot store a decision
+// about an old state.
 //
 // Limits are counted in the memory of the leader. A new leader counts from zero.
 package signals

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// keyedLocks are locks by key. A key has an entry only while somebody has or wants its lock. The
+// keyedLocks are locks by key. A key has an entry only while a caller has or wants its lock. The
 // zero value is ready.
 type keyedLocks struct {
 	mu    sync.Mutex
@@ -13,8 +13,8 @@ type keyedLocks struct {
 }
 
 type keyedLock struct {
-	held  chan struct{} // full while somebody has the lock
-	users int           // who have or want the lock
+	held  chan struct{} // full while a caller has the lock
+	users int           // callers that have or want the lock
 }
 
 // lock waits for the lock of a key, as long as ctx lasts.

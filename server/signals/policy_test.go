@@ -123,7 +123,7 @@ func TestPolicyFailsClosedSIG3(t *testing.T) {
 }
 
 // TestPolicyCallsAreBoundedSIG3: a policy that hangs has a bounded number of calls, and a call that
-// waits for its turn gives up in the same time.
+// waits for its turn ends in the same time.
 func TestPolicyCallsAreBoundedSIG3(t *testing.T) {
 	t.Parallel()
 	released := make(chan struct{})

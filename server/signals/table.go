@@ -87,24 +87,26 @@ func phaseOf(s *run.Snapshot) phase {
 	}
 }
 
-const (
-	accept = ""
-	byStep = "by step" // the second table decides
-)
+// accept is the reason of no rejection.
+const accept = ""
 
-// table says for each signal type and phase why a signal is rejected. docs/signals.md shows it.
+// table says for each signal type in which phases it is rejected, and why. In the others it is
+// accepted, or the step decides. docs/signals.md shows the table.
 var table = map[string][phases]string{
-	//                             notStarted     running    pausing        paused         resuming        waiting  cancelling         stopping           ended
-	contract.SignalPause:          {runNotStarted, accept, alreadyPaused, alreadyPaused, accept, accept, alreadyCancelling, alreadyCancelling, runEnded},
-	contract.SignalResume:         {notPaused, notPaused, accept, accept, alreadyResumed, accept, alreadyCancelling, alreadyCancelling, runEnded},
-	contract.SignalCancel:         {accept, accept, accept, accept, accept, accept, alreadyCancelling, alreadyCancelling, runEnded},
-	contract.SignalRetryStep:      {byStep, byStep, byStep, byStep, byStep, byStep, alreadyCancelling, alreadyCancelling, runEnded},
-	contract.SignalSkipStep:       {byStep, byStep, byStep, byStep, byStep, byStep, alreadyCancelling, alreadyCancelling, runEnded},
-	contract.SignalUpdateParams:   {accept, accept, accept, accept, accept, accept, accept, accept, runEnded},
-	contract.SignalUpdateTarget:   {accept, accept, accept, accept, accept, accept, accept, accept, runEnded},
-	contract.SignalEscalateAlert:  {accept, accept, accept, accept, accept, accept, accept, accept, runEnded},
-	contract.SignalInjectOverride: {accept, accept, accept, accept, accept, accept, accept, accept, runEnded},
-	contract.SignalEmergencyStop:  {accept, accept, accept, accept, accept, accept, accept, alreadyCancelling, runEnded},
+	contract.SignalPause: {
+		notStarted: runNotStarted, pausing: alreadyPaused, paused: alreadyPaused, cancelling: alreadyCancelling, stopping: alreadyCancelling, ended: runEnded,
+	},
+	contract.SignalResume: {
+		notStarted: notPaused, running: notPaused, resuming: alreadyResumed, cancelling: alreadyCancelling, stopping: alreadyCancelling, ended: runEnded,
+	},
+	contract.SignalCancel:         {cancelling: alreadyCancelling, stopping: alreadyCancelling, ended: runEnded},
+	contract.SignalEmergencyStop:  {stopping: alreadyCancelling, ended: runEnded},
+	contract.SignalRetryStep:      {cancelling: alreadyCancelling, stopping: alreadyCancelling, ended: runEnded},
+	contract.SignalSkipStep:       {cancelling: alreadyCancelling, stopping: alreadyCancelling, ended: runEnded},
+	contract.SignalUpdateParams:   {ended: runEnded},
+	contract.SignalUpdateTarget:   {ended: runEnded},
+	contract.SignalEscalateAlert:  {ended: runEnded},
+	contract.SignalInjectOverride: {ended: runEnded},
 }
 
 // stepPhase is a column of the second table.
@@ -138,31 +140,35 @@ func stepPhaseOf(s *run.Snapshot, stepID string) stepPhase {
 	}
 }
 
-// stepTable says for each signal type about a step and each phase of the step why a signal is
-// rejected. A step that no event has named may be skipped: the plan may have it, and only the engine
+// stepTable says for each signal type about a step in which phases of the step it is rejected, and
+// why. A step that no event has named may be skipped: the plan may have it, and only the engine
 // knows the plan.
 var stepTable = map[string][stepPhases]string{
-	//                        unknown       PENDING        RUNNING        WAITING        SUCCESS        FAILED  SKIPPED        retrying        skipping
-	contract.SignalRetryStep: {stepNotFound, stepNotFailed, stepNotFailed, stepNotFailed, stepNotFailed, accept, stepNotFailed, alreadyRetried, stepNotFailed},
-	contract.SignalSkipStep:  {accept, accept, accept, accept, stepEnded, stepEnded, stepEnded, stepEnded, alreadySkipped},
+	contract.SignalRetryStep: {
+		stepUnknown: stepNotFound, stepPending: stepNotFailed, stepRunning: stepNotFailed, stepWaiting: stepNotFailed,
+		stepSuccess: stepNotFailed, stepSkipped: stepNotFailed, stepRetrying: alreadyRetried, stepSkipping: stepNotFailed,
+	},
+	contract.SignalSkipStep: {
+		stepSuccess: stepEnded, stepFailed: stepEnded, stepSkipped: stepEnded, stepRetrying: stepEnded, stepSkipping: alreadySkipped,
+	},
 }
 
-// decide returns why a signal is rejected, in a state of its run; empty: it is accepted. next is the
-// attempt that an accepted RETRY_STEP asks for (SIG-7). acceptUnknown is the policy for unknown
+// decide returns why a signal is rejected, in a state of its run; empty: it is accepted. next is
+// the attempt that an accepted RETRY_STEP asks for (SIG-7). acceptUnknown is the policy for unknown
 // types.
 func decide(s *run.Snapshot, signalType, stepID string, acceptUnknown bool) (reject string, next uint32) {
 	row, known := table[signalType]
-	switch at := phaseOf(s); {
+	if !known {
+		row = [phases]string{ended: runEnded}
+	}
+	steps, aboutStep := stepTable[signalType]
+	switch reject = row[phaseOf(s)]; {
 	case !known && !acceptUnknown:
 		return unknownType, 0
-	case !known && at == ended:
-		return runEnded, 0
-	case !known:
-		return accept, 0
-	case row[at] != byStep:
-		return row[at], 0
+	case reject != accept || !aboutStep:
+		return reject, 0
 	}
-	if reject = stepTable[signalType][stepPhaseOf(s, stepID)]; reject != accept {
+	if reject = steps[stepPhaseOf(s, stepID)]; reject != accept {
 		return reject, 0
 	}
 	if s.PendingIsFull() {

@@ -98,8 +98,8 @@ func TestTableSIG3(t *testing.T) {
 			}
 			for _, signalType := range contract.SignalTypes() {
 				want := table[signalType][at]
-				if want == byStep {
-					want = stepTable[signalType][stepUnknown]
+				if steps, ok := stepTable[signalType]; ok && want == accept {
+					want = steps[stepUnknown]
 				}
 				if got, _ := decide(s, signalType, "s", false); got != want {
 					t.Errorf("%v %s: %q, want %q", way, signalType, got, want)
@@ -172,7 +172,7 @@ func TestManyPendingSignals(t *testing.T) {
 func TestExplanations(t *testing.T) {
 	for _, row := range table {
 		for _, reason := range row {
-			if reason != accept && reason != byStep && explanations[reason] == "" {
+			if reason != accept && explanations[reason] == "" {
 				t.Errorf("%s has no explanation", reason)
 			}
 		}
@@ -216,14 +216,14 @@ func markdown(names []string, row func(string) []string, types []string) string 
 		in := map[string][]string{}
 		var reasons []string
 		for i, reason := range row(signalType) {
-			if reason != accept && reason != byStep && !slices.Contains(reasons, reason) {
+			if reason != accept && !slices.Contains(reasons, reason) {
 				reasons = append(reasons, reason)
 			}
 			in[reason] = append(in[reason], names[i])
 		}
 		accepted := strings.Join(in[accept], ", ")
-		if by := in[byStep]; by != nil {
-			accepted = "by the step: " + strings.Join(by, ", ")
+		if _, ok := stepTable[signalType]; ok && names[0] == phaseNames[0] {
+			accepted = "by the step: " + accepted
 		}
 		for i, reason := range reasons {
 			reasons[i] = "`" + reason + "`: " + strings.Join(in[reason], ", ")
