@@ -37,8 +37,8 @@ func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 	return s.leased(leases)
 }
 
-// lease proposes a Lease, if there is a run to lease. A call that has ended takes none: its leases
-// would be nobody's until they expire.
+// lease proposes a Lease, if there is a run to lease. A call that has ended takes none: no
+// worker would have its leases until they expire.
 func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Held, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)

@@ -43,7 +43,7 @@ func TestTimersBehindRunThatCannotEndQUE9(t *testing.T) {
 }
 
 // TestShortLossOfLeadershipQUE6: a call that waits ends with each leadership, however short the
-// time without one is. Nobody was told of the rows that came in between.
+// time without one is. No call was told of the rows that came in between.
 func TestShortLossOfLeadershipQUE6(t *testing.T) {
 	t.Parallel()
 	s, l := testService(t)

@@ -169,7 +169,7 @@ func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait t
 		if more {
 			leases, err = s.lease(ctx, r)
 		}
-		if woken { // Also by an error, such as the end of the call: else nobody leases the run.
+		if woken { // Also by an error, such as the end of the call: else no call leases the run.
 			s.waiters.finished(name)
 			s.offer(name)
 		}

@@ -107,7 +107,7 @@ func testService(t *testing.T) (*Service, *leader) {
 }
 
 // TestWokenAndCancelledQUE6: a call that ends while it is woken is not counted as one that will
-// lease. Otherwise the next run of its queue would wake nobody.
+// lease. Otherwise the next run of its queue would wake no call.
 func TestWokenAndCancelledQUE6(t *testing.T) {
 	t.Parallel()
 	s, l := testService(t)
@@ -124,7 +124,7 @@ func TestWokenAndCancelledQUE6(t *testing.T) {
 	}
 }
 
-// TestNoLeaseForEndedCallQUE6: a call that has ended takes no run, which would be leased to nobody
+// TestNoLeaseForEndedCallQUE6: a call that has ended takes no run, which no worker would have
 // until the lease expires.
 func TestNoLeaseForEndedCallQUE6(t *testing.T) {
 	t.Parallel()
