@@ -145,6 +145,37 @@ func TestExhaustedQUE7(t *testing.T) {
 	refused(t, err, contract.ReasonLeaseLost)
 }
 
+// TestStartedIsNotFailedQUE7: a run that was started, and whose last lease expired before its
+// release, does not fail. It is leased once more, so that a worker can release it.
+func TestStartedIsNotFailedQUE7(t *testing.T) {
+	t.Parallel()
+	n, clock := startAhead(t)
+	n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(1)})
+	run := n.request("r1").Run.RunId
+	first := n.lease()[0]
+	if _, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{
+		RunId: run, Fence: &first.Fence, Events: []*runlogv1.EventWrite{runEnd(contract.RunStarted)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	clock.by.Add(int64(time.Minute))
+	var again []*runlogv1.Lease
+	eventually(t, "the run is leased again", func() bool {
+		again = n.lease()
+		return len(again) == 1
+	})
+	if l := again[0]; l.RunId != run || l.StartAttempt != 1 {
+		t.Fatalf("lease %v", l)
+	}
+	resp, err := n.queues().ReleaseLease(n.context(), &runlogv1.ReleaseLeaseRequest{RunId: run, Fence: again[0].Fence, Outcome: runlogv1.LeaseOutcome_STARTED})
+	if err != nil || resp.State != runlogv1.QueuedRunState_RUNNING {
+		t.Errorf("release: %v, %v", resp, err)
+	}
+	if events := n.list(run); len(events) != 2 || events[1].EventType != contract.RunStarted {
+		t.Errorf("events %v", events)
+	}
+}
+
 // TestNotBeforeQUE5: a run waits for its time, and is ready then for a call that waits.
 func TestNotBeforeQUE5(t *testing.T) {
 	t.Parallel()

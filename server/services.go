@@ -167,7 +167,7 @@ const maxWaitingLeases = 10_000
 
 func (s *Server) openQueue(*parts) any {
 	q := queue.New(queue.Options{
-		Node: s.replica, Projector: s.projector, Rules: s.rules, Clock: s.opts.Clock, MaxWaiting: maxWaitingLeases, Logger: s.log,
+		Node: s.replica, Snapshots: s.projector, Rules: s.rules, Clock: s.opts.Clock, MaxWaiting: maxWaitingLeases, Logger: s.log,
 		Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(q.Close)

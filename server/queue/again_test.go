@@ -66,7 +66,7 @@ func TestReleaseDecidesAgainQUE7(t *testing.T) {
 		n := &alone{local: local}
 		stopping, stop := context.WithCancel(t.Context())
 		s := New(Options{
-			Node: n, Rules: func(id string) contract.Options { return contract.Options{RunID: id} }, Clock: time.Now, MaxWaiting: 1,
+			Node: n, Snapshots: folds{}, Rules: func(id string) contract.Options { return contract.Options{RunID: id} }, Clock: time.Now, MaxWaiting: 1,
 			Registry: prometheus.NewRegistry(), Stopping: stopping,
 		})
 		name := queue.Name{Tenant: "tenant", Project: "project", Environment: "prod", Queue: "default"}

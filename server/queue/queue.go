@@ -9,7 +9,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"runlog/projector"
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -35,10 +34,16 @@ type Node interface {
 	LeaderChange() <-chan struct{}
 }
 
+// Snapshots folds runs.
+type Snapshots interface {
+	// Snapshot returns the snapshot of a run that has at least the events of a view.
+	Snapshot(*storage.View) (*run.Snapshot, error)
+}
+
 // Options configure the service. All are required.
 type Options struct {
 	Node      Node
-	Projector *projector.Projector
+	Snapshots Snapshots
 	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
 	Clock func() time.Time
@@ -155,7 +160,7 @@ func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
 }
 
 func (s *Service) runOf(v *storage.View) (*runlogv1.Run, error) {
-	snapshot, err := s.opts.Projector.Snapshot(v)
+	snapshot, err := s.opts.Snapshots.Snapshot(v)
 	if err != nil {
 		return nil, err
 	}

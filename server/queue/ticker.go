@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"runlog/projector/run"
 	"runlog/storage"
 	"runlog/storage/machine/queue"
 )
@@ -164,26 +165,48 @@ func (s *Service) expire(ctx context.Context) (more bool, err error) {
 	return true, errors.Join(errs...)
 }
 
-// expireRun ends one run. A refusal of the machine says that the run has ended, or is not
-// exhausted, since it was read.
+// expireRun ends one run. A run that was started is not ended: its worker did not live to release
+// the lease, so another one gets the run once more. A refusal says that the run has ended, has
+// another event or is not exhausted, since it was read.
 func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
-	run, err := s.node.Store().Run(r.RunID)
+	operations, err := s.expiry(r)
 	if err != nil {
 		return err
 	}
-	end, err := queue.Expire(r.RunID, r.Fence)
-	if err != nil {
-		return err
-	}
-	event, err := s.ending(s.failed(run, noStart(r.StartAttempts), r.StartAttempts), "", "")
-	if err != nil {
-		return err
-	}
-	_, err = s.execute(ctx, end, *event)
+	_, err = s.execute(ctx, operations...)
 	var lost *storage.LeaseLostError
 	var gone *queue.NotQueuedError
-	if again(err) || errors.As(err, &lost) || errors.As(err, &gone) {
+	var overtaken *storage.SequenceError
+	if again(err) || errors.As(err, &lost) || errors.As(err, &gone) || errors.As(err, &overtaken) {
 		return nil
 	}
 	return err
+}
+
+// expiry is the command about a run without a start attempt left, as the run is now.
+func (s *Service) expiry(r *queue.Run) (_ []storage.Operation, err error) {
+	v, err := s.node.Store().View(r.RunID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snapshot, err := s.opts.Snapshots.Snapshot(v)
+	if err != nil {
+		return nil, err
+	}
+	if snapshot.Status != run.Pending && snapshot.Status != run.Approved {
+		retry, err := queue.Retry(r.RunID, r.Fence)
+		return []storage.Operation{retry}, err
+	}
+	end, err := queue.Expire(r.RunID, r.Fence)
+	if err != nil {
+		return nil, err
+	}
+	event := s.failed(v.Run, noStart(r.StartAttempts), r.StartAttempts)
+	events, err := s.authorityEvents(event, "")
+	if err != nil {
+		return nil, err
+	}
+	fail, err := storage.AppendOperation(&storage.Append{RunID: r.RunID, Events: events, ExpectedLastSeq: &snapshot.LastEventSeq})
+	return []storage.Operation{end, fail}, err
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine"
@@ -85,6 +87,13 @@ func (l *leader) LeaderChange() <-chan struct{} {
 	return l.changed
 }
 
+// folds folds each run from its first event.
+type folds struct{}
+
+func (folds) Snapshot(v *storage.View) (*run.Snapshot, error) {
+	return run.FoldView(context.Background(), v, run.Empty(v.Run), math.MaxUint64)
+}
+
 // testService is a service without a ticker.
 func testService(t *testing.T) (*Service, *leader) {
 	t.Helper()
@@ -99,7 +108,7 @@ func testService(t *testing.T) (*Service, *leader) {
 	})
 	l := &leader{local: local, changed: make(chan struct{})}
 	s := &Service{node: l, waiters: newWaiters(100), opts: Options{
-		Node: l, Clock: time.Now, Registry: prometheus.NewRegistry(), Stopping: t.Context(),
+		Node: l, Snapshots: folds{}, Clock: time.Now, Registry: prometheus.NewRegistry(), Stopping: t.Context(),
 		Rules: func(string) contract.Options { return contract.Options{} }, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)),
 	}}
 	s.metrics = newMetrics(s)

@@ -39,6 +39,7 @@ type QueueOperation struct {
 	//	*QueueOperation_Cancel
 	//	*QueueOperation_Reprioritize
 	//	*QueueOperation_Tick
+	//	*QueueOperation_Retry
 	Kind          isQueueOperation_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -171,6 +172,15 @@ func (x *QueueOperation) GetTick() *TickQueues {
 	return nil
 }
 
+func (x *QueueOperation) GetRetry() *RetryStart {
+	if x != nil {
+		if x, ok := x.Kind.(*QueueOperation_Retry); ok {
+			return x.Retry
+		}
+	}
+	return nil
+}
+
 type isQueueOperation_Kind interface {
 	isQueueOperation_Kind()
 }
@@ -215,6 +225,10 @@ type QueueOperation_Tick struct {
 	Tick *TickQueues `protobuf:"bytes,10,opt,name=tick,proto3,oneof"`
 }
 
+type QueueOperation_Retry struct {
+	Retry *RetryStart `protobuf:"bytes,11,opt,name=retry,proto3,oneof"`
+}
+
 func (*QueueOperation_PutQueue) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Pause) isQueueOperation_Kind() {}
@@ -234,6 +248,8 @@ func (*QueueOperation_Cancel) isQueueOperation_Kind() {}
 func (*QueueOperation_Reprioritize) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Tick) isQueueOperation_Kind() {}
+
+func (*QueueOperation_Retry) isQueueOperation_Kind() {}
 
 // QueueName is what a queue is known by. No text has a zero byte.
 type QueueName struct {
@@ -903,6 +919,59 @@ func (x *ExpireStart) GetFence() uint64 {
 	return 0
 }
 
+// RetryStart makes a run ready once more with which every start attempt is used up.
+type RetryStart struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Fence         uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RetryStart) Reset() {
+	*x = RetryStart{}
+	mi := &file_record_v1_queue_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RetryStart) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RetryStart) ProtoMessage() {}
+
+func (x *RetryStart) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RetryStart.ProtoReflect.Descriptor instead.
+func (*RetryStart) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *RetryStart) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *RetryStart) GetFence() uint64 {
+	if x != nil {
+		return x.Fence
+	}
+	return 0
+}
+
 // CancelQueued ends the request of a run that is not running.
 type CancelQueued struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -913,7 +982,7 @@ type CancelQueued struct {
 
 func (x *CancelQueued) Reset() {
 	*x = CancelQueued{}
-	mi := &file_record_v1_queue_proto_msgTypes[10]
+	mi := &file_record_v1_queue_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -925,7 +994,7 @@ func (x *CancelQueued) String() string {
 func (*CancelQueued) ProtoMessage() {}
 
 func (x *CancelQueued) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[10]
+	mi := &file_record_v1_queue_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -938,7 +1007,7 @@ func (x *CancelQueued) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CancelQueued.ProtoReflect.Descriptor instead.
 func (*CancelQueued) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{10}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *CancelQueued) GetRunId() string {
@@ -959,7 +1028,7 @@ type ReprioritizeRun struct {
 
 func (x *ReprioritizeRun) Reset() {
 	*x = ReprioritizeRun{}
-	mi := &file_record_v1_queue_proto_msgTypes[11]
+	mi := &file_record_v1_queue_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -971,7 +1040,7 @@ func (x *ReprioritizeRun) String() string {
 func (*ReprioritizeRun) ProtoMessage() {}
 
 func (x *ReprioritizeRun) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[11]
+	mi := &file_record_v1_queue_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -984,7 +1053,7 @@ func (x *ReprioritizeRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReprioritizeRun.ProtoReflect.Descriptor instead.
 func (*ReprioritizeRun) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{11}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ReprioritizeRun) GetRunId() string {
@@ -1012,7 +1081,7 @@ type TickQueues struct {
 
 func (x *TickQueues) Reset() {
 	*x = TickQueues{}
-	mi := &file_record_v1_queue_proto_msgTypes[12]
+	mi := &file_record_v1_queue_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1024,7 +1093,7 @@ func (x *TickQueues) String() string {
 func (*TickQueues) ProtoMessage() {}
 
 func (x *TickQueues) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[12]
+	mi := &file_record_v1_queue_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1037,7 +1106,7 @@ func (x *TickQueues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickQueues.ProtoReflect.Descriptor instead.
 func (*TickQueues) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{12}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TickQueues) GetMax() uint32 {
@@ -1061,7 +1130,7 @@ type RequestReply struct {
 
 func (x *RequestReply) Reset() {
 	*x = RequestReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[13]
+	mi := &file_record_v1_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1073,7 +1142,7 @@ func (x *RequestReply) String() string {
 func (*RequestReply) ProtoMessage() {}
 
 func (x *RequestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[13]
+	mi := &file_record_v1_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1086,7 +1155,7 @@ func (x *RequestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestReply.ProtoReflect.Descriptor instead.
 func (*RequestReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{13}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RequestReply) GetDisposition() uint32 {
@@ -1124,7 +1193,7 @@ type LeaseReply struct {
 
 func (x *LeaseReply) Reset() {
 	*x = LeaseReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[14]
+	mi := &file_record_v1_queue_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1136,7 +1205,7 @@ func (x *LeaseReply) String() string {
 func (*LeaseReply) ProtoMessage() {}
 
 func (x *LeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[14]
+	mi := &file_record_v1_queue_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1149,7 +1218,7 @@ func (x *LeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply.ProtoReflect.Descriptor instead.
 func (*LeaseReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *LeaseReply) GetLeases() []*LeaseReply_Lease {
@@ -1183,7 +1252,7 @@ type RenewReply struct {
 
 func (x *RenewReply) Reset() {
 	*x = RenewReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[15]
+	mi := &file_record_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1195,7 +1264,7 @@ func (x *RenewReply) String() string {
 func (*RenewReply) ProtoMessage() {}
 
 func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[15]
+	mi := &file_record_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1208,7 +1277,7 @@ func (x *RenewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
 func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RenewReply) GetExpiresAt() int64 {
@@ -1231,7 +1300,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[16]
+	mi := &file_record_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1243,7 +1312,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[16]
+	mi := &file_record_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1256,7 +1325,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseReply) GetState() uint32 {
@@ -1287,7 +1356,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[17]
+	mi := &file_record_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1299,7 +1368,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[17]
+	mi := &file_record_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1312,7 +1381,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TickReply) GetTimers() uint32 {
@@ -1361,7 +1430,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_record_v1_queue_proto_msgTypes[18]
+	mi := &file_record_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1373,7 +1442,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[18]
+	mi := &file_record_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1386,7 +1455,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Queue) GetNumber() uint64 {
@@ -1492,7 +1561,7 @@ type QueueLine struct {
 
 func (x *QueueLine) Reset() {
 	*x = QueueLine{}
-	mi := &file_record_v1_queue_proto_msgTypes[19]
+	mi := &file_record_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1504,7 +1573,7 @@ func (x *QueueLine) String() string {
 func (*QueueLine) ProtoMessage() {}
 
 func (x *QueueLine) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[19]
+	mi := &file_record_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1517,7 +1586,7 @@ func (x *QueueLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLine.ProtoReflect.Descriptor instead.
 func (*QueueLine) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *QueueLine) GetReady() uint64 {
@@ -1566,7 +1635,7 @@ type QueuedRun struct {
 
 func (x *QueuedRun) Reset() {
 	*x = QueuedRun{}
-	mi := &file_record_v1_queue_proto_msgTypes[20]
+	mi := &file_record_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1578,7 +1647,7 @@ func (x *QueuedRun) String() string {
 func (*QueuedRun) ProtoMessage() {}
 
 func (x *QueuedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[20]
+	mi := &file_record_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1591,7 +1660,7 @@ func (x *QueuedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuedRun.ProtoReflect.Descriptor instead.
 func (*QueuedRun) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *QueuedRun) GetRunId() string {
@@ -1700,7 +1769,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_record_v1_queue_proto_msgTypes[21]
+	mi := &file_record_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1712,7 +1781,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[21]
+	mi := &file_record_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1725,7 +1794,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RunRequest) GetRunId() string {
@@ -1784,7 +1853,7 @@ type QueueNumbers struct {
 
 func (x *QueueNumbers) Reset() {
 	*x = QueueNumbers{}
-	mi := &file_record_v1_queue_proto_msgTypes[22]
+	mi := &file_record_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1796,7 +1865,7 @@ func (x *QueueNumbers) String() string {
 func (*QueueNumbers) ProtoMessage() {}
 
 func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[22]
+	mi := &file_record_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1809,7 +1878,7 @@ func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueNumbers.ProtoReflect.Descriptor instead.
 func (*QueueNumbers) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueueNumbers) GetQueue() uint64 {
@@ -1846,7 +1915,7 @@ type LeaseReply_Lease struct {
 
 func (x *LeaseReply_Lease) Reset() {
 	*x = LeaseReply_Lease{}
-	mi := &file_record_v1_queue_proto_msgTypes[23]
+	mi := &file_record_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1858,7 +1927,7 @@ func (x *LeaseReply_Lease) String() string {
 func (*LeaseReply_Lease) ProtoMessage() {}
 
 func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[23]
+	mi := &file_record_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1871,7 +1940,7 @@ func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply_Lease.ProtoReflect.Descriptor instead.
 func (*LeaseReply_Lease) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{14, 0}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{15, 0}
 }
 
 func (x *LeaseReply_Lease) GetRunId() string {
@@ -1913,7 +1982,7 @@ var File_record_v1_queue_proto protoreflect.FileDescriptor
 
 const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15record/v1/queue.proto\x12\trecord.v1\"\x94\x04\n" +
+	"\x15record/v1/queue.proto\x12\trecord.v1\"\xc3\x04\n" +
 	"\x0eQueueOperation\x122\n" +
 	"\tput_queue\x18\x01 \x01(\v2\x13.record.v1.PutQueueH\x00R\bputQueue\x12-\n" +
 	"\x05pause\x18\x02 \x01(\v2\x15.record.v1.PauseQueueH\x00R\x05pause\x121\n" +
@@ -1925,7 +1994,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x06cancel\x18\b \x01(\v2\x17.record.v1.CancelQueuedH\x00R\x06cancel\x12@\n" +
 	"\freprioritize\x18\t \x01(\v2\x1a.record.v1.ReprioritizeRunH\x00R\freprioritize\x12+\n" +
 	"\x04tick\x18\n" +
-	" \x01(\v2\x15.record.v1.TickQueuesH\x00R\x04tickB\x06\n" +
+	" \x01(\v2\x15.record.v1.TickQueuesH\x00R\x04tick\x12-\n" +
+	"\x05retry\x18\v \x01(\v2\x15.record.v1.RetryStartH\x00R\x05retryB\x06\n" +
 	"\x04kind\"\x84\x01\n" +
 	"\tQueueName\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1994,6 +2064,10 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\bretry_at\x18\x04 \x01(\x10R\aretryAt\x12\x1c\n" +
 	"\texhausted\x18\x05 \x01(\bR\texhausted\":\n" +
 	"\vExpireStart\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
+	"\x05fence\x18\x02 \x01(\x04R\x05fence\"9\n" +
+	"\n" +
+	"RetryStart\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\"%\n" +
 	"\fCancelQueued\x12\x15\n" +
@@ -2103,7 +2177,7 @@ func file_record_v1_queue_proto_rawDescGZIP() []byte {
 	return file_record_v1_queue_proto_rawDescData
 }
 
-var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_record_v1_queue_proto_goTypes = []any{
 	(*QueueOperation)(nil),   // 0: record.v1.QueueOperation
 	(*QueueName)(nil),        // 1: record.v1.QueueName
@@ -2115,20 +2189,21 @@ var file_record_v1_queue_proto_goTypes = []any{
 	(*RenewLease)(nil),       // 7: record.v1.RenewLease
 	(*ReleaseLease)(nil),     // 8: record.v1.ReleaseLease
 	(*ExpireStart)(nil),      // 9: record.v1.ExpireStart
-	(*CancelQueued)(nil),     // 10: record.v1.CancelQueued
-	(*ReprioritizeRun)(nil),  // 11: record.v1.ReprioritizeRun
-	(*TickQueues)(nil),       // 12: record.v1.TickQueues
-	(*RequestReply)(nil),     // 13: record.v1.RequestReply
-	(*LeaseReply)(nil),       // 14: record.v1.LeaseReply
-	(*RenewReply)(nil),       // 15: record.v1.RenewReply
-	(*ReleaseReply)(nil),     // 16: record.v1.ReleaseReply
-	(*TickReply)(nil),        // 17: record.v1.TickReply
-	(*Queue)(nil),            // 18: record.v1.Queue
-	(*QueueLine)(nil),        // 19: record.v1.QueueLine
-	(*QueuedRun)(nil),        // 20: record.v1.QueuedRun
-	(*RunRequest)(nil),       // 21: record.v1.RunRequest
-	(*QueueNumbers)(nil),     // 22: record.v1.QueueNumbers
-	(*LeaseReply_Lease)(nil), // 23: record.v1.LeaseReply.Lease
+	(*RetryStart)(nil),       // 10: record.v1.RetryStart
+	(*CancelQueued)(nil),     // 11: record.v1.CancelQueued
+	(*ReprioritizeRun)(nil),  // 12: record.v1.ReprioritizeRun
+	(*TickQueues)(nil),       // 13: record.v1.TickQueues
+	(*RequestReply)(nil),     // 14: record.v1.RequestReply
+	(*LeaseReply)(nil),       // 15: record.v1.LeaseReply
+	(*RenewReply)(nil),       // 16: record.v1.RenewReply
+	(*ReleaseReply)(nil),     // 17: record.v1.ReleaseReply
+	(*TickReply)(nil),        // 18: record.v1.TickReply
+	(*Queue)(nil),            // 19: record.v1.Queue
+	(*QueueLine)(nil),        // 20: record.v1.QueueLine
+	(*QueuedRun)(nil),        // 21: record.v1.QueuedRun
+	(*RunRequest)(nil),       // 22: record.v1.RunRequest
+	(*QueueNumbers)(nil),     // 23: record.v1.QueueNumbers
+	(*LeaseReply_Lease)(nil), // 24: record.v1.LeaseReply.Lease
 }
 var file_record_v1_queue_proto_depIdxs = []int32{
 	3,  // 0: record.v1.QueueOperation.put_queue:type_name -> record.v1.PutQueue
@@ -2138,27 +2213,28 @@ var file_record_v1_queue_proto_depIdxs = []int32{
 	7,  // 4: record.v1.QueueOperation.renew:type_name -> record.v1.RenewLease
 	8,  // 5: record.v1.QueueOperation.release:type_name -> record.v1.ReleaseLease
 	9,  // 6: record.v1.QueueOperation.expire:type_name -> record.v1.ExpireStart
-	10, // 7: record.v1.QueueOperation.cancel:type_name -> record.v1.CancelQueued
-	11, // 8: record.v1.QueueOperation.reprioritize:type_name -> record.v1.ReprioritizeRun
-	12, // 9: record.v1.QueueOperation.tick:type_name -> record.v1.TickQueues
-	1,  // 10: record.v1.PutQueue.name:type_name -> record.v1.QueueName
-	2,  // 11: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
-	1,  // 12: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
-	1,  // 13: record.v1.RequestRun.name:type_name -> record.v1.QueueName
-	1,  // 14: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
-	1,  // 15: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
-	23, // 16: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
-	1,  // 17: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
-	1,  // 18: record.v1.Queue.name:type_name -> record.v1.QueueName
-	2,  // 19: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
-	19, // 20: record.v1.Queue.lines:type_name -> record.v1.QueueLine
-	1,  // 21: record.v1.RunRequest.name:type_name -> record.v1.QueueName
-	1,  // 22: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	11, // 7: record.v1.QueueOperation.cancel:type_name -> record.v1.CancelQueued
+	12, // 8: record.v1.QueueOperation.reprioritize:type_name -> record.v1.ReprioritizeRun
+	13, // 9: record.v1.QueueOperation.tick:type_name -> record.v1.TickQueues
+	10, // 10: record.v1.QueueOperation.retry:type_name -> record.v1.RetryStart
+	1,  // 11: record.v1.PutQueue.name:type_name -> record.v1.QueueName
+	2,  // 12: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
+	1,  // 13: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
+	1,  // 14: record.v1.RequestRun.name:type_name -> record.v1.QueueName
+	1,  // 15: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
+	1,  // 16: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
+	24, // 17: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
+	1,  // 18: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
+	1,  // 19: record.v1.Queue.name:type_name -> record.v1.QueueName
+	2,  // 20: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
+	20, // 21: record.v1.Queue.lines:type_name -> record.v1.QueueLine
+	1,  // 22: record.v1.RunRequest.name:type_name -> record.v1.QueueName
+	1,  // 23: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_queue_proto_init() }
@@ -2177,6 +2253,7 @@ func file_record_v1_queue_proto_init() {
 		(*QueueOperation_Cancel)(nil),
 		(*QueueOperation_Reprioritize)(nil),
 		(*QueueOperation_Tick)(nil),
+		(*QueueOperation_Retry)(nil),
 	}
 	file_record_v1_queue_proto_msgTypes[2].OneofWrappers = []any{}
 	file_record_v1_queue_proto_msgTypes[3].OneofWrappers = []any{}
@@ -2186,7 +2263,7 @@ func file_record_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_queue_proto_rawDesc), len(file_record_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   24,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -46,6 +46,8 @@ func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, 
 		return w.release(kind.Release)
 	case *recordv1.QueueOperation_Expire:
 		refused, fatal = w.expire(kind.Expire)
+	case *recordv1.QueueOperation_Retry:
+		refused, fatal = w.retry(kind.Retry)
 	case *recordv1.QueueOperation_Cancel:
 		refused, fatal = w.cancel(kind.Cancel)
 	case *recordv1.QueueOperation_Reprioritize:

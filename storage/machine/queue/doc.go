@@ -25,6 +25,8 @@
 //	               └─────────────────────────────────────┘ EXHAUSTED ─────► gone
 //	                 FAILED, and attempts are left              Expire
 //
+// Retry takes an EXHAUSTED run back to READY.
+//
 // A request ends, and its rows go but for P, with the first terminal event of its run, in whichever
 // state it is. Release (FAILED with no attempt left, SKIPPED), Cancel and Expire end it before
 // their command appends the event.

@@ -399,6 +399,19 @@ func (m *model) expire(runID string, fence uint64) error {
 	return nil
 }
 
+func (m *model) retry(runID string, fence uint64) error {
+	r, err := m.held(runID, fence)
+	if err != nil {
+		return err
+	}
+	if r.State != queue.Exhausted && (r.State != queue.Leased || m.lasts(r) || !m.exhausted(r)) {
+		return m.changed(r)
+	}
+	r.StartAttempts--
+	r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
+	return nil
+}
+
 // waiting returns a run that is not running.
 func (m *model) waiting(runID string) (*modelRun, error) {
 	switch r := m.runs[runID]; {

@@ -213,6 +213,15 @@ func Expire(runID string, fence uint64) (storage.Operation, error) {
 	}})
 }
 
+// Retry is the operation that makes a run ready once more in the state in which Expire would end
+// it: a worker has started the run and did not live to release its lease. It is refused as Expire
+// is.
+func Retry(runID string, fence uint64) (storage.Operation, error) {
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Retry{
+		Retry: &recordv1.RetryStart{RunId: runID, Fence: fence},
+	}})
+}
+
 // Cancel is the operation that ends the request of a run that is not running, and the lease of its
 // worker. Its command appends RunCancelled, without a fence. It is refused with a *NotQueuedError
 // or a *RunningError.

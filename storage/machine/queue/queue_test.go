@@ -172,6 +172,9 @@ func (d *drawer) command() command {
 			}
 		}
 		fence := d.fence(id)
+		if rapid.Bool().Draw(d.t, "retry") {
+			return command{d.step(queue.Retry(id, fence))(func(m *model) error { return m.retry(id, fence) })}
+		}
 		return command{d.step(queue.Expire(id, fence))(func(m *model) error { return m.expire(id, fence) }), d.event(id, queueOf(id), contract.RunFailed, 0)}
 	case 5:
 		return command{d.step(queue.Cancel(id))(func(m *model) error { return m.cancel(id) }), d.event(id, queueOf(id), contract.RunCancelled, 0)}

@@ -55,18 +55,40 @@ func changed(q *queueState, m *recordv1.QueuedRun) error {
 }
 
 func (w *work) expire(m *recordv1.ExpireStart) (refused, fatal error) {
-	r, q, refused, fatal := w.leased(m.RunId, m.Fence)
+	r, q, refused, fatal := w.usedUp(m.RunId, m.Fence)
 	if refused != nil || fatal != nil {
 		return refused, fatal
-	}
-	expired := State(r.State) == Leased && !w.holds(r) && w.exhausted(q, r)
-	if State(r.State) != Exhausted && !expired {
-		return changed(q, r), nil
 	}
 	if _, err := w.raiseFence(r.RunId, r.Fence); err != nil {
 		return nil, err
 	}
 	return nil, w.end(q, r)
+}
+
+func (w *work) retry(m *recordv1.RetryStart) (refused, fatal error) {
+	r, q, refused, fatal := w.usedUp(m.RunId, m.Fence)
+	if refused != nil || fatal != nil {
+		return refused, fatal
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, err
+	}
+	r.StartAttempts--
+	return nil, w.wait(q, r, 0)
+}
+
+// usedUp returns the run of a lease that has expired with no start attempt left, or why there is
+// none.
+func (w *work) usedUp(runID string, fence uint64) (r *recordv1.QueuedRun, q *queueState, refused, fatal error) {
+	r, q, refused, fatal = w.leased(runID, fence)
+	if refused != nil || fatal != nil {
+		return nil, nil, refused, fatal
+	}
+	expired := State(r.State) == Leased && !w.holds(r) && w.exhausted(q, r)
+	if State(r.State) != Exhausted && !expired {
+		refused = changed(q, r)
+	}
+	return r, q, refused, nil
 }
 
 const (
