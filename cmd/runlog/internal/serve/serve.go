@@ -65,11 +65,7 @@ stops the node.`,
 			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts), signals.check(&opts)); err != nil {
 				return err
 			}
-			var err error
-			if opts.RefuseUnknownTypes, err = choice("unknown-types", unknownTypes, "accept", "refuse"); err != nil {
-				return err
-			}
-			if opts.OpaqueKeys, err = choice("key-policy", keyPolicy, "derived", "opaque"); err != nil {
+			if err := eventFlags(&opts, unknownTypes, keyPolicy); err != nil {
 				return err
 			}
 			return access.check(&opts)
@@ -103,14 +99,13 @@ stops the node.`,
 	f.Var(&minFree, "min-free-disk", "free disk space below which the node refuses appends; reads go on; 0: no limit")
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
-	signals.register(f)
+	signals.register(cmd)
 	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
 	completeValues(cmd)
-	signals.complete(cmd)
 	return cmd
 }
 
@@ -122,6 +117,15 @@ func completeValues(cmd *cobra.Command) {
 	session.Complete(cmd, "key-policy", "derived", "opaque")
 	session.Complete(cmd, "log-level", "debug", "info", "warn", "error")
 	session.Complete(cmd, "log-format", "text", "json")
+}
+
+// eventFlags checks --unknown-types and --key-policy.
+func eventFlags(opts *server.Options, unknownTypes, keyPolicy string) (err error) {
+	if opts.RefuseUnknownTypes, err = choice("unknown-types", unknownTypes, "accept", "refuse"); err != nil {
+		return err
+	}
+	opts.OpaqueKeys, err = choice("key-policy", keyPolicy, "derived", "opaque")
+	return err
 }
 
 // secretFlag checks --secret-scan.

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
@@ -25,15 +24,13 @@ type signalFlags struct {
 	timeout      time.Duration
 }
 
-func (s *signalFlags) register(f *pflag.FlagSet) {
+func (s *signalFlags) register(cmd *cobra.Command) {
+	f := cmd.Flags()
 	f.StringVar(&s.unknownTypes, "signal-unknown-types", "refuse", "signal types that are not in the contract: accept or refuse")
 	f.StringSliceVar(&s.roles, "signal-roles", nil, "roles that may send CANCEL or EMERGENCY_STOP, such as CANCEL=producer,operator (default operator)")
 	f.IntVar(&s.perMinute, "signals-per-minute", signals.DefaultPerMinute, "how many signals a run may get in a minute")
 	f.StringVar(&s.policyURL, "signal-policy-url", "", "address of a policy that is asked about each signal before it is accepted")
 	f.DurationVar(&s.timeout, "signal-policy-timeout", signals.DefaultPolicyTimeout, "how long one call of the signal policy may take")
-}
-
-func (s *signalFlags) complete(cmd *cobra.Command) {
 	session.Complete(cmd, "signal-unknown-types", "accept", "refuse")
 }
 
