@@ -175,7 +175,7 @@ func (m *model) request(r *queue.RunRequest, check bool) (reply queue.Requested,
 	running, leased := m.count(r.Name, queue.Running), m.count(r.Name, queue.Leased)
 	ready, waiting := m.count(r.Name, queue.Ready), m.count(r.Name, queue.Ready, queue.Delayed)
 	over := s.MaxRunning > 0 && running+leased+ready >= s.MaxRunning
-	bounded := over || s.MaxRunning == 0
+	bounded := over || s.MaxRunning == 0 || s.Paused || r.NotBefore > m.stamp
 	if over && s.OnFull == queue.OnFullReject || bounded && s.MaxQueued > 0 && waiting >= s.MaxQueued {
 		return reply, &queue.FullError{
 			Name: r.Name, OnFull: s.OnFull, MaxRunning: s.MaxRunning, MaxQueued: s.MaxQueued, Running: running, Leased: leased, Waiting: waiting,

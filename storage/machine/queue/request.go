@@ -125,8 +125,10 @@ func (w *work) refuseRun(m *recordv1.RequestRun) (refused, fatal error) {
 func (w *work) dispose(q *queueState, notBefore int64) (d Disposition, until int64, refused error) {
 	s := &q.settings
 	over := s.MaxRunning > 0 && q.Running+q.Leased+q.ready() >= s.MaxRunning
+	// Of a queue without maxRunning, maxQueued is the only bound.
+	waits := over || s.Paused || s.MaxRunning == 0 || notBefore > w.tx.Stamp()
 	waiting := q.ready() + q.Delayed
-	if over && s.OnFull == OnFullReject || (over || s.MaxRunning == 0) && s.MaxQueued > 0 && waiting >= s.MaxQueued {
+	if over && s.OnFull == OnFullReject || waits && s.MaxQueued > 0 && waiting >= s.MaxQueued {
 		return 0, 0, &FullError{
 			Name: decodeName(q.Name), OnFull: s.OnFull, MaxRunning: s.MaxRunning, MaxQueued: s.MaxQueued,
 			Running: q.Running, Leased: q.Leased, Waiting: waiting,

@@ -232,3 +232,30 @@ func TestOperationsAreChecked(t *testing.T) {
 	}
 	b.end()
 }
+
+// TestMaxQueuedBoundsAllThatWaitQUE4: no more than maxQueued runs wait, also those that wait for
+// their time or for the end of a pause while slots are free.
+func TestMaxQueuedBoundsAllThatWaitQUE4(t *testing.T) {
+	t.Parallel()
+	later := requestOf(8)
+	later.NotBefore = int64(time.Hour)
+	for what, x := range map[string]struct {
+		change  queue.Change
+		request queue.RunRequest
+	}{
+		"notBefore ahead": {queue.Change{}, later},
+		"a paused queue":  {queue.Change{Paused: pointer(true)}, requestOf(8)},
+	} {
+		x.change.MaxRunning, x.change.MaxQueued = pointer(uint64(100)), pointer(uint64(2))
+		b := requested(t, 2, x.change)
+		op, err := queue.Check(&x.request)
+		want := &queue.FullError{Name: names[0], MaxRunning: 100, MaxQueued: 2, Waiting: 2}
+		if got := b.refused(0, op, err); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: refused with %v, want %v", what, got, want)
+		}
+		b.end()
+	}
+	b := requested(t, 2, queue.Change{MaxRunning: pointer(uint64(100)), MaxQueued: pointer(uint64(2))})
+	b.do(0, b.enqueue(requestOf(8))) // It may start at once.
+	b.end()
+}
