@@ -87,6 +87,7 @@ func TestOutcomesQUE11(t *testing.T) {
 		{"failed", errors.New("no worker"), "FAILED READY RunQueued"},
 		{"skipped", fmt.Errorf("not on sundays: %w", engine.ErrSkip), "SKIPPED ENDED RunQueued,RunCancelled"},
 		{"permanent", &engine.PermanentError{Code: "PLAN_INVALID", Err: broken}, "FAILED ENDED RunQueued,RunFailed"},
+		{"permanent, without a cause", &engine.PermanentError{Code: "PLAN_INVALID"}, "FAILED ENDED RunQueued,RunFailed"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()

@@ -49,7 +49,12 @@ type PermanentError struct {
 }
 
 // Error returns the text of the cause.
-func (e *PermanentError) Error() string { return e.Err.Error() }
+func (e *PermanentError) Error() string {
+	if e.Err == nil { // A run must not end each process that leases it.
+		return "engine: the run can never be started"
+	}
+	return e.Err.Error()
+}
 
 // Unwrap returns the cause.
 func (e *PermanentError) Unwrap() error { return e.Err }
