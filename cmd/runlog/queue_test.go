@@ -201,12 +201,13 @@ func TestQueueFlags(t *testing.T) {
 		"queue put nightly --max-running 0" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","settings":{"maxRunning":"0"}}`,
 		"queue put --max-queued 7 --on-full Reject --delay 2s --lease-ttl 3s --max-start-attempts 4 --aging-period 5s" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod",` +
 			`"settings":{"maxQueued":"7","onFull":"REJECT","delay":"2s","leaseTtl":"3s","maxStartAttempts":4,"agingPeriod":"5s"}}`,
-		"queue lease nightly --worker w --max 2 --wait 10s --ttl 1m" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","worker":"w","max":2,"wait":"10s","ttl":"60s"}`,
-		"queue lease --worker w": `{"worker":"w","max":1}`,
+		"queue lease --worker w --wait=-1h":                                      `{"worker":"w","max":1,"wait":"-3600s"}`, // The server refuses it.
+		"queue lease nightly --worker w --max 2 --wait 10s --ttl 1m" + webProd:   `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","worker":"w","max":2,"wait":"10s","ttl":"60s"}`,
+		"queue lease --worker w":                                                 `{"worker":"w","max":1}`,
 		"queue release r --fence 2 --outcome failed --error no --retry-after 1m": `{"runId":"r","fence":"2","outcome":"FAILED","error":"no","retryAfter":"60s"}`,
-		"queue prioritize r 0":                       `{"runId":"r","priority":0}`,
-		"queue show --state ready,delayed" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","state":["READY","DELAYED"],"pageSize":100}`,
-		"run request --plan a@b@3 --id i" + webProd:  `{"runRequestId":"i","tenantId":"acme","projectId":"web","environmentId":"prod","planRef":{"planId":"a@b","planVersion":"3"}}`,
+		"queue prioritize r 0":                                                   `{"runId":"r","priority":0}`,
+		"queue show --state ready,delayed" + webProd:                             `{"tenantId":"acme","projectId":"web","environmentId":"prod","state":["READY","DELAYED"],"pageSize":100}`,
+		"run request --plan a@b@3 --id i" + webProd:                              `{"runRequestId":"i","tenantId":"acme","projectId":"web","environmentId":"prod","planRef":{"planId":"a@b","planVersion":"3"}}`,
 		`run request --plan a@3 --id i --run r --queue q --priority 0 --engine mock --triggered-by anna --label k=v=w --run-context {"a":[1]} --plan-uri file:///p --plan-sha256 ab --plan-schema v1 --not-before 2026-02-11` + webProd: `{"runRequestId":"i","runId":"r",` +
 			`"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"q","planRef":{"uri":"file:///p","sha256":"ab","schemaVersion":"v1","planId":"a","planVersion":"3"},"priority":0,` +
 			`"notBefore":"2026-02-11T00:00:00Z","engineType":"mock","labels":{"k":"v=w"},"context":{"a":[1]},"triggeredBy":"anna"}`,
