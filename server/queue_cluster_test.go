@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 )
 
 // TestQueuesOfClusterQUE9: any node takes the calls and reads the queues. Leases outlive a change
@@ -89,5 +90,15 @@ func TestWaitAtLostLeaderQUE6(t *testing.T) {
 	run := first.request("r").Run.RunId
 	if got := <-answer; len(got) != 1 || got[0].RunId != run {
 		t.Errorf("leases %v, want run %s", got, run)
+	}
+}
+
+// TestWaitingCallsLeaveRoomQUE6: as many calls may wait as the leader allows, all over the
+// connection of one member, and that member still forwards appends, and learns that the leader
+// lives. A connection without a free stream makes each call wait.
+func TestWaitingCallsLeaveRoomQUE6(t *testing.T) {
+	t.Parallel()
+	if room := rpc.MaxConcurrentStreams - maxWaitingLeases; room < 1000 {
+		t.Errorf("%d calls may wait, and a connection has %d streams: %d are left", maxWaitingLeases, rpc.MaxConcurrentStreams, room)
 	}
 }

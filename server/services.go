@@ -162,8 +162,9 @@ func (s *Server) openAccess(*parts) any {
 	})
 }
 
-// maxWaitingLeases bounds the calls that wait for runs at the leader. Each has a few KiB.
-const maxWaitingLeases = 10_000
+// maxWaitingLeases bounds the calls that wait for runs at the leader. Each has a few KiB. All may
+// come over one connection of another member, on which appends must not wait for them.
+const maxWaitingLeases = rpc.MaxConcurrentStreams - 1000
 
 func (s *Server) openQueue(*parts) any {
 	q := queue.New(queue.Options{
