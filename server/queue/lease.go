@@ -21,8 +21,13 @@ import (
 	"runlog/storage/machine/queue"
 )
 
-// maxWait is the longest that LeaseRuns waits for a run (QUE-6).
-const maxWait = time.Minute
+const (
+	// maxWait is the longest that LeaseRuns waits for a run (QUE-6).
+	maxWait = time.Minute
+	// maxAnswer bounds the runs of one answer, in bytes. Clients take 4 MiB, and labels may be
+	// added to a run that waits. The leases of an answer that does not arrive are lost.
+	maxAnswer = 2 << 20
+)
 
 // LeaseRuns leases the next runs of queues to a worker (QUE-6).
 func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
@@ -124,7 +129,7 @@ func parseLease(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*queue.Lea
 	var bad violations
 	r := &queue.LeaseRequest{
 		Within: queue.Name{Tenant: req.TenantId, Project: req.ProjectId, Environment: req.EnvironmentId, Queue: req.Queue},
-		Worker: req.Worker, Max: int(max(1, min(req.Max, queue.MaxLeases+1))),
+		Worker: req.Worker, Max: int(max(1, min(req.Max, queue.MaxLeases+1))), MaxBytes: maxAnswer,
 	}
 	if req.TenantId == "" {
 		tenant, fault := tenantOf(ctx)

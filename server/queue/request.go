@@ -6,9 +6,11 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/proto/contract"
@@ -154,6 +156,7 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 	// It was checked: it is the digits of a SHA-256, or empty.
 	r.PlanDigest, _ = hex.DecodeString(req.PlanRef.GetSha256())
 	r.event = s.queued(r, req)
+	r.AnswerBytes = uint32(min(proto.Size(&runlogv1.Lease{Run: r.run, Context: req.Context}), math.MaxUint32))
 	return r, nil
 }
 

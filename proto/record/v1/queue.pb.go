@@ -551,7 +551,9 @@ type RequestRun struct {
 	// The run is not leased before; 0: it may be at once.
 	NotBefore int64 `protobuf:"fixed64,7,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
 	// Nothing is stored. The run need not exist.
-	CheckOnly     bool `protobuf:"varint,8,opt,name=check_only,json=checkOnly,proto3" json:"check_only,omitempty"`
+	CheckOnly bool `protobuf:"varint,8,opt,name=check_only,json=checkOnly,proto3" json:"check_only,omitempty"`
+	// About how many bytes the run takes in an answer with its lease.
+	AnswerBytes   uint32 `protobuf:"varint,9,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -642,6 +644,13 @@ func (x *RequestRun) GetCheckOnly() bool {
 	return false
 }
 
+func (x *RequestRun) GetAnswerBytes() uint32 {
+	if x != nil {
+		return x.AnswerBytes
+	}
+	return 0
+}
+
 // LeaseRuns leases the runs that are next in their queues.
 type LeaseRuns struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -653,7 +662,9 @@ type LeaseRuns struct {
 	// 1 to 100.
 	Max uint32 `protobuf:"varint,4,opt,name=max,proto3" json:"max,omitempty"`
 	// 0: that of the queue's settings.
-	Ttl           int64 `protobuf:"fixed64,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	Ttl int64 `protobuf:"fixed64,5,opt,name=ttl,proto3" json:"ttl,omitempty"`
+	// The sum of answer_bytes of the runs stays below, but for a single run; 0: no limit.
+	MaxBytes      uint32 `protobuf:"varint,6,opt,name=max_bytes,json=maxBytes,proto3" json:"max_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -719,6 +730,13 @@ func (x *LeaseRuns) GetMax() uint32 {
 func (x *LeaseRuns) GetTtl() int64 {
 	if x != nil {
 		return x.Ttl
+	}
+	return 0
+}
+
+func (x *LeaseRuns) GetMaxBytes() uint32 {
+	if x != nil {
+		return x.MaxBytes
 	}
 	return 0
 }
@@ -1628,7 +1646,9 @@ type QueuedRun struct {
 	ExpiresAt     int64  `protobuf:"fixed64,11,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	RequestKey    []byte `protobuf:"bytes,12,opt,name=request_key,json=requestKey,proto3" json:"request_key,omitempty"`
 	// ReleaseLease.outcome of the lease with the fence; 0: it was not released.
-	Outcome       uint32 `protobuf:"varint,13,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	Outcome uint32 `protobuf:"varint,13,opt,name=outcome,proto3" json:"outcome,omitempty"`
+	// Of the RequestRun.
+	AnswerBytes   uint32 `protobuf:"varint,14,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1750,6 +1770,13 @@ func (x *QueuedRun) GetRequestKey() []byte {
 func (x *QueuedRun) GetOutcome() uint32 {
 	if x != nil {
 		return x.Outcome
+	}
+	return 0
+}
+
+func (x *QueuedRun) GetAnswerBytes() uint32 {
+	if x != nil {
+		return x.AnswerBytes
 	}
 	return 0
 }
@@ -2030,7 +2057,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
 	"PauseQueue\x12(\n" +
 	"\x04name\x18\x01 \x01(\v2\x14.record.v1.QueueNameR\x04name\x12\x16\n" +
-	"\x06paused\x18\x02 \x01(\bR\x06paused\"\x8b\x02\n" +
+	"\x06paused\x18\x02 \x01(\bR\x06paused\"\xae\x02\n" +
 	"\n" +
 	"RequestRun\x12\x1f\n" +
 	"\vrequest_key\x18\x01 \x01(\fR\n" +
@@ -2045,13 +2072,15 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
 	"not_before\x18\a \x01(\x10R\tnotBefore\x12\x1d\n" +
 	"\n" +
-	"check_only\x18\b \x01(\bR\tcheckOnly\"\xa1\x01\n" +
+	"check_only\x18\b \x01(\bR\tcheckOnly\x12!\n" +
+	"\fanswer_bytes\x18\t \x01(\rR\vanswerBytes\"\xbe\x01\n" +
 	"\tLeaseRuns\x12,\n" +
 	"\x06within\x18\x01 \x01(\v2\x14.record.v1.QueueNameR\x06within\x12*\n" +
 	"\x05after\x18\x02 \x01(\v2\x14.record.v1.QueueNameR\x05after\x12\x16\n" +
 	"\x06worker\x18\x03 \x01(\tR\x06worker\x12\x10\n" +
 	"\x03max\x18\x04 \x01(\rR\x03max\x12\x10\n" +
-	"\x03ttl\x18\x05 \x01(\x10R\x03ttl\"K\n" +
+	"\x03ttl\x18\x05 \x01(\x10R\x03ttl\x12\x1b\n" +
+	"\tmax_bytes\x18\x06 \x01(\rR\bmaxBytes\"K\n" +
 	"\n" +
 	"RenewLease\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
@@ -2126,7 +2155,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\x04R\x05ready\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\venqueued_at\x18\x03 \x01(\x10R\n" +
-	"enqueuedAt\"\xef\x02\n" +
+	"enqueuedAt\"\x92\x03\n" +
 	"\tQueuedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\x04R\x05queue\x12\x14\n" +
@@ -2145,7 +2174,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"expires_at\x18\v \x01(\x10R\texpiresAt\x12\x1f\n" +
 	"\vrequest_key\x18\f \x01(\fR\n" +
 	"requestKey\x12\x18\n" +
-	"\aoutcome\x18\r \x01(\rR\aoutcome\"\xd2\x01\n" +
+	"\aoutcome\x18\r \x01(\rR\aoutcome\x12!\n" +
+	"\fanswer_bytes\x18\x0e \x01(\rR\vanswerBytes\"\xd2\x01\n" +
 	"\n" +
 	"RunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1f\n" +

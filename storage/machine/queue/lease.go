@@ -25,13 +25,21 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 		return reply, err
 	}
 	reply.Last = queues[len(queues)-1].Name
+	bytes := uint64(0)
 	for took := true; took; {
 		took = false
 		for _, q := range queues {
 			if len(reply.Leases) == most || !q.canLease() {
 				continue
 			}
-			l, err := w.leaseNext(q, m)
+			r, err := runAt(w.r, q.Queue, q.next(w.tx.Stamp()))
+			if err != nil {
+				return nil, err
+			}
+			if bytes += uint64(r.AnswerBytes); bytes > uint64(m.MaxBytes) && m.MaxBytes > 0 && len(reply.Leases) > 0 {
+				return reply, nil
+			}
+			l, err := w.leaseRun(q, r, m)
 			if err != nil {
 				return nil, err
 			}
@@ -76,12 +84,8 @@ func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err e
 	return list, nil
 }
 
-// leaseNext leases the next run of a queue that has one.
-func (w *work) leaseNext(q *queueState, m *recordv1.LeaseRuns) (*recordv1.LeaseReply_Lease, error) {
-	r, err := runAt(w.r, q.Queue, q.next(w.tx.Stamp()))
-	if err != nil {
-		return nil, err
-	}
+// leaseRun leases a run that is ready.
+func (w *work) leaseRun(q *queueState, r *recordv1.QueuedRun, m *recordv1.LeaseRuns) (_ *recordv1.LeaseReply_Lease, err error) {
 	if err := w.leave(q, r); err != nil {
 		return nil, err
 	}

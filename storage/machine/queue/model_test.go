@@ -31,6 +31,7 @@ type modelQueue struct {
 type modelRun struct {
 	queue.Run
 	outcome queue.Outcome
+	bytes   uint64 // of an answer
 }
 
 type modelRequest struct {
@@ -193,7 +194,7 @@ func (m *model) request(r *queue.RunRequest, check bool) (reply queue.Requested,
 	m.fences[r.RunID] = 1
 	run := &modelRun{Run: queue.Run{
 		RunID: r.RunID, Queue: r.Name, State: queue.Ready, Priority: r.Priority, Order: m.order, EnqueuedAt: m.stamp, Fence: 1, RequestKey: r.Key,
-	}}
+	}, bytes: uint64(r.AnswerBytes)}
 	switch {
 	case until > m.stamp:
 		run.State, run.NotBefore = queue.Delayed, until
@@ -281,6 +282,7 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 	if len(names) > 0 {
 		got.Last = names[len(names)-1]
 	}
+	bytes := uint64(0)
 	for took := true; took; {
 		took = false
 		for _, name := range names {
@@ -288,6 +290,9 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 				continue
 			}
 			run := m.sorted(name)[0]
+			if bytes += run.bytes; r.MaxBytes > 0 && bytes > uint64(r.MaxBytes) && len(got.List) > 0 {
+				return got
+			}
 			ttl := r.TTL
 			if ttl == 0 {
 				ttl = m.queues[name].settings.LeaseTTL

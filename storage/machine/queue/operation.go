@@ -49,6 +49,8 @@ type RunRequest struct {
 	PlanDigest []byte
 	Priority   uint32
 	NotBefore  int64 // nanoseconds; 0: at once
+	// AnswerBytes is about how many bytes the run takes in an answer with its lease.
+	AnswerBytes uint32
 }
 
 // Request is the operation that enters a run into its queue. The run must exist: its command
@@ -68,7 +70,7 @@ func request(r *RunRequest, checkOnly bool) (storage.Operation, error) {
 	}
 	return named(r.Name, &recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Request{Request: &recordv1.RequestRun{
 		RequestKey: r.Key[:], Name: encodeName(r.Name), RunId: r.RunID, RunIdNamed: r.RunIDNamed, PlanDigest: r.PlanDigest,
-		Priority: r.Priority, NotBefore: r.NotBefore, CheckOnly: checkOnly,
+		Priority: r.Priority, NotBefore: r.NotBefore, CheckOnly: checkOnly, AnswerBytes: r.AnswerBytes,
 	}}})
 }
 
@@ -98,6 +100,9 @@ type LeaseRequest struct {
 	Worker string
 	Max    int           // 1 to MaxLeases
 	TTL    time.Duration // 0: that of each queue
+	// MaxBytes bounds the sum of RunRequest.AnswerBytes of the runs, but for a single one; 0: no
+	// limit.
+	MaxBytes uint32
 }
 
 // Lease is the operation that leases the next runs of queues. The queues that it visits, at most
@@ -106,7 +111,7 @@ func Lease(r *LeaseRequest) (storage.Operation, error) {
 	if r.Max < 1 || r.Max > MaxLeases || r.TTL < 0 {
 		return storage.Operation{}, fmt.Errorf("queue: encode lease: max %d, ttl %v", r.Max, r.TTL)
 	}
-	m := &recordv1.LeaseRuns{Within: encodeName(r.Within), Worker: r.Worker, Max: uint32(r.Max), Ttl: int64(r.TTL)}
+	m := &recordv1.LeaseRuns{Within: encodeName(r.Within), Worker: r.Worker, Max: uint32(r.Max), Ttl: int64(r.TTL), MaxBytes: r.MaxBytes}
 	if r.After != (Name{}) {
 		if err := r.After.check(false); err != nil {
 			return storage.Operation{}, err

@@ -56,6 +56,7 @@ func (d *drawer) request() command {
 	r := queue.RunRequest{
 		Key: keyOf(d.next), Name: queueOf(runID(d.next)), RunID: runID(d.next), PlanDigest: []byte("digest"),
 		Priority: uint32(rapid.SampledFrom([]int{5, 5, 5, 0, 4, 6, 9}).Draw(d.t, "priority")), RunIDNamed: rapid.Bool().Draw(d.t, "named"),
+		AnswerBytes: rapid.Uint32Range(0, 3).Draw(d.t, "bytes"),
 	}
 	if rapid.IntRange(0, 4).Draw(d.t, "later") == 0 {
 		r.NotBefore = d.clock + rapid.Int64Range(0, 40).Draw(d.t, "notBefore")
@@ -81,7 +82,8 @@ func (d *drawer) lease() command {
 	r := queue.LeaseRequest{
 		Worker: rapid.SampledFrom([]string{"x", "y"}).Draw(d.t, "worker"), Max: rapid.SampledFrom([]int{1, 1, 2, 5, 100}).Draw(d.t, "max"),
 		TTL: time.Duration(rapid.SampledFrom([]int64{0, 1, 30, 1000}).Draw(d.t, "ttl")), After: d.last,
-		Within: rapid.SampledFrom([]queue.Name{{}, {}, {Tenant: "a"}, {Tenant: "a", Project: "p"}, names[0], names[3]}).Draw(d.t, "within"),
+		Within:   rapid.SampledFrom([]queue.Name{{}, {}, {Tenant: "a"}, {Tenant: "a", Project: "p"}, names[0], names[3]}).Draw(d.t, "within"),
+		MaxBytes: rapid.SampledFrom([]uint32{0, 0, 1, 4}).Draw(d.t, "most"),
 	}
 	if rapid.Bool().Draw(d.t, "after") {
 		r.After = d.name()

@@ -26,6 +26,7 @@ func (w *work) request(m *recordv1.RequestRun) (reply proto.Message, refused, fa
 	}
 	r := &recordv1.QueuedRun{
 		RunId: m.RunId, Queue: q.Number, Priority: min(m.Priority, MaxPriority), EnqueuedAt: w.tx.Stamp(), RequestKey: m.RequestKey, Fence: 1,
+		AnswerBytes: m.AnswerBytes,
 	}
 	disposition, notBefore, refused := w.dispose(q, m.NotBefore)
 	if refused != nil || m.CheckOnly {
