@@ -201,7 +201,8 @@ func TestQueueFlags(t *testing.T) {
 		"queue put nightly --max-running 0" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","settings":{"maxRunning":"0"}}`,
 		"queue put --max-queued 7 --on-full Reject --delay 2s --lease-ttl 3s --max-start-attempts 4 --aging-period 5s" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod",` +
 			`"settings":{"maxQueued":"7","onFull":"REJECT","delay":"2s","leaseTtl":"3s","maxStartAttempts":4,"agingPeriod":"5s"}}`,
-		"queue lease --worker w --wait=-1h":                                      `{"worker":"w","max":1,"wait":"-3600s"}`, // The server refuses it.
+		// The server refuses it.
+		"queue lease --worker w --wait=-1h":                                      `{"worker":"w","max":1,"wait":"-3600s"}`,
 		"queue lease nightly --worker w --max 2 --wait 10s --ttl 1m" + webProd:   `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","worker":"w","max":2,"wait":"10s","ttl":"60s"}`,
 		"queue lease --worker w":                                                 `{"worker":"w","max":1}`,
 		"queue release r --fence 2 --outcome failed --error no --retry-after 1m": `{"runId":"r","fence":"2","outcome":"FAILED","error":"no","retryAfter":"60s"}`,

@@ -35,7 +35,8 @@ A program gives the fence with each append to the run: it is refused once anothe
 				return err
 			}
 			req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue, req.Wait, req.Ttl = s.tenant, s.project, s.environment, s.queue, wait.value, ttl.value
-			if a.Timeout > 0 && wait.value.AsDuration() > 0 { // It bounds the answer, not the wait for a run.
+			// It bounds the answer, not the wait for a run.
+			if a.Timeout > 0 && wait.value.AsDuration() > 0 {
 				a.Timeout += wait.value.AsDuration()
 			}
 			return a.WithClient(func(c *client.Client) error {
