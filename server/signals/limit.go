@@ -2,6 +2,8 @@ package signals
 
 import (
 	"container/list"
+	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 )
@@ -9,15 +11,17 @@ import (
 const (
 	// limitPeriod is the time in which a run may get a number of signals (SIG-5).
 	limitPeriod = time.Minute
-	// maxCounted bounds how many runs are counted, about 3 MB.
+	// maxCounted bounds how many runs are counted: about 10 MB with 60 signals each.
 	maxCounted = 16 << 10
 )
 
-// limiter counts the signals of each run in periods that begin with a signal. It forgets the run
-// whose period began first when it has counted maxCounted runs.
+// limiter counts the signals of each run in periods that begin with a signal. A signal that comes
+// again in the period counts once: it may be a retry of a call that has failed. The limiter forgets
+// the run whose period began first when it has counted maxCounted runs.
 type limiter struct {
 	most  int
 	clock func() time.Time
+	seed  maphash.Seed
 
 	mu      sync.Mutex
 	byKey   map[string]*list.Element // of *period
@@ -28,17 +32,17 @@ type limiter struct {
 type period struct {
 	key   string
 	began time.Time
-	count int
+	ids   []uint64 // hashes of the signals' ids
 }
 
 func newLimiter(most int, clock func() time.Time) *limiter {
-	return &limiter{most: most, clock: clock, byKey: map[string]*list.Element{}, periods: list.New()}
+	return &limiter{most: most, clock: clock, seed: maphash.MakeSeed(), byKey: map[string]*list.Element{}, periods: list.New()}
 }
 
-// take counts one signal of a key. A delay above 0 says that the key has had its signals, and when
+// take counts a signal of a run. A delay above 0 says that the run has had its signals, and when
 // the next one is counted.
-func (l *limiter) take(key string) (delay time.Duration) {
-	now := l.clock()
+func (l *limiter) take(key, signalID string) (delay time.Duration) {
+	now, id := l.clock(), maphash.String(l.seed, signalID)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.forget(now)
@@ -48,10 +52,13 @@ func (l *limiter) take(key string) (delay time.Duration) {
 		l.byKey[key] = e
 	}
 	p := e.Value.(*period)
-	if p.count >= l.most {
+	switch {
+	case slices.Contains(p.ids, id):
+		return 0
+	case len(p.ids) >= l.most:
 		return max(p.began.Add(limitPeriod).Sub(now), time.Millisecond)
 	}
-	p.count++
+	p.ids = append(p.ids, id)
 	return 0
 }
 

@@ -14,9 +14,15 @@ import (
 func TestLimiterSIG5(t *testing.T) {
 	now := time.Unix(1_770_000_000, 0)
 	l := newLimiter(3, func() time.Time { return now })
+	id := 0
 	take := func(key string, want time.Duration) {
 		t.Helper()
-		if got := l.take(key); got != want {
+		if id++; id == 3 {
+			for range 10 { // Retries count once.
+				l.take("a", "1")
+			}
+		}
+		if got := l.take(key, fmt.Sprint(id)); got != want {
 			t.Errorf("%s: delay %v, want %v", key, got, want)
 		}
 	}
@@ -40,13 +46,13 @@ func TestLimiterIsBoundedSIG5(t *testing.T) {
 	now := time.Unix(1_770_000_000, 0)
 	l := newLimiter(1, func() time.Time { return now })
 	for i := range 3 * maxCounted {
-		l.take(fmt.Sprint(i))
+		l.take(fmt.Sprint(i), "s")
 		if len(l.byKey) > maxCounted || l.periods.Len() != len(l.byKey) {
 			t.Fatalf("%d runs are counted", len(l.byKey))
 		}
 	}
 	now = now.Add(limitPeriod)
-	l.take("last")
+	l.take("last", "s")
 	if len(l.byKey) != 1 {
 		t.Errorf("%d runs are counted after a minute", len(l.byKey))
 	}

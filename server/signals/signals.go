@@ -178,7 +178,7 @@ func (s *Service) limit(sig *signal) error {
 	if !sig.permitted {
 		l = s.others
 	}
-	delay := l.take(sig.runID)
+	delay := l.take(sig.runID, sig.id)
 	if delay == 0 {
 		return nil
 	}
