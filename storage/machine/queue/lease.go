@@ -37,6 +37,7 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 				return nil, err
 			}
 			if bytes += uint64(r.AnswerBytes); bytes > uint64(m.MaxBytes) && m.MaxBytes > 0 && len(reply.Leases) > 0 {
+				reply.Last = reply.Leases[len(reply.Leases)-1].Name // The others had no turn yet.
 				return reply, nil
 			}
 			l, err := w.leaseRun(q, r, m)

@@ -291,6 +291,7 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 			}
 			run := m.sorted(name)[0]
 			if bytes += run.bytes; r.MaxBytes > 0 && bytes > uint64(r.MaxBytes) && len(got.List) > 0 {
+				got.Last = got.List[len(got.List)-1].Name
 				return got
 			}
 			ttl := r.TTL

@@ -233,6 +233,34 @@ func TestOperationsAreChecked(t *testing.T) {
 	b.end()
 }
 
+// TestQueuesTakeTurnsInLargeAnswersQUE6: where an answer is full before each queue had its turn, the
+// next search begins behind the queue that was last.
+func TestQueuesTakeTurnsInLargeAnswersQUE6(t *testing.T) {
+	t.Parallel()
+	b := open(t)
+	for i := range 2 * len(names) {
+		b.do(0, b.enqueue(queue.RunRequest{Key: keyOf(i), Name: names[i%len(names)], RunID: runID(i), AnswerBytes: 10}))
+	}
+	var last queue.Name
+	seen := map[queue.Name]bool{}
+	for range names {
+		s := b.lease(queue.LeaseRequest{Worker: "w", Max: 100, MaxBytes: 10, After: last})
+		decode := s.decode
+		s.decode = func(reply []byte) (any, error) {
+			got, err := decode(reply)
+			if l := got.(queue.Leases); len(l.List) == 1 {
+				seen[l.List[0].Name], last = true, l.Last
+			}
+			return got, err
+		}
+		b.do(0, command{s})
+	}
+	if len(seen) != len(names) {
+		t.Errorf("runs of %d of %d queues were leased", len(seen), len(names))
+	}
+	b.end()
+}
+
 // TestMaxQueuedBoundsAllThatWaitQUE4: no more than maxQueued runs wait, also those that wait for
 // their time or for the end of a pause while slots are free.
 func TestMaxQueuedBoundsAllThatWaitQUE4(t *testing.T) {
