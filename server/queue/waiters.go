@@ -23,6 +23,7 @@ type waiters struct {
 	mu      sync.Mutex
 	most    int // that may wait
 	waiting int
+	tenants map[string]int // calls that wait, by the tenant that they name
 	next    uint64
 	lists   map[queue.Name]*list.List // of *waiter, by filter, in the order of their numbers
 	woken   map[queue.Name]int        // calls by the queue for which they were woken
@@ -39,8 +40,11 @@ type waiter struct {
 }
 
 func newWaiters(most int) *waiters {
-	return &waiters{most: most, lists: map[queue.Name]*list.List{}, woken: map[queue.Name]int{}, over: make(chan struct{})}
+	return &waiters{most: most, tenants: map[string]int{}, lists: map[queue.Name]*list.List{}, woken: map[queue.Name]int{}, over: make(chan struct{})}
 }
+
+// tenantShare bounds the calls of a tenant, in multiples of those that may still come (SEC-6).
+const tenantShare = 2
 
 // errTooMany refuses a call that would wait.
 var errTooMany = &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
@@ -51,7 +55,8 @@ var errTooMany = &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: 
 func (w *waiters) join(c *waiter) (over <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.waiting >= w.most {
+	own, free := w.tenants[c.within.Tenant], w.most-w.waiting
+	if free <= 0 || own > 0 && own >= tenantShare*free {
 		return nil, errTooMany
 	}
 	if c.number == 0 {
@@ -73,6 +78,7 @@ func (w *waiters) join(c *waiter) (over <-chan struct{}, err error) {
 		c.at = l.InsertAfter(c, before)
 	}
 	w.waiting++
+	w.tenants[c.within.Tenant]++
 	return w.over, nil
 }
 
@@ -94,6 +100,9 @@ func (w *waiters) removeLocked(c *waiter) {
 	}
 	c.at = nil
 	w.waiting--
+	if w.tenants[c.within.Tenant]--; w.tenants[c.within.Tenant] == 0 {
+		delete(w.tenants, c.within.Tenant)
+	}
 }
 
 // count returns how many calls wait.

@@ -93,6 +93,34 @@ func TestTooManyWaitQUE6(t *testing.T) {
 	join(t, w, &waiter{})
 }
 
+// TestTenantsShareWaitsSEC6: a tenant with more calls than the leader allows leaves room for those
+// of others.
+func TestTenantsShareWaitsSEC6(t *testing.T) {
+	t.Parallel()
+	const most = 90
+	w := newWaiters(most)
+	var greedy []*waiter
+	for {
+		c := &waiter{within: queue.Name{Tenant: "greedy"}}
+		if _, err := w.join(c); err != nil {
+			break
+		}
+		greedy = append(greedy, c)
+	}
+	if len(greedy) < most/2 || len(greedy) == most {
+		t.Errorf("%d of %d calls are those of one tenant", len(greedy), most)
+	}
+	for i := range 5 {
+		join(t, w, &waiter{within: queue.Name{Tenant: fmt.Sprint(i)}})
+	}
+	for _, c := range greedy {
+		w.leave(c)
+	}
+	if w.count() != 5 || len(w.tenants) != 5 {
+		t.Errorf("%d calls wait, of %d tenants", w.count(), len(w.tenants))
+	}
+}
+
 // TestTurnsAreBoundedQUE6: what is remembered of the turns of queues does not grow with filters.
 func TestTurnsAreBoundedQUE6(t *testing.T) {
 	t.Parallel()
