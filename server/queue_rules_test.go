@@ -276,6 +276,22 @@ func TestBackoffQUE7(t *testing.T) {
 	}
 }
 
+// TestSameReleaseUnderNewSettingsQUE7: the same release again changes nothing, also after the
+// settings allow no more attempts.
+func TestSameReleaseUnderNewSettingsQUE7(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.request("r1")
+	l := n.lease()[0]
+	for again := range 2 {
+		got := n.release(l, runlogv1.LeaseOutcome_FAILED, func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(time.Hour) })
+		if got.State != runlogv1.QueuedRunState_DELAYED || got.Idempotent != (again > 0) {
+			t.Errorf("release %d: %v", again, got)
+		}
+		n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(1)})
+	}
+}
+
 // TestSkippedQUE7: a run that its worker skips is cancelled.
 func TestSkippedQUE7(t *testing.T) {
 	t.Parallel()

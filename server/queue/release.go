@@ -113,7 +113,7 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 		return nil, err
 	}
 	if r.Outcome == queue.Failed && waiting != nil {
-		if r.Exhausted = waiting.LastAttempt(&q.Settings); !r.Exhausted {
+		if r.Exhausted = waiting.State == queue.Leased && waiting.LastAttempt(&q.Settings); !r.Exhausted {
 			r.RetryAt = s.retryAt(waiting.StartAttempts, retryAfter)
 		}
 	}
