@@ -168,7 +168,7 @@ func TestGoldenQueues(t *testing.T) {
 		"queue show --runs"+webProd, "queue show --state ready,LEASED -o json"+webProd, "queue show --state lost"+webProd)
 	goldenLines(t, "queue-put",
 		"queue put --max-running 10 --on-full delay --delay 45s"+webProd, "queue put nightly --lease-ttl 1m --max-queued 0 -o json"+webProd,
-		"queue put --on-full wait"+webProd, "queue put --lease-ttl soon"+webProd, "queue put --max-running 3",
+		"queue put --on-full wait"+webProd, "queue put --lease-ttl soon"+webProd, "queue put --max-running 3", "queue put --max-running -1", "queue put --max-running 18446744073709551616",
 		"queue pause nightly"+webProd, "queue resume"+webProd+" -o json")
 	goldenLines(t, "queue-steer",
 		"queue cancel run-3 --reason replaced", "queue cancel run-3 -o json", "queue cancel run-1", "queue cancel",

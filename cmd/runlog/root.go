@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -46,11 +47,23 @@ func run(ctx context.Context, s *session.Session, args []string) output.ExitCode
 		return output.ExitOK
 	}
 	if !began {
-		err = output.UsageError("%v; see %s --help", err, cmd.CommandPath())
+		text := err.Error()
+		if e, ok := errors.AsType[*strconv.NumError](err); ok {
+			text = strings.Replace(text, e.Error(), numberHelp(e), 1)
+		}
+		err = output.UsageError("%s; see %s --help", text, cmd.CommandPath())
 	}
 	code, text := s.Explain(err)
 	fmt.Fprintf(s.Stderr, "runlog: %s\n", text)
 	return code
+}
+
+// numberHelp says what a flag of a number needs, without the words of strconv.
+func numberHelp(e *strconv.NumError) string {
+	if errors.Is(e, strconv.ErrRange) {
+		return "the number is too large"
+	}
+	return "want a whole number from 0 on"
 }
 
 func rootCommand(s *session.Session) *cobra.Command {

@@ -63,7 +63,7 @@ func (s *scope) some(flags *pflag.FlagSet, args []string) error {
 	values := []string{s.tenant, s.project, s.environment, s.queue}
 	for i, flag := range scopeFlags {
 		if values[i] == "" && strings.Join(values[i:], "") != "" {
-			return output.UsageError("--%s is missing: the parts of a queue's name need the wider ones before them", flag)
+			return output.UsageError("--%s is required with a narrower part of a queue's name", flag)
 		}
 	}
 	return nil

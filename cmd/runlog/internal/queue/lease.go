@@ -24,6 +24,7 @@ func (a *app) leaseCommand() *cobra.Command {
 		Short: "Lease the next runs of queues, to start them",
 		Long: `Lease the next runs of the queues in a scope, or of QUEUE alone. Start each run, and then release its lease with
 runlog queue release. A lease that is not released ends by itself, and the run is leased again with a higher fence.
+No command renews a lease: choose a --ttl that is longer than the start.
 A program gives the fence with each append to the run: it is refused once another worker has the run.`,
 		Example: "  runlog queue lease --tenant acme --worker host-1 --max 5 --wait 30s -o json",
 		Args:    oneQueue,

@@ -34,7 +34,8 @@ func (a *app) requestCommand() *cobra.Command {
 		Short: "Request a run: it waits in a queue until a worker starts it",
 		Long: `Make a run and enter it into a queue. The same request again, with the same --id, returns the same run and
 stores nothing, so it can be repeated after any failure. Without --id, the command makes one and prints it on
-stderr before it calls the server: a retry must repeat it.
+stderr before it calls the server: a retry must repeat it. If the queue is full, the command tries again until
+--timeout.
 
 --not-before is +10m, +24h or +7d from now, or
 

@@ -18,7 +18,7 @@ func (a *app) cancelCommand() *cobra.Command {
 		Use:   "cancel RUN",
 		Short: "Cancel a run that was not started",
 		Long: `Take a run out of its queue and end it with RunCancelled. A worker that is starting it loses its lease. A run
-that was started is refused: its engine cancels it.`,
+that was started is refused: runlog signal RUN CANCEL asks its engine to cancel it.`,
 		Example: "  runlog queue cancel run-7 --reason \"replaced by run-8\"",
 		Args:    session.OneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -17,7 +17,7 @@ import (
 func (s *Session) Explain(err error) (output.ExitCode, string) {
 	code, text := s.explainCause(err)
 	if hint := output.HintOf(err); hint != "" {
-		text += "; " + hint
+		text = strings.TrimSuffix(text, ".") + "; " + hint
 	}
 	return code, output.OneLine(text)
 }

@@ -12,6 +12,9 @@ func TestExplainNamesEveryFault(t *testing.T) {
 	if code != output.ExitUsage || text != "one; two; mend them" {
 		t.Errorf("%d, %q", code, text)
 	}
+	if _, text := new(Session).Explain(output.WithHint(errors.New("It has ended."), "mend it")); text != "It has ended; mend it" {
+		t.Errorf("a sentence and a hint: %q", text)
+	}
 }
 
 func TestInnermost(t *testing.T) {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"fmt"
 	"math"
 	"strconv"
 	"strings"
@@ -29,14 +30,20 @@ var layouts = [...]string{
 // Moment returns the time that a flag names, as MomentHelp documents it. It is the one parser of
 // times on the command line.
 func Moment(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
+	return moment(flag, text, now, "today, -5m or -7d", "; -%s is this long before now")
+}
+
+// moment is Moment with examples of times, and with a hint at how to write a relative time.
+func moment(flag, text string, now time.Time, examples, hint string) (*timestamppb.Timestamp, error) {
 	at, ok := parseMoment(text, now)
 	switch {
 	case !ok:
-		hint := ""
-		if _, ok := ago("-" + text); ok {
-			hint = "; -" + text + " is this long before now"
+		if _, relative := ago("-" + text); relative {
+			hint = fmt.Sprintf(hint, text)
+		} else {
+			hint = ""
 		}
-		return nil, output.UsageError("--%s %q is no time; want one such as 2026-02-11T10:30:00Z, 2026-02-11T10:30 (UTC), 2026-02-11, today, -5m or -7d%s", flag, text, hint)
+		return nil, output.UsageError("--%s %q is no time; want one such as 2026-02-11T10:30:00Z, 2026-02-11T10:30 (UTC), 2026-02-11, %s%s", flag, text, examples, hint)
 	case at.Before(time.Unix(0, 0)) || at.After(time.Unix(0, math.MaxInt64)):
 		return nil, output.UsageError("--%s %q is not between 1970 and 2262, the range of persistedAt", flag, text)
 	}
@@ -50,7 +57,7 @@ func Ahead(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
 			return timestamppb.New(now.Add(after)), nil
 		}
 	}
-	return Moment(flag, text, now)
+	return moment(flag, text, now, "+10m or +7d", "; +%s is this long from now")
 }
 
 func parseMoment(text string, now time.Time) (at time.Time, ok bool) {

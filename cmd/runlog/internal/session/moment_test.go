@@ -57,3 +57,12 @@ func TestMoment(t *testing.T) {
 		}
 	}
 }
+
+// TestAheadHelp: a time that may lie ahead is not told to lie before now.
+func TestAheadHelp(t *testing.T) {
+	for text, want := range map[string]string{"10m": "+10m or +7d; +10m is this long from now", "soon": "2026-02-11, +10m or +7d"} {
+		if _, err := Ahead("not-before", text, time.Now()); err == nil || !strings.HasSuffix(err.Error(), want) {
+			t.Errorf("%q: %v; want %q at the end", text, err, want)
+		}
+	}
+}
