@@ -37,7 +37,7 @@ func TestGoldenSignalSIG1(t *testing.T) {
 	fake := &fakeServer{}
 	for _, args := range []string{
 		"signal run-1 PAUSE --id s-1", "signal run-1 pause --id s-1 -o json", "signal run-1 retry-step --step load --id s-2", "signal run-1 RESUME --id s-3",
-		"signal run-1 RESUME --id s-3 -o json", "signal run-9 PAUSE --id s-4", "signal run-1", `signal run-1 UPDATE_PARAMS --parameters [1] --id s-5`, "signal --help",
+		"signal run-1 RESUME --id s-3 -o json", "signal run-9 PAUSE --id s-4", "signal run-1", "signal run-1 PAUSE --id=", `signal run-1 UPDATE_PARAMS --parameters [1] --id s-5`, "signal --help",
 	} {
 		s := &invocation{args: strings.Fields(args)}
 		s.do(t.Context(), t, fake)

@@ -6,8 +6,8 @@ import (
 	"runlog/cmd/runlog/internal/output"
 )
 
-// RefuseEmpty refuses a filter that is given without a value. If a variable of a script is not set,
-// the command must not select everything.
+// RefuseEmpty refuses flags that are given without a value. If a variable of a script is not set,
+// the command must neither select everything nor make an id of its own.
 func RefuseEmpty(flags *pflag.FlagSet, names ...string) error {
 	for _, name := range names {
 		f := flags.Lookup(name)

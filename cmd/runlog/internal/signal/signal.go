@@ -36,7 +36,8 @@ func Commands(s *session.Session) []*cobra.Command {
 		Long: fmt.Sprintf(`Send a signal to a run, and print what was decided. The decision is an event of the run, which its engine
 reads. TYPE is one of
   %s
-or one that the server accepts besides.
+or one that the server accepts besides. A run that waits in a queue stays in it, whatever the signal: runlog queue
+cancel takes it out.
 
 A signal has an id. Without --id the command makes one and prints it. The same id again returns the recorded
 decision. If the signal is rejected, the exit code is %d.`, strings.Join(contract.SignalTypes(), " "), output.ExitRejected),
@@ -56,6 +57,9 @@ decision. If the signal is rejected, the exit code is %d.`, strings.Join(contrac
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
+			if err := session.RefuseEmpty(cmd.Flags(), "id", "step", "parameters"); err != nil {
+				return err
+			}
 			req.RunId, req.SignalType = args[0], strings.ToUpper(strings.ReplaceAll(args[1], "-", "_"))
 			var err error
 			if req.Parameters, err = parseParameters(parameters); err != nil {
@@ -121,15 +125,19 @@ func (a *app) send(ctx context.Context, c *client.Client, req *runlogv1.SendSign
 
 // sentence describes a decision to people.
 func sentence(req *runlogv1.SendSignalRequest, resp *runlogv1.SendSignalResponse) string {
-	text := fmt.Sprintf("signal %s: %s %s at runSeq %d", req.SignalId, req.SignalType, strings.ToLower(resp.GetDecision().String()), resp.GetRunSeq())
+	text := fmt.Sprintf("signal %s: %s %s", req.SignalId, req.SignalType, strings.ToLower(resp.GetDecision().String()))
+	if resp.GetIdempotent() { // The decision may be about another type and another step.
+		text = fmt.Sprintf("signal %s was decided before: %s", req.SignalId, strings.ToLower(resp.GetDecision().String()))
+	}
+	text += fmt.Sprintf(" at runSeq %d", resp.GetRunSeq())
 	if why := resp.GetRejectReason(); why != "" {
 		text += ", " + why
 	}
 	if next := resp.GetNextLogicalAttemptId(); next != 0 {
-		text += fmt.Sprintf(", next attempt %d of step %s", next, req.StepId)
-	}
-	if resp.GetIdempotent() {
-		text += ", decided before"
+		text += fmt.Sprintf(", next attempt %d", next)
+		if !resp.GetIdempotent() {
+			text += " of step " + req.StepId
+		}
 	}
 	return text
 }
