@@ -62,7 +62,7 @@ func check(req *runlogv1.SendSignalRequest) (*signal, error) {
 	}
 	if size := len(req.SignalId) + len(req.SignalType) + len(req.StepId) + len(req.Reason) + len(s.parameters); size > maxSignalBytes {
 		bad = append(bad, contract.Violation{Field: "parameters", Reason: contract.ReasonSignalTooLarge,
-			Description: fmt.Sprintf("make the signal %d bytes long, at most %d: %s", size, maxSignalBytes, contract.ReasonSignalTooLarge.Info().Help)})
+			Description: fmt.Sprintf("make the signal %d bytes long, at most %d: store the parameters elsewhere, and send a reference to them", size, maxSignalBytes)})
 	}
 	if len(bad) > 0 {
 		return nil, contract.NewError(bad)

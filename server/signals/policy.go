@@ -80,8 +80,15 @@ func newPolicy(address string, timeout time.Duration) *policy {
 
 // ask asks about one signal. An error says that the policy has not decided.
 func (p *policy) ask(ctx context.Context, sig *signal, status run.Status) (*verdict, error) {
+	caller := ctx
 	ctx, cancel := context.WithTimeout(ctx, p.timeout)
 	defer cancel()
+	late := func(err error) error {
+		if errors.Is(err, context.DeadlineExceeded) && caller.Err() == nil {
+			return fmt.Errorf("no answer within %v", p.timeout)
+		}
+		return err
+	}
 	select {
 	case p.slots <- struct{}{}:
 		defer func() { <-p.slots }()
@@ -103,7 +110,7 @@ func (p *policy) ask(ctx context.Context, sig *signal, status run.Status) (*verd
 	req.Header.Set("Content-Type", "application/json")
 	resp, err := p.client.Do(req)
 	if err != nil {
-		return nil, withoutURL(err)
+		return nil, late(withoutURL(err))
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
@@ -112,7 +119,7 @@ func (p *policy) ask(ctx context.Context, sig *signal, status run.Status) (*verd
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxPolicyAnswer+1))
 	switch {
 	case err != nil:
-		return nil, fmt.Errorf("read its answer: %w", err)
+		return nil, late(fmt.Errorf("read its answer: %w", err))
 	case len(text) > maxPolicyAnswer:
 		return nil, fmt.Errorf("its answer is longer than %d bytes", maxPolicyAnswer)
 	}
