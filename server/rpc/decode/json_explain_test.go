@@ -20,6 +20,8 @@ var (
 	batchRequest  = (&runlogv1.BatchAppendRequest{}).ProtoReflect().Descriptor()
 	createRequest = (&runlogv1.CreateRunRequest{}).ProtoReflect().Descriptor()
 	setRequest    = (&runlogv1.SetEngineRunRefRequest{}).ProtoReflect().Descriptor()
+	leaseRequest  = (&runlogv1.LeaseRunsRequest{}).ProtoReflect().Descriptor()
+	signalRequest = (&runlogv1.SendSignalRequest{}).ProtoReflect().Descriptor()
 )
 
 // lines are the violations of an error, one a line.
@@ -124,6 +126,10 @@ run.status: must be one of PENDING, APPROVED, RUNNING, PAUSED, WAITING, COMPLETE
 events[0].a: appears beside the envelope and inside payload: keep one
 events[1].occurredAt: is not a field of the 2.x envelope (ENV-4): put the source's time into payload.sourceOccurredAt
 events[2].logicalAttemptId: must be an integer from 0 to 4294967295, got "x"`},
+	{"durations", `{"wait":"10m","ttl":90}`, leaseRequest, `
+wait: must be a duration in seconds, such as "90s" or "0.5s", got "10m"
+ttl: must be a duration in seconds, such as "90s" or "0.5s", got 90`},
+	{"parameters", `{"parameters":"x"}`, signalRequest, `parameters: must be a JSON object, got "x"`},
 	{"a list of events", `[{"eventType":"x"}]`, appendRequest, `the body must be an object, got an array: put the events into {"events": [...]}`},
 	{"an event", `{"eventType":"x","planId":"p"}`, appendRequest, `the body is an event: put it into {"events": [...]}`},
 	{"a list", `[1]`, setRequest, `the body must be an object, got an array`},

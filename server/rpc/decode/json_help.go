@@ -24,12 +24,17 @@ func valueHelp(value []byte, fd protoreflect.FieldDescriptor) string {
 	case protoreflect.BytesKind:
 		return "must be bytes in base64, got " + jsontext.Show(value)
 	case protoreflect.MessageKind:
-		if fd.Message().FullName() == "google.protobuf.Timestamp" {
+		switch fd.Message().FullName() {
+		case "google.protobuf.Timestamp":
 			text := ""
 			if value[0] == '"' {
 				text = jsontext.Text(value)
 			}
 			return contract.TimeHelp(text) + "; got " + jsontext.Show(value)
+		case "google.protobuf.Duration":
+			return `must be a duration in seconds, such as "90s" or "0.5s", got ` + jsontext.Show(value)
+		case "google.protobuf.Struct":
+			return "must be a JSON object, got " + jsontext.Show(value)
 		}
 	}
 	return scalarHelp(fd) + ", got " + jsontext.Show(value)
