@@ -83,6 +83,10 @@ func TestBadQueueInputQUE(t *testing.T) {
 	if r.fields["context"] == "" || r.metadata["max_bytes"] != "65536" {
 		t.Errorf("a large context: %+v", r)
 	}
+	r = refused(t, queueCall(q.LeaseRuns, &runlogv1.LeaseRunsRequest{Worker: "w", Ttl: day})(n.context()), contract.ReasonInvalidArgumentField)
+	if r.fields["ttl"] != "is 24h0m0s: send a duration from 1s to 1h0m0s" {
+		t.Errorf("a long lease: %+v", r)
+	}
 	if got, err := q.ListQueues(n.context(), &runlogv1.ListQueuesRequest{}); err != nil || len(got.Queues) != 0 {
 		t.Errorf("queues %v, %v", got, err)
 	}

@@ -192,7 +192,7 @@ func (v *violations) duration(field string, d *durationpb.Duration, least, most 
 		return 0
 	}
 	if !d.IsValid() || d.AsDuration() < least || d.AsDuration() > most {
-		v.add(field, fmt.Sprintf("is not a duration from %v to %v", least, most))
+		v.add(field, fmt.Sprintf("is %v: send a duration from %v to %v", d.AsDuration(), least, most))
 	}
 	return d.AsDuration()
 }

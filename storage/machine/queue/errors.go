@@ -2,6 +2,7 @@ package queue
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -28,6 +29,9 @@ type RequestConflictError struct {
 }
 
 func (e *RequestConflictError) Error() string {
+	if slices.Contains(e.Fields, "requestKey") {
+		return fmt.Sprintf("run %q was requested before, with another runRequestId, plan or scope", e.RunID)
+	}
 	return fmt.Sprintf("another request, of run %q, differs in %s", e.RunID, strings.Join(e.Fields, ", "))
 }
 
@@ -91,7 +95,7 @@ func (e *LeaseEndedError) Error() string {
 type RunningError struct{ RunID string }
 
 func (e *RunningError) Error() string {
-	return fmt.Sprintf("run %q is running: cancel it in its engine", e.RunID)
+	return fmt.Sprintf("run %q was started", e.RunID)
 }
 
 // ChangedError says that an operation was proposed for another state of the run than it is in. The

@@ -61,7 +61,7 @@ func TestRefusalsQUE(t *testing.T) {
 	}{
 		"again":    {func() (storage.Operation, error) { return queue.Request(&again) }, &queue.RequestedError{RunID: "run-0", RequestedAt: 2, Disposition: queue.MayStart}, `the run was requested before, as run "run-0"`},
 		"conflict": {func() (storage.Operation, error) { return queue.Check(&other) }, &queue.RequestConflictError{RunID: "run-0", Fields: []string{"planDigest", "runId"}}, `another request, of run "run-0", differs in planDigest, runId`},
-		"taken":    {func() (storage.Operation, error) { return queue.Check(&taken) }, &queue.RequestConflictError{RunID: "run-0", Fields: []string{"requestKey"}}, `another request, of run "run-0", differs in requestKey`},
+		"taken":    {func() (storage.Operation, error) { return queue.Check(&taken) }, &queue.RequestConflictError{RunID: "run-0", Fields: []string{"requestKey"}}, `run "run-0" was requested before, with another runRequestId, plan or scope`},
 		"full":     {func() (storage.Operation, error) { return queue.Check(&full) }, &queue.FullError{Name: names[0], OnFull: queue.OnFullReject, MaxRunning: 2, Leased: 1, Waiting: 1}, "queue a/p/e/q is full: 0 running, 1 leased, 1 waiting; maxRunning is 2, maxQueued 0"},
 		"moved":    {func() (storage.Operation, error) { return queue.Request(&moved) }, &storage.ScopeError{RunID: "moved", Field: "tenantId", Index: -1, Given: "a", Want: "ab"}, ""},
 		"missing":  {func() (storage.Operation, error) { return queue.Request(&missing) }, &storage.RunNotFoundError{RunID: "run-9"}, ""},
@@ -100,7 +100,7 @@ func TestReleaseRefusalsQUE7(t *testing.T) {
 		func() (storage.Operation, error) { return queue.Reprioritize("run-0", 1) },
 	} {
 		op, err := op()
-		if got := b.refused(0, op, err); !reflect.DeepEqual(got, &queue.RunningError{RunID: "run-0"}) {
+		if got := b.refused(0, op, err); !reflect.DeepEqual(got, &queue.RunningError{RunID: "run-0"}) || got.Error() != `run "run-0" was started` {
 			t.Errorf("a running run: %v", got)
 		}
 	}
