@@ -202,7 +202,7 @@ func (s *Service) admit(ctx context.Context, req *runlogv1.AppendEventsRequest, 
 		done, r.err = s.node.Append(ctx, &r.append)
 		r.appended = &done
 	default:
-		r.pending, r.err = s.node.Admit(&r.append, line.of(ctx, s.node.Tenant(&r.append), earlier))
+		r.pending, r.err = s.node.Admit(ctx, &r.append, line.of(ctx, s.node.Tenant(&r.append), earlier))
 	}
 	r.err = rpc.RefusedAppend(ctx, s.node.Store(), r.append.RunID, r.err)
 	return r

@@ -19,7 +19,7 @@ import (
 type Node interface {
 	rpc.Leaders
 	OtherLeader() string
-	Admit(a *storage.Append, line string) (replica.Pending, error)
+	Admit(ctx context.Context, a *storage.Append, line string) (replica.Pending, error)
 	Tenant(*storage.Append) string
 	Append(context.Context, *storage.Append) (replica.Appended, error)
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)

@@ -78,6 +78,14 @@ type Pending struct {
 // out, and assigns them again if another request came in between (IDM-10): at each try, at least
 // one of the competing requests is stored.
 func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, error) {
+	if err := r.holds.wait(ctx, a.RunID); err != nil {
+		return Appended{}, err
+	}
+	return r.AppendHeld(ctx, a)
+}
+
+// AppendHeld is Append that does not wait while the appends of the run are held.
+func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append) (Appended, error) {
 	tenant, err := r.charge(a)
 	if err != nil {
 		return Appended{}, err
@@ -118,7 +126,10 @@ func LeavesOutAttempts(a *storage.Append) bool {
 
 // Admit encodes an append, whose events all have an attempt, and admits it to the log, in a line of
 // the batcher. After an error nothing is stored.
-func (r *Replica) Admit(a *storage.Append, line string) (Pending, error) {
+func (r *Replica) Admit(ctx context.Context, a *storage.Append, line string) (Pending, error) {
+	if err := r.holds.wait(ctx, a.RunID); err != nil {
+		return Pending{}, err
+	}
 	tenant, err := r.charge(a)
 	if err != nil {
 		return Pending{}, err
@@ -137,6 +148,9 @@ func (r *Replica) admit(a *storage.Append, tenant *limits.Tenant, line string) (
 // ExecuteAppend is Execute for a command of several operations, one of which appends what a client
 // has sent. It counts against the limits of the tenant, and waits in its line (SEC-6).
 func (r *Replica) ExecuteAppend(ctx context.Context, a *storage.Append, cmd storage.Command) (storage.Outcome, error) {
+	if err := r.holds.wait(ctx, a.RunID); err != nil {
+		return storage.Outcome{}, err
+	}
 	tenant, err := r.charge(a)
 	if err != nil {
 		return storage.Outcome{}, err

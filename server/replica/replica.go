@@ -72,6 +72,7 @@ type Replica struct {
 	stamps    *stamps.Judge
 	voters    atomic.Int64 // of the cluster, for remedies; 0: unknown
 	held      atomic.Int64 // bytes of decoded events that wait for their answer
+	holds     holds
 
 	loops sync.WaitGroup
 }

@@ -162,7 +162,7 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.node.Append(ctx, a)
+	done, err := s.node.AppendHeld(ctx, a)
 	switch {
 	case errors.As(err, new(*storage.SequenceError)):
 		return nil, errConflict

@@ -26,13 +26,17 @@ const DefaultPolicyTimeout = 2 * time.Second
 // decideWithin bounds how long a decision is tried again while other events of the run come first.
 const decideWithin = 10 * time.Second
 
+// fairTries are made while other events of the run go on. Then these wait for the decision.
+const fairTries = 2
+
 // longestPause bounds the pause between two tries.
 const longestPause = 10 * time.Millisecond
 
 // Node is the part of the replica that the service needs.
 type Node interface {
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
-	Append(context.Context, *storage.Append) (replica.Appended, error)
+	AppendHeld(context.Context, *storage.Append) (replica.Appended, error)
+	Hold(runID string) (release func())
 	rpc.Runs
 }
 
@@ -191,13 +195,19 @@ func (s *Service) limit(sig *signal) error {
 var errConflict = errors.New("signals: the run has changed")
 
 // decide decides a signal against the state of its run, as often as the run changes in between
-// (SIG-2). The policy is asked at most once, and no lock is held meanwhile.
+// (SIG-2). The policy is asked at most once, and no lock and no append is held meanwhile.
 func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignalResponse, error) {
-	begun := time.Now()
-	for {
+	begun, release := time.Now(), func() {}
+	defer func() { release() }()
+	for conflicts := 0; ; conflicts++ {
+		if conflicts == fairTries {
+			release = s.node.Hold(sig.runID)
+		}
 		resp, status, err := s.decideOnce(ctx, sig)
 		switch {
 		case err == nil && resp == nil:
+			release()
+			conflicts = -1
 			if err := s.ask(ctx, sig, status); err != nil {
 				return nil, err
 			}
