@@ -233,8 +233,8 @@ func TestOperationsAreChecked(t *testing.T) {
 	b.end()
 }
 
-// TestQueuesTakeTurnsInLargeAnswersQUE6: where an answer is full before each queue had its turn, the
-// next search begins behind the queue that was last.
+// TestQueuesTakeTurnsInLargeAnswersQUE6: where an answer is full before each queue had its turn,
+// the next search begins behind the queue that was last.
 func TestQueuesTakeTurnsInLargeAnswersQUE6(t *testing.T) {
 	t.Parallel()
 	b := open(t)
