@@ -127,10 +127,13 @@ func (s *Service) read(v *storage.View, sig *signal) (at state, err error) {
 	}
 	sig.tenantID = v.Run.Scope.TenantID
 	at.last, at.scope = v.Run.LastSeq, v.Run.Scope
-	at.plan = [2]string{
-		cmp.Or(v.Run.PlanID, at.snapshot.PlanID, noPlan), cmp.Or(v.Run.PlanVersion, at.snapshot.PlanVersion, noPlan),
-	}
+	at.plan = planOf(v.Run, at.snapshot)
 	return at, nil
+}
+
+// planOf returns the plan and its version of a run.
+func planOf(r *storage.Run, s *run.Snapshot) [2]string {
+	return [2]string{cmp.Or(r.PlanID, s.PlanID, noPlan), cmp.Or(r.PlanVersion, s.PlanVersion, noPlan)}
 }
 
 // judge decides by role, then by the table, then by the policy if it was asked (SIG-3).

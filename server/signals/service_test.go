@@ -18,6 +18,7 @@ import (
 	"runlog/server/auth"
 	"runlog/server/replica"
 	"runlog/storage"
+	"runlog/storage/machine"
 	"runlog/storage/storagetest"
 )
 
@@ -34,7 +35,7 @@ type fake struct {
 // newFake starts a service on a store with the run "run", which has started.
 func newFake(t *testing.T) (*fake, *Service) {
 	t.Helper()
-	local, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
+	local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All(), FeatureLevel: machine.FeatureLevel})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -94,7 +95,16 @@ func (f *fake) TenantOf(runID string) (string, error) {
 	return r.Scope.TenantID, nil
 }
 
-func (f *fake) Append(_ context.Context, a *storage.Append) (replica.Appended, error) {
+func (f *fake) Store() *storage.Store { return f.local.Store }
+
+func (f *fake) Hold(string) (release func()) { return func() {} }
+
+// Execute is not called: the run is in no queue.
+func (f *fake) Execute(context.Context, storage.Command) (storage.Outcome, error) {
+	return storage.Outcome{}, errors.New("the run is in no queue")
+}
+
+func (f *fake) AppendHeld(_ context.Context, a *storage.Append) (replica.Appended, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.before(a); err != nil {

@@ -1,0 +1,63 @@
+package server
+
+import (
+	"testing"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestCancelOfQueuedRunSIG1QUE10: an accepted CANCEL or EMERGENCY_STOP ends a run that waits in a
+// queue, or whose worker has not started it. The run is leased no more, the worker has lost its
+// lease, and the same signal again changes nothing.
+func TestCancelOfQueuedRunSIG1QUE10(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	for _, signalType := range []string{contract.SignalCancel, contract.SignalEmergencyStop} {
+		run := "run-" + signalType
+		n.request("request-"+signalType, named(run))
+		held := n.lease()
+		to := func(r *runlogv1.SendSignalRequest) { r.RunId, r.Reason = run, "not needed" }
+		for i := range 2 {
+			if resp := n.send(signal("stop", signalType, to)); outcome(resp) != "ACCEPTED" || resp.Idempotent != (i > 0) {
+				t.Fatalf("%s: %v", signalType, resp)
+			}
+		}
+		events := n.list(run)
+		if len(events) != 3 || events[2].EventType != contract.RunCancelled || events[2].GetCausedBySignalId() != "stop" {
+			t.Errorf("%s: events %v", signalType, events)
+		}
+		_, err := n.queues().ReleaseLease(n.context(), &runlogv1.ReleaseLeaseRequest{RunId: run, Fence: held[0].Fence, Outcome: runlogv1.LeaseOutcome_STARTED})
+		refused(t, err, contract.ReasonLeaseLost)
+	}
+	if l := n.lease(atMost(9)); len(l) != 0 {
+		t.Errorf("leases %v", l)
+	}
+}
+
+// TestCancelOfStartedRunSIG1: a run that has started is ended by its engine alone. A signal that
+// was not accepted ends nothing.
+func TestCancelOfStartedRunSIG1(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.request("r1", named("started"))
+	first := n.lease()[0]
+	if _, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{
+		RunId: "started", Fence: &first.Fence, Events: []*runlogv1.EventWrite{runEnd(contract.RunStarted)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	to := func(r *runlogv1.SendSignalRequest) { r.RunId = "started" }
+	n.send(signal("stop", contract.SignalCancel, to))
+	n.request("r2", named("waits"))
+	toOther := func(r *runlogv1.SendSignalRequest) { r.RunId = "waits" }
+	if resp := n.send(signal("s", contract.SignalPause, toOther)); outcome(resp) == "ACCEPTED" {
+		t.Errorf("a PAUSE of a run that waits: %v", resp)
+	}
+	if events := n.list("started"); len(events) != 3 || events[2].EventType != contract.SignalAccepted {
+		t.Errorf("events %v", events)
+	}
+	if l := n.lease(atMost(9)); len(l) != 1 || l[0].RunId != "waits" {
+		t.Errorf("leases %v", l)
+	}
+}
