@@ -130,7 +130,7 @@ func TestWhatTheDigestLeavesOutPRJ1(t *testing.T) {
 }
 
 func TestStoredGolden(t *testing.T) {
-	const path = "testdata/stored_v4.golden"
+	const path = "testdata/stored_v5.golden"
 	s := fullSnapshot(t)
 	got := s.MarshalStored()
 	if *rewrite {

@@ -9,7 +9,8 @@ import (
 	"runlog/storage"
 )
 
-// maxPending bounds Snapshot.Pending.
+// maxPending bounds the pending signals about steps. Those about the run are at most three more, and
+// always have room: else two PAUSE signals in turn would be accepted (SIG-2).
 const maxPending = 128
 
 // PendingSignal is an accepted signal whose effect no event shows yet (SIG-2). A snapshot has at
@@ -33,7 +34,7 @@ func (s *Snapshot) PendingOf(signalType, stepID string) *PendingSignal {
 	return nil
 }
 
-// PendingIsFull reports whether a snapshot has as many pending signals as it can hold.
+// PendingIsFull reports whether a snapshot has no room for another pending signal about a step.
 func (s *Snapshot) PendingIsFull() bool { return len(s.Pending) >= maxPending }
 
 // accepted adds an accepted signal, if events can show its effect.
@@ -66,7 +67,7 @@ func (s *Snapshot) accepted(signalType, stepID string) {
 // addPending adds a signal unless it is pending already. The list may be shared with an earlier
 // snapshot: it is copied.
 func (s *Snapshot) addPending(p PendingSignal) {
-	if s.PendingOf(p.SignalType, p.StepID) == nil && !s.PendingIsFull() {
+	if s.PendingOf(p.SignalType, p.StepID) == nil && (p.StepID == "" || !s.PendingIsFull()) {
 		s.Pending = append(slices.Clip(s.Pending), p)
 	}
 }

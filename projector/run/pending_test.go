@@ -2,6 +2,7 @@ package run
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -94,8 +95,14 @@ func TestPendingSignalsStaySIG2(t *testing.T) {
 	if s.PendingOf(contract.SignalPause, "") == nil || !s.PendingIsFull() || len(s.Pending) != maxPending {
 		t.Errorf("%d signals are pending, PAUSE is %v", len(s.Pending), s.PendingOf(contract.SignalPause, ""))
 	}
+	for _, signal := range []string{contract.SignalCancel, contract.SignalEmergencyStop} {
+		tape.act(signal)
+		if s = ReduceAll(nil, tape.records); s.PendingOf(signal, "") == nil {
+			t.Errorf("%s is not pending after many other signals", signal)
+		}
+	}
 	back, err := UnmarshalStored(s.MarshalStored())
-	if err != nil || len(back.Pending) != maxPending || back.Pending[maxPending-1] != s.Pending[maxPending-1] {
+	if err != nil || !slices.Equal(back.Pending, s.Pending) {
 		t.Errorf("read back %v, error %v", back, err)
 	}
 }
