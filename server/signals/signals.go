@@ -252,7 +252,9 @@ func (s *Service) decideOnce(ctx context.Context, sig *signal) (_ *runlogv1.Send
 	}
 	d := s.judge(at.snapshot, sig)
 	if d.Reject == accept && s.policy != nil && sig.verdict == nil {
-		return nil, at.snapshot.Status, nil
+		// What may not be stored, such as a secret, goes to no other service either.
+		_, err := s.event(sig, at, d)
+		return nil, at.snapshot.Status, err
 	}
 	resp, err := s.store(ctx, sig, at, d)
 	return resp, 0, err
