@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -28,9 +29,6 @@ const (
 
 // maxPayloadBytes has room for a signal and for the decision about it.
 const maxPayloadBytes = 2 * maxSignalBytes
-
-// noPlan stands for the plan of a run whose events have named none.
-const noPlan = "none"
 
 // decision is the payload of SignalAccepted and SignalRejected.
 type decision struct {
@@ -131,9 +129,9 @@ func (s *Service) read(v *storage.View, sig *signal) (at state, err error) {
 	return at, nil
 }
 
-// planOf returns the plan and its version of a run.
+// planOf returns the plan of a run and its version; empty: its events have named none yet.
 func planOf(r *storage.Run, s *run.Snapshot) [2]string {
-	return [2]string{cmp.Or(r.PlanID, s.PlanID, noPlan), cmp.Or(r.PlanVersion, s.PlanVersion, noPlan)}
+	return [2]string{cmp.Or(r.PlanID, s.PlanID), cmp.Or(r.PlanVersion, s.PlanVersion)}
 }
 
 // judge decides by role, then by the table, then by the policy if it was asked (SIG-3).
@@ -199,6 +197,12 @@ func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, err
 	}
 	if d.Reject != accept {
 		w.EventType = contract.SignalRejected
+	}
+	if at.plan[0] == "" || at.plan[1] == "" {
+		// The events of the run have named no plan yet, and a decision invents none: the first plan
+		// that is named stays that of the run. Only line 1.1 has such events, with keys of their own.
+		w.ContractVersion = "1.1"
+		w.IdempotencyKey = fmt.Sprintf("signal-%x", sha256.Sum256([]byte(w.EventType+"|"+sig.id)))
 	}
 	rules := s.opts.Rules(sig.runID)
 	rules.MaxPayloadBytes = max(rules.MaxPayloadBytes, maxPayloadBytes)
