@@ -81,11 +81,19 @@ func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, erro
 	if err := r.holds.wait(ctx, a.RunID); err != nil {
 		return Appended{}, err
 	}
-	return r.AppendHeld(ctx, a)
+	return r.append(ctx, a, "")
 }
 
-// AppendHeld is Append that does not wait while the appends of the run are held.
+// heldLine is what the name of a tenant's line for AppendHeld ends with.
+const heldLine = "\x00held"
+
+// AppendHeld is Append that does not wait while the appends of the run are held. It does not wait
+// behind the other appends of its tenant either.
 func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append) (Appended, error) {
+	return r.append(ctx, a, heldLine)
+}
+
+func (r *Replica) append(ctx context.Context, a *storage.Append, line string) (Appended, error) {
 	tenant, err := r.charge(a)
 	if err != nil {
 		return Appended{}, err
@@ -96,7 +104,7 @@ func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append) (Appended, 
 				return Appended{}, err
 			}
 		}
-		p, err := r.admit(a, tenant, tenant.Name)
+		p, err := r.admit(a, tenant, tenant.Name+line)
 		if err != nil {
 			return Appended{}, err
 		}

@@ -205,8 +205,10 @@ func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignal
 	begun, release := time.Now(), func() {}
 	defer func() { release() }()
 	for conflicts := 0; ; conflicts++ {
-		if conflicts == fairTries {
-			release = s.node.Hold(sig.runID)
+		if conflicts >= fairTries {
+			next := s.node.Hold(sig.runID) // before the one before is over
+			release()
+			release = next
 		}
 		resp, status, err := s.decideOnce(ctx, sig)
 		switch {
