@@ -9,8 +9,8 @@ import (
 	"runlog/storage"
 )
 
-// maxPending bounds the pending signals about steps. Those about the run are at most three more, and
-// always have room: else two PAUSE signals in turn would be accepted (SIG-2).
+// maxPending bounds the pending signals about steps. Those about the run are at most three more,
+// and always have room: else two PAUSE signals in turn would be accepted (SIG-2).
 const maxPending = 128
 
 // PendingSignal is an accepted signal whose effect no event shows yet (SIG-2). A snapshot has at

@@ -199,8 +199,8 @@ func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, err
 		w.EventType = contract.SignalRejected
 	}
 	if at.plan[0] == "" || at.plan[1] == "" {
-		// The events of the run have named no plan yet, and a decision invents none: the first plan
-		// that is named stays that of the run. Only line 1.1 has such events, with keys of their own.
+		// No event of the run has named a plan, and a decision invents none: the first one that is
+		// named stays that of the run. Only line 1.1 has such events, with keys of their own.
 		w.ContractVersion = "1.1"
 		w.IdempotencyKey = fmt.Sprintf("signal-%x", sha256.Sum256([]byte(w.EventType+"|"+sig.id)))
 	}
