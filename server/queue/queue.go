@@ -151,6 +151,13 @@ func (v *violations) queueName(tenant, project, environment, name string) queue.
 
 // run reads a run and its current status.
 func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
+	r, err := s.node.Store().Run(runID)
+	if err != nil {
+		return nil, err
+	}
+	if r.LastSeq == 1 {
+		return queuedRun(r), nil
+	}
 	v, err := s.node.Store().View(runID)
 	if err != nil {
 		return nil, err
@@ -159,7 +166,15 @@ func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
 	return s.runOf(v)
 }
 
+// queuedRun is a run with no event but its RunQueued, which needs no fold.
+func queuedRun(r *storage.Run) *runlogv1.Run {
+	return wire.Run(r, &run.Summary{Status: run.Pending, LastEventAt: time.Unix(0, r.PersistedAt).UTC()})
+}
+
 func (s *Service) runOf(v *storage.View) (*runlogv1.Run, error) {
+	if v.Run.LastSeq == 1 {
+		return queuedRun(v.Run), nil
+	}
 	snapshot, err := s.opts.Snapshots.Snapshot(v)
 	if err != nil {
 		return nil, err
