@@ -15,6 +15,8 @@
 //   - An event whose key is stored is not stored again; it is answered with what was stored.
 //   - The events of a run are numbered in rising order.
 //
+// The workloads about queues use River's jobs on PostgreSQL, and a work queue of JetStream.
+//
 // With --nodes, runlog and etcd are several processes each, which make a cluster; calls go to its
 // leader.
 //
