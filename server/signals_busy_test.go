@@ -12,7 +12,8 @@ import (
 // TestSignalsInFloodedRunsSIG2: streams that have thousands of appends to a run in flight keep no
 // signal from being decided, and none of their appends is refused.
 func TestSignalsInFloodedRunsSIG2(t *testing.T) {
-	t.Parallel()
+	// Not in parallel: it takes all processors, and the clusters of other tests would change their
+	// leaders.
 	n := startNode(t)
 	n.append("run", newEvent("RunStarted"))
 	const streams, warm = 4, 500

@@ -100,7 +100,8 @@ func TestRacingPausesSIG2(t *testing.T) {
 // TestSignalsInBusyRunsSIG2: producers that write into a run all the time do not keep a signal from
 // being decided, and each decision is made against the events before it.
 func TestSignalsInBusyRunsSIG2(t *testing.T) {
-	t.Parallel()
+	// Not in parallel: it takes all processors, and the clusters of other tests would change their
+	// leaders.
 	n := startNode(t, func(o *Options) { o.Signals.PerMinute = 1000 })
 	n.append("run", newEvent("RunStarted"))
 	stop := make(chan struct{})
