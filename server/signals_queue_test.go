@@ -1,6 +1,7 @@
 package server
 
 import (
+	"strings"
 	"testing"
 
 	"runlog/proto/contract"
@@ -59,5 +60,16 @@ func TestCancelOfStartedRunSIG1(t *testing.T) {
 	}
 	if l := n.lease(atMost(9)); len(l) != 1 || l[0].RunId != "waits" {
 		t.Errorf("leases %v", l)
+	}
+}
+
+// TestSmallPayloadsSIG1: a small limit of payloads keeps no CANCEL from ending a run that waits.
+func TestSmallPayloadsSIG1(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 100 })
+	n.request("r", named("run"))
+	n.send(signal("stop", contract.SignalCancel, func(r *runlogv1.SendSignalRequest) { r.Reason = strings.Repeat("not needed ", 50) }))
+	if events := n.list("run"); len(events) != 3 || events[2].EventType != contract.RunCancelled {
+		t.Errorf("events %v", events)
 	}
 }

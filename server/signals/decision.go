@@ -180,6 +180,14 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 	return resp, nil
 }
 
+// rules are those of a run's events, with room for a signal: a small limit of payloads keeps no
+// decision out of the log.
+func (s *Service) rules(runID string) contract.Options {
+	rules := s.opts.Rules(runID)
+	rules.MaxPayloadBytes = max(rules.MaxPayloadBytes, maxPayloadBytes)
+	return rules
+}
+
 // event makes the append of a decision.
 func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, error) {
 	now := s.opts.Clock().UTC()
@@ -204,9 +212,7 @@ func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, err
 		w.ContractVersion = "1.1"
 		w.IdempotencyKey = fmt.Sprintf("signal-%x", sha256.Sum256([]byte(w.EventType+"|"+sig.id)))
 	}
-	rules := s.opts.Rules(sig.runID)
-	rules.MaxPayloadBytes = max(rules.MaxPayloadBytes, maxPayloadBytes)
-	e, bad := contract.Validate(w, rules)
+	e, bad := contract.Validate(w, s.rules(sig.runID))
 	if len(bad) > 0 {
 		for i := range bad {
 			bad[i].Field = fieldOf.Replace(bad[i].Field)

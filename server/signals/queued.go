@@ -69,7 +69,7 @@ func (s *Service) cancelled(ctx context.Context, sig *signal) (_ *storage.Operat
 		EventType: contract.RunCancelled, RunId: sig.runID, TenantId: scope.TenantID, ProjectId: scope.ProjectID, EnvironmentId: scope.EnvironmentID,
 		PlanId: plan[0], PlanVersion: plan[1], LogicalAttemptId: 1, EngineAttemptId: 1, EmittedAt: timestamppb.New(s.opts.Clock()),
 		EmittedBy: authority, CausedBySignalId: sig.id, PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: payload},
-	}, s.opts.Rules(sig.runID))
+	}, s.rules(sig.runID))
 	if len(bad) > 0 {
 		return nil, contract.NewError(bad)
 	}

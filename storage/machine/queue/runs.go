@@ -13,11 +13,10 @@ import (
 var ErrToken = errors.New("queue: undecodable page token: begin with the first page")
 
 // ListRuns returns at most n runs of a queue that are in one of some states; no states: in any.
-// First are the ready ones in the order in which they would be
-// leased at a time, then the delayed, leased, running and exhausted ones in commit order each.
-// token is empty for the first page, else that of the page before. next is empty behind the last
-// one. A run that changes its state meanwhile may be on two pages, or on none. A queue that does
-// not exist has no runs.
+// First are the ready ones in the order in which they would be leased at a time, then the delayed,
+// leased, running and exhausted ones in commit order each. token is empty for the first page, else
+// that of the page before. next is empty behind the last one. A run that changes its state
+// meanwhile may be on two pages, or on none. A queue that does not exist has no runs.
 func ListRuns(s *storage.Store, name Name, at int64, states []State, token []byte, n int) (list []*Run, next []byte, err error) {
 	c := cursor{at: at, state: Ready}
 	if len(token) > 0 {
