@@ -1,0 +1,74 @@
+package window
+
+// list is a queue of lanes.
+type list struct{ first, last *lane }
+
+func (q *list) push(l *lane) {
+	if q.last == nil {
+		q.first = l
+	} else {
+		q.last.next = l
+	}
+	q.last = l
+}
+
+// pop returns nil if there is none.
+func (q *list) pop() *lane {
+	l := q.first
+	if l == nil {
+		return nil
+	}
+	if q.first = l.next; q.first == nil {
+		q.last = nil
+	}
+	l.next = nil
+	return l
+}
+
+// remove takes a lane out that is in the queue.
+func (q *list) remove(l *lane) {
+	var before *lane
+	for at := q.first; at != l; at = at.next {
+		before = at
+	}
+	if before == nil {
+		q.first = l.next
+	} else {
+		before.next = l.next
+	}
+	if q.last == l {
+		q.last = before
+	}
+	l.next = nil
+}
+
+// timers is a container/heap of lanes, the earliest first.
+type timers []*lane
+
+// Len is sort.Interface's.
+func (t timers) Len() int { return len(t) }
+
+// Less is sort.Interface's.
+func (t timers) Less(i, j int) bool { return t[i].timer < t[j].timer }
+
+// Swap is sort.Interface's.
+func (t timers) Swap(i, j int) {
+	t[i], t[j] = t[j], t[i]
+	t[i].index, t[j].index = i, j
+}
+
+// Push is heap.Interface's.
+func (t *timers) Push(x any) {
+	l := x.(*lane)
+	l.index = len(*t)
+	*t = append(*t, l)
+}
+
+// Pop is heap.Interface's.
+func (t *timers) Pop() any {
+	old := *t
+	l := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	return l
+}

@@ -1,0 +1,174 @@
+package window
+
+import (
+	"container/heap"
+	"time"
+)
+
+// wait puts a lane among the timers.
+func (w *Window) wait(l *lane, until int64) {
+	l.timer = until
+	if l.is == isTimed {
+		heap.Fix(&w.timers, l.index)
+		return
+	}
+	l.is = isTimed
+	heap.Push(&w.timers, l)
+}
+
+// remove takes a lane out of the timers.
+func (w *Window) remove(l *lane) {
+	if l.is == isTimed {
+		heap.Remove(&w.timers, l.index)
+		l.is = nowhere
+	}
+	l.timer = 0
+}
+
+// current is the event of a lane that is handed out or waits for another attempt.
+func (l *lane) current() *Event {
+	switch {
+	case l.redriven != nil:
+		return l.redriven
+	case len(l.queue) > 0:
+		return l.queue[0]
+	}
+	return nil
+}
+
+// find returns the lane whose current event this is.
+func (w *Window) find(p Place) *lane {
+	l := w.lanes[p.RunID]
+	if l == nil {
+		return nil
+	}
+	if e := l.current(); e == nil || e.Record.RunSeq != p.Seq {
+		return nil
+	}
+	return l
+}
+
+// Ack settles an event that was handed out. false: it is not the first one of its run.
+func (w *Window) Ack(p Place) bool {
+	l := w.find(p)
+	switch {
+	case l != nil:
+		w.pass(l)
+	case w.owes(p): // Another node has handed it out.
+		l = w.lanes[p.RunID]
+		l.from, l.attempts = p.Seq, 0
+	default:
+		return false
+	}
+	w.acknowledged++
+	return true
+}
+
+// owes reports whether an event is the first one that a run owes, of those that are not in memory.
+func (w *Window) owes(p Place) bool {
+	l := w.lanes[p.RunID]
+	return l != nil && l.current() == nil && l.spilled && l.from+1 == p.Seq && !w.holds(l)
+}
+
+// pass goes on behind the current event of a lane, which is settled.
+func (w *Window) pass(l *lane) {
+	if l.busy {
+		l.busy = false
+		w.inFlight--
+	}
+	if l.is == isReady { // it was not handed out by this window
+		w.ready.remove(l)
+		l.is = nowhere
+	}
+	w.remove(l)
+	e := l.current()
+	w.drop(e)
+	if l.redriven != nil {
+		l.redriven = nil
+		w.redelivered(l, e.Record.RunSeq)
+	} else {
+		l.queue[0] = nil
+		l.queue, l.attempts = l.queue[1:], 0
+	}
+	w.place(l)
+}
+
+// Fail says that an attempt has failed. The event comes again, after a delay if after is not
+// negative, or is parked: at once if the failure is permanent. false: it is not the first one of its
+// run, or not under way.
+func (w *Window) Fail(p Place, cause string, permanent bool, after time.Duration, now int64) bool {
+	l := w.find(p)
+	if l == nil || !l.busy {
+		return false
+	}
+	w.failed(l, cause, permanent, after, now)
+	return true
+}
+
+func (w *Window) failed(l *lane, cause string, permanent bool, after time.Duration, now int64) {
+	l.busy = false
+	w.inFlight--
+	w.remove(l)
+	attempts := &l.attempts
+	if l.redriven != nil {
+		attempts = &l.againAttempts
+	}
+	*attempts++
+	if permanent || *attempts >= w.settings.MaxAttempts {
+		if l.redriven != nil || w.letters < w.settings.MaxLetters {
+			w.park(l, *attempts, cause)
+			return
+		}
+	}
+	if after < 0 {
+		most := w.settings.RetryMax
+		if n := *attempts - 1; n < 32 && w.settings.RetryInitial<<n > 0 {
+			most = min(most, w.settings.RetryInitial<<n)
+		}
+		after = w.settings.RandomBackoff(most)
+	}
+	w.wait(l, now+int64(after))
+}
+
+// park makes a dead letter of the current event of a lane.
+func (w *Window) park(l *lane, attempts uint32, cause string) {
+	e := l.current()
+	w.parked = append(w.parked, Parked{
+		Place: Place{l.runID, e.Record.RunSeq}, EventID: e.Record.EventID.String(), EventType: e.Record.Type, Attempts: attempts, Error: cause,
+	})
+	w.drop(e)
+	if l.redriven != nil {
+		l.redriven, l.again, l.againAttempts = nil, without(l.again, e.Record.RunSeq), 0
+	} else {
+		l.queue[0] = nil
+		l.queue, l.attempts = l.queue[1:], 0
+		l.letters++
+		w.letters++
+	}
+	if w.holds(l) && len(l.queue) > 0 {
+		l.spilled, l.from = true, l.queue[0].Record.RunSeq-1
+		for _, e := range l.queue {
+			w.drop(e)
+		}
+		l.queue = nil
+	}
+	w.place(l)
+}
+
+// Tick handles deadlines and delays that have passed, and returns when the next one is; 0: there is
+// none.
+func (w *Window) Tick(now int64) (next int64) {
+	for len(w.timers) > 0 && w.timers[0].timer <= now {
+		l := w.timers[0]
+		if l.busy {
+			w.failed(l, "no acknowledgement within "+w.settings.AckTimeout.String(), false, -1, now)
+			continue
+		}
+		w.remove(l)
+		w.place(l)
+	}
+	if len(w.timers) == 0 {
+		return 0
+	}
+	return w.timers[0].timer
+}

@@ -1,0 +1,117 @@
+package window
+
+import (
+	"cmp"
+	"slices"
+
+	"runlog/storage"
+)
+
+// Settlement is what the store is to record.
+type Settlement struct {
+	Position     storage.Position
+	Owed         []Owed
+	Paid         []string
+	Parked       []Parked
+	Delivered    []Place
+	Acknowledged uint64
+
+	readTo storage.Position
+}
+
+// Owed says that a run's events from NextSeq on are not settled.
+type Owed struct {
+	RunID    string
+	NextSeq  uint64
+	Attempts uint32
+}
+
+// Settle returns what the store is to record now; nil: nothing has changed, but perhaps for the
+// cursor. Every settlement passes over what the one before has found unsettled, so that an event
+// that takes long holds no cursor: what is acknowledged is repeated for two settlements at most
+// (BUS-6).
+func (w *Window) Settle() *Settlement {
+	s := &Settlement{Position: w.readTo, Parked: w.parked, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo}
+	for _, l := range w.lanes {
+		if len(l.queue) > 0 && !l.recorded && l.queue[0].Record.Position > w.flushed {
+			s.Position = min(s.Position, l.queue[0].Record.Position-1)
+		}
+	}
+	s.Position = max(s.Position, w.settled)
+	for _, l := range w.lanes {
+		owed, is := l.owed(s.Position)
+		switch {
+		case is && (!l.recorded || l.recordedSeq != owed.NextSeq || l.recordedFail != owed.Attempts):
+			s.Owed = append(s.Owed, owed)
+		case !is && l.recorded:
+			s.Paid = append(s.Paid, l.runID)
+		}
+	}
+	slices.SortFunc(s.Owed, func(a, b Owed) int { return cmp.Compare(a.RunID, b.RunID) })
+	slices.Sort(s.Paid)
+	return s
+}
+
+// owed returns what a run owes at or before a cursor, as far as the lane can tell.
+func (l *lane) owed(cursor storage.Position) (Owed, bool) {
+	switch {
+	case len(l.queue) > 0:
+		first := &l.queue[0].Record
+		return Owed{l.runID, first.RunSeq, l.attempts}, first.Position <= cursor
+	case l.spilled:
+		return Owed{l.runID, l.from + 1, l.attempts}, true
+	}
+	return Owed{}, false
+}
+
+// Empty reports whether a settlement would change nothing but a cursor.
+func (s *Settlement) Empty() bool {
+	return len(s.Owed)+len(s.Paid)+len(s.Parked)+len(s.Delivered) == 0 && s.Acknowledged == 0
+}
+
+// Settled says that the store has recorded a settlement, the last one that Settle has returned.
+func (w *Window) Settled(s *Settlement) {
+	w.flushed, w.settled = s.readTo, s.Position
+	w.parked, w.delivered = w.parked[len(s.Parked):], w.delivered[len(s.Delivered):]
+	w.acknowledged -= s.Acknowledged
+	for _, o := range s.Owed {
+		l := w.lane(o.RunID)
+		l.recorded, l.recordedSeq, l.recordedFail = true, o.NextSeq, o.Attempts
+		w.place(l)
+	}
+	for _, id := range s.Paid {
+		if l := w.lanes[id]; l != nil {
+			l.recorded = false
+			w.place(l)
+		}
+	}
+}
+
+// Stats are what is known of the subscription's progress.
+type Stats struct {
+	// Waiting are the events in memory, InFlight those that are handed out, and Retrying the runs
+	// whose first event has failed and waits.
+	Waiting, InFlight, Retrying int
+	// Held are runs that wait because of a dead letter.
+	Held    int
+	Letters uint64
+	// OldestAt is the stamp of the oldest event in memory that is not settled; 0: there is none.
+	OldestAt int64
+}
+
+// Stats counts.
+func (w *Window) Stats() Stats {
+	s := Stats{Waiting: w.events, InFlight: w.inFlight, Letters: w.letters}
+	for _, l := range w.lanes {
+		if l.is == isTimed && !l.busy {
+			s.Retrying++
+		}
+		if w.holds(l) && (l.spilled || len(l.queue) > 0) {
+			s.Held++
+		}
+		if len(l.queue) > 0 && (s.OldestAt == 0 || l.queue[0].Record.PersistedAt < s.OldestAt) {
+			s.OldestAt = l.queue[0].Record.PersistedAt
+		}
+	}
+	return s
+}

@@ -1,0 +1,302 @@
+package window
+
+import (
+	"math"
+	"time"
+
+	"runlog/storage"
+)
+
+const (
+	// laneEvents bounds what a lane keeps in memory.
+	laneEvents = 64
+	// eventBytes is about what an event takes beside its payload.
+	eventBytes = 1 << 10
+)
+
+// Event is a stored event that matches the subscription.
+type Event struct {
+	Run    *storage.Run
+	Record storage.Record
+}
+
+// bytes is about what the event takes in memory.
+func (e *Event) bytes() int { return len(e.Record.Payload) + eventBytes }
+
+// Source reads events of a run again.
+type Source interface {
+	// Load returns at most n events that match, with a runSeq above after, that lie at or before a
+	// position. more: there may be others behind them.
+	Load(runID string, after uint64, through storage.Position, n int) (list []*Event, more bool, err error)
+}
+
+// Settings of a subscription that the window follows.
+type Settings struct {
+	MaxInFlight   int
+	MaxBytes      int // of the events in memory
+	RetryInitial  time.Duration
+	RetryMax      time.Duration
+	MaxAttempts   uint32
+	HoldRun       bool // OnDeadLetter is HOLD_RUN
+	AckTimeout    time.Duration
+	MaxLetters    uint64
+	Paused        bool
+	RandomBackoff func(most time.Duration) time.Duration
+}
+
+// Window is what one subscription owes. Its user locks it.
+type Window struct {
+	settings Settings
+	source   Source
+	lanes    map[string]*lane
+	ready    list // lanes whose next event may be handed out
+	timers   timers
+
+	readTo   storage.Position // everything up to it is in lanes, or settled
+	events   int              // in memory
+	bytes    int
+	inFlight int
+	letters  uint64 // parked, as the store and the next settlement have it
+
+	acknowledged uint64 // since the last settlement
+	parked       []Parked
+	delivered    []Place
+	flushed      storage.Position // readTo at the last settlement
+	settled      storage.Position // the cursor in the store
+}
+
+// Place names an event.
+type Place struct {
+	RunID string
+	Seq   uint64
+}
+
+// Parked is an event that has used up its attempts.
+type Parked struct {
+	Place
+	EventID, EventType string
+	Attempts           uint32
+	Error              string
+}
+
+// Delivery is an event that is handed out.
+type Delivery struct {
+	*Event
+	Attempt uint32 // from 1
+}
+
+// lane has the events of a run. Invariant: it is in w.lanes; it is in at most one of ready and
+// timers.
+type lane struct {
+	runID    string
+	queue    []*Event // by runSeq; the first may be under way
+	from     uint64   // what is behind the queue has a higher runSeq, if it was spilled
+	spilled  bool     // there may be more in the store
+	attempts uint32   // failed ones, of the first event
+
+	again         []uint64 // redriven dead letters, which come first
+	redriven      *Event   // the one that is handed out, or waits
+	againAttempts uint32
+	letters       int // of the run: parked or redriven ones
+
+	busy  bool
+	timer int64 // when busy ends, or the next attempt comes; 0: none
+	index int   // in timers
+	next  *lane // in ready
+	is    place
+
+	recorded     bool // the store says that the run owes
+	recordedSeq  uint64
+	recordedFail uint32
+}
+
+// place is the collection that a lane is in.
+type place uint8
+
+const (
+	nowhere place = iota
+	isReady
+	isTimed
+)
+
+// New returns the window of a subscription whose cursor is at a position.
+func New(settings Settings, source Source, cursor storage.Position) *Window {
+	return &Window{settings: settings, source: source, lanes: map[string]*lane{}, readTo: cursor, flushed: cursor, settled: cursor}
+}
+
+// Set replaces the settings.
+func (w *Window) Set(s Settings) {
+	unheld := w.settings.HoldRun && !s.HoldRun
+	w.settings = s
+	if unheld {
+		for _, l := range w.lanes {
+			w.place(l)
+		}
+	}
+}
+
+func (w *Window) lane(runID string) *lane {
+	l := w.lanes[runID]
+	if l == nil {
+		l = &lane{runID: runID}
+		w.lanes[runID] = l
+	}
+	return l
+}
+
+// Owe adds what the store says of a run: its events from a runSeq on, up to the cursor, are owed.
+func (w *Window) Owe(runID string, nextSeq uint64, attempts uint32) {
+	l := w.lane(runID)
+	l.from, l.spilled, l.attempts = nextSeq-1, true, attempts
+	l.recorded, l.recordedSeq, l.recordedFail = true, nextSeq, attempts
+	w.place(l)
+}
+
+// ReadTo is how far the log was read.
+func (w *Window) ReadTo() storage.Position { return w.readTo }
+
+// Full reports whether the window wants no more events for now.
+func (w *Window) Full() bool {
+	return w.events >= 2*w.settings.MaxInFlight || w.bytes >= w.settings.MaxBytes
+}
+
+// Push adds the next events of the log that match, all of them up to a position. There may be none.
+func (w *Window) Push(to storage.Position, events ...*Event) {
+	for _, e := range events {
+		w.push(e)
+	}
+	w.readTo = max(w.readTo, to)
+}
+
+func (w *Window) push(e *Event) {
+	l := w.lane(e.Run.RunID)
+	if l.spilled || len(l.queue) >= laneEvents || w.holds(l) {
+		if !l.spilled {
+			l.spilled, l.from = true, e.Record.RunSeq-1
+		}
+		return
+	}
+	l.queue = append(l.queue, e)
+	w.keep(e)
+	if len(l.queue) == 1 {
+		w.place(l)
+	}
+}
+
+func (w *Window) keep(e *Event) {
+	w.events++
+	w.bytes += e.bytes()
+}
+
+func (w *Window) drop(e *Event) {
+	w.events--
+	w.bytes -= e.bytes()
+}
+
+// holds reports whether dead letters hold the later events of a run.
+func (w *Window) holds(l *lane) bool { return w.settings.HoldRun && l.letters > 0 }
+
+// place puts a lane where it belongs.
+func (w *Window) place(l *lane) {
+	if l.busy || l.timer != 0 {
+		return
+	}
+	has := len(l.again) > 0 || !w.holds(l) && (len(l.queue) > 0 || l.spilled)
+	switch {
+	case has && l.is == nowhere:
+		l.is = isReady
+		w.ready.push(l)
+	case !has:
+		w.forget(l)
+	}
+}
+
+// forget drops a lane that nothing is left of.
+func (w *Window) forget(l *lane) {
+	if len(l.queue) == 0 && !l.spilled && l.letters == 0 && !l.recorded && l.is == nowhere {
+		delete(w.lanes, l.runID)
+	}
+}
+
+// Take hands out at most n events. Each is under way until Ack, Fail or its deadline.
+func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
+	if w.settings.Paused {
+		return nil, nil
+	}
+	for len(list) < n && w.inFlight < w.settings.MaxInFlight {
+		l := w.ready.pop()
+		if l == nil {
+			break
+		}
+		l.is = nowhere
+		e, attempts, err := w.first(l)
+		if err != nil {
+			l.is = isReady
+			w.ready.push(l)
+			return list, err
+		}
+		if e == nil {
+			w.place(l)
+			continue
+		}
+		l.busy = true
+		w.inFlight++
+		if w.settings.AckTimeout > 0 {
+			w.wait(l, now+int64(w.settings.AckTimeout))
+		}
+		list = append(list, Delivery{e, attempts + 1})
+	}
+	return list, nil
+}
+
+// first returns the event of a lane that comes next; nil: there is none.
+func (w *Window) first(l *lane) (e *Event, attempts uint32, err error) {
+	if l.redriven == nil && len(l.again) > 0 {
+		list, _, err := w.source.Load(l.runID, l.again[0]-1, math.MaxUint64, 1) // Also behind a cursor that was moved back.
+		if err != nil {
+			return nil, 0, err
+		}
+		if len(list) > 0 && list[0].Record.RunSeq == l.again[0] {
+			l.redriven, l.againAttempts = list[0], 0
+			w.keep(list[0])
+		} else {
+			// The filter was changed meanwhile: the letter is of no interest any more.
+			w.redelivered(l, l.again[0])
+			return nil, 0, nil
+		}
+	}
+	if l.redriven != nil {
+		return l.redriven, l.againAttempts, nil
+	}
+	if w.holds(l) {
+		return nil, 0, nil
+	}
+	if len(l.queue) == 0 && l.spilled {
+		if err := w.refill(l); err != nil {
+			return nil, 0, err
+		}
+	}
+	if len(l.queue) == 0 {
+		return nil, 0, nil
+	}
+	return l.queue[0], l.attempts, nil
+}
+
+// refill reads what a lane has spilled.
+func (w *Window) refill(l *lane) error {
+	list, more, err := w.source.Load(l.runID, l.from, w.readTo, laneEvents)
+	if err != nil {
+		return err
+	}
+	if len(list) > 0 {
+		if l.attempts > 0 && list[0].Record.RunSeq != l.recordedSeq {
+			l.attempts = 0 // they were of an event that matches no more
+		}
+		l.from = list[len(list)-1].Record.RunSeq
+	}
+	for _, e := range list {
+		w.keep(e)
+	}
+	l.queue, l.spilled = list, more
+	return nil
+}
