@@ -60,6 +60,7 @@ var ranks = map[string]int{
 	"server/events":            6,
 	"server/runs":              6,
 	"server/signals":           6,
+	"server/subscriptions":     6,
 	"server/snapshots":         6,
 	"server/watch":             6,
 	"server/audit":             6,

@@ -41,6 +41,7 @@ var services = []service{
 	{&runlogv1.AccessService_ServiceDesc, rpc.Gateway(runlogv1.NewAccessServiceClient, runlogv1.RegisterAccessServiceHandlerClient), (*Server).openAccess},
 	{&runlogv1.QueueService_ServiceDesc, rpc.Gateway(runlogv1.NewQueueServiceClient, runlogv1.RegisterQueueServiceHandlerClient), (*Server).openQueue},
 	{&runlogv1.SignalService_ServiceDesc, rpc.Gateway(runlogv1.NewSignalServiceClient, runlogv1.RegisterSignalServiceHandlerClient), (*Server).openSignals},
+	{&runlogv1.SubscriptionService_ServiceDesc, rpc.Gateway(runlogv1.NewSubscriptionServiceClient, runlogv1.RegisterSubscriptionServiceHandlerClient), (*Server).openSubscriptions},
 }
 
 // parts are objects that several services share.

@@ -46,6 +46,10 @@ const (
 	ReasonQueueNotFound          Reason = "QUEUE_NOT_FOUND"
 	ReasonSignalTooLarge         Reason = "SIGNAL_TOO_LARGE"
 	ReasonSignalRateLimited      Reason = "SIGNAL_RATE_LIMITED"
+	ReasonSubscriptionNotFound   Reason = "SUBSCRIPTION_NOT_FOUND"
+	ReasonSubscriptionConflict   Reason = "SUBSCRIPTION_CONFLICT"
+	ReasonSubscriptionNotPull    Reason = "SUBSCRIPTION_NOT_PULL"
+	ReasonDeadLetterNotFound     Reason = "DEAD_LETTER_NOT_FOUND"
 
 	ReasonSignalPolicyUnavailable Reason = "SIGNAL_POLICY_UNAVAILABLE"
 )
@@ -164,6 +168,14 @@ var reasons = [...]ReasonInfo{
 		"The run gets too many signals: wait for the retry delay, then send the same signal."},
 	{ReasonSignalPolicyUnavailable, codes.Unavailable, 503, StoredNo, "yes",
 		"The service at --signal-policy-url has failed: check it, then send the same signal."},
+	{ReasonSubscriptionNotFound, codes.NotFound, 404, StoredNothing, "no",
+		"Check the tenant and the subscriptionId; runlog subscriptions ls lists them."},
+	{ReasonSubscriptionConflict, codes.AlreadyExists, 409, StoredNothing, "no",
+		"Read the subscription as it is now: choose another id, or change that one."},
+	{ReasonSubscriptionNotPull, codes.FailedPrecondition, 409, StoredNothing, "no",
+		"The subscription delivers to a sink: make one with pull delivery for consumers."},
+	{ReasonDeadLetterNotFound, codes.NotFound, 404, StoredNothing, "no",
+		"List the dead letters again: it was delivered or discarded."},
 	{ReasonRouteNotFound, codes.NotFound, 404, StoredNothing, "no",
 		"Check the path; GET /openapi.json lists the routes."},
 	{ReasonMethodNotAllowed, codes.Unimplemented, 405, StoredNothing, "no",

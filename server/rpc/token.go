@@ -15,17 +15,19 @@ type TokenKind byte
 
 // The kinds of tokens.
 const (
-	TokenPosition     TokenKind = 1  // a place in the commit order
-	TokenWatch        TokenKind = 2  // a watch of one run
-	TokenPage         TokenKind = 3  // a list of runs
-	TokenRuns         TokenKind = 4  // a watch of many runs
-	TokenWindow       TokenKind = 5  // an audit window
-	TokenCheckpoint   TokenKind = 6  // a list of signed checkpoints
-	TokenSignedWindow TokenKind = 7  // an audit window, with the cluster's signature
-	TokenRunsEvents   TokenKind = 8  // a watch of the events of many runs
-	TokenTokens       TokenKind = 9  // a list of API tokens
-	TokenQueues       TokenKind = 10 // a list of queues
-	TokenQueuedRuns   TokenKind = 11 // a list of the runs of a queue
+	TokenPosition      TokenKind = 1  // a place in the commit order
+	TokenWatch         TokenKind = 2  // a watch of one run
+	TokenPage          TokenKind = 3  // a list of runs
+	TokenRuns          TokenKind = 4  // a watch of many runs
+	TokenWindow        TokenKind = 5  // an audit window
+	TokenCheckpoint    TokenKind = 6  // a list of signed checkpoints
+	TokenSignedWindow  TokenKind = 7  // an audit window, with the cluster's signature
+	TokenRunsEvents    TokenKind = 8  // a watch of the events of many runs
+	TokenTokens        TokenKind = 9  // a list of API tokens
+	TokenQueues        TokenKind = 10 // a list of queues
+	TokenQueuedRuns    TokenKind = 11 // a list of the runs of a queue
+	TokenSubscriptions TokenKind = 12 // a list of subscriptions
+	TokenDeadLetters   TokenKind = 13 // a list of dead letters
 )
 
 var strict = base64.RawURLEncoding.Strict()

@@ -9,6 +9,7 @@ import (
 	"runlog/storage/machine/metadata"
 	"runlog/storage/machine/queue"
 	"runlog/storage/machine/signing"
+	"runlog/storage/machine/subscription"
 	"runlog/storage/machine/tenant"
 )
 
@@ -18,7 +19,7 @@ const FeatureLevel = storage.CoreLevel
 
 // All returns the machines of this build.
 func All() []storage.Machine {
-	return []storage.Machine{signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}, queue.Machine{}}
+	return []storage.Machine{signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}, queue.Machine{}, subscription.Machine{}}
 }
 
 // EnsureDefaults gives a store the machines of this build, unless it has been given others.

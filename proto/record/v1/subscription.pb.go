@@ -388,7 +388,7 @@ type CreateSubscription struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Name     *SubscriptionName      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	Settings *SubscriptionSettings  `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
-	// Of the cursor, unless now is set.
+	// Of the cursor, unless now is set. One ahead of the log counts as now.
 	Position uint64 `protobuf:"fixed64,3,opt,name=position,proto3" json:"position,omitempty"`
 	// The cursor begins at the position of the command.
 	Now           bool `protobuf:"varint,4,opt,name=now,proto3" json:"now,omitempty"`
@@ -468,7 +468,9 @@ type UpdateSubscription struct {
 	// Replace what there is.
 	Settings *SubscriptionSettings `protobuf:"bytes,2,opt,name=settings,proto3" json:"settings,omitempty"`
 	// The version of the row from which the settings were made. Another one refuses.
-	Version       uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	Version uint64 `protobuf:"varint,3,opt,name=version,proto3" json:"version,omitempty"`
+	// The number of that row: a subscription that was made again may have the same version.
+	Number        uint64 `protobuf:"fixed64,4,opt,name=number,proto3" json:"number,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -520,6 +522,13 @@ func (x *UpdateSubscription) GetSettings() *SubscriptionSettings {
 func (x *UpdateSubscription) GetVersion() uint64 {
 	if x != nil {
 		return x.Version
+	}
+	return 0
+}
+
+func (x *UpdateSubscription) GetNumber() uint64 {
+	if x != nil {
+		return x.Number
 	}
 	return 0
 }
@@ -621,10 +630,11 @@ func (x *PauseSubscription) GetPaused() bool {
 }
 
 type SeekSubscription struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          *SubscriptionName      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Position      uint64                 `protobuf:"fixed64,2,opt,name=position,proto3" json:"position,omitempty"`
-	Now           bool                   `protobuf:"varint,3,opt,name=now,proto3" json:"now,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  *SubscriptionName      `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// As those of CreateSubscription.
+	Position      uint64 `protobuf:"fixed64,2,opt,name=position,proto3" json:"position,omitempty"`
+	Now           bool   `protobuf:"varint,3,opt,name=now,proto3" json:"now,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -680,8 +690,9 @@ func (x *SeekSubscription) GetNow() bool {
 	return false
 }
 
-// SettleSubscriptions records what was acknowledged and parked of subscriptions. An item of a
-// subscription that is gone, or has another version, has no effect; the others have theirs.
+// SettleSubscriptions records what was acknowledged and parked of subscriptions. An item has no
+// effect if its subscription is gone or has another version, if its position falls or is not behind
+// the log, or if the subscription would have too many rows. The others have theirs.
 type SettleSubscriptions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Settlement          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -736,10 +747,11 @@ type Settlement struct {
 	Position uint64 `protobuf:"fixed64,3,opt,name=position,proto3" json:"position,omitempty"`
 	// Runs with events up to position that are not settled; it replaces what the run owed.
 	Owed []*OwedRun `protobuf:"bytes,4,rep,name=owed,proto3" json:"owed,omitempty"`
-	// Runs that owe nothing more.
+	// Runs that owe nothing more. A run that is in owed too owes what that says.
 	Paid   []string       `protobuf:"bytes,5,rep,name=paid,proto3" json:"paid,omitempty"`
 	Parked []*ParkedEvent `protobuf:"bytes,6,rep,name=parked,proto3" json:"parked,omitempty"`
-	// Dead letters that were redriven and are acknowledged.
+	// Dead letters that were redriven and are acknowledged; others stay. One that is in parked too is
+	// parked again.
 	Delivered []*EventPlace `protobuf:"bytes,7,rep,name=delivered,proto3" json:"delivered,omitempty"`
 	// How many events were acknowledged since the last settlement.
 	Acknowledged  uint64 `protobuf:"varint,8,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
@@ -1521,16 +1533,15 @@ func (x *Owed) GetAttempts() uint32 {
 	return 0
 }
 
-// ParkedLetter is the row of a dead letter.
+// ParkedLetter is the row of a dead letter. One that is redriven has a row beside it, which is
+// empty: it is small, and is all that is written and read of many of them.
 type ParkedLetter struct {
-	state     protoimpl.MessageState `protogen:"open.v1"`
-	EventId   string                 `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
-	EventType string                 `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
-	Attempts  uint32                 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
-	Error     string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
-	ParkedAt  int64                  `protobuf:"fixed64,5,opt,name=parked_at,json=parkedAt,proto3" json:"parked_at,omitempty"`
-	// It was redriven, and is to be delivered again.
-	Redriving     bool `protobuf:"varint,6,opt,name=redriving,proto3" json:"redriving,omitempty"`
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	EventId       string                 `protobuf:"bytes,1,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	EventType     string                 `protobuf:"bytes,2,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
+	Attempts      uint32                 `protobuf:"varint,3,opt,name=attempts,proto3" json:"attempts,omitempty"`
+	Error         string                 `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
+	ParkedAt      int64                  `protobuf:"fixed64,5,opt,name=parked_at,json=parkedAt,proto3" json:"parked_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1598,13 +1609,6 @@ func (x *ParkedLetter) GetParkedAt() int64 {
 		return x.ParkedAt
 	}
 	return 0
-}
-
-func (x *ParkedLetter) GetRedriving() bool {
-	if x != nil {
-		return x.Redriving
-	}
-	return false
 }
 
 // SubscriptionNumbers counts.
@@ -1693,11 +1697,12 @@ const file_record_v1_subscription_proto_rawDesc = "" +
 	"\bsettings\x18\x02 \x01(\v2\x1f.record.v1.SubscriptionSettingsR\bsettings\x12\x1a\n" +
 	"\bposition\x18\x03 \x01(\x06R\bposition\x12\x10\n" +
 	"\x03now\x18\x04 \x01(\bR\x03now\x12\x16\n" +
-	"\x06paused\x18\x05 \x01(\bR\x06paused\"\x9c\x01\n" +
+	"\x06paused\x18\x05 \x01(\bR\x06paused\"\xb4\x01\n" +
 	"\x12UpdateSubscription\x12/\n" +
 	"\x04name\x18\x01 \x01(\v2\x1b.record.v1.SubscriptionNameR\x04name\x12;\n" +
 	"\bsettings\x18\x02 \x01(\v2\x1f.record.v1.SubscriptionSettingsR\bsettings\x12\x18\n" +
-	"\aversion\x18\x03 \x01(\x04R\aversion\"E\n" +
+	"\aversion\x18\x03 \x01(\x04R\aversion\x12\x16\n" +
+	"\x06number\x18\x04 \x01(\x06R\x06number\"E\n" +
 	"\x12DeleteSubscription\x12/\n" +
 	"\x04name\x18\x01 \x01(\v2\x1b.record.v1.SubscriptionNameR\x04name\"\\\n" +
 	"\x11PauseSubscription\x12/\n" +
@@ -1768,15 +1773,14 @@ const file_record_v1_subscription_proto_rawDesc = "" +
 	"\x05began\x18\v \x01(\x06R\x05began\"=\n" +
 	"\x04Owed\x12\x19\n" +
 	"\bnext_seq\x18\x01 \x01(\x04R\anextSeq\x12\x1a\n" +
-	"\battempts\x18\x02 \x01(\rR\battempts\"\xb5\x01\n" +
+	"\battempts\x18\x02 \x01(\rR\battempts\"\x97\x01\n" +
 	"\fParkedLetter\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x02 \x01(\tR\teventType\x12\x1a\n" +
 	"\battempts\x18\x03 \x01(\rR\battempts\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12\x1b\n" +
-	"\tparked_at\x18\x05 \x01(\x10R\bparkedAt\x12\x1c\n" +
-	"\tredriving\x18\x06 \x01(\bR\tredriving\")\n" +
+	"\tparked_at\x18\x05 \x01(\x10R\bparkedAt\")\n" +
 	"\x13SubscriptionNumbers\x12\x12\n" +
 	"\x04last\x18\x01 \x01(\x06R\x04lastB\x88\x01\n" +
 	"\rcom.record.v1B\x11SubscriptionProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +

@@ -3467,7 +3467,7 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\x10SeekSubscription\x12\".runlog.v1.SeekSubscriptionRequest\x1a#.runlog.v1.SeekSubscriptionResponse\"G\x8a\xb5\x18\x10\n" +
 	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/subscriptions/{subscription_id}:seek\x12_\n" +
 	"\aConsume\x12\x19.runlog.v1.ConsumeRequest\x1a\x1a.runlog.v1.ConsumeResponse\"\x19\x8a\xb5\x18\x15\n" +
-	"\x01\x02(\x02\x12\x0eopen.tenant_id(\x010\x01\x12\x80\x01\n" +
+	"\x01\x02(\x01\x12\x0eopen.tenant_id(\x010\x01\x12\x80\x01\n" +
 	"\x04Pull\x12\x16.runlog.v1.PullRequest\x1a\x17.runlog.v1.PullResponse\"G\x8a\xb5\x18\x10\n" +
 	"\x01\x02(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/subscriptions/{subscription_id}:pull\x12|\n" +
 	"\x03Ack\x12\x15.runlog.v1.AckRequest\x1a\x16.runlog.v1.AckResponse\"F\x8a\xb5\x18\x10\n" +

@@ -51,8 +51,8 @@ type SubscriptionServiceClient interface {
 	GetSubscription(ctx context.Context, in *GetSubscriptionRequest, opts ...grpc.CallOption) (*GetSubscriptionResponse, error)
 	// ListSubscriptions pages through subscriptions in the order of their tenants and ids.
 	ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsResponse, error)
-	// UpdateSubscription replaces the settings that are set. Another filter counts for every event
-	// that is not delivered yet.
+	// UpdateSubscription replaces the settings that are set. Another filter counts for the events that
+	// are read from then on.
 	UpdateSubscription(ctx context.Context, in *UpdateSubscriptionRequest, opts ...grpc.CallOption) (*UpdateSubscriptionResponse, error)
 	// DeleteSubscription removes a subscription with its cursor and its dead letters. Deliveries that
 	// are under way may still arrive.
@@ -262,8 +262,8 @@ type SubscriptionServiceServer interface {
 	GetSubscription(context.Context, *GetSubscriptionRequest) (*GetSubscriptionResponse, error)
 	// ListSubscriptions pages through subscriptions in the order of their tenants and ids.
 	ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsResponse, error)
-	// UpdateSubscription replaces the settings that are set. Another filter counts for every event
-	// that is not delivered yet.
+	// UpdateSubscription replaces the settings that are set. Another filter counts for the events that
+	// are read from then on.
 	UpdateSubscription(context.Context, *UpdateSubscriptionRequest) (*UpdateSubscriptionResponse, error)
 	// DeleteSubscription removes a subscription with its cursor and its dead letters. Deliveries that
 	// are under way may still arrive.

@@ -130,6 +130,18 @@ func (w *Window) failed(l *lane, cause string, permanent bool, after time.Durati
 	w.wait(l, now+int64(after))
 }
 
+// Return takes an event back that was handed out and has not left. It is handed out again.
+func (w *Window) Return(p Place) {
+	l := w.find(p)
+	if l == nil || !l.busy {
+		return
+	}
+	l.busy = false
+	w.inFlight--
+	w.remove(l)
+	w.place(l)
+}
+
 // park makes a dead letter of the current event of a lane.
 func (w *Window) park(l *lane, attempts uint32, cause string) {
 	e := l.current()
@@ -155,18 +167,23 @@ func (w *Window) park(l *lane, attempts uint32, cause string) {
 	w.place(l)
 }
 
-// Tick handles deadlines and delays that have passed, and returns when the next one is; 0: there is
-// none.
-func (w *Window) Tick(now int64) (next int64) {
+// Tick handles deadlines and delays that have passed, and reports whether an attempt has failed.
+func (w *Window) Tick(now int64) (failed bool) {
 	for len(w.timers) > 0 && w.timers[0].timer <= now {
 		l := w.timers[0]
 		if l.busy {
+			failed = true
 			w.failed(l, "no acknowledgement within "+w.settings.AckTimeout.String(), false, -1, now)
 			continue
 		}
 		w.remove(l)
 		w.place(l)
 	}
+	return failed
+}
+
+// Next returns when Tick has something to do; 0: there is nothing.
+func (w *Window) Next() int64 {
 	if len(w.timers) == 0 {
 		return 0
 	}

@@ -69,6 +69,21 @@ func (s *Settlement) Empty() bool {
 	return len(s.Owed)+len(s.Paid)+len(s.Parked)+len(s.Delivered) == 0 && s.Acknowledged == 0
 }
 
+// Unsettled reports whether another settlement has more to record than a cursor: events that are
+// read and not settled become owed, and runs that owe nothing more are paid.
+func (w *Window) Unsettled() bool {
+	return w.acknowledged > 0 || len(w.parked)+len(w.delivered) > 0 || w.owing()
+}
+
+func (w *Window) owing() bool {
+	for _, l := range w.lanes {
+		if len(l.queue) > 0 || l.spilled || l.recorded {
+			return true
+		}
+	}
+	return false
+}
+
 // Settled says that the store has recorded a settlement, the last one that Settle has returned.
 func (w *Window) Settled(s *Settlement) {
 	w.flushed, w.settled = s.readTo, s.Position
@@ -98,6 +113,9 @@ type Stats struct {
 	// OldestAt is the stamp of the oldest event in memory that is not settled; 0: there is none.
 	OldestAt int64
 }
+
+// Acknowledged counts what was acknowledged since the last settlement.
+func (w *Window) Acknowledged() uint64 { return w.acknowledged }
 
 // Stats counts.
 func (w *Window) Stats() Stats {

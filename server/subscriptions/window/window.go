@@ -2,6 +2,7 @@ package window
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"runlog/storage"
@@ -21,7 +22,7 @@ type Event struct {
 }
 
 // bytes is about what the event takes in memory.
-func (e *Event) bytes() int { return len(e.Record.Payload) + eventBytes }
+func (e *Event) bytes() int64 { return int64(len(e.Record.Payload)) + eventBytes }
 
 // Source reads events of a run again.
 type Source interface {
@@ -33,7 +34,7 @@ type Source interface {
 // Settings of a subscription that the window follows.
 type Settings struct {
 	MaxInFlight   int
-	MaxBytes      int // of the events in memory
+	Memory        *Memory
 	RetryInitial  time.Duration
 	RetryMax      time.Duration
 	MaxAttempts   uint32
@@ -42,6 +43,12 @@ type Settings struct {
 	MaxLetters    uint64
 	Paused        bool
 	RandomBackoff func(most time.Duration) time.Duration
+}
+
+// Memory bounds what the events of windows take, in bytes. Every window may have one event at least.
+type Memory struct {
+	One, All int64 // of one window, and of all
+	used     atomic.Int64
 }
 
 // Window is what one subscription owes. Its user locks it.
@@ -54,7 +61,7 @@ type Window struct {
 
 	readTo   storage.Position // everything up to it is in lanes, or settled
 	events   int              // in memory
-	bytes    int
+	bytes    int64
 	inFlight int
 	letters  uint64 // parked, as the store and the next settlement have it
 
@@ -157,7 +164,18 @@ func (w *Window) ReadTo() storage.Position { return w.readTo }
 
 // Full reports whether the window wants no more events for now.
 func (w *Window) Full() bool {
-	return w.events >= 2*w.settings.MaxInFlight || w.bytes >= w.settings.MaxBytes
+	m := w.settings.Memory
+	return w.events >= 2*w.settings.MaxInFlight || w.events > 0 && (w.bytes >= m.One || m.used.Load() >= m.All)
+}
+
+// Wants reports whether the window has room for many events.
+func (w *Window) Wants() bool {
+	return w.events < w.settings.MaxInFlight && w.bytes < w.settings.Memory.One/2 && !w.Full()
+}
+
+// Ready reports whether Take may hand out an event.
+func (w *Window) Ready() bool {
+	return w.ready.first != nil && w.inFlight < w.settings.MaxInFlight && !w.settings.Paused
 }
 
 // Push adds the next events of the log that match, all of them up to a position. There may be none.
@@ -186,12 +204,17 @@ func (w *Window) push(e *Event) {
 func (w *Window) keep(e *Event) {
 	w.events++
 	w.bytes += e.bytes()
+	w.settings.Memory.used.Add(e.bytes())
 }
 
 func (w *Window) drop(e *Event) {
 	w.events--
 	w.bytes -= e.bytes()
+	w.settings.Memory.used.Add(-e.bytes())
 }
+
+// Close gives the memory of the window back. Nothing else is called after it.
+func (w *Window) Close() { w.settings.Memory.used.Add(-w.bytes) }
 
 // holds reports whether dead letters hold the later events of a run.
 func (w *Window) holds(l *lane) bool { return w.settings.HoldRun && l.letters > 0 }
@@ -213,7 +236,7 @@ func (w *Window) place(l *lane) {
 
 // forget drops a lane that nothing is left of.
 func (w *Window) forget(l *lane) {
-	if len(l.queue) == 0 && !l.spilled && l.letters == 0 && !l.recorded && l.is == nowhere {
+	if len(l.queue) == 0 && !l.spilled && len(l.again) == 0 && !w.holds(l) && !l.recorded && l.is == nowhere {
 		delete(w.lanes, l.runID)
 	}
 }

@@ -31,12 +31,20 @@ type Commit struct {
 type Follower struct {
 	acquire Acquire
 	detail  record.Detail
+	wanted  func(*Run) bool // nil: all are
 	runs    runCache
 }
 
 // Follow returns a follower of the log.
 func Follow(acquire Acquire, detail record.Detail) *Follower {
 	return &Follower{acquire: acquire, detail: detail}
+}
+
+// Only has the follower leave out the records of runs that are not wanted: their commits have none.
+// wanted must not depend on what a Commit.Run lacks.
+func (f *Follower) Only(wanted func(*Run) bool) *Follower {
+	f.wanted = wanted
+	return f
 }
 
 // Log yields what was committed after a position, in commit order, as of now. Commits of one
@@ -119,7 +127,7 @@ func (f *Follower) commit(rows *record.Rows, b *record.Block, position record.Po
 		return nil, err
 	}
 	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
-	if b.Count > 0 {
+	if b.Count > 0 && (f.wanted == nil || f.wanted(cached.run)) {
 		commit.Records, err = b.Records(cached.id, position, persistedAt, f.detail)
 	}
 	if err == nil && (b.Count == 0 || position == cached.run.CreatedPosition) {

@@ -1,0 +1,199 @@
+package subscriptions
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/storage/machine/subscription"
+)
+
+// Limits and defaults of settings (docs/event-bus.md).
+const (
+	maxTypes         = 100
+	maxLabels        = 16
+	maxInFlight      = 10_000
+	maxAttempts      = 1000
+	maxReason        = 4 << 10
+	maxIDs           = 10_000
+	defaultInFlight  = 1000
+	webhookInFlight  = 64
+	defaultAttempts  = 12
+	defaultInitial   = 200 * time.Millisecond
+	defaultMax       = 5 * time.Minute
+	defaultAckWithin = 30 * time.Second
+	longestDelay     = 24 * time.Hour
+)
+
+// violations gathers what is wrong with a request.
+type violations []contract.Violation
+
+func (v *violations) add(field, fault string) {
+	if fault != "" {
+		*v = append(*v, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: fault})
+	}
+}
+
+func (v violations) err() error {
+	if len(v) == 0 {
+		return nil
+	}
+	return contract.NewError(v)
+}
+
+var idForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
+
+func (v *violations) id(id string) {
+	switch {
+	case id == "":
+		v.add("subscriptionId", "is required")
+	case !idForm.MatchString(id):
+		v.add("subscriptionId", fmt.Sprintf("is %s: send 1 to 128 letters, digits, \".\", \"_\" and \"-\"", contract.Quote(id)))
+	}
+}
+
+// tenantOf returns the tenant of a caller that names none; empty: all.
+func tenantOf(i *auth.Identity) (tenant, fault string) {
+	switch {
+	case i == nil || i.Tenants.All:
+		return "", ""
+	case len(i.Tenants.Names) == 1:
+		return i.Tenants.Names[0], ""
+	case len(i.Tenants.Names) == 0:
+		return "", "is required, and " + i.Name + " has no tenant: ask an admin of the cluster"
+	default:
+		return "", "is required: " + i.Name + " has several tenants; name one of " + strings.Join(i.Tenants.Names, ", ")
+	}
+}
+
+// filter checks a filter without its tenant, and sets it.
+func (v *violations) filter(f *runlogv1.SubscriptionFilter, to *subscription.Settings) {
+	for _, x := range [...]struct{ field, name string }{
+		{"filter.projectId", f.GetProjectId()}, {"filter.environmentId", f.GetEnvironmentId()}, {"filter.planId", f.GetPlanId()},
+	} {
+		if x.name != "" {
+			v.add(x.field, contract.NameFault(x.name))
+		}
+	}
+	if len(f.GetTypes()) > maxTypes {
+		v.add("filter.types", fmt.Sprintf("has %d types: send at most %d", len(f.Types), maxTypes))
+	}
+	types := slices.Sorted(slices.Values(f.GetTypes()))
+	for _, name := range types {
+		if name == "" || contract.TextFault(name) != "" {
+			v.add("filter.types", "has "+contract.Quote(name)+", which is no event type")
+		}
+	}
+	if len(f.GetLabels()) > maxLabels {
+		v.add("filter.labels", fmt.Sprintf("has %d labels: send at most %d", len(f.Labels), maxLabels))
+	}
+	for key, value := range f.GetLabels() {
+		if fault := contract.TextFault(key); key == "" || fault != "" {
+			v.add("filter.labels", "has the key "+contract.Quote(key)+", which is no name of a label")
+		}
+		v.add("filter.labels", contract.TextFault(value))
+	}
+	to.ProjectID, to.EnvironmentID, to.PlanID = f.GetProjectId(), f.GetEnvironmentId(), f.GetPlanId()
+	to.Types, to.Labels = slices.Compact(types), f.GetLabels()
+}
+
+// duration checks a duration; absent: the default.
+func (v *violations) duration(field string, d *durationpb.Duration, least, most, standard time.Duration) time.Duration {
+	if d == nil {
+		return standard
+	}
+	if !d.IsValid() || d.AsDuration() < least || d.AsDuration() > most {
+		v.add(field, fmt.Sprintf("is %v: send a duration from %v to %v", d.AsDuration(), least, most))
+	}
+	return d.AsDuration()
+}
+
+func (v *violations) retry(r *runlogv1.Retry, to *subscription.Settings) {
+	to.RetryInitial = v.duration("retry.initial", r.GetInitial(), time.Millisecond, time.Hour, defaultInitial)
+	to.RetryMax = v.duration("retry.max", r.GetMax(), time.Millisecond, longestDelay, max(defaultMax, to.RetryInitial))
+	if to.RetryMax < to.RetryInitial {
+		v.add("retry.max", fmt.Sprintf("is %v: send at least retry.initial, which is %v", to.RetryMax, to.RetryInitial))
+	}
+	if to.MaxAttempts = r.GetMaxAttempts(); to.MaxAttempts == 0 {
+		to.MaxAttempts = defaultAttempts
+	} else if to.MaxAttempts > maxAttempts {
+		v.add("retry.maxAttempts", fmt.Sprintf("is %d: send 1 to %d", to.MaxAttempts, maxAttempts))
+	}
+}
+
+func (v *violations) inFlight(n uint32, to *subscription.Settings) {
+	if n > maxInFlight {
+		v.add("maxInFlight", fmt.Sprintf("is %d: send 1 to %d", n, maxInFlight))
+	}
+	to.MaxInFlight = n
+}
+
+func (v *violations) onDeadLetter(x runlogv1.OnDeadLetter_Value, to *subscription.Settings) {
+	switch x {
+	case runlogv1.OnDeadLetter_VALUE_UNSPECIFIED, runlogv1.OnDeadLetter_CONTINUE:
+		to.OnDeadLetter = subscription.Continue
+	case runlogv1.OnDeadLetter_HOLD_RUN:
+		to.OnDeadLetter = subscription.HoldRun
+	default:
+		v.add("onDeadLetter", "is not CONTINUE or HOLD_RUN")
+	}
+}
+
+// delivery checks where events go, and sets it.
+func (v *violations) delivery(d *runlogv1.Delivery, i *auth.Identity, opts *Options, to *subscription.Settings) error {
+	switch x := d.GetTo().(type) {
+	case nil:
+		v.add("delivery", "is required: send one of pull, webhook, nats and kafka")
+		return nil
+	case *runlogv1.Delivery_Pull:
+		v.duration("delivery.pull.ackTimeout", x.Pull.GetAckTimeout(), time.Second, time.Hour, 0)
+	default:
+		*v = append(*v, opts.CheckSink(d)...)
+		if opts.NeedsAllTenants(d) && (i == nil || !i.Tenants.All) {
+			v.add("delivery", "reaches the network of the nodes, which only a caller of all tenants may set: ask an operator of the cluster")
+		}
+	}
+	var err error
+	to.Delivery, err = proto.MarshalOptions{Deterministic: true}.Marshal(d)
+	return err
+}
+
+// standards sets what a request has left out and depends on the delivery.
+func standards(d *runlogv1.Delivery, to *subscription.Settings) {
+	if to.MaxInFlight != 0 {
+		return
+	}
+	to.MaxInFlight = defaultInFlight
+	if d.GetWebhook() != nil {
+		to.MaxInFlight = webhookInFlight
+	}
+}
+
+// deliveryOf decodes what the machine keeps.
+func deliveryOf(encoded []byte) (*runlogv1.Delivery, error) {
+	d := &runlogv1.Delivery{}
+	if err := proto.Unmarshal(encoded, d); err != nil {
+		return nil, fmt.Errorf("undecodable delivery of a subscription: %w", err)
+	}
+	return d, nil
+}
+
+// ackTimeout returns how long a consumer has; 0: the events go to a sink.
+func ackTimeout(encoded []byte) time.Duration {
+	d, err := deliveryOf(encoded)
+	switch {
+	case err != nil || d.GetPull() == nil:
+		return 0
+	case d.GetPull().AckTimeout == nil:
+		return defaultAckWithin
+	}
+	return d.GetPull().AckTimeout.AsDuration()
+}

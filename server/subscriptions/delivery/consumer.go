@@ -1,0 +1,218 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"runlog/server/subscriptions/window"
+	"runlog/storage/machine/subscription"
+)
+
+// ErrNotFound: there is no such subscription.
+var ErrNotFound = errors.New("delivery: there is no such subscription")
+
+// ErrNotPull: the events of the subscription go to a sink.
+var ErrNotPull = errors.New("delivery: the subscription is not a pull subscription")
+
+// Consumer takes events of a pull subscription. One goroutine calls Take; others may call the rest.
+type Consumer struct {
+	s    *subscriber
+	wake chan struct{} // room for one
+
+	mu    sync.Mutex
+	taken map[window.Place]struct{} // and not settled
+	over  error
+}
+
+// Consume adds a consumer to a subscription. The caller closes it.
+func (d *Dispatcher) Consume(ctx context.Context, name subscription.Name) (*Consumer, error) {
+	t, err := d.await(ctx)
+	if err != nil {
+		return nil, err
+	}
+	s := t.find(name)
+	if s == nil {
+		return nil, ErrNotFound
+	}
+	c := &Consumer{s: s, wake: make(chan struct{}, 1), taken: map[window.Place]struct{}{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.closed:
+		return nil, ErrNotLeader
+	case !s.pull():
+		return nil, ErrNotPull
+	}
+	s.consumers[c] = struct{}{}
+	return c, nil
+}
+
+func (c *Consumer) nudge() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (c *Consumer) end(cause error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.over = cause
+	c.nudge()
+}
+
+func (c *Consumer) ended() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.over
+}
+
+// Take returns at most n events, and waits for one if there is none, until it gets something from
+// alive. After the end of the context it returns its cause, and why the deliveries have ended if they
+// have.
+func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]window.Delivery, error) {
+	for {
+		if err := c.ended(); err != nil {
+			return nil, err
+		}
+		list, err := c.s.take(c, n)
+		if len(list) > 0 || err != nil {
+			return list, err
+		}
+		select {
+		case <-c.wake:
+		case <-alive:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+func (s *subscriber) take(c *Consumer, n int) ([]window.Delivery, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.pull() {
+		return nil, ErrNotPull
+	}
+	list, err := s.window.Take(s.term.now(), n)
+	c.mu.Lock()
+	for i := range list {
+		c.taken[window.Place{RunID: list[i].Run.RunID, Seq: list[i].Record.RunSeq}] = struct{}{}
+	}
+	c.mu.Unlock()
+	s.armLocked(s.window.Next())
+	if s.window.Ready() {
+		s.nudgeOther(c)
+	}
+	if s.behindLocked() {
+		s.kickLocked()
+	}
+	return list, err
+}
+
+// nudgeOther wakes another consumer for what is left.
+func (s *subscriber) nudgeOther(but *Consumer) {
+	for c := range s.consumers {
+		if c != but {
+			c.nudge()
+			return
+		}
+	}
+}
+
+// Ack settles events, also those that another consumer or node has handed out, and returns how many
+// were owed.
+func (c *Consumer) Ack(list []window.Place) int {
+	c.forget(list)
+	return c.s.ack(list)
+}
+
+// Nack has events delivered again: after a delay, or if that is negative after a random time.
+func (c *Consumer) Nack(list []window.Place, delay time.Duration) int {
+	c.forget(list)
+	return c.s.nack(list, "the consumer refused the delivery", delay)
+}
+
+// Return gives events back that did not reach the consumer: it is no failed attempt.
+func (c *Consumer) Return(list []window.Place) {
+	c.forget(list)
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range list {
+		s.window.Return(p)
+	}
+	s.kickLocked()
+}
+
+func (c *Consumer) forget(list []window.Place) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range list {
+		delete(c.taken, p)
+	}
+}
+
+// Close ends the consumer. What it has neither settled nor refused has failed.
+func (c *Consumer) Close() {
+	c.mu.Lock()
+	list := make([]window.Place, 0, len(c.taken))
+	for p := range c.taken {
+		list = append(list, p)
+	}
+	clear(c.taken)
+	c.mu.Unlock()
+	c.Leave()
+	c.s.nack(list, "the consumer ended without an acknowledgement", -1)
+}
+
+// Leave ends the consumer. What it has not settled may still be, until its deadline.
+func (c *Consumer) Leave() {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	delete(c.s.consumers, c)
+	if c.s.window.Ready() {
+		c.s.nudgeOther(c)
+	}
+}
+
+func (s *subscriber) ack(list []window.Place) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0
+	}
+	for _, p := range list {
+		if s.window.Ack(p) {
+			n++
+		}
+	}
+	if n > 0 {
+		s.lastError = ""
+		s.term.dirty(s)
+		s.kickLocked()
+	}
+	return n
+}
+
+func (s *subscriber) nack(list []window.Place, cause string, delay time.Duration) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return 0
+	}
+	for _, p := range list {
+		if s.window.Fail(p, cause, false, delay, s.term.now()) {
+			n++
+		}
+	}
+	if n > 0 {
+		s.failedLocked(errors.New(cause))
+		s.term.dirty(s)
+		s.kickLocked()
+	}
+	return n
+}

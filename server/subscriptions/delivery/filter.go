@@ -1,0 +1,109 @@
+package delivery
+
+import (
+	"maps"
+	"slices"
+
+	"runlog/storage"
+	"runlog/storage/machine/subscription"
+)
+
+// filter selects the events of a subscription.
+type filter struct {
+	tenant, project, environment, plan string
+	types                              []string // empty: any
+	labels                             map[string]string
+	store                              *storage.Store
+}
+
+func filterOf(s *subscription.Subscription, store *storage.Store) *filter {
+	return &filter{
+		tenant: s.Name.Tenant, project: s.Settings.ProjectID, environment: s.Settings.EnvironmentID, plan: s.Settings.PlanID,
+		types: s.Settings.Types, labels: s.Settings.Labels, store: store,
+	}
+}
+
+// wants reports whether events of a run may match, by what never changes of it.
+func (f *filter) wants(r *storage.Run) bool {
+	return (f.tenant == "" || f.tenant == r.Scope.TenantID) &&
+		(f.project == "" || f.project == r.Scope.ProjectID) &&
+		(f.environment == "" || f.environment == r.Scope.EnvironmentID)
+}
+
+// matches reports whether an event of a run that is wanted matches.
+func (f *filter) matches(r *storage.Run, e *storage.Record) (bool, error) {
+	if len(f.types) > 0 && !slices.Contains(f.types, e.Type) || f.plan != "" && f.plan != e.PlanID {
+		return false, nil
+	}
+	return f.labelled(r)
+}
+
+// labelled reports whether a run has the labels now.
+func (f *filter) labelled(r *storage.Run) (bool, error) {
+	if len(f.labels) == 0 {
+		return true, nil
+	}
+	now, err := f.store.Run(r.RunID)
+	if err != nil || now.Metadata == nil {
+		return false, err
+	}
+	for key, value := range f.labels {
+		if has, ok := now.Metadata.Labels[key]; !ok || has != value {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// routes find the subscribers of an event. They never change: others take their place.
+type routes struct {
+	tenants map[string]*route // "": subscriptions to all tenants
+}
+
+type route struct {
+	any   []*subscriber // of events of any type
+	types map[string][]*subscriber
+}
+
+func newRoutes(all map[uint64]*subscriber) *routes {
+	r := &routes{tenants: map[string]*route{}}
+	for _, n := range slices.Sorted(maps.Keys(all)) {
+		s := all[n]
+		f := s.filter.Load()
+		t := r.tenants[f.tenant]
+		if t == nil {
+			t = &route{types: map[string][]*subscriber{}}
+			r.tenants[f.tenant] = t
+		}
+		if len(f.types) == 0 {
+			t.any = append(t.any, s)
+		}
+		for _, name := range f.types {
+			t.types[name] = append(t.types[name], s)
+		}
+	}
+	return r
+}
+
+// wants reports whether events of a run may match any filter.
+func (r *routes) wants(run *storage.Run) bool {
+	return r.tenants[""] != nil || r.tenants[run.Scope.TenantID] != nil
+}
+
+// each calls do for every subscriber that an event may match.
+func (r *routes) each(run *storage.Run, e *storage.Record, do func(*subscriber) error) error {
+	for _, tenant := range [2]string{"", run.Scope.TenantID} {
+		t := r.tenants[tenant]
+		if t == nil {
+			continue
+		}
+		for _, list := range [2][]*subscriber{t.any, t.types[e.Type]} {
+			for _, s := range list {
+				if err := do(s); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
+}

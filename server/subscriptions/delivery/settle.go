@@ -1,0 +1,186 @@
+package delivery
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"runlog/server/subscriptions/window"
+	"runlog/storage/machine/subscription"
+)
+
+const (
+	// settleEvery is how often acknowledgements become durable. Two of these and the commit itself
+	// are less than the second that BUS-6 allows.
+	settleEvery = 400 * time.Millisecond
+	// settleIdle is how often the cursor of a subscription moves that has nothing else to record:
+	// the next leader reads on from there.
+	settleIdle = 10 * time.Second
+	// idlePace is how long the cursors of idle subscriptions take at least, for each.
+	idlePace = 5 * time.Millisecond
+	// settleItems and settleOwed bound a command.
+	settleItems = 500
+	settleOwed  = 10_000
+)
+
+// dirty remembers that a subscriber has something to settle.
+func (t *term) dirty(s *subscriber) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.unsettled[s] = struct{}{}
+}
+
+// settle makes durable what was acknowledged, until the term ends.
+func (t *term) settle() {
+	tick := time.NewTicker(settleEvery)
+	defer tick.Stop()
+	idleAt := time.Now()
+	for {
+		select {
+		case <-tick.C:
+		case <-t.ctx.Done():
+			return
+		}
+		t.mu.Lock()
+		list := slices.Collect(maps.Keys(t.unsettled))
+		clear(t.unsettled)
+		if time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) {
+			list, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
+		}
+		t.mu.Unlock()
+		if err := t.flush(list); err != nil && t.ctx.Err() == nil {
+			t.log.Warn("cannot record acknowledgements of subscriptions; retrying", "err", err)
+		}
+	}
+}
+
+// flush settles subscribers. After an error those that are not settled are unsettled again.
+func (t *term) flush(list []*subscriber) error {
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+	for len(list) > 0 {
+		n, err := t.flushSome(list)
+		if err != nil {
+			for _, s := range list {
+				t.dirty(s)
+			}
+			return err
+		}
+		list = list[n:]
+	}
+	return nil
+}
+
+// flushed is a settlement on its way.
+type flushed struct {
+	s *subscriber
+	w *window.Window
+	*window.Settlement
+}
+
+// flushSome settles the first of some subscribers with one command, and returns how many.
+func (t *term) flushSome(list []*subscriber) (n int, err error) {
+	var items []subscription.Settlement
+	var made []flushed
+	for owed := 0; n < len(list) && len(items) < settleItems && owed < settleOwed; n++ {
+		f, item := list[n].settlement()
+		if item == nil {
+			continue
+		}
+		owed += len(item.Owed) + len(item.Parked)
+		made, items = append(made, f), append(items, *item)
+	}
+	if len(items) == 0 {
+		return n, nil
+	}
+	op, err := subscription.Settle(items)
+	if err != nil {
+		return 0, err
+	}
+	outcome, err := t.execute(op)
+	if err != nil {
+		return 0, err
+	}
+	effective, err := subscription.DecodeSettle(outcome.Answers[0].Reply)
+	if err != nil {
+		return 0, err
+	}
+	for i := range made {
+		made[i].settled(effective[i], items[i].Version)
+	}
+	return n, nil
+}
+
+// settlement returns what is to be recorded now; nil: nothing.
+func (s *subscriber) settlement() (flushed, *subscription.Settlement) {
+	at := s.term.position()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return flushed{}, nil
+	}
+	if s.attached && at > s.from {
+		s.window.Push(at)
+	}
+	x := s.window.Settle()
+	if x.Empty() && x.Position == s.row.Position {
+		return flushed{}, nil
+	}
+	item := &subscription.Settlement{
+		Number: s.number, Version: s.row.Version, Position: x.Position, Paid: x.Paid, Acknowledged: x.Acknowledged,
+	}
+	for _, o := range x.Owed {
+		item.Owed = append(item.Owed, subscription.OwedRun{RunID: o.RunID, NextSeq: o.NextSeq, Attempts: o.Attempts})
+	}
+	for i := range x.Parked {
+		p := &x.Parked[i]
+		item.Parked = append(item.Parked, subscription.ParkedEvent{
+			Place:   subscription.Place{RunID: p.RunID, RunSeq: p.Seq},
+			EventID: p.EventID, EventType: p.EventType, Attempts: p.Attempts, Error: p.Error,
+		})
+	}
+	for _, p := range x.Delivered {
+		item.Delivered = append(item.Delivered, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
+	}
+	return flushed{s, s.window, x}, item
+}
+
+// settled takes over that the store has recorded the settlement, or that it has refused it, because
+// another operation came first or bounds are reached. Then refresh reads the row, or the next
+// settlement tries again.
+func (f *flushed) settled(effective bool, version uint64) {
+	s := f.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !effective || f.w != s.window {
+		s.term.dirty(s)
+		return
+	}
+	s.window.Settled(f.Settlement)
+	row := *s.row
+	row.Version, row.Position = version+1, f.Position
+	row.Acknowledged += f.Acknowledged
+	s.row = &row
+	if s.window.Unsettled() {
+		s.term.dirty(s)
+	}
+	s.kickLocked()
+}
+
+// Flush makes durable what was acknowledged of a subscription up to now.
+func (d *Dispatcher) Flush(name subscription.Name) error {
+	t := d.current()
+	if t == nil {
+		return nil
+	}
+	if s := t.find(name); s != nil {
+		return t.flush([]*subscriber{s})
+	}
+	return nil
+}
+
+func (t *term) find(name subscription.Name) *subscriber {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.names[name]
+}

@@ -1,0 +1,378 @@
+package delivery
+
+import (
+	"errors"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"runlog/server/rpc"
+	"runlog/server/subscriptions/cloudevent"
+	"runlog/server/subscriptions/sink/attempt"
+	"runlog/server/subscriptions/window"
+	"runlog/storage"
+	"runlog/storage/machine/subscription"
+)
+
+// subscriber delivers one subscription, for the time of a leadership.
+type subscriber struct {
+	term   *term
+	number uint64
+	filter atomic.Pointer[filter]
+
+	mu       sync.Mutex
+	row      *subscription.Subscription // as the window knows it
+	settings window.Settings            // of row
+	window   *window.Window
+	closed   bool
+	running  bool // run is under way
+	// attached: the tail hands over what lies behind from. Otherwise the subscriber reads the log.
+	attached bool
+	from     storage.Position
+
+	sink      Sink // opened when it is needed
+	consumers map[*Consumer]struct{}
+	timer     *time.Timer
+	armed     int64 // when the timer fires; 0: it does not
+
+	lastError   string // of the last failed attempt; empty once one has succeeded
+	lastErrorAt int64
+
+	batch []*window.Event // of the entry at hand; the tail's
+}
+
+// maxErrorBytes bounds how long the text of a failed attempt is, in bytes.
+const maxErrorBytes = 1 << 10
+
+// newSubscriber loads a subscription; nil: it was deleted.
+func (t *term) newSubscriber(number uint64) (*subscriber, error) {
+	s := &subscriber{term: t, number: number, consumers: map[*Consumer]struct{}{}}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if found, err := s.loadLocked(); !found || err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// loadLocked begins with what the store has now.
+func (s *subscriber) loadLocked() (found bool, err error) {
+	state, err := subscription.Load(s.term.store, s.number)
+	if state == nil || err != nil {
+		return false, err
+	}
+	s.setRowLocked(&state.Subscription)
+	if s.window != nil {
+		s.window.Close()
+	}
+	s.window = window.New(s.settings, &source{s}, s.row.Position)
+	s.attached, s.from = false, 0
+	for _, o := range state.Owed {
+		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
+	}
+	return true, s.loadLettersLocked(state)
+}
+
+func (s *subscriber) setRowLocked(row *subscription.Subscription) {
+	s.row, s.settings = row, s.term.settings(row)
+	s.filter.Store(filterOf(row, s.term.store))
+}
+
+// loadLettersLocked tells the window of the dead letters. If they hold no run, only those that are
+// redriven matter.
+func (s *subscriber) loadLettersLocked(state *subscription.State) error {
+	letters := map[string]window.RunLetters{}
+	for _, p := range state.Redriving {
+		r := letters[p.RunID]
+		r.Count++
+		r.Redriven = append(r.Redriven, p.RunSeq)
+		letters[p.RunID] = r
+	}
+	if s.settings.HoldRun {
+		for id, n := range letters {
+			n.Count = 0
+			letters[id] = n
+		}
+		behind := subscription.Place{}
+		for more := state.DeadLetters > 0; more; {
+			var page []subscription.DeadLetter
+			var err error
+			if page, more, err = subscription.DeadLetters(s.term.store, s.number, "", behind, loadPage); err != nil {
+				return err
+			}
+			for i := range page {
+				behind = page[i].Place
+				r := letters[behind.RunID]
+				r.Count++
+				letters[behind.RunID] = r
+			}
+		}
+	}
+	s.window.Letters(state.DeadLetters, letters)
+	return nil
+}
+
+// settings are what the window of a subscription follows.
+func (t *term) settings(row *subscription.Subscription) window.Settings {
+	c := &row.Settings
+	return window.Settings{
+		MaxInFlight: int(c.MaxInFlight), Memory: t.opts.Memory, RetryInitial: c.RetryInitial, RetryMax: c.RetryMax,
+		MaxAttempts: c.MaxAttempts, HoldRun: c.OnDeadLetter == subscription.HoldRun, MaxLetters: subscription.MaxDeadLetters,
+		Paused: row.Paused, AckTimeout: t.opts.AckTimeout(c.Delivery),
+		RandomBackoff: func(most time.Duration) time.Duration { return rand.N(most + 1) },
+	}
+}
+
+// changedLocked takes over what another operation than a settlement has changed. row tells of the
+// change; what is loaded may be newer.
+func (s *subscriber) changedLocked(row *subscription.Subscription) error {
+	state, err := subscription.Load(s.term.store, s.number)
+	if state == nil || err != nil {
+		return err // It was deleted: refresh hears of that too.
+	}
+	before := s.row
+	if row.Began != before.Began || row.Position != before.Position {
+		s.closeSinkLocked()
+		_, err := s.loadLocked()
+		return err
+	}
+	s.setRowLocked(&state.Subscription)
+	s.window.Set(s.settings)
+	if row.Paused || string(row.Settings.Delivery) != string(before.Settings.Delivery) {
+		s.closeSinkLocked()
+	}
+	return s.loadLettersLocked(state)
+}
+
+// pull reports whether consumers fetch the events.
+func (s *subscriber) pull() bool { return s.settings.AckTimeout > 0 }
+
+// kickLocked has run look for something to do.
+func (s *subscriber) kickLocked() {
+	for c := range s.consumers {
+		c.nudge()
+	}
+	s.armLocked(s.window.Next())
+	if s.running || s.closed || s.term.ctx.Err() != nil {
+		return
+	}
+	s.running = true
+	s.term.tasks.Go(s.run)
+}
+
+// run catches up and sends until there is nothing to do.
+func (s *subscriber) run() {
+	for {
+		more, err := s.step()
+		if err != nil && s.term.ctx.Err() == nil {
+			s.term.log.Warn("cannot deliver events; retrying", "subscription", s.name(), "after", retryRead, "err", err)
+			select {
+			case <-time.After(retryRead):
+			case <-s.term.ctx.Done():
+			}
+			more = true
+		}
+		if more && s.term.ctx.Err() == nil {
+			continue
+		}
+		s.mu.Lock()
+		again := s.hasWorkLocked() && s.term.ctx.Err() == nil
+		s.running = again
+		s.mu.Unlock()
+		if !again {
+			return
+		}
+	}
+}
+
+// retryRead is when a subscriber that could not read or open something tries again.
+const retryRead = time.Second
+
+func (s *subscriber) hasWorkLocked() bool {
+	return !s.closed && (s.behindLocked() || !s.pull() && s.window.Ready())
+}
+
+// behindLocked reports whether the subscriber has to read the log itself, and wants to.
+func (s *subscriber) behindLocked() bool { return !s.attached && s.window.Wants() }
+
+// sendBatch is how many events one step sends.
+const sendBatch = 256
+
+// step does one thing, and reports whether there may be more.
+func (s *subscriber) step() (more bool, err error) {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return false, nil
+	}
+	if s.behindLocked() {
+		s.mu.Unlock()
+		return true, s.catchUp()
+	}
+	if s.pull() || !s.window.Ready() {
+		s.mu.Unlock()
+		return false, nil
+	}
+	to, err := s.openSinkLocked()
+	if err != nil {
+		s.failedLocked(err)
+		s.mu.Unlock()
+		return false, err
+	}
+	list, err := s.window.Take(s.term.now(), sendBatch)
+	w := s.window
+	s.mu.Unlock()
+	for i := range list {
+		s.send(to, w, &list[i])
+	}
+	return len(list) > 0, err
+}
+
+// send hands an event to the sink.
+func (s *subscriber) send(to Sink, w *window.Window, d *window.Delivery) {
+	p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
+	e := &cloudevent.Event{Record: &d.Record, Cluster: s.term.opts.Cluster, Position: rpc.FormatPosition(d.Record.Position)}
+	to.Send(s.term.ctx, e, func(err error) { s.done(w, p, err) })
+}
+
+// done settles an attempt of a sink.
+func (s *subscriber) done(w *window.Window, p window.Place, err error) {
+	if err != nil && s.term.ctx.Err() != nil {
+		return // The next leader delivers it.
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w != s.window {
+		return // The cursor was moved meanwhile.
+	}
+	if err == nil {
+		s.window.Ack(p)
+		s.lastError = ""
+	} else {
+		s.failedLocked(err)
+		after := time.Duration(-1)
+		if busy, ok := errors.AsType[*attempt.BusyError](err); ok {
+			after = busy.After
+		}
+		_, permanent := errors.AsType[*attempt.PermanentError](err)
+		s.window.Fail(p, clip(err.Error()), permanent, after, s.term.now())
+		if _, gone := errors.AsType[*attempt.GoneError](err); gone {
+			s.term.pause(s.row.Name)
+		}
+	}
+	s.term.dirty(s)
+	s.kickLocked()
+}
+
+func clip(text string) string { return text[:min(len(text), maxErrorBytes)] }
+
+func (s *subscriber) failedLocked(err error) {
+	s.lastError, s.lastErrorAt = clip(err.Error()), s.term.now()
+}
+
+func (s *subscriber) openSinkLocked() (Sink, error) {
+	if s.sink != nil {
+		return s.sink, nil
+	}
+	to, err := s.term.opts.OpenSink(s.row.Name.Tenant, s.row.Settings.Delivery, int(s.row.Settings.MaxInFlight))
+	s.sink = to
+	return to, err
+}
+
+func (s *subscriber) closeSinkLocked() {
+	if to := s.sink; to != nil {
+		s.sink = nil
+		s.term.tasks.Go(func() { s.term.ignore(to.Close()) })
+	}
+}
+
+// armLocked sets the timer for deadlines and delays.
+func (s *subscriber) armLocked(at int64) {
+	if at == 0 || s.armed != 0 && s.armed <= at || s.closed {
+		return
+	}
+	s.armed = at
+	after := max(0, time.Duration(at-s.term.now()))
+	if s.timer == nil {
+		s.timer = time.AfterFunc(after, s.tick)
+	} else {
+		s.timer.Reset(after)
+	}
+}
+
+func (s *subscriber) tick() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || s.term.ctx.Err() != nil {
+		return
+	}
+	s.armed = 0
+	if s.window.Tick(s.term.now()) {
+		s.term.dirty(s)
+	}
+	s.kickLocked()
+}
+
+// close ends the deliveries.
+func (s *subscriber) close(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	if s.timer != nil {
+		s.timer.Stop()
+	}
+	for c := range s.consumers {
+		c.end(cause)
+	}
+	clear(s.consumers)
+	s.window.Close()
+	s.closeSinkLocked()
+}
+
+func (s *subscriber) name() subscription.Name {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.row.Name
+}
+
+// source reads events of a run for the window of a subscriber.
+type source struct{ s *subscriber }
+
+// Load is window.Source's.
+func (x *source) Load(runID string, after uint64, through storage.Position, n int) (list []*window.Event, more bool, err error) {
+	v, err := x.s.term.store.View(runID)
+	if err != nil {
+		return nil, false, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	f := x.s.filter.Load()
+	if !f.wants(v.Run) {
+		return nil, false, nil
+	}
+	if ok, err := f.labelled(v.Run); err != nil || !ok {
+		return nil, false, err
+	}
+	read := 0
+	for e, err := range v.Events(after) {
+		if err != nil {
+			return nil, false, err
+		}
+		if e.Position > through {
+			return list, false, nil
+		}
+		if len(list) == n || read == maxLoad && len(list) > 0 {
+			return list, true, nil
+		}
+		read++
+		if ok, err := f.matches(v.Run, e); err != nil {
+			return nil, false, err
+		} else if ok {
+			list = append(list, &window.Event{Run: v.Run, Record: *e})
+		}
+	}
+	return list, false, nil
+}
+
+// maxLoad bounds the events of a run that are read at a time, once one matches.
+const maxLoad = 1024

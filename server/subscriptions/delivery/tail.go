@@ -1,0 +1,206 @@
+package delivery
+
+import (
+	"time"
+
+	"runlog/server/subscriptions/window"
+	"runlog/storage"
+)
+
+// near is how far behind the log, in positions, a cursor is at most that the tail begins with.
+const near = 10_000
+
+// follow hands what is committed to the subscribers, until the term ends.
+func (t *term) follow() {
+	f := t.store.Follow(storage.Whole).Only(func(r *storage.Run) bool { return t.routes.Load().wants(r) })
+	for t.ctx.Err() == nil {
+		err := t.store.Wait(t.ctx, t.position())
+		if err == nil {
+			err = t.read(f)
+		}
+		if err != nil && t.ctx.Err() == nil {
+			t.log.Warn("cannot read the log for subscriptions; retrying", "after", retryRead, "err", err)
+			select {
+			case <-time.After(retryRead):
+			case <-t.ctx.Done():
+			}
+		}
+	}
+}
+
+// read hands over what lies behind the tail's position.
+func (t *term) read(f *storage.Follower) error {
+	applied := t.store.Applied()
+	at := t.position()
+	var touched []*subscriber
+	var to *routes
+	for c, err := range f.Log(at) {
+		if err != nil {
+			clearBatches(touched)
+			return err
+		}
+		if c.Position != at {
+			t.pushAll(touched, at)
+			if t.ctx.Err() != nil {
+				return nil
+			}
+			touched, at = touched[:0], c.Position
+			to = t.collect(at)
+		}
+		for i := range c.Records {
+			e := &c.Records[i]
+			// All subscribers share the event.
+			var shared *window.Event
+			err := to.each(c.Run, e, func(s *subscriber) error {
+				ok, err := s.takes(c.Run, e)
+				if !ok || err != nil {
+					return err
+				}
+				if shared == nil {
+					shared = &window.Event{Run: c.Run, Record: *e}
+				}
+				if len(s.batch) == 0 {
+					touched = append(touched, s)
+				}
+				s.batch = append(s.batch, shared)
+				return nil
+			})
+			if err != nil {
+				clearBatches(touched)
+				return err
+			}
+		}
+	}
+	// Entries without events for anybody count too.
+	t.pushAll(touched, max(at, applied.Position()))
+	return nil
+}
+
+// collect begins with an entry. A subscriber that is not among the routes reads the entry itself.
+func (t *term) collect(at storage.Position) *routes {
+	t.tailing.Lock()
+	defer t.tailing.Unlock()
+	t.collecting.Store(uint64(at))
+	return t.routes.Load()
+}
+
+func clearBatches(list []*subscriber) {
+	for _, s := range list {
+		s.batch = nil
+	}
+}
+
+// takes reports whether the tail hands an event to the subscriber.
+func (s *subscriber) takes(r *storage.Run, e *storage.Record) (bool, error) {
+	f := s.filter.Load()
+	if !f.wants(r) {
+		return false, nil
+	}
+	return f.matches(r, e)
+}
+
+// pushAll hands the events of an entry over, and goes on behind it.
+func (t *term) pushAll(touched []*subscriber, at storage.Position) {
+	t.tailing.Lock()
+	defer t.tailing.Unlock()
+	for _, s := range touched {
+		s.push(at)
+	}
+	t.at.Store(uint64(at))
+	t.collecting.Store(uint64(at))
+}
+
+// push hands the events of an entry to a subscriber, if it is attached.
+func (s *subscriber) push(at storage.Position) {
+	events := s.batch
+	s.batch = nil
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || !s.attached || at <= s.from {
+		return
+	}
+	s.window.Push(at, events...)
+	if s.window.Full() {
+		s.attached = false
+	}
+	s.kickLocked()
+}
+
+func (t *term) position() storage.Position { return storage.Position(t.at.Load()) }
+
+// catchUpCommits bounds how many commits one step of a catch-up reads.
+const catchUpCommits = 10_000
+
+// catchUp reads the log for a subscriber that the tail is ahead of, until its window is full or it
+// has read enough, and attaches it if it has caught up.
+func (s *subscriber) catchUp() error {
+	t := s.term
+	select {
+	case t.catchUps <- struct{}{}:
+		defer func() { <-t.catchUps }()
+	case <-t.ctx.Done():
+		return nil
+	}
+	s.mu.Lock()
+	at, w := s.window.ReadTo(), s.window
+	s.mu.Unlock()
+	from, upTo := at, storage.Position(t.collecting.Load())
+	var events []*window.Event
+	read, stopped := 0, false
+	f := t.store.Follow(storage.Whole).Only(s.filter.Load().wants)
+	for c, err := range f.Log(from) {
+		if err != nil {
+			return err
+		}
+		if c.Position > at {
+			if at > from && !s.pushOwn(w, at, events) {
+				return nil
+			}
+			events = nil
+			if stopped = c.Position > upTo || read >= catchUpCommits || t.ctx.Err() != nil; stopped {
+				break
+			}
+			at = c.Position
+		}
+		for i := range c.Records {
+			ok, err := s.filter.Load().matches(c.Run, &c.Records[i])
+			if err != nil {
+				return err
+			}
+			if ok {
+				events = append(events, &window.Event{Run: c.Run, Record: c.Records[i]})
+			}
+		}
+		read++
+	}
+	if stopped || s.pushOwn(w, max(at, upTo), events) {
+		s.attach(w)
+	}
+	return nil
+}
+
+// pushOwn hands over what a catch-up has read up to a position, and reports whether it goes on.
+func (s *subscriber) pushOwn(w *window.Window, at storage.Position, events []*window.Event) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || w != s.window {
+		return false
+	}
+	s.window.Push(at, events...)
+	for c := range s.consumers {
+		c.nudge()
+	}
+	return !s.window.Full()
+}
+
+// attach leaves the rest to the tail, if that is not ahead.
+func (s *subscriber) attach(w *window.Window) {
+	t := s.term
+	t.tailing.Lock()
+	defer t.tailing.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if w == s.window && s.window.ReadTo() >= storage.Position(t.collecting.Load()) {
+		s.attached, s.from = true, s.window.ReadTo()
+	}
+}

@@ -1,0 +1,309 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"runlog/storage"
+	"runlog/storage/machine/subscription"
+)
+
+// term is the time of a leadership of this node.
+type term struct {
+	opts  *Options
+	log   *slog.Logger
+	store *storage.Store
+	ctx   context.Context // ends with the leadership
+	tasks sync.WaitGroup
+
+	catchUps chan struct{} // a semaphore
+	// tailing is held while the tail hands over an entry, and while the routes change. It comes
+	// before a subscriber's mu.
+	tailing sync.Mutex
+	routes  atomic.Pointer[routes]
+	// collecting is the entry whose events are being collected, at the last one handed over.
+	collecting, at atomic.Uint64
+
+	mu          sync.Mutex
+	subscribers map[uint64]*subscriber // by number
+	names       map[subscription.Name]*subscriber
+	unsettled   map[*subscriber]struct{}
+	// changed are rows that operations have changed; nil: the row is gone.
+	changed map[uint64]*subscription.Subscription
+	wake    chan struct{} // room for one: changed has rows
+
+	flushing sync.Mutex // held during a settlement
+}
+
+const (
+	// maxCatchUps bounds the subscribers that read the log at a time: appends need the machine too.
+	maxCatchUps = 2
+	// loadPage is how many subscriptions are read at a time.
+	loadPage = 1000
+)
+
+// newTerm loads all subscriptions. The store must have everything that earlier leaders have
+// committed.
+func newTerm(ctx context.Context, opts *Options) (*term, error) {
+	t := &term{
+		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, catchUps: make(chan struct{}, maxCatchUps),
+		subscribers: map[uint64]*subscriber{}, names: map[subscription.Name]*subscriber{},
+		unsettled: map[*subscriber]struct{}{}, changed: map[uint64]*subscription.Subscription{}, wake: make(chan struct{}, 1),
+	}
+	applied := t.store.Applied()
+	base := applied.Position()
+	begin := base
+	rows, err := t.all()
+	if err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		s, err := t.newSubscriber(row.Number)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil {
+			continue
+		}
+		t.subscribers[row.Number], t.names[row.Name] = s, s
+		if at := s.row.Position; at+near >= base {
+			s.attached, s.from = true, at
+			begin = min(begin, at)
+		}
+	}
+	t.at.Store(uint64(begin))
+	t.collecting.Store(uint64(begin))
+	t.routes.Store(newRoutes(t.subscribers))
+	return t, nil
+}
+
+// all returns the rows of all subscriptions.
+func (t *term) all() (list []*subscription.Subscription, err error) {
+	behind := subscription.Name{}
+	for more := true; more; {
+		var page []*subscription.Subscription
+		if page, more, err = subscription.List(t.store, "", behind, loadPage); err != nil {
+			return nil, err
+		}
+		if list = append(list, page...); len(page) > 0 {
+			behind = page[len(page)-1].Name
+		}
+	}
+	return list, nil
+}
+
+// reload takes over all subscriptions as they are now.
+func (t *term) reload() error {
+	rows, err := t.all()
+	if err != nil {
+		return err
+	}
+	w := subscription.Written{Changed: rows}
+	is := map[uint64]bool{}
+	for _, row := range rows {
+		is[row.Number] = true
+	}
+	for number := range t.subscribers {
+		if !is[number] {
+			w.Removed = append(w.Removed, number)
+		}
+	}
+	t.written(&w)
+	return t.refreshAll()
+}
+
+// start begins to deliver.
+func (t *term) start() {
+	for _, s := range t.subscribers {
+		s.mu.Lock()
+		s.kickLocked()
+		s.mu.Unlock()
+	}
+	t.tasks.Go(t.follow)
+	t.tasks.Go(t.settle)
+	t.tasks.Go(t.refresh)
+}
+
+// end waits until nothing is delivered any more. The context must have ended.
+func (t *term) end(cause error) {
+	t.mu.Lock()
+	all := t.subscribers
+	t.subscribers, t.names = map[uint64]*subscriber{}, map[subscription.Name]*subscriber{}
+	t.mu.Unlock()
+	for _, s := range all {
+		s.close(cause)
+	}
+	t.tasks.Wait()
+}
+
+func (t *term) now() int64 { return t.opts.Clock().UnixNano() }
+
+// ignore logs an error that changes nothing.
+func (t *term) ignore(err error) {
+	if err != nil && t.ctx.Err() == nil {
+		t.log.Warn("cannot close a sink of a subscription", "err", err)
+	}
+}
+
+// written is told of the rows that an entry has changed, by the goroutine that applies the log.
+func (t *term) written(w *subscription.Written) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, row := range w.Changed {
+		t.changed[row.Number] = row
+	}
+	for _, number := range w.Removed {
+		t.changed[number] = nil
+	}
+	t.nudge()
+}
+
+func (t *term) nudge() {
+	select {
+	case t.wake <- struct{}{}:
+	default:
+	}
+}
+
+// refresh takes over what operations have changed.
+func (t *term) refresh() {
+	for {
+		select {
+		case <-t.ctx.Done():
+			return
+		case <-t.wake:
+		}
+		for t.ctx.Err() == nil {
+			err := t.refreshAll()
+			if err == nil {
+				break
+			}
+			t.log.Warn("cannot read subscriptions; retrying", "after", retryRead, "err", err)
+			select {
+			case <-time.After(retryRead):
+			case <-t.ctx.Done():
+			}
+		}
+	}
+}
+
+// Refresh takes over what operations have changed up to now.
+func (d *Dispatcher) Refresh() {
+	if t := d.current(); t != nil {
+		if err := t.refreshAll(); err != nil && t.ctx.Err() == nil {
+			t.log.Warn("cannot read subscriptions; retrying", "err", err)
+			t.nudge()
+		}
+	}
+}
+
+// refreshAll takes over the rows that are not as the subscribers know them. A settlement changes
+// rows too, and has told its subscribers once flushing is free.
+func (t *term) refreshAll() error {
+	t.flushing.Lock()
+	defer t.flushing.Unlock()
+	t.mu.Lock()
+	changed := t.changed
+	t.changed = map[uint64]*subscription.Subscription{}
+	t.mu.Unlock()
+	var errs []error
+	rerouted := false
+	t.tailing.Lock()
+	defer t.tailing.Unlock()
+	for number, row := range changed {
+		routed, err := t.refreshOne(number, row)
+		rerouted = rerouted || routed
+		if err != nil {
+			errs = append(errs, err)
+			t.mu.Lock()
+			if _, newer := t.changed[number]; !newer {
+				t.changed[number] = row
+			}
+			t.mu.Unlock()
+		}
+	}
+	if rerouted {
+		t.mu.Lock()
+		t.routes.Store(newRoutes(t.subscribers))
+		t.mu.Unlock()
+	}
+	return errors.Join(errs...)
+}
+
+// refreshOne takes a row over. tailing is held.
+func (t *term) refreshOne(number uint64, row *subscription.Subscription) (rerouted bool, err error) {
+	t.mu.Lock()
+	s := t.subscribers[number]
+	t.mu.Unlock()
+	switch {
+	case row == nil && s == nil:
+		return false, nil
+	case row == nil:
+		t.mu.Lock()
+		delete(t.subscribers, number)
+		delete(t.unsettled, s)
+		if name := s.row.Name; t.names[name] == s {
+			delete(t.names, name)
+		}
+		t.mu.Unlock()
+		s.close(ErrDeleted)
+		return true, nil
+	case s == nil:
+		if s, err = t.newSubscriber(number); s == nil || err != nil {
+			return false, err
+		}
+		t.mu.Lock()
+		t.subscribers[number], t.names[row.Name] = s, s
+		t.mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.kickLocked()
+		return true, nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if row.Version <= s.row.Version {
+		return false, nil
+	}
+	s.detachLocked()
+	if err := s.changedLocked(row); err != nil {
+		return false, err
+	}
+	s.kickLocked()
+	return true, nil
+}
+
+// detachLocked has the subscriber read on itself, behind what the tail has handed over.
+func (s *subscriber) detachLocked() {
+	if s.attached {
+		s.window.Push(max(s.from, s.term.position()))
+		s.attached = false
+	}
+}
+
+// pause stops a subscription whose sink wants nothing more.
+func (t *term) pause(name subscription.Name) {
+	t.tasks.Go(func() {
+		op, err := subscription.Pause(name, true)
+		if err == nil {
+			_, err = t.execute(op)
+		}
+		if err != nil && t.ctx.Err() == nil {
+			t.log.Error("cannot pause a subscription whose endpoint is gone", "subscription", name, "err", err)
+			return
+		}
+		t.log.Warn("subscription paused: its endpoint answered 410 Gone", "subscription", name)
+	})
+}
+
+func (t *term) execute(op storage.Operation) (storage.Outcome, error) {
+	cmd, err := storage.EncodeCommand(op)
+	if err != nil {
+		return storage.Outcome{}, err
+	}
+	return t.opts.Node.Execute(t.ctx, cmd)
+}

@@ -1,0 +1,140 @@
+package subscriptions
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
+	"runlog/server/rpc"
+	"runlog/server/subscriptions/cloudevent"
+	"runlog/server/subscriptions/delivery"
+	"runlog/server/subscriptions/window"
+	"runlog/storage/machine/subscription"
+)
+
+const (
+	// maxPull bounds the events of one Pull, and pullBytes about their size.
+	maxPull   = 1000
+	pullBytes = 2 << 20
+	// maxWait is the longest that Pull waits for an event.
+	maxWait = time.Minute
+)
+
+// Pull returns the next deliveries (BUS-8).
+func (s *Service) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv1.PullResponse, error) {
+	name, err := nameOf(ctx, req)
+	if err != nil {
+		return nil, err
+	}
+	var bad violations
+	if req.Max > maxPull {
+		bad.add("max", fmt.Sprintf("is %d: send 1 to %d, or leave it out for 1", req.Max, maxPull))
+	}
+	wait := bad.duration("wait", req.Wait, 0, maxWait, 0)
+	if err := bad.err(); err != nil {
+		return nil, err
+	}
+	consumer, err := s.join(ctx, name)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	defer consumer.Leave()
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(s.opts.Stopping, func() { end(errStopping) })()
+	list, err := consumer.Take(ctx, int(max(1, req.Max)), time.After(wait))
+	if err != nil {
+		return nil, refusal(err)
+	}
+	resp, err := s.pulled(list, consumer)
+	return resp, refusal(err)
+}
+
+// pulled answers with CloudEvents. What does not fit into the answer is given back.
+func (s *Service) pulled(list []window.Delivery, consumer *delivery.Consumer) (*runlogv1.PullResponse, error) {
+	size := 0
+	for i := range list {
+		if size += len(list[i].Record.Payload); size > pullBytes && i > 0 {
+			var rest []window.Place
+			for j := range list[i:] {
+				rest = append(rest, placeOf(&list[i+j]))
+			}
+			consumer.Return(rest)
+			list = list[:i]
+			break
+		}
+	}
+	held, err := s.opts.Memory.Acquire(budget.Shared, int64(size))
+	if err != nil {
+		return nil, err
+	}
+	defer held.Release()
+	resp := &runlogv1.PullResponse{}
+	for i := range list {
+		d := &list[i]
+		e := cloudevent.Event{Record: &d.Record, Cluster: s.opts.Cluster, Position: rpc.FormatPosition(d.Record.Position)}
+		fields := map[string]any{}
+		if err := json.Unmarshal(cloudevent.AppendStructured(nil, &e), &fields); err != nil {
+			return nil, fmt.Errorf("event %s as CloudEvent: %w", d.Record.EventID, err)
+		}
+		event, err := structpb.NewStruct(fields)
+		if err != nil {
+			return nil, fmt.Errorf("event %s as CloudEvent: %w", d.Record.EventID, err)
+		}
+		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: delivery.DeliveryID(placeOf(d)), Attempt: d.Attempt, Event: event})
+	}
+	return resp, nil
+}
+
+func placeOf(d *window.Delivery) window.Place {
+	return window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
+}
+
+// Ack acknowledges deliveries (BUS-8).
+func (s *Service) Ack(ctx context.Context, req *runlogv1.AckRequest) (*runlogv1.AckResponse, error) {
+	name, list, err := deliveries(ctx, req, req.DeliveryIds, nil)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := s.join(ctx, name)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	defer consumer.Leave()
+	return &runlogv1.AckResponse{Acknowledged: uint32(consumer.Ack(list))}, nil
+}
+
+// Nack refuses deliveries (BUS-8).
+func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv1.NackResponse, error) {
+	var bad violations
+	delay := bad.duration("delay", req.Delay, 0, longestDelay, -1)
+	name, list, err := deliveries(ctx, req, req.DeliveryIds, bad)
+	if err != nil {
+		return nil, err
+	}
+	consumer, err := s.join(ctx, name)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	defer consumer.Leave()
+	return &runlogv1.NackResponse{Refused: uint32(consumer.Nack(list, delay))}, nil
+}
+
+// deliveries checks the ids of a request, beside what else is wrong with it.
+func deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []window.Place, err error) {
+	if len(ids) == 0 || len(ids) > maxIDs {
+		bad.add("deliveryIds", fmt.Sprintf("has %d: send 1 to %d", len(ids), maxIDs))
+	} else {
+		list = bad.places("deliveryIds", ids)
+	}
+	if err := bad.err(); err != nil {
+		return n, nil, err
+	}
+	n, err = nameOf(ctx, req)
+	return n, list, err
+}
