@@ -158,16 +158,17 @@ type unsupportedError struct{ what string }
 func (e *unsupportedError) Error() string { return "bench: it has no " + e.what }
 
 var (
-	errNoStreams   = &unsupportedError{"streaming append"}
-	errNoQueue     = &unsupportedError{"queue of runs"}
-	errNoSignals   = &unsupportedError{"signals"}
-	errNoGathering = &unsupportedError{"client that gathers calls"}
-	errNoReads     = &unsupportedError{"reads"}
-	errNoAudit     = &unsupportedError{"windows of time"}
-	errNoWatches   = &unsupportedError{"watches"}
-	errNoAdmin     = &unsupportedError{"admin listener; let the bench start it"}
-	errNoGroup     = &unsupportedError{"other node that could lead"}
-	errNoRestart   = &unsupportedError{"process that could be killed; let the bench start one"}
+	errNoStreams       = &unsupportedError{"streaming append"}
+	errNoQueue         = &unsupportedError{"queue of runs"}
+	errNoSubscriptions = &unsupportedError{"subscription to events"}
+	errNoSignals       = &unsupportedError{"signals"}
+	errNoGathering     = &unsupportedError{"client that gathers calls"}
+	errNoReads         = &unsupportedError{"reads"}
+	errNoAudit         = &unsupportedError{"windows of time"}
+	errNoWatches       = &unsupportedError{"watches"}
+	errNoAdmin         = &unsupportedError{"admin listener; let the bench start it"}
+	errNoGroup         = &unsupportedError{"other node that could lead"}
+	errNoRestart       = &unsupportedError{"process that could be killed; let the bench start one"}
 )
 
 // warm makes the first call.

@@ -63,6 +63,8 @@ func Kinds() []Kind {
 			report.Workload{Callers: 64, Batch: 1}, openLeased(true), "rate"),
 		kind(report.Signal, "a signal is sent: until an engine that watches has it",
 			report.Workload{Callers: 1, Batch: 1, Rate: 50}, openSignals, "rate"),
+		kind(report.Consume, "stored events are delivered to one consumer, which acknowledges them",
+			report.Workload{Callers: 1, Batch: 1, Stored: 200_000}, openConsume, "stored"),
 		kind("duplicates", "most requests were answered before and are sent again",
 			report.Workload{Callers: 256, Batch: 1, Repeats: 0.9}, openRepeats, "repeats", "batch", "rate"),
 		kind("hot-run", "all callers append to one run",

@@ -67,6 +67,8 @@ const (
 	Leased    = "append-leased"
 	Fenced    = "append-fenced"
 	Signal    = "signal"
+	// Consume needs a Subscriber.
+	Consume = "consume"
 	// StoredRuns is the workload about runs that Fill has stored.
 	StoredRuns = "stored-runs"
 	// BigStore names the workloads on a filled store and on an empty one together.

@@ -96,6 +96,19 @@ type Signaller interface {
 	Signals(ctx context.Context, ready func(), told func(signalID string)) error
 }
 
+// Subscriber is a Target that delivers stored events to consumers (consume).
+type Subscriber interface {
+	// Subscribe returns a new consumer of all events, from the first one on.
+	Subscribe(ctx context.Context) (Consumer, error)
+}
+
+// Consumer gets each event once, if it acknowledges all. One goroutine uses it.
+type Consumer interface {
+	// Next acknowledges the events that it has returned, and returns how many it has got after them.
+	Next(ctx context.Context) (events int, err error)
+	Close() error
+}
+
 // Watcher is a Target with watches of runs (watch).
 type Watcher interface {
 	// Watch opens one watcher for each entry of runs, which may repeat a run, and returns once all
