@@ -19,12 +19,24 @@ type Rows struct {
 	// new is for rows that most likely do not exist, old for those that do; nil until the first
 	// question.
 	new, old *pebble.Iterator
+	// missed is the key of the last Find that found nothing: a command that makes a run asks for it
+	// more than once.
+	missed []byte
 }
 
 // Find returns the row of a key, nil when there is none. It is good until the next call. The bloom
 // filters are asked first, also those of the last level, which Get does not: most questions are
 // about runs and keys that do not exist yet (D6).
-func (f *Rows) Find(key []byte) ([]byte, error) { return f.seek(&f.new, key, true) }
+func (f *Rows) Find(key []byte) ([]byte, error) {
+	if len(key) > 0 && bytes.Equal(key, f.missed) {
+		return nil, nil
+	}
+	row, err := f.seek(&f.new, key, true)
+	if row == nil && err == nil {
+		f.missed = append(f.missed[:0], key...)
+	}
+	return row, err
+}
 
 // existing is find for a row that exists: the filters of the last level, which are large, could not
 // say no.
@@ -51,7 +63,7 @@ func (f *Rows) Close() (err error) {
 			err = errors.Join(err, it.Close())
 		}
 	}
-	f.new, f.old = nil, nil
+	f.new, f.old, f.missed = nil, nil, f.missed[:0]
 	return err
 }
 
