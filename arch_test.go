@@ -103,6 +103,7 @@ var soleImporters = map[string]string{
 	"storage/internal/overlay":   "storage",
 	"storage/internal/read":      "storage",
 	"storage/internal/record":    "storage",
+	"storage/internal/rowcache":  "storage",
 	"storage/internal/stream":    "storage",
 }
 

@@ -272,6 +272,9 @@ func (o *Options) ensureStoreDefaults() {
 	if o.Store.ActiveBytes == 0 {
 		o.Store.ActiveBytes = int(o.MemoryBytes / 8)
 	}
+	if o.Store.RowBytes == 0 {
+		o.Store.RowBytes = int(o.MemoryBytes / 64)
+	}
 	if o.Store.MemTableBytes == 0 {
 		// Up to four memtables wait for their flush.
 		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)

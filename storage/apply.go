@@ -375,6 +375,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	if err := a.show(); err != nil {
 		return err
 	}
+	a.keepWrites()
 	a.s.active.shrink()
 	a.s.level.Store(a.level)
 	a.s.publish(next)
@@ -397,6 +398,17 @@ func (a *applyTx) commitWrites() (err error) {
 		}
 	}
 	return nil
+}
+
+// keepWrites tells the cache of rows what the database shows now. The values become the cache's.
+func (a *applyTx) keepWrites() {
+	for _, r := range a.writes.All() {
+		if r.Deleted {
+			a.s.recent.Forget(r.Key)
+		} else {
+			a.s.recent.Put(r.Key, r.Value)
+		}
+	}
 }
 
 // show makes the batch visible, and notes which heads it changes.

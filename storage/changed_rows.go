@@ -21,8 +21,8 @@ type rowWatch struct {
 // WatchRows calls tell with the rows of a machine that each entry has written, in the order of
 // their keys, once readers can see them. A row that was deleted has no value. stop ends it.
 //
-// tell is called by the goroutine that applies the log, in log order: it must be quick, and keep
-// none of the rows. A store that takes over another's state (Install) tells nothing of it.
+// tell is called by the goroutine that applies the log, in log order: it must be quick, and neither
+// keep nor change the rows. A store that takes over another's state (Install) tells nothing of it.
 func (s *Store) WatchRows(kind uint32, tell func([]Row)) (stop func()) {
 	w := &rowWatch{m: s.machines[kind], tell: tell}
 	s.rows.mu.Lock()

@@ -13,7 +13,7 @@ import (
 
 // cramped makes every run leave memory as soon as another is touched, and every large proposal
 // larger than a memtable.
-var cramped = storage.Options{ActiveBytes: 1, MemTableBytes: 16 << 10}
+var cramped = storage.Options{ActiveBytes: 1, RowBytes: 1, MemTableBytes: 16 << 10}
 
 // TestConformance holds the store to the model (APP-1 to APP-6, APP-11, APP-12, IDM-6 to IDM-8,
 // READ-1).

@@ -26,6 +26,7 @@ func TestDeterminism(t *testing.T) {
 		}
 		second := open(t, storage.Options{
 			ActiveBytes:   rapid.SampledFrom([]int{1, 3000, 10000}).Draw(t, "active"),
+			RowBytes:      rapid.SampledFrom([]int{1, 700, 0}).Draw(t, "rows"),
 			MemTableBytes: rapid.SampledFrom([]uint64{16 << 10, 128 << 10}).Draw(t, "memtable"),
 			CacheBytes:    1,
 		})

@@ -1,5 +1,7 @@
 package storage
 
+import "runlog/storage/internal/record"
+
 // Indexed tells how many receipts of a run in memory are indexed, -1 when each key is looked up,
 // and how many were looked up so far.
 func (s *Store) Indexed(runID string) (receipts, asked int) {
@@ -22,3 +24,13 @@ func (s *Store) ActiveSizes() (bytes int) {
 	}
 	return bytes
 }
+
+// Recent tells what apply's cache says of a row of a machine, and what the database has.
+func (s *Store) Recent(key []byte) (cached []byte, known bool, row []byte, err error) {
+	cached, known = s.recent.Get(key)
+	row, err = record.GetRow(s.db(), key)
+	return cached, known, row, err
+}
+
+// RecentBytes is about what the cache of rows takes in memory.
+func (s *Store) RecentBytes() int { return s.recent.Bytes() }

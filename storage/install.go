@@ -10,6 +10,7 @@ import (
 	"runlog/storage/internal/directory"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
+	"runlog/storage/internal/rowcache"
 )
 
 // ErrDiverged means that a checkpoint of the same cluster does not continue what the store has
@@ -141,6 +142,7 @@ func (r *Received) install() error {
 	}
 	err := r.received.Install(func(swap func()) {
 		s.active = newActive(s.opts.ActiveBytes)
+		s.recent = rowcache.New(s.opts.RowBytes)
 		s.changes.Lock()
 		swap()
 		s.changes.AddAllLocked()

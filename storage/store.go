@@ -15,6 +15,7 @@ import (
 	"runlog/storage/internal/directory"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
+	"runlog/storage/internal/rowcache"
 )
 
 // Options of a store.
@@ -34,6 +35,9 @@ type Options struct {
 	OpenFiles int
 	// ActiveBytes bounds the memory of runs that are being appended to (D6). Default: 128 MiB.
 	ActiveBytes int
+	// RowBytes bounds the memory of the rows of machines that were read or written most recently
+	// (D12). Default: 16 MiB.
+	RowBytes int
 	// Machines are the parts of the state machine beside the core. A store that applies the log
 	// needs all of them that the log has operations of.
 	Machines []Machine
@@ -61,6 +65,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.ActiveBytes == 0 {
 		o.ActiveBytes = 128 << 20
+	}
+	if o.RowBytes == 0 {
+		o.RowBytes = 16 << 20
 	}
 	if o.FeatureLevel == 0 {
 		o.FeatureLevel = CoreLevel
@@ -101,6 +108,7 @@ type Store struct {
 	opts      Options
 	directory *directory.Directory
 	active    *active
+	recent    *rowcache.Cache // rows of machines as the database has them, for apply alone
 	metrics   *metrics
 
 	machines machines
@@ -132,7 +140,7 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), machines: machines, enders: machines.enders()}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), recent: rowcache.New(opts.RowBytes), machines: machines, enders: machines.enders()}
 	s.advanced.ch = make(chan struct{})
 	in := opts.directory()
 	in.Reached = func() uint64 { return s.applied.Load().Index }

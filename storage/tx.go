@@ -56,7 +56,7 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 		}
 		return record.CloneValue(row.Value), nil
 	}
-	row, err := tx.a.rows.Find(key)
+	row, err := tx.a.committed(key)
 	if err != nil {
 		return nil, tx.fail(fmt.Errorf("storage: read row %q: %w", key, err))
 	}
@@ -64,6 +64,24 @@ func (tx *Tx) Get(key []byte) ([]byte, error) {
 		return nil, nil
 	}
 	return record.CloneValue(row), nil
+}
+
+// committed returns a row of a machine as it was before the proposal, nil when there is none. It
+// must not be changed.
+func (a *applyTx) committed(key []byte) ([]byte, error) {
+	row, known := a.s.recent.Get(key)
+	if known {
+		return row, nil
+	}
+	found, err := a.rows.Find(key)
+	if err != nil {
+		return nil, err
+	}
+	if found != nil {
+		row = record.CloneValue(found)
+	}
+	a.s.recent.Put(key, row)
+	return row, nil
 }
 
 // Set writes a row. Key and value remain the caller's.

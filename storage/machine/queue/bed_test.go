@@ -37,7 +37,7 @@ func open(t rapid.TB) *bed {
 // replay applies the log to another store, which keeps next to nothing in memory, and compares.
 func (b *bed) replay() {
 	b.t.Helper()
-	l, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), ActiveBytes: 1})
+	l, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), ActiveBytes: 1, RowBytes: 1})
 	if err != nil {
 		b.t.Fatal(err)
 	}
