@@ -7,7 +7,7 @@ import (
 
 // All returns the table.
 func All() []Mutant {
-	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(), kept(), queues(), leases())
+	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(), kept(), cached(), queues(), leases())
 }
 
 // disks are bugs about what is on stable storage.
@@ -199,4 +199,23 @@ func machine() []Mutant {
 		Edits:  []Edit{{File: "storage/install.go", Old: "\ts.active = newActive(s.opts.ActiveBytes)\n", New: ""}},
 		Faults: []string{"split", "one-way", "partial", "transfer"}, Every: 500 * time.Millisecond,
 	}}
+}
+
+// cached are bugs about the rows of machines that apply keeps in memory. A test of the store
+// compares what stores read that keep all rows, few, or none.
+func cached() []Mutant {
+	bug := func(name, breaks, what, file, text, replacement string) Mutant {
+		return Mutant{
+			Name: name, Breaks: breaks, What: what, Package: "storage", Test: "TestRecentRowsD11",
+			Edits: []Edit{{File: "storage/" + file, Old: text, New: replacement}},
+		}
+	}
+	return []Mutant{
+		bug("deleted-row-cached", "D11", "a row of a machine that was deleted stays in memory", "apply.go",
+			"\t\t\ta.s.recent.Forget(r.Key)\n", ""),
+		bug("refused-row-cached", "APP-3, D11", "what a machine writes is in memory before its command is applied", "tx.go",
+			"\t\ttx.a.writes.Set(key, value)\n", "\t\ttx.a.writes.Set(key, value)\n\t\ttx.a.s.recent.Put(key, record.CloneValue(value))\n"),
+		bug("replaced-row-cached", "D5", "the rows of machines in memory survive the store that a snapshot has replaced", "install.go",
+			"s.recent = rowcache.New(s.opts.RowBytes)", "_ = rowcache.New(s.opts.RowBytes)"),
+	}
 }
