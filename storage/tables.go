@@ -40,9 +40,6 @@ var errOutside = errors.New("storage: key outside of the machine's tables")
 
 // TableView is one consistent state of a machine's tables. It must be closed.
 type TableView struct {
-	// Applied is what it is as of.
-	Applied Applied
-
 	m       *registered
 	release func()
 	snap    *pebble.Snapshot
@@ -58,13 +55,7 @@ func (s *Store) Tables(kind uint32) (*TableView, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &TableView{m: m, release: release, snap: db.NewSnapshot()}
-	applied, err := record.ReadApplied(v.snap, nil, s.opts.Cluster)
-	if err != nil {
-		return nil, errors.Join(err, v.Close())
-	}
-	v.Applied = *applied
-	return v, nil
+	return &TableView{m: m, release: release, snap: db.NewSnapshot()}, nil
 }
 
 // Close releases the view.

@@ -1,6 +1,7 @@
 // Package read reads what apply left in the database: a run, the log in commit order, the events of
 // a window of time, and the heads of all runs.
 //
+//	FindRun, FindFirst
 //	OpenView ──► Events, Verify ──► Close
 //	Follow, FollowAhead ──► Log, Log, … ──► Close
 //	PositionRangeOf ──► OpenWindow ──► Next, Next, … ──► Close

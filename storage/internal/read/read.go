@@ -215,10 +215,16 @@ func (f *blockFinder) find(r pebble.Reader, p record.Place) (*record.Block, int6
 			return nil, 0, err
 		}
 	}
+	b, err := f.block(p)
+	return b, f.stamp, err
+}
+
+// block returns a block of the chunk.
+func (f *blockFinder) block(p record.Place) (*record.Block, error) {
 	if int(p.Block) >= len(f.blocks) {
-		return nil, 0, fmt.Errorf("%w: block %d of %d at %d", record.ErrChunk, p.Block, len(f.blocks), p.Position)
+		return nil, fmt.Errorf("%w: block %d of %d at %d", record.ErrChunk, p.Block, len(f.blocks), p.Position)
 	}
-	return &f.blocks[p.Block], f.stamp, nil
+	return &f.blocks[p.Block], nil
 }
 
 func (f *blockFinder) load(r pebble.Reader, p record.Place) (err error) {
@@ -230,6 +236,11 @@ func (f *blockFinder) load(r pebble.Reader, p record.Place) (err error) {
 	if err := closer.Close(); err != nil {
 		return err
 	}
+	return f.parse(data, p)
+}
+
+// parse takes a chunk apart. The blocks alias data.
+func (f *blockFinder) parse(data []byte, p record.Place) error {
 	c, err := record.OpenChunk(data)
 	if err != nil {
 		return err

@@ -16,6 +16,8 @@ import (
 // question of the kind.
 type Rows struct {
 	Reader pebble.Reader
+	// Known: the rows most likely all exist. Everything that it shows is then as of one moment.
+	Known bool
 	// new is for rows that most likely do not exist, old for those that do; nil until the first
 	// question.
 	new, old *pebble.Iterator
@@ -28,6 +30,9 @@ type Rows struct {
 // filters are asked first, also those of the last level, which Get does not: most questions are
 // about runs and keys that do not exist yet (D6).
 func (f *Rows) Find(key []byte) ([]byte, error) {
+	if f.Known {
+		return f.existing(key)
+	}
 	if len(key) > 0 && bytes.Equal(key, f.missed) {
 		return nil, nil
 	}
