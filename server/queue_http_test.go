@@ -41,8 +41,17 @@ func TestQueuesOverHTTPQUE10(t *testing.T) {
 		t.Errorf("renewal %v", got)
 	}
 	n.http("POST", "/v1/runs/run/lease:renew", `{"fence":"9"}`).refused(t, contract.ReasonLeaseLost)
-	if got := n.post("/v1/runs/run/lease:release", `{"fence":"2","outcome":"STARTED"}`); got["state"] != "RUNNING" {
-		t.Errorf("release %v", got)
+	started := `{"eventType":"RunStarted",` + scope + `,"planId":"p","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,` +
+		`"emittedAt":"2026-02-11T10:30:00Z","payload":{"engineType":"e", "engineRunRef":"e/1"}}`
+	for i, idempotent := range []any{false, true} {
+		got := n.post("/v1/runs/run/lease:release", `{"fence":"2","outcome":"STARTED","engineRunRef":"e/1","events":[`+started+`]}`)
+		results := got["results"].([]any)
+		if got["state"] != "RUNNING" || got["idempotent"] != idempotent || len(results) != 1 || results[0].(map[string]any)["runSeq"] != "2" {
+			t.Errorf("release %d: %v", i, got)
+		}
+	}
+	if got := n.get("/v1/runs/run")["run"].(map[string]any); got["engineRunRef"] != "e/1" {
+		t.Errorf("run %v", got)
 	}
 	n.post("/v1/runs:request", strings.NewReplacer("r1", "r2", `"run"`, `"second"`).Replace(request))
 	n.http("POST", "/v1/runs:request", strings.NewReplacer("r1", "r3", `"run"`, `"third"`).Replace(request)).refused(t, contract.ReasonRunQueueFull)

@@ -63,6 +63,15 @@ func TestBadQueueInputQUE(t *testing.T) {
 			"error fence outcome retryAfter runId"},
 		"a release with what belongs to another": {queueCall(q.ReleaseLease, &runlogv1.ReleaseLeaseRequest{
 			RunId: "r", Fence: 1, Outcome: runlogv1.LeaseOutcome_STARTED, Error: "no", RetryAfter: durationpb.New(1)}), "error retryAfter"},
+		"what a failed start does not have": {queueCall(q.ReleaseLease, &runlogv1.ReleaseLeaseRequest{
+			RunId: "r", Fence: 1, Outcome: runlogv1.LeaseOutcome_FAILED, EngineRunRef: proto.String("e"), Events: []*runlogv1.EventWrite{runStarted()}}),
+			"engineRunRef events"},
+		"a start with a reference that is none, and an event that is none": {queueCall(q.ReleaseLease, &runlogv1.ReleaseLeaseRequest{
+			RunId: "r", Outcome: runlogv1.LeaseOutcome_STARTED, EngineRunRef: proto.String(""), Events: []*runlogv1.EventWrite{runStarted(), {EventType: "Noted", RunId: "x"}}}),
+			"engineRunRef events[1].emittedAt events[1].engineAttemptId events[1].environmentId events[1].logicalAttemptId events[1].planId" +
+				" events[1].planVersion events[1].projectId events[1].runId events[1].tenantId fence"},
+		"a start with too many events": {queueCall(q.ReleaseLease, &runlogv1.ReleaseLeaseRequest{RunId: "r", Fence: 1,
+			Outcome: runlogv1.LeaseOutcome_STARTED, EngineRunRef: proto.String("\n"), Events: make([]*runlogv1.EventWrite, 11)}), "engineRunRef events"},
 		"settings out of range": {queueCall(q.PutQueue, &runlogv1.PutQueueRequest{TenantId: "a", ProjectId: "p", EnvironmentId: "e", Settings: &runlogv1.QueueSettings{
 			MaxStartAttempts: proto.Uint32(0), Delay: durationpb.New(-1), LeaseTtl: day, AgingPeriod: durationpb.New(1),
 		}}), "settings.agingPeriod settings.delay settings.leaseTtl settings.maxStartAttempts"},

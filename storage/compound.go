@@ -16,8 +16,9 @@ type Answer struct {
 	// Err is why the operation has no effect: an error of its owner, or a *NotAppliedError
 	// where another operation of the command was refused.
 	Err error
-	// Results and LastSeq are those of an append, as in Outcome.
+	// Results, Created and LastSeq are those of an append, as in Outcome.
 	Results []EventResult
+	Created bool
 	LastSeq uint64
 	// Reply is a machine's.
 	Reply []byte
@@ -70,7 +71,7 @@ func (a *applyTx) operation(op *record.ParsedOperation, answer *Answer) error {
 		}
 		var o Outcome
 		err := a.append(&a.cmd, &o)
-		answer.Err, answer.Results, answer.LastSeq = o.Err, o.Results, o.LastSeq
+		answer.Err, answer.Results, answer.Created, answer.LastSeq = o.Err, o.Results, o.Created, o.LastSeq
 		return err
 	case record.KindRaiseLevel:
 		return a.raiseLevel(op.Data, answer)

@@ -8,8 +8,8 @@ func (s *Store) Run(runID string) (*Run, error) { return read.FindRun(s.director
 // View opens a run for reading, or returns *RunNotFoundError.
 func (s *Store) View(runID string) (*View, error) { return read.OpenView(s.directory.Acquire, runID) }
 
-// First returns a run and its event with runSeq 1, as of one moment, or *RunNotFoundError. The event
-// is nil if the run has none. It has no digests, as with Facts. First costs less than a View.
+// First returns a run and its event with runSeq 1, as of one moment, or *RunNotFoundError. The
+// event is nil if the run has none. It is of Facts. First costs less than a View.
 func (s *Store) First(runID string) (*Run, *Record, error) {
 	return read.FindFirst(s.directory.Acquire, runID)
 }

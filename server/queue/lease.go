@@ -2,7 +2,6 @@ package queue
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -93,35 +92,35 @@ func (s *Service) leased(leases []queue.Held) (*runlogv1.LeaseRunsResponse, erro
 	return resp, nil
 }
 
-func (s *Service) wireLease(l *queue.Held) (_ *runlogv1.Lease, err error) {
-	v, err := s.node.Store().View(l.RunID)
+func (s *Service) wireLease(l *queue.Held) (*runlogv1.Lease, error) {
+	r, first, err := s.node.Store().First(l.RunID)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, v.Close()) }()
 	m := &runlogv1.Lease{
 		RunId: l.RunID, Fence: l.Fence, ExpireTime: wire.Timestamp(l.ExpiresAt), StartAttempt: l.StartAttempt, Queue: l.Name.Queue,
 	}
-	if m.Run, err = s.runOf(v); err != nil {
+	if m.Context, err = contextOf(first); err != nil {
 		return nil, err
 	}
-	m.Context, err = contextOf(v)
+	if r.LastSeq == 1 {
+		m.Run = queuedRun(r)
+		return m, nil
+	}
+	m.Run, err = s.folded(l.RunID)
 	return m, err
 }
 
-// contextOf returns the context of a request. RunQueued is the first event of its run.
-func contextOf(v *storage.View) (*structpb.Struct, error) {
-	for e, err := range v.Events(0) {
-		if err != nil {
-			return nil, err
-		}
-		payload := &structpb.Struct{}
-		if err := protojson.Unmarshal(e.Payload, payload); err != nil {
-			return nil, fmt.Errorf("server: payload of the first event of run %q: %w", e.RunID, err)
-		}
-		return payload.Fields[contextField].GetStructValue(), nil
+// contextOf returns the context of a request, which is in the first event of its run: RunQueued.
+func contextOf(first *storage.Record) (*structpb.Struct, error) {
+	if first == nil {
+		return nil, nil
 	}
-	return nil, nil
+	payload := &structpb.Struct{}
+	if err := protojson.Unmarshal(first.Payload, payload); err != nil {
+		return nil, fmt.Errorf("server: payload of the first event of run %q: %w", first.RunID, err)
+	}
+	return payload.Fields[contextField].GetStructValue(), nil
 }
 
 // parseLease checks every field of a request, and returns how long it waits.

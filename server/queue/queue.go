@@ -13,6 +13,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
+	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
@@ -22,7 +23,7 @@ import (
 // Node is the part of the replica that the service needs.
 type Node interface {
 	Execute(context.Context, storage.Command) (storage.Outcome, error)
-	ExecuteAppend(context.Context, *storage.Append, storage.Command) (storage.Outcome, error)
+	ExecuteAppend(context.Context, *storage.Append, replica.Around) (replica.Appended, error)
 	ReadIndex(context.Context) error
 	rpc.Runs
 	Store() *storage.Store
@@ -150,7 +151,7 @@ func (v *violations) queueName(tenant, project, environment, name string) queue.
 }
 
 // run reads a run and its current status.
-func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
+func (s *Service) run(runID string) (*runlogv1.Run, error) {
 	r, err := s.node.Store().Run(runID)
 	if err != nil {
 		return nil, err
@@ -158,12 +159,7 @@ func (s *Service) run(runID string) (_ *runlogv1.Run, err error) {
 	if r.LastSeq == 1 {
 		return queuedRun(r), nil
 	}
-	v, err := s.node.Store().View(runID)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	return s.runOf(v)
+	return s.folded(runID)
 }
 
 // queuedRun is a run with no event but its RunQueued, which needs no fold.
@@ -171,10 +167,13 @@ func queuedRun(r *storage.Run) *runlogv1.Run {
 	return wire.Run(r, &run.Summary{Status: run.Pending, LastEventAt: time.Unix(0, r.PersistedAt).UTC()})
 }
 
-func (s *Service) runOf(v *storage.View) (*runlogv1.Run, error) {
-	if v.Run.LastSeq == 1 {
-		return queuedRun(v.Run), nil
+// folded reads a run, and folds its events.
+func (s *Service) folded(runID string) (_ *runlogv1.Run, err error) {
+	v, err := s.node.Store().View(runID)
+	if err != nil {
+		return nil, err
 	}
+	defer func() { err = errors.Join(err, v.Close()) }()
 	snapshot, err := s.opts.Snapshots.Snapshot(v)
 	if err != nil {
 		return nil, err
@@ -189,6 +188,20 @@ func (s *Service) callersRun(ctx context.Context, runID string) (*storage.Run, e
 		return nil, err
 	}
 	return s.node.Store().Run(runID)
+}
+
+// callersPlace returns where a run that the caller may change is, and its queue; nil: the run is in
+// no queue. The tenant of a queue is that of its runs, so that a run in a queue itself need not be
+// read.
+func (s *Service) callersPlace(ctx context.Context, runID string) (*queue.Run, *queue.Queue, error) {
+	place, q, err := queue.ReadRun(s.node.Store(), runID)
+	if err != nil || place != nil && auth.From(ctx).Sees(q.Name.Tenant) {
+		return place, q, err
+	}
+	if _, err := s.callersRun(ctx, runID); err != nil {
+		return nil, nil, err
+	}
+	return queue.ReadRun(s.node.Store(), runID) // The check may have waited for the request.
 }
 
 // caller is the identity with which events of the call are recorded (SEC-8).

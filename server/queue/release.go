@@ -34,7 +34,7 @@ func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 	if err := bad.err(); err != nil {
 		return nil, err
 	}
-	if _, err := s.callersRun(ctx, req.RunId); err != nil {
+	if _, _, err := s.callersPlace(ctx, req.RunId); err != nil {
 		return nil, err
 	}
 	op, err := queue.Renew(req.RunId, req.Fence, ttl)
@@ -64,28 +64,31 @@ func (v *violations) text(field, text string) {
 	}
 }
 
-// ReleaseLease ends a lease (QUE-7).
+// leaseRelease is a ReleaseLease that was checked.
+type leaseRelease struct {
+	*runlogv1.ReleaseLeaseRequest
+	retryAfter time.Duration // negative: the request does not say
+	events     []contract.Event
+}
+
+// ReleaseLease ends a lease, and stores with it what the worker has to say of the start (QUE-7).
 func (s *Service) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
-	retryAfter, err := checkRelease(req)
-	if err != nil {
-		return nil, err
-	}
-	run, err := s.callersRun(ctx, req.RunId)
+	r, err := s.parseRelease(req)
 	if err != nil {
 		return nil, err
 	}
 	for range tries {
 		var resp *runlogv1.ReleaseLeaseResponse
-		if resp, err = s.release(ctx, req, run, retryAfter); !again(err) {
+		if resp, err = s.release(ctx, r); !again(err) {
 			return resp, rpc.TellHolder(s.node.Store(), leaseRefusal(req.Fence, err))
 		}
 	}
 	return nil, refusal(err)
 }
 
-// checkRelease checks every field of a request, and returns after which time the run is leased
-// again; negative: the request does not say.
-func checkRelease(req *runlogv1.ReleaseLeaseRequest) (retryAfter time.Duration, err error) {
+// parseRelease checks every field of a request.
+func (s *Service) parseRelease(req *runlogv1.ReleaseLeaseRequest) (*leaseRelease, error) {
+	r := &leaseRelease{ReleaseLeaseRequest: req, retryAfter: -1}
 	var bad violations
 	bad.lease(req.RunId, req.Fence)
 	failed, isSkipped := req.Outcome == runlogv1.LeaseOutcome_FAILED, req.Outcome == runlogv1.LeaseOutcome_SKIPPED
@@ -95,42 +98,48 @@ func checkRelease(req *runlogv1.ReleaseLeaseRequest) (retryAfter time.Duration, 
 	if bad.text("error", req.Error); req.Error != "" && !failed && !isSkipped {
 		bad.add("error", "is sent with FAILED and SKIPPED alone")
 	}
-	retryAfter = -1
 	if req.RetryAfter != nil {
-		if retryAfter = bad.duration("retryAfter", req.RetryAfter, 0, maxRetryAfter); !failed {
+		if r.retryAfter = bad.duration("retryAfter", req.RetryAfter, 0, maxRetryAfter); !failed {
 			bad.add("retryAfter", "is sent with FAILED alone")
 		}
 	}
-	return retryAfter, bad.err()
+	err := s.parseStart(r, &bad)
+	if len(bad) > 0 {
+		err = bad.err()
+	}
+	return r, err
 }
 
 // release proposes a release for the state in which the run is now. A *queue.ChangedError: it is in
 // another.
-func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, run *storage.Run, retryAfter time.Duration) (*runlogv1.ReleaseLeaseResponse, error) {
-	r := &queue.LeaseRelease{RunID: req.RunId, Fence: req.Fence, Outcome: queue.Outcome(req.Outcome)}
-	waiting, q, err := queue.ReadRun(s.node.Store(), req.RunId)
+func (s *Service) release(ctx context.Context, r *leaseRelease) (*runlogv1.ReleaseLeaseResponse, error) {
+	waiting, q, err := s.callersPlace(ctx, r.RunId)
 	if err != nil {
 		return nil, err
 	}
-	if r.Outcome == queue.Failed && waiting != nil {
-		if r.Exhausted = waiting.State == queue.Leased && waiting.LastAttempt(&q.Settings); !r.Exhausted {
-			r.RetryAt = s.retryAt(waiting.StartAttempts, retryAfter)
+	if r.Outcome == runlogv1.LeaseOutcome_STARTED {
+		return s.releaseStarted(ctx, r, waiting)
+	}
+	m := &queue.LeaseRelease{RunID: r.RunId, Fence: r.Fence, Outcome: queue.Outcome(r.Outcome)}
+	if m.Outcome == queue.Failed && waiting != nil {
+		if m.Exhausted = waiting.State == queue.Leased && waiting.LastAttempt(&q.Settings); !m.Exhausted {
+			m.RetryAt = s.retryAt(waiting.StartAttempts, r.retryAfter)
 		}
 	}
-	op, err := queue.Release(r)
+	op, err := queue.Release(m)
 	if err != nil {
 		return nil, err
 	}
 	operations := []storage.Operation{op}
-	if end, err := s.endOf(ctx, req, run, r.Exhausted, waiting); err != nil {
-		return nil, err
-	} else if end != nil {
+	if m.Outcome == queue.Skipped || m.Exhausted {
+		end, err := s.endOf(ctx, r, m.Exhausted, waiting)
+		if err != nil {
+			return nil, err
+		}
 		operations = append(operations, *end)
 	}
 	outcome, err := s.execute(ctx, operations...)
-	if gone, ok := errors.AsType[*queue.NotQueuedError](err); ok && gone.Fence == req.Fence {
-		// No other lease came after this one, and it ended with the run: nothing is left to
-		// release.
+	if endedUnder(r.Fence, err) {
 		return &runlogv1.ReleaseLeaseResponse{State: runlogv1.QueuedRunState_ENDED, Idempotent: true,
 			Position: rpc.FormatPosition(outcome.Position)}, nil
 	}
@@ -138,25 +147,29 @@ func (s *Service) release(ctx context.Context, req *runlogv1.ReleaseLeaseRequest
 		return nil, err
 	}
 	state, repeated, err := queue.DecodeRelease(outcome.Answers[0].Reply)
-	if state == queue.Running && !repeated && waiting != nil {
-		s.metrics.started.Observe(time.Duration(outcome.PersistedAt - waiting.EnqueuedAt).Seconds())
-	}
 	resp := &runlogv1.ReleaseLeaseResponse{State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(outcome.Position)}
 	if state == queue.Delayed && !repeated {
-		resp.NotBefore = wire.Timestamp(r.RetryAt)
+		resp.NotBefore = wire.Timestamp(m.RetryAt)
 	}
 	return resp, err
 }
 
-// endOf is the append of the event with which a release ends a run; nil: it does not.
-func (s *Service) endOf(ctx context.Context, req *runlogv1.ReleaseLeaseRequest, run *storage.Run, exhausted bool, waiting *queue.Run) (
-	*storage.Operation, error) {
-	if !exhausted && req.Outcome != runlogv1.LeaseOutcome_SKIPPED {
-		return nil, nil
+// endedUnder tells whether a release was refused because the run has ended with the lease of the
+// fence: no other lease came after this one, and nothing is left to release.
+func endedUnder(fence uint64, err error) bool {
+	gone, ok := errors.AsType[*queue.NotQueuedError](err)
+	return ok && gone.Fence == fence
+}
+
+// endOf is the append of the event with which a release ends a run.
+func (s *Service) endOf(ctx context.Context, r *leaseRelease, exhausted bool, waiting *queue.Run) (*storage.Operation, error) {
+	run, err := s.node.Store().Run(r.RunId)
+	if err != nil {
+		return nil, err
 	}
-	event := s.cancelled(run, skipped, req.Error)
+	event := s.cancelled(run, skipped, r.Error)
 	if exhausted {
-		message := req.Error
+		message := r.Error
 		if message == "" {
 			message = noStart(waiting.StartAttempts)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
@@ -27,8 +28,9 @@ const defaultPriority = 5
 // request is a RequestRun that was checked.
 type request struct {
 	queue.RunRequest
-	run   *runlogv1.Run // to be made
-	event *runlogv1.EventWrite
+	run      *runlogv1.Run // to be made
+	creation *storage.Creation
+	event    *runlogv1.EventWrite
 }
 
 // RequestRun makes a run, appends its RunQueued and enters it into a queue, all or none (QUE-1).
@@ -49,54 +51,59 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 	if err := rpc.CheckAppend(ctx, s.node, &a); err != nil {
 		return nil, err
 	}
-	cmd, err := r.command(&a)
+	around, err := r.around()
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := s.node.ExecuteAppend(ctx, &a, cmd)
+	done, err := s.node.ExecuteAppend(ctx, &a, around)
 	if known, ok := errors.AsType[*queue.RequestedError](err); ok {
 		s.metrics.requests.WithLabelValues(repeated).Inc()
-		return s.requested(known, &outcome)
+		return s.requested(known, &done.Outcome)
 	}
 	if err != nil {
 		return nil, rpc.RefusedAppend(ctx, s.node.Store(), r.RunID, refusedRequest(err))
 	}
-	reply, err := queue.DecodeRequest(outcome.Answers[len(outcome.Answers)-1].Reply)
+	reply, err := queue.DecodeRequest(done.Answers[len(done.Answers)-1].Reply)
 	if err != nil {
 		return nil, err
 	}
 	s.metrics.requests.WithLabelValues(runlogv1.Disposition_Value(reply.Disposition).String()).Inc()
-	run, err := s.run(r.RunID)
-	if err != nil {
-		return nil, err
+	run := r.made(&done.Outcome)
+	if !done.Answers[creationAnswer].Created { // It is older than its request.
+		if run, err = s.run(r.RunID); err != nil {
+			return nil, err
+		}
 	}
 	return &runlogv1.RequestRunResponse{
 		Run: run, Disposition: runlogv1.Disposition_Value(reply.Disposition), Position: reply.Position,
-		NotBefore: wire.Timestamp(reply.NotBefore), CommitPosition: rpc.FormatPosition(outcome.Position),
+		NotBefore: wire.Timestamp(reply.NotBefore), CommitPosition: rpc.FormatPosition(done.Position),
 	}, nil
 }
 
-// command makes a run, appends its first event and requests it. The run may exist, made with the
-// same metadata and without an event. Check comes first: an earlier request of the run is to be
-// told of as that.
-func (r *request) command(a *storage.Append) (storage.Command, error) {
+// creationAnswer is the number of the creation's answer in the command of a request.
+const creationAnswer = 1
+
+// around has the operations beside the append of the first event: the run is made, and requested.
+// The run may exist, made with the same metadata and without an event. Check comes first: an
+// earlier request of the run is to be told of as that.
+func (r *request) around() (o replica.Around, err error) {
 	check, err := queue.Check(&r.RunRequest)
 	if err != nil {
-		return storage.Command{}, err
+		return o, err
 	}
-	creation, err := storage.AppendOperation(&storage.Append{RunID: r.RunID, Create: rpc.Creation(r.run)})
+	creation, err := storage.AppendOperation(&storage.Append{RunID: r.RunID, Create: r.creation})
 	if err != nil {
-		return storage.Command{}, err
-	}
-	event, err := storage.AppendOperation(a)
-	if err != nil {
-		return storage.Command{}, err
+		return o, err
 	}
 	enter, err := queue.Request(&r.RunRequest)
-	if err != nil {
-		return storage.Command{}, err
-	}
-	return storage.EncodeCommand(check, creation, event, enter)
+	return replica.Around{Before: []storage.Operation{check, creation}, After: []storage.Operation{enter}}, err
+}
+
+// made is the run as a command has made it.
+func (r *request) made(o *storage.Outcome) *runlogv1.Run {
+	return queuedRun(&storage.Run{
+		RunID: r.RunID, Scope: r.creation.Scope, CreatedAt: o.PersistedAt, Metadata: &r.creation.Metadata, LastSeq: 1, PersistedAt: o.PersistedAt,
+	})
 }
 
 // requested answers a request that was made before (QUE-2).
@@ -155,7 +162,7 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 	}
 	// It was checked: it is the digits of a SHA-256, or empty.
 	r.PlanDigest, _ = hex.DecodeString(req.PlanRef.GetSha256())
-	r.event = s.queued(r, req)
+	r.creation, r.event = rpc.Creation(r.run), s.queued(r, req)
 	r.AnswerBytes = uint32(min(proto.Size(&runlogv1.Lease{Run: r.run, Context: req.Context}), math.MaxUint32))
 	return r, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"runlog/proto/contract"
@@ -68,7 +69,8 @@ type Appended struct {
 type Pending struct {
 	r      *Replica
 	append *storage.Append
-	size   int64 // in bytes
+	around *Around // nil: the command is the append
+	size   int64   // in bytes
 	held   budget.Grant
 	tenant *limits.Tenant
 	ticket batch.Ticket
@@ -81,7 +83,7 @@ func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, erro
 	if err := r.holds.wait(ctx, a.RunID); err != nil {
 		return Appended{}, err
 	}
-	return r.append(ctx, a, "")
+	return r.append(ctx, a, nil, "")
 }
 
 // heldLine is what the name of a tenant's line for AppendHeld ends with.
@@ -90,10 +92,10 @@ const heldLine = "\x00held"
 // AppendHeld is Append that does not wait while the appends of the run are held. It does not wait
 // behind the other appends of its tenant either.
 func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append) (Appended, error) {
-	return r.append(ctx, a, heldLine)
+	return r.append(ctx, a, nil, heldLine)
 }
 
-func (r *Replica) append(ctx context.Context, a *storage.Append, line string) (Appended, error) {
+func (r *Replica) append(ctx context.Context, a *storage.Append, around *Around, line string) (Appended, error) {
 	tenant, err := r.charge(a)
 	if err != nil {
 		return Appended{}, err
@@ -104,7 +106,7 @@ func (r *Replica) append(ctx context.Context, a *storage.Append, line string) (A
 				return Appended{}, err
 			}
 		}
-		p, err := r.admit(a, tenant, tenant.Name+line)
+		p, err := r.admit(a, around, tenant, tenant.Name+line)
 		if err != nil {
 			return Appended{}, err
 		}
@@ -142,43 +144,38 @@ func (r *Replica) Admit(ctx context.Context, a *storage.Append, line string) (Pe
 	if err != nil {
 		return Pending{}, err
 	}
-	return r.admit(a, tenant, line)
+	return r.admit(a, nil, tenant, line)
 }
 
-func (r *Replica) admit(a *storage.Append, tenant *limits.Tenant, line string) (Pending, error) {
-	cmd, err := storage.EncodeAppend(a)
+// Around are the operations of a command that come before and after its append.
+type Around struct{ Before, After []storage.Operation }
+
+// encode makes the command of an append. With other operations it is one of several, all or none.
+func (o *Around) encode(a *storage.Append) (storage.Command, error) {
+	if o == nil {
+		return storage.EncodeAppend(a)
+	}
+	op, err := storage.AppendOperation(a)
+	if err != nil {
+		return storage.Command{}, err
+	}
+	return storage.EncodeCommand(slices.Concat(o.Before, []storage.Operation{op}, o.After)...)
+}
+
+// ExecuteAppend is Append with other operations in its command, all or none. The outcome has the
+// answers of all, and the results of the append. It is set also with a refusal.
+func (r *Replica) ExecuteAppend(ctx context.Context, a *storage.Append, around Around) (Appended, error) {
+	if err := r.holds.wait(ctx, a.RunID); err != nil {
+		return Appended{}, err
+	}
+	return r.append(ctx, a, &around, "")
+}
+
+func (r *Replica) admit(a *storage.Append, around *Around, tenant *limits.Tenant, line string) (Pending, error) {
+	cmd, err := around.encode(a)
 	if err != nil {
 		return Pending{}, err
 	}
-	return r.admitCommand(a, cmd, tenant, line)
-}
-
-// ExecuteAppend is Execute for a command of several operations, one of which appends what a client
-// has sent. It counts against the limits of the tenant, and waits in its line (SEC-6).
-func (r *Replica) ExecuteAppend(ctx context.Context, a *storage.Append, cmd storage.Command) (storage.Outcome, error) {
-	if err := r.holds.wait(ctx, a.RunID); err != nil {
-		return storage.Outcome{}, err
-	}
-	tenant, err := r.charge(a)
-	if err != nil {
-		return storage.Outcome{}, err
-	}
-	p, err := r.admitCommand(a, cmd, tenant, tenant.Name)
-	if err != nil {
-		return storage.Outcome{}, err
-	}
-	defer r.release(p.size, &p.held, tenant)
-	outcome, err := p.ticket.Wait(ctx)
-	if err == nil {
-		err = outcome.Err
-	}
-	if err == nil {
-		r.metrics.inserted.Add(float64(len(a.Events)))
-	}
-	return outcome, err
-}
-
-func (r *Replica) admitCommand(a *storage.Append, cmd storage.Command, tenant *limits.Tenant, line string) (Pending, error) {
 	// The decoded events and the command wait for the answer.
 	size := limits.Bytes(a) + int64(cmd.Size())
 	held, err := r.hold(budget.OfAppend(limits.Bytes(a)), size, tenant)
@@ -190,7 +187,7 @@ func (r *Replica) admitCommand(a *storage.Append, cmd storage.Command, tenant *l
 		r.release(size, &held, tenant)
 		return Pending{}, err
 	}
-	return Pending{r: r, append: a, size: size, held: held, tenant: tenant, ticket: ticket}, nil
+	return Pending{r: r, append: a, around: around, size: size, held: held, tenant: tenant, ticket: ticket}, nil
 }
 
 // Wait returns the result once it is durable and applied (APP-2).
@@ -201,7 +198,11 @@ func (p *Pending) Wait(ctx context.Context) (Appended, error) {
 		err = outcome.Err
 	}
 	if err != nil {
-		return Appended{}, err
+		return Appended{Outcome: outcome}, err
+	}
+	if p.around != nil {
+		own := &outcome.Answers[len(p.around.Before)]
+		outcome.Results, outcome.LastSeq = own.Results, own.LastSeq
 	}
 	return p.r.appended(p.append, outcome)
 }

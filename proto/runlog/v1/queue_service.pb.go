@@ -933,7 +933,13 @@ type ReleaseLeaseRequest struct {
 	Error string `protobuf:"bytes,4,opt,name=error,proto3" json:"error,omitempty"`
 	// Of FAILED: the run is leased again after this time, up to 24 h. If absent: after a random time
 	// of up to 1 s, which doubles with every attempt, up to 5 min.
-	RetryAfter    *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	RetryAfter *durationpb.Duration `protobuf:"bytes,5,opt,name=retry_after,json=retryAfter,proto3" json:"retry_after,omitempty"`
+	// Of STARTED: the engine's own reference of the run. It is stored under the fence, as
+	// SetEngineRunRef stores it.
+	EngineRunRef *string `protobuf:"bytes,6,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
+	// Of STARTED: at most 10 events of the run, such as its RunStarted. They are stored under the
+	// fence, as AppendEvents stores them. A run that has ended takes no new one: LEASE_LOST.
+	Events        []*EventWrite `protobuf:"bytes,7,rep,name=events,proto3" json:"events,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1003,15 +1009,32 @@ func (x *ReleaseLeaseRequest) GetRetryAfter() *durationpb.Duration {
 	return nil
 }
 
+func (x *ReleaseLeaseRequest) GetEngineRunRef() string {
+	if x != nil && x.EngineRunRef != nil {
+		return *x.EngineRunRef
+	}
+	return ""
+}
+
+func (x *ReleaseLeaseRequest) GetEvents() []*EventWrite {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
 type ReleaseLeaseResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What the run waits for now, or that it runs, or that its request has ended.
 	State QueuedRunState_Value `protobuf:"varint,1,opt,name=state,proto3,enum=runlog.v1.QueuedRunState_Value" json:"state,omitempty"`
 	// Of DELAYED: the run is leased again from this time on.
 	NotBefore *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=not_before,json=notBefore,proto3" json:"not_before,omitempty"`
-	// The lease was released with this outcome before; this call changed nothing.
-	Idempotent    bool   `protobuf:"varint,3,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
-	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	// The lease was released with this outcome before. The call has stored nothing but what was new
+	// of engine_run_ref and events.
+	Idempotent bool   `protobuf:"varint,3,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
+	Position   string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	// One for each event, in order.
+	Results       []*AppendResult `protobuf:"bytes,5,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1072,6 +1095,13 @@ func (x *ReleaseLeaseResponse) GetPosition() string {
 		return x.Position
 	}
 	return ""
+}
+
+func (x *ReleaseLeaseResponse) GetResults() []*AppendResult {
+	if x != nil {
+		return x.Results
+	}
+	return nil
 }
 
 // OnFull is what becomes of a request over maxRunning (QUE-4).
@@ -2577,14 +2607,17 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\aSTARTED\x10\x01\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x02\x12\v\n" +
-	"\aSKIPPED\x10\x03\"\xcd\x01\n" +
+	"\aSKIPPED\x10\x03\"\xba\x02\n" +
 	"\x13ReleaseLeaseRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x127\n" +
 	"\aoutcome\x18\x03 \x01(\x0e2\x1d.runlog.v1.LeaseOutcome.ValueR\aoutcome\x12\x14\n" +
 	"\x05error\x18\x04 \x01(\tR\x05error\x12:\n" +
 	"\vretry_after\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\n" +
-	"retryAfter\"\xc4\x01\n" +
+	"retryAfter\x12)\n" +
+	"\x0eengine_run_ref\x18\x06 \x01(\tH\x00R\fengineRunRef\x88\x01\x01\x12-\n" +
+	"\x06events\x18\a \x03(\v2\x15.runlog.v1.EventWriteR\x06eventsB\x11\n" +
+	"\x0f_engine_run_ref\"\xf7\x01\n" +
 	"\x14ReleaseLeaseResponse\x125\n" +
 	"\x05state\x18\x01 \x01(\x0e2\x1f.runlog.v1.QueuedRunState.ValueR\x05state\x129\n" +
 	"\n" +
@@ -2592,7 +2625,8 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
 	"idempotent\x18\x03 \x01(\bR\n" +
 	"idempotent\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition\"J\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\x121\n" +
+	"\aresults\x18\x05 \x03(\v2\x17.runlog.v1.AppendResultR\aresults\"J\n" +
 	"\x06OnFull\"@\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\n" +
@@ -2820,7 +2854,9 @@ var file_runlog_v1_queue_service_proto_goTypes = []any{
 	(*structpb.Struct)(nil),        // 39: google.protobuf.Struct
 	(*Run)(nil),                    // 40: runlog.v1.Run
 	(*durationpb.Duration)(nil),    // 41: google.protobuf.Duration
-	(*AppliedState)(nil),           // 42: runlog.v1.AppliedState
+	(*EventWrite)(nil),             // 42: runlog.v1.EventWrite
+	(*AppendResult)(nil),           // 43: runlog.v1.AppendResult
+	(*AppliedState)(nil),           // 44: runlog.v1.AppliedState
 }
 var file_runlog_v1_queue_service_proto_depIdxs = []int32{
 	37, // 0: runlog.v1.RequestRunRequest.plan_ref:type_name -> runlog.v1.PlanRef
@@ -2840,60 +2876,62 @@ var file_runlog_v1_queue_service_proto_depIdxs = []int32{
 	38, // 14: runlog.v1.RenewLeaseResponse.expire_time:type_name -> google.protobuf.Timestamp
 	1,  // 15: runlog.v1.ReleaseLeaseRequest.outcome:type_name -> runlog.v1.LeaseOutcome.Value
 	41, // 16: runlog.v1.ReleaseLeaseRequest.retry_after:type_name -> google.protobuf.Duration
-	3,  // 17: runlog.v1.ReleaseLeaseResponse.state:type_name -> runlog.v1.QueuedRunState.Value
-	38, // 18: runlog.v1.ReleaseLeaseResponse.not_before:type_name -> google.protobuf.Timestamp
-	2,  // 19: runlog.v1.QueueSettings.on_full:type_name -> runlog.v1.OnFull.Value
-	41, // 20: runlog.v1.QueueSettings.delay:type_name -> google.protobuf.Duration
-	41, // 21: runlog.v1.QueueSettings.lease_ttl:type_name -> google.protobuf.Duration
-	41, // 22: runlog.v1.QueueSettings.aging_period:type_name -> google.protobuf.Duration
-	16, // 23: runlog.v1.Queue.settings:type_name -> runlog.v1.QueueSettings
-	38, // 24: runlog.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	38, // 25: runlog.v1.Queue.oldest_at:type_name -> google.protobuf.Timestamp
-	16, // 26: runlog.v1.PutQueueRequest.settings:type_name -> runlog.v1.QueueSettings
-	17, // 27: runlog.v1.PutQueueResponse.queue:type_name -> runlog.v1.Queue
-	17, // 28: runlog.v1.PauseQueueResponse.queue:type_name -> runlog.v1.Queue
-	17, // 29: runlog.v1.ResumeQueueResponse.queue:type_name -> runlog.v1.Queue
-	17, // 30: runlog.v1.ListQueuesResponse.queues:type_name -> runlog.v1.Queue
-	42, // 31: runlog.v1.ListQueuesResponse.applied:type_name -> runlog.v1.AppliedState
-	17, // 32: runlog.v1.GetQueueResponse.queue:type_name -> runlog.v1.Queue
-	42, // 33: runlog.v1.GetQueueResponse.applied:type_name -> runlog.v1.AppliedState
-	3,  // 34: runlog.v1.QueuedRun.state:type_name -> runlog.v1.QueuedRunState.Value
-	38, // 35: runlog.v1.QueuedRun.enqueued_at:type_name -> google.protobuf.Timestamp
-	38, // 36: runlog.v1.QueuedRun.not_before:type_name -> google.protobuf.Timestamp
-	38, // 37: runlog.v1.QueuedRun.lease_expire_time:type_name -> google.protobuf.Timestamp
-	3,  // 38: runlog.v1.ListQueuedRunsRequest.state:type_name -> runlog.v1.QueuedRunState.Value
-	29, // 39: runlog.v1.ListQueuedRunsResponse.runs:type_name -> runlog.v1.QueuedRun
-	42, // 40: runlog.v1.ListQueuedRunsResponse.applied:type_name -> runlog.v1.AppliedState
-	29, // 41: runlog.v1.ReprioritizeResponse.run:type_name -> runlog.v1.QueuedRun
-	4,  // 42: runlog.v1.QueueService.RequestRun:input_type -> runlog.v1.RequestRunRequest
-	7,  // 43: runlog.v1.QueueService.LeaseRuns:input_type -> runlog.v1.LeaseRunsRequest
-	10, // 44: runlog.v1.QueueService.RenewLease:input_type -> runlog.v1.RenewLeaseRequest
-	13, // 45: runlog.v1.QueueService.ReleaseLease:input_type -> runlog.v1.ReleaseLeaseRequest
-	18, // 46: runlog.v1.QueueService.PutQueue:input_type -> runlog.v1.PutQueueRequest
-	20, // 47: runlog.v1.QueueService.PauseQueue:input_type -> runlog.v1.PauseQueueRequest
-	22, // 48: runlog.v1.QueueService.ResumeQueue:input_type -> runlog.v1.ResumeQueueRequest
-	24, // 49: runlog.v1.QueueService.ListQueues:input_type -> runlog.v1.ListQueuesRequest
-	26, // 50: runlog.v1.QueueService.GetQueue:input_type -> runlog.v1.GetQueueRequest
-	30, // 51: runlog.v1.QueueService.ListQueuedRuns:input_type -> runlog.v1.ListQueuedRunsRequest
-	32, // 52: runlog.v1.QueueService.CancelQueued:input_type -> runlog.v1.CancelQueuedRequest
-	34, // 53: runlog.v1.QueueService.Reprioritize:input_type -> runlog.v1.ReprioritizeRequest
-	6,  // 54: runlog.v1.QueueService.RequestRun:output_type -> runlog.v1.RequestRunResponse
-	8,  // 55: runlog.v1.QueueService.LeaseRuns:output_type -> runlog.v1.LeaseRunsResponse
-	11, // 56: runlog.v1.QueueService.RenewLease:output_type -> runlog.v1.RenewLeaseResponse
-	14, // 57: runlog.v1.QueueService.ReleaseLease:output_type -> runlog.v1.ReleaseLeaseResponse
-	19, // 58: runlog.v1.QueueService.PutQueue:output_type -> runlog.v1.PutQueueResponse
-	21, // 59: runlog.v1.QueueService.PauseQueue:output_type -> runlog.v1.PauseQueueResponse
-	23, // 60: runlog.v1.QueueService.ResumeQueue:output_type -> runlog.v1.ResumeQueueResponse
-	25, // 61: runlog.v1.QueueService.ListQueues:output_type -> runlog.v1.ListQueuesResponse
-	27, // 62: runlog.v1.QueueService.GetQueue:output_type -> runlog.v1.GetQueueResponse
-	31, // 63: runlog.v1.QueueService.ListQueuedRuns:output_type -> runlog.v1.ListQueuedRunsResponse
-	33, // 64: runlog.v1.QueueService.CancelQueued:output_type -> runlog.v1.CancelQueuedResponse
-	35, // 65: runlog.v1.QueueService.Reprioritize:output_type -> runlog.v1.ReprioritizeResponse
-	54, // [54:66] is the sub-list for method output_type
-	42, // [42:54] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	42, // 17: runlog.v1.ReleaseLeaseRequest.events:type_name -> runlog.v1.EventWrite
+	3,  // 18: runlog.v1.ReleaseLeaseResponse.state:type_name -> runlog.v1.QueuedRunState.Value
+	38, // 19: runlog.v1.ReleaseLeaseResponse.not_before:type_name -> google.protobuf.Timestamp
+	43, // 20: runlog.v1.ReleaseLeaseResponse.results:type_name -> runlog.v1.AppendResult
+	2,  // 21: runlog.v1.QueueSettings.on_full:type_name -> runlog.v1.OnFull.Value
+	41, // 22: runlog.v1.QueueSettings.delay:type_name -> google.protobuf.Duration
+	41, // 23: runlog.v1.QueueSettings.lease_ttl:type_name -> google.protobuf.Duration
+	41, // 24: runlog.v1.QueueSettings.aging_period:type_name -> google.protobuf.Duration
+	16, // 25: runlog.v1.Queue.settings:type_name -> runlog.v1.QueueSettings
+	38, // 26: runlog.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	38, // 27: runlog.v1.Queue.oldest_at:type_name -> google.protobuf.Timestamp
+	16, // 28: runlog.v1.PutQueueRequest.settings:type_name -> runlog.v1.QueueSettings
+	17, // 29: runlog.v1.PutQueueResponse.queue:type_name -> runlog.v1.Queue
+	17, // 30: runlog.v1.PauseQueueResponse.queue:type_name -> runlog.v1.Queue
+	17, // 31: runlog.v1.ResumeQueueResponse.queue:type_name -> runlog.v1.Queue
+	17, // 32: runlog.v1.ListQueuesResponse.queues:type_name -> runlog.v1.Queue
+	44, // 33: runlog.v1.ListQueuesResponse.applied:type_name -> runlog.v1.AppliedState
+	17, // 34: runlog.v1.GetQueueResponse.queue:type_name -> runlog.v1.Queue
+	44, // 35: runlog.v1.GetQueueResponse.applied:type_name -> runlog.v1.AppliedState
+	3,  // 36: runlog.v1.QueuedRun.state:type_name -> runlog.v1.QueuedRunState.Value
+	38, // 37: runlog.v1.QueuedRun.enqueued_at:type_name -> google.protobuf.Timestamp
+	38, // 38: runlog.v1.QueuedRun.not_before:type_name -> google.protobuf.Timestamp
+	38, // 39: runlog.v1.QueuedRun.lease_expire_time:type_name -> google.protobuf.Timestamp
+	3,  // 40: runlog.v1.ListQueuedRunsRequest.state:type_name -> runlog.v1.QueuedRunState.Value
+	29, // 41: runlog.v1.ListQueuedRunsResponse.runs:type_name -> runlog.v1.QueuedRun
+	44, // 42: runlog.v1.ListQueuedRunsResponse.applied:type_name -> runlog.v1.AppliedState
+	29, // 43: runlog.v1.ReprioritizeResponse.run:type_name -> runlog.v1.QueuedRun
+	4,  // 44: runlog.v1.QueueService.RequestRun:input_type -> runlog.v1.RequestRunRequest
+	7,  // 45: runlog.v1.QueueService.LeaseRuns:input_type -> runlog.v1.LeaseRunsRequest
+	10, // 46: runlog.v1.QueueService.RenewLease:input_type -> runlog.v1.RenewLeaseRequest
+	13, // 47: runlog.v1.QueueService.ReleaseLease:input_type -> runlog.v1.ReleaseLeaseRequest
+	18, // 48: runlog.v1.QueueService.PutQueue:input_type -> runlog.v1.PutQueueRequest
+	20, // 49: runlog.v1.QueueService.PauseQueue:input_type -> runlog.v1.PauseQueueRequest
+	22, // 50: runlog.v1.QueueService.ResumeQueue:input_type -> runlog.v1.ResumeQueueRequest
+	24, // 51: runlog.v1.QueueService.ListQueues:input_type -> runlog.v1.ListQueuesRequest
+	26, // 52: runlog.v1.QueueService.GetQueue:input_type -> runlog.v1.GetQueueRequest
+	30, // 53: runlog.v1.QueueService.ListQueuedRuns:input_type -> runlog.v1.ListQueuedRunsRequest
+	32, // 54: runlog.v1.QueueService.CancelQueued:input_type -> runlog.v1.CancelQueuedRequest
+	34, // 55: runlog.v1.QueueService.Reprioritize:input_type -> runlog.v1.ReprioritizeRequest
+	6,  // 56: runlog.v1.QueueService.RequestRun:output_type -> runlog.v1.RequestRunResponse
+	8,  // 57: runlog.v1.QueueService.LeaseRuns:output_type -> runlog.v1.LeaseRunsResponse
+	11, // 58: runlog.v1.QueueService.RenewLease:output_type -> runlog.v1.RenewLeaseResponse
+	14, // 59: runlog.v1.QueueService.ReleaseLease:output_type -> runlog.v1.ReleaseLeaseResponse
+	19, // 60: runlog.v1.QueueService.PutQueue:output_type -> runlog.v1.PutQueueResponse
+	21, // 61: runlog.v1.QueueService.PauseQueue:output_type -> runlog.v1.PauseQueueResponse
+	23, // 62: runlog.v1.QueueService.ResumeQueue:output_type -> runlog.v1.ResumeQueueResponse
+	25, // 63: runlog.v1.QueueService.ListQueues:output_type -> runlog.v1.ListQueuesResponse
+	27, // 64: runlog.v1.QueueService.GetQueue:output_type -> runlog.v1.GetQueueResponse
+	31, // 65: runlog.v1.QueueService.ListQueuedRuns:output_type -> runlog.v1.ListQueuedRunsResponse
+	33, // 66: runlog.v1.QueueService.CancelQueued:output_type -> runlog.v1.CancelQueuedResponse
+	35, // 67: runlog.v1.QueueService.Reprioritize:output_type -> runlog.v1.ReprioritizeResponse
+	56, // [56:68] is the sub-list for method output_type
+	44, // [44:56] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_queue_service_proto_init() }
@@ -2906,6 +2944,7 @@ func file_runlog_v1_queue_service_proto_init() {
 	file_runlog_v1_run_service_proto_init()
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_queue_service_proto_msgTypes[0].OneofWrappers = []any{}
+	file_runlog_v1_queue_service_proto_msgTypes[9].OneofWrappers = []any{}
 	file_runlog_v1_queue_service_proto_msgTypes[12].OneofWrappers = []any{}
 	file_runlog_v1_queue_service_proto_msgTypes[30].OneofWrappers = []any{}
 	type x struct{}

@@ -48,7 +48,8 @@ type QueueServiceClient interface {
 	LeaseRuns(ctx context.Context, in *LeaseRunsRequest, opts ...grpc.CallOption) (*LeaseRunsResponse, error)
 	// RenewLease lets a lease last longer. A lease that has ended stays ended (QUE-7, QUE-9).
 	RenewLease(ctx context.Context, in *RenewLeaseRequest, opts ...grpc.CallOption) (*RenewLeaseResponse, error)
-	// ReleaseLease ends a lease. The same release again changes nothing (QUE-7).
+	// ReleaseLease ends a lease, and stores with it what the worker has to say of the start, all or
+	// none. The same release again changes nothing (QUE-7).
 	ReleaseLease(ctx context.Context, in *ReleaseLeaseRequest, opts ...grpc.CallOption) (*ReleaseLeaseResponse, error)
 	// PutQueue changes the settings of a queue. It makes the queue if there is none (QUE-3).
 	PutQueue(ctx context.Context, in *PutQueueRequest, opts ...grpc.CallOption) (*PutQueueResponse, error)
@@ -215,7 +216,8 @@ type QueueServiceServer interface {
 	LeaseRuns(context.Context, *LeaseRunsRequest) (*LeaseRunsResponse, error)
 	// RenewLease lets a lease last longer. A lease that has ended stays ended (QUE-7, QUE-9).
 	RenewLease(context.Context, *RenewLeaseRequest) (*RenewLeaseResponse, error)
-	// ReleaseLease ends a lease. The same release again changes nothing (QUE-7).
+	// ReleaseLease ends a lease, and stores with it what the worker has to say of the start, all or
+	// none. The same release again changes nothing (QUE-7).
 	ReleaseLease(context.Context, *ReleaseLeaseRequest) (*ReleaseLeaseResponse, error)
 	// PutQueue changes the settings of a queue. It makes the queue if there is none (QUE-3).
 	PutQueue(context.Context, *PutQueueRequest) (*PutQueueResponse, error)

@@ -23,6 +23,8 @@ func readEvents(body []byte, to proto.Message) (done bool, err error) {
 		return readChecked(body, levels, func(object []byte) error { return readRequest(object, m, &m.Events) })
 	case *runlogv1.CreateRunRequest:
 		return readChecked(body, levels, func(object []byte) error { return readRequest(object, m, &m.Events) })
+	case *runlogv1.ReleaseLeaseRequest:
+		return readChecked(body, levels, func(object []byte) error { return readRequest(object, m, &m.Events) })
 	case *runlogv1.BatchAppendRequest:
 		return readChecked(body, levels+2, func(object []byte) error { return readBatch(object, m) })
 	}

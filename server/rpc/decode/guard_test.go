@@ -128,6 +128,7 @@ func TestFieldNumbers(t *testing.T) {
 		number  protowire.Number
 	}{
 		{&runlogv1.AppendEventsRequest{}, "events", fieldEvents}, {&runlogv1.CreateRunRequest{}, "events", fieldEvents},
+		{&runlogv1.ReleaseLeaseRequest{}, "events", fieldStart},
 		{&runlogv1.AppendEventsRequest{}, "request_id", fieldRequestID}, {&runlogv1.BatchAppendRequest{}, "requests", fieldRequests},
 		{&runlogv1.EventWrite{}, "payload", fieldPayload}, {&structpb.Struct{}, "fields", fieldStructFields},
 		{&structpb.Value{}, "struct_value", fieldValueStruct}, {&structpb.Value{}, "list_value", fieldValueList}, {&structpb.ListValue{}, "values", fieldListValues},
@@ -456,15 +457,15 @@ func FuzzWire(f *testing.F) {
 		var counted, made tally
 		switch m := m.(type) {
 		case *runlogv1.AppendEventsRequest:
-			counted.request(wire)
+			counted.request(wire, fieldEvents)
 			made.add(m.Events)
 		case *runlogv1.CreateRunRequest:
-			counted.request(wire)
+			counted.request(wire, fieldEvents)
 			made.add(m.Events)
 		case *runlogv1.BatchAppendRequest:
 			for number, content := range lengthened(wire) {
 				if number == fieldRequests {
-					counted.request(content)
+					counted.request(content, fieldEvents)
 				}
 			}
 			for _, r := range m.Requests {

@@ -13,6 +13,8 @@ import (
 // they stand for takes 10 MB at most.
 const fewMarks = 32_000
 
+const releaseLease = "runlog.v1.ReleaseLeaseRequest"
+
 // checkJSON counts the elements of a body before it is decoded. The body need not be JSON; the
 // count is then that of the part that the decoder reads.
 func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
@@ -20,7 +22,7 @@ func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
 	switch input {
 	case "runlog.v1.BatchAppendRequest":
 		events = 4
-	case "runlog.v1.AppendEventsRequest", "runlog.v1.CreateRunRequest":
+	case "runlog.v1.AppendEventsRequest", "runlog.v1.CreateRunRequest", releaseLease:
 	default:
 		return nil
 	}
@@ -31,6 +33,8 @@ func checkJSON(body []byte, input protoreflect.FullName) *contract.Error {
 	switch {
 	case events == 4 && (c.elements[2] > MaxBatchRequests || c.elements[4] > MaxBatchEvents):
 		return CheckBatch(c.elements[2], c.elements[4])
+	case input == releaseLease:
+		return CheckStart(c.elements[2])
 	case events == 2 && c.elements[2] > contract.MaxEvents:
 		return contract.WrongCount(c.elements[2])
 	default:

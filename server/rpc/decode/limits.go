@@ -21,6 +21,8 @@ const (
 	MaxBatchRequests = 1000
 	// MaxBatchEvents is the maximum of their events in all: ten full requests of AppendEvents.
 	MaxBatchEvents = 10 * contract.MaxEvents
+	// MaxStartEvents is the maximum of events in one ReleaseLease.
+	MaxStartEvents = 10
 
 	// maxValues is the maximum of JSON values in the payloads of one request, if they come as
 	// Struct. A value takes up to 220 bytes of memory (measured; a Struct of one
@@ -80,6 +82,14 @@ func CheckBatch(requests, events int) *contract.Error {
 	default:
 		return nil
 	}
+}
+
+// CheckStart refuses a ReleaseLease with too many events.
+func CheckStart(events int) *contract.Error {
+	if events > MaxStartEvents {
+		return refuse("events", "has %d events: send at most %d", events, MaxStartEvents)
+	}
+	return nil
 }
 
 func refuse(field, format string, args ...any) *contract.Error {

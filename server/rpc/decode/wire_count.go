@@ -13,6 +13,7 @@ import (
 // Field numbers of repeated fields. A test compares them with the descriptors.
 const (
 	fieldEvents    = 2 // of AppendEventsRequest and of CreateRunRequest
+	fieldStart     = 7 // of ReleaseLeaseRequest: its events
 	fieldRequestID = 4 // of AppendEventsRequest
 	fieldRequests  = 1 // of BatchAppendRequest
 	fieldPayload   = 19
@@ -44,15 +45,19 @@ func checkWire(m proto.Message, wire []byte) (requestID string, fault *contract.
 	}
 	switch m.(type) {
 	case *runlogv1.AppendEventsRequest, *runlogv1.CreateRunRequest:
-		t.request(wire)
+		t.request(wire, fieldEvents)
 		if t.events > contract.MaxEvents {
 			fault = contract.WrongCount(t.events)
 		}
+	case *runlogv1.ReleaseLeaseRequest:
+		t.request(wire, fieldStart)
+		fault = CheckStart(t.events)
+		t.requestID = nil
 	case *runlogv1.BatchAppendRequest:
 		for field, request := range lengthened(wire) {
 			if field == fieldRequests {
 				t.requests++
-				t.request(request)
+				t.request(request, fieldEvents)
 			}
 		}
 		if t.requests > 0 {
@@ -78,10 +83,10 @@ type tally struct {
 	requestID        []byte
 }
 
-func (t *tally) request(wire []byte) {
+func (t *tally) request(wire []byte, events protowire.Number) {
 	for field, content := range lengthened(wire) {
 		switch field {
-		case fieldEvents:
+		case events:
 			t.events++
 			if t.values >= 0 {
 				t.event(content)

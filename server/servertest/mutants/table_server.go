@@ -88,7 +88,7 @@ func requests() []Mutant {
 		Name: "batch-half-stored", Breaks: "APP-3", What: "an append of several events is proposed in two halves",
 		Edits: []Edit{{
 			File: "server/replica/append.go",
-			Old:  "\tp, err := r.admit(a, tenant, tenant.Name+line)\n",
+			Old:  "\tp, err := r.admit(a, around, tenant, tenant.Name+line)\n",
 			New: `	if n := len(a.Events); n > 1 {
 		first, rest := *a, *a
 		first.Events, rest.Events, rest.ExpectedLastSeq, rest.Create = a.Events[:n/2], a.Events[n/2:], nil, nil
@@ -103,7 +103,7 @@ func requests() []Mutant {
 		more.Results, more.Diverged = append(done.Results, more.Results...), append(done.Diverged, more.Diverged...)
 		return more, err
 	}
-	p, err := r.admit(a, tenant, tenant.Name+line)
+	p, err := r.admit(a, around, tenant, tenant.Name+line)
 `,
 		}},
 	}, {

@@ -8,8 +8,8 @@ import (
 )
 
 // FindFirst returns a run and its event with runSeq 1 as of one moment, or *RunNotFoundError. The
-// event is nil if the run has none; it has no digests (record.Facts). For a run that exists, it
-// costs less than a View.
+// event is nil if the run has none. It is of record.Facts. For a run that exists, it costs less
+// than a View.
 func FindFirst(acquire Acquire, runID string) (_ *Run, _ *record.Record, err error) {
 	db, release, err := acquire()
 	if err != nil {
