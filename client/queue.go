@@ -23,8 +23,12 @@ func (c *Client) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseRequest
 	return write(ctx, c, c.queues.RenewLease, req)
 }
 
-// ReleaseLease ends a lease (QUE-7). The same release again changes nothing.
+// ReleaseLease ends a lease, and stores the reference and the events of a start with it (QUE-7).
+// The same release again changes nothing. Events get an eventId as those of AppendEvents do.
 func (c *Client) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
+	if err := nameEvents(req.GetEvents()); err != nil {
+		return nil, err
+	}
 	return write(ctx, c, c.queues.ReleaseLease, req)
 }
 

@@ -5,8 +5,8 @@
 //
 // # The life of a start
 //
-//	LeaseRuns ─► Starter.Start ─► SetEngineRunRef ─► append RunStarted ─► ReleaseLease STARTED
-//	    ▲           │ error                 └─ under the fence ─┘
+//	LeaseRuns ─► Starter.Start ─► ReleaseLease STARTED, with the reference and RunStarted
+//	    ▲           │ error
 //	    │           ├─ ErrSkip         ─► ReleaseLease SKIPPED: the authority appends RunCancelled
 //	    │           ├─ *PermanentError ─► append RunFailed under the fence
 //	    │           └─ any other       ─► ReleaseLease FAILED ─┐
@@ -15,19 +15,20 @@
 // A Reconciler keeps no state. If it is killed, it holds its leases until they expire. Then another
 // one leases the runs again, with higher fences, and finishes:
 //
-//   - Killed before SetEngineRunRef: Start is called again, and is idempotent by the run's id.
-//   - Killed after it: the run has its engineRunRef, and Start is not called.
-//   - Killed after RunStarted: the event is a duplicate, because its logical attempt is always 1.
-//   - Killed after the release: the run is in no queue that is leased.
+//   - Killed before the release: Start is called again, and is idempotent by the run's id.
+//   - Killed after it: the run is in no queue that is leased.
+//
+// Start is not called for a run that has its engineRunRef.
 //
 // While a start takes long, its lease is renewed. Once the lease is lost, the context of the start
 // ends, and the fence refuses what the start would still write.
 //
 // # Ended runs
 //
-// RunStarted is appended only to a run that has not ended: the append expects the last runSeq that
-// the reconciler knows. If another event came first, the reconciler renews its lease before it
-// tries again, which a run that has ended refuses.
+// Nothing is stored behind the end of a run. The end takes the run out of its queue, so that the
+// release is refused, unless the engine has written RunStarted before. RunFailed is appended on the
+// condition of the last runSeq that the reconciler knows. If another event came first, the
+// reconciler renews its lease before it tries again, which a run that has ended refuses.
 //
 // An engine may write events of a run before Start returns. It then appends RunStarted itself, made
 // by Started, before any other event. The one of the reconciler is a duplicate.

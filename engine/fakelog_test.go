@@ -147,13 +147,18 @@ func (f *fakeLog) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRe
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r, err := f.held(req.GetRunId(), req.GetFence())
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, err
-	case r.state == runlogv1.QueuedRunState_ENDED, !f.lasts(r) && r.outcome == req.GetOutcome():
-		return &runlogv1.ReleaseLeaseResponse{State: r.state, Idempotent: true}, nil
-	case !f.lasts(r):
+	}
+	again := r.state == runlogv1.QueuedRunState_ENDED || !f.lasts(r) && r.outcome == req.GetOutcome()
+	if !again && !f.lasts(r) {
 		return nil, refusal(client.ReasonLeaseLost, r.fence, r.fence)
+	}
+	if err := r.storeStart(req); err != nil {
+		return nil, err
+	}
+	if again {
+		return &runlogv1.ReleaseLeaseResponse{State: r.state, Idempotent: true}, nil
 	}
 	r.outcome, r.failure = req.GetOutcome(), req.GetError()
 	switch {
@@ -169,6 +174,39 @@ func (f *fakeLog) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRe
 	return &runlogv1.ReleaseLeaseResponse{State: r.state}, nil
 }
 
+// storeStart stores the reference and the events of a release, all or none.
+func (r *fakeRun) storeStart(req *runlogv1.ReleaseLeaseRequest) error {
+	if len(req.GetEvents()) > 0 {
+		if _, err := contract.ValidateAll(req.GetEvents(), contract.Options{RunID: req.GetRunId()}); err != nil {
+			return err
+		}
+	}
+	var fresh []*runlogv1.EventWrite
+	for _, e := range req.GetEvents() {
+		if !r.keys[e.GetIdempotencyKey()] {
+			fresh = append(fresh, e)
+		}
+	}
+	was := r.meta.EngineRunRef
+	switch {
+	case len(fresh) > 0 && r.state == runlogv1.QueuedRunState_ENDED:
+		return refusal(client.ReasonLeaseLost, r.fence, r.fence)
+	case req.EngineRunRef != nil && was != nil && *was != req.GetEngineRunRef():
+		return errOtherRef
+	}
+	if req.EngineRunRef != nil {
+		r.meta.EngineRunRef = req.EngineRunRef
+	}
+	for _, e := range fresh {
+		r.keys[e.GetIdempotencyKey()] = true
+		r.last = e
+		r.store(e.GetEventType())
+	}
+	return nil
+}
+
+var errOtherRef = &client.Error{Code: codes.AlreadyExists, Reason: client.ReasonRunAlreadyExists, Message: "has another reference"}
+
 func (r *fakeRun) end(eventType string) {
 	r.state = runlogv1.QueuedRunState_ENDED
 	r.fence++ // no worker has it
@@ -178,26 +216,6 @@ func (r *fakeRun) end(eventType string) {
 func (r *fakeRun) store(eventType string) {
 	r.events = append(r.events, eventType)
 	r.meta.LastSeq++
-}
-
-func (f *fakeLog) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
-	if ctx.Err() != nil {
-		return nil, errEnded
-	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	r := f.find(req.GetRunId())
-	was := r.meta.EngineRunRef
-	switch {
-	case was != nil && *was == req.GetEngineRunRef():
-	case req.Fence != nil && req.GetFence() != r.fence:
-		return nil, refusal(client.ReasonLeaseLost, req.GetFence(), r.fence)
-	case was != nil:
-		return nil, &client.Error{Code: codes.AlreadyExists, Reason: client.ReasonRunAlreadyExists, Message: "has another reference"}
-	default:
-		r.meta.EngineRunRef = &req.EngineRunRef
-	}
-	return &runlogv1.SetEngineRunRefResponse{Run: proto.CloneOf(r.meta)}, nil
 }
 
 func (f *fakeLog) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {

@@ -35,7 +35,6 @@ type Client interface {
 	LeaseRuns(context.Context, *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error)
 	RenewLease(context.Context, *runlogv1.RenewLeaseRequest) (*runlogv1.RenewLeaseResponse, error)
 	ReleaseLease(context.Context, *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error)
-	SetEngineRunRef(context.Context, *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error)
 	AppendEvents(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
 }
 

@@ -173,7 +173,7 @@ func TestEndedMeanwhileQUE11(t *testing.T) {
 		{"another event", func(t *testing.T, w *fakeLog, run string) { store(t, w, event(t, run, "Noted")) },
 			"STARTED RUNNING RunQueued,Noted,RunStarted", ""},
 		{"expired", func(_ *testing.T, w *fakeLog, _ string) { w.expire() },
-			"FAILED LEASED RunQueued,RunStarted", client.ReasonLeaseLost},
+			"FAILED LEASED RunQueued", client.ReasonLeaseLost},
 		{"expired, and another event", func(t *testing.T, w *fakeLog, run string) { w.expire(); store(t, w, event(t, run, "Noted")) },
 			"FAILED LEASED RunQueued,Noted", client.ReasonLeaseLost},
 	} {
@@ -197,49 +197,73 @@ func TestEndedMeanwhileQUE11(t *testing.T) {
 // not release the lease of the other one.
 func TestFencedQUE8(t *testing.T) {
 	t.Parallel()
-	other := func(w *fakeLog) {
-		w.expire()
-		if _, err := w.take(&runlogv1.LeaseRunsRequest{Max: 1, Ttl: durationpb.New(time.Minute)}); err != nil {
-			t.Error(err)
+	for _, permanent := range []bool{false, true} {
+		w := &refusing{fakeLog: newFakeLog(), released: map[string][]string{}}
+		run := w.request(t, 1)[0]
+		got := dequeue(t, w, starterFunc(func(context.Context, engine.StartRequest) (string, error) {
+			w.expire()
+			if _, err := w.take(&runlogv1.LeaseRunsRequest{Max: 1, Ttl: durationpb.New(time.Minute)}); err != nil {
+				t.Error(err)
+			}
+			if permanent {
+				return "", &engine.PermanentError{Err: errors.New("a cycle")}
+			}
+			return mock.RefOf(run), nil
+		}))
+		e, _ := errors.AsType[*client.Error](got[0].Err)
+		ref, _, _ := w.stored(t, run)
+		if e == nil || e.Reason != client.ReasonLeaseLost || text(t, w, got) != "FAILED LEASED RunQueued" || ref != "" || len(w.released[run]) > 1 {
+			t.Errorf("got %+v: %s, reference %q, releases %v", got, text(t, w, got), ref, w.released)
 		}
 	}
-	for _, tt := range []struct {
-		name          string
-		before, after func(*fakeLog) // the reference is set
-		ref           string
-	}{
-		{"reference", other, func(*fakeLog) {}, ""},
-		{"RunStarted", func(*fakeLog) {}, other, "mock/run-1"},
+}
+
+// TestKnownReferenceQUE11: a run that has its reference is not started again, and is recorded.
+func TestKnownReferenceQUE11(t *testing.T) {
+	t.Parallel()
+	w, m := newFakeLog(), mock.New()
+	run, ref := w.request(t, 1)[0], "set by hand"
+	w.find(run).meta.EngineRunRef = &ref
+	got := dequeue(t, w, m)
+	if text(t, w, got) != "STARTED RUNNING RunQueued,RunStarted" || got[0].EngineRunRef != ref || len(m.Requests()) != 0 {
+		t.Errorf("got %+v: %s; starts %v", got, text(t, w, got), m.Requests())
+	}
+}
+
+// TestFailedMeanwhileQUE11: RunFailed comes behind another event, and never behind the end of a
+// run.
+func TestFailedMeanwhileQUE11(t *testing.T) {
+	t.Parallel()
+	for meanwhile, want := range map[string]string{
+		"Noted":               "FAILED ENDED RunQueued,Noted,RunFailed",
+		contract.RunCancelled: "FAILED ENDED RunQueued,RunCancelled",
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			t.Parallel()
-			w := &refusing{fakeLog: newFakeLog(), released: map[string][]string{}, behindRef: tt.after}
-			run := w.request(t, 1)[0]
-			got := dequeue(t, w, starterFunc(func(context.Context, engine.StartRequest) (string, error) {
-				tt.before(w.fakeLog)
-				return mock.RefOf(run), nil
-			}))
-			e, _ := errors.AsType[*client.Error](got[0].Err)
-			ref, _, _ := w.stored(t, run)
-			if e == nil || e.Reason != client.ReasonLeaseLost || text(t, w, got) != "FAILED LEASED RunQueued" || ref != tt.ref || len(w.released) != 0 {
-				t.Errorf("got %+v: %s, reference %q, releases %v", got, text(t, w, got), ref, w.released)
-			}
-		})
+		w := newFakeLog()
+		run := w.request(t, 1)[0]
+		got := dequeue(t, w, starterFunc(func(context.Context, engine.StartRequest) (string, error) {
+			store(t, w, event(t, run, meanwhile))
+			return "", &engine.PermanentError{Err: errors.New("a cycle")}
+		}))
+		if text(t, w, got) != want {
+			t.Errorf("got %+v: %s; want %s", got, text(t, w, got), want)
+		}
 	}
 }
 
 // refusing refuses calls of a log.
 type refusing struct {
 	*fakeLog
-	behindRef func(*fakeLog)      // is called behind SetEngineRunRef
-	text      string              // releases with this text
-	events    string              // appends of this type
-	reason    client.Reason       // of both
-	code      codes.Code          // of both
-	released  map[string][]string // texts by run
+	text     string              // releases with this text
+	events   string              // appends and releases with this type
+	reason   client.Reason       // of both
+	code     codes.Code          // of both
+	released map[string][]string // texts by run, of releases that were not refused for their events
 }
 
 func (r *refusing) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
+	if e := req.GetEvents(); len(e) > 0 && e[0].GetEventType() == r.events {
+		return nil, &client.Error{Code: r.code, Reason: r.reason, Message: "refused"}
+	}
 	r.mu.Lock()
 	r.released[req.GetRunId()] = append(r.released[req.GetRunId()], req.GetOutcome().String()+" "+req.GetError())
 	r.mu.Unlock()
@@ -254,14 +278,6 @@ func (r *refusing) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsR
 		return nil, &client.Error{Code: r.code, Reason: r.reason, Message: "refused"}
 	}
 	return r.fakeLog.AppendEvents(ctx, req)
-}
-
-func (r *refusing) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error) {
-	res, err := r.fakeLog.SetEngineRunRef(ctx, req)
-	if r.behindRef != nil {
-		r.behindRef(r.fakeLog)
-	}
-	return res, err
 }
 
 // TestRefusedWritesQUE11: a run whose writes are refused for good waits again. After a failure that
@@ -282,8 +298,8 @@ func TestRefusedWritesQUE11(t *testing.T) {
 			[]string{"FAILED " + secret.Error() + "; cannot append RunFailed: PAYLOAD_HAS_SECRET: refused"}},
 		{"RunStarted", refusing{events: contract.RunStarted, code: codes.InvalidArgument, reason: client.ReasonPayloadTooLarge}, nil,
 			[]string{"FAILED PAYLOAD_TOO_LARGE: refused"}},
-		{"conflict without an event", refusing{events: contract.RunStarted, code: codes.Aborted, reason: client.ReasonSequenceConflict}, nil,
-			[]string{"FAILED SEQUENCE_CONFLICT: refused"}},
+		{"conflict without an event", refusing{events: contract.RunFailed, code: codes.Aborted, reason: client.ReasonSequenceConflict}, &engine.PermanentError{Err: secret},
+			[]string{"FAILED " + secret.Error() + "; cannot append RunFailed: SEQUENCE_CONFLICT: refused"}},
 		{"RunFailed for now", refusing{events: contract.RunFailed, code: codes.Unavailable, reason: client.ReasonNoLeader}, &engine.PermanentError{Err: secret}, nil},
 		{"RunStarted for now", refusing{events: contract.RunStarted, code: codes.Unavailable, reason: client.ReasonNoLeader}, nil, nil},
 		{"no right", refusing{events: contract.RunStarted, code: codes.PermissionDenied, reason: client.ReasonPermissionDenied}, nil, nil},

@@ -58,20 +58,18 @@ func (r *Reconciler) callStarter(ctx context.Context, held *held) (engineRunRef 
 	return ref, err
 }
 
-// record records that the engine has the run, and releases the lease.
+// record releases the lease of a run that the engine has, and stores its reference and RunStarted
+// with it. If the run has ended, it stores nothing behind the end.
 func (h *held) record(engineRunRef string) error {
-	fence := h.lease.GetFence()
-	_, err := h.client.SetEngineRunRef(h.ctx, &runlogv1.SetEngineRunRefRequest{RunId: h.lease.GetRunId(), EngineRunRef: engineRunRef, Fence: &fence})
-	if err == nil {
-		var started *runlogv1.EventWrite
-		if started, err = Started(h.lease.GetRun(), engineRunRef); err != nil {
-			return h.failed(err)
-		}
-		err = h.append(started)
+	started, err := Started(h.lease.GetRun(), engineRunRef)
+	if err != nil {
+		return h.failed(err)
 	}
-	if err == nil {
-		err = h.release(runlogv1.LeaseOutcome_STARTED, "") // Also if the run has ended since.
-	}
+	started.EmittedBy = h.worker
+	_, err = h.client.ReleaseLease(h.ctx, &runlogv1.ReleaseLeaseRequest{
+		RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Outcome: runlogv1.LeaseOutcome_STARTED,
+		EngineRunRef: &engineRunRef, Events: []*runlogv1.EventWrite{started},
+	})
 	switch {
 	case err == nil:
 		return nil
@@ -150,7 +148,7 @@ func (h *held) failed(cause error) error {
 	return cause
 }
 
-// release ends the lease. text says why, for people.
+// release ends the lease of a run that is not started. text says why, for people.
 func (h *held) release(outcome runlogv1.LeaseOutcome_Value, text string) error {
 	req := &runlogv1.ReleaseLeaseRequest{RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Outcome: outcome, Error: short(text)}
 	_, err := h.client.ReleaseLease(h.ctx, req)
