@@ -94,6 +94,17 @@ func leases() []Mutant {
 			New:  "w.tx.Delete(runKey(r.RunId))",
 		}},
 	}, {
+		Name: "start-before-release", Breaks: "QUE-7", What: "the events of a release are stored although the release is refused",
+		Edits: []Edit{{
+			File: "server/queue/started.go",
+			Old:  "\t\treturn s.node.ExecuteAppend(ctx, a, replica.Around{Before: operations})\n",
+			New: `		if done, err := s.node.ExecuteAppend(ctx, a, replica.Around{}); err != nil {
+			return done, err
+		}
+		return s.node.ExecuteAppend(ctx, a, replica.Around{Before: operations})
+`,
+		}},
+	}, {
 		Name: "request-not-unique", Breaks: "QUE-2", What: "a request with another plan under the same key is answered as the first",
 		Edits: []Edit{{
 			File: machine + "/request.go",

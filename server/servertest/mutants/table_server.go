@@ -89,7 +89,7 @@ func requests() []Mutant {
 		Edits: []Edit{{
 			File: "server/replica/append.go",
 			Old:  "\tp, err := r.admit(a, around, tenant, tenant.Name+line)\n",
-			New: `	if n := len(a.Events); n > 1 {
+			New: `	if n := len(a.Events); n > 1 && around == nil {
 		first, rest := *a, *a
 		first.Events, rest.Events, rest.ExpectedLastSeq, rest.Create = a.Events[:n/2], a.Events[n/2:], nil, nil
 		done, err := r.Append(ctx, &first)

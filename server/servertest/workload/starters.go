@@ -39,8 +39,12 @@ const (
 	leaseLeast = time.Second
 	leaseMost  = 3 * time.Second
 	leaseWait  = time.Second
-	// heldEvent is stored under a fence, which is its logicalAttemptId.
-	heldEvent = "Held"
+	// heldEvent is stored under a fence, and begunEvent with the release of its lease as started.
+	// The fence is their logicalAttemptId.
+	heldEvent  = "Held"
+	begunEvent = "Begun"
+	// engineRef is the engine's reference of every run.
+	engineRef = "engine/1"
 )
 
 // Starters starts a client that requests runs, and workers that lease them, pause for longer than
@@ -180,15 +184,18 @@ func (s *starter) start(ctx context.Context, l *runlogv1.Lease, ttl time.Duratio
 		return
 	}
 	outcome := runlogv1.LeaseOutcome_STARTED
+	var events []*runlogv1.EventWrite // of the release
 	switch n := s.rng.IntN(10); {
 	case n == 0:
 		outcome = runlogv1.LeaseOutcome_SKIPPED
 	case n < 3:
 		outcome = runlogv1.LeaseOutcome_FAILED
+	case n < 7:
+		events = []*runlogv1.EventWrite{s.event(contract.RunStarted, 1), s.event(begunEvent, uint32(l.Fence))}
 	case s.write(ctx, l, contract.RunStarted, 1) != nil:
 		return
 	}
-	if !s.release(ctx, l, outcome) || outcome != runlogv1.LeaseOutcome_STARTED {
+	if !s.release(ctx, l, outcome, events...) || outcome != runlogv1.LeaseOutcome_STARTED {
 		return
 	}
 	pause(ctx, time.Duration(s.rng.Int64N(int64(2*leaseMost))))
@@ -210,9 +217,7 @@ func (s *starter) renew(ctx context.Context, l *runlogv1.Lease, ttl time.Duratio
 // write appends an event under the fence of a lease until the outcome is known: by a unary call or
 // on a stream.
 func (s *starter) write(ctx context.Context, l *runlogv1.Lease, kind string, attempt uint32) error {
-	e := queueEvent(kind, attempt, s.rng.IntN(2) == 0)
-	e.EventId = newID(s.rng)
-	req := &runlogv1.AppendEventsRequest{RunId: l.RunId, Fence: &l.Fence, Events: []*runlogv1.EventWrite{e}}
+	req := &runlogv1.AppendEventsRequest{RunId: l.RunId, Fence: &l.Fence, Events: []*runlogv1.EventWrite{s.event(kind, attempt)}}
 	err := errors.New("the clients have stopped")
 	s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
 		if s.rng.IntN(2) == 0 {
@@ -226,6 +231,13 @@ func (s *starter) write(ctx context.Context, l *runlogv1.Lease, kind string, att
 		return err
 	})
 	return err
+}
+
+// event is a queueEvent with an id.
+func (s *starter) event(kind string, attempt uint32) *runlogv1.EventWrite {
+	e := queueEvent(kind, attempt, s.rng.IntN(2) == 0)
+	e.EventId = newID(s.rng)
+	return e
 }
 
 // queueEvent is an event of a run of the queue. engineAttemptId is no part of its key.
@@ -259,17 +271,30 @@ func appendOnStream(ctx context.Context, conn *grpc.ClientConn, req *runlogv1.Ap
 	return status.ErrorProto(resp.GetStatus())
 }
 
-// release ends a lease, and reports whether it is certain that this call or an earlier one ended it
-// so.
-func (s *starter) release(ctx context.Context, l *runlogv1.Lease, outcome runlogv1.LeaseOutcome_Value) bool {
+// release ends a lease and stores events with it, and reports whether it is certain that this call
+// or an earlier one ended it so.
+func (s *starter) release(ctx context.Context, l *runlogv1.Lease, outcome runlogv1.LeaseOutcome_Value, events ...*runlogv1.EventWrite) bool {
 	s.starts.releasing(l)
+	req := &runlogv1.ReleaseLeaseRequest{RunId: l.RunId, Fence: l.Fence, Outcome: outcome, Events: events}
+	if len(events) > 0 {
+		ref := engineRef
+		req.EngineRunRef = &ref
+	}
+	var resp *runlogv1.ReleaseLeaseResponse
 	var err error
-	return s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
-		_, err = runlogv1.NewQueueServiceClient(conn).ReleaseLease(ctx, &runlogv1.ReleaseLeaseRequest{RunId: l.RunId, Fence: l.Fence, Outcome: outcome})
+	known := s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		resp, err = runlogv1.NewQueueServiceClient(conn).ReleaseLease(ctx, req)
 		switch reasonOf(err) {
 		case contract.ReasonLeaseLost, contract.ReasonRunNotQueued:
 			return nil
 		}
 		return err
-	}) && err == nil && s.starts.released(l, outcome)
+	})
+	if known && err == nil && len(resp.GetResults()) != len(events) {
+		s.clients.opts.Broken("lease: %s was released with %d events, and the answer has %d", l.RunId, len(events), len(resp.GetResults()))
+	}
+	if known && len(events) > 0 {
+		s.starts.begun(l, err == nil)
+	}
+	return known && err == nil && s.starts.released(l, outcome)
 }

@@ -36,6 +36,8 @@ type heldLease struct {
 	// releasing: a release was sent, and the lease may have ended by it.
 	releasing bool
 	started   bool // a release as STARTED was acknowledged
+	// begun: a release with events was acknowledged (true) or refused (false). nil: neither.
+	begun *bool
 }
 
 type broken = func(format string, args ...any)
@@ -113,9 +115,16 @@ func (s *starts) released(l *runlogv1.Lease, outcome runlogv1.LeaseOutcome_Value
 	return true
 }
 
+func (s *starts) begun(l *runlogv1.Lease, stored bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.runs[l.RunId].leases[l.Fence].begun = &stored
+}
+
 // CheckStarts lets the queue run empty, and requires that no run is lost (each that was requested
-// has ended), that no event was stored under a fence after the next lease (QUE-8), and that slots
-// never exceed maxRunning (QUE-3). All faults must have ended, and the starters stopped.
+// has ended), that no event was stored under a fence after the next lease (QUE-8), that the events
+// of a release are stored with it or not at all (QUE-7), and that slots never exceed maxRunning
+// (QUE-3). All faults must have ended, and the starters stopped.
 func (c *Clients) CheckStarts(ctx context.Context) error {
 	w, err := c.newGuest("drainer")
 	if err != nil {
@@ -192,12 +201,15 @@ func (s *starter) checkLogs(ctx context.Context) error {
 // checkLog checks the events of a run, and returns when it held a slot.
 func (s *starter) checkLog(id string, run *startedRun, events []*runlogv1.EventRecord) (held []slot) {
 	ended, fence := int64(0), uint64(0)
-	counts := map[string]int{}
+	counts, begun := map[string]int{}, map[uint64]bool{}
 	for _, e := range events {
 		at := e.GetPersistedAt().AsTime().UnixNano()
 		counts[e.GetEventType()]++
 		if contract.Ends(e.GetEventType()) && ended == 0 {
 			ended = at
+		}
+		if e.GetEventType() == begunEvent {
+			begun[uint64(e.GetLogicalAttemptId())] = true
 		}
 		if e.GetEventType() != heldEvent {
 			continue
@@ -222,7 +234,11 @@ func (s *starter) checkLog(id string, run *startedRun, events []*runlogv1.EventR
 	if n := counts[contract.RunStarted]; n > 1 {
 		s.clients.opts.Broken("lease: %s has %d RunStarted", id, n)
 	}
-	for _, h := range run.leases {
+	for under, h := range run.leases {
+		if h.begun != nil && *h.begun != begun[under] {
+			s.clients.opts.Broken("lease: the release of %s under fence %d was acknowledged: %t, and its events are stored: %t",
+				id, under, *h.begun, begun[under])
+		}
 		if h.started {
 			held = append(held, slot{h.granted, ended})
 		} else if !h.releasing {
