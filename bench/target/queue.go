@@ -36,9 +36,8 @@ const (
 // remoteQueue is a queue of a node. One goroutine leases for all workers, as a reconciler does, as
 // many runs as there are workers without one.
 type remoteQueue struct {
-	client   *client.Client
-	appender *client.Appender
-	name     string
+	client *client.Client
+	name   string
 
 	idle   chan struct{} // has one element for each worker that waits
 	leased chan *runlogv1.Lease
@@ -53,14 +52,9 @@ var queues atomic.Uint64
 
 // OpenQueue starts to lease the runs of a new queue.
 func (r *Remote) OpenQueue(_ context.Context, workers int) (Queue, error) {
-	c := r.link().client
-	a, err := c.NewAppender(client.AppenderOptions{})
-	if err != nil {
-		return nil, err
-	}
 	ctx, stop := context.WithCancelCause(context.Background())
 	q := &remoteQueue{
-		client: c, appender: a, name: fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), queues.Add(1)),
+		client: r.link().client, name: fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), queues.Add(1)),
 		idle: make(chan struct{}, workers), leased: make(chan *runlogv1.Lease, workers), stop: stop, done: ctx.Done(),
 	}
 	q.ended.Go(func() { q.lease(ctx) })
@@ -148,7 +142,6 @@ func (q *remoteQueue) failure() error {
 func (q *remoteQueue) Close() error {
 	q.stop(nil)
 	q.ended.Wait()
-	q.appender.Close()
 	return nil
 }
 
@@ -161,16 +154,11 @@ type remoteJob struct {
 // RunID names the run.
 func (j *remoteJob) RunID() string { return j.lease.RunId }
 
-// Started appends RunStarted under the fence, and releases the lease.
+// Started releases the lease, with RunStarted in the release.
 func (j *remoteJob) Started(ctx context.Context) error {
-	_, err := j.q.appender.AppendRequest(ctx, &runlogv1.AppendEventsRequest{
-		RunId: j.lease.RunId, Fence: &j.lease.Fence, Events: []*runlogv1.EventWrite{StartOf(time.Now())},
-	})
-	if err != nil {
-		return err
-	}
-	_, err = j.q.client.ReleaseLease(ctx, &runlogv1.ReleaseLeaseRequest{
+	_, err := j.q.client.ReleaseLease(ctx, &runlogv1.ReleaseLeaseRequest{
 		RunId: j.lease.RunId, Fence: j.lease.Fence, Outcome: runlogv1.LeaseOutcome_STARTED,
+		Events: []*runlogv1.EventWrite{StartOf(time.Now())},
 	})
 	return err
 }

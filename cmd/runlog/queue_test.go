@@ -205,6 +205,7 @@ func TestQueueFlags(t *testing.T) {
 		"queue lease --worker w --wait=-1h":                                      `{"worker":"w","max":1,"wait":"-3600s"}`,
 		"queue lease nightly --worker w --max 2 --wait 10s --ttl 1m" + webProd:   `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","worker":"w","max":2,"wait":"10s","ttl":"60s"}`,
 		"queue lease --worker w":                                                 `{"worker":"w","max":1}`,
+		"queue release r --fence 2 --outcome started --engine-run-ref e/1":       `{"runId":"r","fence":"2","outcome":"STARTED","engineRunRef":"e/1"}`,
 		"queue release r --fence 2 --outcome failed --error no --retry-after 1m": `{"runId":"r","fence":"2","outcome":"FAILED","error":"no","retryAfter":"60s"}`,
 		"queue prioritize r 0":                                                   `{"runId":"r","priority":0}`,
 		"queue show --state ready,delayed" + webProd:                             `{"tenantId":"acme","projectId":"web","environmentId":"prod","state":["READY","DELAYED"],"pageSize":100}`,

@@ -73,6 +73,7 @@ func (a *app) releaseCommand() *cobra.Command {
 	var (
 		req        runlogv1.ReleaseLeaseRequest
 		outcome    string
+		reference  string
 		retryAfter duration
 	)
 	cmd := &cobra.Command{
@@ -81,7 +82,7 @@ func (a *app) releaseCommand() *cobra.Command {
 		Long: `End a lease with its outcome. started: the engine has the run, which occupies a slot until its terminal event.
 failed: the run waits and is leased again; after the last attempt it ends with RunFailed. skipped: the run must not
 be started, and ends with RunCancelled. The same release again changes nothing.`,
-		Example: "  runlog queue release run-7 --fence 2 --outcome started\n  runlog queue release run-7 --fence 2 --outcome failed --error \"no worker\" --retry-after 1m",
+		Example: "  runlog queue release run-7 --fence 2 --outcome started --engine-run-ref temporal://shop/run-7\n  runlog queue release run-7 --fence 2 --outcome failed --error \"no worker\" --retry-after 1m",
 		Args:    session.OneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.RunId, req.RetryAfter = args[0], retryAfter.value
@@ -94,6 +95,9 @@ be started, and ends with RunCancelled. The same release again changes nothing.`
 			req.Outcome = runlogv1.LeaseOutcome_Value(runlogv1.LeaseOutcome_Value_value[strings.ToUpper(outcome)])
 			if req.Outcome == runlogv1.LeaseOutcome_VALUE_UNSPECIFIED {
 				return output.UsageError("--outcome %q is not one of %s", outcome, strings.Join(outcomes, ", "))
+			}
+			if cmd.Flags().Changed("engine-run-ref") {
+				req.EngineRunRef = &reference
 			}
 			return a.WithClient(func(c *client.Client) error {
 				res, err := c.ReleaseLease(cmd.Context(), &req)
@@ -117,6 +121,7 @@ be started, and ends with RunCancelled. The same release again changes nothing.`
 	f := cmd.Flags()
 	f.Uint64Var(&req.Fence, "fence", 0, "the fence of the lease")
 	f.StringVar(&outcome, "outcome", "", strings.Join(outcomes, ", "))
+	f.StringVar(&reference, "engine-run-ref", "", "with started: the engine's own reference of the run")
 	f.StringVar(&req.Error, "error", "", "why the run was not started, for people")
 	f.Var(&retryAfter, "retry-after", "with failed: after how long the run is leased again, up to 24h; after a backoff if left out")
 	session.Complete(cmd, "outcome", outcomes...)
