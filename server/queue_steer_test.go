@@ -221,3 +221,22 @@ func TestQueueMetricsQUE10(t *testing.T) {
 		t.Errorf("a paused queue has been stuck for %v s; its oldest run waits for %v s", stuck, oldest)
 	}
 }
+
+// TestTenantUsageQUE10: the usage of a tenant counts its queues, and the runs that wait and are
+// leased in them, but not those of another tenant.
+func TestTenantUsageQUE10(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	for i, queue := range []string{"a", "a", "b", "b"} {
+		n.request(fmt.Sprint("r", i), func(r *runlogv1.RequestRunRequest) { r.Queue = queue })
+	}
+	n.request("foreign", func(r *runlogv1.RequestRunRequest) { r.TenantId = "other" })
+	wantEqual(t, "leases", len(n.lease(func(r *runlogv1.LeaseRunsRequest) { r.Max = 1 })), 1)
+	resp, err := n.access().GetTenantLimits(n.context(), &runlogv1.GetTenantLimitsRequest{TenantId: "acme"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "queues", resp.Usage.Queues, 2)
+	wantEqual(t, "queued runs", resp.Usage.QueuedRuns, 3)
+	wantEqual(t, "leased runs", resp.Usage.LeasedRuns, 1)
+}

@@ -11,6 +11,7 @@ import (
 	"runlog/server/limits"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
+	"runlog/storage/machine/queue"
 	"runlog/storage/machine/tenant"
 )
 
@@ -55,7 +56,13 @@ func (s *Service) usage(name string) (*runlogv1.TenantUsage, error) {
 		return nil, err
 	}
 	runs, err := s.opts.Usage.OpenRuns(name, limits.MaxRunningRuns)
-	return &runlogv1.TenantUsage{StoredBytes: stored, RunningRuns: uint64(runs)}, err
+	if err != nil {
+		return nil, err
+	}
+	queues, err := queue.TotalOf(s.opts.Node.Store(), name)
+	return &runlogv1.TenantUsage{
+		StoredBytes: stored, RunningRuns: uint64(runs), Queues: queues.Queues, QueuedRuns: queues.Waiting, LeasedRuns: queues.Leased,
+	}, err
 }
 
 // SetTenantLimits replaces the limits of a tenant, or the default.

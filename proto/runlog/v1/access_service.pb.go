@@ -741,7 +741,12 @@ type TenantUsage struct {
 	// Bytes that its stored events count.
 	StoredBytes uint64 `protobuf:"varint,1,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// Its runs that are not over; at most 10,000 are counted.
-	RunningRuns   uint64 `protobuf:"varint,2,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
+	RunningRuns uint64 `protobuf:"varint,2,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
+	// Its queues, the runs that wait in them, and those that are leased. They have no limit of the
+	// tenant.
+	Queues        uint64 `protobuf:"varint,3,opt,name=queues,proto3" json:"queues,omitempty"`
+	QueuedRuns    uint64 `protobuf:"varint,4,opt,name=queued_runs,json=queuedRuns,proto3" json:"queued_runs,omitempty"`
+	LeasedRuns    uint64 `protobuf:"varint,5,opt,name=leased_runs,json=leasedRuns,proto3" json:"leased_runs,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -786,6 +791,27 @@ func (x *TenantUsage) GetStoredBytes() uint64 {
 func (x *TenantUsage) GetRunningRuns() uint64 {
 	if x != nil {
 		return x.RunningRuns
+	}
+	return 0
+}
+
+func (x *TenantUsage) GetQueues() uint64 {
+	if x != nil {
+		return x.Queues
+	}
+	return 0
+}
+
+func (x *TenantUsage) GetQueuedRuns() uint64 {
+	if x != nil {
+		return x.QueuedRuns
+	}
+	return 0
+}
+
+func (x *TenantUsage) GetLeasedRuns() uint64 {
+	if x != nil {
+		return x.LeasedRuns
 	}
 	return 0
 }
@@ -1085,10 +1111,15 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\x10bytes_per_second\x18\x02 \x01(\x04R\x0ebytesPerSecond\x12\x18\n" +
 	"\astreams\x18\x03 \x01(\x04R\astreams\x12!\n" +
 	"\fstored_bytes\x18\x04 \x01(\x04R\vstoredBytes\x12!\n" +
-	"\frunning_runs\x18\x05 \x01(\x04R\vrunningRuns\"S\n" +
+	"\frunning_runs\x18\x05 \x01(\x04R\vrunningRuns\"\xad\x01\n" +
 	"\vTenantUsage\x12!\n" +
 	"\fstored_bytes\x18\x01 \x01(\x04R\vstoredBytes\x12!\n" +
-	"\frunning_runs\x18\x02 \x01(\x04R\vrunningRuns\"5\n" +
+	"\frunning_runs\x18\x02 \x01(\x04R\vrunningRuns\x12\x16\n" +
+	"\x06queues\x18\x03 \x01(\x04R\x06queues\x12\x1f\n" +
+	"\vqueued_runs\x18\x04 \x01(\x04R\n" +
+	"queuedRuns\x12\x1f\n" +
+	"\vleased_runs\x18\x05 \x01(\x04R\n" +
+	"leasedRuns\"5\n" +
 	"\x16GetTenantLimitsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"\x9f\x02\n" +
 	"\x17GetTenantLimitsResponse\x12/\n" +

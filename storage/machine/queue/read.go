@@ -414,3 +414,25 @@ func parseCursor(b []byte) (c cursor, err error) {
 	}
 	return c, nil
 }
+
+// Total is what the queues of a tenant have together: how many there are, the runs that are ready
+// or delayed, and those that are leased.
+type Total struct{ Queues, Waiting, Leased uint64 }
+
+// TotalOf returns the total of a tenant. It reads each of its queues, MaxQueues at most.
+func TotalOf(s *storage.Store, tenant string) (t Total, err error) {
+	behind := Name{}
+	for more := true; more; {
+		var page []*Queue
+		if page, more, err = List(s, Name{Tenant: tenant}, behind, MaxTimers); err != nil {
+			return t, err
+		}
+		for _, q := range page {
+			t.Queues++
+			t.Waiting += q.Depth()
+			t.Leased += q.Leased
+			behind = q.Name
+		}
+	}
+	return t, nil
+}

@@ -116,6 +116,11 @@ func (a *app) limits(ctx context.Context, c *client.Client, name string, set *fl
 		}
 		table.Row(l.name, text(*l.of(own), "default"), text(*l.of(effective), "none"), used)
 	}
+	if u := got.Usage; u != nil { // Queues have limits of their own.
+		table.Row("queues", "", "", strconv.FormatUint(u.Queues, 10))
+		table.Row("queued runs", "", "", strconv.FormatUint(u.QueuedRuns, 10))
+		table.Row("leased runs", "", "", strconv.FormatUint(u.LeasedRuns, 10))
+	}
 	table.End()
 	return nil
 }
@@ -137,13 +142,16 @@ func lineOf(l *runlogv1.TenantLimits) line {
 type used struct {
 	StoredBytes uint64 `json:"storedBytes"`
 	RunningRuns uint64 `json:"runningRuns"`
+	Queues      uint64 `json:"queues"`
+	QueuedRuns  uint64 `json:"queuedRuns"`
+	LeasedRuns  uint64 `json:"leasedRuns"`
 }
 
 func usedOf(u *runlogv1.TenantUsage) *used {
 	if u == nil {
 		return nil
 	}
-	return &used{u.StoredBytes, u.RunningRuns}
+	return &used{u.StoredBytes, u.RunningRuns, u.Queues, u.QueuedRuns, u.LeasedRuns}
 }
 
 // text is a limit for people.
