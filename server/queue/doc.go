@@ -6,7 +6,7 @@
 //	LeaseRuns ──► Lease, if there is a run; else the call waits
 //	                ▲ a queue has changed (storage.Store.WatchRows): waiters wakes the calls that
 //	                │ have waited longest, one for each run that may be leased
-//	ReleaseLease Release, and of a start: its reference and events   one command (QUE-7)
+//	ReleaseLease ► Release, and of a start its reference and events one command (QUE-7)
 //	ticker ─────► Tick when a timer is due; Expire and RunFailed for a run without attempts left
 //
 // Where an event depends on the state of the run, as the last release of a failed start does, the

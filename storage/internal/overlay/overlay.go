@@ -40,8 +40,8 @@ type change struct {
 // Mark is a moment to roll back to.
 type Mark struct{ journal, effects int }
 
-// Reset empties the overlay. It keeps some of the memory, but none of that of keys and values: who
-// has taken them keeps them.
+// Reset empties the overlay. It keeps some of the memory, but no key and no value: those that a
+// caller has taken over stay as they are.
 func (o *Overlay) Reset() {
 	clear(o.rows)
 	clear(o.journal)
