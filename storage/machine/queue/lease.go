@@ -54,6 +54,9 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 // leasable returns at most n queues with a run to lease, in the order of the search.
 func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err error) {
 	from := nameIn(leasableTable, decodeName(m.Within))
+	if m.Within.GetQueue() != "" {
+		return w.leasableOne(from)
+	}
 	end := after(from)
 	middle := from
 	if m.After != nil {
@@ -83,6 +86,21 @@ func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err e
 		}
 	}
 	return list, nil
+}
+
+// leasableOne returns the queue of one row, if it is there. A queue that empties again and again
+// leaves many rows that are deleted, which a scan passes one by one.
+func (w *work) leasableOne(key []byte) ([]*queueState, error) {
+	row, err := w.r.Get(key)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	number, err := parseNumber(row)
+	if err != nil {
+		return nil, err
+	}
+	q, err := w.queue(number)
+	return []*queueState{q}, err
 }
 
 // leaseRun leases a run that is ready.

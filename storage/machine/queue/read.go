@@ -216,6 +216,11 @@ func NextTimer(s *storage.Store) (due int64, ok bool, err error) {
 func HasLeasable(s *storage.Store, within Name) (has bool, err error) {
 	err = view(s, func(r storage.TableReader) error {
 		from := nameIn(leasableTable, within)
+		if within.Queue != "" {
+			row, err := r.Get(from)
+			has = row != nil
+			return err
+		}
 		for _, err := range r.Scan(from, after(from)) {
 			has = err == nil
 			return err

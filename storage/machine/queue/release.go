@@ -94,8 +94,9 @@ func (w *work) usedUp(runID string, fence uint64) (r *recordv1.QueuedRun, q *que
 const (
 	// leaseTimers bounds the timers that a Lease handles: as many as it may take leases.
 	leaseTimers = MaxLeases
-	// timersStride is how far the begin of the timers lags at most: to write it is a row.
-	timersStride = 10 * time.Second
+	// timersStride is how far the begin of the timers lags at most. To write it is a row; to pass
+	// the timers that were deleted is a scan, for every lease.
+	timersStride = 100 * time.Millisecond
 )
 
 func (w *work) tick(m *recordv1.TickQueues) (*recordv1.TickReply, error) {
