@@ -19,7 +19,9 @@ const FeatureLevel = storage.CoreLevel
 
 // All returns the machines of this build.
 func All() []storage.Machine {
-	return []storage.Machine{signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}, queue.Machine{}, subscription.Machine{}}
+	return []storage.Machine{
+		signing.Machine{}, metadata.Machine{}, access.Machine{}, tenant.Machine{}, join.Machine{}, queue.Machine{}, subscription.Machine{},
+	}
 }
 
 // EnsureDefaults gives a store the machines of this build, unless it has been given others.

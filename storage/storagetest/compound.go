@@ -128,7 +128,7 @@ func (w *Workload) compound(t *rapid.T, runs int) Request {
 // for the command's begin.
 func (w *Workload) write(t *rapid.T, runs int) *Write {
 	key := rapid.Custom(func(t *rapid.T) string {
-		return rapid.SampledFrom([]string{"T", "T", "Vx"}).Draw(t, "table") + fmt.Sprint(rapid.IntRange(0, 11).Draw(t, "row"))
+		return rapid.SampledFrom([]string{"T", "T", "Yx"}).Draw(t, "table") + fmt.Sprint(rapid.IntRange(0, 11).Draw(t, "row"))
 	})
 	out := &Write{}
 	for range rapid.IntRange(0, 4).Draw(t, "rows") {

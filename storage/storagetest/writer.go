@@ -17,7 +17,7 @@ import (
 const WriterKind = 900
 
 // The tables of Writer: its rows lie in two, so that scans have a bound to keep to.
-var writerTables = []string{"T", "Vx"}
+var writerTables = []string{"T", "Yx"}
 
 // Writer is a machine for tests: it writes rows, refuses on conditions, and answers with all rows
 // that it sees then.
@@ -38,7 +38,7 @@ type Write struct {
 	Needs uint32
 }
 
-// WriteRow is a row of Writer. Its key begins with T or Vx.
+// WriteRow is a row of Writer. Its key begins with T or Yx.
 type WriteRow struct {
 	Key   string
 	Value *string

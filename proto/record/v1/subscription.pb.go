@@ -691,8 +691,8 @@ func (x *SeekSubscription) GetNow() bool {
 }
 
 // SettleSubscriptions records what was acknowledged and parked of subscriptions. An item has no
-// effect if its subscription is gone or has another version, if its position falls or is not behind
-// the log, or if the subscription would have too many rows. The others have theirs.
+// effect if its subscription is gone or has another version, if its position falls or rises to that
+// of the command, or if the subscription would have too many rows. The others have theirs.
 type SettleSubscriptions struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Items         []*Settlement          `protobuf:"bytes,1,rep,name=items,proto3" json:"items,omitempty"`
@@ -742,8 +742,7 @@ type Settlement struct {
 	Number uint64                 `protobuf:"fixed64,1,opt,name=number,proto3" json:"number,omitempty"`
 	// The row's. Each settlement that has effect raises it.
 	Version uint64 `protobuf:"varint,2,opt,name=version,proto3" json:"version,omitempty"`
-	// The cursor: every event of entries up to it is settled, but those that owed says. It does not
-	// fall.
+	// The cursor: every event of entries up to it is settled, but those that owed says.
 	Position uint64 `protobuf:"fixed64,3,opt,name=position,proto3" json:"position,omitempty"`
 	// Runs with events up to position that are not settled; it replaces what the run owed.
 	Owed []*OwedRun `protobuf:"bytes,4,rep,name=owed,proto3" json:"owed,omitempty"`

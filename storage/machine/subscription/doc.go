@@ -59,9 +59,9 @@
 // as they are. After a seek to an earlier position, an event may be due by the cursor and be a dead
 // letter too; if it is parked again, the letter has the new attempts and error.
 //
-// Costs. An operation on one subscription reads and writes its row, and what it names. Delete, Seek,
-// and Redrive and Discard of all go through rows of the subscription: at most MaxOwed and
-// MaxDeadLetters. Redrive writes no row of W again, since a dead letter has a long text.
+// Costs. An operation on one subscription reads and writes its row, and what it names. Delete and
+// Seek, and Redrive and Discard of all, go through rows of the subscription: at most MaxOwed and
+// MaxDeadLetters. Redrive does not write dead letters again, which have long texts.
 //
 // Invariants: owed_runs and dead_letters of a subscription are the counts of its rows. A row of W
 // with 1 stands beside one with 0. began ≤ position. X has the counts of U.

@@ -102,7 +102,7 @@ type OwedRun struct {
 	Attempts uint32 // failed ones, of the event NextSeq
 }
 
-// ParkedEvent is an event that is given up for now.
+// ParkedEvent is an event with all its attempts failed.
 type ParkedEvent struct {
 	Place
 	EventID, EventType string

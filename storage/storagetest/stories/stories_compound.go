@@ -135,8 +135,8 @@ var compoundStories = []example{
 	}},
 	{name: "D11 a machine reads what it wrote", tell: func(s *story) {
 		del := storagetest.Request{Write: &storagetest.Write{Rows: []storagetest.WriteRow{{Key: "T1"}, {Key: "T9"}}}}
-		o := s.propose(set("T1", "a"), storagetest.Request{Compound: []storagetest.Request{set("Vx1", ""), del, set("T2", "b")}}, set("T1", "c"), del)
-		for i, want := range []string{`"T1"="a" `, ``, `"T1"="c" "T2"="b" "Vx1"="" `, `"T2"="b" "Vx1"="" `} {
+		o := s.propose(set("T1", "a"), storagetest.Request{Compound: []storagetest.Request{set("Yx1", ""), del, set("T2", "b")}}, set("T1", "c"), del)
+		for i, want := range []string{`"T1"="a" `, ``, `"T1"="c" "T2"="b" "Yx1"="" `, `"T2"="b" "Yx1"="" `} {
 			if i != 1 && string(o[i].Answers[0].Reply) != want {
 				s.t.Fatalf("%d: %s", i, o[i].Answers[0].Reply)
 			}
