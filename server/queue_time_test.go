@@ -314,3 +314,34 @@ func TestWaitEndsWithNodeQUE6(t *testing.T) {
 	}
 	n.server = nil
 }
+
+// TestWaitingLeaseSEC5: a call that waits for a run leases none once its token is revoked.
+func TestWaitingLeaseSEC5(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root = secured(o) })
+	made, err := n.access().CreateToken(n.bearing(root), &runlogv1.CreateTokenRequest{
+		Name: "worker", Tenants: []string{"acme"}, Roles: []runlogv1.Role_Value{runlogv1.Role_PRODUCER},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := n.queues().LeaseRuns(n.bearing(made.Token), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Wait: durationpb.New(time.Minute)})
+		ended <- err
+	}()
+	eventually(t, "the call waits", func() bool { return n.metric("runlog_queue_waiting_calls") == 1 })
+	if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: made.TokenId}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.queues().RequestRun(n.bearing(root), runRequest("r1")); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, <-ended, contract.ReasonUnauthenticated)
+	got, err := n.queues().GetQueue(n.bearing(root), &runlogv1.GetQueueRequest{TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantEqual(t, "ready runs", got.Queue.Ready, 1)
+}

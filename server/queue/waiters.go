@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"runlog/proto/contract"
+	"runlog/server/rpc"
 	"runlog/storage/machine/queue"
 )
 
@@ -176,6 +177,9 @@ func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait t
 	for {
 		name, woken, more, err := s.await(ctx, c, timer.C)
 		if more {
+			err = rpc.StillAllowed(ctx)
+		}
+		if more && err == nil {
 			leases, err = s.lease(ctx, r)
 		}
 		if woken { // Also by an error, such as the end of the call: else no call leases the run.

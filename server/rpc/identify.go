@@ -165,6 +165,14 @@ func (s *checkedStream) RecvMsg(m any) error {
 	return s.ServerStream.RecvMsg(m)
 }
 
+// StillAllowed refuses a call that has waited and whose caller has lost its right meanwhile (SEC-5).
+func StillAllowed(ctx context.Context) error {
+	if a, _ := ctx.Value(accessKey{}).(*Access); a != nil {
+		return a.Valid(ctx, auth.From(ctx))
+	}
+	return nil
+}
+
 // whileAllowed answers a stream with next until its caller has lost its right (SEC-5): its error is
 // then why.
 func (a *Access) whileAllowed(ctx context.Context, ss grpc.ServerStream, clientStreams bool, next func(grpc.ServerStream) error) error {
