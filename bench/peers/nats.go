@@ -26,6 +26,7 @@ const (
 	// bench takes.
 	natsWindow = 7 * 24 * time.Hour
 	natsConns  = 4
+	natsEnd    = 10 * time.Second
 )
 
 // jetStream is a server of its own, in a process of its own.

@@ -51,6 +51,10 @@ func (s *Service) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv
 	if err != nil {
 		return nil, refusal(err)
 	}
+	if err := rpc.StillAllowed(ctx); err != nil { // The call may have waited.
+		consumer.Return(placesOf(list))
+		return nil, err
+	}
 	resp, err := s.pulled(list, consumer)
 	return resp, refusal(err)
 }
@@ -60,11 +64,7 @@ func (s *Service) pulled(list []window.Delivery, consumer *delivery.Consumer) (*
 	size := 0
 	for i := range list {
 		if size += len(list[i].Record.Payload); size > pullBytes && i > 0 {
-			var rest []window.Place
-			for j := range list[i:] {
-				rest = append(rest, placeOf(&list[i+j]))
-			}
-			consumer.Return(rest)
+			consumer.Return(placesOf(list[i:]))
 			list = list[:i]
 			break
 		}
@@ -89,6 +89,13 @@ func (s *Service) pulled(list []window.Delivery, consumer *delivery.Consumer) (*
 		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: delivery.DeliveryID(placeOf(d)), Attempt: d.Attempt, Event: event})
 	}
 	return resp, nil
+}
+
+func placesOf(list []window.Delivery) (places []window.Place) {
+	for i := range list {
+		places = append(places, placeOf(&list[i]))
+	}
+	return places
 }
 
 func placeOf(d *window.Delivery) window.Place {
