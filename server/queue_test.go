@@ -121,3 +121,32 @@ func TestReleaseLeaseQUE7(t *testing.T) {
 	_, err = n.queues().RenewLease(n.context(), &runlogv1.RenewLeaseRequest{RunId: run, Fence: l.Fence})
 	refused(t, err, contract.ReasonLeaseLost)
 }
+
+// TestLeaseIsCurrentQUE6: a lease shows the run as it is, not as it was requested.
+func TestLeaseIsCurrentQUE6(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.request("same", func(r *runlogv1.RequestRunRequest) { r.RunId, r.Queue = "same", "a" })
+	n.request("named", func(r *runlogv1.RequestRunRequest) { r.RunId, r.Queue = "named", "b" })
+	n.request("noted", func(r *runlogv1.RequestRunRequest) { r.RunId, r.Queue = "noted", "c" })
+	_, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "named", EngineRunRef: "engine/7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.append("noted", newEvent("Noted", func(e *runlogv1.EventWrite) {
+		e.TenantId, e.ProjectId, e.EnvironmentId, e.PlanId, e.PlanVersion = "acme", "billing", "prod", "invoices", "7"
+	}))
+	for _, l := range n.lease(func(r *runlogv1.LeaseRunsRequest) { r.Max = 3 }) {
+		want := map[string]*runlogv1.Run{
+			"same": {LastSeq: 1}, "named": {LastSeq: 1, EngineRunRef: proto.String("engine/7")}, "noted": {LastSeq: 2},
+		}[l.RunId]
+		if l.Run.LastSeq != want.LastSeq || l.Run.GetEngineRunRef() != want.GetEngineRunRef() {
+			t.Errorf("lease of %s shows %v", l.RunId, l.Run)
+		}
+		read, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: l.RunId})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantProto(t, "run of the lease of "+l.RunId, l.Run, read.Run)
+	}
+}

@@ -132,7 +132,7 @@ func (tx *Tx) Run(runID string) (*Run, error) {
 	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.LastSeq, r.head.PersistedAt, r.head.Chain, r.head.Position
 	run.Fence = r.head.Fence
 	if r.metadata != nil {
-		run.Metadata = record.DecodeMetadata(r.metadata)
+		run.Metadata, run.MetadataChanged = record.DecodeMetadata(r.metadata), r.metadata.Said != nil
 	}
 	return run, nil
 }

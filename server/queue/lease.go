@@ -93,12 +93,16 @@ func (s *Service) leased(leases []queue.Held) (*runlogv1.LeaseRunsResponse, erro
 }
 
 func (s *Service) wireLease(l *queue.Held) (*runlogv1.Lease, error) {
+	m := &runlogv1.Lease{
+		RunId: l.RunID, Fence: l.Fence, ExpireTime: wire.Timestamp(l.ExpiresAt), StartAttempt: l.StartAttempt, Queue: l.Name.Queue,
+	}
+	if known := s.recent.get(l.RunID); known != nil && l.AsRequested {
+		m.Run, m.Context = known.run, known.context
+		return m, nil
+	}
 	r, first, err := s.node.Store().First(l.RunID)
 	if err != nil {
 		return nil, err
-	}
-	m := &runlogv1.Lease{
-		RunId: l.RunID, Fence: l.Fence, ExpireTime: wire.Timestamp(l.ExpiresAt), StartAttempt: l.StartAttempt, Queue: l.Name.Queue,
 	}
 	if m.Context, err = contextOf(first); err != nil {
 		return nil, err

@@ -63,6 +63,7 @@ type Service struct {
 	node     Node
 	metrics  *metrics
 	turns    turns
+	recent   recent
 	waiters  *waiters
 	ticker   ticker
 	stopRows func()

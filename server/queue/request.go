@@ -69,10 +69,10 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 	}
 	s.metrics.requests.WithLabelValues(runlogv1.Disposition_Value(reply.Disposition).String()).Inc()
 	run := r.made(&done.Outcome)
-	if !done.Answers[creationAnswer].Created { // It is older than its request.
-		if run, err = s.run(r.RunID); err != nil {
-			return nil, err
-		}
+	if done.Answers[creationAnswer].Created {
+		s.recent.put(r.RunID, &requested{run, req.Context}, int64(r.AnswerBytes))
+	} else if run, err = s.run(r.RunID); err != nil { // It is older than its request.
+		return nil, err
 	}
 	return &runlogv1.RequestRunResponse{
 		Run: run, Disposition: runlogv1.Disposition_Value(reply.Disposition), Position: reply.Position,

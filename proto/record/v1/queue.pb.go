@@ -1930,12 +1930,14 @@ func (x *QueueNumbers) GetTimersFrom() int64 {
 }
 
 type LeaseReply_Lease struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
-	Fence         uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	ExpiresAt     int64                  `protobuf:"fixed64,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
-	StartAttempt  uint32                 `protobuf:"varint,4,opt,name=start_attempt,json=startAttempt,proto3" json:"start_attempt,omitempty"`
-	Name          *QueueName             `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	state        protoimpl.MessageState `protogen:"open.v1"`
+	RunId        string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	Fence        uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
+	ExpiresAt    int64                  `protobuf:"fixed64,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	StartAttempt uint32                 `protobuf:"varint,4,opt,name=start_attempt,json=startAttempt,proto3" json:"start_attempt,omitempty"`
+	Name         *QueueName             `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
+	// The run has no event but its first one, and the metadata with which it was made.
+	AsRequested   bool `protobuf:"varint,6,opt,name=as_requested,json=asRequested,proto3" json:"as_requested,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2003,6 +2005,13 @@ func (x *LeaseReply_Lease) GetName() *QueueName {
 		return x.Name
 	}
 	return nil
+}
+
+func (x *LeaseReply_Lease) GetAsRequested() bool {
+	if x != nil {
+		return x.AsRequested
+	}
+	return false
 }
 
 var File_record_v1_queue_proto protoreflect.FileDescriptor
@@ -2111,19 +2120,20 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\vdisposition\x18\x01 \x01(\rR\vdisposition\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x1d\n" +
 	"\n" +
-	"not_before\x18\x03 \x01(\x10R\tnotBefore\"\xaa\x02\n" +
+	"not_before\x18\x03 \x01(\x10R\tnotBefore\"\xcd\x02\n" +
 	"\n" +
 	"LeaseReply\x123\n" +
 	"\x06leases\x18\x01 \x03(\v2\x1b.record.v1.LeaseReply.LeaseR\x06leases\x12(\n" +
 	"\x04last\x18\x02 \x01(\v2\x14.record.v1.QueueNameR\x04last\x12\x18\n" +
-	"\aexpired\x18\x03 \x01(\rR\aexpired\x1a\xa2\x01\n" +
+	"\aexpired\x18\x03 \x01(\rR\aexpired\x1a\xc5\x01\n" +
 	"\x05Lease\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05fence\x18\x02 \x01(\x04R\x05fence\x12\x1d\n" +
 	"\n" +
 	"expires_at\x18\x03 \x01(\x10R\texpiresAt\x12#\n" +
 	"\rstart_attempt\x18\x04 \x01(\rR\fstartAttempt\x12(\n" +
-	"\x04name\x18\x05 \x01(\v2\x14.record.v1.QueueNameR\x04name\"+\n" +
+	"\x04name\x18\x05 \x01(\v2\x14.record.v1.QueueNameR\x04name\x12!\n" +
+	"\fas_requested\x18\x06 \x01(\bR\vasRequested\"+\n" +
 	"\n" +
 	"RenewReply\x12\x1d\n" +
 	"\n" +

@@ -23,6 +23,7 @@ type Run struct {
 	CreatedAt       int64
 	CreatedPosition record.Position
 	Metadata        *record.Metadata // nil without CreateRun and SetEngineRunRef
+	MetadataChanged bool             // since CreateRun
 	Imported        bool             // its first events were
 
 	LastSeq     uint64 // 0: no event yet
@@ -89,7 +90,7 @@ func runAt(f *record.Rows, ref record.RunRef) (*Run, *recordv1.RunIdentity, erro
 	run := Named(id)
 	setHead(run, &h)
 	if md != nil {
-		run.Metadata = record.DecodeMetadata(md)
+		run.Metadata, run.MetadataChanged = record.DecodeMetadata(md), md.Said != nil
 	}
 	return run, id, nil
 }

@@ -116,7 +116,14 @@ func (w *work) leaseRun(q *queueState, r *recordv1.QueuedRun, m *recordv1.LeaseR
 	if err := w.enter(q, r, Leased); err != nil {
 		return nil, err
 	}
-	return &recordv1.LeaseReply_Lease{RunId: r.RunId, Fence: r.Fence, ExpiresAt: r.ExpiresAt, StartAttempt: r.StartAttempts, Name: q.Name}, nil
+	run, err := w.tx.Run(r.RunId)
+	if err != nil {
+		return nil, err
+	}
+	return &recordv1.LeaseReply_Lease{
+		RunId: r.RunId, Fence: r.Fence, ExpiresAt: r.ExpiresAt, StartAttempt: r.StartAttempts, Name: q.Name,
+		AsRequested: run.LastSeq == 1 && !run.MetadataChanged,
+	}, nil
 }
 
 // next is the priority of the run that comes next at a time (QUE-5).

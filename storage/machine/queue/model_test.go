@@ -303,6 +303,7 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 			run.StartAttempts++
 			got.List = append(got.List, queue.Held{
 				RunID: run.RunID, Name: name, Fence: run.Fence, ExpiresAt: run.ExpiresAt, StartAttempt: run.StartAttempts,
+				AsRequested: m.seqs(run.RunID) == 1,
 			})
 			took = true
 		}

@@ -131,6 +131,8 @@ type Held struct {
 	Fence        uint64
 	ExpiresAt    int64
 	StartAttempt uint32 // from 1
+	// AsRequested: the run has no event but its RunQueued, and the metadata with which it was made.
+	AsRequested bool
 }
 
 // Leases is the reply of Lease.
@@ -150,6 +152,7 @@ func DecodeLease(reply []byte) (Leases, error) {
 	for _, l := range m.Leases {
 		out.List = append(out.List, Held{
 			RunID: l.RunId, Name: decodeName(l.Name), Fence: l.Fence, ExpiresAt: l.ExpiresAt, StartAttempt: l.StartAttempt,
+			AsRequested: l.AsRequested,
 		})
 	}
 	return out, err
