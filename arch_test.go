@@ -68,6 +68,7 @@ var ranks = map[string]int{
 	"server/queue":             6,
 	"server/admin":             6,
 	"server/gateway":           6,
+	"server/subscriptions":     6,
 	"server/offline":           6,
 	"server":                   7,
 	"server/servertest":        8,
@@ -86,6 +87,15 @@ var ranks = map[string]int{
 	"proto/example":            1,
 	"docs/examples/counter":    3, // As storage/machine.
 	"docs/examples/counters":   6, // As a service.
+
+	// The sinks of subscriptions, which know nothing of the rest of the server.
+	"server/subscriptions/cloudevent":   3,
+	"server/subscriptions/sink/attempt": 2,
+	"server/subscriptions/sink/secret":  2,
+	"server/subscriptions/sink/webhook": 4,
+	"server/subscriptions/sink/nats":    4,
+	"server/subscriptions/sink/kafka":   4,
+	"server/subscriptions/sink":         5,
 
 	// What the commands share, and the packages of commands, which never import each other.
 	"cmd/runlog/internal/output":  3,
@@ -256,7 +266,11 @@ func checkKits(p goPackage) []string {
 }
 
 // testLibraries are what the program never links; so are the packages under them.
-var testLibraries = []string{"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine"}
+var testLibraries = []string{
+	"testing", "pgregory.net/rapid", "github.com/anishathalye/porcupine",
+	"github.com/nats-io/nats-server", "github.com/nats-io/jwt", "github.com/twmb/franz-go/pkg/kfake", "github.com/cloudevents/sdk-go",
+	"github.com/standard-webhooks/standard-webhooks",
+}
 
 // checkTesting keeps the package testing, and the libraries of tests, out of production code.
 func checkTesting(p goPackage) []string {

@@ -79,13 +79,15 @@ func (g *Group) begin() bool {
 	return true
 }
 
-// outcome replaces the many errors with which a try may end after its context.
+// outcome replaces the many errors with which a try may end after its context, or after Close.
 func (g *Group) outcome(ctx context.Context, err error) error {
 	switch {
-	case err == nil || ctx.Err() == nil:
-		return err
+	case err == nil:
+		return nil
 	case g.ctx.Err() != nil:
 		return ErrClosed
+	case ctx.Err() == nil:
+		return err
 	case errors.Is(context.Cause(ctx), errLate):
 		return g.opts.Late()
 	default:

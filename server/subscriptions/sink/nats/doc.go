@@ -1,0 +1,14 @@
+// Package nats publishes events to a stream of NATS JetStream, as CloudEvents in structured mode
+// (BUS-7).
+//
+// The message id is the eventId: the stream drops an event that is published again within its
+// window of duplicates.
+//
+// In the subject, {tenant}, {type} and {run} stand for the tenantId, the event type and the runId
+// as one token each: every byte other than a letter, a digit, "_" and "-" is written as % and two
+// upper-case hexadecimal digits. An empty text is a single %. So different texts are different
+// tokens, and no text adds a token or a wildcard.
+//
+// The connection is made in the background, and again whenever it ends. While there is none, an
+// attempt fails at once: nothing is buffered. Credentials are read again for every connection.
+package nats

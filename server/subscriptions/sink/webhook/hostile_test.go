@@ -1,0 +1,242 @@
+package webhook
+
+import (
+	"bufio"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/subscriptions/sink/sinktest"
+)
+
+// shortTimeout is the shortest that a subscription may set.
+const shortTimeout = minTimeout
+
+// listen serves each connection by a function, which may do anything until the test ends.
+func listen(t *testing.T, serve func(c net.Conn, stop <-chan struct{})) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop); l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				serve(c, stop)
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+// readRequest reads a request with its body.
+func readRequest(c net.Conn) {
+	if r, err := http.ReadRequest(bufio.NewReader(c)); err == nil {
+		io.Copy(io.Discard, r.Body)
+	}
+}
+
+// dribble writes a byte every ten milliseconds, as long as the other side takes them.
+func dribble(c net.Conn, text string) {
+	for i := range len(text) {
+		if _, err := io.WriteString(c, text[i:i+1]); err != nil {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// TestHostileEndpointsBUS9: no endpoint holds an attempt up for longer than its timeout, makes the
+// server read much, or gets an event acknowledged without a whole answer.
+func TestHostileEndpointsBUS9(t *testing.T) {
+	t.Parallel()
+	const late = "no complete answer of 127.0.0.1"
+	endless := func(prefix, piece string) func(net.Conn, <-chan struct{}) {
+		return func(c net.Conn, _ <-chan struct{}) {
+			readRequest(c)
+			_, err := io.WriteString(c, prefix)
+			for n := 0; err == nil && n < 64<<20; n += len(piece) {
+				_, err = io.WriteString(c, piece)
+			}
+		}
+	}
+	tests := []struct {
+		name  string
+		serve func(net.Conn, <-chan struct{})
+		want  string // of the error; empty: the event is taken
+	}{
+		{"never answers", func(c net.Conn, stop <-chan struct{}) { readRequest(c); <-stop }, late},
+		{"never reads", func(_ net.Conn, stop <-chan struct{}) { <-stop }, late},
+		{"answers a byte at a time", func(c net.Conn, _ <-chan struct{}) {
+			readRequest(c)
+			dribble(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+		}, late},
+		{"body a byte at a time", func(c net.Conn, _ <-chan struct{}) {
+			readRequest(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+			dribble(c, strings.Repeat("x", 1000))
+		}, late},
+		{"answers 200 after the timeout", func(c net.Conn, stop <-chan struct{}) {
+			readRequest(c)
+			select {
+			case <-time.After(5 * shortTimeout):
+				io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+			case <-stop:
+			}
+		}, late},
+		{"interim answers for ever", endless("", "HTTP/1.1 103 Early Hints\r\n\r\n"), "no answer"},
+		{"headers without end", endless("HTTP/1.1 200 OK\r\n", "X-Header: "+strings.Repeat("x", 1000)+"\r\n"), "no answer"},
+		{"one header without end", endless("HTTP/1.1 200 OK\r\nX-Header: ", strings.Repeat("x", 1000)), "no answer"},
+		{"body without end", endless("HTTP/1.1 200 OK\r\n\r\n", strings.Repeat("x", 1000)), ""},
+		{"error without end", endless("HTTP/1.1 500 No\r\n\r\n", strings.Repeat("x", 1000)), "HTTP 500: xxxx"},
+		{"closes at once", func(net.Conn, <-chan struct{}) {}, "no answer"},
+		{"closes after the request", func(c net.Conn, _ <-chan struct{}) { readRequest(c) }, "no answer"},
+		{"breaks off in the body", func(c net.Conn, _ <-chan struct{}) {
+			readRequest(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf")
+		}, "the answer with HTTP 200 breaks off"},
+		{"answers before the request is read", func(c net.Conn, _ <-chan struct{}) {
+			r, err := http.ReadRequest(bufio.NewReader(c)) // Without its body.
+			if err == nil {
+				io.WriteString(c, "HTTP/1.1 413 Too Large\r\nContent-Length: 2\r\n\r\nno")
+				io.Copy(io.Discard, r.Body)
+			}
+		}, "HTTP 413: no"},
+		{"speaks another protocol", func(c net.Conn, _ <-chan struct{}) {
+			readRequest(c)
+			io.WriteString(c, "SSH-2.0-"+strings.Repeat("\x1b[31m", 2000)+"\r\n")
+		}, "no answer: "},
+		{"sends two lengths", func(c net.Conn, _ <-chan struct{}) {
+			readRequest(c)
+			io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nxx")
+		}, "no answer"},
+		{"switches protocols", func(c net.Conn, stop <-chan struct{}) {
+			readRequest(c)
+			io.WriteString(c, "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n")
+			<-stop
+		}, "HTTP 101"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			timeout := 10 * time.Second // A slow machine makes none of the other cases late.
+			if tt.want == late {
+				timeout = shortTimeout
+			}
+			s := open(t, &runlogv1.WebhookDelivery{Url: listen(t, tt.serve), Timeout: durationpb.New(timeout)}, Options{})
+			// The body is more than the buffers of the sockets take.
+			err := sinktest.Send(t, s, sinktest.Event("run", 1, `{"a":"`+strings.Repeat("x", 8<<20)+`"}`))
+			if tt.want == "" {
+				if err != nil {
+					t.Errorf("want no error, got %v", err)
+				}
+				return
+			}
+			wantError(t, err, tt.want)
+			if err != nil && len(err.Error()) > 400 {
+				t.Errorf("an error of %d bytes", len(err.Error()))
+			}
+		})
+	}
+}
+
+// TestUnreachableBUS9 has endpoints that cannot be reached.
+func TestUnreachableBUS9(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := l.Addr().String()
+	l.Close()
+	s := open(t, &runlogv1.WebhookDelivery{Url: "http://" + address + "/secret-path"}, Options{})
+	err = sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
+	wantError(t, err, "webhook: no answer", "connection refused", "check the endpoint")
+	if strings.Contains(err.Error(), "secret-path") {
+		t.Errorf("the error has the URL: %v", err)
+	}
+	s = open(t, &runlogv1.WebhookDelivery{Url: "http://no-such-host.invalid/", Timeout: durationpb.New(time.Second)}, Options{})
+	if err = sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)); err == nil {
+		t.Error("want an error")
+	}
+}
+
+// TestPrivateAddressesBUS7: an address is checked when it is dialled, whatever name led to it.
+func TestPrivateAddressesBUS7(t *testing.T) {
+	t.Parallel()
+	var requests atomic.Int32
+	srv := serve(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	_, port, _ := net.SplitHostPort(strings.TrimPrefix(srv.URL, "http://"))
+	for _, host := range []string{"localhost", "127.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0", "[::]", "127.1", "2130706433", "0x7f.1"} {
+		s := openUnchecked(t, &runlogv1.WebhookDelivery{Url: "http://" + host + ":" + port}, Options{})
+		err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
+		if err == nil {
+			t.Errorf("%s: want an error", host)
+		}
+		if host[0] == 'l' || strings.HasPrefix(host, "127.0") || host[0] == '[' {
+			wantError(t, err, "webhook: the host resolves to a", "which is refused")
+		}
+	}
+	if n := requests.Load(); n != 0 {
+		t.Errorf("%d requests have arrived", n)
+	}
+	s := open(t, &runlogv1.WebhookDelivery{Url: "http://localhost:" + port}, Options{})
+	if err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)); err != nil || requests.Load() != 1 {
+		t.Errorf("allowed: %v, %d requests", err, requests.Load())
+	}
+}
+
+// TestAddressesBUS7 has the addresses that are refused, and their neighbours.
+func TestAddressesBUS7(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		address string
+		want    string // of the kind; empty: public
+	}{
+		{"8.8.8.8", ""}, {"1.1.1.1", ""}, {"93.184.216.34", ""},
+		{"9.255.255.255", ""}, {"10.0.0.0", "private"}, {"10.255.255.255", "private"}, {"11.0.0.0", ""},
+		{"100.63.255.255", ""}, {"100.64.0.0", "NAT"}, {"100.127.255.255", "NAT"}, {"100.128.0.0", ""},
+		{"126.255.255.255", ""}, {"127.0.0.1", "loopback"}, {"127.255.255.254", "loopback"}, {"128.0.0.0", ""},
+		{"169.253.255.255", ""}, {"169.254.169.254", "link-local"}, {"169.255.0.0", ""},
+		{"172.15.255.255", ""}, {"172.16.0.0", "private"}, {"172.31.255.255", "private"}, {"172.32.0.0", ""},
+		{"192.167.255.255", ""}, {"192.168.0.1", "private"}, {"192.169.0.0", ""}, {"192.0.0.8", "reserved"}, {"192.0.2.1", "documentation"}, {"192.88.99.1", "6to4"},
+		{"198.17.255.255", ""}, {"198.18.0.0", "benchmarking"}, {"198.20.0.0", ""}, {"198.51.100.1", "documentation"}, {"203.0.113.1", "documentation"},
+		{"0.0.0.0", "unspecified"}, {"0.1.2.3", "unspecified"}, {"1.0.0.0", ""},
+		{"223.255.255.255", ""}, {"224.0.0.1", "multicast"}, {"240.0.0.1", "reserved"}, {"255.255.255.255", "reserved"},
+		{"2606:4700:4700::1111", ""}, {"2a00:1450::1", ""},
+		{"::", "unspecified"}, {"::1", "loopback"}, {"::2", "reserved"}, {"::127.0.0.1", "reserved"},
+		{"::ffff:8.8.8.8", "IPv4-mapped"}, {"::ffff:10.0.0.1", "IPv4-mapped"},
+		{"64:ff9b::a00:1", "NAT64"}, {"64:ff9b:1::1", "NAT64"}, {"64:ff9b:2::1", "reserved"},
+		{"100::1", "reserved"}, {"2001::1", "reserved"}, {"2001:1ff::1", "reserved"}, {"2001:200::1", ""}, {"2001:db8::1", "documentation"},
+		{"2002:a00:1::1", "6to4"}, {"3fff::1", "documentation"}, {"4000::1", "reserved"}, {"5f00::1", "reserved"},
+		{"fc00::1", "private"}, {"fd12::1", "private"}, {"fe80::1", "link-local"}, {"fe80::1%eth0", "link-local"}, {"2606:4700::1%eth0", "link-local"},
+		{"fec0::1", "reserved"}, {"ff02::1", "multicast"},
+	} {
+		got := refusedKind(netip.MustParseAddr(tt.address))
+		if (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+			t.Errorf("%s: want %q, got %q", tt.address, tt.want, got)
+		}
+		err := refusePrivate("tcp", netip.AddrPortFrom(netip.MustParseAddr(tt.address), 443).String(), nil)
+		if (err == nil) != (tt.want == "") {
+			t.Errorf("%s: dialled: %v", tt.address, err)
+		}
+	}
+	if refusePrivate("tcp", "example.com:443", nil) == nil {
+		t.Error("an address that is none is dialled")
+	}
+}
