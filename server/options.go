@@ -116,6 +116,8 @@ type Options struct {
 	SecretScan string
 	// Signals is the policy of signals (SIG-3, SIG-5).
 	Signals SignalOptions
+	// SinkSecretsDir has the secrets of the sinks of subscriptions (BUS-7); empty: there are none.
+	SinkSecretsDir string
 	// OpaqueKeys accepts any printable idempotency key, on 2.x events too (IDM-5, policy opaque).
 	OpaqueKeys bool
 	// ClockSkewLimit is how far the clock may be behind the last persistedAt. Beyond it the node

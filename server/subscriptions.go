@@ -1,12 +1,7 @@
 package server
 
 import (
-	"errors"
-
-	"runlog/proto/contract"
-	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/subscriptions"
-	"runlog/server/subscriptions/delivery"
 	"runlog/server/subscriptions/window"
 )
 
@@ -20,11 +15,9 @@ const (
 func (s *Server) openSubscriptions(*parts) any {
 	x := subscriptions.New(subscriptions.Options{
 		Node: s.replica, Cluster: s.cluster.Identity().ClusterID, Memory: s.memory,
-		Windows:         &window.Memory{One: s.opts.MemoryBytes / windowShare, All: s.opts.MemoryBytes / windowsShare},
-		OpenSink:        func(string, *runlogv1.Delivery, int) (delivery.Sink, error) { return nil, errors.New("no sinks yet") },
-		CheckSink:       func(*runlogv1.Delivery) []contract.Violation { return nil },
-		NeedsAllTenants: func(*runlogv1.Delivery) bool { return true },
-		Clock:           s.opts.Clock, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
+		Windows:        &window.Memory{One: s.opts.MemoryBytes / windowShare, All: s.opts.MemoryBytes / windowsShare},
+		SinkSecretsDir: s.opts.SinkSecretsDir,
+		Clock:          s.opts.Clock, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(x.Close)
 	return x

@@ -2,9 +2,19 @@ package server
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -102,4 +112,74 @@ func TestConsumeBUS8(t *testing.T) {
 		resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "all"})
 		return err == nil && resp.Subscription.AcknowledgedTotal == runs*each && resp.Subscription.Lag.Events == 0 && resp.Subscription.Lag.InFlight == 0
 	})
+}
+
+// TestWebhookBUS7: a webhook gets each event as a signed CloudEvent, those of a run in order. One that
+// it refuses is delivered again, and later parked; a redriven one arrives.
+func TestWebhookBUS7(t *testing.T) {
+	t.Parallel()
+	secrets := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(secrets, "cluster"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(secrets, "cluster", "hook"), []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	n := startNode(t, func(o *Options) { o.SinkSecretsDir = secrets })
+	var mu sync.Mutex
+	got := map[string][]string{}
+	var refuse atomic.Bool
+	refuse.Store(true)
+	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var e struct{ ID, Subject, RunSeq, Type string }
+		if err := json.NewDecoder(r.Body).Decode(&e); err != nil || r.Header.Get("Webhook-Signature") == "" || r.Header.Get("Webhook-Id") != e.ID {
+			t.Errorf("request %v: %v", r.Header, err)
+		}
+		if e.Subject == "run-1" && e.RunSeq == "3" && refuse.Load() {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		got[e.Subject] = append(got[e.Subject], e.RunSeq)
+	}))
+	t.Cleanup(hook.Close)
+	n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
+		r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{
+			Url: hook.URL, SecretRef: "hook", AllowPrivate: true,
+		}}}
+		r.Filter = &runlogv1.SubscriptionFilter{TenantId: "", Types: []string{"StepStarted"}}
+		r.Retry = &runlogv1.Retry{Initial: durationpb.New(time.Millisecond), MaxAttempts: 3}
+		r.OnDeadLetter = runlogv1.OnDeadLetter_HOLD_RUN
+	})
+	for r := range 3 {
+		n.append(fmt.Sprintf("run-%d", r), newEvent("RunStarted"), newEvent("StepStarted", step("a")), newEvent("StepStarted", step("b")), newEvent("StepStarted", step("c")))
+	}
+	received := func(run string) string {
+		mu.Lock()
+		defer mu.Unlock()
+		return strings.Join(got[run], " ")
+	}
+	shown := func() *runlogv1.Subscription {
+		resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "hook"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return resp.Subscription
+	}
+	eventually(t, "dead letter", func() bool { return shown().DeadLetters == 1 && shown().HeldRuns == 1 && received("run-0") == "2 3 4" })
+	wantEqual(t, "events of the held run", received("run-1"), "2")
+	refuse.Store(false)
+	eventually(t, "dead letter in the log", func() bool {
+		list, err := n.subscriptions().ListDeadLetters(n.context(), &runlogv1.ListDeadLettersRequest{SubscriptionId: "hook"})
+		return err == nil && len(list.DeadLetters) == 1 && list.DeadLetters[0].RunSeq == 3 && list.DeadLetters[0].Attempts == 3 &&
+			strings.Contains(list.DeadLetters[0].Error, "500")
+	})
+	_, err := n.subscriptions().RedriveDeadLetters(n.context(), &runlogv1.RedriveDeadLettersRequest{
+		SubscriptionId: "hook", Which: &runlogv1.DeadLetters{All: true},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "redriven run", func() bool { return received("run-1") == "2 3 4" && shown().DeadLetters == 0 && shown().HeldRuns == 0 })
 }

@@ -13,6 +13,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
+	"runlog/server/subscriptions/sink"
 	"runlog/storage/machine/subscription"
 )
 
@@ -148,20 +149,11 @@ func (v *violations) onDeadLetter(x runlogv1.OnDeadLetter_Value, to *subscriptio
 }
 
 // delivery checks where events go, and sets it.
-func (v *violations) delivery(d *runlogv1.Delivery, i *auth.Identity, opts *Options, to *subscription.Settings) error {
-	switch x := d.GetTo().(type) {
-	case nil:
-		v.add("delivery", "is required: send one of pull, webhook, nats and kafka")
-		return nil
-	case *runlogv1.Delivery_Pull:
-		v.duration("delivery.pull.ackTimeout", x.Pull.GetAckTimeout(), time.Second, time.Hour, 0)
-	default:
-		*v = append(*v, opts.CheckSink(d)...)
-		if opts.NeedsAllTenants(d) && (i == nil || !i.Tenants.All) {
-			v.add("delivery", "reaches the network of the nodes, which only a caller of all tenants may set: ask an operator of the cluster")
-		}
+func (v *violations) delivery(d *runlogv1.Delivery, i *auth.Identity, to *subscription.Settings) (err error) {
+	*v = append(*v, sink.Check(d)...)
+	if sink.NeedsAllTenants(d) && (i == nil || !i.Tenants.All) {
+		v.add("delivery", "reaches the network of the nodes, which only a caller of all tenants may set: ask an operator of the cluster")
 	}
-	var err error
 	to.Delivery, err = proto.MarshalOptions{Deterministic: true}.Marshal(d)
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"runlog/server/auth"
 	"runlog/server/rpc"
 	"runlog/server/subscriptions/delivery"
+	"runlog/server/subscriptions/sink"
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
 )
@@ -36,7 +37,7 @@ func (s *Service) CreateSubscription(ctx context.Context, req *runlogv1.CreateSu
 	bad.retry(req.Retry, &settings)
 	bad.inFlight(req.MaxInFlight, &settings)
 	bad.onDeadLetter(req.OnDeadLetter, &settings)
-	if err := bad.delivery(req.Delivery, i, &s.opts, &settings); err != nil {
+	if err := bad.delivery(req.Delivery, i, &settings); err != nil {
 		return nil, err
 	}
 	standards(req.Delivery, &settings)
@@ -166,7 +167,7 @@ func (s *Service) updated(ctx context.Context, req *runlogv1.UpdateSubscriptionR
 		return nil, err
 	}
 	if req.Delivery != nil {
-		if err := bad.delivery(req.Delivery, auth.From(ctx), &s.opts, &settings); err != nil {
+		if err := bad.delivery(req.Delivery, auth.From(ctx), &settings); err != nil {
 			return nil, err
 		}
 		if req.Delivery.To != nil && reflect.TypeOf(req.Delivery.To) != reflect.TypeOf(now.To) {
@@ -254,5 +255,5 @@ func (s *Service) openSink(tenant string, encoded []byte, maxInFlight int) (deli
 	if err != nil {
 		return nil, err
 	}
-	return s.opts.OpenSink(tenant, d, maxInFlight)
+	return sink.Open(d, sink.Env{SecretsDir: s.opts.SinkSecretsDir, TenantID: tenant, MaxInFlight: maxInFlight})
 }

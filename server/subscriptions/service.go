@@ -27,7 +27,7 @@ type Node interface {
 	OtherLeader() string
 }
 
-// Options configure the service. All are required.
+// Options configure the service. All but SinkSecretsDir are required.
 type Options struct {
 	Node Node
 	// Cluster is the id of the cluster, in the source of CloudEvents.
@@ -36,16 +36,11 @@ type Options struct {
 	// keep for their deliveries.
 	Memory  *budget.Budget
 	Windows *window.Memory
-	// OpenSink opens the sink of a subscription of a tenant, empty for all tenants, for so many
-	// events under way.
-	OpenSink func(tenant string, d *runlogv1.Delivery, maxInFlight int) (delivery.Sink, error)
-	// CheckSink returns what is wrong with the settings of a sink, and NeedsAllTenants reports
-	// whether only a caller of all tenants may set them.
-	CheckSink       func(*runlogv1.Delivery) []contract.Violation
-	NeedsAllTenants func(*runlogv1.Delivery) bool
-	Clock           func() time.Time
-	Logger          *slog.Logger
-	Registry        *prometheus.Registry
+	// SinkSecretsDir has the secrets of sinks; empty: there are none.
+	SinkSecretsDir string
+	Clock          func() time.Time
+	Logger         *slog.Logger
+	Registry       *prometheus.Registry
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }

@@ -62,7 +62,7 @@ stops the node.`,
 				least := output.ByteSize(server.MinMemoryBytes)
 				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
 			}
-			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts), signals.check(&opts)); err != nil {
+			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts), sinkFlag(&opts), signals.check(&opts)); err != nil {
 				return err
 			}
 			if err := eventFlags(&opts, unknownTypes, keyPolicy); err != nil {
@@ -100,6 +100,7 @@ stops the node.`,
 	f.StringVar(&unknownTypes, "unknown-types", "accept", "event types that are not in the contract: accept or refuse")
 	f.StringVar(&keyPolicy, "key-policy", "derived", "idempotency keys of 2.x events: derived (must equal the derived key) or opaque")
 	signals.register(cmd)
+	f.StringVar(&opts.SinkSecretsDir, "sink-secrets-dir", "", "directory of the secrets of webhooks, NATS and Kafka (default none)")
 	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
@@ -132,6 +133,17 @@ func eventFlags(opts *server.Options, unknownTypes, keyPolicy string) (err error
 func secretFlag(opts *server.Options) error {
 	if !slices.Contains(server.SecretScans, opts.SecretScan) {
 		return output.UsageError("--secret-scan %q is not %s", opts.SecretScan, strings.Join(server.SecretScans, ", "))
+	}
+	return nil
+}
+
+// sinkFlag checks --sink-secrets-dir.
+func sinkFlag(opts *server.Options) error {
+	if opts.SinkSecretsDir == "" {
+		return nil
+	}
+	if info, err := os.Stat(opts.SinkSecretsDir); err != nil || !info.IsDir() {
+		return output.UsageError("--sink-secrets-dir %q is not a directory: make it", opts.SinkSecretsDir)
 	}
 	return nil
 }
