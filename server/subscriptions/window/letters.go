@@ -6,6 +6,9 @@ import "slices"
 // set before. What the next settlement has to say of them counts already.
 func (w *Window) Letters(all uint64, runs map[string]RunLetters) {
 	w.letters = all
+	// A letter that is redriven no more was discarded: nothing is to be said of it.
+	w.delivered = slices.DeleteFunc(w.delivered, func(p Place) bool { return !slices.Contains(runs[p.RunID].Redriven, p.Seq) })
+	w.parked = slices.DeleteFunc(w.parked, func(p Parked) bool { return p.again && !slices.Contains(runs[p.RunID].Redriven, p.Seq) })
 	for _, p := range w.delivered {
 		r := runs[p.RunID]
 		r.Count--
@@ -16,7 +19,7 @@ func (w *Window) Letters(all uint64, runs map[string]RunLetters) {
 	for i := range w.parked {
 		p := &w.parked[i]
 		r := runs[p.RunID]
-		if !slices.Contains(r.Redriven, p.Seq) {
+		if !p.again {
 			r.Count++
 			w.letters++
 		}

@@ -121,9 +121,9 @@ func (w *Window) failed(l *lane, cause string, permanent bool, after time.Durati
 		}
 	}
 	if after < 0 {
-		most := w.settings.RetryMax
-		if n := *attempts - 1; n < 32 && w.settings.RetryInitial<<n > 0 {
-			most = min(most, w.settings.RetryInitial<<n)
+		most, n := w.settings.RetryMax, *attempts-1
+		if w.settings.RetryInitial <= most>>n {
+			most = w.settings.RetryInitial << n
 		}
 		after = w.settings.RandomBackoff(most)
 	}
@@ -145,25 +145,21 @@ func (w *Window) Return(p Place) {
 // park makes a dead letter of the current event of a lane.
 func (w *Window) park(l *lane, attempts uint32, cause string) {
 	e := l.current()
-	w.parked = append(w.parked, Parked{
+	p := Parked{
 		Place: Place{l.runID, e.Record.RunSeq}, EventID: e.Record.EventID.String(), EventType: e.Record.Type, Attempts: attempts, Error: cause,
-	})
+	}
 	w.drop(e)
 	if l.redriven != nil {
+		p.again = true
 		l.redriven, l.again, l.againAttempts = nil, without(l.again, e.Record.RunSeq), 0
 	} else {
+		p.at, l.parkedAt = e.Record.Position, e.Record.Position
 		l.queue[0] = nil
 		l.queue, l.attempts = l.queue[1:], 0
 		l.letters++
 		w.letters++
 	}
-	if w.holds(l) && len(l.queue) > 0 {
-		l.spilled, l.from = true, l.queue[0].Record.RunSeq-1
-		for _, e := range l.queue {
-			w.drop(e)
-		}
-		l.queue = nil
-	}
+	w.parked = append(w.parked, p)
 	w.place(l)
 }
 

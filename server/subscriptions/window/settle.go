@@ -17,6 +17,7 @@ type Settlement struct {
 	Acknowledged uint64
 
 	readTo storage.Position
+	events int // that were parked then, late ones included
 }
 
 // Owed says that a run's events from NextSeq on are not settled.
@@ -29,15 +30,20 @@ type Owed struct {
 // Settle returns what the store is to record now; nil: nothing has changed, but perhaps for the
 // cursor. Every settlement passes over what the one before has found unsettled, so that an event
 // that takes long holds no cursor: what is acknowledged is repeated for two settlements at most
-// (BUS-6).
+// (BUS-6). An event is parked once the cursor has passed it: it is never due and a dead letter too.
 func (w *Window) Settle() *Settlement {
-	s := &Settlement{Position: w.readTo, Parked: w.parked, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo}
+	s := &Settlement{Position: w.readTo, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo, events: len(w.parked)}
 	for _, l := range w.lanes {
 		if len(l.queue) > 0 && !l.recorded && l.queue[0].Record.Position > w.flushed {
 			s.Position = min(s.Position, l.queue[0].Record.Position-1)
 		}
 	}
 	s.Position = max(s.Position, w.settled)
+	for i := range w.parked {
+		if p := &w.parked[i]; p.at <= s.Position {
+			s.Parked = append(s.Parked, *p)
+		}
+	}
 	for _, l := range w.lanes {
 		owed, is := l.owed(s.Position)
 		switch {
@@ -59,7 +65,8 @@ func (l *lane) owed(cursor storage.Position) (Owed, bool) {
 		first := &l.queue[0].Record
 		return Owed{l.runID, first.RunSeq, l.attempts}, first.Position <= cursor
 	case l.spilled:
-		return Owed{l.runID, l.from + 1, l.attempts}, true
+		// Behind an event that is not parked yet, all are due by the cursor.
+		return Owed{l.runID, l.from + 1, l.attempts}, l.parkedAt <= cursor
 	}
 	return Owed{}, false
 }
@@ -69,30 +76,24 @@ func (s *Settlement) Empty() bool {
 	return len(s.Owed)+len(s.Paid)+len(s.Parked)+len(s.Delivered) == 0 && s.Acknowledged == 0
 }
 
-// Unsettled reports whether another settlement has more to record than a cursor: events that are
-// read and not settled become owed, and runs that owe nothing more are paid.
-func (w *Window) Unsettled() bool {
-	return w.acknowledged > 0 || len(w.parked)+len(w.delivered) > 0 || w.owing()
-}
-
-func (w *Window) owing() bool {
-	for _, l := range w.lanes {
-		if len(l.queue) > 0 || l.spilled || l.recorded {
-			return true
-		}
-	}
-	return false
-}
+// Unsettled reports whether another settlement has more to record than a cursor.
+func (w *Window) Unsettled() bool { return len(w.parked) > 0 || !w.Settle().Empty() }
 
 // Settled says that the store has recorded a settlement, the last one that Settle has returned.
 func (w *Window) Settled(s *Settlement) {
 	w.flushed, w.settled = s.readTo, s.Position
-	w.parked, w.delivered = w.parked[len(s.Parked):], w.delivered[len(s.Delivered):]
+	late := slices.DeleteFunc(w.parked[:s.events:s.events], func(p Parked) bool { return p.at <= s.Position })
+	w.parked, w.delivered = append(late, w.parked[s.events:]...), w.delivered[len(s.Delivered):]
 	w.acknowledged -= s.Acknowledged
 	for _, o := range s.Owed {
 		l := w.lane(o.RunID)
 		l.recorded, l.recordedSeq, l.recordedFail = true, o.NextSeq, o.Attempts
 		w.place(l)
+	}
+	for i := range s.Parked {
+		if l := w.lanes[s.Parked[i].RunID]; l != nil {
+			w.place(l)
+		}
 	}
 	for _, id := range s.Paid {
 		if l := w.lanes[id]; l != nil {

@@ -84,6 +84,9 @@ type Parked struct {
 	EventID, EventType string
 	Attempts           uint32
 	Error              string
+
+	again bool             // it was redriven
+	at    storage.Position // otherwise
 }
 
 // Delivery is an event that is handed out.
@@ -96,10 +99,11 @@ type Delivery struct {
 // timers.
 type lane struct {
 	runID    string
-	queue    []*Event // by runSeq; the first may be under way
-	from     uint64   // what is behind the queue has a higher runSeq, if it was spilled
-	spilled  bool     // there may be more in the store
-	attempts uint32   // failed ones, of the first event
+	queue    []*Event         // by runSeq; the first may be under way
+	from     uint64           // what is behind the queue has a higher runSeq, if it was spilled
+	spilled  bool             // there may be more in the store
+	attempts uint32           // failed ones, of the first event
+	parkedAt storage.Position // of the last event that was parked
 
 	again         []uint64 // redriven dead letters, which come first
 	redriven      *Event   // the one that is handed out, or waits
@@ -170,7 +174,7 @@ func (w *Window) Full() bool {
 
 // Wants reports whether the window has room for many events.
 func (w *Window) Wants() bool {
-	return w.events < w.settings.MaxInFlight && w.bytes < w.settings.Memory.One/2 && !w.Full()
+	return w.events == 0 || w.events < w.settings.MaxInFlight && w.bytes < w.settings.Memory.One/2 && !w.Full()
 }
 
 // Ready reports whether Take may hand out an event.
@@ -224,6 +228,9 @@ func (w *Window) place(l *lane) {
 	if l.busy || l.timer != 0 {
 		return
 	}
+	if w.holds(l) && l.redriven == nil {
+		w.spill(l)
+	}
 	has := len(l.again) > 0 || !w.holds(l) && (len(l.queue) > 0 || l.spilled)
 	switch {
 	case has && l.is == nowhere:
@@ -234,9 +241,21 @@ func (w *Window) place(l *lane) {
 	}
 }
 
+// spill drops the events of a lane from memory, which are held for long.
+func (w *Window) spill(l *lane) {
+	if len(l.queue) == 0 {
+		return
+	}
+	l.spilled, l.from = true, l.queue[0].Record.RunSeq-1
+	for _, e := range l.queue {
+		w.drop(e)
+	}
+	l.queue = nil
+}
+
 // forget drops a lane that nothing is left of.
 func (w *Window) forget(l *lane) {
-	if len(l.queue) == 0 && !l.spilled && len(l.again) == 0 && !w.holds(l) && !l.recorded && l.is == nowhere {
+	if len(l.queue) == 0 && !l.spilled && len(l.again) == 0 && !w.holds(l) && !l.recorded && l.parkedAt <= w.settled && l.is == nowhere {
 		delete(w.lanes, l.runID)
 	}
 }
@@ -312,8 +331,8 @@ func (w *Window) refill(l *lane) error {
 		return err
 	}
 	if len(list) > 0 {
-		if l.attempts > 0 && list[0].Record.RunSeq != l.recordedSeq {
-			l.attempts = 0 // they were of an event that matches no more
+		if list[0].Record.RunSeq != l.from+1 {
+			l.attempts = 0 // They were of an event that matches no more.
 		}
 		l.from = list[len(list)-1].Record.RunSeq
 	}
