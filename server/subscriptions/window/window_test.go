@@ -234,6 +234,21 @@ func (w *world) refreshIf() {
 	}
 }
 
+// takeAll acknowledges what it takes.
+func (w *world) takeAll() {
+	for more := true; more; {
+		w.takeSome(9)
+		list := w.underWay()
+		for _, e := range list {
+			if !w.window.Ack(place(e)) {
+				w.Fatalf("the acknowledgement of %v was not taken", place(e))
+			}
+			w.acknowledged(e)
+		}
+		more = len(list) > 0
+	}
+}
+
 // drain acknowledges all there is. Then nothing is left, neither in memory nor in the store.
 func (w *world) drain() {
 	w.faults = false
@@ -246,13 +261,7 @@ func (w *world) drain() {
 		if w.window.Wants() && w.window.ReadTo() < w.end {
 			w.pushTo(w.window.ReadTo() + 1)
 		}
-		w.takeSome(9)
-		for _, e := range w.underWay() {
-			if !w.window.Ack(place(e)) {
-				w.Fatalf("the acknowledgement of %v was not taken", place(e))
-			}
-			w.acknowledged(e)
-		}
+		w.takeAll()
 		w.settle()
 		w.answer()
 		if rounds%10 == 9 { // Letters hold runs, and a pause all of them.
@@ -264,9 +273,10 @@ func (w *world) drain() {
 		}
 		w.check()
 	}
-	w.refreshIf()
+	w.next.Paused = false
+	w.refresh()
 	for range 3 {
-		w.takeSome(9) // A run that may have had more in the store.
+		w.takeAll() // What is repeated, and a run that may have had more in the store.
 		w.settle()
 		w.answer()
 	}

@@ -1,0 +1,173 @@
+package delivery_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/server/subscriptions/window"
+	"runlog/storage"
+	"runlog/storage/machine/subscription"
+)
+
+var types = [...]string{contract.StepStarted, contract.StepCompleted, contract.StepFailed}
+
+// TestDeliversAllBUS1BUS3BUS6 appends events while consumers and sinks fail, subscriptions change
+// and the leadership does. Each event comes in the order of its run, what was acknowledged more than
+// a second before a change comes never again, and in the end every event was acknowledged.
+func TestDeliversAllBUS1BUS3BUS6(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(6) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			t.Parallel()
+			run(t, seed, func(b *bed) { b.story(200) })
+		})
+	}
+}
+
+func (b *bed) story(steps int) {
+	few := func(c *subscription.Settings) { c.MaxInFlight = 2 }
+	list := []*sub{
+		b.make("t1", "pull", "pull", nil), b.make("t2", "hold", "pull", func(c *subscription.Settings) { c.OnDeadLetter = subscription.HoldRun }),
+		b.make("", "all", "flaky:all", few), b.make("t1", "sink", "flaky:sink", func(c *subscription.Settings) { c.Types = types[:2] }),
+		b.make("t2", "good", "sink:good", nil),
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ends := []context.CancelFunc{cancel}
+	join := func(s *sub) {
+		if string(s.settings.Delivery) == "pull" {
+			one, end := context.WithCancel(ctx)
+			ends = append(ends, end)
+			s.consume(one)
+		}
+	}
+	for _, s := range list {
+		join(s)
+	}
+	b.node.faults = b.int(2) == 0
+	for range steps {
+		b.sleep(200 * time.Millisecond)
+		switch s := list[b.int(len(list))]; b.int(12) {
+		default:
+			runID := fmt.Sprintf("t%d_%d", 1+b.int(2), b.int(5))
+			b.append(runID, types[b.int(len(types))], 1+b.int(4)*b.int(30))
+		case 0:
+			join(s)
+		case 1:
+			if len(ends) > 1 {
+				ends[len(ends)-1]()
+				ends = ends[:len(ends)-1]
+			}
+		case 2:
+			b.changeSome(s)
+		case 3:
+			b.lead()
+		}
+	}
+	b.heal(list, join)
+	b.checkAll(list)
+	cancel()
+}
+
+// lead ends the leadership and begins another one.
+func (b *bed) lead() {
+	b.node.lead(false)
+	b.mu.Lock()
+	b.shocks = append(b.shocks, time.Now())
+	b.mu.Unlock()
+	b.sleep(100 * time.Millisecond)
+	b.node.lead(true)
+}
+
+// changeSome changes a subscription.
+func (b *bed) changeSome(s *sub) {
+	row := b.row(s)
+	switch b.int(6) {
+	case 0, 1:
+		b.change(s, func() (storage.Operation, error) { return subscription.Pause(s.name, !row.Paused) })
+	case 2:
+		s.mu.Lock()
+		s.settings.MaxInFlight = uint32(1 + b.int(9))
+		s.settings.Types = [][]string{nil, types[:1], types[:2], types[1:]}[b.int(4)]
+		s.filters = append(s.filters, s.settings.Types)
+		settings := s.settings
+		s.mu.Unlock()
+		b.change(s, func() (storage.Operation, error) { return subscription.Update(b.row(s), &settings) })
+	case 3:
+		if b.node.faults { // The order of the receiver's own marks is not known then.
+			return
+		}
+		start := subscription.Start{Now: b.int(2) == 0, Position: row.Position / 2}
+		s.mu.Lock()
+		for _, f := range s.got {
+			f.since = false
+		}
+		s.mu.Unlock()
+		b.change(s, func() (storage.Operation, error) { return subscription.Seek(s.name, start) })
+		s.mu.Lock()
+		s.began = b.row(s).Began
+		s.mu.Unlock()
+	case 4:
+		b.redrive(s)
+	case 5:
+		b.change(s, func() (storage.Operation, error) {
+			letters, _, err := subscription.DeadLetters(b.node.Store(), row.Number, "", subscription.Place{}, 1000)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			for _, l := range letters {
+				s.fate(window.Place{RunID: l.RunID, Seq: l.RunSeq}).since = true
+			}
+			return subscription.Discard(s.name, subscription.Which{All: true})
+		})
+	}
+}
+
+func (b *bed) redrive(s *sub) {
+	b.change(s, func() (storage.Operation, error) { return subscription.Redrive(s.name, subscription.Which{All: true}) })
+}
+
+// heal has everything work, and waits until all must be delivered.
+func (b *bed) heal(list []*sub, join func(*sub)) {
+	close(b.healthy)
+	b.node.mu.Lock()
+	b.node.faults = false
+	b.node.mu.Unlock()
+	for range 3 {
+		for _, s := range list {
+			b.change(s, func() (storage.Operation, error) { return subscription.Pause(s.name, false) })
+			b.redrive(s)
+			join(s)
+		}
+		time.Sleep(time.Minute)
+	}
+}
+
+// checkAll checks that every event was delivered and nothing is left.
+func (b *bed) checkAll(list []*sub) {
+	synctest.Wait()
+	for _, s := range list {
+		st, ok := b.d.Status(s.name)
+		if !ok || st.Waiting+st.InFlight+st.Retrying+st.Held > 0 || st.Letters > 0 {
+			b.t.Errorf("%v in the end: %+v, %t", s.name, st, ok)
+		}
+		if row := b.row(s); row.OwedRuns+row.DeadLetters > 0 {
+			b.t.Errorf("%v in the end: %+v", s.name, row)
+		}
+		s.mu.Lock()
+		for runID, events := range b.node.events {
+			for i := range events {
+				p := window.Place{RunID: runID, Seq: uint64(i) + 1}
+				if f := s.fate(p); s.required(p) && !f.since {
+					b.t.Errorf("BUS-6: %v never had %v: %+v, at %d, began %d", s.name, p, *f, b.node.at[runID][i], s.began)
+				}
+			}
+		}
+		s.mu.Unlock()
+	}
+}

@@ -1,0 +1,240 @@
+package delivery_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"runlog/server/subscriptions/cloudevent"
+	"runlog/server/subscriptions/delivery"
+	"runlog/server/subscriptions/sink/attempt"
+	"runlog/server/subscriptions/window"
+	"runlog/storage"
+	"runlog/storage/machine/subscription"
+)
+
+// sub is a subscription, and what has come of it.
+type sub struct {
+	b    *bed
+	name subscription.Name
+
+	mu        sync.Mutex
+	settings  subscription.Settings
+	began     storage.Position
+	filters   [][]string // types of all filters so far
+	got       map[window.Place]*fate
+	shocks    []time.Time // when it was changed
+	answer    func(storage.Record) error
+	consumers sync.WaitGroup
+}
+
+// fate is what has become of an event.
+type fate struct {
+	sent, acked time.Time // the last times
+	again       bool      // it was sent since then
+	since       bool      // it was acknowledged since the last seek
+	failed      int
+	final       bool // it may be a dead letter, or was discarded
+}
+
+func (s *sub) shock() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shocks = append(s.shocks, time.Now())
+}
+
+// required reports whether an event must be delivered. s.mu is held.
+func (s *sub) required(p window.Place) bool {
+	n := s.b.node
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	eventType, at := n.events[p.RunID][p.Seq-1], n.at[p.RunID][p.Seq-1]
+	tenant, _, _ := strings.Cut(p.RunID, "_")
+	if at <= s.began || s.name.Tenant != "" && s.name.Tenant != tenant {
+		return false
+	}
+	return !slices.ContainsFunc(s.filters, func(types []string) bool { return len(types) > 0 && !slices.Contains(types, eventType) })
+}
+
+func (s *sub) fate(p window.Place) *fate {
+	f := s.got[p]
+	if f == nil {
+		f = &fate{}
+		s.got[p] = f
+	}
+	return f
+}
+
+// receive notes an event that is delivered, and checks that it may come.
+func (s *sub) receive(r *storage.Record) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := window.Place{RunID: r.RunID, Seq: r.RunSeq}
+	if tenant, _, _ := strings.Cut(p.RunID, "_"); s.name.Tenant != "" && s.name.Tenant != tenant {
+		s.b.t.Errorf("%v has %v", s.name, p)
+	}
+	for seq := uint64(1); seq < p.Seq; seq++ {
+		before := window.Place{RunID: p.RunID, Seq: seq}
+		if f := s.fate(before); s.required(before) && f.acked.IsZero() && !f.final {
+			s.b.t.Errorf("BUS-3: %v has %v before %v", s.name, p, before)
+		}
+	}
+	f := s.fate(p)
+	if !f.acked.IsZero() && !f.again && !s.b.node.faults && !s.shocked(f) {
+		s.b.t.Errorf("BUS-6: %v has %v again at %v, acknowledged at %v", s.name, p, s.b.time(time.Now()), s.b.time(f.acked))
+	}
+	f.sent, f.again = time.Now(), true
+}
+
+// shocked reports whether something has happened shortly after an acknowledgement, or while the
+// event was under way.
+func (s *sub) shocked(f *fate) bool {
+	s.b.mu.Lock()
+	defer s.b.mu.Unlock()
+	return slices.ContainsFunc(append(slices.Clone(s.shocks), s.b.shocks...), func(at time.Time) bool {
+		return !at.Before(f.sent) && at.Before(f.acked.Add(time.Second))
+	})
+}
+
+// done notes how an attempt has ended.
+func (s *sub) done(p window.Place, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	f := s.fate(p)
+	if err == nil {
+		f.acked, f.again, f.since = time.Now(), false, true
+		return
+	}
+	if errors.Is(err, attempt.ErrClosed) {
+		return
+	}
+	_, permanent := errors.AsType[*attempt.PermanentError](err)
+	f.failed++
+	f.final = f.final || permanent || f.failed >= int(s.settings.MaxAttempts)
+}
+
+var errRefused = errors.New("refused")
+
+// sink takes the events of a subscription.
+type sink struct {
+	s *sub
+	*attempt.Group
+}
+
+func (b *bed) openSink(tenant string, how []byte, _ int) (delivery.Sink, error) {
+	if !b.isHealthy() && b.int(10) == 0 && strings.HasPrefix(string(how), "flaky") {
+		return nil, errRefused
+	}
+	id := string(how[strings.IndexByte(string(how), ':')+1:])
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return &sink{b.subs[subscription.Name{Tenant: tenant, ID: id}.String()], attempt.NewGroup(attempt.Options{
+		Timeout: time.Second, Late: func() error { return errors.New("too late") },
+	})}, nil
+}
+
+func (k *sink) Send(ctx context.Context, e *cloudevent.Event, done func(error)) {
+	r := *e.Record
+	p := window.Place{RunID: r.RunID, Seq: r.RunSeq}
+	k.Go(ctx, func(ctx context.Context) error { return k.s.try(ctx, r) }, func(err error) {
+		k.s.done(p, err)
+		done(err)
+	})
+}
+
+func (k *sink) Close() error {
+	k.Group.Close()
+	return nil
+}
+
+// try is one attempt to deliver an event to the sink.
+func (s *sub) try(ctx context.Context, r storage.Record) error {
+	s.receive(&r)
+	if s.answer != nil {
+		return s.answer(r)
+	}
+	if s.b.isHealthy() || !strings.HasPrefix(string(s.settings.Delivery), "flaky") {
+		return nil
+	}
+	s.b.sleep(30 * time.Millisecond)
+	switch s.b.int(20) {
+	case 0, 1, 2, 3:
+		return errRefused
+	case 4:
+		return &attempt.PermanentError{Err: errRefused}
+	case 5:
+		return &attempt.BusyError{After: time.Duration(s.b.int(int(3 * time.Second))), Err: errRefused}
+	case 6:
+		<-ctx.Done()
+	}
+	return nil
+}
+
+// consume has a consumer take events until the context ends.
+func (s *sub) consume(ctx context.Context) {
+	s.consumers.Go(func() {
+		for ctx.Err() == nil {
+			c, err := s.b.d.Consume(ctx, s.name)
+			if err != nil {
+				select {
+				case <-time.After(100 * time.Millisecond):
+				case <-ctx.Done():
+				}
+				continue
+			}
+			for err == nil {
+				err = s.takeSome(ctx, c)
+			}
+			if s.b.int(2) == 0 {
+				c.Close()
+			} else {
+				c.Leave()
+			}
+		}
+	})
+}
+
+func (s *sub) takeSome(ctx context.Context, c *delivery.Consumer) error {
+	list, err := c.Take(ctx, 1+s.b.int(5), nil)
+	for i := range list {
+		d := &list[i]
+		s.receive(&d.Record)
+		p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
+		s.mu.Lock()
+		f := s.fate(p)
+		f.final = f.final || d.Attempt >= s.settings.MaxAttempts
+		s.mu.Unlock()
+		what := 9
+		if !s.b.isHealthy() {
+			s.b.sleep(50 * time.Millisecond)
+			what = s.b.int(20)
+		}
+		switch what {
+		case 0:
+			c.Nack([]window.Place{p}, -1)
+		case 1:
+			c.Nack([]window.Place{p}, time.Duration(s.b.int(int(time.Second))))
+		case 2:
+			c.Return([]window.Place{p})
+		case 3: // Its deadline passes.
+		case 4:
+			time.Sleep(pullTimeout + time.Second)
+			fallthrough
+		default:
+			s.ack(c, p)
+		}
+	}
+	return err
+}
+
+func (s *sub) ack(c *delivery.Consumer, p window.Place) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if c.Ack([]window.Place{p}) == 1 {
+		f := s.fate(p)
+		f.acked, f.again, f.since = time.Now(), false, true
+	}
+}
