@@ -36,7 +36,7 @@ type node struct {
 	changed  chan struct{}
 	commands int
 	faults   bool                // commands fail, or their answers get lost
-	after    func()              // is called once a command is applied
+	lose     bool                // the answer to the next command gets lost
 	events   map[string][]string // types of the events of runs, by runSeq
 	at       map[string][]storage.Position
 }
@@ -95,6 +95,9 @@ func (n *node) Execute(ctx context.Context, cmd storage.Command) (storage.Outcom
 	if n.faults {
 		fate = rand.N(10)
 	}
+	if n.lose {
+		n.lose, fate = false, 1
+	}
 	n.mu.Unlock()
 	switch {
 	case !leads:
@@ -120,10 +123,6 @@ func (n *node) apply(cmd storage.Command) (storage.Outcome, error) {
 	if err != nil {
 		return storage.Outcome{}, err
 	}
-	if after := n.after; after != nil {
-		n.after = nil
-		after()
-	}
 	return outcomes[0], outcomes[0].Err
 }
 
@@ -137,6 +136,8 @@ type bed struct {
 	subs    map[string]*sub
 	stop    context.CancelFunc
 	began   time.Time
+	sink    delivery.Sink // that of all subscriptions, if not nil
+	asked   func()        // is called once for the timeout of acknowledgements
 
 	mu     sync.Mutex
 	rand   *rand.Rand
@@ -160,7 +161,7 @@ func run(t *testing.T, seed uint64, do func(*bed)) {
 		var stopping context.Context
 		stopping, b.stop = context.WithCancel(context.Background())
 		b.d = delivery.Start(delivery.Options{
-			Node: b.node, Cluster: "cluster", Memory: b.memory, OpenSink: b.openSink, AckTimeout: ackTimeout,
+			Node: b.node, Cluster: "cluster", Memory: b.memory, OpenSink: b.openSink, AckTimeout: b.ackTimeout,
 			Clock: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Stopping: stopping,
 		})
 		defer b.close()
@@ -187,7 +188,11 @@ func (b *bed) close() {
 
 const pullTimeout = 2 * time.Second
 
-func ackTimeout(how []byte) time.Duration {
+func (b *bed) ackTimeout(how []byte) time.Duration {
+	if asked := b.asked; asked != nil {
+		b.asked = nil
+		asked()
+	}
 	if string(how) == "pull" {
 		return pullTimeout
 	}
@@ -267,6 +272,11 @@ func (b *bed) change(s *sub, operation func() (storage.Operation, error)) {
 	s.shock()
 }
 
+func (b *bed) applied() storage.Position {
+	applied := b.node.Store().Applied()
+	return applied.Position()
+}
+
 func (b *bed) row(s *sub) *subscription.Subscription {
 	b.t.Helper()
 	row, err := subscription.Find(b.node.Store(), s.name)
@@ -287,7 +297,7 @@ func (b *bed) make(tenant, id, how string, change func(*subscription.Settings)) 
 	if change != nil {
 		change(&s.settings)
 	}
-	s.filters = [][]string{s.settings.Types}
+	s.filters = []filter{{types: s.settings.Types}}
 	b.mu.Lock()
 	b.subs[s.name.String()] = s
 	b.mu.Unlock()

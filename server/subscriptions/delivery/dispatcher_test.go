@@ -3,6 +3,8 @@ package delivery_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,7 +22,8 @@ var types = [...]string{contract.StepStarted, contract.StepCompleted, contract.S
 // a second before a change comes never again, and in the end every event was acknowledged.
 func TestDeliversAllBUS1BUS3BUS6(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(6) {
+	for range 6 {
+		seed := rand.Uint64()
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			run(t, seed, func(b *bed) { b.story(200) })
@@ -92,10 +95,14 @@ func (b *bed) changeSome(s *sub) {
 		s.mu.Lock()
 		s.settings.MaxInFlight = uint32(1 + b.int(9))
 		s.settings.Types = [][]string{nil, types[:1], types[:2], types[1:]}[b.int(4)]
-		s.filters = append(s.filters, s.settings.Types)
 		settings := s.settings
+		s.filters = append(s.filters, filter{settings.Types, math.MaxUint64})
 		s.mu.Unlock()
 		b.change(s, func() (storage.Operation, error) { return subscription.Update(b.row(s), &settings) })
+		b.d.Refresh()
+		s.mu.Lock()
+		s.filters[len(s.filters)-1].from = b.applied()
+		s.mu.Unlock()
 	case 3:
 		if b.node.faults { // The order of the receiver's own marks is not known then.
 			return
@@ -103,7 +110,7 @@ func (b *bed) changeSome(s *sub) {
 		start := subscription.Start{Now: b.int(2) == 0, Position: row.Position / 2}
 		s.mu.Lock()
 		for _, f := range s.got {
-			f.since = false
+			f.since, f.again = false, true
 		}
 		s.mu.Unlock()
 		b.change(s, func() (storage.Operation, error) { return subscription.Seek(s.name, start) })
@@ -114,22 +121,29 @@ func (b *bed) changeSome(s *sub) {
 		b.redrive(s)
 	case 5:
 		b.change(s, func() (storage.Operation, error) {
-			letters, _, err := subscription.DeadLetters(b.node.Store(), row.Number, "", subscription.Place{}, 1000)
-			if err != nil {
-				b.t.Fatal(err)
-			}
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			for _, l := range letters {
-				s.fate(window.Place{RunID: l.RunID, Seq: l.RunSeq}).since = true
-			}
+			b.eachLetter(s, func(f *fate) { f.since = true })
 			return subscription.Discard(s.name, subscription.Which{All: true})
 		})
 	}
 }
 
 func (b *bed) redrive(s *sub) {
-	b.change(s, func() (storage.Operation, error) { return subscription.Redrive(s.name, subscription.Which{All: true}) })
+	b.change(s, func() (storage.Operation, error) {
+		b.eachLetter(s, func(f *fate) { f.letter = true })
+		return subscription.Redrive(s.name, subscription.Which{All: true})
+	})
+}
+
+func (b *bed) eachLetter(s *sub, do func(*fate)) {
+	letters, _, err := subscription.DeadLetters(b.node.Store(), b.row(s).Number, "", subscription.Place{}, 1000)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, l := range letters {
+		do(s.fate(window.Place{RunID: l.RunID, Seq: l.RunSeq}))
+	}
 }
 
 // heal has everything work, and waits until all must be delivered.

@@ -24,17 +24,28 @@ type sub struct {
 	mu        sync.Mutex
 	settings  subscription.Settings
 	began     storage.Position
-	filters   [][]string // types of all filters so far
+	filters   []filter
 	got       map[window.Place]*fate
 	shocks    []time.Time // when it was changed
 	answer    func(storage.Record) error
 	consumers sync.WaitGroup
 }
 
+// filter is one that a subscription had from a position on.
+type filter struct {
+	types []string
+	from  storage.Position
+}
+
+func (f *filter) takes(eventType string) bool {
+	return len(f.types) == 0 || slices.Contains(f.types, eventType)
+}
+
 // fate is what has become of an event.
 type fate struct {
 	sent, acked time.Time // the last times
 	again       bool      // it was sent since then
+	letter      bool      // it was a dead letter, and perhaps due too, since a seek
 	since       bool      // it was acknowledged since the last seek
 	failed      int
 	final       bool // it may be a dead letter, or was discarded
@@ -46,7 +57,8 @@ func (s *sub) shock() {
 	s.shocks = append(s.shocks, time.Now())
 }
 
-// required reports whether an event must be delivered. s.mu is held.
+// required reports whether an event must be delivered: it matches all filters that there were since
+// it was stored. s.mu is held.
 func (s *sub) required(p window.Place) bool {
 	n := s.b.node
 	n.mu.Lock()
@@ -56,7 +68,13 @@ func (s *sub) required(p window.Place) bool {
 	if at <= s.began || s.name.Tenant != "" && s.name.Tenant != tenant {
 		return false
 	}
-	return !slices.ContainsFunc(s.filters, func(types []string) bool { return len(types) > 0 && !slices.Contains(types, eventType) })
+	for i := range s.filters {
+		over := i+1 < len(s.filters) && s.filters[i+1].from < at
+		if !over && !s.filters[i].takes(eventType) {
+			return false
+		}
+	}
+	return true
 }
 
 func (s *sub) fate(p window.Place) *fate {
@@ -83,7 +101,7 @@ func (s *sub) receive(r *storage.Record) {
 		}
 	}
 	f := s.fate(p)
-	if !f.acked.IsZero() && !f.again && !s.b.node.faults && !s.shocked(f) {
+	if !f.acked.IsZero() && !f.again && !f.letter && !s.b.node.faults && !s.shocked(f) {
 		s.b.t.Errorf("BUS-6: %v has %v again at %v, acknowledged at %v", s.name, p, s.b.time(time.Now()), s.b.time(f.acked))
 	}
 	f.sent, f.again = time.Now(), true
@@ -125,6 +143,9 @@ type sink struct {
 }
 
 func (b *bed) openSink(tenant string, how []byte, _ int) (delivery.Sink, error) {
+	if b.sink != nil {
+		return b.sink, nil
+	}
 	if !b.isHealthy() && b.int(10) == 0 && strings.HasPrefix(string(how), "flaky") {
 		return nil, errRefused
 	}
@@ -200,8 +221,10 @@ func (s *sub) consume(ctx context.Context) {
 func (s *sub) takeSome(ctx context.Context, c *delivery.Consumer) error {
 	list, err := c.Take(ctx, 1+s.b.int(5), nil)
 	for i := range list {
+		s.receive(&list[i].Record)
+	}
+	for i := range list {
 		d := &list[i]
-		s.receive(&d.Record)
 		p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
 		s.mu.Lock()
 		f := s.fate(p)
