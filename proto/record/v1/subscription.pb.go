@@ -1367,7 +1367,9 @@ type Subscription struct {
 	OwedRuns     uint64 `protobuf:"varint,9,opt,name=owed_runs,json=owedRuns,proto3" json:"owed_runs,omitempty"`
 	Acknowledged uint64 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
 	// The position of Create, or of the last Seek. Nothing before it is owed.
-	Began         uint64 `protobuf:"fixed64,11,opt,name=began,proto3" json:"began,omitempty"`
+	Began uint64 `protobuf:"fixed64,11,opt,name=began,proto3" json:"began,omitempty"`
+	// Rises with every Seek, also one that moves nothing.
+	Seeks         uint64 `protobuf:"varint,12,opt,name=seeks,proto3" json:"seeks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1475,6 +1477,13 @@ func (x *Subscription) GetAcknowledged() uint64 {
 func (x *Subscription) GetBegan() uint64 {
 	if x != nil {
 		return x.Began
+	}
+	return 0
+}
+
+func (x *Subscription) GetSeeks() uint64 {
+	if x != nil {
+		return x.Seeks
 	}
 	return 0
 }
@@ -1755,7 +1764,7 @@ const file_record_v1_subscription_proto_rawDesc = "" +
 	"\vSettleReply\x12\x18\n" +
 	"\asettled\x18\x01 \x03(\bR\asettled\"(\n" +
 	"\x10DeadLettersReply\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\rR\x05count\"\xfb\x02\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\"\x91\x03\n" +
 	"\fSubscription\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x06R\x06number\x12/\n" +
 	"\x04name\x18\x02 \x01(\v2\x1b.record.v1.SubscriptionNameR\x04name\x12;\n" +
@@ -1769,7 +1778,8 @@ const file_record_v1_subscription_proto_rawDesc = "" +
 	"\towed_runs\x18\t \x01(\x04R\bowedRuns\x12\"\n" +
 	"\facknowledged\x18\n" +
 	" \x01(\x04R\facknowledged\x12\x14\n" +
-	"\x05began\x18\v \x01(\x06R\x05began\"=\n" +
+	"\x05began\x18\v \x01(\x06R\x05began\x12\x14\n" +
+	"\x05seeks\x18\f \x01(\x04R\x05seeks\"=\n" +
 	"\x04Owed\x12\x19\n" +
 	"\bnext_seq\x18\x01 \x01(\x04R\anextSeq\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\"\x97\x01\n" +

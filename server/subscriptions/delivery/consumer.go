@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -21,9 +22,8 @@ type Consumer struct {
 	s    *subscriber
 	wake chan struct{} // room for one
 
-	mu    sync.Mutex
-	taken map[window.Place]struct{} // and not settled
-	over  error
+	mu   sync.Mutex
+	over error
 }
 
 // Consume adds a consumer to a subscription. The caller closes it.
@@ -36,7 +36,7 @@ func (d *Dispatcher) Consume(ctx context.Context, name subscription.Name) (*Cons
 	if s == nil {
 		return nil, ErrNotFound
 	}
-	c := &Consumer{s: s, wake: make(chan struct{}, 1), taken: map[window.Place]struct{}{}}
+	c := &Consumer{s: s, wake: make(chan struct{}, 1)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -94,15 +94,16 @@ func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]w
 func (s *subscriber) take(c *Consumer, n int) ([]window.Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !s.pull() {
+	switch {
+	case s.closed:
+		return nil, cmp.Or(c.ended(), ErrNotLeader)
+	case !s.pull():
 		return nil, ErrNotPull
 	}
 	list, err := s.window.Take(s.term.now(), n)
-	c.mu.Lock()
 	for i := range list {
-		c.taken[window.Place{RunID: list[i].Run.RunID, Seq: list[i].Record.RunSeq}] = struct{}{}
+		s.owners[window.Place{RunID: list[i].Run.RunID, Seq: list[i].Record.RunSeq}] = c
 	}
-	c.mu.Unlock()
 	s.armLocked(s.window.Next())
 	if s.window.Ready() {
 		s.nudgeOther(c)
@@ -125,58 +126,57 @@ func (s *subscriber) nudgeOther(but *Consumer) {
 
 // Ack settles events, also those that another consumer or node has handed out, and returns how many
 // were owed.
-func (c *Consumer) Ack(list []window.Place) int {
-	c.forget(list)
-	return c.s.ack(list)
-}
+func (c *Consumer) Ack(list []window.Place) int { return c.s.ack(list) }
 
 // Nack has events delivered again: after a delay, or if that is negative after a random time.
 func (c *Consumer) Nack(list []window.Place, delay time.Duration) int {
-	c.forget(list)
-	return c.s.nack(list, "the consumer refused the delivery", delay)
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	return c.s.nackLocked(list, "the consumer refused the delivery", delay)
 }
 
 // Return gives events back that did not reach the consumer: it is no failed attempt.
 func (c *Consumer) Return(list []window.Place) {
-	c.forget(list)
 	s := c.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, p := range list {
-		s.window.Return(p)
+		if s.owners[p] == c {
+			delete(s.owners, p)
+			s.window.Return(p)
+		}
 	}
 	s.kickLocked()
 }
 
-func (c *Consumer) forget(list []window.Place) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, p := range list {
-		delete(c.taken, p)
-	}
-}
-
 // Close ends the consumer. What it has neither settled nor refused has failed.
 func (c *Consumer) Close() {
-	c.mu.Lock()
-	list := make([]window.Place, 0, len(c.taken))
-	for p := range c.taken {
-		list = append(list, p)
-	}
-	clear(c.taken)
-	c.mu.Unlock()
-	c.Leave()
-	c.s.nack(list, "the consumer ended without an acknowledgement", -1)
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.s.nackLocked(c.leaveLocked(), "the consumer ended without an acknowledgement", -1)
 }
 
 // Leave ends the consumer. What it has not settled may still be, until its deadline.
 func (c *Consumer) Leave() {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	delete(c.s.consumers, c)
-	if c.s.window.Ready() {
-		c.s.nudgeOther(c)
+	c.leaveLocked()
+}
+
+// leaveLocked returns what the consumer was given last, and has not settled.
+func (c *Consumer) leaveLocked() (list []window.Place) {
+	s := c.s
+	for p, owner := range s.owners {
+		if owner == c {
+			list = append(list, p)
+			delete(s.owners, p)
+		}
 	}
+	delete(s.consumers, c)
+	if s.window.Ready() {
+		s.nudgeOther(c)
+	}
+	return list
 }
 
 func (s *subscriber) ack(list []window.Place) (n int) {
@@ -186,6 +186,7 @@ func (s *subscriber) ack(list []window.Place) (n int) {
 		return 0
 	}
 	for _, p := range list {
+		delete(s.owners, p)
 		if s.window.Ack(p) {
 			n++
 		}
@@ -198,13 +199,12 @@ func (s *subscriber) ack(list []window.Place) (n int) {
 	return n
 }
 
-func (s *subscriber) nack(list []window.Place, cause string, delay time.Duration) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *subscriber) nackLocked(list []window.Place, cause string, delay time.Duration) (n int) {
 	if s.closed {
 		return 0
 	}
 	for _, p := range list {
+		delete(s.owners, p)
 		if s.window.Fail(p, cause, false, delay, s.term.now()) {
 			n++
 		}

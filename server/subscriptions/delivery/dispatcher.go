@@ -178,6 +178,7 @@ func (d *Dispatcher) await(ctx context.Context) (*term, error) {
 		d.mu.Lock()
 		t, waiting := d.term, d.waiting
 		d.mu.Unlock()
+		changed := d.opts.Node.LeaderChange() // First, so that no change is missed.
 		if t != nil {
 			return t, nil
 		}
@@ -186,7 +187,7 @@ func (d *Dispatcher) await(ctx context.Context) (*term, error) {
 		}
 		select {
 		case <-waiting:
-		case <-d.opts.Node.LeaderChange():
+		case <-changed:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		}

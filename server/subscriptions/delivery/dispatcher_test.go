@@ -109,6 +109,7 @@ func (b *bed) changeSome(s *sub) {
 		}
 		start := subscription.Start{Now: b.int(2) == 0, Position: row.Position / 2}
 		s.mu.Lock()
+		s.began = math.MaxUint64 // It is not known what is due meanwhile.
 		for _, f := range s.got {
 			f.since, f.again = false, true
 		}

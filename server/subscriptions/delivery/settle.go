@@ -14,7 +14,7 @@ const (
 	// are less than the second that BUS-6 allows.
 	settleEvery = 400 * time.Millisecond
 	// settleIdle is how often the cursor of a subscription moves that has nothing else to record:
-	// the next leader reads on from there.
+	// the next leader reads on from there. Without other entries than those of settlements it stays.
 	settleIdle = 10 * time.Second
 	// idlePace is how long the cursors of idle subscriptions take at least, for each.
 	idlePace = 5 * time.Millisecond
@@ -44,7 +44,7 @@ func (t *term) settle() {
 		t.mu.Lock()
 		list := slices.Collect(maps.Keys(t.unsettled))
 		clear(t.unsettled)
-		if time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) {
+		if at := t.at.Load(); time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) && at > t.settledAt.Load() {
 			list, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
 		}
 		t.mu.Unlock()
@@ -99,8 +99,14 @@ func (t *term) flushSome(list []*subscriber) (n int, err error) {
 	}
 	outcome, err := t.execute(op)
 	if err != nil {
+		for i := range made {
+			made[i].s.mu.Lock()
+			made[i].s.unknown = true
+			made[i].s.mu.Unlock()
+		}
 		return 0, err
 	}
+	t.settledAt.Store(uint64(outcome.Position))
 	effective, err := subscription.DecodeSettle(outcome.Answers[0].Reply)
 	if err != nil {
 		return 0, err
@@ -157,6 +163,7 @@ func (f *flushed) settled(effective bool, version uint64) {
 		return
 	}
 	s.window.Settled(f.Settlement)
+	s.unknown = false
 	row := *s.row
 	row.Version, row.Position = version+1, f.Position
 	row.Acknowledged += f.Acknowledged

@@ -21,9 +21,11 @@ type subscriber struct {
 	number uint64
 	filter atomic.Pointer[filter]
 
-	mu       sync.Mutex
-	row      *subscription.Subscription // as the window knows it
-	settings window.Settings            // of row
+	mu  sync.Mutex
+	row *subscription.Subscription // as the window knows it
+	// unknown: the store may have recorded a settlement of which the window does not know.
+	unknown  bool
+	settings window.Settings // of row
 	window   *window.Window
 	closed   bool
 	running  bool // run is under way
@@ -33,6 +35,7 @@ type subscriber struct {
 
 	sink      Sink // opened when it is needed
 	consumers map[*Consumer]struct{}
+	owners    map[window.Place]*Consumer // who was given what is under way
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0: it does not
 
@@ -45,104 +48,108 @@ type subscriber struct {
 // maxErrorBytes bounds how long the text of a failed attempt is, in bytes.
 const maxErrorBytes = 1 << 10
 
+// stored is what the store has of a subscription.
+type stored struct {
+	*subscription.State
+	letters map[string]window.RunLetters
+}
+
+// load reads a subscription; nil: it was deleted.
+func (t *term) load(number uint64) (*stored, error) {
+	state, err := subscription.Load(t.store, number)
+	if state == nil || err != nil {
+		return nil, err
+	}
+	x := &stored{State: state, letters: map[string]window.RunLetters{}}
+	redriven := map[subscription.Place]bool{}
+	for _, p := range state.Redriving {
+		r := x.letters[p.RunID]
+		r.Count++
+		r.Redriven = append(r.Redriven, p.RunSeq)
+		x.letters[p.RunID] = r
+		redriven[p] = true
+	}
+	if state.Settings.OnDeadLetter != subscription.HoldRun { // Only those matter that are redriven.
+		return x, nil
+	}
+	behind := subscription.Place{}
+	for more := state.DeadLetters > 0; more; {
+		var page []subscription.DeadLetter
+		if page, more, err = subscription.DeadLetters(t.store, number, "", behind, loadPage); err != nil {
+			return nil, err
+		}
+		for i := range page {
+			behind = page[i].Place
+			if !redriven[behind] {
+				r := x.letters[behind.RunID]
+				r.Count++
+				x.letters[behind.RunID] = r
+			}
+		}
+	}
+	return x, nil
+}
+
 // newSubscriber loads a subscription; nil: it was deleted.
 func (t *term) newSubscriber(number uint64) (*subscriber, error) {
+	x, err := t.load(number)
+	if x == nil || err != nil {
+		return nil, err
+	}
 	s := &subscriber{term: t, number: number, consumers: map[*Consumer]struct{}{}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if found, err := s.loadLocked(); !found || err != nil {
-		return nil, err
-	}
+	s.beginLocked(x)
 	return s, nil
 }
 
-// loadLocked begins with what the store has now.
-func (s *subscriber) loadLocked() (found bool, err error) {
-	state, err := subscription.Load(s.term.store, s.number)
-	if state == nil || err != nil {
-		return false, err
-	}
-	s.setRowLocked(&state.Subscription)
+// beginLocked begins with what the store has.
+func (s *subscriber) beginLocked(x *stored) {
+	s.setRowLocked(x)
 	if s.window != nil {
 		s.window.Close()
 	}
 	s.window = window.New(s.settings, &source{s}, s.row.Position)
-	s.attached, s.from = false, 0
-	for _, o := range state.Owed {
+	s.attached, s.from, s.unknown, s.owners = false, 0, false, map[window.Place]*Consumer{}
+	for _, o := range x.Owed {
 		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
 	}
-	return true, s.loadLettersLocked(state)
+	s.window.Letters(x.DeadLetters, x.letters)
 }
 
-func (s *subscriber) setRowLocked(row *subscription.Subscription) {
-	s.row, s.settings = row, s.term.settings(row)
-	s.filter.Store(filterOf(row, s.term.store))
+func (s *subscriber) setRowLocked(x *stored) {
+	s.row, s.settings = &x.Subscription, s.term.settings(&x.Subscription)
+	s.filter.Store(filterOf(s.row, s.term.store))
 }
 
-// loadLettersLocked tells the window of the dead letters. If they hold no run, only those that are
-// redriven matter.
-func (s *subscriber) loadLettersLocked(state *subscription.State) error {
-	letters := map[string]window.RunLetters{}
-	for _, p := range state.Redriving {
-		r := letters[p.RunID]
-		r.Count++
-		r.Redriven = append(r.Redriven, p.RunSeq)
-		letters[p.RunID] = r
-	}
-	if s.settings.HoldRun {
-		for id, n := range letters {
-			n.Count = 0
-			letters[id] = n
-		}
-		behind := subscription.Place{}
-		for more := state.DeadLetters > 0; more; {
-			var page []subscription.DeadLetter
-			var err error
-			if page, more, err = subscription.DeadLetters(s.term.store, s.number, "", behind, loadPage); err != nil {
-				return err
-			}
-			for i := range page {
-				behind = page[i].Place
-				r := letters[behind.RunID]
-				r.Count++
-				letters[behind.RunID] = r
-			}
-		}
-	}
-	s.window.Letters(state.DeadLetters, letters)
-	return nil
-}
+// maxLanes leaves room for the runs that one entry adds.
+const maxLanes = subscription.MaxOwed * 3 / 4
 
 // settings are what the window of a subscription follows.
 func (t *term) settings(row *subscription.Subscription) window.Settings {
 	c := &row.Settings
 	return window.Settings{
-		MaxInFlight: int(c.MaxInFlight), Memory: t.opts.Memory, RetryInitial: c.RetryInitial, RetryMax: c.RetryMax,
+		MaxInFlight: int(c.MaxInFlight), MaxLanes: maxLanes, Memory: t.opts.Memory, RetryInitial: c.RetryInitial, RetryMax: c.RetryMax,
 		MaxAttempts: c.MaxAttempts, HoldRun: c.OnDeadLetter == subscription.HoldRun, MaxLetters: subscription.MaxDeadLetters,
 		Paused: row.Paused, AckTimeout: t.opts.AckTimeout(c.Delivery),
 		RandomBackoff: func(most time.Duration) time.Duration { return rand.N(most + 1) },
 	}
 }
 
-// changedLocked takes over what another operation than a settlement has changed. row tells of the
-// change; what is loaded may be newer.
-func (s *subscriber) changedLocked(row *subscription.Subscription) error {
-	state, err := subscription.Load(s.term.store, s.number)
-	if state == nil || err != nil {
-		return err // It was deleted: refresh hears of that too.
-	}
+// changedLocked takes over what other operations than a settlement have changed.
+func (s *subscriber) changedLocked(x *stored) {
 	before := s.row
-	if row.Began != before.Began || row.Position != before.Position {
+	if s.unknown || x.Seeks != before.Seeks {
 		s.closeSinkLocked()
-		_, err := s.loadLocked()
-		return err
+		s.beginLocked(x)
+		return
 	}
-	s.setRowLocked(&state.Subscription)
+	s.setRowLocked(x)
 	s.window.Set(s.settings)
-	if row.Paused || string(row.Settings.Delivery) != string(before.Settings.Delivery) {
+	if x.Paused || string(x.Settings.Delivery) != string(before.Settings.Delivery) {
 		s.closeSinkLocked()
 	}
-	return s.loadLettersLocked(state)
+	s.window.Letters(x.DeadLetters, x.letters)
 }
 
 // pull reports whether consumers fetch the events.
@@ -243,13 +250,16 @@ func (s *subscriber) done(w *window.Window, p window.Place, err error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w != s.window {
-		return // The cursor was moved meanwhile.
+	if s.closed || w != s.window {
+		return // The subscription was deleted, or its cursor was moved.
 	}
-	if err == nil {
+	switch {
+	case err == nil:
 		s.window.Ack(p)
 		s.lastError = ""
-	} else {
+	case errors.Is(err, attempt.ErrClosed): // It has not failed: another sink takes over.
+		s.window.Return(p)
+	default:
 		s.failedLocked(err)
 		after := time.Duration(-1)
 		if busy, ok := errors.AsType[*attempt.BusyError](err); ok {

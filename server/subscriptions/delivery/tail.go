@@ -157,7 +157,10 @@ func (s *subscriber) catchUp() error {
 				return nil
 			}
 			events = nil
-			if stopped = c.Position > upTo || read >= catchUpCommits || t.ctx.Err() != nil; stopped {
+			if c.Position > upTo { // Up to there is nothing else.
+				break
+			}
+			if stopped = read >= catchUpCommits || t.ctx.Err() != nil; stopped {
 				break
 			}
 			at = c.Position
@@ -173,7 +176,7 @@ func (s *subscriber) catchUp() error {
 		}
 		read++
 	}
-	if stopped || s.pushOwn(w, max(at, upTo), events) {
+	if !stopped && s.pushOwn(w, max(at, upTo), events) {
 		s.attach(w)
 	}
 	return nil

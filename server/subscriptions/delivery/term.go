@@ -36,7 +36,8 @@ type term struct {
 	changed map[uint64]*subscription.Subscription
 	wake    chan struct{} // room for one: changed has rows
 
-	flushing sync.Mutex // held during a settlement
+	flushing  sync.Mutex    // held during a settlement
+	settledAt atomic.Uint64 // the position of the last one
 }
 
 const (
@@ -257,22 +258,30 @@ func (t *term) refreshOne(number uint64, row *subscription.Subscription) (rerout
 			return false, err
 		}
 		t.mu.Lock()
+		defer t.mu.Unlock()
+		if t.ctx.Err() != nil { // end closes no others than it has found.
+			return false, nil
+		}
 		t.subscribers[number], t.names[row.Name] = s, s
-		t.mu.Unlock()
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.kickLocked()
 		return true, nil
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if row.Version <= s.row.Version {
 		return false, nil
 	}
-	s.detachLocked()
-	if err := s.changedLocked(row); err != nil {
-		return false, err
+	x, err := t.load(number)
+	if x == nil || err != nil {
+		return false, err // It was deleted: refresh hears of that too.
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return false, nil
+	}
+	s.detachLocked()
+	s.changedLocked(x)
 	s.kickLocked()
 	return true, nil
 }

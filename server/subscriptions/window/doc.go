@@ -5,7 +5,7 @@
 // Events of one run are a lane, and only the first one of a lane is handed out (BUS-3):
 //
 //	lane run_a   [17] 18 19        17 is under way
-//	lane run_b   (4)  5            4 has failed, and waits for its next attempt
+//	lane run_b   …                 4 has failed, and is read again for its next attempt
 //	lane run_c   [9]  …            more than laneEvents wait: the rest is read from the store again
 //	lane run_d   held              a dead letter holds the run; nothing of it is in memory
 //

@@ -99,6 +99,7 @@ func newWorld(t *rapid.T) *world {
 	w.store = rows{owed: map[string]window.Owed{}, letters: map[window.Place]bool{}}
 	w.settings = window.Settings{
 		Memory:      &window.Memory{One: rapid.SampledFrom([]int64{1, 5000, 1 << 20}).Draw(t, "one"), All: 1 << 20},
+		MaxLanes:    rapid.IntRange(1, 8).Draw(t, "max lanes"),
 		MaxInFlight: rapid.IntRange(1, 8).Draw(t, "max in flight"), MaxAttempts: uint32(rapid.IntRange(1, 4).Draw(t, "max attempts")),
 		RetryInitial: 2, RetryMax: 20, MaxLetters: uint64(rapid.IntRange(1, 6).Draw(t, "max letters")),
 		HoldRun: rapid.Bool().Draw(t, "hold run"), AckTimeout: rapid.SampledFrom([]time.Duration{0, 15}).Draw(t, "ack timeout"),

@@ -54,9 +54,11 @@ func (w *Window) Ack(p Place) bool {
 	switch {
 	case l != nil:
 		w.pass(l)
-	case w.owes(p): // Another node has handed it out.
+	case w.owes(p): // Another node has handed it out, or it has failed since.
 		l = w.lanes[p.RunID]
-		l.from, l.attempts = p.Seq, 0
+		w.remove(l)
+		l.from, l.attempts, l.oldest = p.Seq, 0, 0
+		w.place(l)
 	default:
 		return false
 	}
@@ -127,6 +129,9 @@ func (w *Window) failed(l *lane, cause string, permanent bool, after time.Durati
 		}
 		after = w.settings.RandomBackoff(most)
 	}
+	if l.redriven == nil { // Others need the memory until then.
+		w.spill(l)
+	}
 	w.wait(l, now+int64(after))
 }
 
@@ -153,7 +158,7 @@ func (w *Window) park(l *lane, attempts uint32, cause string) {
 		p.again = true
 		l.redriven, l.again, l.againAttempts = nil, without(l.again, e.Record.RunSeq), 0
 	} else {
-		p.at, l.parkedAt = e.Record.Position, e.Record.Position
+		p.at = e.Record.Position
 		l.queue[0] = nil
 		l.queue, l.attempts = l.queue[1:], 0
 		l.letters++

@@ -65,8 +65,7 @@ func (l *lane) owed(cursor storage.Position) (Owed, bool) {
 		first := &l.queue[0].Record
 		return Owed{l.runID, first.RunSeq, l.attempts}, first.Position <= cursor
 	case l.spilled:
-		// Behind an event that is not parked yet, all are due by the cursor.
-		return Owed{l.runID, l.from + 1, l.attempts}, l.parkedAt <= cursor
+		return Owed{l.runID, l.from + 1, l.attempts}, l.fromAt <= cursor
 	}
 	return Owed{}, false
 }
@@ -90,11 +89,6 @@ func (w *Window) Settled(s *Settlement) {
 		l.recorded, l.recordedSeq, l.recordedFail = true, o.NextSeq, o.Attempts
 		w.place(l)
 	}
-	for i := range s.Parked {
-		if l := w.lanes[s.Parked[i].RunID]; l != nil {
-			w.place(l)
-		}
-	}
 	for _, id := range s.Paid {
 		if l := w.lanes[id]; l != nil {
 			l.recorded = false
@@ -105,13 +99,13 @@ func (w *Window) Settled(s *Settlement) {
 
 // Stats are what is known of the subscription's progress.
 type Stats struct {
-	// Waiting are the events in memory, InFlight those that are handed out, and Retrying the runs
-	// whose first event has failed and waits.
+	// Waiting are the events in memory and those that wait for another attempt, InFlight those that
+	// are handed out, and Retrying the runs whose first event has failed and waits.
 	Waiting, InFlight, Retrying int
 	// Held are runs that wait because of a dead letter.
 	Held    int
 	Letters uint64
-	// OldestAt is the stamp of the oldest event in memory that is not settled; 0: there is none.
+	// OldestAt is the stamp of the oldest event that was read and is not settled; 0: none is known.
 	OldestAt int64
 }
 
@@ -124,12 +118,19 @@ func (w *Window) Stats() Stats {
 	for _, l := range w.lanes {
 		if l.is == isTimed && !l.busy {
 			s.Retrying++
+			if l.current() == nil {
+				s.Waiting++
+			}
 		}
 		if w.holds(l) && (l.spilled || len(l.queue) > 0) {
 			s.Held++
 		}
-		if len(l.queue) > 0 && (s.OldestAt == 0 || l.queue[0].Record.PersistedAt < s.OldestAt) {
-			s.OldestAt = l.queue[0].Record.PersistedAt
+		oldest := l.oldest
+		if len(l.queue) > 0 {
+			oldest = l.queue[0].Record.PersistedAt
+		}
+		if oldest != 0 && (s.OldestAt == 0 || oldest < s.OldestAt) {
+			s.OldestAt = oldest
 		}
 	}
 	return s

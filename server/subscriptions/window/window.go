@@ -33,7 +33,9 @@ type Source interface {
 
 // Settings of a subscription that the window follows.
 type Settings struct {
-	MaxInFlight   int
+	MaxInFlight int
+	// MaxLanes bounds the runs that owe events, but for those that one entry adds.
+	MaxLanes      int
 	Memory        *Memory
 	RetryInitial  time.Duration
 	RetryMax      time.Duration
@@ -101,9 +103,10 @@ type lane struct {
 	runID    string
 	queue    []*Event         // by runSeq; the first may be under way
 	from     uint64           // what is behind the queue has a higher runSeq, if it was spilled
+	fromAt   storage.Position // what is behind from lies there or behind it
+	oldest   int64            // the stamp of the event that was first when it was spilled; 0: it is gone
 	spilled  bool             // there may be more in the store
 	attempts uint32           // failed ones, of the first event
-	parkedAt storage.Position // of the last event that was parked
 
 	again         []uint64 // redriven dead letters, which come first
 	redriven      *Event   // the one that is handed out, or waits
@@ -158,7 +161,7 @@ func (w *Window) lane(runID string) *lane {
 // Owe adds what the store says of a run: its events from a runSeq on, up to the cursor, are owed.
 func (w *Window) Owe(runID string, nextSeq uint64, attempts uint32) {
 	l := w.lane(runID)
-	l.from, l.spilled, l.attempts = nextSeq-1, true, attempts
+	l.from, l.fromAt, l.spilled, l.attempts = nextSeq-1, 0, true, attempts
 	l.recorded, l.recordedSeq, l.recordedFail = true, nextSeq, attempts
 	w.place(l)
 }
@@ -169,12 +172,12 @@ func (w *Window) ReadTo() storage.Position { return w.readTo }
 // Full reports whether the window wants no more events for now.
 func (w *Window) Full() bool {
 	m := w.settings.Memory
-	return w.events >= 2*w.settings.MaxInFlight || w.events > 0 && (w.bytes >= m.One || m.used.Load() >= m.All)
+	return len(w.lanes) >= w.settings.MaxLanes || w.events >= 2*w.settings.MaxInFlight || w.events > 0 && (w.bytes >= m.One || m.used.Load() >= m.All)
 }
 
 // Wants reports whether the window has room for many events.
 func (w *Window) Wants() bool {
-	return w.events == 0 || w.events < w.settings.MaxInFlight && w.bytes < w.settings.Memory.One/2 && !w.Full()
+	return !w.Full() && (w.events == 0 || w.events < w.settings.MaxInFlight && w.bytes < w.settings.Memory.One/2)
 }
 
 // Ready reports whether Take may hand out an event.
@@ -194,7 +197,7 @@ func (w *Window) push(e *Event) {
 	l := w.lane(e.Run.RunID)
 	if l.spilled || len(l.queue) >= laneEvents || w.holds(l) {
 		if !l.spilled {
-			l.spilled, l.from = true, e.Record.RunSeq-1
+			l.spilled, l.from, l.fromAt = true, e.Record.RunSeq-1, e.Record.Position
 		}
 		return
 	}
@@ -241,12 +244,13 @@ func (w *Window) place(l *lane) {
 	}
 }
 
-// spill drops the events of a lane from memory, which are held for long.
+// spill drops the events of a lane from memory, which will not be handed out soon.
 func (w *Window) spill(l *lane) {
 	if len(l.queue) == 0 {
 		return
 	}
-	l.spilled, l.from = true, l.queue[0].Record.RunSeq-1
+	first := &l.queue[0].Record
+	l.spilled, l.from, l.fromAt, l.oldest = true, first.RunSeq-1, first.Position, first.PersistedAt
 	for _, e := range l.queue {
 		w.drop(e)
 	}
@@ -255,7 +259,7 @@ func (w *Window) spill(l *lane) {
 
 // forget drops a lane that nothing is left of.
 func (w *Window) forget(l *lane) {
-	if len(l.queue) == 0 && !l.spilled && len(l.again) == 0 && !w.holds(l) && !l.recorded && l.parkedAt <= w.settled && l.is == nowhere {
+	if len(l.queue) == 0 && !l.spilled && len(l.again) == 0 && !w.holds(l) && !l.recorded && l.is == nowhere {
 		delete(w.lanes, l.runID)
 	}
 }
@@ -330,15 +334,16 @@ func (w *Window) refill(l *lane) error {
 	if err != nil {
 		return err
 	}
+	if len(list) == 0 || list[0].Record.RunSeq != l.from+1 {
+		l.attempts = 0 // They were of an event that matches no more.
+	}
 	if len(list) > 0 {
-		if list[0].Record.RunSeq != l.from+1 {
-			l.attempts = 0 // They were of an event that matches no more.
-		}
-		l.from = list[len(list)-1].Record.RunSeq
+		last := &list[len(list)-1].Record
+		l.from, l.fromAt = last.RunSeq, last.Position
 	}
 	for _, e := range list {
 		w.keep(e)
 	}
-	l.queue, l.spilled = list, more
+	l.queue, l.spilled, l.oldest = list, more, 0
 	return nil
 }
