@@ -1368,8 +1368,8 @@ type Subscription struct {
 	Acknowledged uint64 `protobuf:"varint,10,opt,name=acknowledged,proto3" json:"acknowledged,omitempty"`
 	// The position of Create, or of the last Seek. Nothing before it is owed.
 	Began uint64 `protobuf:"fixed64,11,opt,name=began,proto3" json:"began,omitempty"`
-	// Rises with every Seek, also one that moves nothing.
-	Seeks         uint64 `protobuf:"varint,12,opt,name=seeks,proto3" json:"seeks,omitempty"`
+	// Rises with every Settle that has effect, and every Seek, also one that moves nothing.
+	CursorVersion uint64 `protobuf:"varint,12,opt,name=cursor_version,json=cursorVersion,proto3" json:"cursor_version,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1481,9 +1481,9 @@ func (x *Subscription) GetBegan() uint64 {
 	return 0
 }
 
-func (x *Subscription) GetSeeks() uint64 {
+func (x *Subscription) GetCursorVersion() uint64 {
 	if x != nil {
-		return x.Seeks
+		return x.CursorVersion
 	}
 	return 0
 }
@@ -1764,7 +1764,7 @@ const file_record_v1_subscription_proto_rawDesc = "" +
 	"\vSettleReply\x12\x18\n" +
 	"\asettled\x18\x01 \x03(\bR\asettled\"(\n" +
 	"\x10DeadLettersReply\x12\x14\n" +
-	"\x05count\x18\x01 \x01(\rR\x05count\"\x91\x03\n" +
+	"\x05count\x18\x01 \x01(\rR\x05count\"\xa2\x03\n" +
 	"\fSubscription\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x06R\x06number\x12/\n" +
 	"\x04name\x18\x02 \x01(\v2\x1b.record.v1.SubscriptionNameR\x04name\x12;\n" +
@@ -1778,8 +1778,8 @@ const file_record_v1_subscription_proto_rawDesc = "" +
 	"\towed_runs\x18\t \x01(\x04R\bowedRuns\x12\"\n" +
 	"\facknowledged\x18\n" +
 	" \x01(\x04R\facknowledged\x12\x14\n" +
-	"\x05began\x18\v \x01(\x06R\x05began\x12\x14\n" +
-	"\x05seeks\x18\f \x01(\x04R\x05seeks\"=\n" +
+	"\x05began\x18\v \x01(\x06R\x05began\x12%\n" +
+	"\x0ecursor_version\x18\f \x01(\x04R\rcursorVersion\"=\n" +
 	"\x04Owed\x12\x19\n" +
 	"\bnext_seq\x18\x01 \x01(\x04R\anextSeq\x12\x1a\n" +
 	"\battempts\x18\x02 \x01(\rR\battempts\"\x97\x01\n" +

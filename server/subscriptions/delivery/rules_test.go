@@ -156,6 +156,32 @@ func TestUnknownOutcomeBUS6(t *testing.T) {
 	})
 }
 
+// TestSettlementOfLeadershipBeforeBUS6: a settlement that was on its way when the leadership ended,
+// and is recorded in the next one, is taken over.
+func TestSettlementOfLeadershipBeforeBUS6(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		t := b.t
+		s := b.make("t1", "s", "pull", nil)
+		c := b.consumer(s)
+		b.append("t1_a", types[0], 1)
+		b.append("t1_b", types[0], 2)
+		row, end := b.row(s), b.applied()
+		op, err := subscription.Settle([]subscription.Settlement{{
+			Number: row.Number, Version: row.Version, Position: end, Acknowledged: 2, Owed: []subscription.OwedRun{{RunID: "t1_b", NextSeq: 2}},
+		}})
+		b.execute(op, err)
+		b.d.Refresh()
+		last := window.Place{RunID: "t1_b", Seq: 2}
+		b.want(c, last)
+		c.Ack([]window.Place{last})
+		b.flush(s, 2)
+		if row := b.row(s); row.OwedRuns != 0 || row.Position < end || row.Acknowledged != 3 {
+			t.Errorf("%d runs owe, position %d, %d acknowledged", row.OwedRuns, row.Position, row.Acknowledged)
+		}
+	})
+}
+
 func (b *bed) status(s *sub) delivery.Status {
 	b.t.Helper()
 	st, ok := b.d.Status(s.name)

@@ -99,12 +99,7 @@ func (t *term) flushSome(list []*subscriber) (n int, err error) {
 	}
 	outcome, err := t.execute(op)
 	if err != nil {
-		for i := range made {
-			made[i].s.mu.Lock()
-			made[i].s.unknown = true
-			made[i].s.mu.Unlock()
-		}
-		return 0, err
+		return 0, err // If it has effect all the same, refresh finds another version of the cursor.
 	}
 	t.settledAt.Store(uint64(outcome.Position))
 	effective, err := subscription.DecodeSettle(outcome.Answers[0].Reply)
@@ -163,9 +158,8 @@ func (f *flushed) settled(effective bool, version uint64) {
 		return
 	}
 	s.window.Settled(f.Settlement)
-	s.unknown = false
 	row := *s.row
-	row.Version, row.Position = version+1, f.Position
+	row.Version, row.CursorVersion, row.Position = version+1, row.CursorVersion+1, f.Position
 	row.Acknowledged += f.Acknowledged
 	s.row = &row
 	if s.window.Unsettled() {

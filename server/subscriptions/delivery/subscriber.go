@@ -21,11 +21,9 @@ type subscriber struct {
 	number uint64
 	filter atomic.Pointer[filter]
 
-	mu  sync.Mutex
-	row *subscription.Subscription // as the window knows it
-	// unknown: the store may have recorded a settlement of which the window does not know.
-	unknown  bool
-	settings window.Settings // of row
+	mu       sync.Mutex
+	row      *subscription.Subscription // as the window knows it
+	settings window.Settings            // of row
 	window   *window.Window
 	closed   bool
 	running  bool // run is under way
@@ -110,7 +108,7 @@ func (s *subscriber) beginLocked(x *stored) {
 		s.window.Close()
 	}
 	s.window = window.New(s.settings, &source{s}, s.row.Position)
-	s.attached, s.from, s.unknown, s.owners = false, 0, false, map[window.Place]*Consumer{}
+	s.attached, s.from, s.owners = false, 0, map[window.Place]*Consumer{}
 	for _, o := range x.Owed {
 		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
 	}
@@ -136,10 +134,11 @@ func (t *term) settings(row *subscription.Subscription) window.Settings {
 	}
 }
 
-// changedLocked takes over what other operations than a settlement have changed.
+// changedLocked takes over what other operations have changed than the settlements of this
+// subscriber.
 func (s *subscriber) changedLocked(x *stored) {
 	before := s.row
-	if s.unknown || x.Seeks != before.Seeks {
+	if x.CursorVersion != before.CursorVersion {
 		s.closeSinkLocked()
 		s.beginLocked(x)
 		return

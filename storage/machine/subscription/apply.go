@@ -161,7 +161,7 @@ func (w *work) seek(m *recordv1.SeekSubscription) (refused, fatal error) {
 		return nil, err
 	}
 	s.OwedRuns = 0
-	s.Seeks++
+	s.CursorVersion++
 	w.begin(s, m.Position, m.Now)
 	return nil, w.change(s)
 }

@@ -55,6 +55,10 @@
 // decided before them. An operation that changes nothing raises none: a pause of a paused
 // subscription, equal settings, Redrive and Discard of no dead letter.
 //
+// cursor_version rises with Settle and Seek alone. A dispatcher that finds another one than it
+// expects begins again with the rows: a Settle of its own that it believed lost had effect, or one
+// of a leadership before.
+//
 // Seek moves the cursor anywhere up to the position of its command, and clears V. Dead letters stay
 // as they are. After a seek to an earlier position, an event may be due by the cursor and be a dead
 // letter too; if it is parked again, the letter has the new attempts and error.

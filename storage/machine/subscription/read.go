@@ -23,9 +23,9 @@ type Subscription struct {
 	Position storage.Position
 	// Began is the position of Create, or of the last Seek. Nothing up to it is due.
 	Began storage.Position
-	// Seeks rises by 1 with every Seek. After one, events are due again that were settled, and it may
-	// show nowhere else: the cursor may have been there.
-	Seeks uint64
+	// CursorVersion rises by 1 with every Settle that has effect, and with every Seek, also one to where
+	// the cursor is. If it is not as a dispatcher expects, other events are due.
+	CursorVersion uint64
 	// OwedRuns and DeadLetters, redriven ones included, are counts.
 	OwedRuns, DeadLetters uint64
 	// Acknowledged counts the events that were acknowledged since the creation.
@@ -294,7 +294,7 @@ func read(r storage.TableReader, key []byte, m proto.Message) (found bool, err e
 func decodeSubscription(m *recordv1.Subscription) *Subscription {
 	return &Subscription{
 		Number: m.Number, Name: decodeName(m.Name), Settings: decodeSettings(m.Settings), Paused: m.Paused, CreatedAt: m.CreatedAt,
-		Version: m.Version, Position: storage.Position(m.Position), Began: storage.Position(m.Began), Seeks: m.Seeks,
+		Version: m.Version, Position: storage.Position(m.Position), Began: storage.Position(m.Began), CursorVersion: m.CursorVersion,
 		OwedRuns: m.OwedRuns, DeadLetters: m.DeadLetters, Acknowledged: m.Acknowledged,
 	}
 }

@@ -38,6 +38,7 @@ func (w *work) settleItem(m *recordv1.Settlement) (bool, error) {
 	rows.write()
 	s.Position = m.Position
 	s.Acknowledged += m.Acknowledged
+	s.CursorVersion++
 	return true, w.change(s)
 }
 
