@@ -140,8 +140,7 @@ func (s *Sink) Send(ctx context.Context, e *cloudevent.Event, done func(error)) 
 
 func (s *Sink) produce(ctx context.Context, e *cloudevent.Event) error {
 	value := cloudevent.AppendStructured(nil, e)
-	// The end of a record's context fails all records of its partition. So a record of many has that
-	// of the sink.
+	// The end of a record's context fails all records of its partition, so it is not the attempt's.
 	err := await(ctx, func(r *kgo.Record, promise func(*kgo.Record, error)) {
 		s.batches.TryProduce(s.attempts.Context(), r, promise)
 	}, record(e, value))

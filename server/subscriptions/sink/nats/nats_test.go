@@ -13,16 +13,13 @@ import (
 	"time"
 
 	"github.com/cloudevents/sdk-go/v2/event"
-	"github.com/nats-io/jwt/v2"
 	"github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
-	"github.com/nats-io/nkeys"
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/sink/attempt"
-	"runlog/server/subscriptions/sink/secret"
 	"runlog/server/subscriptions/sink/sinktest"
 )
 
@@ -267,89 +264,6 @@ func TestNoServerAtFirstBUS6(t *testing.T) {
 	at, _ := startServer(t, server.Options{Port: address.Port})
 	stream(t, at, jetstream.StreamConfig{Name: "RUNS"})
 	eventually(t, s, sinktest.Event("run", 1, `{}`))
-}
-
-// TestCredentialsBUS7: credentials are read for every connection, so they may come later.
-func TestCredentialsBUS7(t *testing.T) {
-	t.Parallel()
-	operator, account, user := newKey(t, nkeys.CreateOperator), newKey(t, nkeys.CreateAccount), newKey(t, nkeys.CreateUser)
-	claims := jwt.NewAccountClaims(public(t, account))
-	claims.Limits.JetStreamLimits = jwt.JetStreamLimits{MemoryStorage: -1, DiskStorage: -1}
-	accountJWT, err := claims.Encode(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	userClaims := jwt.NewUserClaims(public(t, user))
-	userClaims.Pub.Deny.Add("runlog.*.*.denied")
-	userJWT, err := userClaims.Encode(account)
-	if err != nil {
-		t.Fatal(err)
-	}
-	seed, err := user.Seed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	creds, err := jwt.FormatUserConfig(userJWT, seed)
-	if err != nil {
-		t.Fatal(err)
-	}
-	resolver := &server.MemAccResolver{}
-	if err := resolver.Store(public(t, account), accountJWT); err != nil {
-		t.Fatal(err)
-	}
-	system := newKey(t, nkeys.CreateAccount)
-	systemJWT, err := jwt.NewAccountClaims(public(t, system)).Encode(operator)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := resolver.Store(public(t, system), systemJWT); err != nil {
-		t.Fatal(err)
-	}
-	address, _ := startServer(t, server.Options{TrustedKeys: []string{public(t, operator)}, AccountResolver: resolver, SystemAccount: public(t, system)})
-	stream(t, address, jetstream.StreamConfig{Name: "RUNS"}, natsgo.UserCredentialBytes(creds))
-
-	dir := t.TempDir()
-	s := open(t, &runlogv1.NatsDelivery{Url: address, SecretRef: "nats.creds"}, Options{Secrets: secret.Of(dir, "")})
-	err = sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
-	wantError(t, err, "nats: not connected to", "secret cluster/nats.creds: file does not exist")
-	sinktest.Write(t, dir, "cluster/nats.creds", string(creds))
-	eventually(t, s, sinktest.Event("run", 1, `{}`))
-
-	// A server refuses a subject in a message that belongs to no publish.
-	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
-	defer cancel()
-	if err := sinktest.Begin(ctx, t, s, sinktest.Event("denied", 2, `{}`)).Wait(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("want the deadline, got %v", err)
-	}
-	wantError(t, s.late(), "no acknowledgement", "Permissions Violation for Publish")
-
-	sinktest.Write(t, dir, "cluster/text", "TOPSECRET")
-	bad := open(t, &runlogv1.NatsDelivery{Url: address, SecretRef: "text"}, Options{Secrets: secret.Of(dir, "")})
-	err = sinktest.Send(t, bad, sinktest.Event("run", 1, `{}`))
-	wantError(t, err, "secret cluster/text: has no user")
-	if strings.Contains(err.Error(), "TOPSECRET") {
-		t.Errorf("the error has the secret: %v", err)
-	}
-	none := open(t, &runlogv1.NatsDelivery{Url: address}, Options{})
-	wantError(t, sinktest.Send(t, none, sinktest.Event("run", 1, `{}`)), "nats: not connected to")
-}
-
-func newKey(t *testing.T, create func() (nkeys.KeyPair, error)) nkeys.KeyPair {
-	t.Helper()
-	key, err := create()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func public(t *testing.T, key nkeys.KeyPair) string {
-	t.Helper()
-	text, err := key.PublicKey()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return text
 }
 
 // TestHostileServersBUS9: no server holds an attempt up for longer than its context, or a Close.

@@ -66,12 +66,16 @@ func dribble(c net.Conn, text string) {
 func TestHostileEndpointsBUS9(t *testing.T) {
 	t.Parallel()
 	const late = "no complete answer of 127.0.0.1"
+	var wholeRead atomic.Int32
 	endless := func(prefix, piece string) func(net.Conn, <-chan struct{}) {
 		return func(c net.Conn, _ <-chan struct{}) {
 			readRequest(c)
 			_, err := io.WriteString(c, prefix)
-			for n := 0; err == nil && n < 64<<20; n += len(piece) {
+			for n := 0; err == nil && n < 64<<20; n += len(piece) { // More than sockets buffer.
 				_, err = io.WriteString(c, piece)
+			}
+			if err == nil {
+				wholeRead.Add(1)
 			}
 		}
 	}
@@ -139,8 +143,11 @@ func TestHostileEndpointsBUS9(t *testing.T) {
 				timeout = shortTimeout
 			}
 			s := open(t, &runlogv1.WebhookDelivery{Url: listen(t, tt.serve), Timeout: durationpb.New(timeout)}, Options{})
-			// The body is more than the buffers of the sockets take.
+			// The body is more than sockets buffer.
 			err := sinktest.Send(t, s, sinktest.Event("run", 1, `{"a":"`+strings.Repeat("x", 8<<20)+`"}`))
+			if wholeRead.Load() != 0 {
+				t.Error("an answer of 64 MiB was read")
+			}
 			if tt.want == "" {
 				if err != nil {
 					t.Errorf("want no error, got %v", err)
