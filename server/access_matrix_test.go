@@ -247,7 +247,7 @@ func (n *node) callHTTP(route [2]string, token string) (code int, refusal []byte
 		header = []string{"Authorization", "Bearer " + token}
 	}
 	body := "{}"
-	if route[0] == http.MethodGet {
+	if route[0] == http.MethodGet || route[0] == http.MethodDelete {
 		body = ""
 	}
 	resp := n.httpStream(ctx, route[0], route[1], body, header...)

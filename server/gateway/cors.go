@@ -57,7 +57,7 @@ func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
 		h.Set("Access-Control-Expose-Headers", "ETag, Retry-After")
 		return false
 	}
-	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PATCH, PUT")
+	h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PATCH, PUT, DELETE")
 	h.Set("Access-Control-Allow-Headers", "Authorization, Content-Type, If-None-Match, Last-Event-ID, Cache-Control")
 	h.Set("Access-Control-Max-Age", corsMaxAge)
 	w.WriteHeader(http.StatusNoContent)

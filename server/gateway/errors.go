@@ -54,11 +54,11 @@ func reasonOf(ctx context.Context, st *status.Status, r *http.Request) *contract
 	return nil
 }
 
-// explainQuery describes what is wrong with the parameters of a GET that has a route.
+// explainQuery describes what is wrong with the parameters of a GET or a DELETE that has a route.
 func explainQuery(ctx context.Context, r *http.Request) *contract.Error {
 	name, routed := runtime.RPCMethod(ctx)
 	pattern, _ := runtime.HTTPPathPattern(ctx)
-	if !routed || r.Method != http.MethodGet {
+	if !routed || r.Method != http.MethodGet && r.Method != http.MethodDelete {
 		return nil
 	}
 	// "/runlog.v1.RunService/GetRun" is the method runlog.v1.RunService.GetRun.

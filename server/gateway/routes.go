@@ -43,7 +43,7 @@ func newRoutes(services []*rpc.Service) (routes, error) {
 func addRoutes(mux *runtime.ServeMux, m protoreflect.MethodDescriptor) error {
 	rule, _ := proto.GetExtension(m.Options(), annotations.E_Http).(*annotations.HttpRule)
 	for method, path := range map[string]string{http.MethodGet: rule.GetGet(), http.MethodPost: rule.GetPost(), http.MethodPatch: rule.GetPatch(),
-		http.MethodPut: rule.GetPut()} {
+		http.MethodPut: rule.GetPut(), http.MethodDelete: rule.GetDelete()} {
 		if path == "" {
 			continue
 		}
@@ -65,7 +65,7 @@ func reach(w http.ResponseWriter, _ *http.Request, _ map[string]string) { w.(*re
 // methods returns the methods of the request's path.
 func (rs routes) methods(r *http.Request) []string {
 	var found []string
-	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut} {
+	for _, method := range []string{http.MethodGet, http.MethodPost, http.MethodPatch, http.MethodPut, http.MethodDelete} {
 		probe := r.Clone(r.Context())
 		probe.Method = method
 		var w reached
