@@ -61,6 +61,12 @@ var ranks = map[string]int{
 	"server/runs":              6,
 	"server/signals":           6,
 	"server/subscriptions":     6,
+
+	// What deliveries are made of, which are a part of server/subscriptions.
+	"server/subscriptions/cloudevent":   4,
+	"server/subscriptions/window":       4,
+	"server/subscriptions/sink/attempt": 4,
+
 	"server/snapshots":         6,
 	"server/watch":             6,
 	"server/audit":             6,

@@ -39,6 +39,9 @@ const (
 	tries       = 3
 	appendAtAll = 5 * time.Second // the longest that a call waits for its event
 	maxText     = 256             // bytes of a text of a caller
+	// maxRequest bounds the fields of a request, in bytes. As JSON, six times as many fit into the
+	// payload of an event.
+	maxRequest = 8 << 10
 )
 
 // Options configure a Log. All are required.
@@ -79,6 +82,8 @@ type decision struct {
 	Reason     string `json:"reason,omitempty"`
 	Message    string `json:"message,omitempty"`
 	Suppressed int64  `json:"suppressed,omitempty"`
+	// Request has the fields that the policy of the method names.
+	Request map[string]string `json:"request,omitempty"`
 }
 
 // Allowed appends an administrative call that is about to be made. After an error the call must not
@@ -127,6 +132,15 @@ func (l *Log) decision(c rpc.Call, verdict string) *decision {
 	if c.Identity != nil {
 		d.Identity = clip(c.Identity.Name)
 	}
+	room := maxRequest
+	for _, f := range c.Request {
+		if d.Request == nil {
+			d.Request = map[string]string{}
+		}
+		text := clipTo(f.Text, room)
+		room -= len(text)
+		d.Request[f.Name] = text
+	}
 	return d
 }
 
@@ -159,13 +173,16 @@ func (l *Log) append(ctx context.Context, d *decision) error {
 
 // clip shortens a text of a caller, which may be as long as a header, and cuts it before what looks
 // like a secret: some callers put their token in a path.
-func clip(s string) string {
+func clip(s string) string { return clipTo(s, maxText) }
+
+// clipTo is clip for another number of bytes.
+func clipTo(s string, most int) string {
 	if kind, from := secrets.Find([]byte(s)); kind != "" {
-		s = s[:min(from, maxText/2)] + "(" + string(kind) + ", not recorded)"
+		s = s[:min(from, most/2)] + "(" + string(kind) + ", not recorded)"
 	}
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) > maxText {
-		s = strings.ToValidUTF8(s[:maxText], "")
+	if len(s) > most {
+		s = strings.ToValidUTF8(s[:most], "")
 	}
 	return s
 }

@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"log/slog"
 	"strings"
@@ -73,6 +74,38 @@ func TestNotRecordedSEC7(t *testing.T) {
 		}
 		if status.Code(err) != c.code || reason != c.reason || !strings.Contains(err.Error(), "ListTokens was not done, because it could not be recorded") {
 			t.Errorf("%v: %s, %v", c.cause, reason, err)
+		}
+	}
+}
+
+// TestRequestFieldsSEC7: the fields of a request are in the event, without secrets, and however
+// long they are the event fits.
+func TestRequestFieldsSEC7(t *testing.T) {
+	t.Parallel()
+	var payload []byte
+	l := New(Options{Node: "n1", Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Append: func(_ context.Context, req *runlogv1.AppendEventsRequest) error {
+			payload = req.Events[0].GetPayloadJson()
+			return nil
+		}})
+	token, _ := auth.NewToken()
+	long := strings.Repeat("<", 1<<20)
+	for _, c := range []struct{ sent, want string }{
+		{"the customer was told", "the customer was told"},
+		{"said " + token, "said (runlog-token, not recorded)"},
+		{long, long[:maxRequest-len("planner")]},
+	} {
+		err := l.Allowed(t.Context(), rpc.Call{Address: "192.0.2.1:1", Method: "/s/M", Request: []rpc.RequestField{
+			{Name: "subscriptionId", Text: "planner"}, {Name: "reason", Text: c.sent}, {Name: "which", Text: long}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d struct{ Request map[string]string }
+		if err := json.Unmarshal(payload, &d); err != nil {
+			t.Fatal(err)
+		}
+		if d.Request["subscriptionId"] != "planner" || d.Request["reason"] != c.want || len(payload) > contract.DefaultMaxPayloadBytes {
+			t.Errorf("%.40s: recorded %.200s in %d bytes", c.sent, d.Request["reason"], len(payload))
 		}
 	}
 }

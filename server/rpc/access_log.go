@@ -1,11 +1,16 @@
 package rpc
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -36,6 +41,13 @@ type Call struct {
 	Identity *auth.Identity // nil: the credentials were refused
 	Address  string         // of the client
 	Method   string         // full name
+	Request  []RequestField // as the policy of the method says
+}
+
+// RequestField is a field of a request, as the access log has it.
+type RequestField struct {
+	Name string // in JSON
+	Text string // of a message: JSON
 }
 
 // As returns the context of a call that this node makes as an identity of its own. The answer to
@@ -54,12 +66,46 @@ func (c *Chain) logged() AccessLog {
 }
 
 // recordAllowed records an administrative call before it is made (SEC-7).
-func (c *Chain) recordAllowed(ctx context.Context, m *Method) error {
+func (c *Chain) recordAllowed(ctx context.Context, m *Method, req any) error {
 	log := c.logged()
 	if log == nil || !m.administrative {
 		return nil
 	}
-	return log.Allowed(ctx, callOf(ctx, m.name))
+	call := callOf(ctx, m.name)
+	var err error
+	if call.Request, err = m.recordedOf(req); err != nil {
+		return err
+	}
+	return log.Allowed(ctx, call)
+}
+
+// recordedOf returns the fields of a request that the access log has. An empty field is left out.
+func (m *Method) recordedOf(req any) (fields []RequestField, err error) {
+	for _, d := range m.recorded {
+		message := req.(proto.Message).ProtoReflect()
+		if !message.Has(d) {
+			continue
+		}
+		field := RequestField{Name: d.JSONName()}
+		if d.Message() == nil {
+			field.Text = message.Get(d).String()
+		} else if field.Text, err = jsonOf(message.Get(d).Message().Interface()); err != nil {
+			return nil, fmt.Errorf("field %s for the access log: %w", field.Name, err)
+		}
+		fields = append(fields, field)
+	}
+	return fields, nil
+}
+
+// jsonOf returns a message as JSON without white space, of which protojson has a random amount.
+func jsonOf(m proto.Message) (string, error) {
+	text, err := protojson.Marshal(m)
+	if err != nil {
+		return "", err
+	}
+	var compact bytes.Buffer
+	err = json.Compact(&compact, text)
+	return compact.String(), err
 }
 
 // recordDenied records a call that was refused for its caller (SEC-7).

@@ -163,7 +163,7 @@ func (c *Chain) unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 
 // answer lets a caller in, and answers here or at the leader.
 func (c *Chain) answer(ctx context.Context, m *Method, req any, next grpc.UnaryHandler) (any, error) {
-	ctx, err := c.admit(ctx, m)
+	ctx, err := c.admit(ctx, m, req)
 	if err != nil {
 		return nil, err
 	}
@@ -180,8 +180,8 @@ func (c *Chain) answer(ctx context.Context, m *Method, req any, next grpc.UnaryH
 }
 
 // admit returns the context of a call with its identity, which has a role for the method. A refusal
-// and an administrative call are recorded.
-func (c *Chain) admit(ctx context.Context, m *Method) (context.Context, error) {
+// and an administrative call are recorded. req: that of a unary call, else nil.
+func (c *Chain) admit(ctx context.Context, m *Method, req any) (context.Context, error) {
 	ctx, err := c.identify(ctx)
 	if err == nil {
 		err = m.allow(auth.From(ctx))
@@ -190,7 +190,7 @@ func (c *Chain) admit(ctx context.Context, m *Method) (context.Context, error) {
 		c.recordDenied(ctx, m, err)
 		return ctx, err
 	}
-	return ctx, c.recordAllowed(ctx, m)
+	return ctx, c.recordAllowed(ctx, m, req)
 }
 
 // observer resolves the labels of OK answers once per method.
@@ -215,7 +215,7 @@ func (c *Chain) stream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInf
 	open := c.opts.Metrics.streams.WithLabelValues(m.name, c.opts.Caller)
 	open.Inc()
 	defer open.Dec()
-	ctx, err := c.admit(ss.Context(), m)
+	ctx, err := c.admit(ss.Context(), m, nil)
 	if err != nil {
 		return Status(err)
 	}

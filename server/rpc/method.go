@@ -33,6 +33,7 @@ type Method struct {
 	every bool // The caller must have all tenants.
 	// administrative: only an admin or an operator may call it (SEC-7).
 	administrative bool
+	recorded       []protoreflect.FieldDescriptor // of the request, in the access log
 	atLeader       bool
 	watches        bool // A ticket for a watch is enough.
 	toTheEnd       bool // The leader answers after its leadership has ended.
@@ -73,13 +74,19 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("server: answer of method %s: %w", name, err)
 	}
+	var recorded []protoreflect.FieldDescriptor
+	for _, field := range policy.RecordedFields {
+		recorded = append(recorded, d.Input().Fields().ByName(protoreflect.Name(field)))
+	}
 	by := policy.AnsweredBy
 	return name, &Method{
-		name: name, output: output, roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
-		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: !auth.RolesOf(policy.Roles...).Overlaps(everyday),
+		name: name, output: output, recorded: recorded, roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
+		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: isAdministrative(policy),
 		watches: d.IsStreamingServer() && strings.HasPrefix(string(d.Name()), "Watch"),
 	}, nil
 }
+
+func isAdministrative(p *runlogv1.Policy) bool { return !auth.RolesOf(p.Roles...).Overlaps(everyday) }
 
 // everyday are the roles whose calls are not recorded one by one.
 var everyday = auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR)
@@ -95,6 +102,14 @@ func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 		return "has a policy that does not say which node answers"
 	case p.AnsweredBy != runlogv1.AnsweredBy_ANY_NODE && (d.IsStreamingClient() || d.IsStreamingServer()):
 		return "is a stream and has a policy that forwards it; streams are not forwarded"
+	case len(p.RecordedFields) > 0 && (!isAdministrative(p) || d.IsStreamingClient()):
+		return "has a policy with recorded fields, and no single request that is recorded"
+	}
+	for _, field := range p.RecordedFields {
+		f := d.Input().Fields().ByName(protoreflect.Name(field))
+		if f == nil || f.IsList() || f.IsMap() || f.Message() == nil && f.Kind() != protoreflect.StringKind {
+			return fmt.Sprintf("has a policy that records %q, which is not a string or a message in %s", field, d.Input().FullName())
+		}
 	}
 	switch t := p.Tenant.(type) {
 	case *runlogv1.Policy_TenantField:

@@ -152,9 +152,12 @@ type Policy struct {
 	//	*Policy_AllTenants
 	Tenant isPolicy_Tenant `protobuf_oneof:"tenant"`
 	// Which node answers.
-	AnsweredBy    AnsweredBy_Value `protobuf:"varint,5,opt,name=answered_by,json=answeredBy,proto3,enum=runlog.v1.AnsweredBy_Value" json:"answered_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AnsweredBy AnsweredBy_Value `protobuf:"varint,5,opt,name=answered_by,json=answeredBy,proto3,enum=runlog.v1.AnsweredBy_Value" json:"answered_by,omitempty"`
+	// Fields of the request that the access log has beside the name of the call (SEC-7). Only a call
+	// for operators and admins may have them.
+	RecordedFields []string `protobuf:"bytes,7,rep,name=recorded_fields,json=recordedFields,proto3" json:"recorded_fields,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Policy) Reset() {
@@ -242,6 +245,13 @@ func (x *Policy) GetAnsweredBy() AnsweredBy_Value {
 		return x.AnsweredBy
 	}
 	return AnsweredBy_VALUE_UNSPECIFIED
+}
+
+func (x *Policy) GetRecordedFields() []string {
+	if x != nil {
+		return x.RecordedFields
+	}
+	return nil
 }
 
 type isPolicy_Tenant interface {
@@ -371,7 +381,7 @@ var File_runlog_v1_options_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\x8b\x02\n" +
+	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\xb4\x02\n" +
 	"\x06Policy\x12+\n" +
 	"\x05roles\x18\x01 \x03(\x0e2\x15.runlog.v1.Role.ValueR\x05roles\x12#\n" +
 	"\ftenant_field\x18\x02 \x01(\tH\x00R\vtenantField\x12\x1d\n" +
@@ -380,7 +390,8 @@ const file_runlog_v1_options_proto_rawDesc = "" +
 	"\vall_tenants\x18\x06 \x01(\bH\x00R\n" +
 	"allTenants\x12<\n" +
 	"\vanswered_by\x18\x05 \x01(\x0e2\x1b.runlog.v1.AnsweredBy.ValueR\n" +
-	"answeredByB\b\n" +
+	"answeredBy\x12'\n" +
+	"\x0frecorded_fields\x18\a \x03(\tR\x0erecordedFieldsB\b\n" +
 	"\x06tenant\"f\n" +
 	"\x04Role\"^\n" +
 	"\x05Value\x12\x15\n" +

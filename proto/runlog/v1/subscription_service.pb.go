@@ -538,8 +538,8 @@ func (x *WebhookDelivery) GetBinary() bool {
 	return false
 }
 
-// NatsDelivery publishes to a stream of JetStream, with the eventId as message id. It needs a caller
-// of all tenants.
+// NatsDelivery publishes to a stream of JetStream, with the eventId as message id. It needs a
+// caller of all tenants.
 type NatsDelivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// nats://host:port, or several with commas between; tls:// is encrypted.
@@ -3448,7 +3448,7 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\x05which\x18\x03 \x01(\v2\x16.runlog.v1.DeadLettersR\x05which\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\":\n" +
 	"\x1aDiscardDeadLettersResponse\x12\x1c\n" +
-	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded2\xb4\x12\n" +
+	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded2\x83\x13\n" +
 	"\x13SubscriptionService\x12\x9a\x01\n" +
 	"\x12CreateSubscription\x12$.runlog.v1.CreateSubscriptionRequest\x1a%.runlog.v1.CreateSubscriptionResponse\"7\x8a\xb5\x18\x17\n" +
 	"\x01\x03(\x02\x12\x10filter.tenant_id\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/subscriptions\x12\x9a\x01\n" +
@@ -3475,11 +3475,11 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\x04Nack\x12\x16.runlog.v1.NackRequest\x1a\x17.runlog.v1.NackResponse\"G\x8a\xb5\x18\x10\n" +
 	"\x01\x02(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/subscriptions/{subscription_id}:nack\x12\xa6\x01\n" +
 	"\x0fListDeadLetters\x12!.runlog.v1.ListDeadLettersRequest\x1a\".runlog.v1.ListDeadLettersResponse\"L\x8a\xb5\x18\x11\n" +
-	"\x02\x02\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x021\x12//v1/subscriptions/{subscription_id}/deadLetters\x12\xb9\x01\n" +
-	"\x12RedriveDeadLetters\x12$.runlog.v1.RedriveDeadLettersRequest\x1a%.runlog.v1.RedriveDeadLettersResponse\"V\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/subscriptions/{subscription_id}/deadLetters:redrive\x12\xb9\x01\n" +
-	"\x12DiscardDeadLetters\x12$.runlog.v1.DiscardDeadLettersRequest\x1a%.runlog.v1.DiscardDeadLettersResponse\"V\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/subscriptions/{subscription_id}/deadLetters:discardB\x8f\x01\n" +
+	"\x02\x02\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x021\x12//v1/subscriptions/{subscription_id}/deadLetters\x12\xdc\x01\n" +
+	"\x12RedriveDeadLetters\x12$.runlog.v1.RedriveDeadLettersRequest\x1a%.runlog.v1.RedriveDeadLettersResponse\"y\x8a\xb5\x183\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id:\x05which\x12\ttenant_id\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/subscriptions/{subscription_id}/deadLetters:redrive\x12\xe5\x01\n" +
+	"\x12DiscardDeadLetters\x12$.runlog.v1.DiscardDeadLettersRequest\x1a%.runlog.v1.DiscardDeadLettersResponse\"\x81\x01\x8a\xb5\x18;\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id:\x06reason:\x05which\x12\ttenant_id\x82\xd3\xe4\x93\x02<:\x01*\"7/v1/subscriptions/{subscription_id}/deadLetters:discardB\x8f\x01\n" +
 	"\rcom.runlog.v1B\x18SubscriptionServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 

@@ -51,8 +51,8 @@ type SubscriptionServiceClient interface {
 	GetSubscription(ctx context.Context, in *GetSubscriptionRequest, opts ...grpc.CallOption) (*GetSubscriptionResponse, error)
 	// ListSubscriptions pages through subscriptions in the order of their tenants and ids.
 	ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsResponse, error)
-	// UpdateSubscription replaces the settings that are set. Another filter counts for the events that
-	// are read from then on.
+	// UpdateSubscription replaces the settings that are set. Another filter counts for the events
+	// that are read from then on.
 	UpdateSubscription(ctx context.Context, in *UpdateSubscriptionRequest, opts ...grpc.CallOption) (*UpdateSubscriptionResponse, error)
 	// DeleteSubscription removes a subscription with its cursor and its dead letters. Deliveries that
 	// are under way may still arrive.
@@ -72,8 +72,8 @@ type SubscriptionServiceClient interface {
 	// Pull is Consume for plain HTTP: it returns the next deliveries, and waits for one if there is
 	// none.
 	Pull(ctx context.Context, in *PullRequest, opts ...grpc.CallOption) (*PullResponse, error)
-	// Ack acknowledges deliveries, also late ones. A delivery that was acknowledged before, or that is
-	// not known, is ignored.
+	// Ack acknowledges deliveries, also late ones. A delivery that was acknowledged before, or that
+	// is not known, is ignored.
 	Ack(ctx context.Context, in *AckRequest, opts ...grpc.CallOption) (*AckResponse, error)
 	// Nack refuses deliveries: each is a failed attempt, and is delivered again.
 	Nack(ctx context.Context, in *NackRequest, opts ...grpc.CallOption) (*NackResponse, error)
@@ -81,8 +81,8 @@ type SubscriptionServiceClient interface {
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	// RedriveDeadLetters has dead letters delivered again, with all their attempts (BUS-5).
 	RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (*RedriveDeadLettersResponse, error)
-	// DiscardDeadLetters gives dead letters up: they are never delivered (BUS-5). The access log keeps
-	// who has discarded them, and why.
+	// DiscardDeadLetters gives dead letters up: they are never delivered (BUS-5). The access log has
+	// the caller and the reason.
 	DiscardDeadLetters(ctx context.Context, in *DiscardDeadLettersRequest, opts ...grpc.CallOption) (*DiscardDeadLettersResponse, error)
 }
 
@@ -262,8 +262,8 @@ type SubscriptionServiceServer interface {
 	GetSubscription(context.Context, *GetSubscriptionRequest) (*GetSubscriptionResponse, error)
 	// ListSubscriptions pages through subscriptions in the order of their tenants and ids.
 	ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsResponse, error)
-	// UpdateSubscription replaces the settings that are set. Another filter counts for the events that
-	// are read from then on.
+	// UpdateSubscription replaces the settings that are set. Another filter counts for the events
+	// that are read from then on.
 	UpdateSubscription(context.Context, *UpdateSubscriptionRequest) (*UpdateSubscriptionResponse, error)
 	// DeleteSubscription removes a subscription with its cursor and its dead letters. Deliveries that
 	// are under way may still arrive.
@@ -283,8 +283,8 @@ type SubscriptionServiceServer interface {
 	// Pull is Consume for plain HTTP: it returns the next deliveries, and waits for one if there is
 	// none.
 	Pull(context.Context, *PullRequest) (*PullResponse, error)
-	// Ack acknowledges deliveries, also late ones. A delivery that was acknowledged before, or that is
-	// not known, is ignored.
+	// Ack acknowledges deliveries, also late ones. A delivery that was acknowledged before, or that
+	// is not known, is ignored.
 	Ack(context.Context, *AckRequest) (*AckResponse, error)
 	// Nack refuses deliveries: each is a failed attempt, and is delivered again.
 	Nack(context.Context, *NackRequest) (*NackResponse, error)
@@ -292,8 +292,8 @@ type SubscriptionServiceServer interface {
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	// RedriveDeadLetters has dead letters delivered again, with all their attempts (BUS-5).
 	RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error)
-	// DiscardDeadLetters gives dead letters up: they are never delivered (BUS-5). The access log keeps
-	// who has discarded them, and why.
+	// DiscardDeadLetters gives dead letters up: they are never delivered (BUS-5). The access log has
+	// the caller and the reason.
 	DiscardDeadLetters(context.Context, *DiscardDeadLettersRequest) (*DiscardDeadLettersResponse, error)
 	mustEmbedUnimplementedSubscriptionServiceServer()
 }
