@@ -40,6 +40,10 @@ const (
 	ReasonQueueNotFound          = contract.ReasonQueueNotFound
 	ReasonSignalTooLarge         = contract.ReasonSignalTooLarge
 	ReasonSignalRateLimited      = contract.ReasonSignalRateLimited
+	ReasonSubscriptionNotFound   = contract.ReasonSubscriptionNotFound
+	ReasonSubscriptionConflict   = contract.ReasonSubscriptionConflict
+	ReasonSubscriptionNotPull    = contract.ReasonSubscriptionNotPull
+	ReasonDeadLetterNotFound     = contract.ReasonDeadLetterNotFound
 	ReasonRouteNotFound          = contract.ReasonRouteNotFound
 	ReasonMethodNotAllowed       = contract.ReasonMethodNotAllowed
 	ReasonRequestTimeout         = contract.ReasonRequestTimeout

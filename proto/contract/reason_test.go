@@ -35,6 +35,9 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"RUN_QUEUE_FULL"}, codes.ResourceExhausted, 429, StoredNo},
 		{[]Reason{"RUN_NOT_QUEUED"}, codes.FailedPrecondition, 409, StoredNo},
 		{[]Reason{"QUEUE_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
+		{[]Reason{"SUBSCRIPTION_NOT_FOUND", "DEAD_LETTER_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
+		{[]Reason{"SUBSCRIPTION_CONFLICT"}, codes.AlreadyExists, 409, StoredNothing},
+		{[]Reason{"SUBSCRIPTION_NOT_PULL"}, codes.FailedPrecondition, 409, StoredNothing},
 		// Beside the contract: HTTP's own.
 		{[]Reason{"ROUTE_NOT_FOUND"}, codes.NotFound, 404, StoredNothing},
 		{[]Reason{"METHOD_NOT_ALLOWED"}, codes.Unimplemented, 405, StoredNothing},

@@ -121,6 +121,7 @@ func (s *Service) UpdateSubscription(ctx context.Context, req *runlogv1.UpdateSu
 		return nil, err
 	}
 	for range updateTries {
+		s.flush(name)
 		row, err := s.find(name)
 		if err != nil {
 			return nil, err
@@ -133,7 +134,7 @@ func (s *Service) UpdateSubscription(ctx context.Context, req *runlogv1.UpdateSu
 		if err != nil {
 			return nil, err
 		}
-		wired, _, err := s.change(ctx, name, op)
+		wired, _, err := s.changeAsIs(ctx, name, op)
 		if _, overtaken := errors.AsType[*subscription.VersionError](err); !overtaken {
 			return &runlogv1.UpdateSubscriptionResponse{Subscription: wired}, err
 		}

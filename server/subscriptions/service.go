@@ -81,8 +81,8 @@ type named interface {
 	GetSubscriptionId() string
 }
 
-// nameOf returns the subscription that a request names. One of a tenant that the caller does not see
-// is not found (SEC-4).
+// nameOf returns the subscription that a request names. One of a tenant that the caller does not
+// see is not found (SEC-4).
 func nameOf(ctx context.Context, req named) (subscription.Name, error) {
 	n := subscription.Name{Tenant: req.GetTenantId(), ID: req.GetSubscriptionId()}
 	var bad violations
@@ -124,9 +124,19 @@ func (s *Service) find(n subscription.Name) (*subscription.Subscription, error) 
 // change records what was acknowledged, executes an operation about a subscription, and returns the
 // subscription after it.
 func (s *Service) change(ctx context.Context, n subscription.Name, op storage.Operation) (*runlogv1.Subscription, *storage.Outcome, error) {
+	s.flush(n)
+	return s.changeAsIs(ctx, n, op)
+}
+
+// flush records what was acknowledged, so that a change does not repeat it.
+func (s *Service) flush(n subscription.Name) {
 	if err := s.dispatcher.Flush(n); err != nil {
-		s.opts.Logger.Warn("cannot record acknowledgements before a change; they may be repeated", "subscription", n, "err", err)
+		s.opts.Logger.Warn("cannot settle before a change; events may repeat", "subscription", n, "err", err)
 	}
+}
+
+// changeAsIs is change after flush. Another flush would make the version of an Update an old one.
+func (s *Service) changeAsIs(ctx context.Context, n subscription.Name, op storage.Operation) (*runlogv1.Subscription, *storage.Outcome, error) {
 	outcome, err := s.execute(ctx, op)
 	if err != nil {
 		return nil, nil, refusal(err)
