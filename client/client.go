@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"runlog/client/internal/bearer"
 	"runlog/client/internal/stats"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -87,7 +88,7 @@ func (o Options) Validate() error {
 	if o.MinBackoff < 0 || o.MaxBackoff < o.MinBackoff {
 		faults = append(faults, fmt.Errorf("client: backoff from %v to %v, want 0 < MinBackoff ≤ MaxBackoff", o.MinBackoff, o.MaxBackoff))
 	}
-	if err := checkToken(o.Token); err != nil {
+	if err := bearer.Token(o.Token).Check(); err != nil {
 		faults = append(faults, err)
 	}
 	if o.Timeout < 0 {
@@ -108,6 +109,7 @@ type Client struct {
 	access      runlogv1.AccessServiceClient
 	queues      runlogv1.QueueServiceClient
 	signals     runlogv1.SignalServiceClient
+	subs        runlogv1.SubscriptionServiceClient
 	metrics     *stats.Metrics
 	retries     retries
 	appenders   appenders
@@ -152,6 +154,7 @@ func Dial(target string, opts Options) (*Client, error) {
 		access:      runlogv1.NewAccessServiceClient(nodes),
 		queues:      runlogv1.NewQueueServiceClient(nodes),
 		signals:     runlogv1.NewSignalServiceClient(nodes),
+		subs:        runlogv1.NewSubscriptionServiceClient(nodes),
 	}, nil
 }
 

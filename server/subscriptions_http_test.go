@@ -85,7 +85,7 @@ func TestSubscriptionsOverHTTPBUS2(t *testing.T) {
 	}
 }
 
-// TestDeliveriesOverHTTPBUS8: deliveries are pulled, acknowledged and refused, and parked events are
+// TestDeliveriesOverHTTPBUS8: deliveries are pulled, acknowledged and refused. Parked events are
 // listed, redriven and discarded (BUS-5).
 func TestDeliveriesOverHTTPBUS8(t *testing.T) {
 	t.Parallel()
@@ -154,7 +154,7 @@ func (n *node) otherID(id string) string {
 }
 
 // TestSubscriptionTenantsSEC4: a subscription of a foreign tenant gets the answer of one that does
-// not exist, byte for byte, and its tenant's events reach nobody else.
+// not exist, byte for byte, and the events of a tenant reach its callers alone.
 func TestSubscriptionTenantsSEC4(t *testing.T) {
 	t.Parallel()
 	var root string
@@ -222,8 +222,8 @@ func TestSubscriptionTenantsSEC4(t *testing.T) {
 	}
 }
 
-// TestDeadLettersAreRecordedBUS5: the access log has who has redriven and discarded which dead
-// letters, and why.
+// TestDeadLettersAreRecordedBUS5: the access log has the caller that has redriven or discarded dead
+// letters, which ones, and why.
 func TestDeadLettersAreRecordedBUS5(t *testing.T) {
 	t.Parallel()
 	var root string

@@ -109,3 +109,13 @@ func cutScheme(text string) (rest, scheme string, err error) {
 func fault(text, cause string) error {
 	return fmt.Errorf("%q is not the address of a node: %s; want a host such as localhost, or host:port", text, cause)
 }
+
+// OnThisMachine reports whether what is sent to an address of a connection stays on this machine.
+func OnThisMachine(address string) bool {
+	if strings.HasPrefix(address, "unix:") {
+		return true
+	}
+	host, _, err := net.SplitHostPort(address)
+	ip := net.ParseIP(host)
+	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
+}

@@ -67,7 +67,8 @@ func endOf(err error) error {
 	return err
 }
 
-// relay passes a Consume to the leader, and its answers back.
+// relay passes a Consume to the leader, and its answers back. Once that has begun, another leader
+// means another Consume: no leader knows the credits and deliveries of the one before.
 func relay(stream consumeStream, first *runlogv1.ConsumeRequest, leadership *cluster.Leadership) error {
 	ctx, err := rpc.PassOn(stream.Context())
 	if err != nil {
@@ -101,7 +102,10 @@ func relay(stream consumeStream, first *runlogv1.ConsumeRequest, leadership *clu
 			return nil
 		}
 		if err != nil {
-			return rpc.ForwardingError(ctx, false, err)
+			if err = rpc.ForwardingError(ctx, false, err); errors.Is(err, raft.ErrNotLeader) {
+				return leaderChanged()
+			}
+			return err
 		}
 		if err := stream.Send(resp); err != nil {
 			return err
@@ -136,7 +140,7 @@ func (s *Service) consume(stream consumeStream, first *runlogv1.ConsumeRequest) 
 	c.credits <- first.Credits
 	// Nothing but the end of the stream ends a Recv.
 	go func() { end(c.receive()) }()
-	return endOf(refusal(c.send(ctx)))
+	return endOf(refusalOf(name, c.send(ctx)))
 }
 
 // join adds a consumer.

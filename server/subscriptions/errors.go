@@ -30,10 +30,22 @@ func refusal(err error) error {
 	case errors.As(err, &letter):
 		return refused(contract.ReasonDeadLetterNotFound, letter)
 	case errors.Is(err, delivery.ErrNotLeader):
-		return &contract.Error{Reason: contract.ReasonNoLeader, Message: "the leadership has changed: send the request again"}
+		return leaderChanged()
 	default:
 		return err
 	}
+}
+
+func leaderChanged() error {
+	return &contract.Error{Reason: contract.ReasonNoLeader, Message: "the leadership has changed: send the request again"}
+}
+
+// refusalOf is refusal for a consumer of a subscription, which may be deleted meanwhile.
+func refusalOf(n subscription.Name, err error) error {
+	if errors.Is(err, delivery.ErrDeleted) {
+		return notFound(n)
+	}
+	return refusal(err)
 }
 
 // notFound refuses a call about a subscription that does not exist, or is another tenant's (SEC-4).

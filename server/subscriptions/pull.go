@@ -49,7 +49,7 @@ func (s *Service) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv
 	defer context.AfterFunc(s.opts.Stopping, func() { end(errStopping) })()
 	list, err := consumer.Take(ctx, int(max(1, req.Max)), time.After(wait))
 	if err != nil {
-		return nil, refusal(err)
+		return nil, refusalOf(name, err)
 	}
 	if err := rpc.StillAllowed(ctx); err != nil { // The call may have waited.
 		consumer.Return(placesOf(list))

@@ -1,0 +1,239 @@
+package consumer
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/client"
+	"runlog/client/internal/fifo"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const (
+	// sendIDs bounds the ids of one message, and gather is how long outcomes wait for others.
+	sendIDs = 512
+	gather  = 2 * time.Millisecond
+	// drain is how long the end of a consumer waits for the server to take the last outcomes.
+	drain = 2 * time.Second
+)
+
+// outcome is how a delivery was settled. Without an id it only gives a credit back.
+type outcome struct {
+	id    string
+	ack   bool
+	delay time.Duration // of a nack; negative: as the Retry of the subscription says
+}
+
+// consuming is a consumer over streams, of which at most one is open.
+//
+//	take ──► queue ──► next ──► the caller
+//	send ◄── outcomes ◄──────── settle
+type consuming struct {
+	opts    *Options
+	cancel  context.CancelFunc // of the streams
+	ended   chan struct{}      // closed when no stream follows
+	senders sync.WaitGroup     // one for the stream that is open
+	// Each has room for one: something to send, and something for next.
+	toSend, toTake chan struct{}
+
+	mu struct {
+		sync.Mutex
+		queue    fifo.Queue[*Delivery]
+		outcomes fifo.Queue[outcome]
+		held     int    // deliveries that are not settled, those in queue too
+		credits  uint32 // that the stream was not told of
+		open     bool
+		leaving  bool
+		over     bool
+		err      error // why it is over
+	}
+}
+
+// begin starts to consume. The caller calls leave. The streams do not end with ctx: outcomes of
+// deliveries that are being handled then are still sent.
+func begin(ctx context.Context, c *client.Client, opts *Options) *consuming {
+	x := &consuming{opts: opts, ended: make(chan struct{}), toSend: make(chan struct{}, 1), toTake: make(chan struct{}, 1)}
+	ctx, x.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	go func() {
+		defer close(x.ended)
+		err := c.Consume(ctx, x.begun, x.take, x.again)
+		x.mu.Lock()
+		x.mu.over, x.mu.err = true, err
+		x.mu.Unlock()
+		nudge(x.toTake)
+	}()
+	return x
+}
+
+func nudge(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// begun begins a stream. An error of Send is one of the stream too, and ends it.
+func (x *consuming) begun(stream client.ConsumeStream) {
+	x.mu.Lock()
+	x.mu.open, x.mu.credits = true, 0
+	credits := uint32(max(0, x.opts.Credits-x.mu.held))
+	x.mu.Unlock()
+	_ = stream.Send(&runlogv1.ConsumeRequest{Credits: credits, Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{
+		SubscriptionId: x.opts.Subscription, TenantId: x.opts.Tenant, PayloadForm: x.opts.PayloadForm,
+	}}})
+	nudge(x.toSend)
+	x.senders.Go(func() { x.send(stream) })
+}
+
+// again reports whether another stream follows the one that has ended.
+func (x *consuming) again() bool {
+	x.senders.Wait()
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.mu.open = false
+	return !x.mu.leaving
+}
+
+// take takes an answer.
+func (x *consuming) take(res *runlogv1.ConsumeResponse) {
+	if len(res.GetDeliveries()) == 0 {
+		return
+	}
+	x.mu.Lock()
+	for _, d := range res.GetDeliveries() {
+		x.mu.held++
+		x.mu.queue.Push(&Delivery{EventRecord: d.GetEvent(), ID: d.GetDeliveryId(), Attempt: d.GetAttempt(), of: x})
+	}
+	x.mu.Unlock()
+	nudge(x.toTake)
+}
+
+// next returns the next delivery.
+func (x *consuming) next(ctx context.Context) (*Delivery, error) {
+	for {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		if d, err := x.first(); d != nil || err != nil {
+			return d, err
+		}
+		select {
+		case <-x.toTake:
+		case <-ctx.Done():
+		}
+	}
+}
+
+// first returns the first delivery of the queue, or nil.
+func (x *consuming) first() (*Delivery, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mu.over || x.mu.queue.Len() == 0 {
+		return nil, x.mu.err
+	}
+	return x.mu.queue.Pop(), nil
+}
+
+func (x *consuming) settle(o outcome) {
+	x.mu.Lock()
+	x.mu.held--
+	x.mu.credits++
+	if o.id != "" {
+		x.mu.outcomes.Push(o)
+	}
+	x.mu.Unlock()
+	nudge(x.toSend)
+}
+
+// send sends outcomes and credits until the stream ends, or the consumer leaves.
+func (x *consuming) send(stream client.ConsumeStream) {
+	wait := time.NewTimer(0)
+	defer wait.Stop()
+	for {
+		select {
+		case <-x.toSend:
+		case <-stream.Context().Done():
+			return
+		}
+		for req := x.message(); req != nil; req = x.message() {
+			if stream.Send(req) != nil {
+				return // The server delivers the events again.
+			}
+		}
+		if x.left() {
+			_ = stream.CloseSend() // never fails
+			return
+		}
+		wait.Reset(gather)
+		select {
+		case <-wait.C:
+		case <-stream.Context().Done():
+			return
+		}
+	}
+}
+
+// left reports whether the consumer leaves and everything is sent.
+func (x *consuming) left() bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.mu.leaving && x.mu.outcomes.Len() == 0
+}
+
+// message returns the next message; nil: there is nothing to send. A consumer that leaves wants no
+// more deliveries.
+func (x *consuming) message() *runlogv1.ConsumeRequest {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	req := &runlogv1.ConsumeRequest{}
+	if !x.mu.leaving {
+		req.Credits, x.mu.credits = x.mu.credits, 0
+	}
+	if x.mu.outcomes.Len() == 0 {
+		if req.Credits == 0 {
+			return nil
+		}
+		return req
+	}
+	first := x.mu.outcomes.First()
+	var ids []string
+	for x.mu.outcomes.Len() > 0 && len(ids) < sendIDs {
+		o := x.mu.outcomes.First()
+		if o.ack != first.ack || o.delay != first.delay {
+			break
+		}
+		ids = append(ids, x.mu.outcomes.Pop().id)
+	}
+	if first.ack {
+		req.Kind = &runlogv1.ConsumeRequest_Ack{Ack: &runlogv1.AckDeliveries{DeliveryIds: ids}}
+		return req
+	}
+	nack := &runlogv1.NackDeliveries{DeliveryIds: ids}
+	if first.delay >= 0 {
+		nack.Delay = durationpb.New(first.delay)
+	}
+	req.Kind = &runlogv1.ConsumeRequest_Nack{Nack: nack}
+	return req
+}
+
+// leave ends the consumer once the server has taken the outcomes, but soon.
+func (x *consuming) leave() {
+	x.mu.Lock()
+	x.mu.leaving = true
+	open := x.mu.open
+	x.mu.Unlock()
+	nudge(x.toSend)
+	if open {
+		late := time.NewTimer(drain)
+		defer late.Stop()
+		select {
+		case <-x.ended:
+		case <-late.C:
+		}
+	}
+	x.cancel()
+	<-x.ended
+}

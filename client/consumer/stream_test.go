@@ -1,0 +1,75 @@
+package consumer
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestBatches: outcomes share messages, of at most sendIDs ids and one delay each, in their order.
+// Credits that came free go along once.
+func TestBatches(t *testing.T) {
+	t.Parallel()
+	x := &consuming{toSend: make(chan struct{}, 1)}
+	for i := range 2*sendIDs + 1 {
+		x.settle(outcome{id: fmt.Sprint(i), ack: true})
+	}
+	x.settle(outcome{}) // dropped
+	for _, delay := range []time.Duration{-1, -1, 0, time.Second} {
+		x.settle(outcome{id: "n", delay: delay})
+	}
+	for i, want := range []struct {
+		ids     int
+		credits uint32
+		first   string
+		delay   string
+	}{
+		{sendIDs, 2*sendIDs + 6, "0", ""}, {sendIDs, 0, fmt.Sprint(sendIDs), ""}, {1, 0, fmt.Sprint(2 * sendIDs), ""},
+		{2, 0, "n", "none"}, {1, 0, "n", "0s"}, {1, 0, "n", "1s"},
+	} {
+		req := x.message()
+		ids, delay := req.GetAck().GetDeliveryIds(), ""
+		if nack := req.GetNack(); nack != nil {
+			ids, delay = nack.DeliveryIds, "none"
+			if nack.Delay != nil {
+				delay = nack.Delay.AsDuration().String()
+			}
+		}
+		if len(ids) != want.ids || req.Credits != want.credits || ids[0] != want.first || delay != want.delay {
+			t.Errorf("message %d: %d ids from %s, %d credits, delay %q, want %+v", i, len(ids), ids[0], req.Credits, delay, want)
+		}
+	}
+	if req := x.message(); req != nil {
+		t.Errorf("one more message: %v", req)
+	}
+}
+
+// TestRepeatInHand: an event that comes again while the function still has it is not handled a
+// second time, and its credit is free.
+func TestRepeatInHand(t *testing.T) {
+	t.Parallel()
+	x := &consuming{toSend: make(chan struct{}, 1)}
+	handled, release := make(chan string, 3), make(chan struct{})
+	h := &handling{ctx: t.Context(), slots: make(chan struct{}, 1), runs: map[string][]*Delivery{}, f: func(_ context.Context, d *Delivery) error {
+		<-release
+		handled <- d.ID
+		return nil
+	}}
+	for _, id := range []string{"1", "1", "2", "2"} {
+		h.add(&Delivery{EventRecord: &runlogv1.EventRecord{RunId: "run"}, ID: id, of: x})
+	}
+	if x.mu.credits != 2 {
+		t.Errorf("%d credits are free, want those of 2 repeats", x.mu.credits)
+	}
+	close(release)
+	h.lines.Wait()
+	if close(handled); len(handled) != 2 || <-handled != "1" || <-handled != "2" {
+		t.Errorf("handled %d deliveries, not 1 and 2", len(handled))
+	}
+	if x.mu.outcomes.Len() != 2 || len(h.runs) != 0 {
+		t.Errorf("%d outcomes, %d runs", x.mu.outcomes.Len(), len(h.runs))
+	}
+}
