@@ -29,6 +29,9 @@ type Options struct {
 	// Credits bound the deliveries that are received and not settled. 0 means DefaultCredits, and
 	// MaxCredits is the most.
 	Credits int
+	// Max ends Deliveries after so many deliveries, and takes no others from the server. 0: no end.
+	// Handle does not use it.
+	Max uint64
 	// Workers is how many deliveries Handle passes to its function at a time. 0 means
 	// DefaultWorkers.
 	Workers int
@@ -111,9 +114,9 @@ func Deliveries(ctx context.Context, c *client.Client, opts Options) iter.Seq2[*
 		}
 		x := begin(ctx, c, &opts)
 		defer x.leave()
-		for {
+		for n := uint64(1); ; n++ {
 			d, err := x.next(ctx)
-			if !yield(d, err) || err != nil {
+			if !yield(d, err) || err != nil || n == opts.Max {
 				return
 			}
 		}

@@ -217,6 +217,25 @@ func TestCreditsBUS8(t *testing.T) {
 		}
 	}
 	eventually(t, "everything is settled", func() bool { return show(t, c, "s").GetAcknowledgedTotal() == 10 })
+	// Max ends the iteration, and no other event has a failed attempt.
+	if _, err := c.SeekSubscription(ctx, &runlogv1.SeekSubscriptionRequest{SubscriptionId: "s", To: &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	for _, most := range []uint64{4, 6} {
+		n := uint64(0)
+		for d, err := range consumer.Deliveries(ctx, c, consumer.Options{Subscription: "s", Max: most}) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n++; d.Attempt != 1 {
+				t.Errorf("event %s comes in attempt %d", d.ID, d.Attempt)
+			}
+			d.Ack()
+		}
+		if n != most {
+			t.Errorf("%d deliveries, want %d", n, most)
+		}
+	}
 }
 
 // TestRefusedConsumer: a consumer ends with the reason of the server, and not before its faults are

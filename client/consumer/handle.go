@@ -19,6 +19,7 @@ func Handle(ctx context.Context, c *client.Client, opts Options, f func(context.
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	h := &handling{ctx: ctx, f: f, slots: make(chan struct{}, max(1, opts.EnsureDefaults().Workers)), runs: map[string][]*Delivery{}}
+	opts.Max = 0
 	for d, err := range Deliveries(ctx, c, opts) {
 		if err != nil {
 			cancel()

@@ -45,6 +45,8 @@ type consuming struct {
 		outcomes fifo.Queue[outcome]
 		held     int    // deliveries that are not settled, those in queue too
 		credits  uint32 // that the stream was not told of
+		taken    uint64 // deliveries, over all streams
+		granted  uint64 // taken before the stream, and the credits that it was told of
 		open     bool
 		leaving  bool
 		over     bool
@@ -78,14 +80,28 @@ func nudge(c chan struct{}) {
 // begun begins a stream. An error of Send is one of the stream too, and ends it.
 func (x *consuming) begun(stream client.ConsumeStream) {
 	x.mu.Lock()
-	x.mu.open, x.mu.credits = true, 0
-	credits := uint32(max(0, x.opts.Credits-x.mu.held))
+	x.mu.open, x.mu.credits, x.mu.granted = true, uint32(max(0, x.opts.Credits-x.mu.held)), x.mu.taken
+	credits := x.grantLocked()
 	x.mu.Unlock()
 	_ = stream.Send(&runlogv1.ConsumeRequest{Credits: credits, Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{
 		SubscriptionId: x.opts.Subscription, TenantId: x.opts.Tenant, PayloadForm: x.opts.PayloadForm,
 	}}})
 	nudge(x.toSend)
 	x.senders.Go(func() { x.send(stream) })
+}
+
+// grantLocked returns the credits to tell the stream of: none after Options.Max of them, and none
+// for a consumer that leaves.
+func (x *consuming) grantLocked() uint32 {
+	n := x.mu.credits
+	if most := x.opts.Max; most > 0 {
+		n = uint32(min(uint64(n), most-min(most, x.mu.granted)))
+	}
+	if x.mu.leaving {
+		return 0
+	}
+	x.mu.credits, x.mu.granted = 0, x.mu.granted+uint64(n)
+	return n
 }
 
 // again reports whether another stream follows the one that has ended.
@@ -105,6 +121,7 @@ func (x *consuming) take(res *runlogv1.ConsumeResponse) {
 	x.mu.Lock()
 	for _, d := range res.GetDeliveries() {
 		x.mu.held++
+		x.mu.taken++
 		x.mu.queue.Push(&Delivery{EventRecord: d.GetEvent(), ID: d.GetDeliveryId(), Attempt: d.GetAttempt(), of: x})
 	}
 	x.mu.Unlock()
@@ -183,15 +200,11 @@ func (x *consuming) left() bool {
 	return x.mu.leaving && x.mu.outcomes.Len() == 0
 }
 
-// message returns the next message; nil: there is nothing to send. A consumer that leaves wants no
-// more deliveries.
+// message returns the next message; nil: there is nothing to send.
 func (x *consuming) message() *runlogv1.ConsumeRequest {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	req := &runlogv1.ConsumeRequest{}
-	if !x.mu.leaving {
-		req.Credits, x.mu.credits = x.mu.credits, 0
-	}
+	req := &runlogv1.ConsumeRequest{Credits: x.grantLocked()}
 	if x.mu.outcomes.Len() == 0 {
 		if req.Credits == 0 {
 			return nil

@@ -13,7 +13,7 @@ import (
 // Credits that came free go along once.
 func TestBatches(t *testing.T) {
 	t.Parallel()
-	x := &consuming{toSend: make(chan struct{}, 1)}
+	x := &consuming{opts: &Options{}, toSend: make(chan struct{}, 1)}
 	for i := range 2*sendIDs + 1 {
 		x.settle(outcome{id: fmt.Sprint(i), ack: true})
 	}
@@ -44,6 +44,32 @@ func TestBatches(t *testing.T) {
 	}
 	if req := x.message(); req != nil {
 		t.Errorf("one more message: %v", req)
+	}
+}
+
+// TestMaxCredits: a consumer of at most Max deliveries takes no others, also over several streams.
+func TestMaxCredits(t *testing.T) {
+	t.Parallel()
+	x := &consuming{opts: &Options{Credits: 4, Max: 6}, toSend: make(chan struct{}, 1)}
+	x.mu.credits = 4
+	if n := x.grantLocked(); n != 4 {
+		t.Errorf("%d credits at first", n)
+	}
+	x.mu.taken = 3
+	for range 3 {
+		x.settle(outcome{})
+	}
+	if n := x.message().GetCredits(); n != 2 {
+		t.Errorf("%d more credits, want 2", n)
+	}
+	x.settle(outcome{})
+	if req := x.message(); req != nil {
+		t.Errorf("a message beyond Max: %v", req)
+	}
+	// The next stream gets those that the one before has not used.
+	x.mu.credits, x.mu.granted = 4, x.mu.taken
+	if n := x.grantLocked(); n != 3 {
+		t.Errorf("%d credits on the next stream, want 3", n)
 	}
 }
 
