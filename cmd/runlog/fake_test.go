@@ -32,6 +32,7 @@ type fakeServer struct {
 	fakeLimits
 	fakeQueues
 	fakeSignals
+	fakeSubscriptions
 
 	snapshots map[string]*runlogv1.RunSnapshot
 	runs      []*runlogv1.Run
@@ -229,6 +230,7 @@ func (f *fakeServer) serve(t *testing.T) []grpc.DialOption {
 	runlogv1.RegisterAuditServiceServer(server, &f.fakeAudit)
 	runlogv1.RegisterQueueServiceServer(server, &f.fakeQueues)
 	runlogv1.RegisterSignalServiceServer(server, &f.fakeSignals)
+	runlogv1.RegisterSubscriptionServiceServer(server, &f.fakeSubscriptions)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

@@ -26,6 +26,7 @@ import (
 	"runlog/cmd/runlog/internal/serve"
 	"runlog/cmd/runlog/internal/session"
 	"runlog/cmd/runlog/internal/signal"
+	"runlog/cmd/runlog/internal/subscription"
 	"runlog/cmd/runlog/internal/tenant"
 	"runlog/proto/contract"
 )
@@ -91,7 +92,7 @@ the state that they add up to.
 	root.SetFlagErrorFunc(explainFlag)
 	s.Register(root)
 	root.AddCommand(slices.Concat(serve.Commands(s), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
-		queue.Commands(s), signal.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
+		queue.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
 }

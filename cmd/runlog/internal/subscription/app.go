@@ -1,0 +1,118 @@
+// Package subscription has the commands of the event bus: subscriptions, and consume.
+package subscription
+
+import (
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// app is the session, as the commands of this package use it.
+type app struct{ *session.Session }
+
+// Commands returns the commands of the event bus.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
+	subscriptions := group("subscriptions", "Deliver stored events to consumers, webhooks, NATS and Kafka")
+	letters := group("dead-letters", "Show and clear the events that could not be delivered")
+	letters.AddCommand(a.lettersCommand(), a.redriveCommand(), a.discardCommand())
+	subscriptions.AddCommand(a.createCommand(), a.lsCommand(), a.showCommand(), a.updateCommand(), a.pauseCommand(), a.resumeCommand(),
+		a.seekCommand(), a.deleteCommand(), letters)
+	return []*cobra.Command{subscriptions, a.consumeCommand()}
+}
+
+func group(name, short string) *cobra.Command {
+	return &cobra.Command{
+		Use:   name,
+		Short: short,
+		Args:  session.Subcommand,
+		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+}
+
+// oneSubscription checks the arguments of a command about one subscription.
+var oneSubscription = session.OneArgument("the id of one subscription")
+
+// tenantFlag adds the flag of the tenant of a subscription.
+func tenantFlag(cmd *cobra.Command, tenant *string) {
+	cmd.Flags().StringVar(tenant, "tenant", "", "tenant of the subscription; needed by a caller of several tenants")
+}
+
+// one makes a command about one subscription, which do gets by tenant and id.
+func (a *app) one(cmd *cobra.Command, do func(cmd *cobra.Command, c *client.Client, tenant, id string) error) *cobra.Command {
+	var tenant string
+	cmd.Args = oneSubscription
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if err := session.RefuseEmpty(cmd.Flags(), "tenant"); err != nil {
+			return err
+		}
+		return a.WithClient(func(c *client.Client) error { return do(cmd, c, tenant, args[0]) })
+	}
+	tenantFlag(cmd, &tenant)
+	return cmd
+}
+
+// startHelp documents the places where a cursor begins.
+const startHelp = `  beginning                  the first event of the log
+  now                        the next event that is stored
+  a position                 the events behind it, as other commands print it
+` + session.MomentHelp
+
+// startFrom takes the place where a cursor begins.
+func startFrom(flag, text string) (*runlogv1.StartFrom, error) {
+	switch text {
+	case "beginning":
+		return &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}}, nil
+	case "now":
+		return &runlogv1.StartFrom{From: &runlogv1.StartFrom_Now{Now: true}}, nil
+	case "":
+		return nil, output.UsageError("--%s is empty; want beginning, now, a time or a position", flag)
+	}
+	if at, err := session.Moment(flag, text, time.Now()); err == nil {
+		return &runlogv1.StartFrom{From: &runlogv1.StartFrom_Time{Time: at}}, nil
+	}
+	return &runlogv1.StartFrom{From: &runlogv1.StartFrom_Position{Position: text}}, nil
+}
+
+// pairs takes the KEY=VALUE of a flag that is repeated.
+func pairs(flag string, list []string) (map[string]string, error) {
+	m := map[string]string{}
+	for _, text := range list {
+		name, value, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return nil, output.UsageError("--%s %q is not KEY=VALUE", flag, text)
+		}
+		m[name] = value
+	}
+	return m, nil
+}
+
+// duration is the value of a flag, which says nothing unless it is given.
+type duration struct{ value *durationpb.Duration }
+
+// String returns the duration; empty: the flag is not given.
+func (d *duration) String() string {
+	if d.value == nil {
+		return ""
+	}
+	return d.value.AsDuration().String()
+}
+
+// Set takes the value from the command line.
+func (d *duration) Set(text string) error {
+	v, err := time.ParseDuration(text)
+	if err == nil {
+		d.value = durationpb.New(v)
+	}
+	return err
+}
+
+// Type names the value in the help.
+func (d *duration) Type() string { return "duration" }
