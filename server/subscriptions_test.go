@@ -45,7 +45,7 @@ type consumeClient struct {
 	stream runlogv1.SubscriptionService_ConsumeClient
 }
 
-func (n *node) consume(t *testing.T, ctx context.Context, id string, credits uint32) *consumeClient {
+func (n *node) consume(ctx context.Context, t *testing.T, id string, credits uint32) *consumeClient {
 	t.Helper()
 	stream, err := n.subscriptions().Consume(ctx)
 	if err != nil {
@@ -90,7 +90,7 @@ func TestConsumeBUS8(t *testing.T) {
 	n.subscribe("all")
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c := n.consume(t, ctx, "all", 100)
+	c := n.consume(ctx, t, "all", 100)
 	go func() {
 		for r := range runs {
 			n.append(fmt.Sprintf("run-%d", r), steps("late-", each/2)...)

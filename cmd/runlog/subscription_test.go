@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -172,7 +173,7 @@ func (f *fakeSubscriptions) Consume(stream grpc.BidiStreamingServer[runlogv1.Con
 	}
 	for {
 		req, err := stream.Recv()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.left = true
