@@ -251,7 +251,7 @@ func TestRefusedConsumer(t *testing.T) {
 		t.Errorf("no subscription: %v", err)
 	}
 	subscribe(t, c, "sink", func(r *runlogv1.CreateSubscriptionRequest) {
-		r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: "https://192.0.2.1/"}}}
+		r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: "http://127.0.0.1:9/", AllowPrivate: true}}}
 	})
 	if err := consumer.Handle(ctx, c, consumer.Options{Subscription: "sink"}, ignore); !errors.As(err, &refused) || refused.Reason != client.ReasonSubscriptionNotPull {
 		t.Errorf("a sink: %v", err)

@@ -143,6 +143,7 @@ func (m *model) seek(name subscription.Name, to subscription.Start) error {
 	clear(s.owed)
 	s.Position, s.Began = m.start(to), m.start(to)
 	s.Version++
+	s.CursorVersion++
 	s.count()
 	return nil
 }
@@ -188,6 +189,7 @@ func (m *model) settleItem(item *subscription.Settlement) bool {
 	next.Position = item.Position
 	next.Acknowledged += item.Acknowledged
 	next.Version++
+	next.CursorVersion++
 	next.count()
 	m.subs[s.Name] = next
 	return true
