@@ -114,8 +114,8 @@ func TestConsumeBUS8(t *testing.T) {
 	})
 }
 
-// TestWebhookBUS7: a webhook gets each event as a signed CloudEvent, those of a run in order. One that
-// it refuses is delivered again, and later parked; a redriven one arrives.
+// TestWebhookBUS7: a webhook gets each event as a signed CloudEvent, those of a run in order. One
+// that it refuses is delivered again, and later parked; a redriven one arrives.
 func TestWebhookBUS7(t *testing.T) {
 	t.Parallel()
 	secrets := t.TempDir()

@@ -104,7 +104,8 @@ type Subscriber interface {
 
 // Consumer gets each event once, if it acknowledges all. One goroutine uses it.
 type Consumer interface {
-	// Next acknowledges the events that it has returned, and returns how many it has got after them.
+	// Next acknowledges the events that it has returned, and returns how many it has got after
+	// them.
 	Next(ctx context.Context) (events int, err error)
 	Close() error
 }

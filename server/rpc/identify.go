@@ -165,7 +165,8 @@ func (s *checkedStream) RecvMsg(m any) error {
 	return s.ServerStream.RecvMsg(m)
 }
 
-// StillAllowed refuses a call that has waited and whose caller has lost its right meanwhile (SEC-5).
+// StillAllowed refuses a call that has waited and whose caller has lost its right meanwhile
+// (SEC-5).
 func StillAllowed(ctx context.Context) error {
 	if a, _ := ctx.Value(accessKey{}).(*Access); a != nil {
 		return a.Valid(ctx, auth.From(ctx))

@@ -70,8 +70,8 @@ func (c *Consumer) ended() error {
 }
 
 // Take returns at most n events, and waits for one if there is none, until it gets something from
-// alive. After the end of the context it returns its cause, and why the deliveries have ended if they
-// have.
+// alive. After the end of the context it returns its cause, and why the deliveries have ended if
+// they have.
 func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]window.Delivery, error) {
 	for {
 		if err := c.ended(); err != nil {

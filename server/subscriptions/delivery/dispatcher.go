@@ -32,7 +32,8 @@ type Node interface {
 // Sink hands events over to where a subscription sends them.
 type Sink interface {
 	// Send returns soon, and done is called once, perhaps later and on another goroutine: with nil
-	// when the event has arrived, or with why it has not. Its errors may be those of package attempt.
+	// when the event has arrived, or with why it has not. Its errors may be those of package
+	// attempt.
 	Send(ctx context.Context, e *cloudevent.Event, done func(error))
 	// Close ends what is under way.
 	Close() error

@@ -18,8 +18,8 @@ import (
 var types = [...]string{contract.StepStarted, contract.StepCompleted, contract.StepFailed}
 
 // TestDeliversAllBUS1BUS3BUS6 appends events while consumers and sinks fail, subscriptions change
-// and the leadership does. Each event comes in the order of its run, what was acknowledged more than
-// a second before a change comes never again, and in the end every event was acknowledged.
+// and the leadership does. Each event comes in the order of its run, what was acknowledged more
+// than a second before a change comes never again, and in the end every event was acknowledged.
 func TestDeliversAllBUS1BUS3BUS6(t *testing.T) {
 	t.Parallel()
 	for range 6 {

@@ -290,7 +290,7 @@ func TestPoisonRunBUS3(t *testing.T) {
 			c.Nack([]window.Place{{RunID: runID, Seq: 1}}, time.Hour)
 		}
 		b.want(c, window.Place{RunID: "t1_d", Seq: 1})
-		// A late acknowledgement counts all the same.
+		// A late acknowledgement still counts.
 		if c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}}) != 1 {
 			t.Error("a late acknowledgement was not taken")
 		}

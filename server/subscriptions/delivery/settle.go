@@ -14,7 +14,8 @@ const (
 	// are less than the second that BUS-6 allows.
 	settleEvery = 400 * time.Millisecond
 	// settleIdle is how often the cursor of a subscription moves that has nothing else to record:
-	// the next leader reads on from there. Without other entries than those of settlements it stays.
+	// the next leader reads on from there. Without other entries than those of settlements it
+	// stays.
 	settleIdle = 10 * time.Second
 	// idlePace is how long the cursors of idle subscriptions take at least, for each.
 	idlePace = 5 * time.Millisecond
@@ -99,7 +100,7 @@ func (t *term) flushSome(list []*subscriber) (n int, err error) {
 	}
 	outcome, err := t.execute(op)
 	if err != nil {
-		return 0, err // If it has effect all the same, refresh finds another version of the cursor.
+		return 0, err // If it still has effect, refresh finds another version of the cursor.
 	}
 	t.settledAt.Store(uint64(outcome.Position))
 	effective, err := subscription.DecodeSettle(outcome.Answers[0].Reply)

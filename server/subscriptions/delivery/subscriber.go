@@ -33,7 +33,7 @@ type subscriber struct {
 
 	sink      Sink // opened when it is needed
 	consumers map[*Consumer]struct{}
-	owners    map[window.Place]*Consumer // who was given what is under way
+	owners    map[window.Place]*Consumer // the receivers of what is under way
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0: it does not
 

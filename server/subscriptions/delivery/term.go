@@ -305,7 +305,7 @@ func (t *term) pause(name subscription.Name) {
 			t.log.Error("cannot pause a subscription whose endpoint is gone", "subscription", name, "err", err)
 			return
 		}
-		t.log.Warn("subscription paused: its endpoint answered 410 Gone", "subscription", name)
+		t.log.Warn("subscription paused", "subscription", name, "cause", "its endpoint answered 410 Gone")
 	})
 }
 

@@ -96,8 +96,8 @@ func (w *Window) pass(l *lane) {
 }
 
 // Fail says that an attempt has failed. The event comes again, after a delay if after is not
-// negative, or is parked: at once if the failure is permanent. false: it is not the first one of its
-// run, or not under way.
+// negative, or is parked: at once if the failure is permanent. false: it is not the first one of
+// its run, or not under way.
 func (w *Window) Fail(p Place, cause string, permanent bool, after time.Duration, now int64) bool {
 	l := w.find(p)
 	if l == nil || !l.busy {

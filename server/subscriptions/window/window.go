@@ -47,7 +47,8 @@ type Settings struct {
 	RandomBackoff func(most time.Duration) time.Duration
 }
 
-// Memory bounds what the events of windows take, in bytes. Every window may have one event at least.
+// Memory bounds what the events of windows take, in bytes. Every window may have one event at
+// least.
 type Memory struct {
 	One, All int64 // of one window, and of all
 	used     atomic.Int64
@@ -104,7 +105,7 @@ type lane struct {
 	queue    []*Event         // by runSeq; the first may be under way
 	from     uint64           // what is behind the queue has a higher runSeq, if it was spilled
 	fromAt   storage.Position // what is behind from lies there or behind it
-	oldest   int64            // the stamp of the event that was first when it was spilled; 0: it is gone
+	oldest   int64            // the stamp of the first event that was spilled; 0: it is gone
 	spilled  bool             // there may be more in the store
 	attempts uint32           // failed ones, of the first event
 
@@ -298,7 +299,8 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 // first returns the event of a lane that comes next; nil: there is none.
 func (w *Window) first(l *lane) (e *Event, attempts uint32, err error) {
 	if l.redriven == nil && len(l.again) > 0 {
-		list, _, err := w.source.Load(l.runID, l.again[0]-1, math.MaxUint64, 1) // Also behind a cursor that was moved back.
+		// It may lie behind a cursor that was moved back.
+		list, _, err := w.source.Load(l.runID, l.again[0]-1, math.MaxUint64, 1)
 		if err != nil {
 			return nil, 0, err
 		}

@@ -23,8 +23,8 @@ type Subscription struct {
 	Position storage.Position
 	// Began is the position of Create, or of the last Seek. Nothing up to it is due.
 	Began storage.Position
-	// CursorVersion rises by 1 with every Settle that has effect, and with every Seek, also one to where
-	// the cursor is. If it is not as a dispatcher expects, other events are due.
+	// CursorVersion rises by 1 with every Settle that has effect, and with every Seek, also one to
+	// where the cursor is. If it is not as a dispatcher expects, other events are due.
 	CursorVersion uint64
 	// OwedRuns and DeadLetters, redriven ones included, are counts.
 	OwedRuns, DeadLetters uint64
