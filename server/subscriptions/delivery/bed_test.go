@@ -136,6 +136,7 @@ type bed struct {
 	subs    map[string]*sub
 	stop    context.CancelFunc
 	began   time.Time
+	lossy   bool          // commands fail
 	sink    delivery.Sink // that of all subscriptions, if not nil
 	asked   func()        // is called once for the timeout of acknowledgements
 

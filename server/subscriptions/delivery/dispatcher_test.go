@@ -50,7 +50,10 @@ func (b *bed) story(steps int) {
 	for _, s := range list {
 		join(s)
 	}
-	b.node.faults = b.int(2) == 0
+	b.lossy = b.int(2) == 0 // Then acknowledgements may get lost at any time.
+	b.node.mu.Lock()
+	b.node.faults = b.lossy
+	b.node.mu.Unlock()
 	for range steps {
 		b.sleep(200 * time.Millisecond)
 		switch s := list[b.int(len(list))]; b.int(12) {
@@ -104,9 +107,6 @@ func (b *bed) changeSome(s *sub) {
 		s.filters[len(s.filters)-1].from = b.applied()
 		s.mu.Unlock()
 	case 3:
-		if b.node.faults { // The order of the receiver's own marks is not known then.
-			return
-		}
 		start := subscription.Start{Now: b.int(2) == 0, Position: row.Position / 2}
 		s.mu.Lock()
 		s.began = math.MaxUint64 // It is not known what is due meanwhile.
@@ -116,7 +116,7 @@ func (b *bed) changeSome(s *sub) {
 		s.mu.Unlock()
 		b.change(s, func() (storage.Operation, error) { return subscription.Seek(s.name, start) })
 		s.mu.Lock()
-		s.began = b.row(s).Began
+		s.began, s.moved = b.row(s).Began, time.Now()
 		s.mu.Unlock()
 	case 4:
 		b.redrive(s)
