@@ -10,7 +10,7 @@ import (
 
 const (
 	// laneEvents bounds what a lane keeps in memory.
-	laneEvents = 64
+	laneEvents = 256
 	// eventBytes is about what an event takes beside its payload.
 	eventBytes = 1 << 10
 )
