@@ -85,6 +85,7 @@ var ranks = map[string]int{
 	"storage/internal/overlay": 2,
 	"storage/machine":          3,
 	"proto/example":            1,
+	"docs/examples/consumer":   4,
 	"docs/examples/counter":    3, // As storage/machine.
 	"docs/examples/counters":   6, // As a service.
 	// Parts of subscriptions, which know nothing of the rest of the server.

@@ -24,15 +24,15 @@ var ruleCounts = []struct {
 	section string
 	rules   int
 }{
-	{"ENV", 9}, {"IDM", 10}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 16}, {"QUE", 11}, {"SIG", 7},
+	{"ENV", 9}, {"IDM", 10}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 16}, {"QUE", 11}, {"SIG", 7}, {"BUS", 9},
 }
 
 // accessRules is how many rules docs/access.md has: SEC-1 and so on.
 const accessRules = 8
 
 var (
-	ruleID    = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|SEC)-?([0-9]+)`)
-	ruleRange = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|SEC)-([0-9]+) to (?:ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|SEC)-([0-9]+)`)
+	ruleID    = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC)-?([0-9]+)`)
+	ruleRange = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC)-([0-9]+) to (?:ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC)-([0-9]+)`)
 )
 
 const conformanceHead = `# Conformance

@@ -35,6 +35,7 @@ func TestAlertRules(t *testing.T) {
 		t.Fatalf("%v: %+v", err, rules)
 	}
 	n := startNode(t)
+	n.subscribe("s") // Metrics of subscriptions need one.
 	eventually(t, "the leader exports how many voters may fail", func() bool { return n.metric("runlog_raft_failure_tolerance") == 0 })
 	name := regexp.MustCompile(`\brunlog_\w+`)
 	for _, r := range rules.Groups[0].Rules {

@@ -19,7 +19,7 @@ import (
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{"README.md", "docs/running.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
-		"docs/queue.md", "docs/engines.md", "docs/signals.md"} {
+		"docs/queue.md", "docs/engines.md", "docs/signals.md", "docs/event-bus.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
