@@ -135,10 +135,10 @@ func (f *fakeSubscriptions) DeleteSubscription(_ context.Context, req *runlogv1.
 
 func (f *fakeSubscriptions) ListDeadLetters(_ context.Context, req *runlogv1.ListDeadLettersRequest) (*runlogv1.ListDeadLettersResponse, error) {
 	f.note(req)
-	letter := &runlogv1.DeadLetter{DeliveryId: "AXJ1bi03", RunId: "run-7", RunSeq: 2, EventId: "019c4a5f-0000-7000-8000-000000000002", EventType: "StepFailed",
+	letter := &runlogv1.DeadLetter{DeliveryId: "2-run-7", RunId: "run-7", RunSeq: 2, EventId: "019c4a5f-0000-7000-8000-000000000002", EventType: "StepFailed",
 		Attempts: 12, Error: "the endpoint answered 503", ParkedAt: seconds(90)}
 	again := proto.CloneOf(letter)
-	again.DeliveryId, again.RunSeq, again.Redriving = "AnJ1bi03", 3, true
+	again.DeliveryId, again.RunSeq, again.Redriving = "3-run-7", 3, true
 	return &runlogv1.ListDeadLettersResponse{DeadLetters: []*runlogv1.DeadLetter{letter, again}}, nil
 }
 
@@ -208,7 +208,7 @@ func TestGoldenSubscriptions(t *testing.T) {
 		"subscriptions delete billing", "subscriptions delete billing -o json", "subscriptions delete none")
 	goldenLines(t, "subscriptions-dead-letters",
 		"subscriptions dead-letters ls billing", "subscriptions dead-letters ls billing --run run-7 -o json",
-		"subscriptions dead-letters redrive billing --all", "subscriptions dead-letters redrive billing --delivery AXJ1bi03,AnJ1bi03 -o json", "subscriptions dead-letters redrive billing",
+		"subscriptions dead-letters redrive billing --all", "subscriptions dead-letters redrive billing --delivery 2-run-7,3-run-7 -o json", "subscriptions dead-letters redrive billing",
 		"subscriptions dead-letters discard billing --run run-7 --reason the\\customer\\was\\told", "subscriptions dead-letters discard billing --all",
 		"subscriptions dead-letters discard billing --all --run run-7 --reason x", "subscriptions dead-letters drop billing")
 	goldenLines(t, "subscriptions-help", "subscriptions --help", "subscriptions create --help", "subscriptions ls --help", "subscriptions show --help", "subscriptions update --help",
