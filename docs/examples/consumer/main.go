@@ -20,21 +20,19 @@ func main() {
 	subscription := flag.String("subscription", "planner", "a pull subscription")
 	most := flag.Int("max", 0, "end after so many events; 0 means never")
 	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *server, *subscription, *most); err != nil && !errors.Is(err, context.Canceled) {
+	if err := run(*server, *subscription, *most); !errors.Is(err, context.Canceled) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, server, subscription string, most int) error {
+func run(server, subscription string, most int) error {
 	c, err := client.Dial(server, client.Options{Token: os.Getenv("RUNLOG_TOKEN")})
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer cancel()
 	var mu sync.Mutex
 	handled := 0
