@@ -268,7 +268,7 @@ func (c *consuming) pass(list []window.Delivery) error {
 			return err
 		}
 		m := &runlogv1.EventDelivery{
-			DeliveryId: delivery.DeliveryID(window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}), Attempt: d.Attempt, Event: e,
+			DeliveryId: delivery.ID(window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}), Attempt: d.Attempt, Event: e,
 		}
 		resp.Deliveries = append(resp.Deliveries, m)
 		if size += proto.Size(m); size >= sendBytes {

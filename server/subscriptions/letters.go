@@ -53,7 +53,7 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 	for i := range list {
 		l := &list[i]
 		resp.DeadLetters = append(resp.DeadLetters, &runlogv1.DeadLetter{
-			DeliveryId: delivery.DeliveryID(window.Place{RunID: l.RunID, Seq: l.RunSeq}), RunId: l.RunID, RunSeq: l.RunSeq,
+			DeliveryId: delivery.ID(window.Place{RunID: l.RunID, Seq: l.RunSeq}), RunId: l.RunID, RunSeq: l.RunSeq,
 			EventId: l.EventID, EventType: l.EventType, Attempts: l.Attempts, Error: l.Error,
 			ParkedAt: wire.Timestamp(l.ParkedAt), Redriving: l.Redriving,
 		})
@@ -149,7 +149,7 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 // places decodes the ids of deliveries.
 func (v *violations) places(field string, ids []string) (list []window.Place) {
 	for i, id := range ids {
-		p, err := delivery.ParseDeliveryID(id)
+		p, err := delivery.ParseID(id)
 		if err == nil {
 			if fault := contract.NameFault(p.RunID); fault != "" {
 				err = fmt.Errorf("%.100q is not a deliveryId: send one as a delivery has it", id)

@@ -86,7 +86,7 @@ func (s *Service) pulled(list []window.Delivery, consumer *delivery.Consumer) (*
 		if err != nil {
 			return nil, fmt.Errorf("event %s as CloudEvent: %w", d.Record.EventID, err)
 		}
-		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: delivery.DeliveryID(placeOf(d)), Attempt: d.Attempt, Event: event})
+		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: delivery.ID(placeOf(d)), Attempt: d.Attempt, Event: event})
 	}
 	return resp, nil
 }

@@ -11,10 +11,10 @@ import (
 	"runlog/storage/machine/subscription"
 )
 
-// ErrNotFound: there is no such subscription.
+// ErrNotFound means that there is no such subscription.
 var ErrNotFound = errors.New("delivery: there is no such subscription")
 
-// ErrNotPull: the events of the subscription go to a sink.
+// ErrNotPull means that the events of the subscription go to a sink.
 var ErrNotPull = errors.New("delivery: the subscription is not a pull subscription")
 
 // Consumer takes events of a pull subscription. One goroutine calls Take; others may call the rest.

@@ -257,11 +257,11 @@ func (d *Dispatcher) Each(do func(subscription.Name, Status) bool) {
 	}
 }
 
-// DeliveryID names an event within a subscription.
-func DeliveryID(p window.Place) string { return strconv.FormatUint(p.Seq, 10) + "-" + p.RunID }
+// ID names an event within a subscription.
+func ID(p window.Place) string { return strconv.FormatUint(p.Seq, 10) + "-" + p.RunID }
 
-// ParseDeliveryID is the inverse of DeliveryID.
-func ParseDeliveryID(id string) (window.Place, error) {
+// ParseID is the inverse of ID.
+func ParseID(id string) (window.Place, error) {
 	seq, run, ok := strings.Cut(id, "-")
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if !ok || err != nil || n == 0 || run == "" {

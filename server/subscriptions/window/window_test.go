@@ -82,7 +82,7 @@ func (w *world) take() { w.takeSome(rapid.IntRange(1, 10).Draw(w.T, "n")) }
 func (w *world) takeSome(n int) {
 	before, ready := len(w.underWay()), w.window.Ready()
 	list, err := w.window.Take(w.now, n)
-	if err != nil && !(w.faults && errors.Is(err, errRead)) {
+	if err != nil && (!w.faults || !errors.Is(err, errRead)) {
 		w.Fatal(err)
 	}
 	if len(list) > 0 && (!ready || w.settings.Paused || before+len(list) > w.settings.MaxInFlight || len(list) > n) {
