@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -108,18 +110,24 @@ func (t *term) reload() error {
 	for _, row := range rows {
 		is[row.Number] = true
 	}
-	for number := range t.subscribers {
-		if !is[number] {
-			w.Removed = append(w.Removed, number)
+	for _, s := range t.list() {
+		if !is[s.number] {
+			w.Removed = append(w.Removed, s.number)
 		}
 	}
 	t.written(&w)
 	return t.refreshAll()
 }
 
+func (t *term) list() []*subscriber {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.Collect(maps.Values(t.subscribers))
+}
+
 // start begins to deliver.
 func (t *term) start() {
-	for _, s := range t.subscribers {
+	for _, s := range t.list() {
 		s.mu.Lock()
 		s.kickLocked()
 		s.mu.Unlock()
