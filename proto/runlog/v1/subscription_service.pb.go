@@ -3215,7 +3215,7 @@ var File_runlog_v1_subscription_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\n" +
-	"$runlog/v1/subscription_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xa4\x02\n" +
+	"$runlog/v1/subscription_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xa4\x02\n" +
 	"\x12SubscriptionFilter\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
@@ -3650,7 +3650,6 @@ func file_runlog_v1_subscription_service_proto_init() {
 	}
 	file_runlog_v1_event_proto_init()
 	file_runlog_v1_options_proto_init()
-	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_subscription_service_proto_msgTypes[1].OneofWrappers = []any{
 		(*StartFrom_Beginning)(nil),
 		(*StartFrom_Now)(nil),
