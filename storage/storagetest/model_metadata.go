@@ -83,7 +83,7 @@ func (m *Model) adopt(r *modelRun, c *storage.Creation) {
 			next.Labels = have.Labels
 		}
 	}
-	r.run.Metadata = next
+	r.run.Metadata, r.run.MetadataChanged = next, !reflect.DeepEqual(next, ownMetadata(&c.Metadata))
 	m.mark(r)
 }
 
@@ -114,7 +114,7 @@ func (m *Model) setRef(s *SetRef, o *storage.Answer) {
 		return
 	}
 	next.EngineRunRef = s.Ref
-	r.run.Metadata = next
+	r.run.Metadata, r.run.MetadataChanged = next, r.creation != nil
 	m.mark(r)
 }
 
@@ -139,7 +139,7 @@ func (m *Model) update(u *Update, o *storage.Answer) {
 		next.Labels, changed = u.Update.Labels, true
 	}
 	if changed {
-		r.run.Metadata = ownMetadata(next)
+		r.run.Metadata, r.run.MetadataChanged = ownMetadata(next), r.creation != nil
 		m.mark(r)
 	}
 }

@@ -95,7 +95,7 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 
 func (outside) run(model *storage.Run) *storage.Run {
 	out := *model
-	out.Position, out.CreatedPosition = 0, 0
+	out.Position, out.CreatedPosition, out.MetadataChanged = 0, 0, false
 	if out.Metadata == nil {
 		out.Metadata = &storage.Metadata{}
 	}
