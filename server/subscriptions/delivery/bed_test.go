@@ -37,6 +37,8 @@ type node struct {
 	commands int
 	faults   bool                // commands fail, or their answers get lost
 	lose     bool                // the answer to the next command gets lost
+	refuse   bool                // the next command fails
+	before   func()              // is called once before a command of the dispatcher
 	events   map[string][]string // types of the events of runs, by runSeq
 	at       map[string][]storage.Position
 }
@@ -95,10 +97,18 @@ func (n *node) Execute(ctx context.Context, cmd storage.Command) (storage.Outcom
 	if n.faults {
 		fate = rand.N(10)
 	}
-	if n.lose {
+	switch {
+	case n.lose:
 		n.lose, fate = false, 1
+	case n.refuse:
+		n.refuse, fate = false, 0
 	}
+	before := n.before
+	n.before = nil
 	n.mu.Unlock()
+	if before != nil {
+		before()
+	}
 	switch {
 	case !leads:
 		return storage.Outcome{}, errNoLeader

@@ -1,0 +1,154 @@
+package delivery_test
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"runlog/server/subscriptions/window"
+	"runlog/storage/machine/subscription"
+)
+
+// TestHeldRunAfterChangeOfLeaderBUS4: dead letters hold their run under the next leader too, and one
+// that has failed again is not redriven any more.
+func TestHeldRunAfterChangeOfLeaderBUS4(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxAttempts, c.OnDeadLetter = 1, subscription.HoldRun })
+		first := window.Place{RunID: "t1_a", Seq: 1}
+		b.append("t1_a", types[0], 2)
+		c := b.consumer(s)
+		for range 2 {
+			b.want(c, first)
+			c.Nack([]window.Place{first}, -1)
+			b.flush(s, 2)
+			b.lead()
+			c = b.consumer(s)
+			b.want(c)
+			b.redrive(s)
+			b.d.Refresh()
+		}
+		b.want(c, first)
+		c.Ack([]window.Place{first})
+		b.want(c, window.Place{RunID: "t1_a", Seq: 2})
+	})
+}
+
+// TestSettlementBehindSeekBUS6: a settlement that was made before a seek, and arrives after it,
+// moves no cursor.
+func TestSettlementBehindSeekBUS6(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", nil)
+		first := window.Place{RunID: "t1_a", Seq: 1}
+		b.append("t1_a", types[0], 1)
+		c := b.consumer(s)
+		b.want(c, first)
+		c.Ack([]window.Place{first})
+		b.node.before = func() { b.execute(subscription.Seek(s.name, subscription.Start{})) }
+		b.flush(s, 1)
+		b.d.Refresh()
+		b.want(c, first)
+	})
+}
+
+// TestSettlementAgainBUS6: a settlement that fails is made again soon.
+func TestSettlementAgainBUS6(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", nil)
+		first := window.Place{RunID: "t1_a", Seq: 1}
+		b.append("t1_a", types[0], 1)
+		c := b.consumer(s)
+		b.want(c, first)
+		c.Ack([]window.Place{first})
+		b.node.refuse = true
+		if err := b.d.Flush(s.name); err == nil {
+			b.t.Fatal("a settlement had effect")
+		}
+		time.Sleep(time.Second)
+		if row := b.row(s); row.Acknowledged != 1 || row.Position == 0 {
+			b.t.Errorf("%d acknowledged, position %d", row.Acknowledged, row.Position)
+		}
+	})
+}
+
+// TestAcknowledgementWakesOthersBUS8: a consumer that waits gets the next event of a run once
+// another one has acknowledged the event before.
+func TestAcknowledgementWakesOthersBUS8(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", nil)
+		first := window.Place{RunID: "t1_a", Seq: 1}
+		b.append("t1_a", types[0], 2)
+		c, other := b.consumer(s), b.consumer(s)
+		b.want(c, first)
+		got := make(chan []window.Delivery)
+		go func() {
+			list, _ := other.Take(b.t.Context(), 1, nil)
+			got <- list
+		}()
+		synctest.Wait()
+		before := time.Now()
+		c.Ack([]window.Place{first})
+		if list := <-got; len(list) != 1 || list[0].Record.RunSeq != 2 || !time.Now().Equal(before) {
+			b.t.Errorf("%d events, after %v", len(list), time.Since(before))
+		}
+	})
+}
+
+// TestAnswerAfterSeekBUS2: the answer of a sink to an event that was sent before a seek settles
+// nothing after it.
+func TestAnswerAfterSeekBUS2(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		k := &slow{}
+		b.sink = k
+		s := b.make("t1", "s", "slow:s", nil)
+		b.append("t1_a", types[0], 1)
+		synctest.Wait()
+		b.execute(subscription.Seek(s.name, subscription.Start{}))
+		b.d.Refresh()
+		synctest.Wait()
+		if len(k.done) != 2 {
+			b.t.Fatalf("sent %d times", len(k.done))
+		}
+		k.done[0](nil)
+		if st := b.status(s); st.InFlight != 1 || st.Acknowledged != 0 {
+			b.t.Errorf("%+v", st)
+		}
+		k.done[1](nil)
+		if st := b.status(s); st.InFlight != 0 || st.Acknowledged != 1 {
+			b.t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestLeadershipBeginsAmongEventsBUS6: a dispatcher that begins while the log has events behind and
+// before its cursors delivers each once, also to a subscription that is far behind.
+func TestLeadershipBeginsAmongEventsBUS6(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		near, far := b.make("t1", "near", "pull", nil), b.make("t1", "far", "pull", nil)
+		b.execute(subscription.Pause(far.name, true))
+		c := b.consumer(near)
+		b.append("t1_a", types[0], 1)
+		b.want(c, window.Place{RunID: "t1_a", Seq: 1})
+		c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}})
+		b.flush(near, 2)
+		b.node.lead(false)
+		synctest.Wait()
+		b.append("t1_b", types[0], 1)
+		b.node.mu.Lock()
+		b.node.index += 20_000 // Raft's own entries.
+		b.node.mu.Unlock()
+		b.append("t1_c", types[0], 1)
+		b.node.lead(true)
+		synctest.Wait()
+		b.want(b.consumer(near), window.Place{RunID: "t1_b", Seq: 1}, window.Place{RunID: "t1_c", Seq: 1})
+		b.execute(subscription.Pause(far.name, false))
+		b.want(b.consumer(far), window.Place{RunID: "t1_a", Seq: 1}, window.Place{RunID: "t1_b", Seq: 1}, window.Place{RunID: "t1_c", Seq: 1})
+		b.append("t1_d", types[0], 1)
+		b.want(b.consumer(far), window.Place{RunID: "t1_d", Seq: 1})
+	})
+}
