@@ -27,7 +27,7 @@ func subscriptions() []Mutant {
 			"\t\tfor _, runID := range m.Paid {\n\t\t\tif runID == o.RunId {\n\t\t\t\trow = nil\n\t\t\t}\n\t\t}\n"+
 				"\t\tif err := s.put(owedKey(sub.Number, o.RunId), row, &sub.OwedRuns); err != nil {"),
 		bug("seek-keeps-owed", "BUS-6", "runs owe events that lie before the cursor of a seek", "apply.go",
-			"\ts.OwedRuns = 0\n\tw.begin(s, m.Position, m.Now)\n", "\tw.begin(s, m.Position, m.Now)\n"),
+			"\ts.OwedRuns = 0\n\ts.CursorVersion++\n\tw.begin(s, m.Position, m.Now)\n", "\tw.begin(s, m.Position, m.Now)\n"),
 		bug("parked-still-redriven", "BUS-5", "a dead letter that fails again is delivered on and on", "settle.go",
 			"\t\tif err := s.put(letterKey(sub.Number, redrivenRow, place), nil, &marks); err != nil {\n\t\t\treturn err\n\t\t}\n", ""),
 		bug("delivered-not-redriven", "BUS-5", "a dead letter goes although it was not redriven", "settle.go",
