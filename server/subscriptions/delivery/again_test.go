@@ -9,8 +9,8 @@ import (
 	"runlog/storage/machine/subscription"
 )
 
-// TestHeldRunAfterChangeOfLeaderBUS4: dead letters hold their run under the next leader too, and one
-// that has failed again is not redriven any more.
+// TestHeldRunAfterChangeOfLeaderBUS4: dead letters hold their run under the next leader too, and
+// one that has failed again is not redriven any more.
 func TestHeldRunAfterChangeOfLeaderBUS4(t *testing.T) {
 	t.Parallel()
 	run(t, 1, func(b *bed) {

@@ -22,8 +22,9 @@ type onlyStore struct {
 
 func (n onlyStore) Store() *storage.Store { return n.store }
 
-// TestAttachDuringCollectionBUS6: a subscriber that has read up to the tail, while the tail collects
-// the events of the next entry, reads that entry itself: the tail may not have known of it.
+// TestAttachDuringCollectionBUS6: a subscriber that has read up to the tail, while the tail
+// collects the events of the next entry, reads that entry itself: the tail may not have known of
+// it.
 func TestAttachDuringCollectionBUS6(t *testing.T) {
 	t.Parallel()
 	local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All()})

@@ -18,8 +18,8 @@ func (l lone) Load(_ string, after uint64, _ storage.Position, _ int) ([]*window
 	return []*window.Event{l.Event}, false, nil
 }
 
-// TestDiscardedWhileUnderWayBUS5: a redriven dead letter that is discarded while it is under way, or
-// waits for another attempt, is forgotten.
+// TestDiscardedWhileUnderWayBUS5: a redriven dead letter that is discarded while it is under way,
+// or waits for another attempt, is forgotten.
 func TestDiscardedWhileUnderWayBUS5(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
