@@ -158,12 +158,15 @@ func (t *term) ignore(err error) {
 	}
 }
 
-// written is told of the rows that an entry has changed, by the goroutine that applies the log.
+// written is told of the rows that an entry has changed, by the goroutine that applies the log, and
+// of those that were read, perhaps before that.
 func (t *term) written(w *subscription.Written) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, row := range w.Changed {
-		t.changed[row.Number] = row
+		if known, is := t.changed[row.Number]; !is || known != nil && known.Version < row.Version {
+			t.changed[row.Number] = row
+		}
 	}
 	for _, number := range w.Removed {
 		t.changed[number] = nil

@@ -22,16 +22,17 @@ type onlyStore struct {
 
 func (n onlyStore) Store() *storage.Store { return n.store }
 
-// TestAttachDuringCollectionBUS6: a subscriber that has read up to the tail, while the tail
-// collects the events of the next entry, reads that entry itself: the tail may not have known of
-// it.
-func TestAttachDuringCollectionBUS6(t *testing.T) {
-	t.Parallel()
+// openTerm returns a term that does not run, of a store without subscriptions.
+func openTerm(t *testing.T) *term {
 	local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer local.Close()
+	t.Cleanup(func() {
+		if err := local.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	term, err := newTerm(context.Background(), &Options{
 		Node: onlyStore{store: local.Store}, Memory: &window.Memory{One: 1, All: 1}, Logger: slog.Default(),
 		AckTimeout: func([]byte) time.Duration { return 0 }, Clock: time.Now,
@@ -39,6 +40,32 @@ func TestAttachDuringCollectionBUS6(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return term
+}
+
+// TestOlderRowLaterBUS2: rows that were read before others were told of replace none of them.
+func TestOlderRowLaterBUS2(t *testing.T) {
+	t.Parallel()
+	term := openTerm(t)
+	first, second := &subscription.Subscription{Number: 1, Version: 1}, &subscription.Subscription{Number: 1, Version: 2}
+	term.written(&subscription.Written{Changed: []*subscription.Subscription{second}})
+	term.written(&subscription.Written{Changed: []*subscription.Subscription{first}})
+	if term.changed[1] != second {
+		t.Error("an older row has replaced a newer one")
+	}
+	term.written(&subscription.Written{Removed: []uint64{1}})
+	term.written(&subscription.Written{Changed: []*subscription.Subscription{second}})
+	if row, is := term.changed[1]; !is || row != nil {
+		t.Error("a subscription that was deleted is back")
+	}
+}
+
+// TestAttachDuringCollectionBUS6: a subscriber that has read up to the tail, while the tail
+// collects the events of the next entry, reads that entry itself: the tail may not have known of
+// it.
+func TestAttachDuringCollectionBUS6(t *testing.T) {
+	t.Parallel()
+	term := openTerm(t)
 	s := &subscriber{term: term}
 	s.beginLocked(&stored{State: &subscription.State{Subscription: subscription.Subscription{Position: 5}}})
 	term.at.Store(5)
