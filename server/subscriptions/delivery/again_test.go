@@ -45,7 +45,9 @@ func TestSettlementBehindSeekBUS6(t *testing.T) {
 		c := b.consumer(s)
 		b.want(c, first)
 		c.Ack([]window.Place{first})
-		b.node.before = func() { b.execute(subscription.Seek(s.name, subscription.Start{})) }
+		b.node.set(func(n *node) {
+			n.before = func() { b.execute(subscription.Seek(s.name, subscription.Start{})) }
+		})
 		b.flush(s, 1)
 		b.d.Refresh()
 		b.want(c, first)
@@ -62,10 +64,15 @@ func TestSettlementAgainBUS6(t *testing.T) {
 		c := b.consumer(s)
 		b.want(c, first)
 		c.Ack([]window.Place{first})
-		b.node.refuse = true
+		b.node.set(func(n *node) { n.refuse = true })
 		time.Sleep(time.Second)
-		if row := b.row(s); row.Acknowledged != 1 || row.Position == 0 || b.node.refuse {
-			b.t.Errorf("%d acknowledged, position %d, refused: %t", row.Acknowledged, row.Position, !b.node.refuse)
+		b.node.set(func(n *node) {
+			if n.refuse {
+				b.t.Error("no settlement was made")
+			}
+		})
+		if row := b.row(s); row.Acknowledged != 1 || row.Position == 0 {
+			b.t.Errorf("%d acknowledged, position %d", row.Acknowledged, row.Position)
 		}
 	})
 }
@@ -136,9 +143,7 @@ func TestLeadershipBeginsAmongEventsBUS6(t *testing.T) {
 		b.node.lead(false)
 		synctest.Wait()
 		b.append("t1_b", types[0], 1)
-		b.node.mu.Lock()
-		b.node.index += 20_000 // Raft's own entries.
-		b.node.mu.Unlock()
+		b.node.set(func(n *node) { n.index += 20_000 }) // Raft's own entries.
 		b.append("t1_c", types[0], 1)
 		b.node.lead(true)
 		synctest.Wait()

@@ -79,6 +79,13 @@ func (n *node) WaitLeading(ctx context.Context) error {
 	}
 }
 
+// set changes what happens next.
+func (n *node) set(do func(*node)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	do(n)
+}
+
 func (n *node) lead(is bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -200,8 +207,11 @@ func (b *bed) close() {
 const pullTimeout = 2 * time.Second
 
 func (b *bed) ackTimeout(how []byte) time.Duration {
-	if asked := b.asked; asked != nil {
-		b.asked = nil
+	b.mu.Lock()
+	asked := b.asked
+	b.asked = nil
+	b.mu.Unlock()
+	if asked != nil {
 		asked()
 	}
 	if string(how) == "pull" {
@@ -308,6 +318,7 @@ func (b *bed) make(tenant, id, how string, change func(*subscription.Settings)) 
 	if change != nil {
 		change(&s.settings)
 	}
+	s.flaky = strings.HasPrefix(how, "flaky")
 	s.filters = []filter{{types: s.settings.Types}}
 	b.mu.Lock()
 	b.subs[s.name.String()] = s

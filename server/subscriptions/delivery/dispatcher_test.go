@@ -52,9 +52,7 @@ func (b *bed) story(steps int) {
 		join(s)
 	}
 	b.lossy = b.int(2) == 0 // Then acknowledgements may get lost at any time.
-	b.node.mu.Lock()
-	b.node.faults = b.lossy
-	b.node.mu.Unlock()
+	b.node.set(func(n *node) { n.faults = b.lossy })
 	for range steps {
 		b.sleep(200 * time.Millisecond)
 		switch s := list[b.int(len(list))]; b.int(12) {
@@ -151,9 +149,7 @@ func (b *bed) eachLetter(s *sub, do func(*fate)) {
 // heal has everything work, and waits until all must be delivered.
 func (b *bed) heal(list []*sub, join func(*sub)) {
 	close(b.healthy)
-	b.node.mu.Lock()
-	b.node.faults = false
-	b.node.mu.Unlock()
+	b.node.set(func(n *node) { n.faults = false })
 	for range 3 {
 		for _, s := range list {
 			b.change(s, func() (storage.Operation, error) { return subscription.Pause(s.name, false) })

@@ -20,6 +20,8 @@ import (
 type sub struct {
 	b    *bed
 	name subscription.Name
+	// flaky: the sink fails until all is healthy.
+	flaky bool
 
 	mu        sync.Mutex
 	settings  subscription.Settings
@@ -181,7 +183,7 @@ func (s *sub) try(ctx context.Context, r storage.Record) error {
 	if s.answer != nil {
 		return s.answer(r)
 	}
-	if s.b.isHealthy() || !strings.HasPrefix(string(s.settings.Delivery), "flaky") {
+	if s.b.isHealthy() || !s.flaky {
 		return nil
 	}
 	s.b.sleep(30 * time.Millisecond)
