@@ -79,8 +79,10 @@ func TestAttachDuringCollectionBUS6(t *testing.T) {
 	}
 	e := &window.Event{Run: &storage.Run{RunID: "run"}}
 	e.Record.RunSeq, e.Record.Position = 1, 6
-	s.batch = []*window.Event{e}
-	if s.push(6); s.window.Stats().Waiting != 0 {
-		t.Error("an entry came twice")
+	for _, at := range []storage.Position{6, 7} { // Entries without events follow it.
+		s.batch = []*window.Event{e}
+		if s.push(at); s.window.Stats().Waiting != 0 {
+			t.Errorf("pushed up to %d: an entry came twice", at)
+		}
 	}
 }
