@@ -110,13 +110,15 @@ func (t *term) pushAll(touched []*subscriber, at storage.Position) {
 	t.collecting.Store(uint64(at))
 }
 
-// push hands the events of an entry to a subscriber, if it is attached. Up to at there are no others.
+// push hands the events of an entry to a subscriber, if it is attached. Up to at there are no
+// others.
 func (s *subscriber) push(at storage.Position) {
 	events := s.batch
 	s.batch = nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || !s.attached || events[0].Record.Position <= s.from { // It has read the entry itself.
+	// Up to from it has read the log itself.
+	if s.closed || !s.attached || events[0].Record.Position <= s.from {
 		return
 	}
 	s.window.Push(at, events...)
