@@ -3,6 +3,7 @@ package delivery
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -160,7 +161,7 @@ func (s *subscriber) kickLocked() {
 		c.nudge()
 	}
 	s.armLocked(s.window.Next())
-	if s.running || s.closed || s.term.ctx.Err() != nil {
+	if s.running || !s.hasWorkLocked() || s.term.ctx.Err() != nil {
 		return
 	}
 	s.running = true
@@ -274,7 +275,7 @@ func (s *subscriber) done(w *window.Window, p window.Place, err error) {
 	s.kickLocked()
 }
 
-func clip(text string) string { return text[:min(len(text), maxErrorBytes)] }
+func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "") }
 
 func (s *subscriber) failedLocked(err error) {
 	s.lastError, s.lastErrorAt = clip(err.Error()), s.term.now()

@@ -27,10 +27,10 @@ type Owed struct {
 	Attempts uint32
 }
 
-// Settle returns what the store is to record now; nil: nothing has changed, but perhaps for the
-// cursor. Every settlement passes over what the one before has found unsettled, so that an event
-// that takes long holds no cursor: what is acknowledged is repeated for two settlements at most
-// (BUS-6). An event is parked once the cursor has passed it: it is never due and a dead letter too.
+// Settle returns what the store is to record now, perhaps nothing but a cursor. Every settlement
+// passes over what the one before has found unsettled, so that an event that takes long holds no
+// cursor: what is acknowledged is repeated for two settlements at most (BUS-6). An event is parked
+// once the cursor has passed it: it is never due and a dead letter too.
 func (w *Window) Settle() *Settlement {
 	s := &Settlement{Position: w.readTo, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo, events: len(w.parked)}
 	for _, l := range w.lanes {
