@@ -204,6 +204,7 @@ func TestQueueMetricsQUE10(t *testing.T) {
 	}
 	n.request("r0")
 	n.release(n.lease()[0], runlogv1.LeaseOutcome_STARTED)
+	n.metric("runlog_queue_stuck_seconds")
 	clock.by.Add(int64(time.Hour))
 	for name, want := range map[string]float64{
 		"runlog_queue_requests_total": 4, "runlog_queue_leases_total": 1, "runlog_queue_runs": 3, "runlog_queue_start_seconds_count": 1,
@@ -220,6 +221,34 @@ func TestQueueMetricsQUE10(t *testing.T) {
 	if stuck, oldest := n.metric("runlog_queue_stuck_seconds"), n.metric("runlog_queue_oldest_ready_seconds"); stuck != 0 || oldest < 3599 {
 		t.Errorf("a paused queue has been stuck for %v s; its oldest run waits for %v s", stuck, oldest)
 	}
+}
+
+// TestStuckQueueQUE10: a queue is stuck for as long as it has a run that may be leased and no
+// worker does anything. The time in which a run was delayed does not count, and neither does a
+// backlog that moves.
+func TestStuckQueueQUE10(t *testing.T) {
+	t.Parallel()
+	n, clock := startAhead(t)
+	stuck := func(step string, least, most float64) {
+		t.Helper()
+		if got := n.metric("runlog_queue_stuck_seconds"); got < least || got > most {
+			t.Errorf("%s: the queue has been stuck for %v s, want %v to %v", step, got, least, most)
+		}
+	}
+	n.request("late", func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(clock.now().Add(time.Hour)) })
+	stuck("a delayed run", 0, 0)
+	clock.by.Add(int64(2 * time.Hour))
+	for range 2 {
+		n.request(fmt.Sprint("r", clock.by.Load())) // Time passes with entries.
+		stuck("a backlog that nobody was seen to leave", 0, 100)
+		clock.by.Add(int64(time.Minute))
+	}
+	stuck("nobody leases", 60, 200)
+	clock.by.Add(int64(time.Hour))
+	n.release(n.lease()[0], runlogv1.LeaseOutcome_STARTED)
+	stuck("a backlog that moves", 0, 0)
+	clock.by.Add(int64(time.Hour))
+	stuck("nobody leases again", 3599, 3700)
 }
 
 // TestTenantUsageQUE10: the usage of a tenant counts its queues, and the runs that wait and are

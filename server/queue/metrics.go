@@ -63,6 +63,7 @@ func (m *metrics) unregister(reg *prometheus.Registry) {
 type runsCollector struct {
 	s                   *Service
 	runs, oldest, stuck *prometheus.Desc
+	idle                stuck
 }
 
 // countedQueues bounds the queues that are counted. Beyond it the numbers are too low.
@@ -76,8 +77,8 @@ func newRunsCollector(s *Service) *runsCollector {
 		s:      s,
 		runs:   desc("runs", "Requested runs that have not ended, by state. The leader alone exports it.", "state"),
 		oldest: desc("oldest_ready_seconds", "How long ago the oldest ready run was requested, in any queue; 0: none is ready."),
-		stuck: desc("stuck_seconds", "How long ago the oldest ready run was requested in a queue that is not paused and has a free slot; 0: none is ready. "+
-			"It rises while no worker leases."),
+		stuck: desc("stuck_seconds", "How long a queue has had ready runs and a free slot, without a worker that leases any, releases one or ends one; 0: none has. "+
+			"It is counted from one read of the metric to the next."),
 	}
 }
 
@@ -93,7 +94,7 @@ func (c *runsCollector) Collect(to chan<- prometheus.Metric) {
 	if !c.s.node.Leading() {
 		return
 	}
-	t, err := c.s.totals()
+	t, leasable, err := c.s.totals()
 	if err != nil {
 		to <- prometheus.NewInvalidMetric(c.runs, err)
 		return
@@ -104,22 +105,23 @@ func (c *runsCollector) Collect(to chan<- prometheus.Metric) {
 		}
 	}
 	to <- prometheus.MustNewConstMetric(c.oldest, prometheus.GaugeValue, t.oldest.Seconds())
-	to <- prometheus.MustNewConstMetric(c.stuck, prometheus.GaugeValue, t.stuck.Seconds())
+	to <- prometheus.MustNewConstMetric(c.stuck, prometheus.GaugeValue, c.idle.longest(leasable, c.s.now()).Seconds())
 }
 
 // totals of all queues.
 type totals struct {
-	runs          [queue.Exhausted + 1]uint64 // by state
-	oldest, stuck time.Duration
+	runs   [queue.Exhausted + 1]uint64 // by state
+	oldest time.Duration
 }
 
-func (s *Service) totals() (t totals, err error) {
+// totals counts, and returns the queues that have a run that may be leased.
+func (s *Service) totals() (t totals, leasable []*queue.Queue, err error) {
 	now := s.now()
 	var behind queue.Name
 	for counted, more := 0, true; more && counted < countedQueues; counted += largestPage {
 		var list []*queue.Queue
 		if list, more, err = queue.List(s.node.Store(), queue.Name{}, behind, largestPage); err != nil {
-			return t, err
+			return t, nil, err
 		}
 		for _, q := range list {
 			behind = q.Name
@@ -131,12 +133,11 @@ func (s *Service) totals() (t totals, err error) {
 			if q.Ready == 0 {
 				continue
 			}
-			age := time.Duration(now - q.OldestAt)
-			t.oldest = max(t.oldest, age)
+			t.oldest = max(t.oldest, time.Duration(now-q.OldestAt))
 			if q.Leasable() > 0 {
-				t.stuck = max(t.stuck, age)
+				leasable = append(leasable, q)
 			}
 		}
 	}
-	return t, nil
+	return t, leasable, nil
 }
