@@ -161,6 +161,7 @@ var (
 	errNoStreams       = &unsupportedError{"streaming append"}
 	errNoQueue         = &unsupportedError{"queue of runs"}
 	errNoSubscriptions = &unsupportedError{"subscription to events"}
+	errNoReceivers     = &unsupportedError{"server of NATS or Kafka beside it; use make bench-peers"}
 	errNoSignals       = &unsupportedError{"signals"}
 	errNoGathering     = &unsupportedError{"client that gathers calls"}
 	errNoReads         = &unsupportedError{"reads"}

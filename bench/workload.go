@@ -23,6 +23,8 @@ type Kind struct {
 	Own bool
 	// Group: the workload needs a cluster, because it changes the leader.
 	Group bool
+	// Peers: the workload needs a server that only the module bench/peers has.
+	Peers bool
 
 	open func(*bed) (*work, error)
 }
@@ -42,6 +44,10 @@ func Kinds() []Kind {
 	}
 	group := func(k Kind) Kind {
 		k.Group = true
+		return k
+	}
+	peers := func(k Kind) Kind {
+		k.Peers = true
 		return k
 	}
 	return []Kind{
@@ -65,6 +71,18 @@ func Kinds() []Kind {
 			report.Workload{Callers: 1, Batch: 1, Rate: 50}, openSignals, "rate"),
 		kind(report.Consume, "stored events are delivered to one consumer, which acknowledges them",
 			report.Workload{Callers: 1, Batch: 1, Stored: 200_000}, openConsume, "stored"),
+		own(kind(report.Webhook, "stored events are posted to an endpoint on loopback that answers 200",
+			report.Workload{Callers: 1, Batch: 1, InFlight: 64, Stored: 50_000}, openWebhook, "in-flight", "stored")),
+		peers(kind(report.SinkNATS, "stored events are published to a NATS JetStream server (module bench/peers)",
+			report.Workload{Callers: 1, Batch: 1, InFlight: 1000, Stored: 200_000}, openSink, "in-flight", "stored")),
+		peers(kind(report.SinkKafka, "stored events are produced to a Kafka broker (module bench/peers)",
+			report.Workload{Callers: 1, Batch: 1, InFlight: 1000, Stored: 200_000}, openSink, "in-flight", "stored")),
+		kind(report.DeliveryLag, "append-unary at half of the rate that it reaches: how late one consumer gets each event",
+			report.Workload{Callers: 256, Batch: 1}, openDeliveryLag),
+		kind(report.Subscribed, "as append-unary, beside 100 idle and 10 busy subscriptions",
+			report.Workload{Callers: 256, Batch: 1}, openSubscribed, "rate"),
+		kind(report.DeadSink, "as append-unary, beside a webhook that refuses connections",
+			report.Workload{Callers: 256, Batch: 1}, openDeadSink, "rate"),
 		kind("duplicates", "most requests were answered before and are sent again",
 			report.Workload{Callers: 256, Batch: 1, Repeats: 0.9}, openRepeats, "repeats", "batch", "rate"),
 		kind("hot-run", "all callers append to one run",

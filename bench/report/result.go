@@ -44,7 +44,7 @@ type Result struct {
 	// Failure is the first of Errors.
 	Failure error `json:"-"`
 
-	// Watch, Lag and Rebuild are set by the workloads of these names.
+	// Watch, Lag and Rebuild are set by the workloads of these names, Lag also by delivery-lag.
 	Watch   *WatchResult   `json:"watch,omitempty"`
 	Lag     *LagResult     `json:"lag,omitempty"`
 	Rebuild *RebuildResult `json:"rebuild,omitempty"`
@@ -52,7 +52,7 @@ type Result struct {
 	Audit *AuditResult `json:"audit,omitempty"`
 	// Memory is the memory of one idle stream (watch, grpc-idle).
 	Memory *StreamMemory `json:"memoryOfAStream,omitempty"`
-	// Reads concurrent with the appends (mixed-read).
+	// Reads concurrent with the appends (mixed-read), and what was delivered (append-subscribed).
 	Reads []ReadResult `json:"reads,omitempty"`
 	// Restarts of the process (recovery).
 	Restarts []Restart `json:"restarts,omitempty"`

@@ -20,7 +20,7 @@ type Table struct {
 func (r *Report) Tables() []Table {
 	results, many := r.Medians(), r.many()
 	var tables []Table
-	for _, of := range []func([]Result, bool) Table{figures, ratioTable, openLoops, watches, memories, lags, rebuilds, audits, reads, restarts, takeoverTable, usages} {
+	for _, of := range []func([]Result, bool) Table{figures, ratioTable, openLoops, watches, memories, lags, deliveryLags, rebuilds, audits, reads, restarts, takeoverTable, usages} {
 		t := of(results, many)
 		if len(t.Rows) > 0 {
 			tables = append(tables, t)

@@ -44,10 +44,18 @@ func memories(results []Result, many bool) Table {
 }
 
 func lags(results []Result, many bool) Table {
-	t := Table{Heads: []string{"PROJECTION LAG", "MOST CALLS/S", "DUE/S", "BEGAN LATE, P99", "NEVER SENT", "EVENTS", "P50", "P99", "P99.9"}}
+	return lagsOf("PROJECTION LAG", results, many, func(r *Result) bool { return r.Name != DeliveryLag })
+}
+
+func deliveryLags(results []Result, many bool) Table {
+	return lagsOf("DELIVERY LAG", results, many, func(r *Result) bool { return r.Name == DeliveryLag })
+}
+
+func lagsOf(what string, results []Result, many bool, of Of) Table {
+	t := Table{Heads: []string{what, "MOST CALLS/S", "DUE/S", "BEGAN LATE, P99", "NEVER SENT", "EVENTS", "P50", "P99", "P99.9"}}
 	for i := range results {
 		r := &results[i]
-		if l := r.Lag; l != nil {
+		if l := r.Lag; l != nil && of(r) {
 			t.Rows = append(t.Rows, []string{name(r, many), Grouped(l.HighestRate), Grouped(l.Rate), latencyText(r.LateP99), Grouped(r.Unsent),
 				Grouped(l.Events), "≤ " + latencyText(l.P50), "≤ " + latencyText(l.P99), "≤ " + latencyText(l.P999)})
 		}

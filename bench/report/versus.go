@@ -26,6 +26,14 @@ func P50(r *Result) float64 { return float64(r.Latency.P50) }
 // P99 is in nanoseconds.
 func P99(r *Result) float64 { return float64(r.Latency.P99) }
 
+// LagP99 is the lag of a projection or a delivery, in nanoseconds; 0: it was not measured.
+func LagP99(r *Result) float64 {
+	if r.Lag == nil {
+		return 0
+	}
+	return float64(r.Lag.P99)
+}
+
 // Ratio divides a figure of a by that of b, within each round, and returns the median; false
 // without a pair.
 func (r *Report) Ratio(figure func(*Result) float64, a, b Of) (float64, bool) {

@@ -69,6 +69,13 @@ const (
 	Signal    = "signal"
 	// Consume needs a Subscriber.
 	Consume = "consume"
+	// Webhook, DeliveryLag, Subscribed and DeadSink need a Bus, and the sinks Receivers too.
+	Webhook     = "webhook"
+	SinkNATS    = "sink-nats"
+	SinkKafka   = "sink-kafka"
+	DeliveryLag = "delivery-lag"
+	Subscribed  = "append-subscribed"
+	DeadSink    = "append-dead-sink"
 	// StoredRuns is the workload about runs that Fill has stored.
 	StoredRuns = "stored-runs"
 	// BigStore names the workloads on a filled store and on an empty one together.
@@ -95,6 +102,9 @@ func (w *Workload) IdleBeside() Workload {
 func (w *Workload) Echo() Workload {
 	if w.Name == Snapshots {
 		return Workload{Name: GRPCSnapshot, Callers: w.Callers, Batch: 1}
+	}
+	if w.Name == Webhook || w.Name == SinkNATS || w.Name == SinkKafka {
+		return Workload{Name: GRPCEcho, Callers: w.InFlight, Batch: 1}
 	}
 	if w.InFlight > 0 {
 		return Workload{Name: GRPCStream, Callers: w.Callers, InFlight: w.InFlight, Batch: 1}

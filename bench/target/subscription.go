@@ -2,6 +2,7 @@ package target
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,45 +11,79 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-var _ Subscriber = (*Remote)(nil)
+var (
+	_ Subscriber = (*Remote)(nil)
+	_ Bus        = (*Remote)(nil)
+)
 
-// consumerCredits are the events that a consumer has at a time.
-const consumerCredits = 10_000
+const (
+	// consumerCredits are the events that a consumer has at a time.
+	consumerCredits = 10_000
+	// deleteLimit bounds the deletion of a subscription.
+	deleteLimit = 10 * time.Second
+)
+
+// remoteSubscription is a subscription of a node.
+type remoteSubscription struct {
+	conn grpc.ClientConnInterface
+	id   string
+	// tenant is that of its filter; empty: all tenants.
+	tenant string
+}
+
+// Deliver makes a subscription.
+func (r *Remote) Deliver(ctx context.Context, req *runlogv1.CreateSubscriptionRequest) (Subscription, error) {
+	s := &remoteSubscription{
+		conn: r.link().conn, id: fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), queues.Add(1)), tenant: req.GetFilter().GetTenantId(),
+	}
+	req.SubscriptionId = s.id
+	if _, err := s.service().CreateSubscription(ctx, req); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *remoteSubscription) service() runlogv1.SubscriptionServiceClient {
+	return runlogv1.NewSubscriptionServiceClient(s.conn)
+}
+
+// State asks for the subscription.
+func (s *remoteSubscription) State(ctx context.Context) (*runlogv1.Subscription, error) {
+	res, err := s.service().GetSubscription(ctx, &runlogv1.GetSubscriptionRequest{SubscriptionId: s.id, TenantId: s.tenant})
+	return res.GetSubscription(), err
+}
+
+// Close deletes the subscription.
+func (s *remoteSubscription) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), deleteLimit)
+	defer cancel()
+	_, err := s.service().DeleteSubscription(ctx, &runlogv1.DeleteSubscriptionRequest{SubscriptionId: s.id, TenantId: s.tenant})
+	return err
+}
 
 // remoteConsumer is a consumer of a pull subscription.
 type remoteConsumer struct {
-	conn   grpc.ClientConnInterface
-	id     string
 	stream runlogv1.SubscriptionService_ConsumeClient
 	stop   context.CancelFunc
+	told   func(*runlogv1.EventRecord)
 	got    []string // and not acknowledged
 }
 
-// Subscribe makes a subscription that begins with the first event of the log.
-func (r *Remote) Subscribe(ctx context.Context) (Consumer, error) {
-	conn := r.link().conn
-	service := runlogv1.NewSubscriptionServiceClient(conn)
-	c := &remoteConsumer{conn: conn, id: fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), queues.Add(1))}
-	_, err := service.CreateSubscription(ctx, &runlogv1.CreateSubscriptionRequest{
-		SubscriptionId: c.id, Start: &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}},
-		Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}, MaxInFlight: consumerCredits,
-		Filter: &runlogv1.SubscriptionFilter{},
-	})
-	if err != nil {
-		return nil, err
-	}
+// Consume opens a stream.
+func (s *remoteSubscription) Consume(told func(*runlogv1.EventRecord)) (Consumer, error) {
 	live, stop := context.WithCancel(context.Background())
-	c.stop = stop
-	if c.stream, err = service.Consume(live); err == nil {
-		err = c.stream.Send(&runlogv1.ConsumeRequest{
-			Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{SubscriptionId: c.id}}, Credits: consumerCredits,
+	stream, err := s.service().Consume(live)
+	if err == nil {
+		err = stream.Send(&runlogv1.ConsumeRequest{
+			Kind:    &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{SubscriptionId: s.id, TenantId: s.tenant}},
+			Credits: consumerCredits,
 		})
 	}
 	if err != nil {
 		stop()
 		return nil, err
 	}
-	return c, nil
+	return &remoteConsumer{stream: stream, stop: stop, told: told}, nil
 }
 
 // Next acknowledges what it has returned before, and waits for more.
@@ -68,15 +103,41 @@ func (c *remoteConsumer) Next(context.Context) (int, error) {
 	c.got = c.got[:0]
 	for _, d := range resp.Deliveries {
 		c.got = append(c.got, d.DeliveryId)
+		if c.told != nil {
+			c.told(d.Event)
+		}
 	}
 	return len(resp.Deliveries), nil
 }
 
-// Close ends the consumer, and deletes its subscription.
+// Close ends the stream.
 func (c *remoteConsumer) Close() error {
 	c.stop()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	_, err := runlogv1.NewSubscriptionServiceClient(c.conn).DeleteSubscription(ctx, &runlogv1.DeleteSubscriptionRequest{SubscriptionId: c.id})
-	return err
+	return nil
 }
+
+// ownConsumer has a subscription of its own.
+type ownConsumer struct {
+	Consumer
+	subscription Subscription
+}
+
+// Subscribe makes a subscription that begins with the first event of the log, and its consumer.
+func (r *Remote) Subscribe(ctx context.Context) (Consumer, error) {
+	s, err := r.Deliver(ctx, &runlogv1.CreateSubscriptionRequest{
+		Start:    &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}},
+		Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}, MaxInFlight: consumerCredits,
+		Filter: &runlogv1.SubscriptionFilter{},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c, err := s.Consume(nil)
+	if err != nil {
+		return nil, errors.Join(err, s.Close())
+	}
+	return ownConsumer{c, s}, nil
+}
+
+// Close ends the consumer, and deletes its subscription.
+func (c ownConsumer) Close() error { return errors.Join(c.Consumer.Close(), c.subscription.Close()) }

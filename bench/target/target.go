@@ -110,6 +110,47 @@ type Consumer interface {
 	Close() error
 }
 
+// Bus is a Target whose subscriptions the bench makes as it needs them (webhook, sink-nats,
+// sink-kafka, delivery-lag, append-subscribed, append-dead-sink).
+type Bus interface {
+	// Deliver makes a subscription as a request says, under an id of its own.
+	Deliver(ctx context.Context, req *runlogv1.CreateSubscriptionRequest) (Subscription, error)
+}
+
+// Subscription is one that Deliver has made.
+type Subscription interface {
+	// Consume connects a consumer. If told is not nil, it gets each event, from the goroutine that
+	// calls Next. Close of the consumer ends a Next.
+	Consume(told func(*runlogv1.EventRecord)) (Consumer, error)
+	// State returns the subscription with its last error.
+	State(ctx context.Context) (*runlogv1.Subscription, error)
+	// Close deletes it.
+	Close() error
+}
+
+// Receivers is a Target beside which servers of NATS and Kafka can run (sink-nats, sink-kafka).
+type Receivers interface {
+	// OpenReceiver starts one, by the name of its workload.
+	OpenReceiver(ctx context.Context, workload string) (Receiver, error)
+}
+
+// Receiver is a server to which subscriptions deliver.
+type Receiver interface {
+	// Open makes an inbox.
+	Open(ctx context.Context) (Inbox, error)
+	// Close ends the server.
+	Close() error
+}
+
+// Inbox is the place of one subscription in a Receiver. One goroutine uses it.
+type Inbox interface {
+	// Delivery is how a subscription delivers to it.
+	Delivery() *runlogv1.Delivery
+	// Received returns how many events have come so far.
+	Received(ctx context.Context) (int, error)
+	Close() error
+}
+
 // Watcher is a Target with watches of runs (watch).
 type Watcher interface {
 	// Watch opens one watcher for each entry of runs, which may repeat a run, and returns once all

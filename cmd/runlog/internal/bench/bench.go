@@ -59,7 +59,7 @@ and limit, and at the end {"machine": ...}.`,
 	}
 	f.register(cmd)
 	f.registerWorkloads(cmd)
-	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchAccessCommand(), a.benchQueueCommand(), a.benchBackupCommand(), a.benchEchoCommand())
+	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchAccessCommand(), a.benchQueueCommand(), a.benchSubscriptionsCommand(), a.benchBackupCommand(), a.benchEchoCommand())
 	return cmd
 }
 
@@ -166,9 +166,16 @@ func (f *benchFlags) options() (bench.Options, error) {
 			callers = []int{0}
 		}
 		for _, n := range callers {
-			w, err := bench.ParseWorkload(text, func(w *report.Workload, k bench.Kind) { f.adjust(w, &k, n) })
+			var k bench.Kind
+			w, err := bench.ParseWorkload(text, func(w *report.Workload, its bench.Kind) {
+				k = its
+				f.adjust(w, &k, n)
+			})
 			if err == nil && !f.group && isGroup(w.Name) {
 				err = fmt.Errorf("%s needs a cluster: runlog bench cluster --workloads %[1]s", w.Name)
+			}
+			if err == nil && k.Peers {
+				err = fmt.Errorf("%s needs a server of NATS or Kafka: make bench-peers ARGS='--systems runlog --workloads %[1]s'", w.Name)
 			}
 			if err != nil {
 				faults = append(faults, noWorkload(err, text))
@@ -190,6 +197,9 @@ func (f *benchFlags) names() []string {
 	}
 	var names []string
 	for _, k := range bench.Kinds() {
+		if k.Peers {
+			continue
+		}
 		if !k.Group && !k.Own || f.group == k.Group {
 			names = append(names, k.Name)
 		}
