@@ -15,6 +15,18 @@ var gathered = report.Workload{Name: "append-gather", Callers: 256, Batch: 1}
 // queue is one run a call, from its request to its start.
 var queue = report.Workload{Name: report.Queue, Callers: 64, Batch: 1}
 
+// The workloads about subscriptions.
+var (
+	consume   = storedEvents(report.Consume, 0)
+	sinkNATS  = storedEvents(report.SinkNATS, 1000)
+	sinkKafka = storedEvents(report.SinkKafka, 1000)
+)
+
+// storedEvents is a workload on 200,000 of them.
+func storedEvents(name string, inFlight int) report.Workload {
+	return report.Workload{Name: name, Callers: 1, Batch: 1, InFlight: inFlight, Stored: 200_000}
+}
+
 func unary(callers int) report.Workload {
 	return report.Workload{Name: "append-unary", Callers: callers, Batch: 1}
 }
@@ -28,6 +40,7 @@ func usualWorkloads(nodes int) []string {
 		"append-unary:callers=1", "append-unary:callers=64", "append-unary:callers=256", "append-batch:callers=16:batch=100",
 		"append-stream:callers=16:in-flight=1:batch=100", "append-stream:callers=4:in-flight=64",
 		"append-gather:callers=256", "queue:callers=64",
+		report.Consume, report.SinkNATS, report.SinkKafka,
 	}
 }
 
@@ -61,6 +74,9 @@ func serverGoals() []report.Goal {
 		events("gathered single events, 256 clients: events ÷ nats, 256 clients", runlog(gathered), of("nats", unary(256)), 3, 0),
 		events("queue, 64 workers: runs ÷ River on postgres", runlog(queue), of("postgres", queue), 2, 0),
 		events("queue, 64 workers: runs ÷ nats", runlog(queue), of("nats", queue), 2, 0),
+		events("one pull consumer: events ÷ nats", runlog(consume), of("nats", consume), 2, 0),
+		rate("events to a sink of NATS JetStream", runlog(sinkNATS), sinkMust),
+		rate("events to a sink of Kafka", runlog(sinkKafka), sinkMust),
 	}
 }
 
@@ -82,6 +98,14 @@ func clusterGoals() []report.Goal {
 // events is a goal about events a second: those of a divided by those of b.
 func events(measure string, a, b report.Of, must, stretch float64) report.Goal {
 	return report.Goal{Measure: measure, Figure: report.RatioOf(report.Events, a, b), Must: must, Stretch: stretch}
+}
+
+// sinkMust is how many events a second reach a sink.
+const sinkMust = 50_000
+
+// rate is a goal about events a second.
+func rate(measure string, a report.Of, must float64) report.Goal {
+	return report.Goal{Measure: measure, Figure: report.FigureOf(report.Events, a, report.Median), Must: must, PerSecond: true}
 }
 
 func of(system string, w report.Workload) report.Of { return report.SystemOf(system, w) }

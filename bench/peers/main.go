@@ -38,8 +38,10 @@ func run() error {
 	switch args := os.Args[1:]; {
 	case len(args) == 6 && args[0] == etcdCommand:
 		return serveEtcd(args[1], args[2], args[3], args[4], args[5])
-	case len(args) == 3 && args[0] == natsCommand:
-		return serveNATS(args[1], args[2])
+	case len(args) == 4 && args[0] == natsCommand:
+		return serveNATS(args[1], args[2], args[3])
+	case len(args) == 2 && args[0] == kafkaCommand:
+		return serveKafka(args[1])
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"strconv"
@@ -27,6 +26,9 @@ const (
 	natsWindow = 7 * 24 * time.Hour
 	natsConns  = 4
 	natsEnd    = 10 * time.Second
+	// When a server syncs what it has stored.
+	natsSyncsAlways = "always"
+	natsSyncsSeldom = "default"
 )
 
 // jetStream is a server of its own, in a process of its own.
@@ -41,18 +43,14 @@ type jetStream struct {
 // openNATS starts a server and makes shards streams.
 func openNATS(form natsForm, shards int) func(context.Context, string) (target.Target, error) {
 	return func(ctx context.Context, dir string) (target.Target, error) {
-		port, err1 := freePort()
-		binary, err2 := os.Executable()
-		if err := errors.Join(err1, err2); err != nil {
-			return nil, err
-		}
 		j := &jetStream{form: form, shards: shards}
-		j.process, err1 = target.StartProcess(filepath.Join(dir, "log"), exec.Command(binary, natsCommand, filepath.Join(dir, "data"), port))
-		if err1 == nil {
-			err1 = j.connect(ctx, "nats://127.0.0.1:"+port)
+		process, port, err := startChild(dir, natsCommand, natsSyncsAlways, filepath.Join(dir, "data"))
+		j.process = process
+		if err == nil {
+			err = j.connect(ctx, "nats://127.0.0.1:"+port)
 		}
-		if err1 != nil {
-			return nil, errors.Join(err1, j.Close())
+		if err != nil {
+			return nil, errors.Join(err, j.Close())
 		}
 		return j, nil
 	}
@@ -60,12 +58,8 @@ func openNATS(form natsForm, shards int) func(context.Context, string) (target.T
 
 func (j *jetStream) connect(ctx context.Context, url string) error {
 	for range natsConns {
-		var conn *nats.Conn
-		if err := j.process.Wait(ctx, childStart, func() (ready bool) {
-			var err error
-			conn, err = nats.Connect(url, nats.MaxReconnects(0))
-			return err == nil
-		}); err != nil {
+		conn, err := dialNATS(ctx, j.process, url)
+		if err != nil {
 			return err
 		}
 		j.conns = append(j.conns, conn)
@@ -88,16 +82,26 @@ func (j *jetStream) connect(ctx context.Context, url string) error {
 	return nil
 }
 
+// dialNATS waits for a server, and connects.
+func dialNATS(ctx context.Context, p *target.Process, url string) (conn *nats.Conn, err error) {
+	err = p.Wait(ctx, childStart, func() bool {
+		c, err := nats.Connect(url, nats.MaxReconnects(0))
+		conn = c
+		return err == nil
+	})
+	return conn, err
+}
+
 // serveNATS is the child process.
-func serveNATS(dir, port string) error {
+func serveNATS(syncs, dir, port string) error {
 	n, err := strconv.Atoi(port)
 	if err != nil {
 		return err
 	}
 	s, err := server.NewServer(&server.Options{
 		Host: "127.0.0.1", Port: n, JetStream: true, StoreDir: dir, NoSigs: true,
-		// Every message is on stable storage before it is acknowledged.
-		SyncAlways: true,
+		// Always: every message is on stable storage before it is acknowledged.
+		SyncAlways: syncs == natsSyncsAlways,
 	})
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ import (
 
 // TestMain makes the test binary behave as the servers that it starts.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == etcdCommand || os.Args[1] == natsCommand) {
+	if len(os.Args) > 1 && (os.Args[1] == etcdCommand || os.Args[1] == natsCommand || os.Args[1] == kafkaCommand) {
 		main()
 		return
 	}

@@ -111,6 +111,7 @@ func systemsOf(names []string, c *common) ([]target.System, error) {
 type runlogNode struct {
 	*target.Node
 	version string
+	dir     string // for receivers
 }
 
 // Describe names the version; every setting is the default.
@@ -150,6 +151,6 @@ func openRunlog(c *common, _ int) func(context.Context, string) (target.Target, 
 		if err != nil {
 			return nil, err
 		}
-		return runlogNode{n, strings.TrimSpace(string(version))}, nil
+		return runlogNode{n, strings.TrimSpace(string(version)), dir}, nil
 	}
 }
