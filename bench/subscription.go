@@ -28,7 +28,7 @@ func openConsume(b *bed) (*work, error) {
 }
 
 func consuming(b *bed, from target.Subscriber) *work {
-	c := load.NewConsuming(b.session, b.target, from, b.w.Stored)
+	c := load.NewConsuming(b.session, b.target, from, b.w.Runs, b.w.Stored)
 	return &work{prepare: c.Prepare, release: c.Close, lanes: []load.Lane{load.Caller(c.Next).Lane()}}
 }
 

@@ -70,13 +70,13 @@ func Kinds() []Kind {
 		kind(report.Signal, "a signal is sent: until an engine that watches has it",
 			report.Workload{Callers: 1, Batch: 1, Rate: 50}, openSignals, "rate"),
 		kind(report.Consume, "stored events are delivered to one consumer, which acknowledges them",
-			report.Workload{Callers: 1, Batch: 1, Stored: 200_000}, openConsume, "stored"),
+			report.Workload{Callers: 1, Batch: 1, Runs: 1000, Stored: 200_000}, openConsume, "runs", "stored"),
 		own(kind(report.Webhook, "stored events are posted to an endpoint on loopback that answers 200",
-			report.Workload{Callers: 1, Batch: 1, InFlight: 64, Stored: 50_000}, openWebhook, "in-flight", "stored")),
+			report.Workload{Callers: 1, Batch: 1, InFlight: 64, Runs: 1000, Stored: 50_000}, openWebhook, "in-flight", "runs", "stored")),
 		peers(kind(report.SinkNATS, "stored events are published to a NATS JetStream server (module bench/peers)",
-			report.Workload{Callers: 1, Batch: 1, InFlight: 1000, Stored: 200_000}, openSink, "in-flight", "stored")),
+			report.Workload{Callers: 1, Batch: 1, InFlight: 1000, Runs: 1000, Stored: 200_000}, openSink, "in-flight", "runs", "stored")),
 		peers(kind(report.SinkKafka, "stored events are produced to a Kafka broker (module bench/peers)",
-			report.Workload{Callers: 1, Batch: 1, InFlight: 1000, Stored: 200_000}, openSink, "in-flight", "stored")),
+			report.Workload{Callers: 1, Batch: 1, InFlight: 1000, Runs: 1000, Stored: 200_000}, openSink, "in-flight", "runs", "stored")),
 		kind(report.DeliveryLag, "append-unary at half of the rate that it reaches: how late one consumer gets each event",
 			report.Workload{Callers: 256, Batch: 1}, openDeliveryLag),
 		kind(report.Subscribed, "as append-unary, beside 100 idle and 10 busy subscriptions",
@@ -203,6 +203,9 @@ func validate(w *report.Workload) error {
 	}
 	if k.Takes("stored") {
 		within("stored", w.Stored, 1, report.MaxStored)
+		if k.Takes("runs") {
+			within("runs", w.Runs, 1, report.MaxRuns)
+		}
 	}
 	if k.Takes("kills") {
 		within("kills", w.Kills, 1, report.MaxKills)

@@ -10,9 +10,11 @@ import (
 )
 
 const (
-	// fillCallers and fillBatch store the events that are consumed.
-	fillCallers = 16
-	fillBatch   = 100
+	// fillCallers and fillBatch store the events that are consumed. Batches are small, so that the
+	// next 10,000 events, which a subscription has at hand, are of some 500 runs: each run has one
+	// event under way.
+	fillCallers = 64
+	fillBatch   = 20
 )
 
 // Consuming is a consumer of everything that is stored. One goroutine uses it.
@@ -20,27 +22,35 @@ type Consuming struct {
 	session  *Session
 	to       target.Target
 	from     target.Subscriber
+	runs     int
 	stored   int
 	consumer target.Consumer
 	seen     int
 }
 
-// NewConsuming returns a consumer of about so many events, which Prepare stores.
-func NewConsuming(s *Session, to target.Target, from target.Subscriber, events int) *Consuming {
-	return &Consuming{session: s, to: to, from: from, stored: events}
+// NewConsuming returns a consumer of about so many events, which Prepare stores. About so many runs
+// lie side by side in the log.
+func NewConsuming(s *Session, to target.Target, from target.Subscriber, runs, events int) *Consuming {
+	return &Consuming{session: s, to: to, from: from, runs: runs, stored: events}
 }
 
 // Prepare stores the events.
 func (c *Consuming) Prepare(ctx context.Context) error {
 	var stored atomic.Int64
-	errs := make([]error, fillCallers)
+	parts := Shares(c.runs, min(c.runs, fillCallers))
+	errs := make([]error, len(parts))
 	var callers sync.WaitGroup
-	for i := range fillCallers {
+	first := 0
+	for i, part := range parts {
+		var runs []Caller
+		for n := range part {
+			runs = append(runs, AppendFrom(c.to, NewHistories(c.session, fillBatch, first+n)))
+		}
+		first += part
 		callers.Go(func() {
-			source := NewHistories(c.session, fillBatch, i)
-			for errs[i] == nil && stored.Load() < int64(c.stored) {
+			for turn := 0; errs[i] == nil && stored.Load() < int64(c.stored); turn++ {
 				var n int
-				n, errs[i] = AppendFrom(c.to, source)(ctx)
+				n, errs[i] = runs[turn%len(runs)](ctx)
 				stored.Add(int64(n))
 			}
 		})

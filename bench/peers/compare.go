@@ -24,7 +24,7 @@ var (
 
 // storedEvents is a workload on 200,000 of them.
 func storedEvents(name string, inFlight int) report.Workload {
-	return report.Workload{Name: name, Callers: 1, Batch: 1, InFlight: inFlight, Stored: 200_000}
+	return report.Workload{Name: name, Callers: 1, Batch: 1, InFlight: inFlight, Runs: 1000, Stored: 200_000}
 }
 
 func unary(callers int) report.Workload {

@@ -15,7 +15,9 @@
 //   - An event whose key is stored is not stored again; it is answered with what was stored.
 //   - The events of a run are numbered in rising order.
 //
-// The workloads about queues use River's jobs on PostgreSQL, and a work queue of JetStream.
+// The workloads about queues use River's jobs on PostgreSQL, and a work queue of JetStream. Those
+// about sinks start a receiver beside runlog: a JetStream server, or a Kafka broker (kfake) that
+// keeps records in memory. Both are child processes of this binary.
 //
 // With --nodes, runlog and etcd are several processes each, which make a cluster; calls go to its
 // leader.

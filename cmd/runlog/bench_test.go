@@ -236,6 +236,7 @@ func TestBenchUsage(t *testing.T) {
 		"/nowhere/a.svg":             {"--svg", "/nowhere/a.svg"},
 		"bench cluster --workloads":  {"--workloads", "failover"},
 		"runlog bench cluster --nod": {"--workloads", "cluster"},
+		"--workloads sink-kafka'":    {"--workloads", "sink-kafka"},
 		`"bench.json"; the value of`: {"--json", "bench.json"},
 	} {
 		s := invocation{args: append([]string{"bench"}, args...)}
