@@ -332,7 +332,11 @@ func (w *Window) first(l *lane) (e *Event, attempts uint32, err error) {
 
 // refill reads what a lane has spilled.
 func (w *Window) refill(l *lane) error {
-	list, more, err := w.source.Load(l.runID, l.from, w.readTo, laneEvents)
+	n := laneEvents
+	if l.attempts > 0 { // The next attempt may fail too, and drop all that was read.
+		n = 1
+	}
+	list, more, err := w.source.Load(l.runID, l.from, w.readTo, n)
 	if err != nil {
 		return err
 	}
