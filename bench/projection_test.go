@@ -158,7 +158,7 @@ func TestLag(t *testing.T) {
 		t.Errorf("acknowledged %d events, the target has %d", r.Acknowledged, fake.Stored.Load())
 	}
 	series := func(bound string) string { return fmt.Sprintf(`%s_bucket{le="%s"}`, target.MetricLag, bound) }
-	l = lagBetween(target.Metrics{series("0.1"): 5, series("0.2"): 5, series("+Inf"): 5, target.MetricLag + "_count": 5},
+	l = target.LagBetween(target.Metrics{series("0.1"): 5, series("0.2"): 5, series("+Inf"): 5, target.MetricLag + "_count": 5},
 		target.Metrics{series("0.1"): 995, series("0.2"): 1003, series("+Inf"): 1005, target.MetricLag + "_count": 1005})
 	if l.Events != 1000 || l.P50 != 100*time.Millisecond || l.P99 != 100*time.Millisecond || l.P999 < time.Hour {
 		t.Errorf("%+v", l)
