@@ -7,7 +7,6 @@ import (
 	"io"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"runtime"
 	"strings"
 	"sync"
@@ -196,7 +195,7 @@ func (b *bed) close() {
 	}
 	b.d.Close()
 	synctest.Wait()
-	if used := reflect.ValueOf(b.memory).Elem().FieldByName("used").FieldByName("v").Int(); used != 0 {
+	if used := b.memory.Used(); used != 0 {
 		b.t.Errorf("%d bytes in use after the end", used)
 	}
 	if err := b.node.local.Close(); err != nil {

@@ -161,6 +161,7 @@ func (s *subscriber) kickLocked() {
 		c.nudge()
 	}
 	s.armLocked(s.window.Next())
+	s.starveLocked()
 	if s.running || !s.hasWorkLocked() || s.term.ctx.Err() != nil {
 		return
 	}
@@ -186,6 +187,7 @@ func (s *subscriber) run() {
 		s.mu.Lock()
 		again := s.hasWorkLocked() && s.term.ctx.Err() == nil
 		s.running = again
+		s.starveLocked()
 		s.mu.Unlock()
 		if !again {
 			return
@@ -337,6 +339,7 @@ func (s *subscriber) close(cause error) {
 	}
 	clear(s.consumers)
 	s.window.Close()
+	s.term.hungry.remove(s)
 	s.closeSinkLocked()
 }
 

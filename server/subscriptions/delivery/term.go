@@ -38,6 +38,7 @@ type term struct {
 	changed map[uint64]*subscription.Subscription
 	wake    chan struct{} // room for one: changed has rows
 
+	hungry    hungry
 	flushing  sync.Mutex    // held during a settlement
 	settledAt atomic.Uint64 // the position of the last one
 }
@@ -56,6 +57,7 @@ func newTerm(ctx context.Context, opts *Options) (*term, error) {
 		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, catchUps: make(chan struct{}, maxCatchUps),
 		subscribers: map[uint64]*subscriber{}, names: map[subscription.Name]*subscriber{},
 		unsettled: map[*subscriber]struct{}{}, changed: map[uint64]*subscription.Subscription{}, wake: make(chan struct{}, 1),
+		hungry: hungry{set: map[*subscriber]struct{}{}},
 	}
 	applied := t.store.Applied()
 	base := applied.Position()
@@ -135,6 +137,7 @@ func (t *term) start() {
 	t.tasks.Go(t.follow)
 	t.tasks.Go(t.settle)
 	t.tasks.Go(t.refresh)
+	t.tasks.Go(t.share)
 }
 
 // end waits until nothing is delivered any more. The context must have ended.

@@ -99,8 +99,9 @@ func (w *Window) Settled(s *Settlement) {
 
 // Stats are what is known of the subscription's progress.
 type Stats struct {
-	// Waiting are the events in memory and those that wait for another attempt, InFlight those that
-	// are handed out, and Retrying the runs whose first event has failed and waits.
+	// Waiting are the events in memory, with one for each run that has none there and can go on or
+	// waits for another attempt. InFlight are those that are handed out, and Retrying the runs whose
+	// first event has failed and waits.
 	Waiting, InFlight, Retrying int
 	// Held are runs that wait because of a dead letter.
 	Held    int
@@ -118,9 +119,9 @@ func (w *Window) Stats() Stats {
 	for _, l := range w.lanes {
 		if l.is == isTimed && !l.busy {
 			s.Retrying++
-			if l.current() == nil {
-				s.Waiting++
-			}
+		}
+		if l.is != nowhere && !l.busy && l.current() == nil {
+			s.Waiting++
 		}
 		if w.holds(l) && (l.spilled || len(l.queue) > 0) {
 			s.Held++

@@ -66,6 +66,8 @@ type Window struct {
 	events   int              // in memory
 	bytes    int64
 	inFlight int
+	handed   int    // since the last Slow
+	squeezed bool   // Spill was called, and not all was handed out that it has dropped
 	letters  uint64 // parked, as the store and the next settlement have it
 
 	acknowledged uint64 // since the last settlement
@@ -143,6 +145,9 @@ func New(settings Settings, source Source, cursor storage.Position) *Window {
 func (w *Window) Set(s Settings) {
 	unheld := w.settings.HoldRun && !s.HoldRun
 	w.settings = s
+	if s.Paused {
+		w.Spill()
+	}
 	if unheld {
 		for _, l := range w.lanes {
 			w.place(l)
@@ -170,10 +175,16 @@ func (w *Window) Owe(runID string, nextSeq uint64, attempts uint32) {
 // ReadTo is how far the log was read.
 func (w *Window) ReadTo() storage.Position { return w.readTo }
 
-// Full reports whether the window wants no more events for now.
+// Full reports whether the window wants no more events for now. One that is paused wants to know of
+// a first one.
 func (w *Window) Full() bool {
-	m := w.settings.Memory
-	return len(w.lanes) >= w.settings.MaxLanes || w.events >= 2*w.settings.MaxInFlight || w.events > 0 && (w.bytes >= m.One || m.used.Load() >= m.All)
+	switch {
+	case w.settings.Paused:
+		return len(w.lanes) > 0
+	case w.squeezed && w.ready.first != nil:
+		return true
+	}
+	return len(w.lanes) >= w.settings.MaxLanes || w.events >= 2*w.settings.MaxInFlight || w.events > 0 && w.over()
 }
 
 // Wants reports whether the window has room for many events.
@@ -183,7 +194,7 @@ func (w *Window) Wants() bool {
 
 // Ready reports whether Take may hand out an event.
 func (w *Window) Ready() bool {
-	return w.ready.first != nil && w.inFlight < w.settings.MaxInFlight && !w.settings.Paused
+	return w.ready.first != nil && w.inFlight < w.settings.MaxInFlight && !w.settings.Paused && !w.blocked()
 }
 
 // Push adds the next events of the log that match, all of them up to a position. There may be none.
@@ -196,10 +207,11 @@ func (w *Window) Push(to storage.Position, events ...*Event) {
 
 func (w *Window) push(e *Event) {
 	l := w.lane(e.Run.RunID)
-	if l.spilled || len(l.queue) >= laneEvents || w.holds(l) {
+	if l.spilled || len(l.queue) >= laneEvents || w.holds(l) || w.settings.Paused {
 		if !l.spilled {
-			l.spilled, l.from, l.fromAt = true, e.Record.RunSeq-1, e.Record.Position
+			l.spilled, l.from, l.fromAt, l.oldest = true, e.Record.RunSeq-1, e.Record.Position, e.Record.PersistedAt
 		}
+		w.place(l)
 		return
 	}
 	l.queue = append(l.queue, e)
@@ -232,7 +244,7 @@ func (w *Window) place(l *lane) {
 	if l.busy || l.timer != 0 {
 		return
 	}
-	if w.holds(l) && l.redriven == nil {
+	if w.holds(l) && l.redriven == nil || w.settings.Paused {
 		w.spill(l)
 	}
 	has := len(l.again) > 0 || !w.holds(l) && (len(l.queue) > 0 || l.spilled)
@@ -243,19 +255,6 @@ func (w *Window) place(l *lane) {
 	case !has:
 		w.forget(l)
 	}
-}
-
-// spill drops the events of a lane from memory, which will not be handed out soon.
-func (w *Window) spill(l *lane) {
-	if len(l.queue) == 0 {
-		return
-	}
-	first := &l.queue[0].Record
-	l.spilled, l.from, l.fromAt, l.oldest = true, first.RunSeq-1, first.Position, first.PersistedAt
-	for _, e := range l.queue {
-		w.drop(e)
-	}
-	l.queue = nil
 }
 
 // forget drops a lane that nothing is left of.
@@ -270,7 +269,7 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 	if w.settings.Paused {
 		return nil, nil
 	}
-	for len(list) < n && w.inFlight < w.settings.MaxInFlight {
+	for len(list) < n && w.inFlight < w.settings.MaxInFlight && !w.blocked() {
 		l := w.ready.pop()
 		if l == nil {
 			break
@@ -288,11 +287,13 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 		}
 		l.busy = true
 		w.inFlight++
+		w.handed++
 		if w.settings.AckTimeout > 0 {
 			w.wait(l, now+int64(w.settings.AckTimeout))
 		}
 		list = append(list, Delivery{e, attempts + 1})
 	}
+	w.squeezed = w.squeezed && w.ready.first != nil
 	return list, nil
 }
 
@@ -333,7 +334,7 @@ func (w *Window) first(l *lane) (e *Event, attempts uint32, err error) {
 // refill reads what a lane has spilled.
 func (w *Window) refill(l *lane) error {
 	n := laneEvents
-	if l.attempts > 0 { // The next attempt may fail too, and drop all that was read.
+	if w.over() || l.attempts > 0 { // The next attempt may fail too, and drop all that was read.
 		n = 1
 	}
 	list, more, err := w.source.Load(l.runID, l.from, w.readTo, n)

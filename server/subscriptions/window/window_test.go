@@ -25,6 +25,7 @@ func TestDeliversAllBUS3BUS4BUS6(t *testing.T) {
 			"append": w.append, "push": w.push, "take": w.take, "ack": w.ack, "ack any": w.ackAny, "fail": w.fail,
 			"return": w.giveBack, "tick": w.advance, "settle": w.settle, "answer": w.answer, "crash": w.crashAnyhow,
 			"redrive": w.redrive, "discard": w.discard, "change": w.change, "refresh": w.refreshIf,
+			"spill": func() { w.window.Spill() },
 		}
 		often := []string{"append", "push", "push", "take", "take", "ack", "ack", "ack", "fail", "fail", "tick", "settle", "answer", "answer"}
 		names := rapid.SampledFrom(append(often, slices.Sorted(maps.Keys(actions))...))
