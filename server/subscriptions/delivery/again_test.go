@@ -1,11 +1,16 @@
 package delivery_test
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"runlog/server/subscriptions/sink/attempt"
 	"runlog/server/subscriptions/window"
+	"runlog/storage"
 	"runlog/storage/machine/subscription"
 )
 
@@ -152,5 +157,35 @@ func TestLeadershipBeginsAmongEventsBUS6(t *testing.T) {
 		b.want(b.consumer(far), window.Place{RunID: "t1_a", Seq: 1}, window.Place{RunID: "t1_b", Seq: 1}, window.Place{RunID: "t1_c", Seq: 1})
 		b.append("t1_d", types[0], 1)
 		b.want(b.consumer(far), window.Place{RunID: "t1_d", Seq: 1})
+	})
+}
+
+// TestManyLettersBUS6: what many events have to say at once is recorded in commands of bounded size,
+// all of them at once.
+func TestManyLettersBUS6(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		const runs = 1500
+		s := b.make("t1", "s", "sink:s", func(c *subscription.Settings) { c.MaxInFlight = runs })
+		fail := make(chan struct{})
+		s.answer = func(storage.Record) error {
+			<-fail
+			return &attempt.PermanentError{Err: errors.New(strings.Repeat("e", 1000))}
+		}
+		b.d.Refresh()
+		for i := range runs {
+			b.append(fmt.Sprint("t1_", i), types[0], 1)
+		}
+		synctest.Wait()
+		b.node.set(func(n *node) { n.commands, n.largest = 0, 0 })
+		close(fail)
+		synctest.Wait()
+		b.flush(s, 2) // The cursor passes over an event with the second one.
+		row := b.row(s)
+		b.node.set(func(n *node) {
+			if row.DeadLetters != runs || n.commands < 3 || n.largest > 600<<10 {
+				t.Errorf("%d dead letters, in %d commands of at most %d bytes", row.DeadLetters, n.commands, n.largest)
+			}
+		})
 	})
 }

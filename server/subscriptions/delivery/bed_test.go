@@ -34,6 +34,7 @@ type node struct {
 	leads    bool
 	changed  chan struct{}
 	commands int
+	largest  int                 // bytes of the largest command
 	faults   bool                // commands fail, or their answers get lost
 	lose     bool                // the answer to the next command gets lost
 	refuse   bool                // the next command fails
@@ -135,7 +136,9 @@ func (n *node) apply(cmd storage.Command) (storage.Outcome, error) {
 	p.Add(cmd)
 	n.index++
 	n.commands++
-	outcomes, err := n.local.Store.Apply(n.index, 1, p.Seal(time.Now().UnixNano()))
+	entry := p.Seal(time.Now().UnixNano())
+	n.largest = max(n.largest, len(entry))
+	outcomes, err := n.local.Store.Apply(n.index, 1, entry)
 	if err != nil {
 		return storage.Outcome{}, err
 	}

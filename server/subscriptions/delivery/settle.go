@@ -19,9 +19,11 @@ const (
 	settleIdle = 10 * time.Second
 	// idlePace is how long the cursors of idle subscriptions take at least, for each.
 	idlePace = 5 * time.Millisecond
-	// settleItems and settleOwed bound a command.
+	// settleItems and settleBytes bound a command. An item has about leastItem bytes at least, if
+	// it has that much to say.
 	settleItems = 500
-	settleOwed  = 10_000
+	settleBytes = 512 << 10
+	leastItem   = 16 << 10
 )
 
 // dirty remembers that a subscriber has something to settle.
@@ -60,14 +62,14 @@ func (t *term) flush(list []*subscriber) error {
 	t.flushing.Lock()
 	defer t.flushing.Unlock()
 	for len(list) > 0 {
-		n, err := t.flushSome(list)
+		n, parts, err := t.flushSome(list)
 		if err != nil {
 			for _, s := range list {
 				t.dirty(s)
 			}
 			return err
 		}
-		list = list[n:]
+		list = append(list[n:], parts...)
 	}
 	return nil
 }
@@ -79,42 +81,45 @@ type flushed struct {
 	*window.Settlement
 }
 
-// flushSome settles the first of some subscribers with one command, and returns how many.
-func (t *term) flushSome(list []*subscriber) (n int, err error) {
+// flushSome settles the first of some subscribers with one command, and returns how many, and which
+// of them have more to settle than had room.
+func (t *term) flushSome(list []*subscriber) (n int, parts []*subscriber, err error) {
 	var items []subscription.Settlement
 	var made []flushed
-	for owed := 0; n < len(list) && len(items) < settleItems && owed < settleOwed; n++ {
-		f, item := list[n].settlement()
+	for used := 0; n < len(list) && len(items) < settleItems && used+leastItem <= settleBytes; n++ {
+		f, item := list[n].settlement(settleBytes - used)
 		if item == nil {
 			continue
 		}
-		owed += len(item.Owed) + len(item.Parked)
+		used += f.Size()
 		made, items = append(made, f), append(items, *item)
 	}
 	if len(items) == 0 {
-		return n, nil
+		return n, nil, nil
 	}
 	op, err := subscription.Settle(items)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	outcome, err := t.execute(op)
 	if err != nil {
-		return 0, err // If it still has effect, refresh finds another version of the cursor.
+		return 0, nil, err // If it still has effect, refresh finds another version of the cursor.
 	}
 	t.settledAt.Store(uint64(outcome.Position))
 	effective, err := subscription.DecodeSettle(outcome.Answers[0].Reply)
 	if err != nil {
-		return 0, err
+		return 0, nil, err
 	}
 	for i := range made {
-		made[i].settled(effective[i], items[i].Version)
+		if made[i].settled(effective[i], items[i].Version) {
+			parts = append(parts, made[i].s)
+		}
 	}
-	return n, nil
+	return n, parts, nil
 }
 
-// settlement returns what is to be recorded now; nil: nothing.
-func (s *subscriber) settlement() (flushed, *subscription.Settlement) {
+// settlement returns what is to be recorded now, in about most bytes; nil: nothing.
+func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	at := s.term.position()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -124,7 +129,7 @@ func (s *subscriber) settlement() (flushed, *subscription.Settlement) {
 	if s.attached && at > s.from {
 		s.window.Push(at)
 	}
-	x := s.window.Settle()
+	x := s.window.Settle(most)
 	if x.Empty() && x.Position == s.row.Position {
 		return flushed{}, nil
 	}
@@ -149,14 +154,14 @@ func (s *subscriber) settlement() (flushed, *subscription.Settlement) {
 
 // settled takes over that the store has recorded the settlement, or that it has refused it, because
 // another operation came first or bounds are reached. Then refresh reads the row, or the next
-// settlement tries again.
-func (f *flushed) settled(effective bool, version uint64) {
+// settlement tries again. part: another settlement has the rest.
+func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	s := f.s
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !effective || f.w != s.window {
 		s.term.dirty(s)
-		return
+		return false
 	}
 	s.window.Settled(f.Settlement)
 	row := *s.row
@@ -167,6 +172,7 @@ func (f *flushed) settled(effective bool, version uint64) {
 		s.term.dirty(s)
 	}
 	s.kickLocked()
+	return f.Part
 }
 
 // Flush makes durable what was acknowledged of a subscription up to now.

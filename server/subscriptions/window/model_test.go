@@ -76,6 +76,7 @@ type world struct {
 	store    rows
 	window   *window.Window
 	settings window.Settings
+	most     int                // bytes of a settlement
 	pending  *window.Settlement // on its way to the store
 	// changed: the store has changed otherwise, and the window was not told. next are the settings
 	// of which it is told then.
@@ -113,6 +114,7 @@ func newWorld(t *rapid.T) *world {
 	if w.settings.AckTimeout > 0 {
 		w.settings.MaxLetters = 1000 // Several deadlines at a time have no order.
 	}
+	w.most = rapid.SampledFrom([]int{1, 100, 300, 1 << 20}).Draw(t, "bytes of a settlement")
 	w.next = w.settings
 	w.open()
 	return w
@@ -289,7 +291,9 @@ func (w *world) record() bool {
 		w.Fatalf("the cursor goes from %d to %d of %d", w.store.position, s.Position, w.end)
 	}
 	w.store.settle(s)
-	w.recorded = [2]int{w.recorded[1], w.madeAt}
+	if !s.Part {
+		w.recorded = [2]int{w.recorded[1], w.madeAt}
+	}
 	for _, p := range s.Parked {
 		if l := w.at(p.Place).letter; l != nil {
 			l.recorded, l.again = true, false

@@ -2,6 +2,7 @@ package window
 
 import (
 	"cmp"
+	"math"
 	"slices"
 
 	"runlog/storage"
@@ -15,9 +16,10 @@ type Settlement struct {
 	Parked       []Parked
 	Delivered    []Place
 	Acknowledged uint64
+	// Part: there is more to record, which found no room.
+	Part bool
 
 	readTo storage.Position
-	events int // that were parked then, late ones included
 }
 
 // Owed says that a run's events from NextSeq on are not settled.
@@ -31,14 +33,35 @@ type Owed struct {
 // passes over what the one before has found unsettled, so that an event that takes long holds no
 // cursor: what is acknowledged is repeated for two settlements at most (BUS-6). An event is parked
 // once the cursor has passed it: it is never due and a dead letter too.
-func (w *Window) Settle() *Settlement {
-	s := &Settlement{Position: w.readTo, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo, events: len(w.parked)}
+//
+// A settlement has about most bytes, but at least what one position needs. If that is a part of
+// what there is to record, another one follows.
+func (w *Window) Settle(most int) *Settlement {
+	s := &Settlement{Position: w.readTo, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo}
 	for _, l := range w.lanes {
 		if len(l.queue) > 0 && !l.recorded && l.queue[0].Record.Position > w.flushed {
 			s.Position = min(s.Position, l.queue[0].Record.Position-1)
 		}
 	}
 	s.Position = max(s.Position, w.settled)
+	if w.record(s); s.bytes() > most {
+		w.cut(s, most)
+	}
+	s.sort()
+	return s
+}
+
+// SettleLess is Settle for a row that is at a limit: it adds no row, and the cursor stays.
+func (w *Window) SettleLess(most int) *Settlement {
+	s := &Settlement{Position: w.settled, Delivered: w.delivered, Acknowledged: w.acknowledged, readTo: w.readTo}
+	w.record(s)
+	w.choose(s, most, func(u *unit) bool { return len(u.parked) == 0 })
+	s.sort()
+	return s
+}
+
+// record adds what there is to record up to the cursor.
+func (w *Window) record(s *Settlement) {
 	for i := range w.parked {
 		if p := &w.parked[i]; p.at <= s.Position {
 			s.Parked = append(s.Parked, *p)
@@ -53,9 +76,11 @@ func (w *Window) Settle() *Settlement {
 			s.Paid = append(s.Paid, l.runID)
 		}
 	}
+}
+
+func (s *Settlement) sort() {
 	slices.SortFunc(s.Owed, func(a, b Owed) int { return cmp.Compare(a.RunID, b.RunID) })
 	slices.Sort(s.Paid)
-	return s
 }
 
 // owed returns what a run owes at or before a cursor, as far as the lane can tell.
@@ -76,13 +101,17 @@ func (s *Settlement) Empty() bool {
 }
 
 // Unsettled reports whether another settlement has more to record than a cursor.
-func (w *Window) Unsettled() bool { return len(w.parked) > 0 || !w.Settle().Empty() }
+func (w *Window) Unsettled() bool { return len(w.parked) > 0 || !w.Settle(math.MaxInt).Empty() }
 
 // Settled says that the store has recorded a settlement, the last one that Settle has returned.
 func (w *Window) Settled(s *Settlement) {
 	w.flushed, w.settled = s.readTo, s.Position
-	late := slices.DeleteFunc(w.parked[:s.events:s.events], func(p Parked) bool { return p.at <= s.Position })
-	w.parked, w.delivered = append(late, w.parked[s.events:]...), w.delivered[len(s.Delivered):]
+	recorded := map[letterKey]bool{}
+	for i := range s.Parked {
+		recorded[s.Parked[i].key()] = true
+	}
+	w.parked = slices.DeleteFunc(w.parked, func(p Parked) bool { return recorded[p.key()] })
+	w.delivered = w.delivered[len(s.Delivered):]
 	w.acknowledged -= s.Acknowledged
 	for _, o := range s.Owed {
 		l := w.lane(o.RunID)
@@ -100,7 +129,7 @@ func (w *Window) Settled(s *Settlement) {
 // Stats are what is known of the subscription's progress.
 type Stats struct {
 	// Waiting are the events in memory, with one for each run that has none there and can go on or
-	// waits for another attempt. InFlight are those that are handed out, and Retrying the runs whose
+	// waits for another attempt. InFlight are those that are handed out. Retrying are the runs whose
 	// first event has failed and waits.
 	Waiting, InFlight, Retrying int
 	// Held are runs that wait because of a dead letter.

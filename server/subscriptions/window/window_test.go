@@ -25,7 +25,7 @@ func TestDeliversAllBUS3BUS4BUS6(t *testing.T) {
 			"append": w.append, "push": w.push, "take": w.take, "ack": w.ack, "ack any": w.ackAny, "fail": w.fail,
 			"return": w.giveBack, "tick": w.advance, "settle": w.settle, "answer": w.answer, "crash": w.crashAnyhow,
 			"redrive": w.redrive, "discard": w.discard, "change": w.change, "refresh": w.refreshIf,
-			"spill": func() { w.window.Spill() },
+			"spill": func() { w.window.Spill() }, "settle less": w.settleLess,
 		}
 		often := []string{"append", "push", "push", "take", "take", "ack", "ack", "ack", "fail", "fail", "tick", "settle", "answer", "answer"}
 		names := rapid.SampledFrom(append(often, slices.Sorted(maps.Keys(actions))...))
@@ -180,8 +180,22 @@ func (w *world) handleTime() {
 
 func (w *world) settle() {
 	if w.pending == nil {
-		w.pending, w.madeAt = w.window.Settle(), w.tick
+		w.pending, w.madeAt = w.window.Settle(w.most), w.tick
 		w.tick++
+	}
+}
+
+// settleLess makes a settlement for a row that is at a limit.
+func (w *world) settleLess() {
+	if w.pending != nil {
+		return
+	}
+	s := w.window.SettleLess(w.most)
+	w.pending, s.Part = s, true
+	after := rows{owed: maps.Clone(w.store.owed), letters: maps.Clone(w.store.letters)}
+	after.settle(s)
+	if !w.changed && (s.Position != w.store.position || len(after.owed) > len(w.store.owed) || len(after.letters) > len(w.store.letters)) {
+		w.Fatalf("a row at a limit would grow: %+v", s)
 	}
 }
 
@@ -253,6 +267,7 @@ func (w *world) takeAll() {
 // drain acknowledges all there is. Then nothing is left, neither in memory nor in the store.
 func (w *world) drain() {
 	w.faults = false
+	w.most = max(w.most, 200)
 	for rounds := 0; len(w.unsettled())+w.letters() > 0 || w.window.ReadTo() < w.end; rounds++ {
 		if rounds > 10*(len(w.log)+int(w.end)+10) {
 			w.Fatalf("BUS-6: never delivered: %v, with %d dead letters; %+v", w.unsettled(), w.letters(), w.window.Stats())
