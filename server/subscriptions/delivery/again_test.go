@@ -189,3 +189,38 @@ func TestManyLettersBUS6(t *testing.T) {
 		})
 	})
 }
+
+// TestSettlementAtLimitBUS4BUS9: a settlement that a limit refuses is tried again ever more rarely.
+// A change of the subscription ends the wait.
+func TestSettlementAtLimitBUS4BUS9(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxAttempts, c.MaxInFlight = 2, 10 })
+		first, second, third := window.Place{RunID: "t1_a", Seq: 1}, window.Place{RunID: "t1_b", Seq: 1}, window.Place{RunID: "t1_c", Seq: 1}
+		b.append("t1_a", types[0], 1)
+		b.append("t1_b", types[0], 1)
+		c := b.consumer(s)
+		b.want(c, first, second)
+		c.Nack([]window.Place{second}, time.Hour)
+		b.flush(s, 2)
+		b.node.set(func(n *node) { n.commands, n.limit = 0, true })
+		b.append("t1_c", types[0], 1)
+		b.want(c, third)
+		c.Nack([]window.Place{third}, 0)
+		time.Sleep(time.Millisecond)
+		b.want(c, third)
+		c.Nack([]window.Place{third}, -1)
+		time.Sleep(10 * time.Minute)
+		b.node.set(func(n *node) {
+			if n.commands > 60 {
+				t.Errorf("%d commands in ten minutes", n.commands)
+			}
+			n.limit = false
+		})
+		b.pause(s, true)
+		time.Sleep(time.Second)
+		if row := b.row(s); row.DeadLetters != 1 || row.OwedRuns != 2 {
+			t.Errorf("after a change: %+v", row)
+		}
+	})
+}

@@ -15,8 +15,10 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
+	recordv1 "runlog/proto/record/v1"
 	"runlog/server/subscriptions/delivery"
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
@@ -38,6 +40,7 @@ type node struct {
 	faults   bool                // commands fail, or their answers get lost
 	lose     bool                // the answer to the next command gets lost
 	refuse   bool                // the next command fails
+	limit    bool                // settlements of one subscription are refused at a limit
 	before   func()              // is called once before a command of the dispatcher
 	events   map[string][]string // types of the events of runs, by runSeq
 	at       map[string][]storage.Position
@@ -110,6 +113,10 @@ func (n *node) Execute(ctx context.Context, cmd storage.Command) (storage.Outcom
 	case n.refuse:
 		n.refuse, fate = false, 0
 	}
+	limit := n.limit
+	if limit {
+		n.commands++
+	}
 	before := n.before
 	n.before = nil
 	n.mu.Unlock()
@@ -121,6 +128,9 @@ func (n *node) Execute(ctx context.Context, cmd storage.Command) (storage.Outcom
 		return storage.Outcome{}, errNoLeader
 	case fate == 0:
 		return storage.Outcome{}, errLost
+	case limit:
+		reply, err := proto.Marshal(&recordv1.SettleReply{Settled: []bool{false}})
+		return storage.Outcome{Answers: []storage.Answer{{Reply: reply}}}, err
 	}
 	o, err := n.apply(cmd)
 	if fate == 1 {

@@ -24,6 +24,8 @@ const (
 	settleItems = 500
 	settleBytes = 512 << 10
 	leastItem   = 16 << 10
+	// longestRefusal is how long at most a subscription at a limit waits for the next try.
+	longestRefusal = 30 * time.Second
 )
 
 // dirty remembers that a subscriber has something to settle.
@@ -79,6 +81,7 @@ type flushed struct {
 	s *subscriber
 	w *window.Window
 	*window.Settlement
+	less bool // it adds no row
 }
 
 // flushSome settles the first of some subscribers with one command, and returns how many, and which
@@ -129,7 +132,10 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	if s.attached && at > s.from {
 		s.window.Push(at)
 	}
-	x := s.window.Settle(most)
+	x, less := s.settleLocked(most)
+	if x == nil {
+		return flushed{}, nil
+	}
 	if x.Empty() && x.Position == s.row.Position {
 		return flushed{}, nil
 	}
@@ -149,19 +155,39 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	for _, p := range x.Delivered {
 		item.Delivered = append(item.Delivered, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 	}
-	return flushed{s, s.window, x}, item
+	return flushed{s, s.window, x, less}, item
 }
 
-// settled takes over that the store has recorded the settlement, or that it has refused it, because
-// another operation came first or bounds are reached. Then refresh reads the row, or the next
-// settlement tries again. part: another settlement has the rest.
+// settleLocked returns what the window has to record. less: that adds no row, because the last
+// settlement that did was refused a short time ago. nil: so was one that did not.
+func (s *subscriber) settleLocked(most int) (x *window.Settlement, less bool) {
+	if s.term.now() >= s.fullUntil {
+		return s.window.Settle(most), false
+	}
+	s.term.dirty(s)
+	if s.stuck {
+		return nil, true
+	}
+	return s.window.SettleLess(most), true
+}
+
+// settled takes over that the store has recorded the settlement, or that it has refused it. Either
+// another operation came first, and refresh reads the row, or the row is at a limit. part: another
+// settlement has the rest.
 func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	s := f.s
+	limited := !effective && s.isAt(version)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if limited && f.w == s.window {
+		s.limitedLocked(f.less)
+	}
 	if !effective || f.w != s.window {
 		s.term.dirty(s)
 		return false
+	}
+	if !f.less {
+		s.refusals = 0
 	}
 	s.window.Settled(f.Settlement)
 	row := *s.row
@@ -173,6 +199,25 @@ func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	}
 	s.kickLocked()
 	return f.Part
+}
+
+// isAt reports whether the row in the store has a version.
+func (s *subscriber) isAt(version uint64) bool {
+	row, err := subscription.ByNumber(s.term.store, s.number)
+	return err == nil && row != nil && row.Version == version
+}
+
+// limitedLocked backs off after a limit of the row has refused a settlement. Those that follow add
+// nothing, until the next try. A row that is beyond its limits refuses them too.
+func (s *subscriber) limitedLocked(less bool) {
+	if s.stuck = less; less {
+		return
+	}
+	after := min(longestRefusal, settleEvery<<min(s.refusals, 10))
+	s.refusals++
+	s.fullUntil = s.term.now() + int64(after)
+	s.term.log.Warn("subscription is at a limit and cannot record more; retrying", "subscription", s.row.Name, "after", after,
+		"dead_letters", s.row.DeadLetters, "runs", s.row.OwedRuns)
 }
 
 // Flush makes durable what was acknowledged of a subscription up to now.

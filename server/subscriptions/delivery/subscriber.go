@@ -38,6 +38,10 @@ type subscriber struct {
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0: it does not
 
+	refusals  int   // by limits of the row, since a settlement that had all
+	fullUntil int64 // no settlement adds a row until then
+	stuck     bool  // and there is none that adds nothing
+
 	lastError   string // of the last failed attempt; empty once one has succeeded
 	lastErrorAt int64
 
@@ -139,6 +143,7 @@ func (t *term) settings(row *subscription.Subscription) window.Settings {
 // subscriber.
 func (s *subscriber) changedLocked(x *stored) {
 	before := s.row
+	s.refusals, s.fullUntil, s.stuck = 0, 0, false
 	if x.CursorVersion != before.CursorVersion {
 		s.closeSinkLocked()
 		s.beginLocked(x)
