@@ -61,7 +61,7 @@ func (s *Service) CreateSubscription(ctx context.Context, req *runlogv1.CreateSu
 	if err != nil {
 		return nil, refusal(err)
 	}
-	s.dispatcher.Refresh()
+	s.dispatcher.Refresh(ctx)
 	made, err := subscription.DecodeCreate(outcome.Answers[0].Reply)
 	if err != nil {
 		return nil, err
@@ -121,7 +121,7 @@ func (s *Service) UpdateSubscription(ctx context.Context, req *runlogv1.UpdateSu
 		return nil, err
 	}
 	for range updateTries {
-		s.flush(name)
+		s.flush(ctx, name)
 		row, err := s.find(name)
 		if err != nil {
 			return nil, err
@@ -196,7 +196,7 @@ func (s *Service) DeleteSubscription(ctx context.Context, req *runlogv1.DeleteSu
 	if _, err := s.execute(ctx, op); err != nil {
 		return nil, refusal(err)
 	}
-	s.dispatcher.Refresh()
+	s.dispatcher.Refresh(ctx)
 	return &runlogv1.DeleteSubscriptionResponse{}, nil
 }
 

@@ -124,13 +124,13 @@ func (s *Service) find(n subscription.Name) (*subscription.Subscription, error) 
 // change records what was acknowledged, executes an operation about a subscription, and returns the
 // subscription after it.
 func (s *Service) change(ctx context.Context, n subscription.Name, op storage.Operation) (*runlogv1.Subscription, *storage.Outcome, error) {
-	s.flush(n)
+	s.flush(ctx, n)
 	return s.changeAsIs(ctx, n, op)
 }
 
 // flush records what was acknowledged, so that a change does not repeat it.
-func (s *Service) flush(n subscription.Name) {
-	if err := s.dispatcher.Flush(n); err != nil {
+func (s *Service) flush(ctx context.Context, n subscription.Name) {
+	if err := s.dispatcher.Flush(ctx, n); err != nil {
 		s.opts.Logger.Warn("cannot settle before a change; events may repeat", "subscription", n, "err", err)
 	}
 }
@@ -141,7 +141,7 @@ func (s *Service) changeAsIs(ctx context.Context, n subscription.Name, op storag
 	if err != nil {
 		return nil, nil, refusal(err)
 	}
-	s.dispatcher.Refresh()
+	s.dispatcher.Refresh(ctx)
 	row, err := s.find(n)
 	if err != nil {
 		return nil, nil, err

@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -31,7 +32,7 @@ func TestHeldRunAfterChangeOfLeaderBUS4(t *testing.T) {
 			c = b.consumer(s)
 			b.want(c)
 			b.redrive(s)
-			b.d.Refresh()
+			b.d.Refresh(context.Background())
 		}
 		b.want(c, first)
 		c.Ack([]window.Place{first})
@@ -54,7 +55,7 @@ func TestSettlementBehindSeekBUS6(t *testing.T) {
 			n.before = func() { b.execute(subscription.Seek(s.name, subscription.Start{})) }
 		})
 		b.flush(s, 1)
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		b.want(c, first)
 	})
 }
@@ -117,7 +118,7 @@ func TestAnswerAfterSeekBUS2(t *testing.T) {
 		b.append("t1_a", types[0], 1)
 		synctest.Wait()
 		b.execute(subscription.Seek(s.name, subscription.Start{}))
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		synctest.Wait()
 		if len(k.done) != 2 {
 			b.t.Fatalf("sent %d times", len(k.done))
@@ -160,8 +161,8 @@ func TestLeadershipBeginsAmongEventsBUS6(t *testing.T) {
 	})
 }
 
-// TestManyLettersBUS6: what many events have to say at once is recorded in commands of bounded size,
-// all of them at once.
+// TestManyLettersBUS6: dead letters that come at the same time are recorded at once, in commands of
+// bounded size.
 func TestManyLettersBUS6(t *testing.T) {
 	t.Parallel()
 	run(t, 1, func(b *bed) {
@@ -172,7 +173,7 @@ func TestManyLettersBUS6(t *testing.T) {
 			<-fail
 			return &attempt.PermanentError{Err: errors.New(strings.Repeat("e", 1000))}
 		}
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		for i := range runs {
 			b.append(fmt.Sprint("t1_", i), types[0], 1)
 		}
@@ -187,6 +188,41 @@ func TestManyLettersBUS6(t *testing.T) {
 				t.Errorf("%d dead letters, in %d commands of at most %d bytes", row.DeadLetters, n.commands, n.largest)
 			}
 		})
+	})
+}
+
+// TestCallerLeavesBUS2: a caller that has no time left does not wait for a settlement that is on its
+// way. What it asked for happens later.
+func TestCallerLeavesBUS2(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", nil)
+		first, second := window.Place{RunID: "t1_a", Seq: 1}, window.Place{RunID: "t1_a", Seq: 2}
+		b.append("t1_a", types[0], 2)
+		c := b.consumer(s)
+		b.want(c, first)
+		c.Ack([]window.Place{first})
+		b.node.set(func(n *node) { n.before = func() { time.Sleep(time.Minute) } })
+		time.Sleep(time.Second) // A settlement is under way.
+		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+		defer cancel()
+		began := time.Now()
+		if err := b.d.Flush(ctx, s.name); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Flush: %v", err)
+		}
+		b.pause(s, true)
+		b.d.Refresh(ctx)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the caller has waited for %v", took)
+		}
+		time.Sleep(2 * time.Minute)
+		b.want(c)
+		b.pause(s, false)
+		b.d.Refresh(context.Background())
+		b.want(c, second)
+		if row := b.row(s); row.Acknowledged != 1 {
+			t.Errorf("%+v", row)
+		}
 	})
 }
 

@@ -295,12 +295,12 @@ func (b *bed) change(s *sub, operation func() (storage.Operation, error)) {
 	b.t.Helper()
 	s.shock()
 	if b.int(4) > 0 {
-		_ = b.d.Flush(s.name)
+		_ = b.d.Flush(context.Background(), s.name)
 	}
 	op, err := operation()
 	b.execute(op, err)
 	if b.int(4) > 0 {
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 	}
 	s.shock()
 }

@@ -101,7 +101,7 @@ func (b *bed) changeSome(s *sub) {
 		s.filters = append(s.filters, filter{settings.Types, math.MaxUint64})
 		s.mu.Unlock()
 		b.change(s, func() (storage.Operation, error) { return subscription.Update(b.row(s), &settings) })
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		s.mu.Lock()
 		s.filters[len(s.filters)-1].from = b.applied()
 		s.mu.Unlock()

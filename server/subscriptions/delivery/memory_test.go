@@ -1,6 +1,7 @@
 package delivery_test
 
 import (
+	"context"
 	"fmt"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,7 @@ func (b *bed) fill(n int) (list []*sub) {
 	for i := range n {
 		list = append(list, b.make("t1", fmt.Sprint("slow", i), "pull", func(c *subscription.Settings) { c.MaxInFlight = 1000 }))
 	}
-	b.d.Refresh()
+	b.d.Refresh(context.Background())
 	for i := range 8 {
 		for run := range 4 {
 			b.append(fmt.Sprint("t1_", run), types[i%len(types)], 100)
@@ -100,11 +101,11 @@ func TestPausedHoldsNoMemoryBUS9(t *testing.T) {
 	run(t, 1, func(b *bed) {
 		paused, fresh := b.make("t1", "s", "pull", nil), b.make("t1", "fresh", "pull", nil)
 		b.pause(fresh, true)
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		b.append("t1_a", types[0], 3)
 		synctest.Wait()
 		b.pause(paused, true)
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		time.Sleep(time.Second)
 		b.append("t1_b", types[0], 3)
 		synctest.Wait()

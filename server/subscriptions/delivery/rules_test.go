@@ -18,7 +18,7 @@ import (
 // consumer joins a subscription.
 func (b *bed) consumer(s *sub) *delivery.Consumer {
 	b.t.Helper()
-	b.d.Refresh()
+	b.d.Refresh(context.Background())
 	c, err := b.d.Consume(b.t.Context(), s.name)
 	if err != nil {
 		b.t.Fatal(err)
@@ -56,7 +56,7 @@ func (b *bed) want(c *delivery.Consumer, want ...window.Place) {
 func (b *bed) flush(s *sub, times int) {
 	b.t.Helper()
 	for range times {
-		if err := b.d.Flush(s.name); err != nil {
+		if err := b.d.Flush(context.Background(), s.name); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestUpdatedFilterBUS2BUS6(t *testing.T) {
 		b.want(c, window.Place{RunID: "t1_a", Seq: 1})
 		s.settings.Types = types[1:2]
 		b.execute(subscription.Update(b.row(s), &s.settings))
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		synctest.Wait()
 		b.append("t1_b", types[1], 1)
 		b.append("t1_b", types[0], 1)
@@ -105,7 +105,7 @@ func TestSeekDuringRefreshBUS2BUS6(t *testing.T) {
 			b.execute(subscription.Pause(other.name, !b.row(other).Paused))
 			b.execute(subscription.Pause(s.name, true))
 			b.execute(subscription.Pause(s.name, false))
-			b.d.Refresh()
+			b.d.Refresh(context.Background())
 			synctest.Wait()
 		}
 	})
@@ -124,7 +124,7 @@ func TestSeekToWhereItIsBUS2(t *testing.T) {
 		b.want(c, both...)
 		c.Ack(both[1:])
 		b.execute(subscription.Seek(s.name, subscription.Start{}))
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		b.want(c, both...)
 	})
 }
@@ -146,10 +146,10 @@ func TestUnknownOutcomeBUS6(t *testing.T) {
 		}
 		c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}})
 		b.node.set(func(n *node) { n.lose = true })
-		if err := b.d.Flush(s.name); !errors.Is(err, errLost) {
+		if err := b.d.Flush(context.Background(), s.name); !errors.Is(err, errLost) {
 			t.Fatal(err)
 		}
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		b.flush(s, 2)
 		if row, st := b.row(s), b.status(s); row.Acknowledged != 1 || st.Acknowledged != 1 {
 			t.Errorf("%+v, %+v", row, st)
@@ -173,7 +173,7 @@ func TestSettlementOfLeadershipBeforeBUS6(t *testing.T) {
 			Number: row.Number, Version: row.Version, Position: end, Acknowledged: 2, Owed: []subscription.OwedRun{{RunID: "t1_b", NextSeq: 2}},
 		}})
 		b.execute(op, err)
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		last := window.Place{RunID: "t1_b", Seq: 2}
 		b.want(c, last)
 		c.Ack([]window.Place{last})
@@ -220,7 +220,7 @@ func TestAnswerAfterDeletionBUS9(t *testing.T) {
 		b.append("t1_a", types[0], 2)
 		synctest.Wait()
 		b.execute(subscription.Delete(s.name))
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		synctest.Wait()
 		if len(k.done) != 1 || k.closed != 1 {
 			t.Fatalf("%d events, closed %d times", len(k.done), k.closed)
@@ -241,10 +241,10 @@ func TestPauseIsNoFailureBUS4(t *testing.T) {
 		b.append("t1_a", types[0], 1)
 		synctest.Wait()
 		b.pause(s, true)
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		k.done[0](attempt.ErrClosed)
 		b.pause(s, false)
-		b.d.Refresh()
+		b.d.Refresh(context.Background())
 		synctest.Wait()
 		if st := b.status(s); len(k.done) != 2 || st.Letters != 0 || st.InFlight != 1 {
 			t.Errorf("%d attempts; %+v", len(k.done), st)

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
@@ -53,18 +54,23 @@ func (t *term) settle() {
 			list, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
 		}
 		t.mu.Unlock()
-		if err := t.flush(list); err != nil && t.ctx.Err() == nil {
+		if err := t.flush(t.ctx, list); err != nil && t.ctx.Err() == nil {
 			t.log.Warn("cannot record acknowledgements of subscriptions; retrying", "err", err)
 		}
 	}
 }
 
 // flush settles subscribers. After an error those that are not settled are unsettled again.
-func (t *term) flush(list []*subscriber) error {
-	t.flushing.Lock()
-	defer t.flushing.Unlock()
+func (t *term) flush(ctx context.Context, list []*subscriber) error {
+	if err := t.beginFlush(ctx); err != nil {
+		for _, s := range list {
+			t.dirty(s)
+		}
+		return err
+	}
+	defer t.endFlush()
 	for len(list) > 0 {
-		n, parts, err := t.flushSome(list)
+		n, parts, err := t.flushSome(ctx, list)
 		if err != nil {
 			for _, s := range list {
 				t.dirty(s)
@@ -76,6 +82,18 @@ func (t *term) flush(list []*subscriber) error {
 	return nil
 }
 
+// beginFlush waits until no other settlement is on its way. The caller calls endFlush.
+func (t *term) beginFlush(ctx context.Context) error {
+	select {
+	case t.flushing <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (t *term) endFlush() { <-t.flushing }
+
 // flushed is a settlement on its way.
 type flushed struct {
 	s *subscriber
@@ -86,7 +104,7 @@ type flushed struct {
 
 // flushSome settles the first of some subscribers with one command, and returns how many, and which
 // of them have more to settle than had room.
-func (t *term) flushSome(list []*subscriber) (n int, parts []*subscriber, err error) {
+func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts []*subscriber, err error) {
 	var items []subscription.Settlement
 	var made []flushed
 	for used := 0; n < len(list) && len(items) < settleItems && used+leastItem <= settleBytes; n++ {
@@ -104,7 +122,7 @@ func (t *term) flushSome(list []*subscriber) (n int, parts []*subscriber, err er
 	if err != nil {
 		return 0, nil, err
 	}
-	outcome, err := t.execute(op)
+	outcome, err := t.execute(ctx, op)
 	if err != nil {
 		return 0, nil, err // If it still has effect, refresh finds another version of the cursor.
 	}
@@ -220,16 +238,21 @@ func (s *subscriber) limitedLocked(less bool) {
 		"dead_letters", s.row.DeadLetters, "runs", s.row.OwedRuns)
 }
 
-// Flush makes durable what was acknowledged of a subscription up to now.
-func (d *Dispatcher) Flush(name subscription.Name) error {
+// Flush makes durable what was acknowledged of a subscription up to now. If the context ends before
+// that, a later settlement does.
+func (d *Dispatcher) Flush(ctx context.Context, name subscription.Name) error {
 	t := d.current()
 	if t == nil {
 		return nil
 	}
-	if s := t.find(name); s != nil {
-		return t.flush([]*subscriber{s})
+	s := t.find(name)
+	if s == nil {
+		return nil
 	}
-	return nil
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	defer context.AfterFunc(t.ctx, func() { end(ErrNotLeader) })()
+	return t.flush(ctx, []*subscriber{s})
 }
 
 func (t *term) find(name subscription.Name) *subscriber {

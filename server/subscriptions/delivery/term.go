@@ -39,7 +39,7 @@ type term struct {
 	wake    chan struct{} // room for one: changed has rows
 
 	hungry    hungry
-	flushing  sync.Mutex    // held during a settlement
+	flushing  chan struct{} // full during a settlement
 	settledAt atomic.Uint64 // the position of the last one
 }
 
@@ -57,7 +57,7 @@ func newTerm(ctx context.Context, opts *Options) (*term, error) {
 		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, catchUps: make(chan struct{}, maxCatchUps),
 		subscribers: map[uint64]*subscriber{}, names: map[subscription.Name]*subscriber{},
 		unsettled: map[*subscriber]struct{}{}, changed: map[uint64]*subscription.Subscription{}, wake: make(chan struct{}, 1),
-		hungry: hungry{set: map[*subscriber]struct{}{}},
+		hungry: hungry{set: map[*subscriber]struct{}{}}, flushing: make(chan struct{}, 1),
 	}
 	applied := t.store.Applied()
 	base := applied.Position()
@@ -118,7 +118,7 @@ func (t *term) reload() error {
 		}
 	}
 	t.written(&w)
-	return t.refreshAll()
+	return t.refreshAll(t.ctx)
 }
 
 func (t *term) list() []*subscriber {
@@ -193,7 +193,7 @@ func (t *term) refresh() {
 		case <-t.wake:
 		}
 		for t.ctx.Err() == nil {
-			err := t.refreshAll()
+			err := t.refreshAll(t.ctx)
 			if err == nil {
 				break
 			}
@@ -206,21 +206,28 @@ func (t *term) refresh() {
 	}
 }
 
-// Refresh takes over what operations have changed up to now.
-func (d *Dispatcher) Refresh() {
-	if t := d.current(); t != nil {
-		if err := t.refreshAll(); err != nil && t.ctx.Err() == nil {
+// Refresh takes over what operations have changed up to now. If the context ends before that, they
+// are taken over later.
+func (d *Dispatcher) Refresh(ctx context.Context) {
+	t := d.current()
+	if t == nil {
+		return
+	}
+	if err := t.refreshAll(ctx); err != nil && t.ctx.Err() == nil {
+		if ctx.Err() == nil {
 			t.log.Warn("cannot read subscriptions; retrying", "err", err)
-			t.nudge()
 		}
+		t.nudge()
 	}
 }
 
 // refreshAll takes over the rows that are not as the subscribers know them. A settlement changes
 // rows too, and has told its subscribers once flushing is free.
-func (t *term) refreshAll() error {
-	t.flushing.Lock()
-	defer t.flushing.Unlock()
+func (t *term) refreshAll(ctx context.Context) error {
+	if err := t.beginFlush(ctx); err != nil {
+		return err
+	}
+	defer t.endFlush()
 	t.mu.Lock()
 	changed := t.changed
 	t.changed = map[uint64]*subscription.Subscription{}
@@ -313,7 +320,7 @@ func (t *term) pause(name subscription.Name) {
 	t.tasks.Go(func() {
 		op, err := subscription.Pause(name, true)
 		if err == nil {
-			_, err = t.execute(op)
+			_, err = t.execute(t.ctx, op)
 		}
 		if err != nil && t.ctx.Err() == nil {
 			t.log.Error("cannot pause a subscription whose endpoint is gone", "subscription", name, "err", err)
@@ -323,10 +330,10 @@ func (t *term) pause(name subscription.Name) {
 	})
 }
 
-func (t *term) execute(op storage.Operation) (storage.Outcome, error) {
+func (t *term) execute(ctx context.Context, op storage.Operation) (storage.Outcome, error) {
 	cmd, err := storage.EncodeCommand(op)
 	if err != nil {
 		return storage.Outcome{}, err
 	}
-	return t.opts.Node.Execute(t.ctx, cmd)
+	return t.opts.Node.Execute(ctx, cmd)
 }

@@ -129,8 +129,8 @@ func (w *Window) Settled(s *Settlement) {
 // Stats are what is known of the subscription's progress.
 type Stats struct {
 	// Waiting are the events in memory, with one for each run that has none there and can go on or
-	// waits for another attempt. InFlight are those that are handed out. Retrying are the runs whose
-	// first event has failed and waits.
+	// waits for another attempt. InFlight are those that are handed out. Retrying are the runs
+	// whose first event has failed and waits.
 	Waiting, InFlight, Retrying int
 	// Held are runs that wait because of a dead letter.
 	Held    int
