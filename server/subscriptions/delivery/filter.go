@@ -23,6 +23,12 @@ func filterOf(s *subscription.Subscription, store *storage.Store) *filter {
 	}
 }
 
+// same reports whether filters select the same.
+func (f *filter) same(as *filter) bool {
+	return f.tenant == as.tenant && f.project == as.project && f.environment == as.environment && f.plan == as.plan &&
+		slices.Equal(f.types, as.types) && maps.Equal(f.labels, as.labels)
+}
+
 // wants reports whether events of a run may match, by what never changes of it.
 func (f *filter) wants(r *storage.Run) bool {
 	return (f.tenant == "" || f.tenant == r.Scope.TenantID) &&

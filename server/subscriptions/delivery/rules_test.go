@@ -361,3 +361,47 @@ func TestEndOfConsumersBUS8(t *testing.T) {
 		}
 	})
 }
+
+// TestUpdateHoldsForLaterEventsBUS2: events that are stored after an update are judged by the new
+// filter, also before the dispatcher has taken the update over.
+func TestUpdateHoldsForLaterEventsBUS2(t *testing.T) {
+	t.Parallel()
+	for _, attached := range []bool{true, false} {
+		run(t, 1, func(b *bed) {
+			s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.Types, c.MaxInFlight = types[:1], 100 })
+			c := b.consumer(s)
+			b.append("t1_a", types[0], 1)
+			b.want(c, window.Place{RunID: "t1_a", Seq: 1})
+			if !attached {
+				b.append("t1_b", types[0], 250) // The window is full.
+				synctest.Wait()
+			}
+			// A settlement is under way: nothing is taken over meanwhile.
+			c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}})
+			b.node.set(func(n *node) { n.before = func() { time.Sleep(time.Minute) } })
+			time.Sleep(time.Second)
+			s.settings.Types = types[1:2]
+			b.execute(subscription.Update(b.row(s), &s.settings))
+			b.append("t1_c", types[0], 1)
+			b.append("t1_d", types[1], 1)
+			synctest.Wait()
+			got := b.drain(c)
+			time.Sleep(2 * time.Minute)
+			got = append(got, b.drain(c)...)
+			late := window.Place{RunID: "t1_d", Seq: 1}
+			if slices.Contains(got, window.Place{RunID: "t1_c", Seq: 1}) || !slices.Contains(got, late) {
+				t.Errorf("attached: %t; taken: %v; want %v, and nothing of t1_c", attached, got, late)
+			}
+		})
+	}
+}
+
+// drain acknowledges all there is now.
+func (b *bed) drain(c *delivery.Consumer) (got []window.Place) {
+	b.t.Helper()
+	for list := b.take(c); len(list) > 0; list = b.take(c) {
+		c.Ack(list)
+		got = append(got, list...)
+	}
+	return got
+}

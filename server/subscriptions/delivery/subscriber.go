@@ -31,6 +31,7 @@ type subscriber struct {
 	// attached: the tail hands over what lies behind from. Otherwise the subscriber reads the log.
 	attached bool
 	from     storage.Position
+	fenced   bool // the filter is newer than row
 
 	sink      Sink // opened when it is needed
 	consumers map[*Consumer]struct{}
@@ -121,6 +122,7 @@ func (s *subscriber) beginLocked(x *stored) {
 }
 
 func (s *subscriber) setRowLocked(x *stored) {
+	s.fenced = false
 	s.row, s.settings = &x.Subscription, s.term.settings(&x.Subscription)
 	s.filter.Store(filterOf(s.row, s.term.store))
 }
@@ -208,7 +210,7 @@ func (s *subscriber) hasWorkLocked() bool {
 }
 
 // behindLocked reports whether the subscriber has to read the log itself, and wants to.
-func (s *subscriber) behindLocked() bool { return !s.attached && s.window.Wants() }
+func (s *subscriber) behindLocked() bool { return !s.attached && !s.fenced && s.window.Wants() }
 
 // sendBatch is how many events one step sends.
 const sendBatch = 256

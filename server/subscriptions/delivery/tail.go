@@ -80,6 +80,7 @@ func (t *term) read(f *storage.Follower) error {
 func (t *term) collect(at storage.Position) *routes {
 	t.tailing.Lock()
 	defer t.tailing.Unlock()
+	t.fence()
 	t.collecting.Store(uint64(at))
 	return t.routes.Load()
 }
@@ -149,7 +150,8 @@ func (s *subscriber) catchUp() error {
 	from, upTo := at, storage.Position(t.collecting.Load())
 	var events []*window.Event
 	read, stopped := 0, false
-	f := t.store.Follow(storage.Whole).Only(s.filter.Load().wants)
+	matching := s.filter.Load() // After upTo, so that it holds up to there.
+	f := t.store.Follow(storage.Whole).Only(matching.wants)
 	for c, err := range f.Log(from) {
 		if err != nil {
 			return err
@@ -168,7 +170,7 @@ func (s *subscriber) catchUp() error {
 			at = c.Position
 		}
 		for i := range c.Records {
-			ok, err := s.filter.Load().matches(c.Run, &c.Records[i])
+			ok, err := matching.matches(c.Run, &c.Records[i])
 			if err != nil {
 				return err
 			}
@@ -205,7 +207,7 @@ func (s *subscriber) attach(w *window.Window) {
 	defer t.tailing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w == s.window && s.window.ReadTo() >= storage.Position(t.collecting.Load()) {
+	if w == s.window && !s.fenced && s.window.ReadTo() >= storage.Position(t.collecting.Load()) {
 		s.attached, s.from = true, s.window.ReadTo()
 	}
 }

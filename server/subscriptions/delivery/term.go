@@ -36,6 +36,7 @@ type term struct {
 	unsettled   map[*subscriber]struct{}
 	// changed are rows that operations have changed; nil: the row is gone.
 	changed map[uint64]*subscription.Subscription
+	told    atomic.Bool   // of rows that fence has not seen
 	wake    chan struct{} // room for one: changed has rows
 
 	hungry    hungry
@@ -174,6 +175,7 @@ func (t *term) written(w *subscription.Written) {
 	for _, number := range w.Removed {
 		t.changed[number] = nil
 	}
+	t.told.Store(true)
 	t.nudge()
 }
 
@@ -228,14 +230,15 @@ func (t *term) refreshAll(ctx context.Context) error {
 		return err
 	}
 	defer t.endFlush()
+	t.tailing.Lock()
+	defer t.tailing.Unlock()
 	t.mu.Lock()
 	changed := t.changed
 	t.changed = map[uint64]*subscription.Subscription{}
 	t.mu.Unlock()
+	defer t.told.Store(true) // fence has not seen a subscriber that is new.
 	var errs []error
 	rerouted := false
-	t.tailing.Lock()
-	defer t.tailing.Unlock()
 	for number, row := range changed {
 		routed, err := t.refreshOne(number, row)
 		rerouted = rerouted || routed
@@ -305,6 +308,40 @@ func (t *term) refreshOne(number uint64, row *subscription.Subscription) (rerout
 	s.changedLocked(x)
 	s.kickLocked()
 	return true, nil
+}
+
+// fence has the filters hold that the rows have of which the term was told, whether or not refresh
+// has come to them. tailing is held. The term is told of a row before anybody can read the entries
+// behind that of its change, so that these are judged by the new filter (BUS-2).
+func (t *term) fence() {
+	if !t.told.Swap(false) {
+		return
+	}
+	t.mu.Lock()
+	rows := maps.Clone(t.changed)
+	t.mu.Unlock()
+	for number, row := range rows {
+		t.mu.Lock()
+		s := t.subscribers[number]
+		t.mu.Unlock()
+		if row != nil && s != nil {
+			s.refilter(row)
+		}
+	}
+}
+
+// refilter replaces the filter by that of a newer row. The subscriber reads on once refresh has
+// taken the row over: until then, no route leads to it.
+func (s *subscriber) refilter(row *subscription.Subscription) {
+	f := filterOf(row, s.term.store)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || row.Version <= s.row.Version || f.same(s.filter.Load()) {
+		return
+	}
+	s.detachLocked()
+	s.filter.Store(f)
+	s.fenced = true
 }
 
 // detachLocked has the subscriber read on itself, behind what the tail has handed over.
