@@ -95,13 +95,17 @@ func (d *Delivery) settle(o outcome) {
 	}
 }
 
+// release gives the delivery back, with which nobody has begun: it is no failed attempt.
+func (d *Delivery) release() { d.settle(outcome{id: d.ID, unused: true}) }
+
 // drop gives the credit back. The outcome of another delivery of the event counts for this one.
 func (d *Delivery) drop() { d.settle(outcome{}) }
 
 // Deliveries yields the deliveries of a subscription until ctx or the iteration ends, or the server
 // refuses the consumer for good, such as with SUBSCRIPTION_NOT_FOUND, SUBSCRIPTION_NOT_PULL or
 // PERMISSION_DENIED. An error ends the iteration. The end of the iteration passes on what was
-// settled until then; the server counts the other deliveries as failed attempts.
+// settled until then, and gives back what was not yielded. The server counts the other deliveries
+// as failed attempts.
 //
 // The events of one run come one after the other, each after the one before was settled. Deliveries
 // may be settled in any order, by any goroutine.

@@ -13,8 +13,8 @@ import (
 // (Nack) after an error; f may also settle the delivery itself, such as with NackAfter.
 //
 // Handle returns when ctx ends, or the server refuses the consumer for good; see Deliveries. It
-// then cancels the context of f, and waits for the calls that are under way. It always returns an
-// error.
+// then cancels the context of f, and waits for the calls that are under way. Deliveries that f has
+// not got are no failed attempts. It always returns an error.
 func Handle(ctx context.Context, c *client.Client, opts Options, f func(context.Context, *Delivery) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -62,9 +62,8 @@ func (h *handling) add(d *Delivery) {
 // work handles the deliveries of a run until there are none, or Handle ends.
 func (h *handling) work(run string, d *Delivery) {
 	for d != nil {
-		select {
-		case h.slots <- struct{}{}:
-		case <-h.ctx.Done():
+		if !h.begin() {
+			h.release(run)
 			return
 		}
 		err := h.f(h.ctx, d)
@@ -77,6 +76,29 @@ func (h *handling) work(run string, d *Delivery) {
 		}
 		d = next
 	}
+}
+
+// begin waits for a slot; false: Handle ends.
+func (h *handling) begin() bool {
+	if h.ctx.Err() != nil {
+		return false
+	}
+	select {
+	case h.slots <- struct{}{}:
+		return true
+	case <-h.ctx.Done():
+		return false
+	}
+}
+
+// release gives back the deliveries of a run.
+func (h *handling) release(run string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, d := range h.runs[run] {
+		d.release()
+	}
+	delete(h.runs, run)
 }
 
 // done takes a delivery out of the line of its run, and returns the next one, or nil. After that,

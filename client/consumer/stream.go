@@ -18,13 +18,17 @@ const (
 	gather  = 2 * time.Millisecond
 	// drain is how long the end of a consumer waits for the server to take the last outcomes.
 	drain = 2 * time.Second
+	// confirm is how long the end of a consumer waits for the server to say that no more deliveries
+	// come. One of an earlier version never says it.
+	confirm = 250 * time.Millisecond
 )
 
 // outcome is how a delivery was settled. Without an id it only gives a credit back.
 type outcome struct {
-	id    string
-	ack   bool
-	delay time.Duration // of a nack; negative: as the Retry of the subscription says
+	id     string
+	ack    bool
+	unused bool          // nobody has begun with it
+	delay  time.Duration // of a nack; negative: as the Retry of the subscription says
 }
 
 // consuming is a consumer over streams, of which at most one is open.
@@ -49,6 +53,8 @@ type consuming struct {
 		granted  uint64 // taken before the stream, and the credits that it was told of
 		open     bool
 		leaving  bool
+		asked    bool // the stream was told that the consumer leaves
+		last     bool // no more deliveries come
 		over     bool
 		err      error // why it is over
 	}
@@ -81,6 +87,7 @@ func nudge(c chan struct{}) {
 func (x *consuming) begun(stream client.ConsumeStream) {
 	x.mu.Lock()
 	x.mu.open, x.mu.credits, x.mu.granted = true, uint32(max(0, x.opts.Credits-x.mu.held)), x.mu.taken
+	x.mu.asked, x.mu.last = false, false
 	credits := x.grantLocked()
 	x.mu.Unlock()
 	_ = stream.Send(&runlogv1.ConsumeRequest{Credits: credits, Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{
@@ -116,16 +123,46 @@ func (x *consuming) again() bool {
 // take takes an answer.
 func (x *consuming) take(res *runlogv1.ConsumeResponse) {
 	if len(res.GetDeliveries()) == 0 {
+		x.confirmed()
 		return
 	}
 	x.mu.Lock()
+	leaving := x.mu.leaving
 	for _, d := range res.GetDeliveries() {
 		x.mu.held++
 		x.mu.taken++
 		x.mu.queue.Push(&Delivery{EventRecord: d.GetEvent(), ID: d.GetDeliveryId(), Attempt: d.GetAttempt(), of: x})
 	}
 	x.mu.Unlock()
+	if leaving {
+		x.release()
+	}
 	nudge(x.toTake)
+}
+
+// confirmed takes an answer without deliveries. The first one after the consumer has said that it
+// leaves tells that no others come.
+func (x *consuming) confirmed() {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.mu.asked {
+		x.mu.last = true
+		nudge(x.toSend)
+	}
+}
+
+// release gives back what nobody has taken from the queue.
+func (x *consuming) release() {
+	for {
+		x.mu.Lock()
+		if x.mu.queue.Len() == 0 {
+			x.mu.Unlock()
+			return
+		}
+		d := x.mu.queue.Pop()
+		x.mu.Unlock()
+		d.release()
+	}
 }
 
 // next returns the next delivery.
@@ -197,7 +234,7 @@ func (x *consuming) send(stream client.ConsumeStream) {
 func (x *consuming) left() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return x.mu.leaving && x.mu.outcomes.Len() == 0
+	return x.mu.leaving && x.mu.outcomes.Len() == 0 && (x.mu.last || !x.mu.asked)
 }
 
 // message returns the next message; nil: there is nothing to send.
@@ -206,6 +243,11 @@ func (x *consuming) message() *runlogv1.ConsumeRequest {
 	defer x.mu.Unlock()
 	req := &runlogv1.ConsumeRequest{Credits: x.grantLocked()}
 	if x.mu.outcomes.Len() == 0 {
+		if x.mu.leaving && !x.mu.asked && x.mu.granted > x.mu.taken { // Others may be on their way.
+			x.mu.asked = true
+			req.Kind = &runlogv1.ConsumeRequest_Nack{Nack: &runlogv1.NackDeliveries{Unused: true}}
+			return req
+		}
 		if req.Credits == 0 {
 			return nil
 		}
@@ -215,7 +257,7 @@ func (x *consuming) message() *runlogv1.ConsumeRequest {
 	var ids []string
 	for x.mu.outcomes.Len() > 0 && len(ids) < sendIDs {
 		o := x.mu.outcomes.First()
-		if o.ack != first.ack || o.delay != first.delay {
+		if o.ack != first.ack || o.delay != first.delay || o.unused != first.unused {
 			break
 		}
 		ids = append(ids, x.mu.outcomes.Pop().id)
@@ -224,8 +266,9 @@ func (x *consuming) message() *runlogv1.ConsumeRequest {
 		req.Kind = &runlogv1.ConsumeRequest_Ack{Ack: &runlogv1.AckDeliveries{DeliveryIds: ids}}
 		return req
 	}
-	nack := &runlogv1.NackDeliveries{DeliveryIds: ids}
-	if first.delay >= 0 {
+	nack := &runlogv1.NackDeliveries{DeliveryIds: ids, Unused: first.unused}
+	x.mu.asked = x.mu.asked || first.unused
+	if first.delay >= 0 && !first.unused {
 		nack.Delay = durationpb.New(first.delay)
 	}
 	req.Kind = &runlogv1.ConsumeRequest_Nack{Nack: nack}
@@ -238,10 +281,12 @@ func (x *consuming) leave() {
 	x.mu.leaving = true
 	open := x.mu.open
 	x.mu.Unlock()
+	x.release()
 	nudge(x.toSend)
 	if open {
-		late := time.NewTimer(drain)
+		late, silent := time.NewTimer(drain), time.AfterFunc(confirm, x.confirmed)
 		defer late.Stop()
+		defer silent.Stop()
 		select {
 		case <-x.ended:
 		case <-late.C:

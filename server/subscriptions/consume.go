@@ -120,6 +120,8 @@ type consuming struct {
 	consumer *delivery.Consumer
 	form     runlogv1.PayloadForm_Form
 	credits  chan uint32 // of requests; room for one
+	// left is closed when the consumer has said that it leaves.
+	left chan struct{}
 }
 
 func (s *Service) consume(stream consumeStream, first *runlogv1.ConsumeRequest) error {
@@ -133,7 +135,7 @@ func (s *Service) consume(stream consumeStream, first *runlogv1.ConsumeRequest) 
 		return refusal(err)
 	}
 	defer consumer.Close()
-	c := &consuming{s: s, stream: stream, consumer: consumer, form: open.PayloadForm, credits: make(chan uint32, 1)}
+	c := &consuming{s: s, stream: stream, consumer: consumer, form: open.PayloadForm, credits: make(chan uint32, 1), left: make(chan struct{})}
 	ctx, end := context.WithCancelCause(stream.Context())
 	defer end(nil)
 	defer context.AfterFunc(s.opts.Stopping, func() { end(errStopping) })()
@@ -177,6 +179,11 @@ func (c *consuming) receive() error {
 			if err := bad.err(); err != nil {
 				return err
 			}
+			if x.Nack.Unused {
+				c.consumer.Unused(list)
+				c.leave()
+				break
+			}
 			c.consumer.Nack(list, delay)
 		case *runlogv1.ConsumeRequest_Open:
 			return rpc.Invalid("open", "is sent once, in the first message")
@@ -185,6 +192,24 @@ func (c *consuming) receive() error {
 			c.credit(req.Credits)
 		}
 	}
+}
+
+// leave has send confirm that there are no more deliveries.
+func (c *consuming) leave() {
+	select {
+	case <-c.left:
+	default:
+		close(c.left)
+	}
+}
+
+// confirm tells a consumer that leaves that it has got all it gets, and waits for its end.
+func (c *consuming) confirm(ctx context.Context) error {
+	if err := c.stream.Send(&runlogv1.ConsumeResponse{}); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return context.Cause(ctx)
 }
 
 // credit adds to the credits that send has not taken yet.
@@ -208,11 +233,17 @@ func (c *consuming) send(ctx context.Context) error {
 		default:
 		}
 		list, err := c.take(ctx, int(min(credits, sendEvents)), alive)
+		if errors.Is(err, delivery.ErrLeft) {
+			return c.confirm(ctx)
+		}
 		if err != nil {
 			return err
 		}
 		if credits -= min(credits, uint32(len(list))); len(list) == 0 && credits == 0 {
-			if credits, err = c.wait(ctx, alive); err != nil {
+			if credits, err = c.wait(ctx, alive); errors.Is(err, delivery.ErrLeft) {
+				return c.confirm(ctx)
+			}
+			if err != nil {
 				return err
 			}
 			continue
@@ -223,12 +254,14 @@ func (c *consuming) send(ctx context.Context) error {
 	}
 }
 
-// wait waits for credits.
+// wait waits for credits, or delivery.ErrLeft.
 func (c *consuming) wait(ctx context.Context, alive *time.Ticker) (uint32, error) {
 	for {
 		select {
 		case n := <-c.credits:
 			return min(maxCredits, n), nil
+		case <-c.left:
+			return 0, delivery.ErrLeft
 		case <-alive.C:
 			if err := c.stream.Send(&runlogv1.ConsumeResponse{}); err != nil {
 				return 0, err
@@ -239,7 +272,7 @@ func (c *consuming) wait(ctx context.Context, alive *time.Ticker) (uint32, error
 	}
 }
 
-// take returns the next deliveries; none: the consumer has sent credits, or should hear that the
+// take returns the next deliveries, or delivery.ErrLeft; none: the consumer has sent credits, or should hear that the
 // stream is alive.
 func (c *consuming) take(ctx context.Context, n int, alive *time.Ticker) ([]window.Delivery, error) {
 	if n == 0 {

@@ -2139,7 +2139,11 @@ type NackDeliveries struct {
 	state       protoimpl.MessageState `protogen:"open.v1"`
 	DeliveryIds []string               `protobuf:"bytes,1,rep,name=delivery_ids,json=deliveryIds,proto3" json:"delivery_ids,omitempty"`
 	// The next attempt comes after this time, up to 24 h. If absent: as Retry says.
-	Delay         *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
+	Delay *durationpb.Duration `protobuf:"bytes,2,opt,name=delay,proto3" json:"delay,omitempty"`
+	// The consumer leaves and has not begun with these deliveries, perhaps none: they are no failed
+	// attempts, and go to another consumer at once. The stream has no deliveries from now on, and an
+	// answer without any confirms this. Those that came before it may be given back too.
+	Unused        bool `protobuf:"varint,3,opt,name=unused,proto3" json:"unused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2186,6 +2190,13 @@ func (x *NackDeliveries) GetDelay() *durationpb.Duration {
 		return x.Delay
 	}
 	return nil
+}
+
+func (x *NackDeliveries) GetUnused() bool {
+	if x != nil {
+		return x.Unused
+	}
+	return false
 }
 
 // ConsumeResponse has deliveries, or none: then it says that the stream is alive.
@@ -3368,10 +3379,11 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12>\n" +
 	"\fpayload_form\x18\x03 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"2\n" +
 	"\rAckDeliveries\x12!\n" +
-	"\fdelivery_ids\x18\x01 \x03(\tR\vdeliveryIds\"d\n" +
+	"\fdelivery_ids\x18\x01 \x03(\tR\vdeliveryIds\"|\n" +
 	"\x0eNackDeliveries\x12!\n" +
 	"\fdelivery_ids\x18\x01 \x03(\tR\vdeliveryIds\x12/\n" +
-	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\"K\n" +
+	"\x05delay\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\x05delay\x12\x16\n" +
+	"\x06unused\x18\x03 \x01(\bR\x06unused\"K\n" +
 	"\x0fConsumeResponse\x128\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x18.runlog.v1.EventDeliveryR\n" +

@@ -67,7 +67,8 @@ type SubscriptionServiceClient interface {
 	// Consume delivers the events of a pull subscription over a stream (BUS-8). The first message
 	// opens it, and the answers begin then. Several consumers share a subscription: an event goes to
 	// one of them, and the events of a run one after the other. A delivery that is neither
-	// acknowledged nor refused within the ack_timeout, or whose stream ends, is delivered again.
+	// acknowledged nor refused within the ack_timeout, or whose stream ends, has failed and is
+	// delivered again. A consumer that leaves gives back what it has not begun with.
 	Consume(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ConsumeRequest, ConsumeResponse], error)
 	// Pull is Consume for plain HTTP: it returns the next deliveries, and waits for one if there is
 	// none.
@@ -278,7 +279,8 @@ type SubscriptionServiceServer interface {
 	// Consume delivers the events of a pull subscription over a stream (BUS-8). The first message
 	// opens it, and the answers begin then. Several consumers share a subscription: an event goes to
 	// one of them, and the events of a run one after the other. A delivery that is neither
-	// acknowledged nor refused within the ack_timeout, or whose stream ends, is delivered again.
+	// acknowledged nor refused within the ack_timeout, or whose stream ends, has failed and is
+	// delivered again. A consumer that leaves gives back what it has not begun with.
 	Consume(grpc.BidiStreamingServer[ConsumeRequest, ConsumeResponse]) error
 	// Pull is Consume for plain HTTP: it returns the next deliveries, and waits for one if there is
 	// none.

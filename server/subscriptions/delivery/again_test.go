@@ -191,8 +191,8 @@ func TestManyLettersBUS6(t *testing.T) {
 	})
 }
 
-// TestCallerLeavesBUS2: a caller that has no time left does not wait for a settlement that is on its
-// way. What it asked for happens later.
+// TestCallerLeavesBUS2: a caller that has no time left does not wait for a settlement that is on
+// its way. What it asked for happens later.
 func TestCallerLeavesBUS2(t *testing.T) {
 	t.Parallel()
 	run(t, 1, func(b *bed) {

@@ -17,10 +17,15 @@ var ErrNotFound = errors.New("delivery: there is no such subscription")
 // ErrNotPull means that the events of the subscription go to a sink.
 var ErrNotPull = errors.New("delivery: the subscription is not a pull subscription")
 
+// ErrLeft means that the consumer was given nothing, because it leaves.
+var ErrLeft = errors.New("delivery: the consumer leaves")
+
 // Consumer takes events of a pull subscription. One goroutine calls Take; others may call the rest.
 type Consumer struct {
 	s    *subscriber
 	wake chan struct{} // room for one
+
+	left bool // it gets nothing more; s.mu guards it
 
 	mu   sync.Mutex
 	over error
@@ -99,6 +104,8 @@ func (s *subscriber) take(c *Consumer, n int) ([]window.Delivery, error) {
 		return nil, cmp.Or(c.ended(), ErrNotLeader)
 	case !s.pull():
 		return nil, ErrNotPull
+	case c.left:
+		return nil, ErrLeft
 	}
 	list, err := s.window.Take(s.term.now(), n)
 	for i := range list {
@@ -137,9 +144,26 @@ func (c *Consumer) Nack(list []window.Place, delay time.Duration) int {
 
 // Return gives events back that did not reach the consumer: it is no failed attempt.
 func (c *Consumer) Return(list []window.Place) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.returnLocked(list)
+}
+
+// Unused is Return for a consumer that leaves: from now on Take returns ErrLeft.
+func (c *Consumer) Unused(list []window.Place) {
+	c.s.mu.Lock()
+	defer c.s.mu.Unlock()
+	c.left = true
+	delete(c.s.consumers, c)
+	c.nudge()
+	c.returnLocked(list)
+}
+
+func (c *Consumer) returnLocked(list []window.Place) {
 	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	for _, p := range list {
 		if s.owners[p] == c {
 			delete(s.owners, p)

@@ -405,3 +405,27 @@ func (b *bed) drain(c *delivery.Consumer) (got []window.Place) {
 	}
 	return got
 }
+
+// TestUnusedBUS4BUS8: what a consumer gives back when it leaves is no failed attempt, and another
+// one gets it. The one that leaves gets nothing more.
+func TestUnusedBUS4BUS8(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxAttempts = 1 })
+		first, second := b.consumer(s), b.consumer(s)
+		p, begun := window.Place{RunID: "t1_a", Seq: 1}, window.Place{RunID: "t1_b", Seq: 1}
+		b.append(p.RunID, types[0], 1)
+		b.append(begun.RunID, types[0], 1)
+		b.want(first, p, begun)
+		first.Unused([]window.Place{p})
+		if _, err := first.Take(b.t.Context(), 1, nil); !errors.Is(err, delivery.ErrLeft) {
+			b.t.Errorf("the consumer that leaves: %v", err)
+		}
+		b.want(second, p)
+		second.Ack([]window.Place{p})
+		first.Close()
+		if st := b.status(s); st.Letters != 1 || st.InFlight != 0 || st.Acknowledged != 1 {
+			b.t.Errorf("%+v", st)
+		}
+	})
+}
