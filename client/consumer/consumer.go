@@ -70,7 +70,7 @@ func (o Options) Validate() error {
 // settled keeps its credit, and comes again after the ackTimeout of the subscription.
 type Delivery struct {
 	*runlogv1.EventRecord
-	// ID names the event within the subscription. It is the same for every attempt.
+	// ID names the event within the subscription. It is the same for every attempt, up to a seek.
 	ID string
 	// Attempt counts from 1.
 	Attempt uint32
@@ -95,7 +95,7 @@ func (d *Delivery) settle(o outcome) {
 	}
 }
 
-// release gives the delivery back, with which nobody has begun: it is no failed attempt.
+// release gives the delivery back, which the caller has not got: it is no failed attempt.
 func (d *Delivery) release() { d.settle(outcome{id: d.ID, unused: true}) }
 
 // drop gives the credit back. The outcome of another delivery of the event counts for this one.

@@ -27,7 +27,7 @@ const (
 type outcome struct {
 	id     string
 	ack    bool
-	unused bool          // nobody has begun with it
+	unused bool          // the caller has not got it
 	delay  time.Duration // of a nack; negative: as the Retry of the subscription says
 }
 
@@ -151,7 +151,7 @@ func (x *consuming) confirmed() {
 	}
 }
 
-// release gives back what nobody has taken from the queue.
+// release gives back what the caller has not taken from the queue.
 func (x *consuming) release() {
 	for {
 		x.mu.Lock()

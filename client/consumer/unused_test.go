@@ -13,8 +13,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestUnusedDeliveriesBUS4BUS8: what a consumer was sent and has not begun with when it leaves is no
-// failed attempt. It comes again at once.
+// TestUnusedDeliveriesBUS4BUS8: what a consumer was sent and has not begun with when it leaves is
+// no failed attempt. It comes again at once.
 func TestUnusedDeliveriesBUS4BUS8(t *testing.T) {
 	t.Parallel()
 	srv := clienttest.Start(t, clienttest.Nodes(3))

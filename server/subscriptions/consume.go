@@ -18,7 +18,6 @@ import (
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/server/subscriptions/delivery"
-	"runlog/server/subscriptions/window"
 	"runlog/storage/machine/subscription"
 )
 
@@ -168,13 +167,13 @@ func (c *consuming) receive() error {
 		var bad violations
 		switch x := req.Kind.(type) {
 		case *runlogv1.ConsumeRequest_Ack:
-			list := bad.places("ack.deliveryIds", x.Ack.DeliveryIds)
+			list := bad.refs("ack.deliveryIds", x.Ack.DeliveryIds)
 			if err := bad.err(); err != nil {
 				return err
 			}
 			c.consumer.Ack(list)
 		case *runlogv1.ConsumeRequest_Nack:
-			list := bad.places("nack.deliveryIds", x.Nack.DeliveryIds)
+			list := bad.refs("nack.deliveryIds", x.Nack.DeliveryIds)
 			delay := bad.duration("nack.delay", x.Nack.Delay, 0, longestDelay, -1)
 			if err := bad.err(); err != nil {
 				return err
@@ -274,7 +273,7 @@ func (c *consuming) wait(ctx context.Context, alive *time.Ticker) (uint32, error
 
 // take returns the next deliveries, or delivery.ErrLeft; none: the consumer has sent credits, or should hear that the
 // stream is alive.
-func (c *consuming) take(ctx context.Context, n int, alive *time.Ticker) ([]window.Delivery, error) {
+func (c *consuming) take(ctx context.Context, n int, alive *time.Ticker) ([]delivery.Delivery, error) {
 	if n == 0 {
 		return nil, nil
 	}
@@ -282,7 +281,7 @@ func (c *consuming) take(ctx context.Context, n int, alive *time.Ticker) ([]wind
 }
 
 // pass sends deliveries, in answers of at most about sendBytes.
-func (c *consuming) pass(list []window.Delivery) error {
+func (c *consuming) pass(list []delivery.Delivery) error {
 	size := 0
 	for i := range list {
 		size += len(list[i].Record.Payload)
@@ -301,7 +300,7 @@ func (c *consuming) pass(list []window.Delivery) error {
 			return err
 		}
 		m := &runlogv1.EventDelivery{
-			DeliveryId: delivery.ID(window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}), Attempt: d.Attempt, Event: e,
+			DeliveryId: d.Ref().String(), Attempt: d.Attempt, Event: e,
 		}
 		resp.Deliveries = append(resp.Deliveries, m)
 		if size += proto.Size(m); size >= sendBytes {

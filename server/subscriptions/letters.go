@@ -53,7 +53,7 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 	for i := range list {
 		l := &list[i]
 		resp.DeadLetters = append(resp.DeadLetters, &runlogv1.DeadLetter{
-			DeliveryId: delivery.ID(window.Place{RunID: l.RunID, Seq: l.RunSeq}), RunId: l.RunID, RunSeq: l.RunSeq,
+			DeliveryId: delivery.Ref{Place: window.Place{RunID: l.RunID, Seq: l.RunSeq}}.String(), RunId: l.RunID, RunSeq: l.RunSeq,
 			EventId: l.EventID, EventType: l.EventType, Attempts: l.Attempts, Error: l.Error,
 			ParkedAt: wire.Timestamp(l.ParkedAt), Redriving: l.Redriving,
 		})
@@ -136,7 +136,7 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 			v.add("which.deliveryIds", fmt.Sprintf("has %d: send at most %d", n, subscription.MaxPlaces))
 			return to
 		}
-		for _, p := range v.places("which.deliveryIds", w.DeliveryIds) {
+		for _, p := range v.refs("which.deliveryIds", w.DeliveryIds) {
 			to.Events = append(to.Events, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 		}
 	}
@@ -146,10 +146,10 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 	return to
 }
 
-// places decodes the ids of deliveries.
-func (v *violations) places(field string, ids []string) (list []window.Place) {
+// refs decodes the ids of deliveries.
+func (v *violations) refs(field string, ids []string) (list []delivery.Ref) {
 	for i, id := range ids {
-		p, err := delivery.ParseID(id)
+		p, err := delivery.ParseRef(id)
 		if err == nil {
 			if fault := contract.NameFault(p.RunID); fault != "" {
 				err = fmt.Errorf("%.100q is not a deliveryId: send one as a delivery has it", id)

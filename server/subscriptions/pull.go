@@ -13,7 +13,6 @@ import (
 	"runlog/server/rpc"
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/delivery"
-	"runlog/server/subscriptions/window"
 	"runlog/storage/machine/subscription"
 )
 
@@ -52,7 +51,7 @@ func (s *Service) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv
 		return nil, refusalOf(name, err)
 	}
 	if err := rpc.StillAllowed(ctx); err != nil { // The call may have waited.
-		consumer.Return(placesOf(list))
+		consumer.Return(refsOf(list))
 		return nil, err
 	}
 	resp, err := s.pulled(list, consumer)
@@ -60,11 +59,11 @@ func (s *Service) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv
 }
 
 // pulled answers with CloudEvents. What does not fit into the answer is given back.
-func (s *Service) pulled(list []window.Delivery, consumer *delivery.Consumer) (*runlogv1.PullResponse, error) {
+func (s *Service) pulled(list []delivery.Delivery, consumer *delivery.Consumer) (*runlogv1.PullResponse, error) {
 	size := 0
 	for i := range list {
 		if size += len(list[i].Record.Payload); size > pullBytes && i > 0 {
-			consumer.Return(placesOf(list[i:]))
+			consumer.Return(refsOf(list[i:]))
 			list = list[:i]
 			break
 		}
@@ -86,20 +85,16 @@ func (s *Service) pulled(list []window.Delivery, consumer *delivery.Consumer) (*
 		if err != nil {
 			return nil, fmt.Errorf("event %s as CloudEvent: %w", d.Record.EventID, err)
 		}
-		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: delivery.ID(placeOf(d)), Attempt: d.Attempt, Event: event})
+		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: d.Ref().String(), Attempt: d.Attempt, Event: event})
 	}
 	return resp, nil
 }
 
-func placesOf(list []window.Delivery) (places []window.Place) {
+func refsOf(list []delivery.Delivery) (refs []delivery.Ref) {
 	for i := range list {
-		places = append(places, placeOf(&list[i]))
+		refs = append(refs, list[i].Ref())
 	}
-	return places
-}
-
-func placeOf(d *window.Delivery) window.Place {
-	return window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
+	return refs
 }
 
 // Ack acknowledges deliveries (BUS-8).
@@ -133,11 +128,11 @@ func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv
 }
 
 // deliveries checks the ids of a request, beside what else is wrong with it.
-func deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []window.Place, err error) {
+func deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []delivery.Ref, err error) {
 	if len(ids) == 0 || len(ids) > maxIDs {
 		bad.add("deliveryIds", fmt.Sprintf("has %d: send 1 to %d", len(ids), maxIDs))
 	} else {
-		list = bad.places("deliveryIds", ids)
+		list = bad.refs("deliveryIds", ids)
 	}
 	if err := bad.err(); err != nil {
 		return n, nil, err

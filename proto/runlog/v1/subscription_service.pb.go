@@ -2246,7 +2246,7 @@ func (x *ConsumeResponse) GetDeliveries() []*EventDelivery {
 
 type EventDelivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The event within the subscription: it is the same for every attempt.
+	// The event within the subscription: it is the same for every attempt, up to a seek.
 	DeliveryId string `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
 	// From 1.
 	Attempt       uint32       `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`

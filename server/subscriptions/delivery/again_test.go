@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"runlog/server/subscriptions/delivery"
 	"runlog/server/subscriptions/sink/attempt"
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
@@ -26,7 +27,7 @@ func TestHeldRunAfterChangeOfLeaderBUS4(t *testing.T) {
 		c := b.consumer(s)
 		for range 2 {
 			b.want(c, first)
-			c.Nack([]window.Place{first}, -1)
+			c.Nack(refs([]window.Place{first}), -1)
 			b.flush(s, 2)
 			b.lead()
 			c = b.consumer(s)
@@ -35,7 +36,7 @@ func TestHeldRunAfterChangeOfLeaderBUS4(t *testing.T) {
 			b.d.Refresh(context.Background())
 		}
 		b.want(c, first)
-		c.Ack([]window.Place{first})
+		c.Ack(refs([]window.Place{first}))
 		b.want(c, window.Place{RunID: "t1_a", Seq: 2})
 	})
 }
@@ -50,7 +51,7 @@ func TestSettlementBehindSeekBUS6(t *testing.T) {
 		b.append("t1_a", types[0], 1)
 		c := b.consumer(s)
 		b.want(c, first)
-		c.Ack([]window.Place{first})
+		c.Ack(refs([]window.Place{first}))
 		b.node.set(func(n *node) {
 			n.before = func() { b.execute(subscription.Seek(s.name, subscription.Start{})) }
 		})
@@ -69,7 +70,7 @@ func TestSettlementAgainBUS6(t *testing.T) {
 		b.append("t1_a", types[0], 1)
 		c := b.consumer(s)
 		b.want(c, first)
-		c.Ack([]window.Place{first})
+		c.Ack(refs([]window.Place{first}))
 		b.node.set(func(n *node) { n.refuse = true })
 		time.Sleep(time.Second)
 		b.node.set(func(n *node) {
@@ -93,14 +94,14 @@ func TestAcknowledgementWakesOthersBUS8(t *testing.T) {
 		b.append("t1_a", types[0], 2)
 		c, other := b.consumer(s), b.consumer(s)
 		b.want(c, first)
-		got := make(chan []window.Delivery)
+		got := make(chan []delivery.Delivery)
 		go func() {
 			list, _ := other.Take(b.t.Context(), 1, nil)
 			got <- list
 		}()
 		synctest.Wait()
 		before := time.Now()
-		c.Ack([]window.Place{first})
+		c.Ack(refs([]window.Place{first}))
 		if list := <-got; len(list) != 1 || list[0].Record.RunSeq != 2 || !time.Now().Equal(before) {
 			b.t.Errorf("%d events, after %v", len(list), time.Since(before))
 		}
@@ -144,7 +145,7 @@ func TestLeadershipBeginsAmongEventsBUS6(t *testing.T) {
 		c := b.consumer(near)
 		b.append("t1_a", types[0], 1)
 		b.want(c, window.Place{RunID: "t1_a", Seq: 1})
-		c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}})
+		c.Ack(refs([]window.Place{{RunID: "t1_a", Seq: 1}}))
 		b.flush(near, 2)
 		b.node.lead(false)
 		synctest.Wait()
@@ -201,7 +202,7 @@ func TestCallerLeavesBUS2(t *testing.T) {
 		b.append("t1_a", types[0], 2)
 		c := b.consumer(s)
 		b.want(c, first)
-		c.Ack([]window.Place{first})
+		c.Ack(refs([]window.Place{first}))
 		b.node.set(func(n *node) { n.before = func() { time.Sleep(time.Minute) } })
 		time.Sleep(time.Second) // A settlement is under way.
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -237,15 +238,15 @@ func TestSettlementAtLimitBUS4BUS9(t *testing.T) {
 		b.append("t1_b", types[0], 1)
 		c := b.consumer(s)
 		b.want(c, first, second)
-		c.Nack([]window.Place{second}, time.Hour)
+		c.Nack(refs([]window.Place{second}), time.Hour)
 		b.flush(s, 2)
 		b.node.set(func(n *node) { n.commands, n.limit = 0, true })
 		b.append("t1_c", types[0], 1)
 		b.want(c, third)
-		c.Nack([]window.Place{third}, 0)
+		c.Nack(refs([]window.Place{third}), 0)
 		time.Sleep(time.Millisecond)
 		b.want(c, third)
-		c.Nack([]window.Place{third}, -1)
+		c.Nack(refs([]window.Place{third}), -1)
 		time.Sleep(10 * time.Minute)
 		b.node.set(func(n *node) {
 			if n.commands > 60 {
@@ -259,4 +260,66 @@ func TestSettlementAtLimitBUS4BUS9(t *testing.T) {
 			t.Errorf("after a change: %+v", row)
 		}
 	})
+}
+
+// TestAckBeforeSeekBUS2BUS8: an acknowledgement of a delivery before a seek does not count, whether
+// or not the event is under way again. One that another leader has handed out does.
+func TestAckBeforeSeekBUS2BUS8(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		t := b.t
+		s := b.make("t1", "s", "pull", nil)
+		b.append("t1_a", types[0], 1)
+		c := b.consumer(s)
+		one := func() []delivery.Ref {
+			t.Helper()
+			list, err := c.Take(t.Context(), 1, nil)
+			if err != nil || len(list) != 1 {
+				t.Fatal(list, err)
+			}
+			return []delivery.Ref{list[0].Ref()}
+		}
+		old := one()
+		if old[0].String() != "1-t1_a" {
+			t.Errorf("deliveryId %s", old[0])
+		}
+		for _, again := range []bool{false, true} { // It lies where the cursor is, and then before it.
+			b.execute(subscription.Seek(s.name, subscription.Start{}))
+			b.d.Refresh(context.Background())
+			if again {
+				old = append(old, one()...)
+			}
+			if n := c.Ack(old[:1]) + c.Nack(old[:1], 0); n != 0 {
+				t.Errorf("under way again: %t; %d deliveries before the seek were settled", again, n)
+			}
+		}
+		b.lead()
+		c = b.consumer(s)
+		synctest.Wait() // It has read the event.
+		if n := c.Ack(old[:1]); n != 0 {
+			t.Errorf("under the next leader: %d deliveries before the seek were settled", n)
+		}
+		if n := c.Ack(old[1:]); n != 1 {
+			t.Errorf("under the next leader: %d deliveries after the seek were settled", n)
+		}
+		b.want(c)
+	})
+}
+
+// TestRef: a deliveryId is read as it was written, and nothing else is one.
+func TestRef(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[string]delivery.Ref{
+		"1-run":     {Place: window.Place{RunID: "run", Seq: 1}},
+		"12.7-a-b.": {Place: window.Place{RunID: "a-b.", Seq: 12}, Sought: 7},
+	} {
+		if got, err := delivery.ParseRef(id); err != nil || got != want || got.String() != id {
+			t.Errorf("%s: %+v, %v", id, got, err)
+		}
+	}
+	for _, id := range []string{"", "1", "0-run", "1-", "x-run", "1.-run", "1.x-run", ".1-run", "-1-run"} {
+		if got, err := delivery.ParseRef(id); err == nil {
+			t.Errorf("%q: %+v", id, got)
+		}
+	}
 }

@@ -77,7 +77,7 @@ func (c *Consumer) ended() error {
 // Take returns at most n events, and waits for one if there is none, until it gets something from
 // alive. After the end of the context it returns its cause, and why the deliveries have ended if
 // they have.
-func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]window.Delivery, error) {
+func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]Delivery, error) {
 	for {
 		if err := c.ended(); err != nil {
 			return nil, err
@@ -96,7 +96,7 @@ func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]w
 	}
 }
 
-func (s *subscriber) take(c *Consumer, n int) ([]window.Delivery, error) {
+func (s *subscriber) take(c *Consumer, n int) ([]Delivery, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
@@ -107,9 +107,11 @@ func (s *subscriber) take(c *Consumer, n int) ([]window.Delivery, error) {
 	case c.left:
 		return nil, ErrLeft
 	}
-	list, err := s.window.Take(s.term.now(), n)
-	for i := range list {
-		s.owners[window.Place{RunID: list[i].Run.RunID, Seq: list[i].Record.RunSeq}] = c
+	taken, err := s.window.Take(s.term.now(), n)
+	list := make([]Delivery, len(taken))
+	for i := range taken {
+		list[i] = Delivery{taken[i], s.sought}
+		s.owners[list[i].Ref().Place] = c
 	}
 	s.armLocked(s.window.Next())
 	if s.window.Ready() {
@@ -132,25 +134,25 @@ func (s *subscriber) nudgeOther(but *Consumer) {
 }
 
 // Ack settles events, also those that another consumer or node has handed out, and returns how many
-// were owed.
-func (c *Consumer) Ack(list []window.Place) int { return c.s.ack(list) }
+// were owed. Those before a seek count for nothing: the seek wants the events again.
+func (c *Consumer) Ack(list []Ref) int { return c.s.ack(list) }
 
 // Nack has events delivered again: after a delay, or if that is negative after a random time.
-func (c *Consumer) Nack(list []window.Place, delay time.Duration) int {
+func (c *Consumer) Nack(list []Ref, delay time.Duration) int {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
-	return c.s.nackLocked(list, "the consumer refused the delivery", delay)
+	return c.s.nackLocked(c.s.placesLocked(list), "the consumer refused the delivery", delay)
 }
 
 // Return gives events back that did not reach the consumer: it is no failed attempt.
-func (c *Consumer) Return(list []window.Place) {
+func (c *Consumer) Return(list []Ref) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.returnLocked(list)
 }
 
 // Unused is Return for a consumer that leaves: from now on Take returns ErrLeft.
-func (c *Consumer) Unused(list []window.Place) {
+func (c *Consumer) Unused(list []Ref) {
 	c.s.mu.Lock()
 	defer c.s.mu.Unlock()
 	c.left = true
@@ -159,12 +161,12 @@ func (c *Consumer) Unused(list []window.Place) {
 	c.returnLocked(list)
 }
 
-func (c *Consumer) returnLocked(list []window.Place) {
+func (c *Consumer) returnLocked(list []Ref) {
 	s := c.s
 	if s.closed {
 		return
 	}
-	for _, p := range list {
+	for _, p := range s.placesLocked(list) {
 		if s.owners[p] == c {
 			delete(s.owners, p)
 			s.window.Return(p)
@@ -203,13 +205,13 @@ func (c *Consumer) leaveLocked() (list []window.Place) {
 	return list
 }
 
-func (s *subscriber) ack(list []window.Place) (n int) {
+func (s *subscriber) ack(list []Ref) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return 0
 	}
-	for _, p := range list {
+	for _, p := range s.placesLocked(list) {
 		delete(s.owners, p)
 		if s.window.Ack(p) {
 			n++

@@ -4,12 +4,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -255,17 +252,4 @@ func (d *Dispatcher) Each(do func(subscription.Name, Status) bool) {
 			return
 		}
 	}
-}
-
-// ID names an event within a subscription.
-func ID(p window.Place) string { return strconv.FormatUint(p.Seq, 10) + "-" + p.RunID }
-
-// ParseID is the inverse of ID.
-func ParseID(id string) (window.Place, error) {
-	seq, run, ok := strings.Cut(id, "-")
-	n, err := strconv.ParseUint(seq, 10, 64)
-	if !ok || err != nil || n == 0 || run == "" {
-		return window.Place{}, fmt.Errorf("%.100q is not a deliveryId: send one as a delivery has it", id)
-	}
-	return window.Place{RunID: run, Seq: n}, nil
 }

@@ -39,11 +39,11 @@ func (b *bed) others(s *sub, during time.Duration) (got int) {
 	if len(held) == 0 {
 		b.t.Fatal("there is no event")
 	}
-	c.Ack(held[1:])
+	c.Ack(refs(held[1:]))
 	got = len(held) - 1
 	for end := time.Now().Add(during); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
 		for list := b.take(c); len(list) > 0; list = b.take(c) {
-			c.Ack(list)
+			c.Ack(refs(list))
 			got += len(list)
 		}
 	}

@@ -97,7 +97,7 @@ func TestSeekDuringRefreshBUS2BUS6(t *testing.T) {
 		b.append("t1_a", types[0], 1)
 		for range 20 { // Which of two subscriptions comes first is random.
 			b.want(c, first)
-			c.Ack([]window.Place{first})
+			c.Ack(refs([]window.Place{first}))
 			b.flush(s, 1)
 			b.mu.Lock()
 			b.asked = func() { b.execute(subscription.Seek(s.name, subscription.Start{})) }
@@ -122,7 +122,7 @@ func TestSeekToWhereItIsBUS2(t *testing.T) {
 		b.append("t1_b", types[0], 1)
 		both := []window.Place{{RunID: "t1_a", Seq: 1}, {RunID: "t1_b", Seq: 1}}
 		b.want(c, both...)
-		c.Ack(both[1:])
+		c.Ack(refs(both[1:]))
 		b.execute(subscription.Seek(s.name, subscription.Start{}))
 		b.d.Refresh(context.Background())
 		b.want(c, both...)
@@ -144,7 +144,7 @@ func TestUnknownOutcomeBUS6(t *testing.T) {
 		if row := b.row(s); row.OwedRuns != 2 {
 			t.Fatalf("%d runs owe; %+v", row.OwedRuns, b.status(s))
 		}
-		c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}})
+		c.Ack(refs([]window.Place{{RunID: "t1_a", Seq: 1}}))
 		b.node.set(func(n *node) { n.lose = true })
 		if err := b.d.Flush(context.Background(), s.name); !errors.Is(err, errLost) {
 			t.Fatal(err)
@@ -176,7 +176,7 @@ func TestSettlementOfLeadershipBeforeBUS6(t *testing.T) {
 		b.d.Refresh(context.Background())
 		last := window.Place{RunID: "t1_b", Seq: 2}
 		b.want(c, last)
-		c.Ack([]window.Place{last})
+		c.Ack(refs([]window.Place{last}))
 		b.flush(s, 2)
 		if row := b.row(s); row.OwedRuns != 0 || row.Position < end || row.Acknowledged != 3 {
 			t.Errorf("%d runs owe, position %d, %d acknowledged", row.OwedRuns, row.Position, row.Acknowledged)
@@ -263,7 +263,7 @@ func TestNothingToRecordBUS9(t *testing.T) {
 		b.append("t1_a", types[0], 2)
 		b.append("t1_b", types[0], 1)
 		b.want(c, window.Place{RunID: "t1_a", Seq: 1}, window.Place{RunID: "t1_b", Seq: 1})
-		c.Nack([]window.Place{{RunID: "t1_a", Seq: 1}}, -1)
+		c.Nack(refs([]window.Place{{RunID: "t1_a", Seq: 1}}), -1)
 		time.Sleep(time.Minute)
 		synctest.Wait()
 		if row, st := b.row(s), b.status(s); row.DeadLetters != 2 || row.OwedRuns != 1 || st.Held != 1 {
@@ -291,14 +291,14 @@ func TestPoisonRunBUS3(t *testing.T) {
 		}
 		for _, runID := range []string{"t1_a", "t1_b", "t1_c"} {
 			b.want(c, window.Place{RunID: runID, Seq: 1})
-			c.Nack([]window.Place{{RunID: runID, Seq: 1}}, time.Hour)
+			c.Nack(refs([]window.Place{{RunID: runID, Seq: 1}}), time.Hour)
 		}
 		b.want(c, window.Place{RunID: "t1_d", Seq: 1})
 		// A late acknowledgement still counts.
-		if c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}}) != 1 {
+		if c.Ack(refs([]window.Place{{RunID: "t1_a", Seq: 1}})) != 1 {
 			t.Error("a late acknowledgement was not taken")
 		}
-		c.Ack([]window.Place{{RunID: "t1_d", Seq: 1}})
+		c.Ack(refs([]window.Place{{RunID: "t1_d", Seq: 1}}))
 		b.want(c, window.Place{RunID: "t1_a", Seq: 2})
 	})
 }
@@ -377,7 +377,7 @@ func TestUpdateHoldsForLaterEventsBUS2(t *testing.T) {
 				synctest.Wait()
 			}
 			// A settlement is under way: nothing is taken over meanwhile.
-			c.Ack([]window.Place{{RunID: "t1_a", Seq: 1}})
+			c.Ack(refs([]window.Place{{RunID: "t1_a", Seq: 1}}))
 			b.node.set(func(n *node) { n.before = func() { time.Sleep(time.Minute) } })
 			time.Sleep(time.Second)
 			s.settings.Types = types[1:2]
@@ -400,7 +400,7 @@ func TestUpdateHoldsForLaterEventsBUS2(t *testing.T) {
 func (b *bed) drain(c *delivery.Consumer) (got []window.Place) {
 	b.t.Helper()
 	for list := b.take(c); len(list) > 0; list = b.take(c) {
-		c.Ack(list)
+		c.Ack(refs(list))
 		got = append(got, list...)
 	}
 	return got
@@ -417,12 +417,12 @@ func TestUnusedBUS4BUS8(t *testing.T) {
 		b.append(p.RunID, types[0], 1)
 		b.append(begun.RunID, types[0], 1)
 		b.want(first, p, begun)
-		first.Unused([]window.Place{p})
+		first.Unused(refs([]window.Place{p}))
 		if _, err := first.Take(b.t.Context(), 1, nil); !errors.Is(err, delivery.ErrLeft) {
 			b.t.Errorf("the consumer that leaves: %v", err)
 		}
 		b.want(second, p)
-		second.Ack([]window.Place{p})
+		second.Ack(refs([]window.Place{p}))
 		first.Close()
 		if st := b.status(s); st.Letters != 1 || st.InFlight != 0 || st.Acknowledged != 1 {
 			b.t.Errorf("%+v", st)

@@ -3,6 +3,7 @@ package delivery_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -243,11 +244,11 @@ func (s *sub) takeSome(ctx context.Context, c *delivery.Consumer) error {
 		}
 		switch what {
 		case 0:
-			c.Nack([]window.Place{p}, -1)
+			c.Nack(refs([]window.Place{p}), -1)
 		case 1:
-			c.Nack([]window.Place{p}, time.Duration(s.b.int(int(time.Second))))
+			c.Nack(refs([]window.Place{p}), time.Duration(s.b.int(int(time.Second))))
 		case 2:
-			c.Return([]window.Place{p})
+			c.Return(refs([]window.Place{p}))
 		case 3: // Its deadline passes.
 		case 4:
 			time.Sleep(pullTimeout + time.Second)
@@ -259,10 +260,18 @@ func (s *sub) takeSome(ctx context.Context, c *delivery.Consumer) error {
 	return err
 }
 
+// refs are deliveries since the last seek.
+func refs(list []window.Place) (refs []delivery.Ref) {
+	for _, p := range list {
+		refs = append(refs, delivery.Ref{Place: p, Sought: math.MaxUint64})
+	}
+	return refs
+}
+
 func (s *sub) ack(c *delivery.Consumer, p window.Place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c.Ack([]window.Place{p}) == 1 {
+	if c.Ack(refs([]window.Place{p})) == 1 {
 		f := s.fate(p)
 		f.acked, f.again, f.since = time.Now(), false, true
 	}

@@ -31,7 +31,8 @@ type subscriber struct {
 	// attached: the tail hands over what lies behind from. Otherwise the subscriber reads the log.
 	attached bool
 	from     storage.Position
-	fenced   bool // the filter is newer than row
+	fenced   bool   // the filter is newer than row
+	sought   uint64 // the version of the cursor after the last seek that is known
 
 	sink      Sink // opened when it is needed
 	consumers map[*Consumer]struct{}
@@ -110,6 +111,7 @@ func (t *term) newSubscriber(number uint64) (*subscriber, error) {
 // beginLocked begins with what the store has.
 func (s *subscriber) beginLocked(x *stored) {
 	s.setRowLocked(x)
+	s.soughtLocked(s.row)
 	if s.window != nil {
 		s.window.Close()
 	}
