@@ -32,6 +32,7 @@ type node struct {
 	local *storagetest.Local
 
 	mu       sync.Mutex
+	rand     *rand.Rand
 	index    uint64
 	leads    bool
 	changed  chan struct{}
@@ -99,13 +100,16 @@ func (n *node) lead(is bool) {
 
 // Execute is delivery.Node's: for the commands of the dispatcher.
 func (n *node) Execute(ctx context.Context, cmd storage.Command) (storage.Outcome, error) {
-	for range rand.N(20) {
+	n.mu.Lock()
+	pauses := n.rand.IntN(20)
+	n.mu.Unlock()
+	for range pauses {
 		runtime.Gosched()
 	}
 	n.mu.Lock()
 	leads, fate := n.leads, 9
 	if n.faults {
-		fate = rand.N(10)
+		fate = n.rand.IntN(10)
 	}
 	switch {
 	case n.lose:
@@ -186,7 +190,7 @@ func run(t *testing.T, seed uint64, do func(*bed)) {
 			t: t, memory: &window.Memory{One: 1 << 20, All: 4 << 20}, healthy: make(chan struct{}), subs: map[string]*sub{},
 			began: time.Now(),
 			rand:  rand.New(rand.NewPCG(seed, 0)),
-			node:  &node{local: local, leads: true, changed: make(chan struct{}), events: map[string][]string{}, at: map[string][]storage.Position{}},
+			node:  &node{local: local, rand: rand.New(rand.NewPCG(seed, 1)), leads: true, changed: make(chan struct{}), events: map[string][]string{}, at: map[string][]storage.Position{}},
 		}
 		var stopping context.Context
 		stopping, b.stop = context.WithCancel(context.Background())
