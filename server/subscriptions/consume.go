@@ -271,8 +271,8 @@ func (c *consuming) wait(ctx context.Context, alive *time.Ticker) (uint32, error
 	}
 }
 
-// take returns the next deliveries, or delivery.ErrLeft; none: the consumer has sent credits, or should hear that the
-// stream is alive.
+// take returns the next deliveries, or delivery.ErrLeft; none: the consumer has sent credits, or
+// should hear that the stream is alive.
 func (c *consuming) take(ctx context.Context, n int, alive *time.Ticker) ([]delivery.Delivery, error) {
 	if n == 0 {
 		return nil, nil

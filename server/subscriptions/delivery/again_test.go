@@ -283,7 +283,7 @@ func TestAckBeforeSeekBUS2BUS8(t *testing.T) {
 		if old[0].String() != "1-t1_a" {
 			t.Errorf("deliveryId %s", old[0])
 		}
-		for _, again := range []bool{false, true} { // It lies where the cursor is, and then before it.
+		for _, again := range []bool{false, true} {
 			b.execute(subscription.Seek(s.name, subscription.Start{}))
 			b.d.Refresh(context.Background())
 			if again {
