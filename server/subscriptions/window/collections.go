@@ -12,19 +12,6 @@ func (q *list) push(l *lane) {
 	q.last = l
 }
 
-// pop returns nil if there is none.
-func (q *list) pop() *lane {
-	l := q.first
-	if l == nil {
-		return nil
-	}
-	if q.first = l.next; q.first == nil {
-		q.last = nil
-	}
-	l.next = nil
-	return l
-}
-
 // remove takes a lane out that is in the queue.
 func (q *list) remove(l *lane) {
 	var before *lane

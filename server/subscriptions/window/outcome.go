@@ -1,29 +1,6 @@
 package window
 
-import (
-	"container/heap"
-	"time"
-)
-
-// wait puts a lane among the timers.
-func (w *Window) wait(l *lane, until int64) {
-	l.timer = until
-	if l.is == isTimed {
-		heap.Fix(&w.timers, l.index)
-		return
-	}
-	l.is = isTimed
-	heap.Push(&w.timers, l)
-}
-
-// remove takes a lane out of the timers.
-func (w *Window) remove(l *lane) {
-	if l.is == isTimed {
-		heap.Remove(&w.timers, l.index)
-		l.is = nowhere
-	}
-	l.timer = 0
-}
+import "time"
 
 // current is the event of a lane that is handed out or waits for another attempt.
 func (l *lane) current() *Event {
@@ -63,6 +40,7 @@ func (w *Window) Ack(p Place) bool {
 		return false
 	}
 	w.acknowledged++
+	w.failures = 0
 	return true
 }
 
@@ -78,10 +56,7 @@ func (w *Window) pass(l *lane) {
 		l.busy = false
 		w.inFlight--
 	}
-	if l.is == isReady { // it was not handed out by this window
-		w.ready.remove(l)
-		l.is = nowhere
-	}
+	w.unqueue(l) // It was not handed out by this window.
 	w.remove(l)
 	e := l.current()
 	w.drop(e)
@@ -110,6 +85,7 @@ func (w *Window) Fail(p Place, cause string, permanent bool, after time.Duration
 func (w *Window) failed(l *lane, cause string, permanent bool, after time.Duration, now int64) {
 	l.busy = false
 	w.inFlight--
+	w.failures++
 	w.remove(l)
 	attempts := &l.attempts
 	if l.redriven != nil {
@@ -132,7 +108,7 @@ func (w *Window) failed(l *lane, cause string, permanent bool, after time.Durati
 	if l.redriven == nil { // Others need the memory until then.
 		w.spill(l)
 	}
-	w.wait(l, now+int64(after))
+	w.wait(l, isDelayed, now+int64(after))
 }
 
 // Return takes an event back that was handed out and has not left. It is handed out again.

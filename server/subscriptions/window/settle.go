@@ -144,11 +144,8 @@ func (w *Window) Acknowledged() uint64 { return w.acknowledged }
 
 // Stats counts.
 func (w *Window) Stats() Stats {
-	s := Stats{Waiting: w.events, InFlight: w.inFlight, Letters: w.letters}
+	s := Stats{Waiting: w.events, InFlight: w.inFlight, Retrying: w.delayed, Letters: w.letters}
 	for _, l := range w.lanes {
-		if l.is == isTimed && !l.busy {
-			s.Retrying++
-		}
 		if l.is != nowhere && !l.busy && l.current() == nil {
 			s.Waiting++
 		}

@@ -41,7 +41,7 @@ func (w *Window) spill(l *lane) {
 // blocked reports whether the next event has to be read, and there is no memory for it before one
 // that is under way is settled, or another window needs less.
 func (w *Window) blocked() bool {
-	l := w.ready.first
+	l := w.next()
 	return l != nil && w.inFlight > 0 && l.redriven == nil && (len(l.queue) == 0 || len(l.again) > 0) && w.over()
 }
 

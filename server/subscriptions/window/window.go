@@ -59,8 +59,11 @@ type Window struct {
 	settings Settings
 	source   Source
 	lanes    map[string]*lane
-	ready    list // lanes whose next event may be handed out
+	fresh    list // lanes whose next event may be handed out
+	retries  list // such lanes whose last attempt has failed
 	timers   timers
+	delayed  int // lanes among timers that wait for their next attempt
+	failures int // attempts that have failed since the last acknowledgement
 
 	readTo   storage.Position // everything up to it is in lanes, or settled
 	events   int              // in memory
@@ -100,8 +103,8 @@ type Delivery struct {
 	Attempt uint32 // from 1
 }
 
-// lane has the events of a run. Invariant: it is in w.lanes; it is in at most one of ready and
-// timers.
+// lane has the events of a run. Invariant: it is in w.lanes; it is in at most one of fresh,
+// retries and timers.
 type lane struct {
 	runID    string
 	queue    []*Event         // by runSeq; the first may be under way
@@ -119,7 +122,7 @@ type lane struct {
 	busy  bool
 	timer int64 // when busy ends, or the next attempt comes; 0: none
 	index int   // in timers
-	next  *lane // in ready
+	next  *lane // in fresh or retries
 	is    place
 
 	recorded     bool // the store says that the run owes
@@ -132,8 +135,10 @@ type place uint8
 
 const (
 	nowhere place = iota
-	isReady
-	isTimed
+	isFresh
+	isRetry
+	isTimed   // among timers: an event is under way
+	isDelayed // among timers: for its next attempt
 )
 
 // New returns the window of a subscription whose cursor is at a position.
@@ -181,7 +186,7 @@ func (w *Window) Full() bool {
 	switch {
 	case w.settings.Paused:
 		return len(w.lanes) > 0
-	case w.squeezed && w.ready.first != nil:
+	case w.squeezed && w.waiting():
 		return true
 	}
 	return len(w.lanes) >= w.settings.MaxLanes || w.events >= 2*w.settings.MaxInFlight || w.events > 0 && w.over()
@@ -194,7 +199,7 @@ func (w *Window) Wants() bool {
 
 // Ready reports whether Take may hand out an event.
 func (w *Window) Ready() bool {
-	return w.ready.first != nil && w.inFlight < w.settings.MaxInFlight && !w.settings.Paused && !w.blocked()
+	return w.next() != nil && w.inFlight < w.settings.MaxInFlight && !w.settings.Paused && !w.blocked()
 }
 
 // Push adds the next events of the log that match, all of them up to a position. There may be none.
@@ -250,8 +255,7 @@ func (w *Window) place(l *lane) {
 	has := len(l.again) > 0 || !w.holds(l) && (len(l.queue) > 0 || l.spilled)
 	switch {
 	case has && l.is == nowhere:
-		l.is = isReady
-		w.ready.push(l)
+		w.queue(l)
 	case !has:
 		w.forget(l)
 	}
@@ -270,15 +274,14 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 		return nil, nil
 	}
 	for len(list) < n && w.inFlight < w.settings.MaxInFlight && !w.blocked() {
-		l := w.ready.pop()
+		l := w.next()
 		if l == nil {
 			break
 		}
-		l.is = nowhere
+		w.unqueue(l)
 		e, attempts, err := w.first(l)
 		if err != nil {
-			l.is = isReady
-			w.ready.push(l)
+			w.queue(l)
 			return list, err
 		}
 		if e == nil {
@@ -289,11 +292,11 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 		w.inFlight++
 		w.handed++
 		if w.settings.AckTimeout > 0 {
-			w.wait(l, now+int64(w.settings.AckTimeout))
+			w.wait(l, isTimed, now+int64(w.settings.AckTimeout))
 		}
 		list = append(list, Delivery{e, attempts + 1})
 	}
-	w.squeezed = w.squeezed && w.ready.first != nil
+	w.squeezed = w.squeezed && w.waiting()
 	return list, nil
 }
 
