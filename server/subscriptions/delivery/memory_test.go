@@ -113,7 +113,7 @@ func TestPausedHoldsNoMemoryBUS9(t *testing.T) {
 			b.t.Errorf("%d bytes", b.memory.Used())
 		}
 		for _, s := range []*sub{paused, fresh} {
-			if st := b.status(s); st.Waiting == 0 || st.OldestAt == 0 {
+			if st := b.status(s); st.Waiting != 6 || st.OldestAt == 0 {
 				b.t.Errorf("%v: %+v", s.name, st)
 			}
 			b.pause(s, false)

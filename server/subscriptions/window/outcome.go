@@ -34,7 +34,7 @@ func (w *Window) Ack(p Place) bool {
 	case w.owes(p): // Another node has handed it out, or it has failed since.
 		l = w.lanes[p.RunID]
 		w.remove(l)
-		l.from, l.attempts, l.oldest = p.Seq, 0, 0
+		l.from, l.attempts, l.oldest, l.dropped = p.Seq, 0, 0, max(0, l.dropped-1)
 		w.place(l)
 	default:
 		return false

@@ -128,9 +128,9 @@ func (w *Window) Settled(s *Settlement) {
 
 // Stats are what is known of the subscription's progress.
 type Stats struct {
-	// Waiting are the events in memory, with one for each run that has none there and can go on or
-	// waits for another attempt. InFlight are those that are handed out. Retrying are the runs
-	// whose first event has failed and waits.
+	// Waiting are the events that were read and are not settled, as far as the window knows: those
+	// before the leadership count as one a run. InFlight are those that are handed out. Retrying
+	// are the runs whose first event has failed and waits.
 	Waiting, InFlight, Retrying int
 	// Held are runs that wait because of a dead letter.
 	Held    int
@@ -146,7 +146,8 @@ func (w *Window) Acknowledged() uint64 { return w.acknowledged }
 func (w *Window) Stats() Stats {
 	s := Stats{Waiting: w.events, InFlight: w.inFlight, Retrying: w.delayed, Letters: w.letters}
 	for _, l := range w.lanes {
-		if l.is != nowhere && !l.busy && l.current() == nil {
+		s.Waiting += l.dropped
+		if l.is != nowhere && !l.busy && l.current() == nil && l.dropped == 0 {
 			s.Waiting++
 		}
 		if w.holds(l) && (l.spilled || len(l.queue) > 0) {

@@ -12,9 +12,10 @@ func (w *Window) over() bool { return w.bytes >= w.settings.Memory.One || w.sett
 // Spill drops the events from memory that are not under way. They are read again when their turn
 // comes, and the window wants no others before that.
 func (w *Window) Spill() {
-	w.squeezed = true
+	w.squeezed, w.unread = true, 0
 	for _, l := range w.lanes {
 		w.spill(l)
+		w.unread += l.dropped
 	}
 }
 
@@ -35,6 +36,7 @@ func (w *Window) spill(l *lane) {
 	for _, e := range l.queue[kept:] {
 		w.drop(e)
 	}
+	l.dropped += len(l.queue) - kept
 	l.queue = append([]*Event(nil), l.queue[:kept]...)
 }
 

@@ -71,6 +71,7 @@ type Window struct {
 	inFlight int
 	handed   int    // since the last Slow
 	squeezed bool   // Spill was called, and not all was handed out that it has dropped
+	unread   int    // events dropped by the last Spill, and those that a pause has dropped since
 	letters  uint64 // parked, as the store and the next settlement have it
 
 	acknowledged uint64 // since the last settlement
@@ -112,6 +113,7 @@ type lane struct {
 	fromAt   storage.Position // what is behind from lies there or behind it
 	oldest   int64            // the stamp of the first event that was spilled; 0: it is gone
 	spilled  bool             // there may be more in the store
+	dropped  int              // events that are known to be there, about
 	attempts uint32           // failed ones, of the first event
 
 	again         []uint64 // redriven dead letters, which come first
@@ -181,11 +183,11 @@ func (w *Window) Owe(runID string, nextSeq uint64, attempts uint32) {
 func (w *Window) ReadTo() storage.Position { return w.readTo }
 
 // Full reports whether the window wants no more events for now. One that is paused wants to know of
-// a first one.
+// as many as others, and keeps none.
 func (w *Window) Full() bool {
 	switch {
 	case w.settings.Paused:
-		return len(w.lanes) > 0
+		return len(w.lanes) >= w.settings.MaxLanes || w.unread >= 2*w.settings.MaxInFlight
 	case w.squeezed && w.waiting():
 		return true
 	}
@@ -216,6 +218,8 @@ func (w *Window) push(e *Event) {
 		if !l.spilled {
 			l.spilled, l.from, l.fromAt, l.oldest = true, e.Record.RunSeq-1, e.Record.Position, e.Record.PersistedAt
 		}
+		l.dropped++
+		w.unread++
 		w.place(l)
 		return
 	}
@@ -354,6 +358,9 @@ func (w *Window) refill(l *lane) error {
 	for _, e := range list {
 		w.keep(e)
 	}
-	l.queue, l.spilled, l.oldest = list, more, 0
+	l.queue, l.spilled, l.oldest, l.dropped = list, more, 0, max(0, l.dropped-len(list))
+	if !more {
+		l.dropped = 0
+	}
 	return nil
 }
