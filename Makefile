@@ -159,7 +159,7 @@ mutants: ## build in some seventy bugs, one at a time, and check that the simula
 
 .PHONY: procs
 procs: ## attack processes with SEEDS plans, for at most TIME, and check what their clients saw
-	go test ./server/servertest/procs -run TestRounds -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
+	go test ./server/servertest/procs -run 'TestRounds|TestDeliveries' -count=1 -timeout 0 -v -procs.seed=$(SEED) -procs.seeds=$(SEEDS) -procs.time=$(TIME)
 
 .PHONY: golden
 golden: ## save a data directory of this version as GOLDEN, for later versions to open

@@ -44,6 +44,9 @@
 //	            cluster goes on.
 //	engines     An engine that uses the product's client with an outbox is killed and paused, and
 //	            so is its node. What it told to be stored or parked is in the log once, in order.
+//	sinks       A webhook and NATS JetStream, processes too, are killed and paused, and so is the
+//	            leader while it delivers. Each has every event that matches, or it is parked; the
+//	            events of a run came in order, and repeats have a cause.
 //	golden      This version opens data directories of earlier ones (testdata/golden),
 //	            compares them and writes to them.
 //

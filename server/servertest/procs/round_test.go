@@ -20,9 +20,9 @@ import (
 
 var (
 	binaryFlag = flag.String("procs.binary", "", "the command runlog; empty: it is built")
-	seedFlag   = flag.Uint64("procs.seed", 1, "the first seed of TestRounds")
-	seedsFlag  = flag.Int("procs.seeds", 1, "how many seeds TestRounds plays")
-	timeFlag   = flag.Duration("procs.time", 0, "TestRounds begins no round after so long; 0: it plays all seeds")
+	seedFlag   = flag.Uint64("procs.seed", 1, "the first seed of TestRounds and TestDeliveries")
+	seedsFlag  = flag.Int("procs.seeds", 1, "how many seeds they play")
+	timeFlag   = flag.Duration("procs.time", 0, "they begin no seed after so long; 0: they play all seeds")
 	faultsFlag = flag.Int("procs.faults", 0, "faults of a round; 0: each kind once")
 	everyFlag  = flag.Duration("procs.every", 400*time.Millisecond, "mean time between two faults")
 	keepFlag   = flag.Bool("procs.keep", false, "keep the data of a cluster whose test has failed")
@@ -39,12 +39,15 @@ var built struct {
 }
 
 func TestMain(m *testing.M) {
-	if server := os.Getenv(asEngine); server != "" {
-		if err := engine(server); err != nil {
-			fmt.Println("broken", err)
-			os.Exit(1)
+	for name, role := range map[string]func(string) error{asEngine: engine, asHook: hook, asNATS: natsNode} {
+		if at := os.Getenv(name); at != "" {
+			if err := role(at); err != nil {
+				fmt.Println("broken", err)
+				_, _ = fmt.Fprintln(os.Stderr, err)
+				os.Exit(1)
+			}
+			return
 		}
-		return
 	}
 	code := m.Run()
 	if built.dir != "" {
