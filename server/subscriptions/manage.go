@@ -94,7 +94,8 @@ func (s *Service) startFrom(field string, from *runlogv1.StartFrom, bad *violati
 	return at, err
 }
 
-// positionAt returns the position before the first event with a stamp at or after a time.
+// positionAt returns the position before the first event with a stamp at or after a time. Of a time
+// after the last stamp it is the end of the log.
 func (s *Service) positionAt(field string, t *timestamppb.Timestamp, bad *violations) (storage.Position, error) {
 	applied := s.node.Store().Applied()
 	switch {
@@ -103,9 +104,11 @@ func (s *Service) positionAt(field string, t *timestamppb.Timestamp, bad *violat
 		return 0, nil
 	case t.AsTime().Year() < 1970:
 		return 0, nil
-	case t.AsTime().Year() > 2261 || t.AsTime().UnixNano() > applied.PersistedAt:
-		bad.add(field, "lies ahead: leave start out to begin with the next event")
+	case t.AsTime().Year() > 2261 || t.AsTime().UnixNano() > max(applied.PersistedAt, s.opts.Clock().UnixNano()):
+		bad.add(field, "lies ahead: send now to begin with the next event")
 		return 0, nil
+	case t.AsTime().UnixNano() > applied.PersistedAt:
+		return applied.Position(), nil
 	}
 	r, _, err := s.node.Store().PositionRange(t.AsTime().UnixNano(), math.MaxInt64)
 	if err != nil {
