@@ -114,7 +114,7 @@ func TestAnswerAfterSeekBUS2(t *testing.T) {
 	t.Parallel()
 	run(t, 1, func(b *bed) {
 		k := &slow{}
-		b.sink = k
+		b.sink = func() delivery.Sink { return k }
 		s := b.make("t1", "s", "slow:s", nil)
 		b.append("t1_a", types[0], 1)
 		synctest.Wait()

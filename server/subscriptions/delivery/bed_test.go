@@ -169,9 +169,9 @@ type bed struct {
 	subs    map[string]*sub
 	stop    context.CancelFunc
 	began   time.Time
-	lossy   bool          // commands fail
-	sink    delivery.Sink // that of all subscriptions, if not nil
-	asked   func()        // is called once for the timeout of acknowledgements
+	lossy   bool                 // commands fail
+	sink    func() delivery.Sink // opens that of any subscription, if not nil
+	asked   func()               // is called once for the timeout of acknowledgements
 
 	mu     sync.Mutex
 	rand   *rand.Rand

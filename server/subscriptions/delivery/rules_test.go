@@ -215,7 +215,7 @@ func TestAnswerAfterDeletionBUS9(t *testing.T) {
 	run(t, 1, func(b *bed) {
 		t := b.t
 		k := &slow{}
-		b.sink = k
+		b.sink = func() delivery.Sink { return k }
 		s := b.make("t1", "s", "slow:s", nil)
 		b.append("t1_a", types[0], 2)
 		synctest.Wait()
@@ -236,7 +236,7 @@ func TestPauseIsNoFailureBUS4(t *testing.T) {
 	run(t, 1, func(b *bed) {
 		t := b.t
 		k := &slow{}
-		b.sink = k
+		b.sink = func() delivery.Sink { return k }
 		s := b.make("t1", "s", "slow:s", func(c *subscription.Settings) { c.MaxAttempts = 1 })
 		b.append("t1_a", types[0], 1)
 		synctest.Wait()

@@ -151,7 +151,7 @@ type sink struct {
 
 func (b *bed) openSink(tenant string, how []byte, _ int) (delivery.Sink, error) {
 	if b.sink != nil {
-		return b.sink, nil
+		return b.sink(), nil
 	}
 	if !b.isHealthy() && b.int(10) == 0 && strings.HasPrefix(string(how), "flaky") {
 		return nil, errRefused
