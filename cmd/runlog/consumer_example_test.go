@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -25,7 +26,7 @@ func TestConsumerExamples(t *testing.T) {
 	t.Cleanup(func() { _ = c.Close() })
 	const dir = "../../docs/examples/consumer/"
 	for name, command := range map[string][]string{
-		"go":      {"run", "runlog/docs/examples/consumer", "-server", a.GRPC, "-subscription", "go", "-max", "6"},
+		"go":      {"run", "runlog/docs/examples/consumer", "-server", a.GRPC, "-subscription", "go", "-tenant", "acme", "-max", "6"},
 		"python3": {dir + "consumer.py", "http://" + a.HTTP, "python3", "6"},
 		"node":    {dir + "consumer.mjs", "http://" + a.HTTP, "node", "6"},
 	} {
@@ -34,7 +35,7 @@ func TestConsumerExamples(t *testing.T) {
 		}
 		t.Run(name, func(t *testing.T) {
 			_, err := c.CreateSubscription(t.Context(), &runlogv1.CreateSubscriptionRequest{
-				SubscriptionId: name, Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}})
+				SubscriptionId: name, Filter: &runlogv1.SubscriptionFilter{TenantId: "acme"}, Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -50,7 +51,9 @@ func TestConsumerExamples(t *testing.T) {
 					}
 				}
 			}
-			out, err := exec.CommandContext(t.Context(), name, command...).CombinedOutput()
+			cmd := exec.CommandContext(t.Context(), name, command...)
+			cmd.Env = append(os.Environ(), "RUNLOG_TENANT=acme")
+			out, err := cmd.CombinedOutput()
 			if err != nil {
 				t.Fatalf("%v: %s", err, out)
 			}

@@ -2,6 +2,7 @@
 //
 //     node consumer.mjs http://127.0.0.1:7411 planner [MAX]
 //
+// RUNLOG_TENANT has the tenant of the subscription, unless the caller has that one alone.
 // RUNLOG_TOKEN has the token, if the node wants one. Only fetch is needed.
 
 const [url, subscription, max] = process.argv.slice(2);
@@ -11,10 +12,12 @@ if (process.env.RUNLOG_TOKEN) {
   headers.Authorization = `Bearer ${process.env.RUNLOG_TOKEN}`;
 }
 
+const tenant = process.env.RUNLOG_TENANT ? { tenantId: process.env.RUNLOG_TENANT } : {};
+
 // call posts a request until the node takes it, and returns the answer.
 async function call(verb, body) {
   for (;;) {
-    const request = { method: 'POST', headers, body: JSON.stringify(body), signal: AbortSignal.timeout(60_000) };
+    const request = { method: 'POST', headers, body: JSON.stringify({ ...tenant, ...body }), signal: AbortSignal.timeout(60_000) };
     const response = await fetch(path + verb, request).catch(() => undefined);
     if (response?.ok) {
       return response.json();

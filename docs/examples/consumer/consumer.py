@@ -3,7 +3,8 @@
 
     consumer.py http://127.0.0.1:7411 planner [MAX]
 
-RUNLOG_TOKEN has the token, if the node wants one. Only the standard library is needed.
+RUNLOG_TENANT has the tenant of the subscription, unless the caller has that one alone. RUNLOG_TOKEN
+has the token, if the node wants one. Only the standard library is needed.
 """
 import json
 import os
@@ -18,6 +19,8 @@ def call(url, body):
     headers = {"Content-Type": "application/json"}
     if os.environ.get("RUNLOG_TOKEN"):
         headers["Authorization"] = "Bearer " + os.environ["RUNLOG_TOKEN"]
+    if os.environ.get("RUNLOG_TENANT"):
+        body = {"tenantId": os.environ["RUNLOG_TENANT"], **body}
     while True:
         request = urllib.request.Request(url, json.dumps(body).encode(), headers)
         try:
