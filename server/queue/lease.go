@@ -3,12 +3,10 @@ package queue
 import (
 	"context"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/proto/contract"
@@ -135,20 +133,20 @@ func parseLease(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*queue.Lea
 		Worker: req.Worker, Max: int(max(1, min(req.Max, queue.MaxLeases+1))), MaxBytes: maxAnswer,
 	}
 	if req.TenantId == "" {
-		tenant, fault := tenantOf(ctx)
+		tenant, fault := rpc.TenantOf(auth.From(ctx))
 		r.Within.Tenant = tenant
-		bad.add("tenantId", fault)
+		bad.Add("tenantId", fault)
 	}
 	bad.filter(r.Within)
-	if bad.add("worker", contract.TextFault(req.Worker)); req.Worker == "" {
-		bad.add("worker", "is required: name the worker, for the people who look for the run")
+	if bad.Add("worker", contract.TextFault(req.Worker)); req.Worker == "" {
+		bad.Add("worker", "is required: name the worker, for the people who look for the run")
 	}
 	if r.Max > queue.MaxLeases {
-		bad.add("max", fmt.Sprintf("is %d: send 1 to %d, or leave it out for 1", req.Max, queue.MaxLeases))
+		bad.Add("max", fmt.Sprintf("is %d: send 1 to %d, or leave it out for 1", req.Max, queue.MaxLeases))
 	}
-	wait := bad.duration("wait", req.Wait, 0, maxWait)
-	r.TTL = bad.duration("ttl", req.Ttl, shortest, longest)
-	if err := bad.err(); err != nil {
+	wait := bad.Duration("wait", req.Wait, 0, maxWait, 0)
+	r.TTL = bad.Duration("ttl", req.Ttl, shortest, longest, 0)
+	if err := bad.Err(); err != nil {
 		return nil, 0, err
 	}
 	if req.TenantId != "" {
@@ -157,20 +155,6 @@ func parseLease(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*queue.Lea
 		}
 	}
 	return r, wait, nil
-}
-
-// tenantOf returns the tenant of a caller that names none; empty: all, or it must name one.
-func tenantOf(ctx context.Context) (tenant, fault string) {
-	switch i := auth.From(ctx); {
-	case i == nil || i.Tenants.All:
-		return "", ""
-	case len(i.Tenants.Names) == 1:
-		return i.Tenants.Names[0], ""
-	case len(i.Tenants.Names) == 0:
-		return "", "is required, and " + i.Name + " has no tenant: ask an admin of the cluster"
-	default:
-		return "", "is required: " + i.Name + " has several tenants; name one of " + strings.Join(i.Tenants.Names, ", ")
-	}
 }
 
 // filter checks the begin of the names of queues.
@@ -183,21 +167,10 @@ func (v *violations) filter(n queue.Name) {
 		case f.value == "" && empty == "":
 			empty = f.field
 		case f.value != "" && empty != "":
-			v.add(f.field, "is set, but "+empty+" is not: a filter has no gaps")
+			v.Add(f.field, "is set, but "+empty+" is not: a filter has no gaps")
 		}
-		v.add(f.field, nameFault(f.value))
+		v.Add(f.field, nameFault(f.value))
 	}
-}
-
-// duration checks a duration of a request; 0: it is absent.
-func (v *violations) duration(field string, d *durationpb.Duration, least, most time.Duration) time.Duration {
-	if d == nil {
-		return 0
-	}
-	if !d.IsValid() || d.AsDuration() < least || d.AsDuration() > most {
-		v.add(field, fmt.Sprintf("is %v: send a duration from %v to %v", d.AsDuration(), least, most))
-	}
-	return d.AsDuration()
 }
 
 // turns remembers with which queue the last lease of each filter ended, so that queues take turns

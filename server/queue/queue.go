@@ -101,20 +101,7 @@ const (
 )
 
 // violations gathers what is wrong with a request.
-type violations []contract.Violation
-
-func (v *violations) add(field, fault string) {
-	if fault != "" {
-		*v = append(*v, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: fault})
-	}
-}
-
-func (v violations) err() error {
-	if len(v) == 0 {
-		return nil
-	}
-	return contract.NewError(v)
-}
+type violations struct{ rpc.Violations }
 
 // now is the time of the next proposal, as far as this node knows: stamps rise, and may be ahead of
 // its clock (APP-5).
@@ -144,10 +131,10 @@ func (v *violations) queueName(tenant, project, environment, name string) queue.
 	if name == "" {
 		name = standardQueue
 	}
-	v.add("tenantId", contract.NameFault(tenant))
-	v.add("projectId", contract.NameFault(project))
-	v.add("environmentId", contract.NameFault(environment))
-	v.add("queue", contract.NameFault(name))
+	v.Add("tenantId", contract.NameFault(tenant))
+	v.Add("projectId", contract.NameFault(project))
+	v.Add("environmentId", contract.NameFault(environment))
+	v.Add("queue", contract.NameFault(name))
 	return queue.Name{Tenant: tenant, Project: project, Environment: environment, Queue: name}
 }
 

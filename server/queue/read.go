@@ -40,8 +40,8 @@ func (s *Service) ListQueues(ctx context.Context, req *runlogv1.ListQueuesReques
 	}
 	within := queue.Name{Tenant: req.TenantId, Project: req.ProjectId, Environment: req.EnvironmentId}
 	var bad violations
-	if bad.filter(within); len(bad) > 0 {
-		return nil, bad.err()
+	if bad.filter(within); len(bad.Violations) > 0 {
+		return nil, bad.Err()
 	}
 	tokens := rpc.NewTokenDomain("list of queues", s.node.ClusterID(), req.TenantId, req.ProjectId, req.EnvironmentId)
 	behind, err := nameIn(&tokens, req.PageToken)

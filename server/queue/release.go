@@ -30,8 +30,8 @@ const (
 func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseRequest) (*runlogv1.RenewLeaseResponse, error) {
 	var bad violations
 	bad.lease(req.RunId, req.Fence)
-	ttl := bad.duration("ttl", req.Ttl, shortest, longest)
-	if err := bad.err(); err != nil {
+	ttl := bad.Duration("ttl", req.Ttl, shortest, longest, 0)
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	if _, _, err := s.callersPlace(ctx, req.RunId); err != nil {
@@ -51,16 +51,16 @@ func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 
 // lease checks what a request about a lease names.
 func (v *violations) lease(runID string, fence uint64) {
-	v.add("runId", contract.NameFault(runID))
+	v.Add("runId", contract.NameFault(runID))
 	if fence == 0 {
-		v.add("fence", "is required: send the fence of the lease")
+		v.Add("fence", "is required: send the fence of the lease")
 	}
 }
 
 // text checks a text for people.
 func (v *violations) text(field, text string) {
 	if len(text) > maxText {
-		v.add(field, fmt.Sprintf("is %d bytes long: send at most %d", len(text), maxText))
+		v.Add(field, fmt.Sprintf("is %d bytes long: send at most %d", len(text), maxText))
 	}
 }
 
@@ -93,19 +93,19 @@ func (s *Service) parseRelease(req *runlogv1.ReleaseLeaseRequest) (*leaseRelease
 	bad.lease(req.RunId, req.Fence)
 	failed, isSkipped := req.Outcome == runlogv1.LeaseOutcome_FAILED, req.Outcome == runlogv1.LeaseOutcome_SKIPPED
 	if !failed && !isSkipped && req.Outcome != runlogv1.LeaseOutcome_STARTED {
-		bad.add("outcome", "is required: send STARTED, FAILED or SKIPPED")
+		bad.Add("outcome", "is required: send STARTED, FAILED or SKIPPED")
 	}
 	if bad.text("error", req.Error); req.Error != "" && !failed && !isSkipped {
-		bad.add("error", "is sent with FAILED and SKIPPED alone")
+		bad.Add("error", "is sent with FAILED and SKIPPED alone")
 	}
 	if req.RetryAfter != nil {
-		if r.retryAfter = bad.duration("retryAfter", req.RetryAfter, 0, maxRetryAfter); !failed {
-			bad.add("retryAfter", "is sent with FAILED alone")
+		if r.retryAfter = bad.Duration("retryAfter", req.RetryAfter, 0, maxRetryAfter, 0); !failed {
+			bad.Add("retryAfter", "is sent with FAILED alone")
 		}
 	}
 	err := s.parseStart(r, &bad)
-	if len(bad) > 0 {
-		err = bad.err()
+	if len(bad.Violations) > 0 {
+		err = bad.Err()
 	}
 	return r, err
 }

@@ -139,25 +139,25 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 		r.run.RunId = hex.EncodeToString(key[:16])
 	}
 	var bad violations
-	if bad.add("runRequestId", contract.TextFault(req.RunRequestId)); req.RunRequestId == "" {
-		bad.add("runRequestId", "is required: name the request, so that it can be sent again")
+	if bad.Add("runRequestId", contract.TextFault(req.RunRequestId)); req.RunRequestId == "" {
+		bad.Add("runRequestId", "is required: name the request, so that it can be sent again")
 	}
 	r.Name = bad.queueName(req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue)
 	for _, v := range rpc.CheckRun("", r.run) {
-		if !bad.has(v.Field) {
-			bad = append(bad, v)
+		if !bad.Has(v.Field) {
+			bad.Violations = append(bad.Violations, v)
 		}
 	}
 	r.Key, r.RunID, r.RunIDNamed, r.Priority = key, r.run.RunId, req.RunId != "", defaultPriority
 	if req.Priority != nil {
 		if r.Priority = *req.Priority; r.Priority > queue.MaxPriority {
-			bad.add("priority", fmt.Sprintf("is %d: send 0 (lowest) to %d", r.Priority, queue.MaxPriority))
+			bad.Add("priority", fmt.Sprintf("is %d: send 0 (lowest) to %d", r.Priority, queue.MaxPriority))
 		}
 	}
 	var fault string
 	r.NotBefore, fault = s.notBefore(req)
-	bad.add("notBefore", fault)
-	if err := bad.err(); err != nil {
+	bad.Add("notBefore", fault)
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	// It was checked: it is the digits of a SHA-256, or empty.
@@ -165,15 +165,6 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 	r.creation, r.event = rpc.Creation(r.run), s.queued(r, req)
 	r.AnswerBytes = uint32(min(proto.Size(&runlogv1.Lease{Run: r.run, Context: req.Context}), math.MaxUint32))
 	return r, nil
-}
-
-func (v violations) has(field string) bool {
-	for i := range v {
-		if v[i].Field == field {
-			return true
-		}
-	}
-	return false
 }
 
 // notBefore returns when a run may be leased; 0: at once.

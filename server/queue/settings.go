@@ -27,7 +27,7 @@ func (s *Service) PutQueue(ctx context.Context, req *runlogv1.PutQueueRequest) (
 	var bad violations
 	name := bad.queueName(req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue)
 	change := bad.settings(req.Settings)
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	if err := rpc.CheckProducer(ctx, "tenantId", req.TenantId); err != nil {
@@ -65,7 +65,7 @@ type named interface {
 func known(ctx context.Context, req named) (queue.Name, error) {
 	var bad violations
 	name := bad.queueName(req.GetTenantId(), req.GetProjectId(), req.GetEnvironmentId(), req.GetQueue())
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return name, err
 	}
 	if !auth.From(ctx).Sees(name.Tenant) {
@@ -112,7 +112,7 @@ func (v *violations) settings(m *runlogv1.QueueSettings) (c queue.Change) {
 	}
 	c.MaxRunning, c.MaxQueued, c.Paused, c.MaxStartAttempts = m.MaxRunning, m.MaxQueued, m.Paused, m.MaxStartAttempts
 	if n := m.MaxStartAttempts; n != nil && (*n < 1 || *n > maxAttempts) {
-		v.add("settings.maxStartAttempts", fmt.Sprintf("is %d: send 1 to %d", *n, maxAttempts))
+		v.Add("settings.maxStartAttempts", fmt.Sprintf("is %d: send 1 to %d", *n, maxAttempts))
 	}
 	onFull, ok := map[runlogv1.OnFull_Value]queue.OnFull{
 		runlogv1.OnFull_REJECT: queue.OnFullReject, runlogv1.OnFull_QUEUE: queue.OnFullQueue, runlogv1.OnFull_DELAY: queue.OnFullDelay,
@@ -121,7 +121,7 @@ func (v *violations) settings(m *runlogv1.QueueSettings) (c queue.Change) {
 	case ok:
 		c.OnFull = &onFull
 	case m.OnFull != runlogv1.OnFull_VALUE_UNSPECIFIED:
-		v.add("settings.onFull", "is not REJECT, QUEUE or DELAY")
+		v.Add("settings.onFull", "is not REJECT, QUEUE or DELAY")
 	}
 	for _, f := range [...]struct {
 		field       string
@@ -134,7 +134,7 @@ func (v *violations) settings(m *runlogv1.QueueSettings) (c queue.Change) {
 		{"settings.agingPeriod", m.AgingPeriod, shortest, longestDelay, &c.AgingPeriod},
 	} {
 		if f.given != nil {
-			d := v.duration(f.field, f.given, f.least, f.most)
+			d := v.Duration(f.field, f.given, f.least, f.most, 0)
 			*f.to = &d
 		}
 	}

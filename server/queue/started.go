@@ -23,17 +23,17 @@ func (s *Service) parseStart(r *leaseRelease, bad *violations) error {
 	started := r.Outcome == runlogv1.LeaseOutcome_STARTED
 	if r.EngineRunRef != nil {
 		if !started {
-			bad.add("engineRunRef", "is sent with STARTED alone")
+			bad.Add("engineRunRef", "is sent with STARTED alone")
 		}
-		if bad.add("engineRunRef", rpc.URIFault(*r.EngineRunRef)); *r.EngineRunRef == "" {
-			bad.add("engineRunRef", "is empty: name the engine's own run, or leave it out")
+		if bad.Add("engineRunRef", rpc.URIFault(*r.EngineRunRef)); *r.EngineRunRef == "" {
+			bad.Add("engineRunRef", "is empty: name the engine's own run, or leave it out")
 		}
 	}
 	switch {
 	case len(r.Events) == 0:
 		return nil
 	case !started:
-		bad.add("events", "are sent with STARTED alone")
+		bad.Add("events", "are sent with STARTED alone")
 	}
 	var err error
 	if fault := decode.CheckStart(len(r.Events)); fault != nil {
@@ -41,8 +41,8 @@ func (s *Service) parseStart(r *leaseRelease, bad *violations) error {
 	} else {
 		r.events, err = contract.ValidateAll(r.Events, s.opts.Rules(r.RunId))
 	}
-	if faults, ok := errors.AsType[*contract.Error](err); ok && len(*bad) > 0 {
-		*bad = append(*bad, faults.Violations...)
+	if faults, ok := errors.AsType[*contract.Error](err); ok && len(bad.Violations) > 0 {
+		bad.Violations = append(bad.Violations, faults.Violations...)
 	}
 	return err
 }

@@ -16,9 +16,9 @@ const cancelledInQueue = "CANCELLED_IN_QUEUE"
 // CancelQueued takes a run out of its queue, and appends its RunCancelled (QUE-10).
 func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRequest) (*runlogv1.CancelQueuedResponse, error) {
 	var bad violations
-	bad.add("runId", contract.NameFault(req.RunId))
+	bad.Add("runId", contract.NameFault(req.RunId))
 	bad.text("reason", req.Reason)
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	run, err := s.callersRun(ctx, req.RunId)
@@ -43,14 +43,14 @@ func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRe
 // Reprioritize changes the priority of a run that was not started (QUE-10).
 func (s *Service) Reprioritize(ctx context.Context, req *runlogv1.ReprioritizeRequest) (*runlogv1.ReprioritizeResponse, error) {
 	var bad violations
-	bad.add("runId", contract.NameFault(req.RunId))
+	bad.Add("runId", contract.NameFault(req.RunId))
 	switch {
 	case req.Priority == nil:
-		bad.add("priority", fmt.Sprintf("is required: send 0 (lowest) to %d", queue.MaxPriority))
+		bad.Add("priority", fmt.Sprintf("is required: send 0 (lowest) to %d", queue.MaxPriority))
 	case *req.Priority > queue.MaxPriority:
-		bad.add("priority", fmt.Sprintf("is %d: send 0 (lowest) to %d", *req.Priority, queue.MaxPriority))
+		bad.Add("priority", fmt.Sprintf("is %d: send 0 (lowest) to %d", *req.Priority, queue.MaxPriority))
 	}
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	if _, err := s.callersRun(ctx, req.RunId); err != nil {

@@ -4,15 +4,13 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/types/known/durationpb"
-
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
+	"runlog/server/rpc"
 	"runlog/server/subscriptions/sink"
 	"runlog/storage/machine/subscription"
 )
@@ -35,43 +33,16 @@ const (
 )
 
 // violations gathers what is wrong with a request.
-type violations []contract.Violation
-
-func (v *violations) add(field, fault string) {
-	if fault != "" {
-		*v = append(*v, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: fault})
-	}
-}
-
-func (v violations) err() error {
-	if len(v) == 0 {
-		return nil
-	}
-	return contract.NewError(v)
-}
+type violations struct{ rpc.Violations }
 
 var idForm = regexp.MustCompile(`^[A-Za-z0-9._-]{1,128}$`)
 
 func (v *violations) id(id string) {
 	switch {
 	case id == "":
-		v.add("subscriptionId", "is required")
+		v.Add("subscriptionId", "is required")
 	case !idForm.MatchString(id):
-		v.add("subscriptionId", fmt.Sprintf("is %s: send 1 to 128 letters, digits, \".\", \"_\" and \"-\"", contract.Quote(id)))
-	}
-}
-
-// tenantOf returns the tenant of a caller that names none; empty: all.
-func tenantOf(i *auth.Identity) (tenant, fault string) {
-	switch {
-	case i == nil || i.Tenants.All:
-		return "", ""
-	case len(i.Tenants.Names) == 1:
-		return i.Tenants.Names[0], ""
-	case len(i.Tenants.Names) == 0:
-		return "", "is required, and " + i.Name + " has no tenant: ask an admin of the cluster"
-	default:
-		return "", "is required: " + i.Name + " has several tenants; name one of " + strings.Join(i.Tenants.Names, ", ")
+		v.Add("subscriptionId", fmt.Sprintf("is %s: send 1 to 128 letters, digits, \".\", \"_\" and \"-\"", contract.Quote(id)))
 	}
 }
 
@@ -81,58 +52,47 @@ func (v *violations) filter(f *runlogv1.SubscriptionFilter, to *subscription.Set
 		{"filter.projectId", f.GetProjectId()}, {"filter.environmentId", f.GetEnvironmentId()}, {"filter.planId", f.GetPlanId()},
 	} {
 		if x.name != "" {
-			v.add(x.field, contract.NameFault(x.name))
+			v.Add(x.field, contract.NameFault(x.name))
 		}
 	}
 	if len(f.GetTypes()) > maxTypes {
-		v.add("filter.types", fmt.Sprintf("has %d types: send at most %d", len(f.Types), maxTypes))
+		v.Add("filter.types", fmt.Sprintf("has %d types: send at most %d", len(f.Types), maxTypes))
 	}
 	types := slices.Sorted(slices.Values(f.GetTypes()))
 	for _, name := range types {
 		if name == "" || contract.TextFault(name) != "" {
-			v.add("filter.types", "has "+contract.Quote(name)+", which is no event type")
+			v.Add("filter.types", "has "+contract.Quote(name)+", which is no event type")
 		}
 	}
 	if len(f.GetLabels()) > maxLabels {
-		v.add("filter.labels", fmt.Sprintf("has %d labels: send at most %d", len(f.Labels), maxLabels))
+		v.Add("filter.labels", fmt.Sprintf("has %d labels: send at most %d", len(f.Labels), maxLabels))
 	}
 	for key, value := range f.GetLabels() {
 		if fault := contract.TextFault(key); key == "" || fault != "" {
-			v.add("filter.labels", "has the key "+contract.Quote(key)+", which is no name of a label")
+			v.Add("filter.labels", "has the key "+contract.Quote(key)+", which is no name of a label")
 		}
-		v.add("filter.labels", contract.TextFault(value))
+		v.Add("filter.labels", contract.TextFault(value))
 	}
 	to.ProjectID, to.EnvironmentID, to.PlanID = f.GetProjectId(), f.GetEnvironmentId(), f.GetPlanId()
 	to.Types, to.Labels = slices.Compact(types), f.GetLabels()
 }
 
-// duration checks a duration; absent: the default.
-func (v *violations) duration(field string, d *durationpb.Duration, least, most, standard time.Duration) time.Duration {
-	if d == nil {
-		return standard
-	}
-	if !d.IsValid() || d.AsDuration() < least || d.AsDuration() > most {
-		v.add(field, fmt.Sprintf("is %v: send a duration from %v to %v", d.AsDuration(), least, most))
-	}
-	return d.AsDuration()
-}
-
 func (v *violations) retry(r *runlogv1.Retry, to *subscription.Settings) {
-	to.RetryInitial = v.duration("retry.initial", r.GetInitial(), time.Millisecond, time.Hour, defaultInitial)
-	to.RetryMax = v.duration("retry.max", r.GetMax(), time.Millisecond, longestDelay, max(defaultMax, to.RetryInitial))
+	to.RetryInitial = v.Duration("retry.initial", r.GetInitial(), time.Millisecond, time.Hour, defaultInitial)
+	to.RetryMax = v.Duration("retry.max", r.GetMax(), time.Millisecond, longestDelay, max(defaultMax, to.RetryInitial))
 	if to.RetryMax < to.RetryInitial {
-		v.add("retry.max", fmt.Sprintf("is %v: send at least retry.initial, which is %v", to.RetryMax, to.RetryInitial))
+		v.Add("retry.max", fmt.Sprintf("is %v: send at least retry.initial, which is %v", to.RetryMax, to.RetryInitial))
 	}
 	if to.MaxAttempts = r.GetMaxAttempts(); to.MaxAttempts == 0 {
 		to.MaxAttempts = defaultAttempts
 	} else if to.MaxAttempts > maxAttempts {
-		v.add("retry.maxAttempts", fmt.Sprintf("is %d: send 1 to %d", to.MaxAttempts, maxAttempts))
+		v.Add("retry.maxAttempts", fmt.Sprintf("is %d: send 1 to %d", to.MaxAttempts, maxAttempts))
 	}
 }
 
 func (v *violations) inFlight(n uint32, to *subscription.Settings) {
 	if n > maxInFlight {
-		v.add("maxInFlight", fmt.Sprintf("is %d: send 1 to %d", n, maxInFlight))
+		v.Add("maxInFlight", fmt.Sprintf("is %d: send 1 to %d", n, maxInFlight))
 	}
 	to.MaxInFlight = n
 }
@@ -144,15 +104,15 @@ func (v *violations) onDeadLetter(x runlogv1.OnDeadLetter_Value, to *subscriptio
 	case runlogv1.OnDeadLetter_HOLD_RUN:
 		to.OnDeadLetter = subscription.HoldRun
 	default:
-		v.add("onDeadLetter", "is not CONTINUE or HOLD_RUN")
+		v.Add("onDeadLetter", "is not CONTINUE or HOLD_RUN")
 	}
 }
 
 // delivery checks where events go, and sets it.
 func (v *violations) delivery(d *runlogv1.Delivery, i *auth.Identity, to *subscription.Settings) (err error) {
-	*v = append(*v, sink.Check(d)...)
+	v.Violations = append(v.Violations, sink.Check(d)...)
 	if sink.NeedsAllTenants(d) && (i == nil || !i.Tenants.All) {
-		v.add("delivery", "reaches the network of the nodes, which only a caller of all tenants may set: ask an operator of the cluster")
+		v.Add("delivery", "reaches the network of the nodes, which only a caller of all tenants may set: ask an operator of the cluster")
 	}
 	to.Delivery, err = proto.MarshalOptions{Deterministic: true}.Marshal(d)
 	return err

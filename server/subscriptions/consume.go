@@ -168,14 +168,14 @@ func (c *consuming) receive() error {
 		switch x := req.Kind.(type) {
 		case *runlogv1.ConsumeRequest_Ack:
 			list := bad.refs("ack.deliveryIds", x.Ack.DeliveryIds)
-			if err := bad.err(); err != nil {
+			if err := bad.Err(); err != nil {
 				return err
 			}
 			c.consumer.Ack(list)
 		case *runlogv1.ConsumeRequest_Nack:
 			list := bad.refs("nack.deliveryIds", x.Nack.DeliveryIds)
-			delay := bad.duration("nack.delay", x.Nack.Delay, 0, longestDelay, -1)
-			if err := bad.err(); err != nil {
+			delay := bad.Duration("nack.delay", x.Nack.Delay, 0, longestDelay, -1)
+			if err := bad.Err(); err != nil {
 				return err
 			}
 			if x.Nack.Unused {

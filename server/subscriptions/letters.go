@@ -91,9 +91,9 @@ func (s *Service) DiscardDeadLetters(ctx context.Context, req *runlogv1.DiscardD
 	which := bad.which(req.Which)
 	switch {
 	case req.Reason == "":
-		bad.add("reason", "is required: say why the events need not be delivered")
+		bad.Add("reason", "is required: say why the events need not be delivered")
 	case len(req.Reason) > maxReason:
-		bad.add("reason", fmt.Sprintf("is %d bytes long: send at most %d", len(req.Reason), maxReason))
+		bad.Add("reason", fmt.Sprintf("is %d bytes long: send at most %d", len(req.Reason), maxReason))
 	}
 	name, err := lettersOf(ctx, req, bad)
 	if err != nil {
@@ -113,9 +113,9 @@ func (s *Service) DiscardDeadLetters(ctx context.Context, req *runlogv1.DiscardD
 
 // lettersOf returns the subscription of a request, or everything that is wrong with it.
 func lettersOf(ctx context.Context, req named, bad violations) (subscription.Name, error) {
-	if len(bad) > 0 {
+	if len(bad.Violations) > 0 {
 		bad.id(req.GetSubscriptionId())
-		return subscription.Name{}, bad.err()
+		return subscription.Name{}, bad.Err()
 	}
 	return nameOf(ctx, req)
 }
@@ -128,12 +128,12 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 	}
 	if to.RunID = w.GetRunId(); to.RunID != "" {
 		ways++
-		v.add("which.runId", contract.NameFault(to.RunID))
+		v.Add("which.runId", contract.NameFault(to.RunID))
 	}
 	if n := len(w.GetDeliveryIds()); n > 0 {
 		ways++
 		if n > subscription.MaxPlaces {
-			v.add("which.deliveryIds", fmt.Sprintf("has %d: send at most %d", n, subscription.MaxPlaces))
+			v.Add("which.deliveryIds", fmt.Sprintf("has %d: send at most %d", n, subscription.MaxPlaces))
 			return to
 		}
 		for _, p := range v.refs("which.deliveryIds", w.DeliveryIds) {
@@ -141,7 +141,7 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 		}
 	}
 	if ways != 1 {
-		v.add("which", "needs exactly one of all, deliveryIds and runId")
+		v.Add("which", "needs exactly one of all, deliveryIds and runId")
 	}
 	return to
 }
@@ -156,7 +156,7 @@ func (v *violations) refs(field string, ids []string) (list []delivery.Ref) {
 			}
 		}
 		if err != nil {
-			v.add(fmt.Sprintf("%s[%d]", field, i), err.Error())
+			v.Add(fmt.Sprintf("%s[%d]", field, i), err.Error())
 			continue
 		}
 		list = append(list, p)

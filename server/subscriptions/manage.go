@@ -27,11 +27,11 @@ func (s *Service) CreateSubscription(ctx context.Context, req *runlogv1.CreateSu
 	var settings subscription.Settings
 	bad.id(name.ID)
 	if name.Tenant == "" {
-		tenant, fault := tenantOf(i)
+		tenant, fault := rpc.TenantOf(i)
 		name.Tenant = tenant
-		bad.add("filter.tenantId", fault)
+		bad.Add("filter.tenantId", fault)
 	} else {
-		bad.add("filter.tenantId", contract.NameFault(name.Tenant))
+		bad.Add("filter.tenantId", contract.NameFault(name.Tenant))
 	}
 	bad.filter(req.Filter, &settings)
 	bad.retry(req.Retry, &settings)
@@ -45,7 +45,7 @@ func (s *Service) CreateSubscription(ctx context.Context, req *runlogv1.CreateSu
 	if err != nil {
 		return nil, err
 	}
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	if name.Tenant != "" {
@@ -86,7 +86,7 @@ func (s *Service) startFrom(field string, from *runlogv1.StartFrom, bad *violati
 			return at, err
 		}
 		if at.Position = p; p > applied.Position() {
-			bad.add(field+".position", "is beyond the end of the log: send the position of an answer of this cluster")
+			bad.Add(field+".position", "is beyond the end of the log: send the position of an answer of this cluster")
 		}
 	case *runlogv1.StartFrom_Time:
 		at.Position, err = s.positionAt(field+".time", x.Time, bad)
@@ -100,12 +100,12 @@ func (s *Service) positionAt(field string, t *timestamppb.Timestamp, bad *violat
 	applied := s.node.Store().Applied()
 	switch {
 	case !t.IsValid():
-		bad.add(field, "is not a time")
+		bad.Add(field, "is not a time")
 		return 0, nil
 	case t.AsTime().Year() < 1970:
 		return 0, nil
 	case t.AsTime().Year() > 2261 || t.AsTime().UnixNano() > max(applied.PersistedAt, s.opts.Clock().UnixNano()):
-		bad.add(field, "lies ahead: send now to begin with the next event")
+		bad.Add(field, "lies ahead: send now to begin with the next event")
 		return 0, nil
 	case t.AsTime().UnixNano() > applied.PersistedAt:
 		return applied.Position(), nil
@@ -156,7 +156,7 @@ func (s *Service) updated(ctx context.Context, req *runlogv1.UpdateSubscriptionR
 	var bad violations
 	if f := req.Filter; f != nil {
 		if f.TenantId != "" && f.TenantId != row.Name.Tenant {
-			bad.add("filter.tenantId", "is not the tenant of the subscription, which never changes: make another subscription")
+			bad.Add("filter.tenantId", "is not the tenant of the subscription, which never changes: make another subscription")
 		}
 		bad.filter(f, &settings)
 	}
@@ -175,7 +175,7 @@ func (s *Service) updated(ctx context.Context, req *runlogv1.UpdateSubscriptionR
 			return nil, err
 		}
 		if req.Delivery.To != nil && reflect.TypeOf(req.Delivery.To) != reflect.TypeOf(now.To) {
-			bad.add("delivery", "is of another kind than the subscription has: make another subscription")
+			bad.Add("delivery", "is of another kind than the subscription has: make another subscription")
 		}
 		now = req.Delivery
 	}
@@ -183,7 +183,7 @@ func (s *Service) updated(ctx context.Context, req *runlogv1.UpdateSubscriptionR
 		bad.inFlight(*req.MaxInFlight, &settings)
 		standards(now, &settings)
 	}
-	return &settings, bad.err()
+	return &settings, bad.Err()
 }
 
 // DeleteSubscription removes a subscription (BUS-2).
@@ -236,13 +236,13 @@ func (s *Service) SeekSubscription(ctx context.Context, req *runlogv1.SeekSubscr
 	}
 	var bad violations
 	if req.To.GetFrom() == nil {
-		bad.add("to", "is required: send one of beginning, now, position and time")
+		bad.Add("to", "is required: send one of beginning, now, position and time")
 	}
 	start, err := s.startFrom("to", req.To, &bad)
 	if err != nil {
 		return nil, err
 	}
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	op, err := subscription.Seek(name, start)

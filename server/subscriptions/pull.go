@@ -32,10 +32,10 @@ func (s *Service) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv
 	}
 	var bad violations
 	if req.Max > maxPull {
-		bad.add("max", fmt.Sprintf("is %d: send 1 to %d, or leave it out for 1", req.Max, maxPull))
+		bad.Add("max", fmt.Sprintf("is %d: send 1 to %d, or leave it out for 1", req.Max, maxPull))
 	}
-	wait := bad.duration("wait", req.Wait, 0, maxWait, 0)
-	if err := bad.err(); err != nil {
+	wait := bad.Duration("wait", req.Wait, 0, maxWait, 0)
+	if err := bad.Err(); err != nil {
 		return nil, err
 	}
 	consumer, err := s.join(ctx, name)
@@ -99,7 +99,7 @@ func refsOf(list []delivery.Delivery) (refs []delivery.Ref) {
 
 // Ack acknowledges deliveries (BUS-8).
 func (s *Service) Ack(ctx context.Context, req *runlogv1.AckRequest) (*runlogv1.AckResponse, error) {
-	name, list, err := deliveries(ctx, req, req.DeliveryIds, nil)
+	name, list, err := deliveries(ctx, req, req.DeliveryIds, violations{})
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +114,7 @@ func (s *Service) Ack(ctx context.Context, req *runlogv1.AckRequest) (*runlogv1.
 // Nack refuses deliveries (BUS-8).
 func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv1.NackResponse, error) {
 	var bad violations
-	delay := bad.duration("delay", req.Delay, 0, longestDelay, -1)
+	delay := bad.Duration("delay", req.Delay, 0, longestDelay, -1)
 	name, list, err := deliveries(ctx, req, req.DeliveryIds, bad)
 	if err != nil {
 		return nil, err
@@ -130,11 +130,11 @@ func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv
 // deliveries checks the ids of a request, beside what else is wrong with it.
 func deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []delivery.Ref, err error) {
 	if len(ids) == 0 || len(ids) > maxIDs {
-		bad.add("deliveryIds", fmt.Sprintf("has %d: send 1 to %d", len(ids), maxIDs))
+		bad.Add("deliveryIds", fmt.Sprintf("has %d: send 1 to %d", len(ids), maxIDs))
 	} else {
 		list = bad.refs("deliveryIds", ids)
 	}
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return n, nil, err
 	}
 	n, err = nameOf(ctx, req)

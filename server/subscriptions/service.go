@@ -88,13 +88,13 @@ func nameOf(ctx context.Context, req named) (subscription.Name, error) {
 	var bad violations
 	bad.id(n.ID)
 	if n.Tenant == "" {
-		tenant, fault := tenantOf(auth.From(ctx))
+		tenant, fault := rpc.TenantOf(auth.From(ctx))
 		n.Tenant = tenant
-		bad.add("tenantId", fault)
+		bad.Add("tenantId", fault)
 	} else {
-		bad.add("tenantId", contract.NameFault(n.Tenant))
+		bad.Add("tenantId", contract.NameFault(n.Tenant))
 	}
-	if err := bad.err(); err != nil {
+	if err := bad.Err(); err != nil {
 		return n, err
 	}
 	if !sees(ctx, n.Tenant) {
