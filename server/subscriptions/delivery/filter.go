@@ -13,13 +13,12 @@ type filter struct {
 	tenant, project, environment, plan string
 	types                              []string // empty: any
 	labels                             map[string]string
-	store                              *storage.Store
 }
 
-func filterOf(s *subscription.Subscription, store *storage.Store) *filter {
+func filterOf(s *subscription.Subscription) *filter {
 	return &filter{
 		tenant: s.Name.Tenant, project: s.Settings.ProjectID, environment: s.Settings.EnvironmentID, plan: s.Settings.PlanID,
-		types: s.Settings.Types, labels: s.Settings.Labels, store: store,
+		types: s.Settings.Types, labels: s.Settings.Labels,
 	}
 }
 
@@ -37,28 +36,50 @@ func (f *filter) wants(r *storage.Run) bool {
 }
 
 // matches reports whether an event of a run that is wanted matches.
-func (f *filter) matches(r *storage.Run, e *storage.Record) (bool, error) {
+func (f *filter) matches(e *storage.Record, now *labels) (bool, error) {
 	if len(f.types) > 0 && !slices.Contains(f.types, e.Type) || f.plan != "" && f.plan != e.PlanID {
 		return false, nil
 	}
-	return f.labelled(r)
+	return f.labelled(now)
 }
 
 // labelled reports whether a run has the labels now.
-func (f *filter) labelled(r *storage.Run) (bool, error) {
+func (f *filter) labelled(now *labels) (bool, error) {
 	if len(f.labels) == 0 {
 		return true, nil
 	}
-	now, err := f.store.Run(r.RunID)
-	if err != nil || now.Metadata == nil {
+	has, err := now.get()
+	if err != nil {
 		return false, err
 	}
 	for key, value := range f.labels {
-		if has, ok := now.Metadata.Labels[key]; !ok || has != value {
+		if is, ok := has[key]; !ok || is != value {
 			return false, nil
 		}
 	}
 	return true, nil
+}
+
+// labels are those of a run. They are read once, for all filters that ask for them.
+type labels struct {
+	store *storage.Store
+	runID string
+	read  bool
+	has   map[string]string
+}
+
+func (l *labels) get() (map[string]string, error) {
+	if l.read {
+		return l.has, nil
+	}
+	run, err := l.store.Run(l.runID)
+	if err != nil {
+		return nil, err
+	}
+	if l.read = true; run.Metadata != nil {
+		l.has = run.Metadata.Labels
+	}
+	return l.has, nil
 }
 
 // routes find the subscribers of an event. They never change: others take their place.

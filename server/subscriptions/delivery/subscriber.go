@@ -126,7 +126,7 @@ func (s *subscriber) beginLocked(x *stored) {
 func (s *subscriber) setRowLocked(x *stored) {
 	s.fenced = false
 	s.row, s.settings = &x.Subscription, s.term.settings(&x.Subscription)
-	s.filter.Store(filterOf(s.row, s.term.store))
+	s.filter.Store(filterOf(s.row))
 }
 
 // maxLanes leaves room for the runs that one entry adds.
@@ -372,7 +372,8 @@ func (x *source) Load(runID string, after uint64, through storage.Position, n in
 	if !f.wants(v.Run) {
 		return nil, false, nil
 	}
-	if ok, err := f.labelled(v.Run); err != nil || !ok {
+	now := &labels{store: x.s.term.store, runID: runID}
+	if ok, err := f.labelled(now); err != nil || !ok {
 		return nil, false, err
 	}
 	read := 0
@@ -387,7 +388,7 @@ func (x *source) Load(runID string, after uint64, through storage.Position, n in
 			return list, true, nil
 		}
 		read++
-		if ok, err := f.matches(v.Run, e); err != nil {
+		if ok, err := f.matches(e, now); err != nil {
 			return nil, false, err
 		} else if ok {
 			list = append(list, &window.Event{Run: v.Run, Record: *e})

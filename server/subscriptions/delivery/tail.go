@@ -47,12 +47,13 @@ func (t *term) read(f *storage.Follower) error {
 			touched, at = touched[:0], c.Position
 			to = t.collect(at)
 		}
+		now := &labels{store: t.store, runID: c.Run.RunID}
 		for i := range c.Records {
 			e := &c.Records[i]
 			// All subscribers share the event.
 			var shared *window.Event
 			err := to.each(c.Run, e, func(s *subscriber) error {
-				ok, err := s.takes(c.Run, e)
+				ok, err := s.takes(c.Run, e, now)
 				if !ok || err != nil {
 					return err
 				}
@@ -92,12 +93,12 @@ func clearBatches(list []*subscriber) {
 }
 
 // takes reports whether the tail hands an event to the subscriber.
-func (s *subscriber) takes(r *storage.Run, e *storage.Record) (bool, error) {
+func (s *subscriber) takes(r *storage.Run, e *storage.Record, now *labels) (bool, error) {
 	f := s.filter.Load()
 	if !f.wants(r) {
 		return false, nil
 	}
-	return f.matches(r, e)
+	return f.matches(e, now)
 }
 
 // pushAll hands the events of an entry over, and goes on behind it.
@@ -169,8 +170,9 @@ func (s *subscriber) catchUp() error {
 			}
 			at = c.Position
 		}
+		now := &labels{store: t.store, runID: c.Run.RunID}
 		for i := range c.Records {
-			ok, err := matching.matches(c.Run, &c.Records[i])
+			ok, err := matching.matches(&c.Records[i], now)
 			if err != nil {
 				return err
 			}
