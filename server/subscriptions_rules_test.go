@@ -173,3 +173,31 @@ func TestLagBUS9(t *testing.T) {
 		return l.Events == 0 && l.Seconds == 0 && n.metric("runlog_subscription_lag_events") == 0 && n.metric("runlog_subscription_acknowledged_total") == 5
 	})
 }
+
+// TestLabelsBUS2: a subscription to labels has the events of the runs that have all of them when
+// the events are read, whether the tail or a catch-up reads them.
+func TestLabelsBUS2(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	wanted := func(r *runlogv1.CreateSubscriptionRequest) {
+		r.Filter = &runlogv1.SubscriptionFilter{Labels: map[string]string{"team": "a", "tier": "1"}}
+	}
+	n.subscribe("tail", wanted)
+	for id, labels := range map[string]map[string]string{
+		"both": {"team": "a", "tier": "1", "more": "x"}, "one": {"team": "a"}, "other": {"team": "b", "tier": "1"}, "none": nil,
+	} {
+		run := newRun(id)
+		run.Labels = labels
+		if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: run}); err != nil {
+			t.Fatal(err)
+		}
+		n.append(id, newEvent("Noted", step("a")), newEvent("Noted", step("b")))
+	}
+	n.subscribe("catch-up", wanted)
+	for _, id := range []string{"tail", "catch-up"} {
+		got := n.pullAll(id, 2, func(e map[string]any) string { return fmt.Sprint(e["subject"], e["runseq"]) })
+		if rest := n.pull(id, `{"max":10,"wait":"0.1s"}`); fmt.Sprint(got) != "[both1 both2]" || len(rest) > 0 {
+			t.Errorf("%s has %v and %v", id, got, rest)
+		}
+	}
+}
