@@ -333,7 +333,7 @@ func (t *term) fence() {
 // refilter replaces the filter by that of a newer row. The subscriber reads on once refresh has
 // taken the row over: until then, no route leads to it.
 func (s *subscriber) refilter(row *subscription.Subscription) {
-	f := filterOf(row, s.term.store)
+	f := filterOf(row)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed || row.Version <= s.row.Version || f.same(s.filter.Load()) {
