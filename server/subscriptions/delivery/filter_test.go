@@ -13,6 +13,34 @@ import (
 func TestLabelsAreReadOnceBUS9(t *testing.T) {
 	t.Parallel()
 	store := openTerm(t).store
+	appendOne(t, store)
+	now := &labels{store: store, runID: "run"}
+	f := &filter{labels: map[string]string{"team": "a"}}
+	for range 10 {
+		if ok, err := f.matches(&storage.Record{}, now); ok || err != nil {
+			t.Fatalf("a run without labels: %t, %v", ok, err)
+		}
+		now.store = nil // Another read would fail.
+	}
+}
+
+// TestNoSubscriptionBUS9: without a subscription, the log is not read again.
+func TestNoSubscriptionBUS9(t *testing.T) {
+	t.Parallel()
+	term := openTerm(t)
+	appendOne(t, term.store)
+	if err := term.read(nil); err != nil { // To read, it would need a follower.
+		t.Fatal(err)
+	}
+	applied := term.store.Applied()
+	if got, want := term.position(), applied.Position(); got != want || want == 0 {
+		t.Errorf("the tail is at %d, want %d", got, want)
+	}
+}
+
+// appendOne stores the first event of a run.
+func appendOne(t *testing.T, store *storage.Store) {
+	t.Helper()
 	op, err := storage.AppendOperation(&storage.Append{RunID: "run", Events: []contract.Event{storagetest.Event("run", 0)}})
 	var cmd storage.Command
 	if err == nil {
@@ -25,13 +53,5 @@ func TestLabelsAreReadOnceBUS9(t *testing.T) {
 	}
 	if err != nil {
 		t.Fatal(err)
-	}
-	now := &labels{store: store, runID: "run"}
-	f := &filter{labels: map[string]string{"team": "a"}}
-	for range 10 {
-		if ok, err := f.matches(&storage.Record{}, now); ok || err != nil {
-			t.Fatalf("a run without labels: %t, %v", ok, err)
-		}
-		now.store = nil // Another read would fail.
 	}
 }

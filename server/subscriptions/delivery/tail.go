@@ -31,6 +31,9 @@ func (t *term) follow() {
 // read hands over what lies behind the tail's position.
 func (t *term) read(f *storage.Follower) error {
 	applied := t.store.Applied()
+	if t.unread(applied.Position()) {
+		return nil
+	}
 	at := t.position()
 	var touched []*subscriber
 	var to *routes
@@ -75,6 +78,19 @@ func (t *term) read(f *storage.Follower) error {
 	// Entries without events for anybody count too.
 	t.pushAll(touched, max(at, applied.Position()))
 	return nil
+}
+
+// unread goes on behind an entry without a look at the log, if there is no subscription. One that
+// is new reads by itself up to there.
+func (t *term) unread(at storage.Position) bool {
+	t.tailing.Lock()
+	defer t.tailing.Unlock()
+	if len(t.routes.Load().tenants) > 0 {
+		return false
+	}
+	t.at.Store(uint64(at))
+	t.collecting.Store(uint64(at))
+	return true
 }
 
 // collect begins with an entry. A subscriber that is not among the routes reads the entry itself.
