@@ -148,8 +148,13 @@ func (s *subscriber) push(at storage.Position) {
 
 func (t *term) position() storage.Position { return storage.Position(t.at.Load()) }
 
-// catchUpCommits bounds how many commits one step of a catch-up reads.
-const catchUpCommits = 10_000
+const (
+	// catchUpCommits bounds how many commits one step of a catch-up reads.
+	catchUpCommits = 10_000
+	// catchUpEvents and catchUpBytes are what a catch-up gathers before it hands events over: each
+	// time it may wake a consumer, which then sends little.
+	catchUpEvents, catchUpBytes = 256, 256 << 10
+)
 
 // catchUp reads the log for a subscriber that the tail is ahead of, until its window is full or it
 // has read enough, and attaches it if it has caught up.
@@ -166,7 +171,7 @@ func (s *subscriber) catchUp() error {
 	s.mu.Unlock()
 	from, upTo := at, storage.Position(t.collecting.Load())
 	var events []*window.Event
-	read, stopped := 0, false
+	read, bytes, stopped := 0, 0, false
 	matching := s.filter.Load() // After upTo, so that it holds up to there.
 	f := t.store.Follow(storage.Whole).Only(matching.wants)
 	for c, err := range f.Log(from) {
@@ -174,14 +179,14 @@ func (s *subscriber) catchUp() error {
 			return err
 		}
 		if c.Position > at {
-			if at > from && !s.pushOwn(w, at, events) {
-				return nil
+			stopped = read >= catchUpCommits || t.ctx.Err() != nil
+			if stopped || len(events) >= catchUpEvents || bytes >= catchUpBytes {
+				if !s.pushOwn(w, at, events) {
+					return nil
+				}
+				events, bytes = nil, 0
 			}
-			events = nil
-			if c.Position > upTo { // Up to there is nothing else.
-				break
-			}
-			if stopped = read >= catchUpCommits || t.ctx.Err() != nil; stopped {
+			if stopped || c.Position > upTo { // Up to there is nothing else.
 				break
 			}
 			at = c.Position
@@ -194,6 +199,7 @@ func (s *subscriber) catchUp() error {
 			}
 			if ok {
 				events = append(events, &window.Event{Run: c.Run, Record: c.Records[i]})
+				bytes += len(c.Records[i].Payload)
 			}
 		}
 		read++
