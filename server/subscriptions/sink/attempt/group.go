@@ -29,11 +29,12 @@ type Group struct {
 		closed bool
 	}
 	running sync.WaitGroup // Add only while mu is held and closed is false
+	idle    chan attempt   // goroutines that wait for an attempt receive from it
 }
 
 // NewGroup makes a group. It must be closed.
 func NewGroup(opts Options) *Group {
-	g := &Group{opts: opts}
+	g := &Group{opts: opts, idle: make(chan attempt)}
 	g.ctx, g.cancel = context.WithCancel(context.Background())
 	return g
 }
@@ -41,32 +42,28 @@ func NewGroup(opts Options) *Group {
 // Context ends when the group is closed.
 func (g *Group) Context() context.Context { return g.ctx }
 
-// Go makes one attempt on a goroutine of its own, and calls done with its outcome exactly once.
-// Done is called at the latest when ctx ends, the timeout is reached, or the group is closed, even
-// if try does not return by then. Go never calls done itself, so a caller may hold a lock.
+// Go makes one attempt on another goroutine, and calls done with its outcome exactly once. Done is
+// called at the latest when ctx ends, the timeout is reached, or the group is closed, even if try
+// does not return by then. Go never calls done itself, so a caller may hold a lock.
 func (g *Group) Go(ctx context.Context, try func(context.Context) error, done func(error)) {
+	a := attempt{ctx, try, done}
+	select {
+	case g.idle <- a:
+		return
+	default:
+	}
 	if !g.begin() {
 		go done(ErrClosed)
 		return
 	}
-	go func() {
-		defer g.running.Done()
-		ctx, cancel := context.WithTimeoutCause(ctx, g.opts.Timeout, errLate)
-		defer cancel()
-		defer context.AfterFunc(g.ctx, cancel)()
-		result := make(chan error, 1)
-		g.running.Add(1)
-		go func() {
-			defer g.running.Done()
-			result <- try(ctx)
-		}()
-		select {
-		case err := <-result:
-			done(g.outcome(ctx, err))
-		case <-ctx.Done():
-			done(g.outcome(ctx, ctx.Err()))
-		}
-	}()
+	go g.work(a)
+}
+
+// attempt is a call of Go.
+type attempt struct {
+	ctx  context.Context
+	try  func(context.Context) error
+	done func(error)
 }
 
 func (g *Group) begin() bool {
@@ -77,6 +74,46 @@ func (g *Group) begin() bool {
 	}
 	g.running.Add(1)
 	return true
+}
+
+// patience is how long a goroutine waits for another attempt. A new one would have to grow its stack
+// first, which takes a sixth of the time of an attempt (measured with NATS).
+const patience = 10 * time.Second
+
+// work makes attempts until there was none for a while.
+func (g *Group) work(a attempt) {
+	defer g.running.Done()
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	for {
+		g.make(a)
+		wait.Reset(patience)
+		select {
+		case a = <-g.idle:
+		case <-wait.C:
+			return
+		case <-g.ctx.Done():
+			return
+		}
+	}
+}
+
+// make makes one attempt.
+func (g *Group) make(a attempt) {
+	ctx, cancel := context.WithTimeoutCause(a.ctx, g.opts.Timeout, errLate)
+	defer cancel()
+	defer context.AfterFunc(g.ctx, cancel)()
+	late := make(chan struct{})
+	answered := context.AfterFunc(ctx, func() {
+		defer close(late)
+		a.done(g.outcome(ctx, ctx.Err()))
+	})
+	err := a.try(ctx)
+	if answered() {
+		a.done(g.outcome(ctx, err))
+	} else {
+		<-late
+	}
 }
 
 // outcome replaces the many errors with which a try may end after its context, or after Close.

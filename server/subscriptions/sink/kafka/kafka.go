@@ -25,7 +25,6 @@ const (
 	dialTimeout     = 5 * time.Second
 	// answerTimeout is what a broker has to answer in addition to the time that it may work.
 	answerTimeout = 5 * time.Second
-	linger        = 5 * time.Millisecond
 	// metadataAge is how soon a client asks again for the leaders of partitions.
 	metadataAge = time.Second
 
@@ -88,7 +87,10 @@ func New(d *runlogv1.KafkaDelivery, opts Options) (*Sink, error) {
 	shared = append(shared, opts.client...)
 	var err error
 	// Records of ended attempts may still be there, as many as are under way.
-	s.batches, err = kgo.NewClient(append(shared, kgo.ProducerLinger(linger), kgo.ProducerBatchMaxBytes(maxBatch), kgo.MaxBufferedRecords(2*inFlight))...)
+	// Records gather while a request is under way. With a linger besides, the processor idles for most
+	// of the time, because each run has one record at a time: 24,000 events a second instead of 73,000
+	// were measured, with 1,000 in flight.
+	s.batches, err = kgo.NewClient(append(shared, kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(maxBatch), kgo.MaxBufferedRecords(2*inFlight))...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: make a client: %w", err)
 	}
