@@ -76,8 +76,8 @@ func (g *Group) begin() bool {
 	return true
 }
 
-// patience is how long a goroutine waits for another attempt. A new one would have to grow its stack
-// first, which takes a sixth of the time of an attempt (measured with NATS).
+// patience is how long a goroutine waits for another attempt. A new one would have to grow its
+// stack first, which takes a sixth of the time of an attempt (measured with NATS).
 const patience = 10 * time.Second
 
 // work makes attempts until there was none for a while.

@@ -87,9 +87,9 @@ func New(d *runlogv1.KafkaDelivery, opts Options) (*Sink, error) {
 	shared = append(shared, opts.client...)
 	var err error
 	// Records of ended attempts may still be there, as many as are under way.
-	// Records gather while a request is under way. With a linger besides, the processor idles for most
-	// of the time, because each run has one record at a time: 24,000 events a second instead of 73,000
-	// were measured, with 1,000 in flight.
+	// Records gather while a request is under way. With a linger besides, the processor idles for
+	// most of the time, because each run has one record at a time: 24,000 events a second instead
+	// of 73,000 were measured, with 1,000 in flight.
 	s.batches, err = kgo.NewClient(append(shared, kgo.ProducerLinger(0), kgo.ProducerBatchMaxBytes(maxBatch), kgo.MaxBufferedRecords(2*inFlight))...)
 	if err != nil {
 		return nil, fmt.Errorf("kafka: make a client: %w", err)
