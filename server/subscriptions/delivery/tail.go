@@ -180,7 +180,7 @@ func (s *subscriber) catchUp() error {
 		}
 		if c.Position > at {
 			stopped = read >= catchUpCommits || t.ctx.Err() != nil
-			if stopped || len(events) >= catchUpEvents || bytes >= catchUpBytes {
+			if stopped || len(events) >= catchUpEvents || bytes >= catchUpBytes || t.opts.Memory.Spent() {
 				if !s.pushOwn(w, at, events) {
 					return nil
 				}
