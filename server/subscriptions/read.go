@@ -113,7 +113,7 @@ func (s *Service) wire(row *subscription.Subscription) *runlogv1.Subscription {
 		m.Delivery = d
 	}
 	if st, ok := s.dispatcher.Status(row.Name); ok {
-		m.HeldRuns, m.AcknowledgedTotal = uint64(st.Held), st.Acknowledged
+		m.DeadLetters, m.HeldRuns, m.AcknowledgedTotal = st.Letters, uint64(st.Held), st.Acknowledged
 		m.LastError, m.LastErrorAt = st.LastError, wire.Timestamp(st.LastErrorAt)
 		m.Lag = &runlogv1.SubscriptionLag{
 			Events: uint64(st.Waiting) + st.Behind, Seconds: seconds(st.OldestAt, s.opts.Clock()),

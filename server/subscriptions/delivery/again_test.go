@@ -323,3 +323,29 @@ func TestRef(t *testing.T) {
 		}
 	}
 }
+
+// TestParkedAgainBUS4: an event that is parked again, after the cursor was moved back, is one dead
+// letter.
+func TestParkedAgainBUS4(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxAttempts = 1 })
+		c := b.consumer(s)
+		b.append("t1_a", types[0], 1)
+		first := window.Place{RunID: "t1_a", Seq: 1}
+		for range 2 {
+			b.want(c, first)
+			c.Nack(refs([]window.Place{first}), -1)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			b.execute(subscription.Seek(s.name, subscription.Start{}))
+		}
+		b.want(c, first)
+		c.Nack(refs([]window.Place{first}), -1)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if row, st := b.row(s), b.status(s); row.DeadLetters != 1 || st.Letters != 1 {
+			b.t.Errorf("%d dead letters, and %d in the status", row.DeadLetters, st.Letters)
+		}
+	})
+}

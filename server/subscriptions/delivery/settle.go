@@ -195,6 +195,7 @@ func (s *subscriber) settleLocked(most int) (x *window.Settlement, less bool) {
 func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	s := f.s
 	limited := !effective && s.isAt(version)
+	now := s.parked(f.Settlement, effective)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if limited && f.w == s.window {
@@ -208,6 +209,9 @@ func (f *flushed) settled(effective bool, version uint64) (part bool) {
 		s.refusals = 0
 	}
 	s.window.Settled(f.Settlement)
+	if now != nil && now.Version == version+1 {
+		s.window.Recount(now.DeadLetters)
+	}
 	row := *s.row
 	row.Version, row.CursorVersion, row.Position = version+1, row.CursorVersion+1, f.Position
 	row.Acknowledged += f.Acknowledged
@@ -217,6 +221,18 @@ func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	}
 	s.kickLocked()
 	return f.Part
+}
+
+// parked returns the row in the store after a settlement that has parked events; nil: it has not.
+func (s *subscriber) parked(settlement *window.Settlement, effective bool) *subscription.Subscription {
+	if !effective || len(settlement.Parked) == 0 {
+		return nil
+	}
+	row, err := subscription.ByNumber(s.term.store, s.number)
+	if err != nil { // The count is wrong until the next settlement of this kind.
+		return nil
+	}
+	return row
 }
 
 // isAt reports whether the row in the store has a version.

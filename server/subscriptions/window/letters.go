@@ -36,6 +36,17 @@ func (w *Window) Letters(all uint64, runs map[string]RunLetters) {
 	}
 }
 
+// Recount sets the number of dead letters in the store. An event that is parked again, because the
+// cursor was moved back, has counted twice until then.
+func (w *Window) Recount(all uint64) {
+	w.letters = all - uint64(len(w.delivered))
+	for i := range w.parked {
+		if !w.parked[i].again {
+			w.letters++
+		}
+	}
+}
+
 // RunLetters are the dead letters of a run.
 type RunLetters struct {
 	Count    int
