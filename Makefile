@@ -18,6 +18,7 @@ CI_LOSSES ?= 10000
 JOBS     ?= $(shell nproc)
 KEEP     ?=
 LOG      ?=
+BUS      ?=
 AGAINST  ?= main
 
 BROWSER := tools/browser/node_modules/.package-lock.json
@@ -124,13 +125,13 @@ crash: ## kill nodes ROUNDS times during appends, and check for lost events
 	TEST_RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
 .PHONY: sim
-sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY; SEED, KEEP, LOG=1 repeat one
+sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY, and subscriptions if BUS=1; SEED, KEEP, LOG=1 repeat one
 	@if [[ -n "$(KEEP)$(LOG)" ]]; then \
 		GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1,randseednop=0 bin/sim -test.v -test.run '^TestSeeds$$' -sim.seed=$(SEED) -sim.seeds=1 \
-			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(LOG),-sim.log); \
+			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(BUS),-sim.bus) $(if $(LOG),-sim.log); \
 	else \
 		bin/sim -test.v -test.run '^TestFleet$$' -test.timeout=0 -sim.fleet=$(JOBS) -sim.seed=$(SEED) -sim.seeds=$(SEEDS) \
-			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20 -sim.logs=bin/failed-worlds; \
+			-sim.losses=$(LOSSES) -sim.time=$(TIME) -sim.every=$(EVERY) -sim.clients=$(CLIENTS) -sim.shrink=20 -sim.logs=bin/failed-worlds $(if $(BUS),-sim.bus); \
 	fi
 
 .PHONY: sim-ci

@@ -17,6 +17,7 @@ import (
 	"runlog/raft"
 	"runlog/server/auth"
 	"runlog/server/gateway"
+	"runlog/server/subscriptions/delivery"
 	"runlog/storage"
 	"runlog/storage/machine"
 )
@@ -173,6 +174,9 @@ type Options struct {
 	// Fail is called with the reason when the node has to stop itself (D10). It should end the
 	// process. Required.
 	Fail func(error)
+	// OpenSink replaces the sinks of all subscriptions, for tests. Default: the sinks that their
+	// settings name.
+	OpenSink func() delivery.Sink
 	// GRPC lists further options of the gRPC server.
 	GRPC []grpc.ServerOption
 }

@@ -16,8 +16,8 @@ func (s *Server) openSubscriptions(*parts) any {
 	x := subscriptions.New(subscriptions.Options{
 		Node: s.replica, Cluster: s.cluster.Identity().ClusterID, Memory: s.memory,
 		Windows:        &window.Memory{One: s.opts.MemoryBytes / windowShare, All: s.opts.MemoryBytes / windowsShare},
-		SinkSecretsDir: s.opts.SinkSecretsDir,
-		Clock:          s.opts.Clock, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
+		SinkSecretsDir: s.opts.SinkSecretsDir, OpenSink: s.opts.OpenSink,
+		Clock: s.opts.Clock, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(x.Close)
 	return x

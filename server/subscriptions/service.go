@@ -27,7 +27,7 @@ type Node interface {
 	OtherLeader() string
 }
 
-// Options configure the service. All but SinkSecretsDir are required.
+// Options configure the service. All but SinkSecretsDir and OpenSink are required.
 type Options struct {
 	Node Node
 	// Cluster is the id of the cluster, in the source of CloudEvents.
@@ -38,9 +38,11 @@ type Options struct {
 	Windows *window.Memory
 	// SinkSecretsDir has the secrets of sinks; empty: there are none.
 	SinkSecretsDir string
-	Clock          func() time.Time
-	Logger         *slog.Logger
-	Registry       *prometheus.Registry
+	// OpenSink replaces the sinks of all subscriptions; nil: they have those of package sink.
+	OpenSink func() delivery.Sink
+	Clock    func() time.Time
+	Logger   *slog.Logger
+	Registry *prometheus.Registry
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }

@@ -28,6 +28,7 @@ func Check(h *History, fold Fold, finals ...*Final) *Report {
 	c.checkUnanswered()
 	c.checkOrder()
 	c.checkQueues()
+	c.checkBus()
 	c.checkReads()
 	c.checkMarks()
 	c.checkWindows()

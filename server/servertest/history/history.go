@@ -11,6 +11,9 @@ import (
 // History is what clients saw, in the order of their calls. Times are nanoseconds of one clock.
 type History struct {
 	Ops []Op
+	// Subscriptions are those whose Acts were recorded, in the order of their records.
+	Subscriptions []Subscription
+	Acts          []Act
 }
 
 // Op is one call and its answer. One of Appends, Read, Snapshot, Mark and Window is set.

@@ -22,6 +22,9 @@ type line struct {
 	Hash     *AppliedHash `json:"hash,omitempty"`
 	Snapshot *Snapshot    `json:"snapshot,omitempty"`
 	Window   *Window      `json:"window,omitempty"`
+
+	Subscription *Subscription `json:"subscription,omitempty"`
+	Act          *Act          `json:"act,omitempty"`
 }
 
 // Encode writes a history and the nodes' finals as lines of JSON.
@@ -38,6 +41,12 @@ func Encode(w io.Writer, h *History, finals ...*Final) error {
 	put(line{Version: formatVersion})
 	for i := range h.Ops {
 		put(line{Op: &h.Ops[i]})
+	}
+	for i := range h.Subscriptions {
+		put(line{Subscription: &h.Subscriptions[i]})
+	}
+	for i := range h.Acts {
+		put(line{Act: &h.Acts[i]})
 	}
 	for _, f := range finals {
 		put(line{Node: &f.Node})
@@ -101,7 +110,7 @@ func readLine(text []byte, first bool, h *History, finals []*Final) ([]*Final, e
 // add adds the content of a line.
 func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 	if l.members() != 1 || l.Version != 0 {
-		return nil, errors.New("is not one of op, node, record, hash, snapshot and window")
+		return nil, errors.New("is not one of op, subscription, act, node, record, hash, snapshot and window")
 	}
 	switch {
 	case l.Op != nil:
@@ -109,6 +118,12 @@ func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 			return nil, errors.New("the op is not one of appends, read, snapshot, mark and window")
 		}
 		h.Ops = append(h.Ops, *l.Op)
+		return finals, nil
+	case l.Subscription != nil:
+		h.Subscriptions = append(h.Subscriptions, *l.Subscription)
+		return finals, nil
+	case l.Act != nil:
+		h.Acts = append(h.Acts, *l.Act)
 		return finals, nil
 	case l.Node != nil:
 		return append(finals, &Final{Node: *l.Node}), nil
@@ -132,6 +147,7 @@ func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 func (l *line) members() (n int) {
 	for _, set := range [...]bool{
 		l.Op != nil, l.Node != nil, l.Record != nil, l.Hash != nil, l.Snapshot != nil, l.Window != nil,
+		l.Subscription != nil, l.Act != nil,
 	} {
 		if set {
 			n++

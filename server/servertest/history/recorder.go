@@ -1,13 +1,18 @@
 package history
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 // Recorder records what clients see. It is safe for concurrent use.
 type Recorder struct {
 	now func() int64
 
-	mu  sync.Mutex
-	ops []Op
+	mu            sync.Mutex
+	ops           []Op
+	subscriptions []Subscription
+	acts          []Act
 }
 
 // Ticket identifies a recorded call.
@@ -54,6 +59,12 @@ func (r *Recorder) History() *History {
 	h := &History{Ops: make([]Op, len(r.ops))}
 	for i := range r.ops {
 		h.Ops[i] = r.ops[i].clone()
+	}
+	h.Subscriptions = slices.Clone(r.subscriptions)
+	for _, a := range r.acts {
+		if a.Kind != "" {
+			h.Acts = append(h.Acts, a)
+		}
 	}
 	return h
 }

@@ -44,6 +44,9 @@ const (
 	// Queued: appends to a run that went through one queue of a client's library are stored in the
 	// order of the calls.
 	Queued Invariant = "queue"
+	// DeliveredInOrder: no event that matches a subscription is skipped, comes too early, or comes
+	// again without a cause (BUS-3, BUS-4, BUS-6).
+	DeliveredInOrder Invariant = "bus"
 	// WellFormed: the history itself is consistent.
 	WellFormed Invariant = "history"
 )

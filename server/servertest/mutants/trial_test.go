@@ -152,7 +152,7 @@ func judge(r *sim.Result) (found, detail string) {
 	if r.Report != nil {
 		for _, inv := range []history.Invariant{
 			history.AckedIsStored, history.OnePerKey, history.Numbered, history.Stamped, history.WindowsClose, history.SnapshotsFold,
-			history.WatermarksRise, history.Linearizable, history.Queued, history.HashesAgree, history.Chained, history.WellFormed,
+			history.WatermarksRise, history.Linearizable, history.Queued, history.DeliveredInOrder, history.HashesAgree, history.Chained, history.WellFormed,
 		} {
 			for _, v := range r.Report.Violations {
 				if v.Invariant == inv {
@@ -175,6 +175,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("attempt", b)
 		case strings.Contains(b, "lease: "):
 			add("lease", b)
+		case strings.Contains(b, "bus: "):
+			add(string(history.DeliveredInOrder), b)
 		case strings.Contains(b, "verification of"):
 			add(string(history.Chained), b)
 		case slices.ContainsFunc(accessFaults, func(text string) bool { return strings.Contains(b, text+": ") }):

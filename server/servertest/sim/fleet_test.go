@@ -29,6 +29,7 @@ var (
 	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
 	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
 	crowd  = flag.Int("sim.clients", 4, "how many clients; negative: none")
+	busy   = flag.Bool("sim.bus", false, "with subscriptions and their receivers")
 	keep   = flag.String("sim.keep", "", "places of the plan's entries that happen, with commas between them; empty: all")
 	shrink = flag.Int("sim.shrink", 0, "how often a world that fails runs again to find the faults that it needs; 0: do not")
 	trace  = flag.Bool("sim.log", false, "write the nodes' logs and the faults to standard error")
@@ -55,7 +56,7 @@ func TestSeeds(t *testing.T) {
 	}
 	for i := range *seeds {
 		opts := Shape(*seed+uint64(i), *length, *every, *crowd)
-		opts.Keep = kept(t)
+		opts.Keep, opts.Bus = kept(t), *busy
 		keepLog := logTo(t, &opts)
 		r, took := inBubble(t, opts)
 		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
@@ -230,7 +231,7 @@ func (f *sums) process(first uint64, n int) error {
 	defer read.Close()
 	var said strings.Builder
 	cmd := exec.Command(os.Args[0], "-test.run=^TestSeeds$", "-test.timeout=0", "-sim.child", "-sim.seed="+strconv.FormatUint(first, 10),
-		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink), "-sim.logs="+*logs)
+		"-sim.seeds="+strconv.Itoa(n), "-sim.time="+length.String(), "-sim.every="+every.String(), "-sim.clients="+strconv.Itoa(*crowd), "-sim.shrink="+strconv.Itoa(*shrink), "-sim.logs="+*logs, "-sim.bus="+strconv.FormatBool(*busy))
 	// One thread makes runs faster, and most of them repeatable.
 	cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = &said, &said, []*os.File{write}

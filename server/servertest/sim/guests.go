@@ -34,6 +34,9 @@ func (w *world) guests(ctx, forming context.Context) (wait func(), err error) {
 		start = append(start, func() (func(), error) { return w.clients.Hog(ctx, "hog") },
 			func() (func(), error) { return w.clients.Starters(ctx, "starter") })
 	}
+	if w.opts.Bus && !w.opts.Cross {
+		start = append(start, func() (func(), error) { return w.clients.Bus(ctx, "subscriber") })
+	}
 	for _, start := range start {
 		wait, err := start()
 		if err != nil {

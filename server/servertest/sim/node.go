@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/server"
+	"runlog/server/subscriptions/delivery"
 )
 
 // node is one member of the cluster, over its lives.
@@ -91,7 +92,8 @@ func (n *node) options(l *life) server.Options {
 			return n.world.net.Dial(ctx, n.host, address)
 		},
 		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host), Fail: l.fail,
-		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
+		GRPC:     []grpc.ServerOption{grpc.NumStreamWorkers(0)},
+		OpenSink: func() delivery.Sink { return n.world.clients.OpenSink(func() bool { return l.ended.Err() == nil }) },
 	}
 	// Small limits bring about within a minute what takes weeks elsewhere: runs that leave memory,
 	// logs that are truncated, and nodes so far behind that the leader sends them a snapshot.
@@ -190,6 +192,7 @@ func (n *node) powerOff(l *life, rng *rand.Rand, unsynced int) bool {
 	}
 	l = n.life
 	n.life = nil
+	n.world.clients.Interrupted()
 	before := n.disk
 	n.disk = before.losePower(rng, unsynced)
 	if lost := before.hit.lost.Load(); lost > 0 {
@@ -213,6 +216,7 @@ func (n *node) stop() bool {
 		return false
 	}
 	n.mu.Unlock()
+	n.world.clients.Interrupted()
 	l.close()
 	n.mu.Lock()
 	defer n.mu.Unlock()

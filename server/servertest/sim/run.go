@@ -120,6 +120,7 @@ func (w *world) live(r *Result) error {
 	w.startsEnd()
 	sampling.Wait()
 	time.Sleep(settleTime)
+	w.busEnds()
 	finals := w.finals()
 	if len(finals) == 0 {
 		return errors.New("cannot check the history: no node returns its records")
@@ -186,6 +187,15 @@ func (w *world) startsEnd() {
 	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
 	defer cancel()
 	if err := w.clients.CheckStarts(ctx); err != nil {
+		w.fault("%v", err)
+	}
+}
+
+// busEnds has everything delivered to the subscribers that is due to them.
+func (w *world) busEnds() {
+	ctx, cancel := context.WithTimeout(context.Background(), formPatience)
+	defer cancel()
+	if err := w.clients.DrainBus(ctx); err != nil {
 		w.fault("%v", err)
 	}
 }

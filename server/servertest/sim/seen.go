@@ -31,6 +31,8 @@ type seen struct {
 	mu     sync.Mutex
 	counts map[string]int
 	leads  string // the host that became the leader last; empty: it stopped leading
+	// changed is called when the leader changes.
+	changed func()
 }
 
 // leader returns the host that leads; empty where none does.
@@ -47,8 +49,10 @@ func (s *seen) note(host string, r slog.Record) {
 	switch {
 	case r.Message == enteringLeader:
 		s.leads = host
+		s.changed()
 	case s.leads == host && (r.Message == "entering follower state" || r.Message == "entering candidate state"):
 		s.leads = ""
+		s.changed()
 	}
 	if what := seenIn[r.Message]; what != "" {
 		s.counts[what]++

@@ -41,6 +41,8 @@ type Options struct {
 	Gap time.Duration
 	// Cross checks the history with porcupine too. The history must be small.
 	Cross bool
+	// Bus adds subscriptions with their receivers, unless Cross is set.
+	Bus bool
 	// Keep lists the entries of the plan that happen, by place. Default: all of them.
 	Keep []int
 	// Log receives the nodes' logs and the faults. Default: discarded.
@@ -144,7 +146,8 @@ func newWorld(opts Options) *world {
 	text, hash := auth.NewToken()
 	w.admin, w.adminHash = bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
-	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault})
+	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true})
+	w.seen.changed = w.clients.Interrupted
 	w.plan = Plan(opts.Seed, PlanOptions{
 		Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds,
 		Scenarios: opts.Scenarios, Gap: opts.Gap,

@@ -15,6 +15,7 @@ import (
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest/history"
+	"runlog/server/servertest/workload/bus"
 )
 
 // Options shape Clients.
@@ -43,6 +44,8 @@ type Options struct {
 	// OldKeys is how many signing keys a restored cluster has from the one that was backed up: they
 	// do not endorse its own.
 	OldKeys int
+	// Sinks: the nodes call OpenSink for the sinks of subscriptions.
+	Sinks bool
 	// Pad is the most that an event's payload is padded by, in bytes. Default: 200.
 	Pad int
 }
@@ -80,6 +83,7 @@ type Clients struct {
 	assigned map[eventName]uint32
 
 	starts starts
+	bus    atomic.Pointer[bus.Bus] // nil: there are no clients of the bus
 }
 
 // New returns Clients that have no client yet.

@@ -1,0 +1,79 @@
+package history
+
+import "testing"
+
+// TestBus shows the verdicts on what the receivers of a subscription saw.
+func TestBus(t *testing.T) {
+	const name = "s"
+	act := func(kind ActKind, call, ret int64, seqs ...uint64) Act {
+		a := Act{Kind: kind, Subscription: name, Call: call, Return: ret}
+		for _, seq := range seqs {
+			a.Places = append(a.Places, Place{"r", seq})
+		}
+		return a
+	}
+	from := func(a Act, at int64) Act { a.From = at; return a }
+	settled := func(a Act) Act { a.Settled = true; return a }
+	began := act(Reset, 1, 2)
+	// late is when nothing is on its way any more.
+	const late = 100 + settledWithin
+	first := []Act{began, act(Delivered, 10, 11, 1), settled(act(Acked, 12, 13, 1))}
+	second := []Act{act(Delivered, 14, 15, 2), act(Acked, 16, 17, 2)}
+	with := func(list []Act, more ...Act) []Act { return append(append([]Act{}, list...), more...) }
+	both := with(first, second...)
+	for _, tt := range []struct {
+		name string
+		hold bool
+		ok   bool
+		acts []Act
+	}{
+		{"all acknowledged in order", false, true, both},
+		{"never made", false, true, nil},
+		{"one is skipped", false, false, first},
+		{"one is skipped, which the cursor began behind", false, true,
+			with([]Act{from(began, stampOf(1))}, second...)},
+		{"one is skipped after the cursor was moved back", false, false, with(both, act(Reset, 20, 21), act(Delivered, 22, 23, 1), settled(act(Acked, 24, 25, 1)))},
+		{"all again after the cursor was moved back", false, true,
+			with(both, act(Reset, 20, 21), act(Delivered, 22, 23, 1), act(Acked, 24, 25, 1), act(Delivered, 26, 27, 2), act(Acked, 28, 29, 2))},
+		{"one is passed over", false, true, with(first, from(act(Reset, 20, 21), stampOf(2)))},
+		{"one is parked in the end", false, true, with(first, act(Letters, 20, 21, 2))},
+		{"one was parked, and is not in the end", false, false, with(first, act(Letters, 20, 21, 2), act(Letters, 30, 31))},
+		{"one is discarded", true, true, with(first, act(Letters, 20, 21, 2), act(Discarded, 22, 23, 2), act(Letters, 30, 31))},
+		{"the second comes first", false, false,
+			with([]Act{began}, act(Delivered, 10, 11, 2), act(Acked, 12, 13, 2), act(Delivered, 14, 15, 1), act(Acked, 16, 17, 1))},
+		{"the second comes before the first is acknowledged", false, false, with([]Act{began, act(Delivered, 10, 11, 1), act(Delivered, 12, 13, 2)},
+			act(Acked, 14, 15, 1), act(Acked, 14, 15, 2))},
+		{"the second comes behind a dead letter", false, true, with([]Act{began}, append(second, act(Letters, 20, 21, 1))...)},
+		{"the second is not held by a dead letter", true, false, with([]Act{began}, append(second, act(Letters, 20, 21, 1))...)},
+		{"the second is held until the dead letter is acknowledged", true, true,
+			with([]Act{began}, act(Letters, 3, 4, 1), act(Redriven, 5, 6, 1), act(Delivered, 10, 11, 1), act(Acked, 12, 13, 1), second[0], second[1])},
+		{"an event comes again", false, false, with(both, act(Delivered, late, late+1, 1))},
+		{"an event comes again that was handed out before", false, true, with(both, act(Delivered, 12, late, 1))},
+		{"an event comes again whose acknowledgement may not have been taken", false, true, with(both, act(Delivered, late, late+1, 2))},
+		{"an event comes again after a change of the leader", false, true,
+			with(both, Act{Kind: Interrupted, Call: 20}, act(Delivered, late, late+1, 1))},
+		{"an event comes again after a late change of the leader", false, false,
+			with(both, Act{Kind: Interrupted, Call: late}, act(Delivered, late+1, late+2, 1))},
+		{"an event comes again that was redriven", false, true, with(both, act(Redriven, 30, 31, 1), act(Delivered, late, late+1, 1))},
+		{"an event comes again, and another one was redriven", false, false, with(both, act(Redriven, 30, 31, 2), act(Delivered, late, late+1, 1))},
+		{"an event comes again after the cursor was moved back without an answer", false, true,
+			with(both, act(Reset, 30, 0), act(Delivered, late, late+1, 1))},
+		{"an event that does not match", false, false, with(both, act(Delivered, 30, 31, 3))},
+		{"an event that is not stored", false, false, with(both, act(Delivered, 30, 31, 9))},
+	} {
+		f := &Final{Node: "n"}
+		for i, typ := range []string{"Wanted", "Wanted", "Other"} {
+			f.Records = append(f.Records, Record{Run: "r", RunSeq: uint64(i + 1), PersistedAt: stampOf(i), TenantID: "t", Type: typ})
+		}
+		h := &History{Acts: tt.acts, Subscriptions: []Subscription{{Name: name, Tenant: "t", Types: []string{"Wanted"}, HoldRun: tt.hold, MaxAttempts: 3}}}
+		c := &checker{h: h, report: &Report{Counts: map[string]int{}}}
+		c.witness = &nodeLog{}
+		for i := range f.Records {
+			c.witness.records = append(c.witness.records, &recordRef{Record: &f.Records[i]})
+		}
+		c.checkBus()
+		if c.report.OK() != tt.ok {
+			t.Errorf("%s: want ok %t: %s", tt.name, tt.ok, c.report)
+		}
+	}
+}
