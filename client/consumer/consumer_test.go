@@ -128,7 +128,9 @@ func TestReconnectBUS6(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	const runs, rounds, each = 6, 4, 10
-	go func() {
+	var written sync.WaitGroup
+	defer written.Wait() // The last event may come before its append is answered.
+	written.Go(func() {
 		for round := range rounds {
 			for r := range runs {
 				write(t, c, fmt.Sprint("run-", r), round*each, (round+1)*each)
@@ -144,7 +146,7 @@ func TestReconnectBUS6(t *testing.T) {
 				srv.Restart(0)
 			}
 		}
-	}()
+	})
 	var mu sync.Mutex
 	seen := map[string]uint64{}
 	total := 0
@@ -257,15 +259,17 @@ func TestRefusedConsumer(t *testing.T) {
 		t.Errorf("a sink: %v", err)
 	}
 	subscribe(t, c, "s")
-	go func() {
+	var deleted sync.WaitGroup
+	deleted.Go(func() {
 		eventually(t, "the consumer is there", func() bool { return show(t, c, "s").GetLag().GetConsumers() == 1 })
 		if _, err := c.DeleteSubscription(ctx, &runlogv1.DeleteSubscriptionRequest{SubscriptionId: "s"}); err != nil {
 			t.Error(err)
 		}
-	}()
+	})
 	if err := consumer.Handle(ctx, c, consumer.Options{Subscription: "s"}, ignore); !errors.As(err, &refused) || refused.Reason != client.ReasonSubscriptionNotFound {
 		t.Errorf("a subscription that was deleted: %v", err)
 	}
+	deleted.Wait() // The consumer may hear of the deletion before the caller does.
 	for _, opts := range []consumer.Options{{}, {Subscription: "s", Credits: consumer.MaxCredits + 1}, {Subscription: "s", Credits: -1}, {Subscription: "s", Workers: -1}} {
 		if err := consumer.Handle(ctx, c, opts, ignore); err == nil || errors.As(err, &refused) {
 			t.Errorf("%+v: %v", opts, err)

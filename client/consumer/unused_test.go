@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,11 +22,13 @@ func TestUnusedDeliveriesBUS4BUS8(t *testing.T) {
 	c := srv.Client(client.Options{})
 	const runs = 60
 	subscribe(t, c, "s", func(r *runlogv1.CreateSubscriptionRequest) { r.Retry.MaxAttempts = 1 })
-	go func() { // Some come while a consumer leaves.
+	var written sync.WaitGroup
+	defer written.Wait() // The last event may come before its append is answered.
+	written.Go(func() {  // Some come while a consumer leaves.
 		for r := range runs {
 			write(t, c, fmt.Sprint("run-", r), 0, 1)
 		}
-	}()
+	})
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	for n := 0; n < runs; {

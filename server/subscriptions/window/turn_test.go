@@ -73,6 +73,30 @@ func TestDeadSinkBUS9(t *testing.T) {
 	}
 }
 
+// TestChangedSinkBUS9: after a change of the subscription, which may name another sink, events are
+// tried at once.
+func TestChangedSinkBUS9(t *testing.T) {
+	const most = 20
+	settings := window.Settings{
+		Memory: &window.Memory{One: 1 << 20, All: 1 << 20}, MaxLanes: 2000, MaxInFlight: most, MaxAttempts: 3, MaxLetters: 2000,
+		RetryInitial: time.Hour, RetryMax: time.Hour, RandomBackoff: func(most time.Duration) time.Duration { return most },
+	}
+	w := window.New(settings, stored{}, 0)
+	for i := range 2 * most {
+		w.Push(storage.Position(i+1), eventOf(fmt.Sprint("run_", i), storage.Position(i+1)))
+	}
+	list, err := w.Take(0, 256)
+	for _, d := range list {
+		w.Fail(window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}, "no route to host", false, -1, 0)
+	}
+	if err != nil || len(list) != most || w.Ready() {
+		t.Fatalf("%d events were tried, %v; another one is ready: %t", len(list), err, w.Ready())
+	}
+	if w.Set(settings); !w.Ready() {
+		t.Error("no event is tried after the change")
+	}
+}
+
 // stored is a source that has the event of each run.
 type stored struct{}
 

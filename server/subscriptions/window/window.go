@@ -151,7 +151,7 @@ func New(settings Settings, source Source, cursor storage.Position) *Window {
 // Set replaces the settings.
 func (w *Window) Set(s Settings) {
 	unheld := w.settings.HoldRun && !s.HoldRun
-	w.settings = s
+	w.settings, w.failures = s, 0 // The sink may be another one.
 	if s.Paused {
 		w.Spill()
 	}

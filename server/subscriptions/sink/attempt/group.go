@@ -87,6 +87,7 @@ func (g *Group) work(a attempt) {
 	defer wait.Stop()
 	for {
 		g.make(a)
+		a = attempt{} // It may hold an event.
 		wait.Reset(patience)
 		select {
 		case a = <-g.idle:
