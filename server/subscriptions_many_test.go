@@ -48,6 +48,9 @@ func (n *node) subscribeMany(tenant string) {
 // refusal of one more. The next leader delivers the events of others. The tenant has room once it
 // has deleted one.
 func TestManySubscriptionsBUS2BUS6(t *testing.T) {
+	if testing.Short() {
+		t.Skip("10,000 subscriptions take a minute with the race detector, and share nothing that few do not")
+	}
 	t.Parallel()
 	ns := startNodes(t, 3)
 	leader := ns.leader()

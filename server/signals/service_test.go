@@ -28,6 +28,7 @@ type fake struct {
 	local *storagetest.Local
 	clock int64
 
+	holds  int
 	mu     sync.Mutex
 	before func(*storage.Append) error // of each append of the service
 }
@@ -97,7 +98,10 @@ func (f *fake) TenantOf(runID string) (string, error) {
 
 func (f *fake) Store() *storage.Store { return f.local.Store }
 
-func (f *fake) Hold(string) (release func()) { return func() {} }
+func (f *fake) Hold(string) (release func()) {
+	f.holds++
+	return func() {}
+}
 
 // Execute is not called: the run is in no queue.
 func (f *fake) Execute(context.Context, storage.Command) (storage.Outcome, error) {
@@ -206,6 +210,25 @@ func TestBusyRunsEndInTime(t *testing.T) {
 		var e *contract.Error
 		if !errors.As(err, &e) || e.Reason != contract.ReasonOverloaded || e.RetryAfter <= 0 {
 			t.Errorf("error %v", err)
+		}
+	})
+}
+
+// TestSlowTriesAreHeldSIG2: if two tries take longer than all may, the events of the run wait after
+// the first.
+func TestSlowTriesAreHeldSIG2(t *testing.T) {
+	f, s := newFake(t)
+	tries := 0
+	f.before = func(*storage.Append) error {
+		if tries++; f.holds > 1 { // What was admitted before the first one comes first.
+			return nil
+		}
+		time.Sleep(decideWithin * 3 / 5)
+		return &storage.SequenceError{RunID: "run"}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if resp, err := s.decide(asLocal(t.Context()), permitted(t)); err != nil || resp.Decision != runlogv1.Decision_ACCEPTED {
+			t.Errorf("after %d tries, %d of them held: %v, %v", tries, f.holds, resp, err)
 		}
 	})
 }

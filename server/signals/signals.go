@@ -23,11 +23,16 @@ const DefaultPerMinute = 60
 // DefaultPolicyTimeout bounds one call of the external policy.
 const DefaultPolicyTimeout = 2 * time.Second
 
-// decideWithin bounds how long a decision is tried again while other events of the run come first.
+// decideWithin bounds how long a decision is tried again while other events of the run wait for it
+// and those that were admitted before still come first.
 const decideWithin = 10 * time.Second
 
-// fairTries are made while other events of the run go on. Then these wait for the decision.
-const fairTries = 2
+// fairTries are made while other events of the run go on, fewer if they take longer than fairTime.
+// Then these events wait for the decision.
+const (
+	fairTries = 2
+	fairTime  = time.Second
+)
 
 // longestPause bounds the pause between two tries.
 const longestPause = 10 * time.Millisecond
@@ -202,10 +207,13 @@ var errConflict = errors.New("signals: the run has changed")
 // decide decides a signal against the state of its run, as often as the run changes in between
 // (SIG-2). The policy is asked at most once, and no lock and no append is held meanwhile.
 func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignalResponse, error) {
-	begun, release := time.Now(), func() {}
+	begun, held, release := time.Now(), time.Time{}, func() {}
 	defer func() { release() }()
 	for conflicts := 0; ; conflicts++ {
-		if conflicts >= fairTries {
+		if conflicts >= fairTries || conflicts > 0 && time.Since(begun) > fairTime {
+			if held.IsZero() {
+				held = time.Now()
+			}
 			next := s.node.Hold(sig.runID) // before the one before is over
 			release()
 			release = next
@@ -221,7 +229,7 @@ func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignal
 			continue
 		case err == nil, !errors.Is(err, errConflict):
 			return resp, err
-		case time.Since(begun) > decideWithin:
+		case !held.IsZero() && time.Since(held) > decideWithin:
 			return nil, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
 				Message: "other events of the run were stored first until the time was over; the signal was not decided; retry"}
 		}

@@ -136,10 +136,12 @@ func TestUnknownOutcomeBUS6(t *testing.T) {
 		t := b.t
 		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxInFlight = 1 })
 		c := b.consumer(s)
-		for _, runID := range []string{"t1_a", "t1_b", "t1_c"} { // No more than two are read.
-			b.append(runID, types[0], 1)
-		}
+		b.append("t1_a", types[0], 1)
 		b.want(c, window.Place{RunID: "t1_a", Seq: 1})
+		for _, runID := range []string{"t1_b", "t1_c"} { // The window is full before the second.
+			b.append(runID, types[0], 1)
+			synctest.Wait()
+		}
 		b.flush(s, 2)
 		if row := b.row(s); row.OwedRuns != 2 {
 			t.Fatalf("%d runs owe; %+v", row.OwedRuns, b.status(s))
