@@ -161,10 +161,15 @@ func seal(t *testing.T, requests ...storagetest.Request) []byte {
 	return data
 }
 
-// propose proposes requests, and checks that each has an outcome without an error.
+// propose proposes requests, and checks that each has an outcome without an error. It waits for a
+// node that has lost its leadership for a moment, as on a busy machine.
 func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
 	b.t.Helper()
 	f, err := propose(b.node, seal(b.t, requests...))
+	for deadline := time.Now().Add(patience); errors.Is(err, ErrNotLeader) && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+		f, err = propose(b.node, seal(b.t, requests...))
+	}
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -3,17 +3,41 @@ package raft
 import (
 	"context"
 	"fmt"
-	"sync"
+
+	hraft "github.com/hashicorp/raft"
+
+	"runlog/storage"
 )
 
-// ConfirmLeader returns nil when this node still led after the call began and everything that it
-// ever acknowledged is applied: a read of the store that begins then is linearizable (READ-2, D8).
-// All callers that wait share one round.
+// ConfirmLeader returns nil when this node still led after the call began, and everything is
+// applied that any node may have applied by then: a read of the store that begins then is
+// linearizable (READ-2, D8). All callers that wait share one round.
 func (n *Node) ConfirmLeader(ctx context.Context) error {
 	if !n.Leading() {
 		return ErrNotLeader
 	}
-	return n.verify.join(ctx)
+	if err := n.verify.Join(ctx); err != nil {
+		return err
+	}
+	return n.awaitCommitted(ctx)
+}
+
+// awaitCommitted waits until the entries are applied that are committed now. A follower that is
+// faster has them already, and may have shown them to its readers.
+func (n *Node) awaitCommitted(ctx context.Context) error {
+	for i := n.raft.CommitIndex(); i > n.opts.Store.Applied().Index; i-- {
+		if n.isCommand(i) {
+			return n.opts.Store.Wait(ctx, storage.Position(i-1))
+		}
+	}
+	return nil
+}
+
+// isCommand reports whether the log has an entry that the store gets. One that was dropped, the
+// store has.
+func (n *Node) isCommand(index uint64) bool {
+	var l hraft.Log
+	return n.logs.GetLog(index, &l) == nil && l.Type == hraft.LogCommand
 }
 
 // confirmLeader asks the other voters for their term. If a majority, this node included, is still
@@ -62,55 +86,4 @@ func (n *Node) confirmLeader() error {
 		return fmt.Errorf("%w: %d of %d other voters confirm the term", ErrNotLeader, agree, len(voters))
 	}
 	return nil
-}
-
-// verifier lets callers share rounds of confirmation. A caller joins the round that has not begun
-// yet, because one under way may have begun before the caller's read was asked for.
-type verifier struct {
-	confirm func() error
-
-	mu      sync.Mutex
-	running bool
-	next    *round
-}
-
-type round struct {
-	done chan struct{}
-	err  error
-}
-
-func (v *verifier) join(ctx context.Context) error {
-	v.mu.Lock()
-	if v.next == nil {
-		v.next = &round{done: make(chan struct{})}
-	}
-	r := v.next
-	if !v.running {
-		v.running = true
-		go v.run()
-	}
-	v.mu.Unlock()
-	select {
-	case <-r.done:
-		return r.err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-// run holds rounds until no caller waits for one.
-func (v *verifier) run() {
-	for {
-		v.mu.Lock()
-		r := v.next
-		v.next = nil
-		if r == nil {
-			v.running = false
-			v.mu.Unlock()
-			return
-		}
-		v.mu.Unlock()
-		r.err = v.confirm()
-		close(r.done)
-	}
 }

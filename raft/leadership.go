@@ -69,11 +69,10 @@ func (n *Node) await(ask func() error) error {
 func (n *Node) setLeading(now bool, term uint64) {
 	n.ready.Lock()
 	defer n.ready.Unlock()
-	n.ready.term = term
-	if n.ready.leading == now {
+	if n.ready.leading == now && n.ready.term == term {
 		return
 	}
-	n.ready.leading = now
+	n.ready.leading, n.ready.term = now, term
 	defer n.tellLeader()
 	close(n.ready.changed)
 	n.ready.changed = make(chan struct{})
@@ -100,18 +99,22 @@ func (n *Node) leadership() (term uint64, leading bool) {
 	return term, leading && !n.failed.Load() && n.raft.State() == hraft.Leader && n.raft.CurrentTerm() == term
 }
 
-// WaitLeading returns when this node can take proposals, or with the context's error.
-func (n *Node) WaitLeading(ctx context.Context) error { return n.wait(ctx, true) }
+// WaitLeading returns when this node can take proposals, or with the context's error. Leading then
+// held a moment ago: after a leadership has ended in Raft, WaitLeading waits for the next one.
+func (n *Node) WaitLeading(ctx context.Context) error { return n.wait(ctx, n.Leading) }
 
 // WaitFollowing returns when this node cannot take proposals, or with the context's error.
-func (n *Node) WaitFollowing(ctx context.Context) error { return n.wait(ctx, false) }
+func (n *Node) WaitFollowing(ctx context.Context) error {
+	return n.wait(ctx, func() bool { return !n.Leading() })
+}
 
-func (n *Node) wait(ctx context.Context, leading bool) error {
+// wait waits until a condition holds that a notification of Raft ends or begins.
+func (n *Node) wait(ctx context.Context, holds func() bool) error {
 	for {
 		n.ready.Lock()
-		now, changed := n.ready.leading && !n.failed.Load(), n.ready.changed
+		changed := n.ready.changed // First, so that no change is missed.
 		n.ready.Unlock()
-		if now == leading {
+		if holds() {
 			return nil
 		}
 		select {

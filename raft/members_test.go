@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"runlog/storage"
 )
 
 func soon(t *testing.T, d time.Duration) context.Context {
@@ -173,6 +175,52 @@ func TestConfirmTermREAD2(t *testing.T) {
 		if err := leader.node.ConfirmLeader(soon(t, patience)); (err == nil) != c.leads || err != nil && !errors.Is(err, ErrNotLeader) {
 			t.Errorf("case %d, %v: %v", i, c.answers, err)
 		}
+	}
+}
+
+// TestConfirmBehindFollowerREAD2: a leader that applies an entry later than a follower does
+// confirms itself once it has applied it too. A reader of the follower may have seen the entry.
+func TestConfirmBehindFollowerREAD2(t *testing.T) {
+	g := newGroup(t, 3, Options{})
+	g.fill("run", 0, 1)
+	leader, busy, free := g.leader(), make(chan struct{}), make(chan struct{})
+	err := leader.node.Propose(seal(t, request("run", 1, 1)), func([]storage.Outcome, error) {
+		close(busy)
+		<-free // The leader applies nothing more.
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	<-busy
+	last, err := propose(leader.node, seal(t, request("run", 2, 1)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ahead := func() bool {
+		return slices.ContainsFunc(g.members, func(m *member) bool {
+			r, err := m.store.Run("run")
+			return m != leader && err == nil && r.LastSeq == 3
+		})
+	}
+	for deadline := time.Now().Add(patience); !ahead(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no follower applies the entry")
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := leader.node.ConfirmLeader(ctx); err == nil {
+		t.Error("the leader confirms itself, and its store is older than a follower's")
+	}
+	close(free)
+	if _, err := waitFor(t, last); err != nil {
+		t.Fatal(err)
+	}
+	if err := leader.node.ConfirmLeader(soon(t, patience)); err != nil {
+		t.Fatal(err)
+	}
+	if r, err := leader.store.Run("run"); err != nil || r.LastSeq != 3 {
+		t.Errorf("run %+v, error %v", r, err)
 	}
 }
 

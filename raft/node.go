@@ -12,6 +12,7 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/liblog"
+	"runlog/raft/internal/rounds"
 	"runlog/raft/internal/streams"
 	"runlog/raft/internal/transport"
 	"runlog/raft/internal/wal"
@@ -70,7 +71,7 @@ type Node struct {
 	// Housekeep's.
 	heldUntil uint64
 	metrics   *metrics
-	verify    verifier
+	verify    rounds.Rounds
 	trans     hraft.Transport
 	pilot     *pilot
 	following following
@@ -126,7 +127,7 @@ func newNode(opts Options) *Node {
 	n.following.changed = make(chan struct{})
 	n.flight.changed, n.changing = make(chan struct{}, 1), make(chan struct{}, 1)
 	n.settling, n.settled = make(chan *proposal, maxSettling), make(chan struct{})
-	n.verify.confirm = n.confirmLeader
+	n.verify.Call = n.confirmLeader
 	return n
 }
 

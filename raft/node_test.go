@@ -344,6 +344,32 @@ func TestWaitLeadingStopped(t *testing.T) {
 	}
 }
 
+// TestWaitLeadingDeposedD4 requires that WaitLeading agrees with Leading after a leadership has
+// ended in Raft, and before the node is told. Otherwise a caller that waits and then asks would
+// do so in a loop.
+func TestWaitLeadingDeposedD4(t *testing.T) {
+	b := newBed(t).start()
+	term, _ := b.node.leadership()
+	b.node.setLeading(true, term-1) // What is known is the leadership of an earlier term.
+	if b.node.Leading() {
+		t.Fatal("a node leads in a term that has ended")
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if err := b.node.WaitLeading(ctx); err == nil {
+		t.Error("WaitLeading says that a deposed node leads")
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	time.AfterFunc(10*time.Millisecond, func() {
+		b.node.setLeading(false, 0)
+		b.node.setLeading(true, term)
+	})
+	if err := b.node.WaitLeading(ctx); err != nil {
+		t.Errorf("WaitLeading misses the next leadership: %v", err)
+	}
+}
+
 // TestConfirmLeader proves READ-2: a leader confirms itself, and a store read after that sees every
 // append acknowledged before.
 func TestConfirmLeader(t *testing.T) {

@@ -2,7 +2,9 @@ package raft
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -173,6 +175,23 @@ func zeroed(data []byte, from int) []byte {
 	return data
 }
 
+// copyRunning copies the directory of a node that runs and renames files. The copy is that of a
+// moment between two renames.
+func copyRunning(t *testing.T, to, from string) {
+	t.Helper()
+	err := os.CopyFS(to, os.DirFS(from))
+	for range 100 {
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		remove(t, to)
+		err = os.CopyFS(to, os.DirFS(from))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 // TestTailLost proves D2: a log restored from an earlier copy is refused if events were
 // acknowledged since, even if the store was not flushed: the commit mark shows it.
 func TestTailLost(t *testing.T) {
@@ -180,9 +199,7 @@ func TestTailLost(t *testing.T) {
 	b := newBed(t).start()
 	b.fill("run", 0, 5)
 	early := t.TempDir()
-	if err := os.CopyFS(early, os.DirFS(b.wal())); err != nil {
-		t.Fatal(err)
-	}
+	copyRunning(t, early, b.wal())
 	b.fill("run", 5, 5)
 	time.Sleep(markDelay)
 	b.crash()
@@ -237,9 +254,7 @@ func TestYoungLogLost(t *testing.T) {
 	b.fill("run", 0, 3)
 	// As after a loss of power: closing would write the mark.
 	young := newBed(t)
-	if err := os.CopyFS(young.dir, os.DirFS(b.dir)); err != nil {
-		t.Fatal(err)
-	}
+	copyRunning(t, young.dir, b.dir)
 	files, err := filepath.Glob(filepath.Join(young.wal(), "*.wal"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("segments %v, error %v", files, err)

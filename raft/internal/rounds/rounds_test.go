@@ -1,4 +1,4 @@
-package raft
+package rounds
 
 import (
 	"context"
@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// TestVerifierCoalesces proves D8: concurrent callers share a round, and no caller joins a round
+// TestRoundsCoalesces proves D8: concurrent callers share a round, and no caller joins a round
 // that began before its call: the leadership may have been lost in between.
-func TestVerifierCoalesces(t *testing.T) {
+func TestRoundsCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := make(chan int)
 		answer := make(chan error)
 		rounds := 0
-		v := verifier{confirm: func() error {
+		v := Rounds{Call: func() error {
 			rounds++
 			begun <- rounds
 			return <-answer
@@ -25,7 +25,7 @@ func TestVerifierCoalesces(t *testing.T) {
 		told := map[string]error{}
 		join := func(name string) {
 			go func() {
-				err := v.join(t.Context())
+				err := v.Join(t.Context())
 				mu.Lock()
 				defer mu.Unlock()
 				told[name] = err
@@ -72,15 +72,15 @@ func TestVerifierCoalesces(t *testing.T) {
 	})
 }
 
-// TestVerifierContext shows that a cancelled caller does not affect the others.
-func TestVerifierContext(t *testing.T) {
+// TestRoundsContext shows that a cancelled caller does not affect the others.
+func TestRoundsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := verifier{confirm: func() error { time.Sleep(time.Second); return nil }}
+		v := Rounds{Call: func() error { time.Sleep(time.Second); return nil }}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		patient := make(chan error, 1)
-		go func() { patient <- v.join(t.Context()) }()
-		if err := v.join(ctx); !errors.Is(err, context.DeadlineExceeded) {
+		go func() { patient <- v.Join(t.Context()) }()
+		if err := v.Join(ctx); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("error %v", err)
 		}
 		if err := <-patient; err != nil {
@@ -90,13 +90,13 @@ func TestVerifierContext(t *testing.T) {
 	})
 }
 
-// TestVerifierOrder proves READ-2 under load: a caller gets the result of a round that began at or
+// TestRoundsOrder proves READ-2 under load: a caller gets the result of a round that began at or
 // after the call.
-func TestVerifierOrder(t *testing.T) {
+func TestRoundsOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var began time.Time
-		v := verifier{confirm: func() error {
+		v := Rounds{Call: func() error {
 			mu.Lock()
 			began = time.Now()
 			mu.Unlock()
@@ -109,7 +109,7 @@ func TestVerifierOrder(t *testing.T) {
 				for range 50 {
 					time.Sleep(time.Duration(c%5) * time.Millisecond)
 					asked := time.Now()
-					if err := v.join(t.Context()); err != nil {
+					if err := v.Join(t.Context()); err != nil {
 						t.Error(err)
 					}
 					mu.Lock()
