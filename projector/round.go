@@ -30,6 +30,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 func (p *Projector) round(log *storage.Ahead, told storage.Position, idle bool) (complete bool, err error) {
 	defer func() { p.disk.db.tx.fail(err) }()
 	applied, opened := p.opts.Store.Applied(), p.disk.db.opened.newest
+	limit := p.opts.ceiling.cap(unbounded) // Once: a rebuild may raise the ceiling meanwhile.
 	r := p.newRound(told > 0, idle)
 	r.alerted = r.silent || r.again
 	complete = true
@@ -51,7 +52,7 @@ func (p *Projector) round(log *storage.Ahead, told storage.Position, idle bool) 
 			r.position, complete = opened, false
 			break
 		}
-		if p.opts.ceiling.below(c.Position) {
+		if c.Position > limit {
 			break
 		}
 		if err := r.fold(c); err != nil {
@@ -63,7 +64,7 @@ func (p *Projector) round(log *storage.Ahead, told storage.Position, idle bool) 
 	}
 	if complete {
 		// Entries without events move the position too.
-		r.position = max(r.position, p.opts.ceiling.cap(applied.Position()))
+		r.position = max(r.position, min(limit, applied.Position()))
 	}
 	return complete, r.finish()
 }

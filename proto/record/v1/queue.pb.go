@@ -40,6 +40,7 @@ type QueueOperation struct {
 	//	*QueueOperation_Reprioritize
 	//	*QueueOperation_Tick
 	//	*QueueOperation_Retry
+	//	*QueueOperation_Requeue
 	Kind          isQueueOperation_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -181,6 +182,15 @@ func (x *QueueOperation) GetRetry() *RetryStart {
 	return nil
 }
 
+func (x *QueueOperation) GetRequeue() *RequeueRun {
+	if x != nil {
+		if x, ok := x.Kind.(*QueueOperation_Requeue); ok {
+			return x.Requeue
+		}
+	}
+	return nil
+}
+
 type isQueueOperation_Kind interface {
 	isQueueOperation_Kind()
 }
@@ -229,6 +239,10 @@ type QueueOperation_Retry struct {
 	Retry *RetryStart `protobuf:"bytes,11,opt,name=retry,proto3,oneof"`
 }
 
+type QueueOperation_Requeue struct {
+	Requeue *RequeueRun `protobuf:"bytes,12,opt,name=requeue,proto3,oneof"`
+}
+
 func (*QueueOperation_PutQueue) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Pause) isQueueOperation_Kind() {}
@@ -250,6 +264,8 @@ func (*QueueOperation_Reprioritize) isQueueOperation_Kind() {}
 func (*QueueOperation_Tick) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Retry) isQueueOperation_Kind() {}
+
+func (*QueueOperation_Requeue) isQueueOperation_Kind() {}
 
 // QueueName is what a queue is known by. No text has a zero byte.
 type QueueName struct {
@@ -1088,6 +1104,51 @@ func (x *ReprioritizeRun) GetPriority() uint32 {
 	return 0
 }
 
+// RequeueRun makes a running run ready again, with all its start attempts.
+type RequeueRun struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequeueRun) Reset() {
+	*x = RequeueRun{}
+	mi := &file_record_v1_queue_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequeueRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequeueRun) ProtoMessage() {}
+
+func (x *RequeueRun) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequeueRun.ProtoReflect.Descriptor instead.
+func (*RequeueRun) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RequeueRun) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
 // TickQueues does what is due: leases expire, and runs whose time has come are ready.
 type TickQueues struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1099,7 +1160,7 @@ type TickQueues struct {
 
 func (x *TickQueues) Reset() {
 	*x = TickQueues{}
-	mi := &file_record_v1_queue_proto_msgTypes[13]
+	mi := &file_record_v1_queue_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1111,7 +1172,7 @@ func (x *TickQueues) String() string {
 func (*TickQueues) ProtoMessage() {}
 
 func (x *TickQueues) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[13]
+	mi := &file_record_v1_queue_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1124,7 +1185,7 @@ func (x *TickQueues) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickQueues.ProtoReflect.Descriptor instead.
 func (*TickQueues) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{13}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *TickQueues) GetMax() uint32 {
@@ -1132,6 +1193,60 @@ func (x *TickQueues) GetMax() uint32 {
 		return x.Max
 	}
 	return 0
+}
+
+// RequeueReply says in which state the run is.
+type RequeueReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	State uint32                 `protobuf:"varint,1,opt,name=state,proto3" json:"state,omitempty"`
+	// It was not running.
+	Repeated      bool `protobuf:"varint,2,opt,name=repeated,proto3" json:"repeated,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequeueReply) Reset() {
+	*x = RequeueReply{}
+	mi := &file_record_v1_queue_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequeueReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequeueReply) ProtoMessage() {}
+
+func (x *RequeueReply) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequeueReply.ProtoReflect.Descriptor instead.
+func (*RequeueReply) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *RequeueReply) GetState() uint32 {
+	if x != nil {
+		return x.State
+	}
+	return 0
+}
+
+func (x *RequeueReply) GetRepeated() bool {
+	if x != nil {
+		return x.Repeated
+	}
+	return false
 }
 
 // RequestReply says what became of a request.
@@ -1148,7 +1263,7 @@ type RequestReply struct {
 
 func (x *RequestReply) Reset() {
 	*x = RequestReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[14]
+	mi := &file_record_v1_queue_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1160,7 +1275,7 @@ func (x *RequestReply) String() string {
 func (*RequestReply) ProtoMessage() {}
 
 func (x *RequestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[14]
+	mi := &file_record_v1_queue_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1173,7 +1288,7 @@ func (x *RequestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestReply.ProtoReflect.Descriptor instead.
 func (*RequestReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{14}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RequestReply) GetDisposition() uint32 {
@@ -1211,7 +1326,7 @@ type LeaseReply struct {
 
 func (x *LeaseReply) Reset() {
 	*x = LeaseReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[15]
+	mi := &file_record_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1223,7 +1338,7 @@ func (x *LeaseReply) String() string {
 func (*LeaseReply) ProtoMessage() {}
 
 func (x *LeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[15]
+	mi := &file_record_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1236,7 +1351,7 @@ func (x *LeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply.ProtoReflect.Descriptor instead.
 func (*LeaseReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *LeaseReply) GetLeases() []*LeaseReply_Lease {
@@ -1270,7 +1385,7 @@ type RenewReply struct {
 
 func (x *RenewReply) Reset() {
 	*x = RenewReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[16]
+	mi := &file_record_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1397,7 @@ func (x *RenewReply) String() string {
 func (*RenewReply) ProtoMessage() {}
 
 func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[16]
+	mi := &file_record_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1410,7 @@ func (x *RenewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
 func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RenewReply) GetExpiresAt() int64 {
@@ -1318,7 +1433,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[17]
+	mi := &file_record_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1445,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[17]
+	mi := &file_record_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1458,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseReply) GetState() uint32 {
@@ -1374,7 +1489,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[18]
+	mi := &file_record_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1386,7 +1501,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[18]
+	mi := &file_record_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1399,7 +1514,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TickReply) GetTimers() uint32 {
@@ -1448,7 +1563,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_record_v1_queue_proto_msgTypes[19]
+	mi := &file_record_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1460,7 +1575,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[19]
+	mi := &file_record_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1473,7 +1588,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *Queue) GetNumber() uint64 {
@@ -1579,7 +1694,7 @@ type QueueLine struct {
 
 func (x *QueueLine) Reset() {
 	*x = QueueLine{}
-	mi := &file_record_v1_queue_proto_msgTypes[20]
+	mi := &file_record_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1591,7 +1706,7 @@ func (x *QueueLine) String() string {
 func (*QueueLine) ProtoMessage() {}
 
 func (x *QueueLine) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[20]
+	mi := &file_record_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1604,7 +1719,7 @@ func (x *QueueLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLine.ProtoReflect.Descriptor instead.
 func (*QueueLine) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *QueueLine) GetReady() uint64 {
@@ -1655,7 +1770,7 @@ type QueuedRun struct {
 
 func (x *QueuedRun) Reset() {
 	*x = QueuedRun{}
-	mi := &file_record_v1_queue_proto_msgTypes[21]
+	mi := &file_record_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1667,7 +1782,7 @@ func (x *QueuedRun) String() string {
 func (*QueuedRun) ProtoMessage() {}
 
 func (x *QueuedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[21]
+	mi := &file_record_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1680,7 +1795,7 @@ func (x *QueuedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuedRun.ProtoReflect.Descriptor instead.
 func (*QueuedRun) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *QueuedRun) GetRunId() string {
@@ -1796,7 +1911,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_record_v1_queue_proto_msgTypes[22]
+	mi := &file_record_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1808,7 +1923,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[22]
+	mi := &file_record_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1821,7 +1936,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RunRequest) GetRunId() string {
@@ -1880,7 +1995,7 @@ type QueueNumbers struct {
 
 func (x *QueueNumbers) Reset() {
 	*x = QueueNumbers{}
-	mi := &file_record_v1_queue_proto_msgTypes[23]
+	mi := &file_record_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1892,7 +2007,7 @@ func (x *QueueNumbers) String() string {
 func (*QueueNumbers) ProtoMessage() {}
 
 func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[23]
+	mi := &file_record_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1905,7 +2020,7 @@ func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueNumbers.ProtoReflect.Descriptor instead.
 func (*QueueNumbers) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueueNumbers) GetQueue() uint64 {
@@ -1944,7 +2059,7 @@ type LeaseReply_Lease struct {
 
 func (x *LeaseReply_Lease) Reset() {
 	*x = LeaseReply_Lease{}
-	mi := &file_record_v1_queue_proto_msgTypes[24]
+	mi := &file_record_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1956,7 +2071,7 @@ func (x *LeaseReply_Lease) String() string {
 func (*LeaseReply_Lease) ProtoMessage() {}
 
 func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[24]
+	mi := &file_record_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1969,7 +2084,7 @@ func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply_Lease.ProtoReflect.Descriptor instead.
 func (*LeaseReply_Lease) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{15, 0}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{17, 0}
 }
 
 func (x *LeaseReply_Lease) GetRunId() string {
@@ -2018,7 +2133,7 @@ var File_record_v1_queue_proto protoreflect.FileDescriptor
 
 const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15record/v1/queue.proto\x12\trecord.v1\"\xc3\x04\n" +
+	"\x15record/v1/queue.proto\x12\trecord.v1\"\xf6\x04\n" +
 	"\x0eQueueOperation\x122\n" +
 	"\tput_queue\x18\x01 \x01(\v2\x13.record.v1.PutQueueH\x00R\bputQueue\x12-\n" +
 	"\x05pause\x18\x02 \x01(\v2\x15.record.v1.PauseQueueH\x00R\x05pause\x121\n" +
@@ -2031,7 +2146,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\freprioritize\x18\t \x01(\v2\x1a.record.v1.ReprioritizeRunH\x00R\freprioritize\x12+\n" +
 	"\x04tick\x18\n" +
 	" \x01(\v2\x15.record.v1.TickQueuesH\x00R\x04tick\x12-\n" +
-	"\x05retry\x18\v \x01(\v2\x15.record.v1.RetryStartH\x00R\x05retryB\x06\n" +
+	"\x05retry\x18\v \x01(\v2\x15.record.v1.RetryStartH\x00R\x05retry\x121\n" +
+	"\arequeue\x18\f \x01(\v2\x15.record.v1.RequeueRunH\x00R\arequeueB\x06\n" +
 	"\x04kind\"\x84\x01\n" +
 	"\tQueueName\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
@@ -2112,10 +2228,16 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\"D\n" +
 	"\x0fReprioritizeRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1a\n" +
-	"\bpriority\x18\x02 \x01(\rR\bpriority\"\x1e\n" +
+	"\bpriority\x18\x02 \x01(\rR\bpriority\"#\n" +
+	"\n" +
+	"RequeueRun\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\x1e\n" +
 	"\n" +
 	"TickQueues\x12\x10\n" +
-	"\x03max\x18\x01 \x01(\rR\x03max\"k\n" +
+	"\x03max\x18\x01 \x01(\rR\x03max\"@\n" +
+	"\fRequeueReply\x12\x14\n" +
+	"\x05state\x18\x01 \x01(\rR\x05state\x12\x1a\n" +
+	"\brepeated\x18\x02 \x01(\bR\brepeated\"k\n" +
 	"\fRequestReply\x12 \n" +
 	"\vdisposition\x18\x01 \x01(\rR\vdisposition\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\x04R\bposition\x12\x1d\n" +
@@ -2217,7 +2339,7 @@ func file_record_v1_queue_proto_rawDescGZIP() []byte {
 	return file_record_v1_queue_proto_rawDescData
 }
 
-var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_record_v1_queue_proto_goTypes = []any{
 	(*QueueOperation)(nil),   // 0: record.v1.QueueOperation
 	(*QueueName)(nil),        // 1: record.v1.QueueName
@@ -2232,18 +2354,20 @@ var file_record_v1_queue_proto_goTypes = []any{
 	(*RetryStart)(nil),       // 10: record.v1.RetryStart
 	(*CancelQueued)(nil),     // 11: record.v1.CancelQueued
 	(*ReprioritizeRun)(nil),  // 12: record.v1.ReprioritizeRun
-	(*TickQueues)(nil),       // 13: record.v1.TickQueues
-	(*RequestReply)(nil),     // 14: record.v1.RequestReply
-	(*LeaseReply)(nil),       // 15: record.v1.LeaseReply
-	(*RenewReply)(nil),       // 16: record.v1.RenewReply
-	(*ReleaseReply)(nil),     // 17: record.v1.ReleaseReply
-	(*TickReply)(nil),        // 18: record.v1.TickReply
-	(*Queue)(nil),            // 19: record.v1.Queue
-	(*QueueLine)(nil),        // 20: record.v1.QueueLine
-	(*QueuedRun)(nil),        // 21: record.v1.QueuedRun
-	(*RunRequest)(nil),       // 22: record.v1.RunRequest
-	(*QueueNumbers)(nil),     // 23: record.v1.QueueNumbers
-	(*LeaseReply_Lease)(nil), // 24: record.v1.LeaseReply.Lease
+	(*RequeueRun)(nil),       // 13: record.v1.RequeueRun
+	(*TickQueues)(nil),       // 14: record.v1.TickQueues
+	(*RequeueReply)(nil),     // 15: record.v1.RequeueReply
+	(*RequestReply)(nil),     // 16: record.v1.RequestReply
+	(*LeaseReply)(nil),       // 17: record.v1.LeaseReply
+	(*RenewReply)(nil),       // 18: record.v1.RenewReply
+	(*ReleaseReply)(nil),     // 19: record.v1.ReleaseReply
+	(*TickReply)(nil),        // 20: record.v1.TickReply
+	(*Queue)(nil),            // 21: record.v1.Queue
+	(*QueueLine)(nil),        // 22: record.v1.QueueLine
+	(*QueuedRun)(nil),        // 23: record.v1.QueuedRun
+	(*RunRequest)(nil),       // 24: record.v1.RunRequest
+	(*QueueNumbers)(nil),     // 25: record.v1.QueueNumbers
+	(*LeaseReply_Lease)(nil), // 26: record.v1.LeaseReply.Lease
 }
 var file_record_v1_queue_proto_depIdxs = []int32{
 	3,  // 0: record.v1.QueueOperation.put_queue:type_name -> record.v1.PutQueue
@@ -2255,26 +2379,27 @@ var file_record_v1_queue_proto_depIdxs = []int32{
 	9,  // 6: record.v1.QueueOperation.expire:type_name -> record.v1.ExpireStart
 	11, // 7: record.v1.QueueOperation.cancel:type_name -> record.v1.CancelQueued
 	12, // 8: record.v1.QueueOperation.reprioritize:type_name -> record.v1.ReprioritizeRun
-	13, // 9: record.v1.QueueOperation.tick:type_name -> record.v1.TickQueues
+	14, // 9: record.v1.QueueOperation.tick:type_name -> record.v1.TickQueues
 	10, // 10: record.v1.QueueOperation.retry:type_name -> record.v1.RetryStart
-	1,  // 11: record.v1.PutQueue.name:type_name -> record.v1.QueueName
-	2,  // 12: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
-	1,  // 13: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
-	1,  // 14: record.v1.RequestRun.name:type_name -> record.v1.QueueName
-	1,  // 15: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
-	1,  // 16: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
-	24, // 17: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
-	1,  // 18: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
-	1,  // 19: record.v1.Queue.name:type_name -> record.v1.QueueName
-	2,  // 20: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
-	20, // 21: record.v1.Queue.lines:type_name -> record.v1.QueueLine
-	1,  // 22: record.v1.RunRequest.name:type_name -> record.v1.QueueName
-	1,  // 23: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	13, // 11: record.v1.QueueOperation.requeue:type_name -> record.v1.RequeueRun
+	1,  // 12: record.v1.PutQueue.name:type_name -> record.v1.QueueName
+	2,  // 13: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
+	1,  // 14: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
+	1,  // 15: record.v1.RequestRun.name:type_name -> record.v1.QueueName
+	1,  // 16: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
+	1,  // 17: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
+	26, // 18: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
+	1,  // 19: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
+	1,  // 20: record.v1.Queue.name:type_name -> record.v1.QueueName
+	2,  // 21: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
+	22, // 22: record.v1.Queue.lines:type_name -> record.v1.QueueLine
+	1,  // 23: record.v1.RunRequest.name:type_name -> record.v1.QueueName
+	1,  // 24: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_queue_proto_init() }
@@ -2294,6 +2419,7 @@ func file_record_v1_queue_proto_init() {
 		(*QueueOperation_Reprioritize)(nil),
 		(*QueueOperation_Tick)(nil),
 		(*QueueOperation_Retry)(nil),
+		(*QueueOperation_Requeue)(nil),
 	}
 	file_record_v1_queue_proto_msgTypes[2].OneofWrappers = []any{}
 	file_record_v1_queue_proto_msgTypes[3].OneofWrappers = []any{}
@@ -2303,7 +2429,7 @@ func file_record_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_queue_proto_rawDesc), len(file_record_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -2527,6 +2527,103 @@ func (x *ReprioritizeResponse) GetRun() *QueuedRun {
 	return nil
 }
 
+type RequeueRunRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequeueRunRequest) Reset() {
+	*x = RequeueRunRequest{}
+	mi := &file_runlog_v1_queue_service_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequeueRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequeueRunRequest) ProtoMessage() {}
+
+func (x *RequeueRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_queue_service_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequeueRunRequest.ProtoReflect.Descriptor instead.
+func (*RequeueRunRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_queue_service_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *RequeueRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+type RequeueRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Run   *QueuedRun             `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
+	// The run was in its queue or leased already. The call has changed nothing.
+	Idempotent    bool `protobuf:"varint,2,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RequeueRunResponse) Reset() {
+	*x = RequeueRunResponse{}
+	mi := &file_runlog_v1_queue_service_proto_msgTypes[33]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RequeueRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RequeueRunResponse) ProtoMessage() {}
+
+func (x *RequeueRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_queue_service_proto_msgTypes[33]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RequeueRunResponse.ProtoReflect.Descriptor instead.
+func (*RequeueRunResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_queue_service_proto_rawDescGZIP(), []int{33}
+}
+
+func (x *RequeueRunResponse) GetRun() *QueuedRun {
+	if x != nil {
+		return x.Run
+	}
+	return nil
+}
+
+func (x *RequeueRunResponse) GetIdempotent() bool {
+	if x != nil {
+		return x.Idempotent
+	}
+	return false
+}
+
 var File_runlog_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_queue_service_proto_rawDesc = "" +
@@ -2762,7 +2859,14 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\bpriority\x18\x02 \x01(\rH\x00R\bpriority\x88\x01\x01B\v\n" +
 	"\t_priority\">\n" +
 	"\x14ReprioritizeResponse\x12&\n" +
-	"\x03run\x18\x01 \x01(\v2\x14.runlog.v1.QueuedRunR\x03run2\x8f\f\n" +
+	"\x03run\x18\x01 \x01(\v2\x14.runlog.v1.QueuedRunR\x03run\"*\n" +
+	"\x11RequeueRunRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\\\n" +
+	"\x12RequeueRunResponse\x12&\n" +
+	"\x03run\x18\x01 \x01(\v2\x14.runlog.v1.QueuedRunR\x03run\x12\x1e\n" +
+	"\n" +
+	"idempotent\x18\x02 \x01(\bR\n" +
+	"idempotent2\xaa\x0e\n" +
 	"\fQueueService\x12z\n" +
 	"\n" +
 	"RequestRun\x12\x1c.runlog.v1.RequestRunRequest\x1a\x1d.runlog.v1.RequestRunResponse\"/\x8a\xb5\x18\x10\n" +
@@ -2773,15 +2877,18 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"RenewLease\x12\x1c.runlog.v1.RenewLeaseRequest\x1a\x1d.runlog.v1.RenewLeaseResponse\"9\x8a\xb5\x18\r\n" +
 	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\":\x01*\"\x1d/v1/runs/{run_id}/lease:renew\x12\x8c\x01\n" +
 	"\fReleaseLease\x12\x1e.runlog.v1.ReleaseLeaseRequest\x1a\x1f.runlog.v1.ReleaseLeaseResponse\";\x8a\xb5\x18\r\n" +
-	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/lease:release\x12n\n" +
-	"\bPutQueue\x12\x1a.runlog.v1.PutQueueRequest\x1a\x1b.runlog.v1.PutQueueResponse\")\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02\x0f:\x01*\x1a\n" +
-	"/v1/queues\x12z\n" +
+	"\x01\x01(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02$:\x01*\"\x1f/v1/runs/{run_id}/lease:release\x12\xa6\x01\n" +
+	"\bPutQueue\x12\x1a.runlog.v1.PutQueueRequest\x1a\x1b.runlog.v1.PutQueueResponse\"a\x8a\xb5\x18H\n" +
+	"\x01\x03(\x02:\ttenant_id:\n" +
+	"project_id:\x0eenvironment_id:\x05queue:\bsettings\x12\ttenant_id\x82\xd3\xe4\x93\x02\x0f:\x01*\x1a\n" +
+	"/v1/queues\x12\xa8\x01\n" +
 	"\n" +
-	"PauseQueue\x12\x1c.runlog.v1.PauseQueueRequest\x1a\x1d.runlog.v1.PauseQueueResponse\"/\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/queues:pause\x12~\n" +
-	"\vResumeQueue\x12\x1d.runlog.v1.ResumeQueueRequest\x1a\x1e.runlog.v1.ResumeQueueResponse\"0\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/queues:resume\x12r\n" +
+	"PauseQueue\x12\x1c.runlog.v1.PauseQueueRequest\x1a\x1d.runlog.v1.PauseQueueResponse\"]\x8a\xb5\x18>\n" +
+	"\x01\x03(\x02:\ttenant_id:\n" +
+	"project_id:\x0eenvironment_id:\x05queue\x12\ttenant_id\x82\xd3\xe4\x93\x02\x15:\x01*\"\x10/v1/queues:pause\x12\xac\x01\n" +
+	"\vResumeQueue\x12\x1d.runlog.v1.ResumeQueueRequest\x1a\x1e.runlog.v1.ResumeQueueResponse\"^\x8a\xb5\x18>\n" +
+	"\x01\x03(\x02:\ttenant_id:\n" +
+	"project_id:\x0eenvironment_id:\x05queue\x12\ttenant_id\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/queues:resume\x12r\n" +
 	"\n" +
 	"ListQueues\x12\x1c.runlog.v1.ListQueuesRequest\x1a\x1d.runlog.v1.ListQueuesResponse\"'\x8a\xb5\x18\x11\n" +
 	"\x02\x02\x03(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\f\x12\n" +
@@ -2793,7 +2900,10 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\fCancelQueued\x12\x1e.runlog.v1.CancelQueuedRequest\x1a\x1f.runlog.v1.CancelQueuedResponse\";\x8a\xb5\x18\x0e\n" +
 	"\x02\x01\x03(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/runs/{run_id}:cancelQueued\x12\x8c\x01\n" +
 	"\fReprioritize\x12\x1e.runlog.v1.ReprioritizeRequest\x1a\x1f.runlog.v1.ReprioritizeResponse\";\x8a\xb5\x18\x0e\n" +
-	"\x02\x01\x03(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/runs/{run_id}:reprioritizeB\x88\x01\n" +
+	"\x02\x01\x03(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/runs/{run_id}:reprioritize\x12\x81\x01\n" +
+	"\n" +
+	"RequeueRun\x12\x1c.runlog.v1.RequeueRunRequest\x1a\x1d.runlog.v1.RequeueRunResponse\"6\x8a\xb5\x18\x0e\n" +
+	"\x02\x01\x03(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1e:\x01*\"\x19/v1/runs/{run_id}:requeueB\x88\x01\n" +
 	"\rcom.runlog.v1B\x11QueueServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -2810,7 +2920,7 @@ func file_runlog_v1_queue_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_queue_service_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_runlog_v1_queue_service_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
+var file_runlog_v1_queue_service_proto_msgTypes = make([]protoimpl.MessageInfo, 35)
 var file_runlog_v1_queue_service_proto_goTypes = []any{
 	(Disposition_Value)(0),         // 0: runlog.v1.Disposition.Value
 	(LeaseOutcome_Value)(0),        // 1: runlog.v1.LeaseOutcome.Value
@@ -2848,90 +2958,95 @@ var file_runlog_v1_queue_service_proto_goTypes = []any{
 	(*CancelQueuedResponse)(nil),   // 33: runlog.v1.CancelQueuedResponse
 	(*ReprioritizeRequest)(nil),    // 34: runlog.v1.ReprioritizeRequest
 	(*ReprioritizeResponse)(nil),   // 35: runlog.v1.ReprioritizeResponse
-	nil,                            // 36: runlog.v1.RequestRunRequest.LabelsEntry
-	(*PlanRef)(nil),                // 37: runlog.v1.PlanRef
-	(*timestamppb.Timestamp)(nil),  // 38: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),        // 39: google.protobuf.Struct
-	(*Run)(nil),                    // 40: runlog.v1.Run
-	(*durationpb.Duration)(nil),    // 41: google.protobuf.Duration
-	(*EventWrite)(nil),             // 42: runlog.v1.EventWrite
-	(*AppendResult)(nil),           // 43: runlog.v1.AppendResult
-	(*AppliedState)(nil),           // 44: runlog.v1.AppliedState
+	(*RequeueRunRequest)(nil),      // 36: runlog.v1.RequeueRunRequest
+	(*RequeueRunResponse)(nil),     // 37: runlog.v1.RequeueRunResponse
+	nil,                            // 38: runlog.v1.RequestRunRequest.LabelsEntry
+	(*PlanRef)(nil),                // 39: runlog.v1.PlanRef
+	(*timestamppb.Timestamp)(nil),  // 40: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),        // 41: google.protobuf.Struct
+	(*Run)(nil),                    // 42: runlog.v1.Run
+	(*durationpb.Duration)(nil),    // 43: google.protobuf.Duration
+	(*EventWrite)(nil),             // 44: runlog.v1.EventWrite
+	(*AppendResult)(nil),           // 45: runlog.v1.AppendResult
+	(*AppliedState)(nil),           // 46: runlog.v1.AppliedState
 }
 var file_runlog_v1_queue_service_proto_depIdxs = []int32{
-	37, // 0: runlog.v1.RequestRunRequest.plan_ref:type_name -> runlog.v1.PlanRef
-	38, // 1: runlog.v1.RequestRunRequest.not_before:type_name -> google.protobuf.Timestamp
-	36, // 2: runlog.v1.RequestRunRequest.labels:type_name -> runlog.v1.RequestRunRequest.LabelsEntry
-	39, // 3: runlog.v1.RequestRunRequest.context:type_name -> google.protobuf.Struct
-	40, // 4: runlog.v1.RequestRunResponse.run:type_name -> runlog.v1.Run
+	39, // 0: runlog.v1.RequestRunRequest.plan_ref:type_name -> runlog.v1.PlanRef
+	40, // 1: runlog.v1.RequestRunRequest.not_before:type_name -> google.protobuf.Timestamp
+	38, // 2: runlog.v1.RequestRunRequest.labels:type_name -> runlog.v1.RequestRunRequest.LabelsEntry
+	41, // 3: runlog.v1.RequestRunRequest.context:type_name -> google.protobuf.Struct
+	42, // 4: runlog.v1.RequestRunResponse.run:type_name -> runlog.v1.Run
 	0,  // 5: runlog.v1.RequestRunResponse.disposition:type_name -> runlog.v1.Disposition.Value
-	38, // 6: runlog.v1.RequestRunResponse.not_before:type_name -> google.protobuf.Timestamp
-	41, // 7: runlog.v1.LeaseRunsRequest.wait:type_name -> google.protobuf.Duration
-	41, // 8: runlog.v1.LeaseRunsRequest.ttl:type_name -> google.protobuf.Duration
+	40, // 6: runlog.v1.RequestRunResponse.not_before:type_name -> google.protobuf.Timestamp
+	43, // 7: runlog.v1.LeaseRunsRequest.wait:type_name -> google.protobuf.Duration
+	43, // 8: runlog.v1.LeaseRunsRequest.ttl:type_name -> google.protobuf.Duration
 	9,  // 9: runlog.v1.LeaseRunsResponse.leases:type_name -> runlog.v1.Lease
-	38, // 10: runlog.v1.Lease.expire_time:type_name -> google.protobuf.Timestamp
-	40, // 11: runlog.v1.Lease.run:type_name -> runlog.v1.Run
-	39, // 12: runlog.v1.Lease.context:type_name -> google.protobuf.Struct
-	41, // 13: runlog.v1.RenewLeaseRequest.ttl:type_name -> google.protobuf.Duration
-	38, // 14: runlog.v1.RenewLeaseResponse.expire_time:type_name -> google.protobuf.Timestamp
+	40, // 10: runlog.v1.Lease.expire_time:type_name -> google.protobuf.Timestamp
+	42, // 11: runlog.v1.Lease.run:type_name -> runlog.v1.Run
+	41, // 12: runlog.v1.Lease.context:type_name -> google.protobuf.Struct
+	43, // 13: runlog.v1.RenewLeaseRequest.ttl:type_name -> google.protobuf.Duration
+	40, // 14: runlog.v1.RenewLeaseResponse.expire_time:type_name -> google.protobuf.Timestamp
 	1,  // 15: runlog.v1.ReleaseLeaseRequest.outcome:type_name -> runlog.v1.LeaseOutcome.Value
-	41, // 16: runlog.v1.ReleaseLeaseRequest.retry_after:type_name -> google.protobuf.Duration
-	42, // 17: runlog.v1.ReleaseLeaseRequest.events:type_name -> runlog.v1.EventWrite
+	43, // 16: runlog.v1.ReleaseLeaseRequest.retry_after:type_name -> google.protobuf.Duration
+	44, // 17: runlog.v1.ReleaseLeaseRequest.events:type_name -> runlog.v1.EventWrite
 	3,  // 18: runlog.v1.ReleaseLeaseResponse.state:type_name -> runlog.v1.QueuedRunState.Value
-	38, // 19: runlog.v1.ReleaseLeaseResponse.not_before:type_name -> google.protobuf.Timestamp
-	43, // 20: runlog.v1.ReleaseLeaseResponse.results:type_name -> runlog.v1.AppendResult
+	40, // 19: runlog.v1.ReleaseLeaseResponse.not_before:type_name -> google.protobuf.Timestamp
+	45, // 20: runlog.v1.ReleaseLeaseResponse.results:type_name -> runlog.v1.AppendResult
 	2,  // 21: runlog.v1.QueueSettings.on_full:type_name -> runlog.v1.OnFull.Value
-	41, // 22: runlog.v1.QueueSettings.delay:type_name -> google.protobuf.Duration
-	41, // 23: runlog.v1.QueueSettings.lease_ttl:type_name -> google.protobuf.Duration
-	41, // 24: runlog.v1.QueueSettings.aging_period:type_name -> google.protobuf.Duration
+	43, // 22: runlog.v1.QueueSettings.delay:type_name -> google.protobuf.Duration
+	43, // 23: runlog.v1.QueueSettings.lease_ttl:type_name -> google.protobuf.Duration
+	43, // 24: runlog.v1.QueueSettings.aging_period:type_name -> google.protobuf.Duration
 	16, // 25: runlog.v1.Queue.settings:type_name -> runlog.v1.QueueSettings
-	38, // 26: runlog.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	38, // 27: runlog.v1.Queue.oldest_at:type_name -> google.protobuf.Timestamp
+	40, // 26: runlog.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	40, // 27: runlog.v1.Queue.oldest_at:type_name -> google.protobuf.Timestamp
 	16, // 28: runlog.v1.PutQueueRequest.settings:type_name -> runlog.v1.QueueSettings
 	17, // 29: runlog.v1.PutQueueResponse.queue:type_name -> runlog.v1.Queue
 	17, // 30: runlog.v1.PauseQueueResponse.queue:type_name -> runlog.v1.Queue
 	17, // 31: runlog.v1.ResumeQueueResponse.queue:type_name -> runlog.v1.Queue
 	17, // 32: runlog.v1.ListQueuesResponse.queues:type_name -> runlog.v1.Queue
-	44, // 33: runlog.v1.ListQueuesResponse.applied:type_name -> runlog.v1.AppliedState
+	46, // 33: runlog.v1.ListQueuesResponse.applied:type_name -> runlog.v1.AppliedState
 	17, // 34: runlog.v1.GetQueueResponse.queue:type_name -> runlog.v1.Queue
-	44, // 35: runlog.v1.GetQueueResponse.applied:type_name -> runlog.v1.AppliedState
+	46, // 35: runlog.v1.GetQueueResponse.applied:type_name -> runlog.v1.AppliedState
 	3,  // 36: runlog.v1.QueuedRun.state:type_name -> runlog.v1.QueuedRunState.Value
-	38, // 37: runlog.v1.QueuedRun.enqueued_at:type_name -> google.protobuf.Timestamp
-	38, // 38: runlog.v1.QueuedRun.not_before:type_name -> google.protobuf.Timestamp
-	38, // 39: runlog.v1.QueuedRun.lease_expire_time:type_name -> google.protobuf.Timestamp
+	40, // 37: runlog.v1.QueuedRun.enqueued_at:type_name -> google.protobuf.Timestamp
+	40, // 38: runlog.v1.QueuedRun.not_before:type_name -> google.protobuf.Timestamp
+	40, // 39: runlog.v1.QueuedRun.lease_expire_time:type_name -> google.protobuf.Timestamp
 	3,  // 40: runlog.v1.ListQueuedRunsRequest.state:type_name -> runlog.v1.QueuedRunState.Value
 	29, // 41: runlog.v1.ListQueuedRunsResponse.runs:type_name -> runlog.v1.QueuedRun
-	44, // 42: runlog.v1.ListQueuedRunsResponse.applied:type_name -> runlog.v1.AppliedState
+	46, // 42: runlog.v1.ListQueuedRunsResponse.applied:type_name -> runlog.v1.AppliedState
 	29, // 43: runlog.v1.ReprioritizeResponse.run:type_name -> runlog.v1.QueuedRun
-	4,  // 44: runlog.v1.QueueService.RequestRun:input_type -> runlog.v1.RequestRunRequest
-	7,  // 45: runlog.v1.QueueService.LeaseRuns:input_type -> runlog.v1.LeaseRunsRequest
-	10, // 46: runlog.v1.QueueService.RenewLease:input_type -> runlog.v1.RenewLeaseRequest
-	13, // 47: runlog.v1.QueueService.ReleaseLease:input_type -> runlog.v1.ReleaseLeaseRequest
-	18, // 48: runlog.v1.QueueService.PutQueue:input_type -> runlog.v1.PutQueueRequest
-	20, // 49: runlog.v1.QueueService.PauseQueue:input_type -> runlog.v1.PauseQueueRequest
-	22, // 50: runlog.v1.QueueService.ResumeQueue:input_type -> runlog.v1.ResumeQueueRequest
-	24, // 51: runlog.v1.QueueService.ListQueues:input_type -> runlog.v1.ListQueuesRequest
-	26, // 52: runlog.v1.QueueService.GetQueue:input_type -> runlog.v1.GetQueueRequest
-	30, // 53: runlog.v1.QueueService.ListQueuedRuns:input_type -> runlog.v1.ListQueuedRunsRequest
-	32, // 54: runlog.v1.QueueService.CancelQueued:input_type -> runlog.v1.CancelQueuedRequest
-	34, // 55: runlog.v1.QueueService.Reprioritize:input_type -> runlog.v1.ReprioritizeRequest
-	6,  // 56: runlog.v1.QueueService.RequestRun:output_type -> runlog.v1.RequestRunResponse
-	8,  // 57: runlog.v1.QueueService.LeaseRuns:output_type -> runlog.v1.LeaseRunsResponse
-	11, // 58: runlog.v1.QueueService.RenewLease:output_type -> runlog.v1.RenewLeaseResponse
-	14, // 59: runlog.v1.QueueService.ReleaseLease:output_type -> runlog.v1.ReleaseLeaseResponse
-	19, // 60: runlog.v1.QueueService.PutQueue:output_type -> runlog.v1.PutQueueResponse
-	21, // 61: runlog.v1.QueueService.PauseQueue:output_type -> runlog.v1.PauseQueueResponse
-	23, // 62: runlog.v1.QueueService.ResumeQueue:output_type -> runlog.v1.ResumeQueueResponse
-	25, // 63: runlog.v1.QueueService.ListQueues:output_type -> runlog.v1.ListQueuesResponse
-	27, // 64: runlog.v1.QueueService.GetQueue:output_type -> runlog.v1.GetQueueResponse
-	31, // 65: runlog.v1.QueueService.ListQueuedRuns:output_type -> runlog.v1.ListQueuedRunsResponse
-	33, // 66: runlog.v1.QueueService.CancelQueued:output_type -> runlog.v1.CancelQueuedResponse
-	35, // 67: runlog.v1.QueueService.Reprioritize:output_type -> runlog.v1.ReprioritizeResponse
-	56, // [56:68] is the sub-list for method output_type
-	44, // [44:56] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	29, // 44: runlog.v1.RequeueRunResponse.run:type_name -> runlog.v1.QueuedRun
+	4,  // 45: runlog.v1.QueueService.RequestRun:input_type -> runlog.v1.RequestRunRequest
+	7,  // 46: runlog.v1.QueueService.LeaseRuns:input_type -> runlog.v1.LeaseRunsRequest
+	10, // 47: runlog.v1.QueueService.RenewLease:input_type -> runlog.v1.RenewLeaseRequest
+	13, // 48: runlog.v1.QueueService.ReleaseLease:input_type -> runlog.v1.ReleaseLeaseRequest
+	18, // 49: runlog.v1.QueueService.PutQueue:input_type -> runlog.v1.PutQueueRequest
+	20, // 50: runlog.v1.QueueService.PauseQueue:input_type -> runlog.v1.PauseQueueRequest
+	22, // 51: runlog.v1.QueueService.ResumeQueue:input_type -> runlog.v1.ResumeQueueRequest
+	24, // 52: runlog.v1.QueueService.ListQueues:input_type -> runlog.v1.ListQueuesRequest
+	26, // 53: runlog.v1.QueueService.GetQueue:input_type -> runlog.v1.GetQueueRequest
+	30, // 54: runlog.v1.QueueService.ListQueuedRuns:input_type -> runlog.v1.ListQueuedRunsRequest
+	32, // 55: runlog.v1.QueueService.CancelQueued:input_type -> runlog.v1.CancelQueuedRequest
+	34, // 56: runlog.v1.QueueService.Reprioritize:input_type -> runlog.v1.ReprioritizeRequest
+	36, // 57: runlog.v1.QueueService.RequeueRun:input_type -> runlog.v1.RequeueRunRequest
+	6,  // 58: runlog.v1.QueueService.RequestRun:output_type -> runlog.v1.RequestRunResponse
+	8,  // 59: runlog.v1.QueueService.LeaseRuns:output_type -> runlog.v1.LeaseRunsResponse
+	11, // 60: runlog.v1.QueueService.RenewLease:output_type -> runlog.v1.RenewLeaseResponse
+	14, // 61: runlog.v1.QueueService.ReleaseLease:output_type -> runlog.v1.ReleaseLeaseResponse
+	19, // 62: runlog.v1.QueueService.PutQueue:output_type -> runlog.v1.PutQueueResponse
+	21, // 63: runlog.v1.QueueService.PauseQueue:output_type -> runlog.v1.PauseQueueResponse
+	23, // 64: runlog.v1.QueueService.ResumeQueue:output_type -> runlog.v1.ResumeQueueResponse
+	25, // 65: runlog.v1.QueueService.ListQueues:output_type -> runlog.v1.ListQueuesResponse
+	27, // 66: runlog.v1.QueueService.GetQueue:output_type -> runlog.v1.GetQueueResponse
+	31, // 67: runlog.v1.QueueService.ListQueuedRuns:output_type -> runlog.v1.ListQueuedRunsResponse
+	33, // 68: runlog.v1.QueueService.CancelQueued:output_type -> runlog.v1.CancelQueuedResponse
+	35, // 69: runlog.v1.QueueService.Reprioritize:output_type -> runlog.v1.ReprioritizeResponse
+	37, // 70: runlog.v1.QueueService.RequeueRun:output_type -> runlog.v1.RequeueRunResponse
+	58, // [58:71] is the sub-list for method output_type
+	45, // [45:58] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_queue_service_proto_init() }
@@ -2953,7 +3068,7 @@ func file_runlog_v1_queue_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_queue_service_proto_rawDesc), len(file_runlog_v1_queue_service_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   33,
+			NumMessages:   35,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

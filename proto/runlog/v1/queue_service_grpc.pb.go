@@ -31,6 +31,7 @@ const (
 	QueueService_ListQueuedRuns_FullMethodName = "/runlog.v1.QueueService/ListQueuedRuns"
 	QueueService_CancelQueued_FullMethodName   = "/runlog.v1.QueueService/CancelQueued"
 	QueueService_Reprioritize_FullMethodName   = "/runlog.v1.QueueService/Reprioritize"
+	QueueService_RequeueRun_FullMethodName     = "/runlog.v1.QueueService/RequeueRun"
 )
 
 // QueueServiceClient is the client API for QueueService service.
@@ -71,6 +72,11 @@ type QueueServiceClient interface {
 	CancelQueued(ctx context.Context, in *CancelQueuedRequest, opts ...grpc.CallOption) (*CancelQueuedResponse, error)
 	// Reprioritize changes the priority of a run that was not started. Its age stays.
 	Reprioritize(ctx context.Context, in *ReprioritizeRequest, opts ...grpc.CallOption) (*ReprioritizeResponse, error)
+	// RequeueRun puts a run that was started back into its queue, so that a worker leases it once
+	// more and goes on with it: after a wait, or because its worker is gone. The run keeps its
+	// priority and its age, and has all its start attempts. It leaves its running slot until it is
+	// leased. Writes under its last fence are refused from now on.
+	RequeueRun(ctx context.Context, in *RequeueRunRequest, opts ...grpc.CallOption) (*RequeueRunResponse, error)
 }
 
 type queueServiceClient struct {
@@ -201,6 +207,16 @@ func (c *queueServiceClient) Reprioritize(ctx context.Context, in *ReprioritizeR
 	return out, nil
 }
 
+func (c *queueServiceClient) RequeueRun(ctx context.Context, in *RequeueRunRequest, opts ...grpc.CallOption) (*RequeueRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(RequeueRunResponse)
+	err := c.cc.Invoke(ctx, QueueService_RequeueRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // QueueServiceServer is the server API for QueueService service.
 // All implementations must embed UnimplementedQueueServiceServer
 // for forward compatibility.
@@ -239,6 +255,11 @@ type QueueServiceServer interface {
 	CancelQueued(context.Context, *CancelQueuedRequest) (*CancelQueuedResponse, error)
 	// Reprioritize changes the priority of a run that was not started. Its age stays.
 	Reprioritize(context.Context, *ReprioritizeRequest) (*ReprioritizeResponse, error)
+	// RequeueRun puts a run that was started back into its queue, so that a worker leases it once
+	// more and goes on with it: after a wait, or because its worker is gone. The run keeps its
+	// priority and its age, and has all its start attempts. It leaves its running slot until it is
+	// leased. Writes under its last fence are refused from now on.
+	RequeueRun(context.Context, *RequeueRunRequest) (*RequeueRunResponse, error)
 	mustEmbedUnimplementedQueueServiceServer()
 }
 
@@ -284,6 +305,9 @@ func (UnimplementedQueueServiceServer) CancelQueued(context.Context, *CancelQueu
 }
 func (UnimplementedQueueServiceServer) Reprioritize(context.Context, *ReprioritizeRequest) (*ReprioritizeResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method Reprioritize not implemented")
+}
+func (UnimplementedQueueServiceServer) RequeueRun(context.Context, *RequeueRunRequest) (*RequeueRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method RequeueRun not implemented")
 }
 func (UnimplementedQueueServiceServer) mustEmbedUnimplementedQueueServiceServer() {}
 func (UnimplementedQueueServiceServer) testEmbeddedByValue()                      {}
@@ -522,6 +546,24 @@ func _QueueService_Reprioritize_Handler(srv interface{}, ctx context.Context, de
 	return interceptor(ctx, in, info, handler)
 }
 
+func _QueueService_RequeueRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(RequeueRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(QueueServiceServer).RequeueRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: QueueService_RequeueRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(QueueServiceServer).RequeueRun(ctx, req.(*RequeueRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // QueueService_ServiceDesc is the grpc.ServiceDesc for QueueService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -576,6 +618,10 @@ var QueueService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "Reprioritize",
 			Handler:    _QueueService_Reprioritize_Handler,
+		},
+		{
+			MethodName: "RequeueRun",
+			Handler:    _QueueService_RequeueRun_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

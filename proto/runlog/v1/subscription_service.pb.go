@@ -11,7 +11,6 @@ import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	durationpb "google.golang.org/protobuf/types/known/durationpb"
-	structpb "google.golang.org/protobuf/types/known/structpb"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
 	reflect "reflect"
 	sync "sync"
@@ -446,7 +445,8 @@ func (x *PullDelivery) GetAckTimeout() *durationpb.Duration {
 }
 
 // WebhookDelivery posts each event as a CloudEvent, signed by Standard Webhooks (BUS-7). An answer
-// of 200 to 299 acknowledges; 410 pauses the subscription; any other is a failed attempt.
+// of 200 to 299 acknowledges; 410 pauses the subscription; 413 parks the event at once; any other
+// is a failed attempt, after which a Retry-After of 429 and 503 counts.
 type WebhookDelivery struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// https, or http.
@@ -2425,8 +2425,8 @@ type PulledEvent struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	DeliveryId string                 `protobuf:"bytes,1,opt,name=delivery_id,json=deliveryId,proto3" json:"delivery_id,omitempty"`
 	Attempt    uint32                 `protobuf:"varint,2,opt,name=attempt,proto3" json:"attempt,omitempty"`
-	// The CloudEvent (BUS-7).
-	Event         *structpb.Struct `protobuf:"bytes,3,opt,name=event,proto3" json:"event,omitempty"`
+	// The CloudEvent as JSON text (BUS-7). Over HTTP it is the object "event".
+	EventJson     []byte `protobuf:"bytes,3,opt,name=event_json,json=eventJson,proto3" json:"event_json,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2475,9 +2475,9 @@ func (x *PulledEvent) GetAttempt() uint32 {
 	return 0
 }
 
-func (x *PulledEvent) GetEvent() *structpb.Struct {
+func (x *PulledEvent) GetEventJson() []byte {
 	if x != nil {
-		return x.Event
+		return x.EventJson
 	}
 	return nil
 }
@@ -3226,7 +3226,7 @@ var File_runlog_v1_subscription_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\n" +
-	"$runlog/v1/subscription_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xa4\x02\n" +
+	"$runlog/v1/subscription_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xa4\x02\n" +
 	"\x12SubscriptionFilter\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
@@ -3401,12 +3401,13 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\fPullResponse\x126\n" +
 	"\n" +
 	"deliveries\x18\x01 \x03(\v2\x16.runlog.v1.PulledEventR\n" +
-	"deliveries\"w\n" +
+	"deliveries\"g\n" +
 	"\vPulledEvent\x12\x1f\n" +
 	"\vdelivery_id\x18\x01 \x01(\tR\n" +
 	"deliveryId\x12\x18\n" +
-	"\aattempt\x18\x02 \x01(\rR\aattempt\x12-\n" +
-	"\x05event\x18\x03 \x01(\v2\x17.google.protobuf.StructR\x05event\"u\n" +
+	"\aattempt\x18\x02 \x01(\rR\aattempt\x12\x1d\n" +
+	"\n" +
+	"event_json\x18\x03 \x01(\fR\teventJson\"u\n" +
 	"\n" +
 	"AckRequest\x12'\n" +
 	"\x0fsubscription_id\x18\x01 \x01(\tR\x0esubscriptionId\x12\x1b\n" +
@@ -3460,24 +3461,24 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\x05which\x18\x03 \x01(\v2\x16.runlog.v1.DeadLettersR\x05which\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\":\n" +
 	"\x1aDiscardDeadLettersResponse\x12\x1c\n" +
-	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded2\x83\x13\n" +
-	"\x13SubscriptionService\x12\x9a\x01\n" +
-	"\x12CreateSubscription\x12$.runlog.v1.CreateSubscriptionRequest\x1a%.runlog.v1.CreateSubscriptionResponse\"7\x8a\xb5\x18\x17\n" +
-	"\x01\x03(\x02\x12\x10filter.tenant_id\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/subscriptions\x12\x9a\x01\n" +
+	"\tdiscarded\x18\x01 \x01(\rR\tdiscarded2\xbb\x14\n" +
+	"\x13SubscriptionService\x12\xba\x01\n" +
+	"\x12CreateSubscription\x12$.runlog.v1.CreateSubscriptionRequest\x1a%.runlog.v1.CreateSubscriptionResponse\"W\x8a\xb5\x187\n" +
+	"\x01\x03(\x02:\x0fsubscription_id:\x06filter:\x05start\x12\x10filter.tenant_id\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/subscriptions\x12\x9a\x01\n" +
 	"\x0fGetSubscription\x12!.runlog.v1.GetSubscriptionRequest\x1a\".runlog.v1.GetSubscriptionResponse\"@\x8a\xb5\x18\x11\n" +
 	"\x02\x02\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02%\x12#/v1/subscriptions/{subscription_id}\x12\x8e\x01\n" +
 	"\x11ListSubscriptions\x12#.runlog.v1.ListSubscriptionsRequest\x1a$.runlog.v1.ListSubscriptionsResponse\".\x8a\xb5\x18\x11\n" +
-	"\x02\x02\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/subscriptions\x12\xa5\x01\n" +
-	"\x12UpdateSubscription\x12$.runlog.v1.UpdateSubscriptionRequest\x1a%.runlog.v1.UpdateSubscriptionResponse\"B\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02(:\x01*2#/v1/subscriptions/{subscription_id}\x12\xa2\x01\n" +
-	"\x12DeleteSubscription\x12$.runlog.v1.DeleteSubscriptionRequest\x1a%.runlog.v1.DeleteSubscriptionResponse\"?\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02%*#/v1/subscriptions/{subscription_id}\x12\xa8\x01\n" +
-	"\x11PauseSubscription\x12#.runlog.v1.PauseSubscriptionRequest\x1a$.runlog.v1.PauseSubscriptionResponse\"H\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02.:\x01*\")/v1/subscriptions/{subscription_id}:pause\x12\xac\x01\n" +
-	"\x12ResumeSubscription\x12$.runlog.v1.ResumeSubscriptionRequest\x1a%.runlog.v1.ResumeSubscriptionResponse\"I\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/subscriptions/{subscription_id}:resume\x12\xa4\x01\n" +
-	"\x10SeekSubscription\x12\".runlog.v1.SeekSubscriptionRequest\x1a#.runlog.v1.SeekSubscriptionResponse\"G\x8a\xb5\x18\x10\n" +
-	"\x01\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/subscriptions/{subscription_id}:seek\x12_\n" +
+	"\x02\x02\x03(\x02\x12\ttenant_id\x82\xd3\xe4\x93\x02\x13\x12\x11/v1/subscriptions\x12\xc9\x01\n" +
+	"\x12UpdateSubscription\x12$.runlog.v1.UpdateSubscriptionRequest\x1a%.runlog.v1.UpdateSubscriptionResponse\"f\x8a\xb5\x184\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id:\x06filter\x12\ttenant_id\x82\xd3\xe4\x93\x02(:\x01*2#/v1/subscriptions/{subscription_id}\x12\xbe\x01\n" +
+	"\x12DeleteSubscription\x12$.runlog.v1.DeleteSubscriptionRequest\x1a%.runlog.v1.DeleteSubscriptionResponse\"[\x8a\xb5\x18,\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id\x12\ttenant_id\x82\xd3\xe4\x93\x02%*#/v1/subscriptions/{subscription_id}\x12\xc4\x01\n" +
+	"\x11PauseSubscription\x12#.runlog.v1.PauseSubscriptionRequest\x1a$.runlog.v1.PauseSubscriptionResponse\"d\x8a\xb5\x18,\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id\x12\ttenant_id\x82\xd3\xe4\x93\x02.:\x01*\")/v1/subscriptions/{subscription_id}:pause\x12\xc8\x01\n" +
+	"\x12ResumeSubscription\x12$.runlog.v1.ResumeSubscriptionRequest\x1a%.runlog.v1.ResumeSubscriptionResponse\"e\x8a\xb5\x18,\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id\x12\ttenant_id\x82\xd3\xe4\x93\x02/:\x01*\"*/v1/subscriptions/{subscription_id}:resume\x12\xc4\x01\n" +
+	"\x10SeekSubscription\x12\".runlog.v1.SeekSubscriptionRequest\x1a#.runlog.v1.SeekSubscriptionResponse\"g\x8a\xb5\x180\n" +
+	"\x01\x03(\x02:\ttenant_id:\x0fsubscription_id:\x02to\x12\ttenant_id\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/subscriptions/{subscription_id}:seek\x12_\n" +
 	"\aConsume\x12\x19.runlog.v1.ConsumeRequest\x1a\x1a.runlog.v1.ConsumeResponse\"\x19\x8a\xb5\x18\x15\n" +
 	"\x01\x02(\x01\x12\x0eopen.tenant_id(\x010\x01\x12\x80\x01\n" +
 	"\x04Pull\x12\x16.runlog.v1.PullRequest\x1a\x17.runlog.v1.PullResponse\"G\x8a\xb5\x18\x10\n" +
@@ -3565,7 +3566,6 @@ var file_runlog_v1_subscription_service_proto_goTypes = []any{
 	(*durationpb.Duration)(nil),        // 52: google.protobuf.Duration
 	(PayloadForm_Form)(0),              // 53: runlog.v1.PayloadForm.Form
 	(*EventRecord)(nil),                // 54: runlog.v1.EventRecord
-	(*structpb.Struct)(nil),            // 55: google.protobuf.Struct
 }
 var file_runlog_v1_subscription_service_proto_depIdxs = []int32{
 	49, // 0: runlog.v1.SubscriptionFilter.labels:type_name -> runlog.v1.SubscriptionFilter.LabelsEntry
@@ -3612,47 +3612,46 @@ var file_runlog_v1_subscription_service_proto_depIdxs = []int32{
 	54, // 41: runlog.v1.EventDelivery.event:type_name -> runlog.v1.EventRecord
 	52, // 42: runlog.v1.PullRequest.wait:type_name -> google.protobuf.Duration
 	36, // 43: runlog.v1.PullResponse.deliveries:type_name -> runlog.v1.PulledEvent
-	55, // 44: runlog.v1.PulledEvent.event:type_name -> google.protobuf.Struct
-	52, // 45: runlog.v1.NackRequest.delay:type_name -> google.protobuf.Duration
-	51, // 46: runlog.v1.DeadLetter.parked_at:type_name -> google.protobuf.Timestamp
-	41, // 47: runlog.v1.ListDeadLettersResponse.dead_letters:type_name -> runlog.v1.DeadLetter
-	44, // 48: runlog.v1.RedriveDeadLettersRequest.which:type_name -> runlog.v1.DeadLetters
-	44, // 49: runlog.v1.DiscardDeadLettersRequest.which:type_name -> runlog.v1.DeadLetters
-	12, // 50: runlog.v1.SubscriptionService.CreateSubscription:input_type -> runlog.v1.CreateSubscriptionRequest
-	14, // 51: runlog.v1.SubscriptionService.GetSubscription:input_type -> runlog.v1.GetSubscriptionRequest
-	16, // 52: runlog.v1.SubscriptionService.ListSubscriptions:input_type -> runlog.v1.ListSubscriptionsRequest
-	18, // 53: runlog.v1.SubscriptionService.UpdateSubscription:input_type -> runlog.v1.UpdateSubscriptionRequest
-	20, // 54: runlog.v1.SubscriptionService.DeleteSubscription:input_type -> runlog.v1.DeleteSubscriptionRequest
-	22, // 55: runlog.v1.SubscriptionService.PauseSubscription:input_type -> runlog.v1.PauseSubscriptionRequest
-	24, // 56: runlog.v1.SubscriptionService.ResumeSubscription:input_type -> runlog.v1.ResumeSubscriptionRequest
-	26, // 57: runlog.v1.SubscriptionService.SeekSubscription:input_type -> runlog.v1.SeekSubscriptionRequest
-	28, // 58: runlog.v1.SubscriptionService.Consume:input_type -> runlog.v1.ConsumeRequest
-	34, // 59: runlog.v1.SubscriptionService.Pull:input_type -> runlog.v1.PullRequest
-	37, // 60: runlog.v1.SubscriptionService.Ack:input_type -> runlog.v1.AckRequest
-	39, // 61: runlog.v1.SubscriptionService.Nack:input_type -> runlog.v1.NackRequest
-	42, // 62: runlog.v1.SubscriptionService.ListDeadLetters:input_type -> runlog.v1.ListDeadLettersRequest
-	45, // 63: runlog.v1.SubscriptionService.RedriveDeadLetters:input_type -> runlog.v1.RedriveDeadLettersRequest
-	47, // 64: runlog.v1.SubscriptionService.DiscardDeadLetters:input_type -> runlog.v1.DiscardDeadLettersRequest
-	13, // 65: runlog.v1.SubscriptionService.CreateSubscription:output_type -> runlog.v1.CreateSubscriptionResponse
-	15, // 66: runlog.v1.SubscriptionService.GetSubscription:output_type -> runlog.v1.GetSubscriptionResponse
-	17, // 67: runlog.v1.SubscriptionService.ListSubscriptions:output_type -> runlog.v1.ListSubscriptionsResponse
-	19, // 68: runlog.v1.SubscriptionService.UpdateSubscription:output_type -> runlog.v1.UpdateSubscriptionResponse
-	21, // 69: runlog.v1.SubscriptionService.DeleteSubscription:output_type -> runlog.v1.DeleteSubscriptionResponse
-	23, // 70: runlog.v1.SubscriptionService.PauseSubscription:output_type -> runlog.v1.PauseSubscriptionResponse
-	25, // 71: runlog.v1.SubscriptionService.ResumeSubscription:output_type -> runlog.v1.ResumeSubscriptionResponse
-	27, // 72: runlog.v1.SubscriptionService.SeekSubscription:output_type -> runlog.v1.SeekSubscriptionResponse
-	32, // 73: runlog.v1.SubscriptionService.Consume:output_type -> runlog.v1.ConsumeResponse
-	35, // 74: runlog.v1.SubscriptionService.Pull:output_type -> runlog.v1.PullResponse
-	38, // 75: runlog.v1.SubscriptionService.Ack:output_type -> runlog.v1.AckResponse
-	40, // 76: runlog.v1.SubscriptionService.Nack:output_type -> runlog.v1.NackResponse
-	43, // 77: runlog.v1.SubscriptionService.ListDeadLetters:output_type -> runlog.v1.ListDeadLettersResponse
-	46, // 78: runlog.v1.SubscriptionService.RedriveDeadLetters:output_type -> runlog.v1.RedriveDeadLettersResponse
-	48, // 79: runlog.v1.SubscriptionService.DiscardDeadLetters:output_type -> runlog.v1.DiscardDeadLettersResponse
-	65, // [65:80] is the sub-list for method output_type
-	50, // [50:65] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	52, // 44: runlog.v1.NackRequest.delay:type_name -> google.protobuf.Duration
+	51, // 45: runlog.v1.DeadLetter.parked_at:type_name -> google.protobuf.Timestamp
+	41, // 46: runlog.v1.ListDeadLettersResponse.dead_letters:type_name -> runlog.v1.DeadLetter
+	44, // 47: runlog.v1.RedriveDeadLettersRequest.which:type_name -> runlog.v1.DeadLetters
+	44, // 48: runlog.v1.DiscardDeadLettersRequest.which:type_name -> runlog.v1.DeadLetters
+	12, // 49: runlog.v1.SubscriptionService.CreateSubscription:input_type -> runlog.v1.CreateSubscriptionRequest
+	14, // 50: runlog.v1.SubscriptionService.GetSubscription:input_type -> runlog.v1.GetSubscriptionRequest
+	16, // 51: runlog.v1.SubscriptionService.ListSubscriptions:input_type -> runlog.v1.ListSubscriptionsRequest
+	18, // 52: runlog.v1.SubscriptionService.UpdateSubscription:input_type -> runlog.v1.UpdateSubscriptionRequest
+	20, // 53: runlog.v1.SubscriptionService.DeleteSubscription:input_type -> runlog.v1.DeleteSubscriptionRequest
+	22, // 54: runlog.v1.SubscriptionService.PauseSubscription:input_type -> runlog.v1.PauseSubscriptionRequest
+	24, // 55: runlog.v1.SubscriptionService.ResumeSubscription:input_type -> runlog.v1.ResumeSubscriptionRequest
+	26, // 56: runlog.v1.SubscriptionService.SeekSubscription:input_type -> runlog.v1.SeekSubscriptionRequest
+	28, // 57: runlog.v1.SubscriptionService.Consume:input_type -> runlog.v1.ConsumeRequest
+	34, // 58: runlog.v1.SubscriptionService.Pull:input_type -> runlog.v1.PullRequest
+	37, // 59: runlog.v1.SubscriptionService.Ack:input_type -> runlog.v1.AckRequest
+	39, // 60: runlog.v1.SubscriptionService.Nack:input_type -> runlog.v1.NackRequest
+	42, // 61: runlog.v1.SubscriptionService.ListDeadLetters:input_type -> runlog.v1.ListDeadLettersRequest
+	45, // 62: runlog.v1.SubscriptionService.RedriveDeadLetters:input_type -> runlog.v1.RedriveDeadLettersRequest
+	47, // 63: runlog.v1.SubscriptionService.DiscardDeadLetters:input_type -> runlog.v1.DiscardDeadLettersRequest
+	13, // 64: runlog.v1.SubscriptionService.CreateSubscription:output_type -> runlog.v1.CreateSubscriptionResponse
+	15, // 65: runlog.v1.SubscriptionService.GetSubscription:output_type -> runlog.v1.GetSubscriptionResponse
+	17, // 66: runlog.v1.SubscriptionService.ListSubscriptions:output_type -> runlog.v1.ListSubscriptionsResponse
+	19, // 67: runlog.v1.SubscriptionService.UpdateSubscription:output_type -> runlog.v1.UpdateSubscriptionResponse
+	21, // 68: runlog.v1.SubscriptionService.DeleteSubscription:output_type -> runlog.v1.DeleteSubscriptionResponse
+	23, // 69: runlog.v1.SubscriptionService.PauseSubscription:output_type -> runlog.v1.PauseSubscriptionResponse
+	25, // 70: runlog.v1.SubscriptionService.ResumeSubscription:output_type -> runlog.v1.ResumeSubscriptionResponse
+	27, // 71: runlog.v1.SubscriptionService.SeekSubscription:output_type -> runlog.v1.SeekSubscriptionResponse
+	32, // 72: runlog.v1.SubscriptionService.Consume:output_type -> runlog.v1.ConsumeResponse
+	35, // 73: runlog.v1.SubscriptionService.Pull:output_type -> runlog.v1.PullResponse
+	38, // 74: runlog.v1.SubscriptionService.Ack:output_type -> runlog.v1.AckResponse
+	40, // 75: runlog.v1.SubscriptionService.Nack:output_type -> runlog.v1.NackResponse
+	43, // 76: runlog.v1.SubscriptionService.ListDeadLetters:output_type -> runlog.v1.ListDeadLettersResponse
+	46, // 77: runlog.v1.SubscriptionService.RedriveDeadLetters:output_type -> runlog.v1.RedriveDeadLettersResponse
+	48, // 78: runlog.v1.SubscriptionService.DiscardDeadLetters:output_type -> runlog.v1.DiscardDeadLettersResponse
+	64, // [64:79] is the sub-list for method output_type
+	49, // [49:64] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_subscription_service_proto_init() }

@@ -51,8 +51,8 @@ type SubscriptionServiceClient interface {
 	GetSubscription(ctx context.Context, in *GetSubscriptionRequest, opts ...grpc.CallOption) (*GetSubscriptionResponse, error)
 	// ListSubscriptions pages through subscriptions in the order of their tenants and ids.
 	ListSubscriptions(ctx context.Context, in *ListSubscriptionsRequest, opts ...grpc.CallOption) (*ListSubscriptionsResponse, error)
-	// UpdateSubscription replaces the settings that are set. Another filter counts for the events
-	// that are read from then on.
+	// UpdateSubscription replaces the settings that are set. Another filter holds for every event
+	// that is stored from then on.
 	UpdateSubscription(ctx context.Context, in *UpdateSubscriptionRequest, opts ...grpc.CallOption) (*UpdateSubscriptionResponse, error)
 	// DeleteSubscription removes a subscription with its cursor and its dead letters. Deliveries that
 	// are under way may still arrive.
@@ -82,7 +82,7 @@ type SubscriptionServiceClient interface {
 	ListDeadLetters(ctx context.Context, in *ListDeadLettersRequest, opts ...grpc.CallOption) (*ListDeadLettersResponse, error)
 	// RedriveDeadLetters has dead letters delivered again, with all their attempts (BUS-5).
 	RedriveDeadLetters(ctx context.Context, in *RedriveDeadLettersRequest, opts ...grpc.CallOption) (*RedriveDeadLettersResponse, error)
-	// DiscardDeadLetters gives dead letters up: they are never delivered (BUS-5). The access log has
+	// DiscardDeadLetters removes dead letters: they are never delivered (BUS-5). The access log has
 	// the caller and the reason.
 	DiscardDeadLetters(ctx context.Context, in *DiscardDeadLettersRequest, opts ...grpc.CallOption) (*DiscardDeadLettersResponse, error)
 }
@@ -263,8 +263,8 @@ type SubscriptionServiceServer interface {
 	GetSubscription(context.Context, *GetSubscriptionRequest) (*GetSubscriptionResponse, error)
 	// ListSubscriptions pages through subscriptions in the order of their tenants and ids.
 	ListSubscriptions(context.Context, *ListSubscriptionsRequest) (*ListSubscriptionsResponse, error)
-	// UpdateSubscription replaces the settings that are set. Another filter counts for the events
-	// that are read from then on.
+	// UpdateSubscription replaces the settings that are set. Another filter holds for every event
+	// that is stored from then on.
 	UpdateSubscription(context.Context, *UpdateSubscriptionRequest) (*UpdateSubscriptionResponse, error)
 	// DeleteSubscription removes a subscription with its cursor and its dead letters. Deliveries that
 	// are under way may still arrive.
@@ -294,7 +294,7 @@ type SubscriptionServiceServer interface {
 	ListDeadLetters(context.Context, *ListDeadLettersRequest) (*ListDeadLettersResponse, error)
 	// RedriveDeadLetters has dead letters delivered again, with all their attempts (BUS-5).
 	RedriveDeadLetters(context.Context, *RedriveDeadLettersRequest) (*RedriveDeadLettersResponse, error)
-	// DiscardDeadLetters gives dead letters up: they are never delivered (BUS-5). The access log has
+	// DiscardDeadLetters removes dead letters: they are never delivered (BUS-5). The access log has
 	// the caller and the reason.
 	DiscardDeadLetters(context.Context, *DiscardDeadLettersRequest) (*DiscardDeadLettersResponse, error)
 	mustEmbedUnimplementedSubscriptionServiceServer()

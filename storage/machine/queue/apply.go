@@ -52,6 +52,8 @@ func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, 
 		refused, fatal = w.cancel(kind.Cancel)
 	case *recordv1.QueueOperation_Reprioritize:
 		refused, fatal = w.reprioritize(kind.Reprioritize)
+	case *recordv1.QueueOperation_Requeue:
+		return w.requeue(kind.Requeue)
 	case *recordv1.QueueOperation_Tick:
 		reply, fatal = w.tick(kind.Tick)
 	default:
@@ -148,4 +150,26 @@ func (w *work) reprioritize(m *recordv1.ReprioritizeRun) (refused, fatal error) 
 	}
 	r.Priority = min(m.Priority, MaxPriority)
 	return nil, w.enter(q, r, State(r.State))
+}
+
+func (w *work) requeue(m *recordv1.RequeueRun) (reply proto.Message, refused, fatal error) {
+	r, q, err := w.run(m.RunId)
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case r == nil:
+		refused, fatal = w.notQueued(m.RunId)
+		return nil, refused, fatal
+	case State(r.State) != Running:
+		return &recordv1.RequeueReply{State: r.State, Repeated: true}, nil, nil
+	}
+	if r.Fence, err = w.raiseFence(r.RunId, r.Fence); err != nil {
+		return nil, nil, err
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, nil, err
+	}
+	r.StartAttempts = 0
+	fatal = w.wait(q, r, 0)
+	return &recordv1.RequeueReply{State: r.State}, nil, fatal
 }

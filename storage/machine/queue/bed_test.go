@@ -230,6 +230,22 @@ func (b *bed) release(l queue.LeaseRelease) step {
 		})
 }
 
+func (b *bed) requeue(runID string) step {
+	type requeueReply struct {
+		state    queue.State
+		repeated bool
+	}
+	return b.answered(queue.Requeue(runID))(
+		func(m *model) (any, error) {
+			state, repeated, err := m.requeue(runID)
+			return requeueReply{state, repeated}, err
+		},
+		func(reply []byte) (any, error) {
+			state, repeated, err := queue.DecodeRequeue(reply)
+			return requeueReply{state, repeated}, err
+		})
+}
+
 func keyOf(n int) [32]byte { return sha256.Sum256(fmt.Append(nil, n)) }
 
 func runID(n int) string { return fmt.Sprintf("run-%d", n) }

@@ -440,6 +440,19 @@ func (m *model) cancel(runID string) error {
 	return nil
 }
 
+func (m *model) requeue(runID string) (state queue.State, repeated bool, refused error) {
+	r := m.runs[runID]
+	switch {
+	case r == nil:
+		return 0, false, &queue.NotQueuedError{RunID: runID, Fence: m.fences[runID]}
+	case r.State != queue.Running:
+		return r.State, true, nil
+	}
+	m.fences[runID]++
+	r.State, r.StartAttempts, r.NotBefore, r.Worker, r.Fence = queue.Ready, 0, 0, "", m.fences[runID]
+	return r.State, false, nil
+}
+
 func (m *model) reprioritize(runID string, priority uint32) error {
 	r, err := m.waiting(runID)
 	if err == nil {

@@ -248,6 +248,20 @@ func Reprioritize(runID string, priority uint32) (storage.Operation, error) {
 	}})
 }
 
+// Requeue is the operation that makes a running run ready again, with all its start attempts, and
+// ends its fence. A run that is not running stays as it is. Requeue is refused with a
+// *NotQueuedError. Its reply is for DecodeRequeue.
+func Requeue(runID string) (storage.Operation, error) {
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Requeue{Requeue: &recordv1.RequeueRun{RunId: runID}}})
+}
+
+// DecodeRequeue decodes the reply of Requeue: the state of the run, and whether it was not running.
+func DecodeRequeue(reply []byte) (state State, repeated bool, err error) {
+	var m recordv1.RequeueReply
+	err = decode(reply, &m)
+	return State(m.State), m.Repeated, err
+}
+
 // Tick is the operation that handles at most n timers that are due, the earliest first, 1 to
 // MaxTimers. It is never refused. Its reply is for DecodeTick.
 func Tick(n int) (storage.Operation, error) {

@@ -183,7 +183,14 @@ func (d *drawer) command() command {
 	case 6:
 		priority := rapid.Uint32Range(0, 9).Draw(d.t, "priority")
 		return command{d.step(queue.Reprioritize(id, priority))(func(m *model) error { return m.reprioritize(id, priority) })}
-	case 7, 8:
+	case 7:
+		for n := range d.next {
+			if r := d.model.runs[runID(n)]; r != nil && r.State == queue.Running {
+				id = r.RunID
+			}
+		}
+		return command{d.requeue(id)}
+	case 8:
 		end := rapid.SampledFrom([]string{contract.RunCompleted, contract.RunFailed, contract.RunCancelled, contract.RunPaused}).Draw(d.t, "end")
 		if _, ok := d.model.fences[id]; !ok {
 			end = contract.RunStarted

@@ -113,6 +113,29 @@ func TestReleaseRefusalsQUE7(t *testing.T) {
 	b.end()
 }
 
+// TestRequeueQUE8: a run that was started is leased once more, with all its start attempts and
+// another fence. What the worker before still says of its lease is refused.
+func TestRequeueQUE8(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 1, queue.Change{MaxRunning: pointer(uint64(1))})
+	b.do(0, b.leaseOne(100))
+	b.do(0, command{b.release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})})
+	b.do(0, b.enqueue(requestOf(1)), command{b.requeue("run-0")}, command{b.requeue("run-0")})
+	run, _, err := queue.ReadRun(b.Store, "run-0")
+	if err != nil || run.State != queue.Ready || run.StartAttempts != 0 {
+		t.Fatalf("run %+v, %v", run, err)
+	}
+	op, err := queue.Release(&queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})
+	if got := b.refused(0, op, err); !reflect.DeepEqual(got, &storage.LeaseLostError{RunID: "run-0", Given: 2, Current: 3}) {
+		t.Errorf("a release of the lease before: %v", got)
+	}
+	b.do(0, b.leaseOne(100)) // It is before run-1, in the one slot.
+	if run, _, err = queue.ReadRun(b.Store, "run-0"); err != nil || run.State != queue.Leased || run.Fence != 4 {
+		t.Errorf("run %+v, %v", run, err)
+	}
+	b.end()
+}
+
 // TestRenewalAtExpiryQUE9: a renewal one nanosecond before the expiry holds, and one at it does
 // not, also if no Tick came. After it the worker cannot release the lease either.
 func TestRenewalAtExpiryQUE9(t *testing.T) {

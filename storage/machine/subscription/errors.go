@@ -18,7 +18,7 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("subscription %s differs in %s: update it, or choose another id", e.Name, strings.Join(e.Fields, ", "))
+	return fmt.Sprintf("subscription %s differs in %s", e.Name, strings.Join(e.Fields, ", "))
 }
 
 // TooManyError says that a tenant has as many subscriptions as it may have.
