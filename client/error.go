@@ -66,8 +66,8 @@ func (e *Error) Retryable() bool {
 	case codes.Unavailable:
 		return true
 	case codes.ResourceExhausted:
-		// gRPC itself uses this code for messages over its size limit; those stay too large.
-		return e.Reason != "" || e.RetryAfter > 0
+		// Messages over gRPC's size limit stay too large, and a quota without a delay stays full.
+		return e.Reason != "" && e.Reason != ReasonQuotaExceeded || e.RetryAfter > 0
 	case codes.Aborted:
 		return e.Reason == ReasonSlowConsumer // the stream resumes with its token
 	default:
@@ -82,7 +82,7 @@ func (e *Error) Final() bool {
 	case codes.InvalidArgument, codes.AlreadyExists, codes.OutOfRange, codes.NotFound, codes.Aborted, codes.FailedPrecondition:
 		return e.Reason != "" && e.Reason != ReasonUpgradeIncomplete
 	case codes.ResourceExhausted:
-		return !e.Retryable() // gRPC: the message is too large
+		return e.Reason == "" && e.RetryAfter == 0 // gRPC: the message is too large
 	default:
 		return false
 	}

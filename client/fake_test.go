@@ -27,6 +27,7 @@ type fakeServer struct {
 	runlogv1.UnimplementedProjectionServiceServer
 	runlogv1.UnimplementedRunServiceServer
 	runlogv1.UnimplementedAuditServiceServer
+	runlogv1.UnimplementedSubscriptionServiceServer
 
 	stop func() // ends it and all connections
 	// refuseStream ends each AppendStream before it begins.
@@ -44,6 +45,8 @@ type fakeServer struct {
 	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
 	queryEvents  func(*runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
 	exportEvents func(*runlogv1.ExportEventsRequest, grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error
+
+	createSubscription func(*runlogv1.CreateSubscriptionRequest) (*runlogv1.CreateSubscriptionResponse, error)
 }
 
 func (f *fakeServer) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
@@ -108,6 +111,10 @@ func (f *fakeServer) ExportEvents(req *runlogv1.ExportEventsRequest, stream grpc
 	return f.exportEvents(req, stream)
 }
 
+func (f *fakeServer) CreateSubscription(_ context.Context, req *runlogv1.CreateSubscriptionRequest) (*runlogv1.CreateSubscriptionResponse, error) {
+	return f.createSubscription(req)
+}
+
 // dialFake starts the fake and returns a client of it; both end with the test.
 func dialFake(t *testing.T, fake *fakeServer, opts Options) *Client {
 	t.Helper()
@@ -159,6 +166,7 @@ func listen(t *testing.T, fake *fakeServer, options ...grpc.ServerOption) *bufco
 	runlogv1.RegisterProjectionServiceServer(server, fake)
 	runlogv1.RegisterRunServiceServer(server, fake)
 	runlogv1.RegisterAuditServiceServer(server, fake)
+	runlogv1.RegisterSubscriptionServiceServer(server, fake)
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {

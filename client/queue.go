@@ -73,6 +73,11 @@ func (c *Client) Reprioritize(ctx context.Context, req *runlogv1.ReprioritizeReq
 	return write(ctx, c, c.queues.Reprioritize, req)
 }
 
+// RequeueRun puts a run that was started back into its queue, so that a worker goes on with it.
+func (c *Client) RequeueRun(ctx context.Context, req *runlogv1.RequeueRunRequest) (*runlogv1.RequeueRunResponse, error) {
+	return write(ctx, c, c.queues.RequeueRun, req)
+}
+
 // SendSignal has a signal decided (SIG-2). The same signalId again returns the same decision.
 func (c *Client) SendSignal(ctx context.Context, req *runlogv1.SendSignalRequest) (*runlogv1.SendSignalResponse, error) {
 	return write(ctx, c, c.signals.SendSignal, req)

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -95,6 +96,31 @@ func TestDecisiveRefusalSettles(t *testing.T) {
 					t.Errorf("got %v, want %s", err, test.want)
 				}
 			})
+		})
+	}
+}
+
+// TestFullOfSubscriptionsBUS2: a tenant that has as many subscriptions as allowed hears so at once,
+// also from a client without a limit of time or tries: waiting does not help. The quotas with a
+// delay (SEC-6) are tried again.
+func TestFullOfSubscriptionsBUS2(t *testing.T) {
+	for _, test := range []struct {
+		details []protoadapt.MessageV1
+		tries   int
+	}{{nil, 1}, {[]protoadapt.MessageV1{retryAfter(time.Second)}, 3}} {
+		synctest.Test(t, func(t *testing.T) {
+			tries := 0
+			c := dialFake(t, &fakeServer{createSubscription: func(*runlogv1.CreateSubscriptionRequest) (*runlogv1.CreateSubscriptionResponse, error) {
+				if tries++; tries == 3 {
+					return nil, refusal(codes.AlreadyExists, "SUBSCRIPTION_CONFLICT", "no", nil)
+				}
+				return nil, refusal(codes.ResourceExhausted, string(ReasonQuotaExceeded), "full", nil, test.details...)
+			}}, Options{})
+			_, err := c.CreateSubscription(t.Context(), &runlogv1.CreateSubscriptionRequest{})
+			var e *Error
+			if !errors.As(err, &e) || tries != test.tries || tries == 1 && (e.Reason != ReasonQuotaExceeded || e.Final()) {
+				t.Errorf("%d tries, %v; want %d", tries, err, test.tries)
+			}
 		})
 	}
 }

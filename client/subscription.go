@@ -28,8 +28,7 @@ func (c *Client) UpdateSubscription(ctx context.Context, req *runlogv1.UpdateSub
 	return write(ctx, c, c.subs.UpdateSubscription, req)
 }
 
-// DeleteSubscription removes a subscription. A retry after an unknown outcome may find it done:
-// SUBSCRIPTION_NOT_FOUND.
+// DeleteSubscription removes a subscription. A retry may find it done: SUBSCRIPTION_NOT_FOUND.
 func (c *Client) DeleteSubscription(ctx context.Context, req *runlogv1.DeleteSubscriptionRequest) (*runlogv1.DeleteSubscriptionResponse, error) {
 	return write(ctx, c, c.subs.DeleteSubscription, req)
 }
@@ -49,8 +48,7 @@ func (c *Client) SeekSubscription(ctx context.Context, req *runlogv1.SeekSubscri
 	return write(ctx, c, c.subs.SeekSubscription, req)
 }
 
-// Pull returns the next deliveries of a subscription (BUS-8). Those of a lost answer come again
-// after the ackTimeout. A program uses package consumer instead.
+// Pull returns the next deliveries (BUS-8). Those of a lost answer come after the ackTimeout.
 func (c *Client) Pull(ctx context.Context, req *runlogv1.PullRequest) (*runlogv1.PullResponse, error) {
 	return write(ctx, c, c.subs.Pull, req)
 }

@@ -112,6 +112,104 @@ func TestAccessLogSEC7(t *testing.T) {
 	want() // Calls of every day are not recorded.
 }
 
+// TestAccessLogNamesSubscriptionsSEC7: the access log says which subscription a call was about, and
+// what decides which events it gets: a filter, a beginning, a seek.
+func TestAccessLogNamesSubscriptionsSEC7(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root = secured(o) })
+	auditor := n.token(root, "auditor", []string{rpc.AccessTenant}, runlogv1.Role_READER)
+	ctx, subs := n.bearing(n.token(root, "ops", []string{"acme"}, runlogv1.Role_OPERATOR)), n.subscriptions()
+	filter := &runlogv1.SubscriptionFilter{Types: []string{"StepFailed"}}
+	_, err := subs.CreateSubscription(ctx, &runlogv1.CreateSubscriptionRequest{
+		SubscriptionId: "planner", Filter: &runlogv1.SubscriptionFilter{TenantId: "acme"},
+		Start:    &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}},
+		Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}})
+	if err == nil {
+		_, err = subs.UpdateSubscription(ctx, &runlogv1.UpdateSubscriptionRequest{SubscriptionId: "planner", Filter: filter})
+	}
+	if err == nil {
+		_, err = subs.PauseSubscription(ctx, &runlogv1.PauseSubscriptionRequest{SubscriptionId: "planner", TenantId: "acme"})
+	}
+	if err == nil {
+		_, err = subs.SeekSubscription(ctx, &runlogv1.SeekSubscriptionRequest{SubscriptionId: "planner", To: &runlogv1.StartFrom{From: &runlogv1.StartFrom_Now{Now: true}}})
+	}
+	if err == nil {
+		_, err = subs.ResumeSubscription(ctx, &runlogv1.ResumeSubscriptionRequest{SubscriptionId: "planner"})
+	}
+	if err == nil {
+		_, err = subs.DeleteSubscription(ctx, &runlogv1.DeleteSubscriptionRequest{SubscriptionId: "planner"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := n.requests(auditor, "SubscriptionService/")
+	want := []string{
+		`CreateSubscription map[filter:{"tenantId":"acme"} start:{"beginning":true} subscriptionId:planner]`,
+		`UpdateSubscription map[filter:{"types":["StepFailed"]} subscriptionId:planner]`,
+		`PauseSubscription map[subscriptionId:planner tenantId:acme]`,
+		`SeekSubscription map[subscriptionId:planner to:{"now":true}]`,
+		`ResumeSubscription map[subscriptionId:planner]`,
+		`DeleteSubscription map[subscriptionId:planner]`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
+// requests returns the calls of a service that the access log of today has, with their requests.
+func (n *node) requests(auditor, service string) (list []string) {
+	n.t.Helper()
+	run := rpc.AccessRuns + time.Now().UTC().Format(time.DateOnly)
+	resp, err := n.events.ListEvents(n.bearing(auditor), &runlogv1.ListEventsRequest{RunId: run})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	for _, e := range resp.Events {
+		var d struct {
+			Method  string
+			Request map[string]string
+		}
+		if err := json.Unmarshal(e.GetPayloadJson(), &d); err != nil {
+			n.t.Fatal(err)
+		}
+		if _, verb, ok := strings.Cut(d.Method, service); ok {
+			list = append(list, fmt.Sprint(verb, " ", d.Request))
+		}
+	}
+	return list
+}
+
+// TestAccessLogNamesQueuesSEC7: the access log says which queue a call was about, and what the call
+// has set.
+func TestAccessLogNamesQueuesSEC7(t *testing.T) {
+	t.Parallel()
+	var root string
+	n := startNode(t, func(o *Options) { root = secured(o) })
+	auditor := n.token(root, "auditor", []string{rpc.AccessTenant}, runlogv1.Role_READER)
+	ctx, queues := n.bearing(n.token(root, "ops", []string{"acme"}, runlogv1.Role_OPERATOR)), n.queues()
+	_, err := queues.PutQueue(ctx, &runlogv1.PutQueueRequest{
+		TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: "nightly", Settings: &runlogv1.QueueSettings{MaxRunning: new(uint64(3))},
+	})
+	if err == nil {
+		_, err = queues.PauseQueue(ctx, &runlogv1.PauseQueueRequest{TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: "nightly"})
+	}
+	if err == nil {
+		_, err = queues.ResumeQueue(ctx, &runlogv1.ResumeQueueRequest{TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: "nightly"})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, want := n.requests(auditor, "QueueService/"), []string{
+		`PutQueue map[environmentId:prod projectId:shop queue:nightly settings:{"maxRunning":"3"} tenantId:acme]`,
+		`PauseQueue map[environmentId:prod projectId:shop queue:nightly tenantId:acme]`,
+		`ResumeQueue map[environmentId:prod projectId:shop queue:nightly tenantId:acme]`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("recorded %q, want %q", got, want)
+	}
+}
+
 // TestAccessLogHasImportsSEC7: a change by the admin listener is recorded too.
 func TestAccessLogHasImportsSEC7(t *testing.T) {
 	t.Parallel()

@@ -23,8 +23,13 @@ func (n *node) clusters() runlogv1.ClusterServiceClient {
 
 // add invites the node at an address.
 func (n *node) add(address string) error {
-	_, err := n.clusters().AddMember(n.context(), &runlogv1.AddMemberRequest{RaftAddress: address})
-	return err
+	for try := 1; ; try++ {
+		_, err := n.clusters().AddMember(n.context(), &runlogv1.AddMemberRequest{RaftAddress: address})
+		// A busy machine may not answer the leader's greeting in time.
+		if err == nil || try == 3 || !strings.Contains(err.Error(), context.DeadlineExceeded.Error()) {
+			return err
+		}
+	}
 }
 
 // joinToken makes a join token for one node.

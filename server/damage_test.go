@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -24,30 +25,56 @@ func TestEveryTableIsDamagedD10(t *testing.T) {
 	if err := n.server.replica.Node().Truncate(); err != nil { // It flushes the store.
 		t.Fatal(err)
 	}
-	tables, err := filepath.Glob(filepath.Join(n.opts.DataDir, "store", "*", "*.sst"))
-	if err != nil || len(tables) == 0 {
-		t.Fatalf("tables %v, %v", tables, err)
-	}
-	for _, table := range tables {
-		data, err := os.ReadFile(table)
-		if errors.Is(err, os.ErrNotExist) {
-			continue // A compaction has replaced it.
+	damaged := map[string]int{}
+	list := &runlogv1.ListEventsRequest{RunId: "run", Consistency: runlogv1.Consistency_LOCAL}
+	for end := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		damageTables(t, n.opts.DataDir, damaged)
+		if _, err := n.events.ListEvents(n.context(), list); err != nil {
+			break
 		}
-		if err != nil {
-			t.Fatal(err)
+		// A compaction that was under way has made other tables.
+		if time.Now().After(end) {
+			t.Fatalf("damaged events are read; damaged tables: %v", damaged)
 		}
-		for i := range data {
-			data[i] ^= 0x55
-		}
-		if err := os.WriteFile(table, data, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", Consistency: runlogv1.Consistency_LOCAL}); err == nil {
-		t.Error("damaged events are read")
 	}
 	said, _ := reported.Load().(string)
 	if !strings.Contains(said, n.opts.DataDir) || !strings.Contains(said, "this is the only voter") {
 		t.Errorf("the node reports %q", said)
 	}
+}
+
+// damageTables damages the tables of a store. damaged has how many bytes of each are damaged: a
+// compaction may be writing a table.
+func damageTables(t *testing.T, dir string, damaged map[string]int) {
+	t.Helper()
+	tables, err := filepath.Glob(filepath.Join(dir, "store", "*", "*.sst"))
+	if err != nil || len(tables) == 0 {
+		t.Fatalf("tables %v, %v", tables, err)
+	}
+	for _, table := range tables {
+		switch size, err := damage(table, damaged[table]); {
+		case err == nil:
+			damaged[table] = size
+		case !errors.Is(err, os.ErrNotExist): // Otherwise a compaction has replaced it.
+			t.Fatal(err)
+		}
+	}
+}
+
+// damage changes each byte of a file from an offset on, and returns its size. The file is never
+// shorter meanwhile.
+func damage(path string, from int) (size int, err error) {
+	data, err := os.ReadFile(path)
+	if err != nil || len(data) <= from {
+		return len(data), err
+	}
+	for i := from; i < len(data); i++ {
+		data[i] ^= 0x55
+	}
+	f, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		return 0, err
+	}
+	_, err = f.WriteAt(data[from:], int64(from))
+	return len(data), errors.Join(err, f.Close())
 }

@@ -380,7 +380,7 @@ func testDeadlineEnds(t *testing.T, url, body string) {
 		t.Fatalf("%d, %v", resp.StatusCode, err)
 	}
 	resp.Body.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"/v1/runs/run:watch", nil)
 	if err != nil {

@@ -53,6 +53,11 @@ func TestQueuesOverHTTPQUE10(t *testing.T) {
 	if got := n.get("/v1/runs/run")["run"].(map[string]any); got["engineRunRef"] != "e/1" {
 		t.Errorf("run %v", got)
 	}
+	if got := n.post("/v1/runs/run:requeue", `{}`); got["idempotent"] != false || got["run"].(map[string]any)["state"] != "READY" {
+		t.Errorf("requeued %v", got)
+	}
+	again := n.post("/v1/queues:lease", `{"tenantId":"acme","worker":"w","max":1}`)["leases"].([]any)[0].(map[string]any)
+	n.post("/v1/runs/run/lease:release", `{"outcome":"STARTED","fence":"`+again["fence"].(string)+`"}`)
 	n.post("/v1/runs:request", strings.NewReplacer("r1", "r2", `"run"`, `"second"`).Replace(request))
 	n.http("POST", "/v1/runs:request", strings.NewReplacer("r1", "r3", `"run"`, `"third"`).Replace(request)).refused(t, contract.ReasonRunQueueFull)
 	if got := n.post("/v1/runs/second:reprioritize", `{"priority":9}`)["run"].(map[string]any); fmt.Sprint(got["priority"]) != "9" || got["state"] != "READY" {

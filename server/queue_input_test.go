@@ -135,6 +135,8 @@ func TestQueueRefusalsQUE(t *testing.T) {
 		"a run that was not requested": {queueCall(q.RenewLease, &runlogv1.RenewLeaseRequest{RunId: "never", Fence: 1}), contract.ReasonRunNotQueued},
 		"a priority of a run that was not requested": {queueCall(q.Reprioritize, &runlogv1.ReprioritizeRequest{RunId: "never", Priority: proto.Uint32(1)}),
 			contract.ReasonRunNotQueued},
+		"a requeue of a run that was not requested": {queueCall(q.RequeueRun, &runlogv1.RequeueRunRequest{RunId: "never"}),
+			contract.ReasonRunNotQueued},
 		"a run that does not exist": {queueCall(q.ReleaseLease, &runlogv1.ReleaseLeaseRequest{RunId: "gone", Fence: 1, Outcome: runlogv1.LeaseOutcome_STARTED}),
 			contract.ReasonRunNotFound},
 		"a cancellation of a run that does not exist": {queueCall(q.CancelQueued, &runlogv1.CancelQueuedRequest{RunId: "gone"}), contract.ReasonRunNotFound},
@@ -183,6 +185,9 @@ func TestQueueTenantsSEC4(t *testing.T) {
 		},
 		func(ctx context.Context, _, run string) error {
 			return queueCall(q.Reprioritize, &runlogv1.ReprioritizeRequest{RunId: run, Priority: proto.Uint32(1)})(ctx)
+		},
+		func(ctx context.Context, _, run string) error {
+			return queueCall(q.RequeueRun, &runlogv1.RequeueRunRequest{RunId: run})(ctx)
 		},
 	} {
 		foreign, absent := call(beta, "acme", "run"), call(beta, "none", "gone")

@@ -191,6 +191,50 @@ func TestCancelQueuedQUE10(t *testing.T) {
 	}
 }
 
+// TestRequeueQUE8: a run that was started goes back into its queue and wakes a worker. Its last
+// worker writes nothing more. A run that waits stays as it is.
+func TestRequeueQUE8(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.request("a", named("run"))
+	requeue := func() (*runlogv1.RequeueRunResponse, error) {
+		return n.queues().RequeueRun(n.context(), &runlogv1.RequeueRunRequest{RunId: "run"})
+	}
+	if got, err := requeue(); err != nil || !got.Idempotent || got.Run.State != runlogv1.QueuedRunState_READY {
+		t.Fatalf("a run that waits: %v, %v", got, err)
+	}
+	first := n.lease()[0]
+	n.release(first, runlogv1.LeaseOutcome_STARTED)
+	type leased struct {
+		res *runlogv1.LeaseRunsResponse
+		err error
+	}
+	second := make(chan leased, 1)
+	go func() {
+		res, err := n.queues().LeaseRuns(n.context(), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Max: 1, Wait: durationpb.New(time.Minute)})
+		second <- leased{res, err}
+	}()
+	got, err := requeue()
+	if err != nil || got.Idempotent || got.Run.RunId != "run" {
+		t.Fatalf("a running run: %v, %v", got, err)
+	}
+	// The worker may have it already.
+	if state := got.Run.State; state != runlogv1.QueuedRunState_READY && (state != runlogv1.QueuedRunState_LEASED || got.Run.Worker != "w") {
+		t.Fatalf("a running run: %v", got)
+	}
+	_, err = n.tryAppendFenced("run", first.Fence)
+	refused(t, err, contract.ReasonLeaseLost)
+	l := <-second
+	if l.err != nil || len(l.res.Leases) != 1 || l.res.Leases[0].Fence <= first.Fence || l.res.Leases[0].StartAttempt != 1 {
+		t.Fatalf("the worker that waits: %v, %v", l.res, l.err)
+	}
+	if _, err := n.tryAppendFenced("run", l.res.Leases[0].Fence); err != nil {
+		t.Fatal(err)
+	}
+	_, err = requeue() // It has ended.
+	refused(t, err, contract.ReasonRunNotQueued)
+}
+
 func (n *node) tryAppendFenced(runID string, fence uint64) (*runlogv1.AppendEventsResponse, error) {
 	return n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: runID, Fence: &fence, Events: []*runlogv1.EventWrite{runEnd(contract.RunFailed)}})
 }

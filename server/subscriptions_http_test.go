@@ -253,3 +253,17 @@ func TestDeadLettersAreRecordedBUS5(t *testing.T) {
 		t.Errorf("recorded %q, want %q", got, want)
 	}
 }
+
+// TestPullKeepsPayloadsENV8BUS7: an event that is pulled over HTTP has its payload as it was
+// stored, also numbers that a double cannot hold.
+func TestPullKeepsPayloadsENV8BUS7(t *testing.T) {
+	t.Parallel()
+	n := startNode(t)
+	n.post("/v1/subscriptions", `{"subscriptionId":"s","start":{"beginning":true},"delivery":{"pull":{}}}`)
+	const payload = `{"eventJson":"","large":9007199254740993,"small":1e-400,"text":"<é>"}`
+	n.post("/v1/runs/run/events:append", `{"events":[{`+envelopeJSON+`,"payload":`+payload+`}]}`)
+	answer := n.http("POST", "/v1/subscriptions/s:pull", `{"wait":"30s"}`)
+	if deliveries := answer.ok(t)["deliveries"].([]any); len(deliveries) != 1 || !strings.Contains(string(answer.body), `"data":`+payload) {
+		t.Errorf("the event is %s", answer.body)
+	}
+}

@@ -7,9 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/budget"
 )
 
 // pullAll pulls and acknowledges events, until there are as many as wanted, and returns what keep
@@ -162,8 +165,14 @@ func TestLagBUS9(t *testing.T) {
 		return resp.Subscription.Lag
 	}
 	eventually(t, "the events are behind", func() bool { return lag().Events >= 5 && n.metric("runlog_subscription_lag_events") >= 5 })
+	if got := n.metric("runlog_subscription_paused"); got != 1 {
+		t.Errorf("the metric of a paused subscription is %v, want 1", got)
+	}
 	n.post("/v1/subscriptions/s:resume", "{}")
 	eventually(t, "the oldest event has an age", func() bool { return lag().Seconds > 0 })
+	if got := n.metric("runlog_subscription_paused"); got != 0 {
+		t.Errorf("the metric of a resumed subscription is %v, want 0", got)
+	}
 	if l := lag(); l.Events != 5 {
 		t.Errorf("lag %v, want 5 events", l)
 	}
@@ -199,5 +208,37 @@ func TestLabelsBUS2(t *testing.T) {
 		if rest := n.pull(id, `{"max":10,"wait":"0.1s"}`); fmt.Sprint(got) != "[both1 both2]" || len(rest) > 0 {
 			t.Errorf("%s has %v and %v", id, got, rest)
 		}
+	}
+}
+
+// TestNoMemoryForAnswerBUS4: an event that a node has no memory to answer with has not failed. It
+// comes again at once, as the same attempt.
+func TestNoMemoryForAnswerBUS4(t *testing.T) {
+	t.Parallel()
+	n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
+	n.subscribe("s")
+	const left = 48 << 10 // enough for the calls
+	e := newEvent("Noted")
+	e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"text":"` + strings.Repeat("x", 60<<10) + `"}`)}
+	n.append("run", e)
+	pull := func() (*runlogv1.PullResponse, error) {
+		return n.subscriptions().Pull(n.context(), &runlogv1.PullRequest{SubscriptionId: "s", Wait: durationpb.New(5 * time.Second)})
+	}
+	memory := n.server.memory
+	grant, err := memory.Acquire(budget.Shared, memory.Free(budget.Shared)-left)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer grant.Release()
+	if _, err := pull(); reasonIn(status.Convert(err)) != contract.ReasonOverloaded {
+		t.Errorf("Pull: %v, want OVERLOADED", err)
+	}
+	if _, err := n.consume(t.Context(), t, "s", 1).stream.Recv(); reasonIn(status.Convert(err)) != contract.ReasonOverloaded {
+		t.Errorf("Consume: %v, want OVERLOADED", err)
+	}
+	grant.Release()
+	resp, err := pull()
+	if err != nil || len(resp.Deliveries) != 1 || resp.Deliveries[0].Attempt != 1 {
+		t.Errorf("got %v, %v; want the event, as its first attempt", resp.GetDeliveries(), err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -125,7 +126,11 @@ func TestTenantQuotaSEC6(t *testing.T) {
 	eventually(t, "four events count", func() bool { return used().StoredBytes >= 4*512 })
 	stored := used().StoredBytes
 	set(&runlogv1.TenantLimits{StoredBytes: stored + 1})
-	eventually(t, "the bytes are stored", func() bool { return try("b", newEvent("StepStarted")) != nil })
+	n.append("b", newEvent("StepStarted", step("s")))
+	eventually(t, "the bytes count", func() bool { return used().StoredBytes > stored })
+	eventually(t, "the limit is known", func() bool {
+		return reasonIn(status.Convert(try("b", newEvent("StepCompleted", step("s"))))) == contract.ReasonQuotaExceeded
+	})
 	refused(t, try("d", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
 	set(&runlogv1.TenantLimits{})
 	eventually(t, "without a limit", func() bool { return try("d", newEvent("RunStarted")) == nil })

@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -66,17 +67,32 @@ func (h *handling) work(run string, d *Delivery) {
 			h.release(run)
 			return
 		}
-		err := h.f(h.ctx, d)
+		d = h.call(run, d)
+	}
+}
+
+// call has f handle a delivery, and returns the next one of its run. If f ends the goroutine, as
+// runtime.Goexit does, the attempt has failed, and another goroutine goes on with the run.
+func (h *handling) call(run string, d *Delivery) (next *Delivery) {
+	err := errEnded
+	defer func() {
 		<-h.slots
-		next := h.done(run)
+		next = h.done(run)
 		if err == nil {
 			d.Ack()
 		} else {
 			d.Nack()
 		}
-		d = next
-	}
+		if errors.Is(err, errEnded) && next != nil {
+			h.lines.Go(func() { h.work(run, next) })
+		}
+	}()
+	err = h.f(h.ctx, d)
+	return nil
 }
+
+// errEnded is the error of a call that has not returned.
+var errEnded = errors.New("consumer: the function has ended its goroutine")
 
 // begin waits for a slot; false: Handle ends.
 func (h *handling) begin() bool {

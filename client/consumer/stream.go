@@ -86,7 +86,8 @@ func nudge(c chan struct{}) {
 // begun begins a stream. An error of Send is one of the stream too, and ends it.
 func (x *consuming) begun(stream client.ConsumeStream) {
 	x.mu.Lock()
-	x.mu.open, x.mu.credits, x.mu.granted = true, uint32(max(0, x.opts.Credits-x.mu.held)), x.mu.taken
+	x.mu.open, x.mu.granted = true, x.mu.taken
+	x.mu.credits = uint32(max(0, x.opts.Credits-x.mu.held-x.mu.outcomes.Len()))
 	x.mu.asked, x.mu.last = false, false
 	credits := x.grantLocked()
 	x.mu.Unlock()
@@ -194,9 +195,10 @@ func (x *consuming) first() (*Delivery, error) {
 func (x *consuming) settle(o outcome) {
 	x.mu.Lock()
 	x.mu.held--
-	x.mu.credits++
 	if o.id != "" {
 		x.mu.outcomes.Push(o)
+	} else {
+		x.mu.credits++
 	}
 	x.mu.Unlock()
 	nudge(x.toSend)
@@ -237,12 +239,13 @@ func (x *consuming) left() bool {
 	return x.mu.leaving && x.mu.outcomes.Len() == 0 && (x.mu.last || !x.mu.asked)
 }
 
-// message returns the next message; nil: there is nothing to send.
+// message returns the next message; nil: there is nothing to send. A credit goes along with its
+// outcome: ahead of it, it would have the server open one delivery too many.
 func (x *consuming) message() *runlogv1.ConsumeRequest {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	req := &runlogv1.ConsumeRequest{Credits: x.grantLocked()}
 	if x.mu.outcomes.Len() == 0 {
+		req := &runlogv1.ConsumeRequest{Credits: x.grantLocked()}
 		if x.mu.leaving && !x.mu.asked && x.mu.granted > x.mu.taken { // Others may be on their way.
 			x.mu.asked = true
 			req.Kind = &runlogv1.ConsumeRequest_Nack{Nack: &runlogv1.NackDeliveries{Unused: true}}
@@ -261,7 +264,9 @@ func (x *consuming) message() *runlogv1.ConsumeRequest {
 			break
 		}
 		ids = append(ids, x.mu.outcomes.Pop().id)
+		x.mu.credits++
 	}
+	req := &runlogv1.ConsumeRequest{Credits: x.grantLocked()}
 	if first.ack {
 		req.Kind = &runlogv1.ConsumeRequest_Ack{Ack: &runlogv1.AckDeliveries{DeliveryIds: ids}}
 		return req

@@ -3,15 +3,16 @@ package consumer
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestBatches: outcomes share messages, of at most sendIDs ids and one delay each, in their order.
-// Credits that came free go along once.
-func TestBatches(t *testing.T) {
+// TestBatchesBUS8: outcomes share messages, of at most sendIDs ids and one delay each, in their
+// order. A credit goes along with its outcome, and never ahead of it.
+func TestBatchesBUS8(t *testing.T) {
 	t.Parallel()
 	x := &consuming{opts: &Options{}, toSend: make(chan struct{}, 1)}
 	for i := range 2*sendIDs + 1 {
@@ -27,8 +28,8 @@ func TestBatches(t *testing.T) {
 		first   string
 		delay   string
 	}{
-		{sendIDs, 2*sendIDs + 6, "0", ""}, {sendIDs, 0, fmt.Sprint(sendIDs), ""}, {1, 0, fmt.Sprint(2 * sendIDs), ""},
-		{2, 0, "n", "none"}, {1, 0, "n", "0s"}, {1, 0, "n", "1s"},
+		{sendIDs, sendIDs + 1, "0", ""}, {sendIDs, sendIDs, fmt.Sprint(sendIDs), ""}, {1, 1, fmt.Sprint(2 * sendIDs), ""},
+		{2, 2, "n", "none"}, {1, 1, "n", "0s"}, {1, 1, "n", "1s"},
 	} {
 		req := x.message()
 		ids, delay := req.GetAck().GetDeliveryIds(), ""
@@ -97,5 +98,49 @@ func TestRepeatInHand(t *testing.T) {
 	}
 	if x.mu.outcomes.Len() != 2 || len(h.runs) != 0 {
 		t.Errorf("%d outcomes, %d runs", x.mu.outcomes.Len(), len(h.runs))
+	}
+}
+
+// TestFunctionEndsGoroutine: a function that ends its goroutine (runtime.Goexit, as the FailNow of
+// a test does) has refused the event. It keeps neither a slot nor its run.
+func TestFunctionEndsGoroutine(t *testing.T) {
+	t.Parallel()
+	x := &consuming{opts: &Options{}, toSend: make(chan struct{}, 1)}
+	handled := make(chan string, 4)
+	h := &handling{ctx: t.Context(), slots: make(chan struct{}, 1), runs: map[string][]*Delivery{}, f: func(_ context.Context, d *Delivery) error {
+		handled <- d.ID
+		if d.ID != "3" {
+			runtime.Goexit()
+		}
+		return nil
+	}}
+	add := func(run, id string) {
+		h.add(&Delivery{EventRecord: &runlogv1.EventRecord{RunId: run}, ID: id, of: x})
+	}
+	h.slots <- struct{}{} // All deliveries are in line before the first is handled.
+	add("a", "1")
+	add("a", "2")
+	add("a", "3")
+	add("b", "4")
+	<-h.slots
+	done := make(chan struct{})
+	go func() {
+		h.lines.Wait()
+		close(done)
+	}()
+	select {
+	case <-done:
+	case <-time.After(time.Minute):
+		t.Fatal("a delivery is not handled")
+	}
+	if len(handled) != 4 || len(h.slots) != 0 || len(h.runs) != 0 {
+		t.Errorf("%d deliveries are handled, %d slots and %d runs in use", len(handled), len(h.slots), len(h.runs))
+	}
+	acks, nacks := 0, 0
+	for req := x.message(); req != nil; req = x.message() {
+		acks, nacks = acks+len(req.GetAck().GetDeliveryIds()), nacks+len(req.GetNack().GetDeliveryIds())
+	}
+	if acks != 1 || nacks != 3 {
+		t.Errorf("%d deliveries are acknowledged and %d refused, want 1 and 3", acks, nacks)
 	}
 }

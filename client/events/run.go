@@ -9,6 +9,7 @@
 package events
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"strings"
@@ -189,7 +190,12 @@ func payloadText(payload any) ([]byte, error) {
 	case json.RawMessage:
 		return p, nil
 	default:
-		return json.Marshal(p)
+		// The escapes for HTML would make a text up to six times as long, and too large.
+		var text bytes.Buffer
+		enc := json.NewEncoder(&text)
+		enc.SetEscapeHTML(false)
+		err := enc.Encode(p)
+		return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
 	}
 }
 

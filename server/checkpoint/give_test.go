@@ -132,7 +132,7 @@ func TestLeftBeforeTheKeyWasTaken(t *testing.T) {
 			if len(seeds) == 0 {
 				t.Fatal("it was not given the key")
 			}
-			g.removed = map[int]bool{3: true}
+			g.remove(3)
 			g.lead(0)
 			if _, err := g.nodes[0].maker.Rotate(t.Context(), false); err != nil {
 				t.Fatal(err)
@@ -160,7 +160,7 @@ func (g *group) seedsOf(node int) (seeds []string) {
 func TestLeftWhileTheKeyWasGiven(t *testing.T) {
 	g := newGroup(t, "", 4)
 	defer g.close()
-	g.given = func() { g.removed = map[int]bool{3: true} }
+	g.given = func() { g.remove(3) }
 	if _, err := g.nodes[0].maker.Rotate(t.Context(), false); !errors.Is(err, ErrNotGiven) {
 		t.Fatal(err)
 	}
@@ -262,7 +262,7 @@ func TestOneDiskAtATime(t *testing.T) {
 				// a node is replaced only after the log has got so far
 				decide(rapid.Bool().Draw(t, "taken"))
 				g.nodes[lost].restart(false)
-				g.nodes[lost].id += "'" // another node with the same name
+				g.rename(lost)
 				for i, n := range g.nodes {
 					if i != lost {
 						_ = n.maker.tend(t.Context(), false)

@@ -97,6 +97,8 @@ func (g *group) close() {
 }
 
 func (g *group) members() (ids []string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 	for i, n := range g.nodes {
 		if !g.removed[i] {
 			ids = append(ids, n.id)
@@ -105,12 +107,39 @@ func (g *group) members() (ids []string) {
 	return ids
 }
 
+// rename makes a node another one with the same name.
+func (g *group) rename(node int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.nodes[node].id += "'"
+}
+
+func (g *group) idOf(n *member) string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return n.id
+}
+
+// has reports whether a node is a member.
+func (g *group) has(n *member) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.removed[slices.Index(g.nodes, n)]
+}
+
+// remove removes a node. The others give it nothing any more.
+func (g *group) remove(node int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.removed = map[int]bool{node: true}
+}
+
 func (n *member) give(_ context.Context, number uint64, seed []byte, members []string) error {
 	keep := 0
 	for _, other := range n.g.nodes {
 		if other == n {
 			keep++
-		} else if slices.Contains(members, other.id) && !other.silent.Load() {
+		} else if slices.Contains(members, n.g.idOf(other)) && !other.silent.Load() {
 			if s := other.asked(); s != nil && s.Keep(number, seed) == nil {
 				keep++
 			}
@@ -146,6 +175,9 @@ func (n *member) fetch(_ context.Context, number uint64, take func([]byte) bool)
 				return
 			}
 		}
+		return
+	}
+	if !n.g.has(n) {
 		return
 	}
 	for _, other := range n.g.nodes {

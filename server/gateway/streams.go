@@ -108,7 +108,8 @@ func askForText(ctx context.Context, req any) {
 
 // asNatural tells the marshaler which answers have payloads as objects.
 func asNatural(ctx context.Context, answer proto.Message) (any, error) {
-	if note, ok := ctx.Value(askedKey{}).(*asked); ok && note.natural {
+	note, ok := ctx.Value(askedKey{}).(*asked)
+	if _, pulled := answer.(*runlogv1.PullResponse); pulled || ok && note.natural {
 		return wire.Natural{Message: answer}, nil
 	}
 	return answer, nil

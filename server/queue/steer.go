@@ -40,6 +40,38 @@ func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRe
 	return &runlogv1.CancelQueuedResponse{RunSeq: outcome.Answers[1].LastSeq, Position: rpc.FormatPosition(outcome.Position)}, nil
 }
 
+// RequeueRun puts a run that was started back into its queue.
+func (s *Service) RequeueRun(ctx context.Context, req *runlogv1.RequeueRunRequest) (*runlogv1.RequeueRunResponse, error) {
+	var bad violations
+	bad.Add("runId", contract.NameFault(req.RunId))
+	if err := bad.Err(); err != nil {
+		return nil, err
+	}
+	if _, err := s.callersRun(ctx, req.RunId); err != nil {
+		return nil, err
+	}
+	op, err := queue.Requeue(req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	outcome, err := s.execute(ctx, op)
+	if err != nil {
+		return nil, refusal(err)
+	}
+	state, repeated, err := queue.DecodeRequeue(outcome.Answers[0].Reply)
+	if err != nil {
+		return nil, err
+	}
+	r, _, err := queue.ReadRun(s.node.Store(), req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	if r == nil { // It has ended since.
+		r = &queue.Run{RunID: req.RunId, State: state}
+	}
+	return &runlogv1.RequeueRunResponse{Run: wireQueued(r), Idempotent: repeated}, nil
+}
+
 // Reprioritize changes the priority of a run that was not started (QUE-10).
 func (s *Service) Reprioritize(ctx context.Context, req *runlogv1.ReprioritizeRequest) (*runlogv1.ReprioritizeResponse, error) {
 	var bad violations

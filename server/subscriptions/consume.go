@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -27,6 +26,8 @@ const (
 	// sendEvents and sendBytes bound one answer of Consume and Pull.
 	sendEvents = 512
 	sendBytes  = 1 << 20
+	// envelopeBytes is about what a delivery has beside its payload.
+	envelopeBytes = 600
 	// heartbeat is how often a Consume without deliveries says that it is alive.
 	heartbeat = 15 * time.Second
 )
@@ -151,7 +152,7 @@ func (s *Service) join(ctx context.Context, name subscription.Name) (*delivery.C
 	case errors.Is(err, delivery.ErrNotFound):
 		return nil, notFound(name)
 	case errors.Is(err, delivery.ErrNotPull):
-		return nil, refused(contract.ReasonSubscriptionNotPull, fmt.Errorf("subscription %s delivers to a sink", name), "subscription_id", name.ID)
+		return nil, refused(contract.ReasonSubscriptionNotPull, fmt.Errorf("subscription %s has no consumers", name), "subscription_id", name.ID)
 	}
 	return consumer, err
 }
@@ -288,6 +289,7 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 	}
 	held, err := c.s.opts.Memory.Acquire(budget.Shared, int64(size))
 	if err != nil {
+		c.consumer.Return(refsOf(list))
 		return err
 	}
 	defer held.Release()
@@ -303,7 +305,7 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 			DeliveryId: d.Ref().String(), Attempt: d.Attempt, Event: e,
 		}
 		resp.Deliveries = append(resp.Deliveries, m)
-		if size += proto.Size(m); size >= sendBytes {
+		if size += len(d.Record.Payload) + envelopeBytes; size >= sendBytes {
 			if err := c.stream.Send(resp); err != nil {
 				return err
 			}

@@ -18,7 +18,7 @@ type metrics struct {
 	dispatcher *delivery.Dispatcher
 	clock      func() time.Time
 
-	lagEvents, lagSeconds, inFlight, letters, held, acknowledged *prometheus.Desc
+	lagEvents, lagSeconds, inFlight, letters, held, paused, acknowledged *prometheus.Desc
 }
 
 func newMetrics(d *delivery.Dispatcher, clock func() time.Time) *metrics {
@@ -32,13 +32,14 @@ func newMetrics(d *delivery.Dispatcher, clock func() time.Time) *metrics {
 		inFlight:     desc("in_flight", "Deliveries under way."),
 		letters:      desc("dead_letters", "Events that are parked."),
 		held:         desc("held_runs", "Runs whose events wait because of a dead letter."),
+		paused:       desc("paused", "1 if an operator or an answer 410 has paused it; of several subscriptions, how many are."),
 		acknowledged: desc("acknowledged_total", "Events that were acknowledged since the subscription was made."),
 	}
 }
 
 // Describe is prometheus.Collector's.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
-	for _, d := range [...]*prometheus.Desc{m.lagEvents, m.lagSeconds, m.inFlight, m.letters, m.held, m.acknowledged} {
+	for _, d := range [...]*prometheus.Desc{m.lagEvents, m.lagSeconds, m.inFlight, m.letters, m.held, m.paused, m.acknowledged} {
 		ch <- d
 	}
 }
@@ -47,10 +48,10 @@ func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	n, now := 0, m.clock()
 	var rest delivery.Status
-	oldest := 0.0
+	oldest, paused := 0.0, 0.0
 	m.dispatcher.Each(func(name subscription.Name, st delivery.Status) bool {
 		if n++; n <= maxSeries {
-			m.collect(ch, name.Tenant, name.ID, &st, seconds(st.OldestAt, now))
+			m.collect(ch, name.Tenant, name.ID, &st, seconds(st.OldestAt, now), one(st.Paused))
 			return true
 		}
 		rest.Waiting += st.Waiting
@@ -58,16 +59,17 @@ func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 		rest.InFlight += st.InFlight
 		rest.Letters += st.Letters
 		rest.Held += st.Held
+		paused += one(st.Paused)
 		rest.Acknowledged += st.Acknowledged
 		oldest = max(oldest, seconds(st.OldestAt, now))
 		return true
 	})
 	if n > maxSeries {
-		m.collect(ch, "", "", &rest, oldest)
+		m.collect(ch, "", "", &rest, oldest, paused)
 	}
 }
 
-func (m *metrics) collect(ch chan<- prometheus.Metric, tenant, id string, st *delivery.Status, oldest float64) {
+func (m *metrics) collect(ch chan<- prometheus.Metric, tenant, id string, st *delivery.Status, oldest, paused float64) {
 	gauge := func(d *prometheus.Desc, v float64) {
 		ch <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, tenant, id)
 	}
@@ -76,5 +78,13 @@ func (m *metrics) collect(ch chan<- prometheus.Metric, tenant, id string, st *de
 	gauge(m.inFlight, float64(st.InFlight))
 	gauge(m.letters, float64(st.Letters))
 	gauge(m.held, float64(st.Held))
+	gauge(m.paused, paused)
 	ch <- prometheus.MustNewConstMetric(m.acknowledged, prometheus.CounterValue, float64(st.Acknowledged), tenant, id)
+}
+
+func one(is bool) float64 {
+	if is {
+		return 1
+	}
+	return 0
 }

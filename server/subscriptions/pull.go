@@ -2,11 +2,8 @@ package subscriptions
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
-
-	"google.golang.org/protobuf/types/known/structpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/budget"
@@ -70,6 +67,7 @@ func (s *Service) pulled(list []delivery.Delivery, consumer *delivery.Consumer) 
 	}
 	held, err := s.opts.Memory.Acquire(budget.Shared, int64(size))
 	if err != nil {
+		consumer.Return(refsOf(list))
 		return nil, err
 	}
 	defer held.Release()
@@ -77,15 +75,9 @@ func (s *Service) pulled(list []delivery.Delivery, consumer *delivery.Consumer) 
 	for i := range list {
 		d := &list[i]
 		e := cloudevent.Event{Record: &d.Record, Cluster: s.opts.Cluster, Position: rpc.FormatPosition(d.Record.Position)}
-		fields := map[string]any{}
-		if err := json.Unmarshal(cloudevent.AppendStructured(nil, &e), &fields); err != nil {
-			return nil, fmt.Errorf("event %s as CloudEvent: %w", d.Record.EventID, err)
-		}
-		event, err := structpb.NewStruct(fields)
-		if err != nil {
-			return nil, fmt.Errorf("event %s as CloudEvent: %w", d.Record.EventID, err)
-		}
-		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{DeliveryId: d.Ref().String(), Attempt: d.Attempt, Event: event})
+		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{
+			DeliveryId: d.Ref().String(), Attempt: d.Attempt, EventJson: cloudevent.AppendStructured(nil, &e),
+		})
 	}
 	return resp, nil
 }

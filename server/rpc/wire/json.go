@@ -27,7 +27,7 @@ func NewJSON() *JSON {
 }
 
 // Natural is a message whose events have payloads and extensions as JSON text, of which the answer
-// has each as an object: the text as it is stored (ENV-8).
+// has each as an object: the text as it is stored (ENV-8). So are the CloudEvents of a Pull.
 type Natural struct{ proto.Message }
 
 // Marshal returns the JSON of a message or a Natural. A payload with line breaks adds them to the
@@ -79,6 +79,8 @@ func takeTexts(m proto.Message) [][]byte {
 		GetEvents() *runlogv1.EventBatch
 	}:
 		events = m.GetEvents().GetEvents()
+	case *runlogv1.PullResponse:
+		return takeCloudEvents(m)
 	}
 	texts := make([][]byte, 0, len(events))
 	for _, e := range events {
@@ -94,17 +96,24 @@ func takeTexts(m proto.Message) [][]byte {
 	return texts
 }
 
+// takeCloudEvents is takeTexts for the events of a Pull.
+func takeCloudEvents(m *runlogv1.PullResponse) (texts [][]byte) {
+	for _, d := range m.GetDeliveries() {
+		texts = append(texts, d.GetEventJson())
+		d.EventJson = nil
+	}
+	return texts
+}
+
 // objects are the texts that stand in for empty fields of a message's JSON.
 type objects struct {
 	texts [][]byte
 	line  bool
 }
 
-// The members of an event that a text stands in for, as protojson writes them.
-const (
-	payloadJSON    = `"payloadJson"`
-	extensionsJSON = `"extensionsJson"`
-)
+// members maps those that a text stands in for, as protojson writes them, to their names in an
+// answer.
+var members = map[string]string{`"payloadJson"`: "payload", `"extensionsJson"`: "extensions", `"eventJson"`: "event"}
 
 // compact copies the JSON of protojson without blanks, and puts the texts in. A message with texts
 // has no map, so that no name is a client's.
@@ -124,9 +133,9 @@ func (o *objects) compact(text []byte) []byte {
 		}
 		end := jsontext.SkipString(text, i)
 		if len(o.texts) > 0 {
-			if name := string(text[i:end]); name == payloadJSON || name == extensionsJSON {
+			if member := members[string(text[i:end])]; member != "" {
 				if next := afterEmpty(text, end); next > 0 {
-					out, i = o.put(out, name), next
+					out, i = o.put(out, member), next
 					continue
 				}
 			}
@@ -150,11 +159,8 @@ func afterEmpty(text []byte, i int) int {
 }
 
 // put writes the next text in place of an empty field.
-func (o *objects) put(out []byte, name string) []byte {
-	member, text := "payload", o.texts[0]
-	if name == extensionsJSON {
-		member = "extensions"
-	}
+func (o *objects) put(out []byte, member string) []byte {
+	text := o.texts[0]
 	o.texts = o.texts[1:]
 	if o.line {
 		// A comma stands there already.

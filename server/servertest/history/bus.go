@@ -9,8 +9,6 @@ type Subscription struct {
 	Types  []string `json:"types"`
 	// HoldRun: the later events of a run wait while it has a dead letter; else they go on.
 	HoldRun bool `json:"holdRun,omitempty"`
-	// MaxAttempts is after how many failed attempts an event is parked.
-	MaxAttempts int `json:"maxAttempts"`
 }
 
 // ActKind is a kind of Act.
@@ -30,8 +28,8 @@ const (
 	Delivered ActKind = "delivered"
 	// Acked is an acknowledgement that was sent at Call. Once it has Return, it was looked at.
 	Acked ActKind = "acked"
-	// Rejected is an event that a sink never takes, as it says with its answer.
-	Rejected ActKind = "rejected"
+	// Parked is a node that makes a dead letter of an event. It may end before that is durable.
+	Parked ActKind = "parked"
 	// Interrupted is a moment at which the leader changes, or may have ended. It is of no
 	// subscription.
 	Interrupted ActKind = "interrupted"

@@ -19,12 +19,10 @@ func (s span) mayActAfter(at int64) bool { return s.to == 0 || s.to >= at }
 // due is an event that a subscription wants, with what became of it.
 type due struct {
 	*recordRef
-	acks, settled, discards, redrives []span
+	acks, settled, parked, discards, redrives []span
 
-	handed  []int64 // when it was handed out, at the earliest
-	refused []span  // for good
-	parked  bool    // in any list of dead letters
-	left    bool    // in the last one
+	listed bool // in any list of dead letters
+	left   bool // in the last one
 }
 
 // delivered is what the history has of a subscription.
@@ -94,9 +92,6 @@ func (d *delivered) add(a *Act) {
 		return
 	case Delivered:
 		d.deliveries = append(d.deliveries, a)
-		if e := d.find(a.Places[0]); e != nil {
-			e.handed = append(e.handed, a.Call)
-		}
 		return
 	case Letters:
 		d.each(func(e *due) { e.left = false })
@@ -112,14 +107,14 @@ func (d *delivered) add(a *Act) {
 			if a.Settled {
 				e.settled = append(e.settled, at)
 			}
-		case Rejected:
-			e.refused = append(e.refused, at)
+		case Parked:
+			e.parked = append(e.parked, at)
 		case Discarded:
 			e.discards = append(e.discards, at)
 		case Redriven:
 			e.redrives = append(e.redrives, at)
 		case Letters:
-			e.parked, e.left = true, true
+			e.listed, e.left = true, true
 		}
 	}
 }
@@ -159,17 +154,7 @@ func (c *checker) checkTurn(d *delivered, e *due, act *Act) {
 		if before.RunSeq >= e.RunSeq {
 			return
 		}
-		if before.PersistedAt < floor || begun(before.acks) || begun(before.discards) {
-			continue
-		}
-		// A leader that ended may have parked it, and have recorded nothing of that (BUS-6).
-		tries := 0
-		for _, at := range before.handed {
-			if at <= act.Return {
-				tries++
-			}
-		}
-		if !d.HoldRun && (before.parked || begun(before.refused) || tries >= d.MaxAttempts) {
+		if before.PersistedAt < floor || begun(before.acks) || begun(before.discards) || !d.HoldRun && begun(before.parked) {
 			continue
 		}
 		c.undelivered(d, Place{e.Run, e.RunSeq}, "was delivered at %d, before runSeq %d was settled", act.Return, before.RunSeq)
@@ -180,7 +165,7 @@ func (c *checker) checkTurn(d *delivered, e *due, act *Act) {
 // checkRepeat requires that an event is handed out again after an acknowledgement was taken only if
 // the leader ended before that was durable, or an operator wanted it (BUS-6).
 func (c *checker) checkRepeat(d *delivered, e *due, act *Act, interruptions []int64) {
-	if e.parked && len(d.resets) > 1 {
+	if e.listed && len(d.resets) > 1 {
 		return // It may be due twice: behind a cursor that was moved back, and as a dead letter.
 	}
 	for _, ack := range e.settled {

@@ -43,8 +43,10 @@ func TestBus(t *testing.T) {
 			with([]Act{began}, act(Delivered, 10, 11, 2), act(Acked, 12, 13, 2), act(Delivered, 14, 15, 1), act(Acked, 16, 17, 1))},
 		{"the second comes before the first is acknowledged", false, false, with([]Act{began, act(Delivered, 10, 11, 1), act(Delivered, 12, 13, 2)},
 			act(Acked, 14, 15, 1), act(Acked, 14, 15, 2))},
-		{"the second comes behind a dead letter", false, true, with([]Act{began}, append(second, act(Letters, 20, 21, 1))...)},
-		{"the second is not held by a dead letter", true, false, with([]Act{began}, append(second, act(Letters, 20, 21, 1))...)},
+		{"the second comes behind a dead letter", false, true, with([]Act{began, act(Parked, 3, 3, 1)}, append(second, act(Letters, 20, 21, 1))...)},
+		{"the second comes before the first is a dead letter", false, false,
+			with([]Act{began}, append(second, act(Parked, 18, 18, 1), act(Letters, 20, 21, 1))...)},
+		{"the second is not held by a dead letter", true, false, with([]Act{began, act(Parked, 3, 3, 1)}, append(second, act(Letters, 20, 21, 1))...)},
 		{"the second is held until the dead letter is acknowledged", true, true,
 			with([]Act{began}, act(Letters, 3, 4, 1), act(Redriven, 5, 6, 1), act(Delivered, 10, 11, 1), act(Acked, 12, 13, 1), second[0], second[1])},
 		{"an event comes again", false, false, with(both, act(Delivered, late, late+1, 1))},
@@ -65,7 +67,7 @@ func TestBus(t *testing.T) {
 		for i, typ := range []string{"Wanted", "Wanted", "Other"} {
 			f.Records = append(f.Records, Record{Run: "r", RunSeq: uint64(i + 1), PersistedAt: stampOf(i), TenantID: "t", Type: typ})
 		}
-		h := &History{Acts: tt.acts, Subscriptions: []Subscription{{Name: name, Tenant: "t", Types: []string{"Wanted"}, HoldRun: tt.hold, MaxAttempts: 3}}}
+		h := &History{Acts: tt.acts, Subscriptions: []Subscription{{Name: name, Tenant: "t", Types: []string{"Wanted"}, HoldRun: tt.hold}}}
 		c := &checker{h: h, report: &Report{Counts: map[string]int{}}}
 		c.witness = &nodeLog{}
 		for i := range f.Records {

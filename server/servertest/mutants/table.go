@@ -7,7 +7,7 @@ import (
 
 // All returns the table.
 func All() []Mutant {
-	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(), kept(), cached(), queues(), subscriptions(), leases())
+	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(), kept(), cached(), queues(), subscriptions(), deliveries(), leases())
 }
 
 // disks are bugs about what is on stable storage.

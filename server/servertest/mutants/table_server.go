@@ -15,7 +15,7 @@ func reads() []Mutant {
 	}, {
 		Name: "read-lease", Breaks: "READ-2, D8",
 		What:    "a leader does not confirm its leadership before a read; its lease check may be delayed",
-		Edits:   []Edit{lateLease, {File: "raft/confirm.go", Old: "return n.verify.join(ctx)", New: "return nil"}},
+		Edits:   []Edit{lateLease, {File: "raft/confirm.go", Old: "n.verify.Join(ctx)", New: "ctx.Err()"}},
 		Control: []Edit{lateLease},
 		Faults:  []string{"split", "one-way", "partial"},
 	}, {

@@ -159,8 +159,10 @@ func (w *world) cutWays(f Fault) {
 // misset lets the clock of one node be wrong by hours for a while. At most one clock is at a time:
 // a majority of wrong clocks is right.
 func (w *world) misset(f Fault) {
-	w.missetting.Lock()
-	defer w.missetting.Unlock()
+	if !w.take(w.missetting) {
+		return
+	}
+	defer w.missetting.pass()
 	c := w.nodes[f.Nodes[0]].clock
 	c.jump(time.Duration(f.Size))
 	w.count(f.Kind)
@@ -206,8 +208,10 @@ func (w *world) allServe() bool {
 // has what the bad disk had.
 func (w *world) rot(f Fault, rng *rand.Rand) {
 	n := w.nodes[f.Nodes[0]]
-	w.rotting.Lock()
-	defer w.rotting.Unlock()
+	if !w.take(w.rotting) {
+		return
+	}
+	defer w.rotting.pass()
 	if !w.allServe() || !n.powerOff(nil, rng, 100) {
 		return
 	}

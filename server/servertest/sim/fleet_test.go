@@ -29,7 +29,7 @@ var (
 	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
 	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
 	crowd  = flag.Int("sim.clients", 4, "how many clients; negative: none")
-	busy   = flag.Bool("sim.bus", false, "with subscriptions and their receivers")
+	busy   = flag.Bool("sim.bus", false, "with subscriptions and their receivers in every world, not in each fourth alone")
 	keep   = flag.String("sim.keep", "", "places of the plan's entries that happen, with commas between them; empty: all")
 	shrink = flag.Int("sim.shrink", 0, "how often a world that fails runs again to find the faults that it needs; 0: do not")
 	trace  = flag.Bool("sim.log", false, "write the nodes' logs and the faults to standard error")
@@ -46,7 +46,13 @@ type lived struct {
 	Counts     map[string]int
 	Failed     []string // invariants
 	Text       string   // the violations and the plan
+	// Alive says that the seed has failed, as Text shows, and runs again to find the faults that it
+	// needs. The outcome follows.
+	Alive bool
 }
+
+// busEvery is how many worlds there are for one with subscriptions.
+const busEvery = 4
 
 // TestSeeds runs worlds one after the other in this process, as its flags say.
 func TestSeeds(t *testing.T) {
@@ -56,7 +62,7 @@ func TestSeeds(t *testing.T) {
 	}
 	for i := range *seeds {
 		opts := Shape(*seed+uint64(i), *length, *every, *crowd)
-		opts.Keep, opts.Bus = kept(t), *busy
+		opts.Keep, opts.Bus = kept(t), *busy || opts.Seed%busEvery == 0
 		keepLog := logTo(t, &opts)
 		r, took := inBubble(t, opts)
 		l := lived{Seed: opts.Seed, Fake: r.Fake, Real: took, Happened: r.Happened, Seen: r.Seen}
@@ -65,23 +71,29 @@ func TestSeeds(t *testing.T) {
 		}
 		if !r.OK() {
 			l.Failed = r.Invariants()
-			l.Text = r.String() + keepLog(true) + shrunk(t, opts, r)
+			l.Text = r.String() + keepLog(true)
+			l.Text += shrunk(t, opts, r, func() { tell(t, out, &lived{Seed: l.Seed, Failed: l.Failed, Text: l.Text, Alive: true}) })
 		} else {
 			keepLog(false)
 		}
-		line, err := json.Marshal(&l)
-		if err == nil {
-			_, err = fmt.Fprintf(out, "%s\n", line)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		tell(t, out, &l)
 		if !*child {
 			t.Logf("seed %d: %s of the world in %s, %v, %v, %v", l.Seed, l.Fake.Round(time.Second), took.Round(time.Millisecond), l.Happened, l.Seen, l.Counts)
 			if l.Failed != nil {
 				t.Errorf("%v\n%s", l.Failed, l.Text)
 			}
 		}
+	}
+}
+
+func tell(t *testing.T, out io.Writer, l *lived) {
+	t.Helper()
+	line, err := json.Marshal(l)
+	if err == nil {
+		_, err = fmt.Fprintf(out, "%s\n", line)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -128,15 +140,20 @@ func kept(t *testing.T) (all []int) {
 	return all
 }
 
-// shrunk returns the commands that repeat a failed run: all of it, and with few faults.
-func shrunk(t *testing.T, opts Options, r *Result) string {
+// shrunk returns the commands that repeat a failed run: all of it, and with few faults. It calls
+// alive before each run.
+func shrunk(t *testing.T, opts Options, r *Result, alive func()) string {
 	t.Helper()
 	command := fmt.Sprintf("make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s", opts.Seed, opts.Length, opts.Every)
+	if *busy {
+		command += " BUS=1"
+	}
 	if *shrink == 0 || opts.Keep != nil {
 		return "repeat it with: " + command + "\n"
 	}
 	opts.Log = nil
 	few := Shrink(len(r.Plan), *shrink, func(keep []int) bool {
+		alive()
 		opts.Keep = append([]int{-1}, keep...) // an empty keep means no faults
 		again, _ := inBubble(t, opts)
 		return !again.OK()
@@ -179,8 +196,8 @@ func TestFleet(t *testing.T) {
 
 const (
 	seedsAProcess = 10
-	// seedPatience is how long a process may be silent. After that fake time stands still.
-	seedPatience = 3 * time.Minute
+	// seedPatience is how many seconds a process may be silent. After that fake time stands still.
+	seedPatience = 300
 	manyFailures = 5
 )
 
@@ -189,6 +206,7 @@ type sums struct {
 	next       uint64
 	worlds     int
 	fake, real time.Duration
+	slowest    lived // without its outcome
 	began      time.Time
 	told       time.Time // when the sums were last written to standard error
 	happened   map[Kind]int
@@ -238,43 +256,76 @@ func (f *sums) process(first uint64, n int) error {
 	if err := errors.Join(cmd.Start(), write.Close()); err != nil {
 		return err
 	}
-	silent := time.AfterFunc(seedPatience, func() { _ = cmd.Process.Signal(syscall.SIGQUIT) })
-	defer silent.Stop()
-	seen := 0
-	for lines := bufio.NewReader(read); ; seen++ {
+	heard := make(chan struct{})
+	defer close(heard)
+	go quitSilent(cmd.Process, heard)
+	seen, failing := 0, ""
+	for lines := bufio.NewReader(read); ; {
 		line, err := lines.ReadBytes('\n')
 		if err != nil {
 			break
 		}
-		silent.Reset(seedPatience)
+		heard <- struct{}{}
 		var l lived
 		if err := json.Unmarshal(line, &l); err != nil {
 			return errors.Join(err, cmd.Process.Kill(), cmd.Wait())
 		}
+		if failing = ""; l.Alive {
+			failing = fmt.Sprintf("%v\n%s", l.Failed, l.Text)
+			continue
+		}
 		f.add(&l)
+		seen++
 	}
 	if err := cmd.Wait(); err != nil || seen < n {
-		return fmt.Errorf("after seed %d: %w\n%s", first+uint64(seen)-1, err, notWaiting(said.String()))
+		// The end of a long output is what a reader gets to see.
+		return fmt.Errorf("%s\n%s\nseed %d has not ended: %w", notWaiting(said.String()), failing, first+uint64(seen), err)
 	}
 	return nil
 }
 
-// notWaiting leaves out the goroutines that wait durably, as fake time requires.
+// quitSilent has a process print its goroutines and end if nothing is heard of it for seedPatience.
+// It returns once heard is closed. It counts ticks: a machine that stands still drops them.
+func quitSilent(p *os.Process, heard <-chan struct{}) {
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for silent := 0; ; {
+		select {
+		case _, more := <-heard:
+			if !more {
+				return
+			}
+			silent = 0
+		case <-tick.C:
+			if silent++; silent == seedPatience {
+				_ = p.Signal(syscall.SIGQUIT)
+			}
+		}
+	}
+}
+
+// notWaiting leaves out the registers, and the goroutines that wait durably, as fake time requires.
 func notWaiting(text string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(text, "\n\n") {
 		first, _, _ := strings.Cut(part, "\n")
+		if strings.HasPrefix(first, "rax ") {
+			break
+		}
 		if !strings.HasPrefix(first, "goroutine ") || strings.Contains(first, "bubble") && !strings.Contains(first, "(durable)") {
 			b.WriteString(part + "\n\n")
 		}
 	}
-	return b.String()[:min(b.Len(), 50_000)]
+	return b.String()[:min(b.Len(), 20_000)]
 }
 
 func (f *sums) add(l *lived) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.worlds, f.fake, f.real = f.worlds+1, f.fake+l.Fake, f.real+l.Real
+	if l.Real > f.slowest.Real {
+		f.slowest = lived{Seed: l.Seed, Fake: l.Fake, Real: l.Real}
+	}
 	for k, n := range l.Happened {
 		f.happened[k] += n
 	}
@@ -298,7 +349,8 @@ func (f *sums) add(l *lived) {
 func (f *sums) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d worlds, seeds %d to %d, %d failed, in %s\n", f.worlds, *seed, f.next-1, len(f.failed), time.Since(f.began).Round(time.Second))
-	fmt.Fprintf(&b, "%s of fake time, %.0f s a second of a processor\n", f.fake.Round(time.Second), f.fake.Seconds()/max(f.real.Seconds(), 1e-9))
+	fmt.Fprintf(&b, "%s of fake time, %.0f s a second of a processor; the slowest world: %d, %s in %s\n", f.fake.Round(time.Second), f.fake.Seconds()/max(f.real.Seconds(), 1e-9),
+		f.slowest.Seed, f.slowest.Fake.Round(time.Second), f.slowest.Real.Round(time.Second))
 	fmt.Fprint(&b, "faults:")
 	for _, k := range slices.Sorted(maps.Keys(f.happened)) {
 		fmt.Fprintf(&b, " %s %d", k, f.happened[k])

@@ -8,8 +8,10 @@ import "time"
 // itself, the operator replaces it.
 func (s *scenario) olderCopy() bool {
 	w := s.world
-	w.rotting.Lock()
-	defer w.rotting.Unlock()
+	if !w.take(w.rotting) {
+		return false
+	}
+	defer w.rotting.pass()
 	victim, half := s.others[0], len(w.nodes)/2
 	behind, ahead := s.others[1:1+half], append([]*node{s.leader}, s.others[1+half:]...)
 	was, err := w.operator.member(victim.host)

@@ -16,8 +16,10 @@ import (
 // nodes serve, and one replacement runs at a time: no other node has what the lost disk had.
 func (w *world) replace(f Fault) {
 	n := w.nodes[f.Nodes[0]]
-	w.rotting.Lock()
-	defer w.rotting.Unlock()
+	if !w.take(w.rotting) {
+		return
+	}
+	defer w.rotting.pass()
 	if !w.allServe() {
 		return
 	}

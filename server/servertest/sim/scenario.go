@@ -45,8 +45,10 @@ type scenario struct {
 // stage runs a scenario and ends its faults. Scenarios run one at a time. A scenario does not
 // count if it finds no leader, or if a step waits in vain.
 func (w *world) stage(f Fault, rng *rand.Rand) {
-	w.staging.Lock()
-	defer w.staging.Unlock()
+	if !w.take(w.staging) {
+		return
+	}
+	defer w.staging.pass()
 	s := &scenario{world: w, rng: rng, parted: map[[2]*node]struct{}{}}
 	defer s.joinAll()
 	if !s.cast(f.Nodes) {

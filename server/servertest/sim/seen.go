@@ -18,6 +18,7 @@ const (
 const (
 	enteringLeader = "entering leader state"
 	lostPages      = "lost pages of a failed sync"
+	becameLetter   = "an event became a dead letter"
 )
 
 // seenIn maps messages of the nodes' logs to these events. Most of them are hashicorp/raft's.
@@ -26,33 +27,52 @@ var seenIn = map[string]string{
 	lostPages: LostAfter,
 }
 
+// member is a life of a node. A life that has ended may write to its log for a while.
+type member struct {
+	host string
+	life int64
+}
+
 // seen reads the nodes' logs: it counts their events, and knows which node leads.
 type seen struct {
 	mu     sync.Mutex
 	counts map[string]int
-	leads  string // the host that became the leader last; empty: it stopped leading
-	// changed is called when the leader changes.
+	leads  member // that became the leader last; zero: it stopped leading
+	// leaders are all that believe that they lead: an earlier leader may hear late of another.
+	leaders map[member]bool
+	// changed is called when a leader begins or ends.
 	changed func()
+	// parked is called when a node makes a dead letter of an event.
+	parked func(subscription, run string, seq uint64)
 }
 
 // leader returns the host that leads; empty where none does.
 func (s *seen) leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leads
+	return s.leads.host
 }
 
-// note reads a record of a host's log. hashicorp/raft logs a new state before it acts in it.
-func (s *seen) note(host string, r slog.Record) {
+// note reads a record of a member's log. hashicorp/raft logs a new state before it acts in it.
+func (s *seen) note(m member, r slog.Record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case r.Message == enteringLeader:
-		s.leads = host
+		s.leads, s.leaders[m] = m, true
 		s.changed()
-	case s.leads == host && (r.Message == "entering follower state" || r.Message == "entering candidate state"):
-		s.leads = ""
+	case s.leaders[m] && (r.Message == "entering follower state" || r.Message == "entering candidate state"):
+		if delete(s.leaders, m); s.leads == m {
+			s.leads = member{}
+		}
 		s.changed()
+	case r.Message == becameLetter:
+		of := map[string]slog.Value{}
+		r.Attrs(func(a slog.Attr) bool {
+			of[a.Key] = a.Value
+			return true
+		})
+		s.parked(of["subscription"].String(), of["run"].String(), of["seq"].Uint64())
 	}
 	if what := seenIn[r.Message]; what != "" {
 		s.counts[what]++
@@ -63,15 +83,18 @@ func (s *seen) note(host string, r slog.Record) {
 type watching struct {
 	slog.Handler
 	seen *seen
-	host string // that the log belongs to; empty: the world's log
+	of   member // that the log belongs to; zero: the world's log
 }
 
 func (h watching) Enabled(context.Context, slog.Level) bool { return true }
 
 func (h watching) WithAttrs(attrs []slog.Attr) slog.Handler {
 	for _, a := range attrs {
-		if a.Key == "node" {
-			h.host = a.Value.String()
+		switch a.Key {
+		case "node":
+			h.of.host = a.Value.String()
+		case "life":
+			h.of.life = a.Value.Int64()
 		}
 	}
 	h.Handler = h.Handler.WithAttrs(attrs)
@@ -84,7 +107,7 @@ func (h watching) WithGroup(name string) slog.Handler {
 }
 
 func (h watching) Handle(ctx context.Context, r slog.Record) error {
-	h.seen.note(h.host, r)
+	h.seen.note(h.of, r)
 	if !h.Handler.Enabled(ctx, r.Level) {
 		return nil
 	}

@@ -128,14 +128,28 @@ const ghostPatience = time.Hour
 // turn is a mutex that may be held while fake time passes.
 type turn chan struct{}
 
-func (t turn) Lock()   { t <- struct{}{} }
-func (t turn) Unlock() { <-t }
+// turnsFor bounds, in lengths of the plan, how long after the beginning turns are taken. A hundred
+// faults, each of which waits for the one before, would take longer than a world may.
+const turnsFor = 4
+
+// take waits for a turn. It returns false if that took too long. Otherwise the caller must pass the
+// turn.
+func (w *world) take(t turn) bool {
+	t <- struct{}{}
+	if time.Since(w.began) > turnsFor*w.opts.Length {
+		t.pass()
+		return false
+	}
+	return true
+}
+
+func (t turn) pass() { <-t }
 
 func newWorld(opts Options) *world {
 	opts.ensureDefaults()
 	w := &world{opts: opts, began: time.Now(), net: network.New(opts.Seed), happened: map[Kind]int{}, healed: make(chan struct{}), over: make(chan struct{}), rotting: make(turn, 1), staging: make(turn, 1), missetting: make(turn, 1)}
 	w.log = slog.New(watching{Handler: slog.NewTextHandler(opts.Log, &slog.HandlerOptions{Level: slog.LevelDebug, ReplaceAttr: w.since}), seen: &w.seen})
-	w.seen.counts = map[string]int{}
+	w.seen.counts, w.seen.leaders = map[string]int{}, map[member]bool{}
 	rng := rand.New(rand.NewPCG(opts.Seed, 0x776f726c64))
 	for i := range opts.Nodes {
 		skew := time.Duration(rng.Int64N(int64(2*time.Second))) - time.Second
@@ -147,7 +161,7 @@ func newWorld(opts Options) *world {
 	w.admin, w.adminHash = bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
 	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true})
-	w.seen.changed = w.clients.Interrupted
+	w.seen.changed, w.seen.parked = w.clients.Interrupted, w.clients.Parked
 	w.plan = Plan(opts.Seed, PlanOptions{
 		Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds,
 		Scenarios: opts.Scenarios, Gap: opts.Gap,

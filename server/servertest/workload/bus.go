@@ -91,3 +91,8 @@ func (c *Clients) OpenSink(reachable func() bool) delivery.Sink {
 func (c *Clients) Interrupted() {
 	c.recorder.Act(history.Act{Kind: history.Interrupted}, c.recorder.Now())
 }
+
+// Parked records that a node makes a dead letter of an event.
+func (c *Clients) Parked(subscription, run string, seq uint64) {
+	c.recorder.Act(history.Act{Kind: history.Parked, Subscription: subscription, Places: []history.Place{{Run: run, RunSeq: seq}}}, c.recorder.Now())
+}

@@ -178,9 +178,11 @@ func TestManyLettersBUS6(t *testing.T) {
 		for i := range runs {
 			b.append(fmt.Sprint("t1_", i), types[0], 1)
 		}
+		time.Sleep(50 * time.Millisecond) // Under load the tail waits between two reads.
 		synctest.Wait()
 		b.node.set(func(n *node) { n.commands, n.largest = 0, 0 })
 		close(fail)
+		time.Sleep(50 * time.Millisecond)
 		synctest.Wait()
 		b.flush(s, 2) // The cursor passes over an event with the second one.
 		row := b.row(s)
@@ -346,6 +348,38 @@ func TestParkedAgainBUS4(t *testing.T) {
 		synctest.Wait()
 		if row, st := b.row(s), b.status(s); row.DeadLetters != 1 || st.Letters != 1 {
 			b.t.Errorf("%d dead letters, and %d in the status", row.DeadLetters, st.Letters)
+		}
+	})
+}
+
+// TestRedriveAfterFilterBUS5: a dead letter that is redriven is delivered, also if the filter has
+// changed since it was parked. It is not dropped.
+func TestRedriveAfterFilterBUS5(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		t := b.t
+		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxAttempts = 1 })
+		c := b.consumer(s)
+		b.append("t1_a", types[0], 1)
+		first := window.Place{RunID: "t1_a", Seq: 1}
+		b.want(c, first)
+		c.Nack(refs([]window.Place{first}), -1)
+		b.flush(s, 3)
+		row := b.row(s)
+		settings := row.Settings
+		settings.Types = []string{"Another"}
+		b.execute(subscription.Update(row, &settings))
+		b.execute(subscription.Redrive(s.name, subscription.Which{All: true}))
+		b.d.Refresh(context.Background())
+		b.want(c, first)
+		b.flush(s, 3)
+		if n := b.row(s).DeadLetters; n != 1 {
+			t.Errorf("%d dead letters before the acknowledgement, want 1", n)
+		}
+		c.Ack(refs([]window.Place{first}))
+		b.flush(s, 3)
+		if n := b.row(s).DeadLetters; n != 0 {
+			t.Errorf("%d dead letters after the acknowledgement, want 0", n)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -171,6 +172,7 @@ type bed struct {
 	began   time.Time
 	lossy   bool                 // commands fail
 	sink    func() delivery.Sink // opens that of any subscription, if not nil
+	skew    atomic.Int64         // of the node's time of day, in nanoseconds
 	asked   func()               // is called once for the timeout of acknowledgements
 
 	mu     sync.Mutex
@@ -196,7 +198,8 @@ func run(t *testing.T, seed uint64, do func(*bed)) {
 		stopping, b.stop = context.WithCancel(context.Background())
 		b.d = delivery.Start(delivery.Options{
 			Node: b.node, Cluster: "cluster", Memory: b.memory, OpenSink: b.openSink, AckTimeout: b.ackTimeout,
-			Clock: time.Now, Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Stopping: stopping,
+			Clock:  func() time.Time { return time.Now().Add(time.Duration(b.skew.Load())) },
+			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Stopping: stopping,
 		})
 		defer b.close()
 		synctest.Wait()

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -108,6 +109,9 @@ func (s *subscriber) take(c *Consumer, n int) ([]Delivery, error) {
 		return nil, ErrLeft
 	}
 	taken, err := s.window.Take(s.term.now(), n)
+	if len(taken) > 0 {
+		err = nil // The next call has it, if it lasts. These are under way.
+	}
 	list := make([]Delivery, len(taken))
 	for i := range taken {
 		list[i] = Delivery{taken[i], s.sought}
@@ -137,11 +141,17 @@ func (s *subscriber) nudgeOther(but *Consumer) {
 // were owed. Those before a seek count for nothing: the seek wants the events again.
 func (c *Consumer) Ack(list []Ref) int { return c.s.ack(list) }
 
-// Nack has events delivered again: after a delay, or if that is negative after a random time.
+// Nack has events delivered again: after a delay, or if that is negative after a random time. It
+// returns how many. Those count that another consumer has now for nothing: it was too late.
 func (c *Consumer) Nack(list []Ref, delay time.Duration) int {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	return c.s.nackLocked(c.s.placesLocked(list), "the consumer refused the delivery", delay)
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	mine := slices.DeleteFunc(s.placesLocked(list), func(p window.Place) bool {
+		owner := s.owners[p]
+		return owner != nil && owner != c
+	})
+	return s.nackLocked(mine, "the consumer refused the delivery", delay)
 }
 
 // Return gives events back that did not reach the consumer: it is no failed attempt.

@@ -47,8 +47,9 @@ type Options struct {
 	OpenSink func(tenant string, delivery []byte, maxInFlight int) (Sink, error)
 	// AckTimeout returns how long a consumer of a pull subscription has; 0: it has a sink.
 	AckTimeout func(delivery []byte) time.Duration
-	Clock      func() time.Time
-	Logger     *slog.Logger
+	// Clock is the time of day, for what is shown.
+	Clock  func() time.Time
+	Logger *slog.Logger
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 }
@@ -141,9 +142,7 @@ func (d *Dispatcher) begin(ctx context.Context) (*term, error) {
 	close(d.waiting)
 	d.mu.Unlock()
 	// What has changed before written told the term of it.
-	if err := t.reload(); err != nil {
-		t.log.Warn("cannot read subscriptions again", "err", err)
-	}
+	t.stale = t.reload()
 	t.start()
 	return t, nil
 }
@@ -199,6 +198,7 @@ type Status struct {
 	Behind uint64
 	// Acknowledged counts since the subscription was made.
 	Acknowledged uint64
+	Paused       bool
 	Consumers    int
 	LastError    string
 	LastErrorAt  int64
@@ -222,12 +222,12 @@ func (s *subscriber) status() Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	read := s.window.ReadTo()
-	if s.attached {
+	if s.attached.Load() {
 		read = max(read, at)
 	}
 	st := Status{
-		Stats: s.window.Stats(), Acknowledged: s.row.Acknowledged + s.window.Acknowledged(), Consumers: len(s.consumers),
-		LastError: s.lastError, LastErrorAt: s.lastErrorAt,
+		Stats: s.window.Stats(), Acknowledged: s.row.Acknowledged + s.window.Acknowledged(), Paused: s.row.Paused,
+		Consumers: len(s.consumers), LastError: s.lastError, LastErrorAt: s.lastErrorAt,
 	}
 	if p := applied.Position(); p > read {
 		st.Behind = uint64(p - read)

@@ -3,6 +3,7 @@ package delivery
 import (
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
@@ -84,12 +85,14 @@ func (l *labels) get() (map[string]string, error) {
 
 // routes find the subscribers of an event. They never change: others take their place.
 type routes struct {
-	tenants map[string]*route // "": subscriptions to all tenants
+	tenants  map[string]*route // "": subscriptions to all tenants
+	attached atomic.Int64      // subscribers that are
 }
 
 type route struct {
-	any   []*subscriber // of events of any type
-	types map[string][]*subscriber
+	attached atomic.Int64  // subscribers that are
+	any      []*subscriber // of events of any type
+	types    map[string][]*subscriber
 }
 
 func newRoutes(all map[uint64]*subscriber) *routes {
@@ -108,13 +111,35 @@ func newRoutes(all map[uint64]*subscriber) *routes {
 		for _, name := range f.types {
 			t.types[name] = append(t.types[name], s)
 		}
+		if s.attached.Load() {
+			r.count(s, true)
+		}
 	}
 	return r
 }
 
-// wants reports whether events of a run may match any filter.
+// count counts a subscriber that is attached, or no longer is. A route to it may be gone.
+func (r *routes) count(s *subscriber, is bool) {
+	t := r.tenants[s.filter.Load().tenant]
+	if t == nil {
+		return
+	}
+	n := int64(1)
+	if !is {
+		n = -1
+	}
+	t.attached.Add(n)
+	r.attached.Add(n)
+}
+
+// wants reports whether a subscriber is attached that events of a run may match.
 func (r *routes) wants(run *storage.Run) bool {
-	return r.tenants[""] != nil || r.tenants[run.Scope.TenantID] != nil
+	for _, tenant := range [2]string{"", run.Scope.TenantID} {
+		if t := r.tenants[tenant]; t != nil && t.attached.Load() > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // each calls do for every subscriber that an event may match.

@@ -63,6 +63,8 @@ func (t *term) share() {
 
 // squeeze takes the memory from a subscriber that has handed out little lately.
 func (s *subscriber) squeeze() {
+	s.term.tailing.Lock()
+	defer s.term.tailing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.closed && s.window.Slow() {

@@ -23,6 +23,7 @@ func (b *bed) fill(n int) (list []*sub) {
 			b.append(fmt.Sprint("t1_", run), types[i%len(types)], 100)
 		}
 	}
+	time.Sleep(20 * time.Millisecond) // Under load the tail waits between two reads.
 	synctest.Wait()
 	if !b.memory.Spent() {
 		b.t.Fatal("there is memory left")

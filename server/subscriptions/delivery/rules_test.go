@@ -254,6 +254,27 @@ func TestPauseIsNoFailureBUS4(t *testing.T) {
 	})
 }
 
+// TestClockGoesBackBUS4BUS8: retries and deadlines do not wait for a time of day that was set back.
+func TestClockGoesBackBUS4BUS8(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		k := &slow{}
+		b.sink = func() delivery.Sink { return k }
+		b.make("t1", "sink", "slow:s", nil)
+		c := b.consumer(b.make("t1", "s", "pull", nil))
+		b.append("t1_a", types[0], 1)
+		b.want(c, window.Place{RunID: "t1_a", Seq: 1})
+		k.done[0](errors.New("the sink fails"))
+		b.skew.Store(-int64(3 * time.Hour))
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if len(k.done) != 2 {
+			b.t.Errorf("%d attempts at the sink, want 2", len(k.done))
+		}
+		b.want(c, window.Place{RunID: "t1_a", Seq: 1})
+	})
+}
+
 // TestNothingToRecordBUS9: while nothing happens, nothing is recorded, whatever waits.
 func TestNothingToRecordBUS9(t *testing.T) {
 	t.Parallel()
@@ -342,6 +363,11 @@ func TestEndOfConsumersBUS8(t *testing.T) {
 			want error
 		}{
 			{func(s *sub) { b.execute(subscription.Delete(s.name)) }, delivery.ErrDeleted},
+			{func(s *sub) {
+				settings := s.settings
+				settings.Delivery = []byte("sink:s")
+				b.execute(subscription.Update(b.row(s), &settings))
+			}, delivery.ErrNotPull},
 			{func(*sub) { b.node.lead(false) }, delivery.ErrNotLeader},
 		} {
 			s := b.make("t1", end.want.Error(), "pull", nil)

@@ -69,6 +69,11 @@ func (t *term) flush(ctx context.Context, list []*subscriber) error {
 		return err
 	}
 	defer t.endFlush()
+	return t.flushAll(ctx, list)
+}
+
+// flushAll is flush between beginFlush and endFlush.
+func (t *term) flushAll(ctx context.Context, list []*subscriber) error {
 	for len(list) > 0 {
 		n, parts, err := t.flushSome(ctx, list)
 		if err != nil {
@@ -147,7 +152,7 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	if s.closed {
 		return flushed{}, nil
 	}
-	if s.attached && at > s.from {
+	if s.attached.Load() && at > s.from {
 		s.window.Push(at)
 	}
 	x, less := s.settleLocked(most)
@@ -198,6 +203,9 @@ func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	now := s.parked(f.Settlement, effective)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed { // Its window is too.
+		return false
+	}
 	if limited && f.w == s.window {
 		s.limitedLocked(f.less)
 	}
@@ -265,10 +273,25 @@ func (d *Dispatcher) Flush(ctx context.Context, name subscription.Name) error {
 	if s == nil {
 		return nil
 	}
-	ctx, end := context.WithCancelCause(ctx)
-	defer end(nil)
-	defer context.AfterFunc(t.ctx, func() { end(ErrNotLeader) })()
-	return t.flush(ctx, []*subscriber{s})
+	if err := t.beginFlush(ctx); err != nil {
+		return err
+	}
+	done := make(chan error, 1)
+	// A settlement whose outcome the term does not know may be recorded. Then it would begin again
+	// with what the store has, and hand out again what is under way.
+	if !t.begin(func() {
+		defer t.endFlush()
+		done <- t.flushAll(t.ctx, []*subscriber{s})
+	}) {
+		t.endFlush()
+		return ErrNotLeader
+	}
+	select {
+	case err := <-done:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 func (t *term) find(name subscription.Name) *subscriber {

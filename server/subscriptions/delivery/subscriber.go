@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -29,7 +30,8 @@ type subscriber struct {
 	closed   bool
 	running  bool // run is under way
 	// attached: the tail hands over what lies behind from. Otherwise the subscriber reads the log.
-	attached bool
+	// It changes while mu and the term's tailing are held.
+	attached atomic.Bool
 	from     storage.Position
 	fenced   bool   // the filter is newer than row
 	sought   uint64 // the version of the cursor after the last seek that is known
@@ -43,6 +45,9 @@ type subscriber struct {
 	refusals  int   // by limits of the row, since a settlement that had all
 	fullUntil int64 // no settlement adds a row until then
 	stuck     bool  // and there is none that adds nothing
+
+	pausing bool   // since row was read, an answer has asked for a pause
+	changes uint64 // how often other operations than settlements have changed row
 
 	lastError   string // of the last failed attempt; empty once one has succeeded
 	lastErrorAt int64
@@ -116,7 +121,8 @@ func (s *subscriber) beginLocked(x *stored) {
 		s.window.Close()
 	}
 	s.window = window.New(s.settings, &source{s}, s.row.Position)
-	s.attached, s.from, s.owners = false, 0, map[window.Place]*Consumer{}
+	s.attachLocked(false)
+	s.from, s.owners = 0, map[window.Place]*Consumer{}
 	for _, o := range x.Owed {
 		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
 	}
@@ -124,7 +130,7 @@ func (s *subscriber) beginLocked(x *stored) {
 }
 
 func (s *subscriber) setRowLocked(x *stored) {
-	s.fenced = false
+	s.fenced, s.pausing = false, false
 	s.row, s.settings = &x.Subscription, s.term.settings(&x.Subscription)
 	s.filter.Store(filterOf(s.row))
 }
@@ -134,12 +140,15 @@ const maxLanes = subscription.MaxOwed * 3 / 4
 
 // settings are what the window of a subscription follows.
 func (t *term) settings(row *subscription.Subscription) window.Settings {
-	c := &row.Settings
+	c, id := &row.Settings, row.Name.ID
 	return window.Settings{
 		MaxInFlight: int(c.MaxInFlight), MaxLanes: maxLanes, Memory: t.opts.Memory, RetryInitial: c.RetryInitial, RetryMax: c.RetryMax,
 		MaxAttempts: c.MaxAttempts, HoldRun: c.OnDeadLetter == subscription.HoldRun, MaxLetters: subscription.MaxDeadLetters,
 		Paused: row.Paused, AckTimeout: t.opts.AckTimeout(c.Delivery),
 		RandomBackoff: func(most time.Duration) time.Duration { return rand.N(most + 1) },
+		OnPark: func(p *window.Parked) {
+			t.log.Debug("an event became a dead letter", "subscription", id, "run", p.RunID, "seq", p.Seq, "attempts", p.Attempts, "err", p.Error)
+		},
 	}
 }
 
@@ -147,6 +156,7 @@ func (t *term) settings(row *subscription.Subscription) window.Settings {
 // subscriber.
 func (s *subscriber) changedLocked(x *stored) {
 	before := s.row
+	s.changes++
 	s.refusals, s.fullUntil, s.stuck = 0, 0, false
 	if x.CursorVersion != before.CursorVersion {
 		s.closeSinkLocked()
@@ -164,10 +174,12 @@ func (s *subscriber) changedLocked(x *stored) {
 // pull reports whether consumers fetch the events.
 func (s *subscriber) pull() bool { return s.settings.AckTimeout > 0 }
 
-// kickLocked has run look for something to do.
+// kickLocked has consumers and run look for something to do.
 func (s *subscriber) kickLocked() {
-	for c := range s.consumers {
-		c.nudge()
+	if s.window.Ready() {
+		for c := range s.consumers {
+			c.nudge()
+		}
 	}
 	s.armLocked(s.window.Next())
 	s.starveLocked()
@@ -212,7 +224,7 @@ func (s *subscriber) hasWorkLocked() bool {
 }
 
 // behindLocked reports whether the subscriber has to read the log itself, and wants to.
-func (s *subscriber) behindLocked() bool { return !s.attached && !s.fenced && s.window.Wants() }
+func (s *subscriber) behindLocked() bool { return !s.attached.Load() && !s.fenced && s.window.Wants() }
 
 // sendBatch is how many events one step sends.
 const sendBatch = 256
@@ -239,29 +251,35 @@ func (s *subscriber) step() (more bool, err error) {
 		return false, err
 	}
 	list, err := s.window.Take(s.term.now(), sendBatch)
-	w := s.window
+	from := origin{s.window, s.changes}
 	s.mu.Unlock()
 	for i := range list {
-		s.send(to, w, &list[i])
+		s.send(to, from, &list[i])
 	}
 	return len(list) > 0, err
 }
 
+// origin is the state of a subscriber in which an attempt began.
+type origin struct {
+	window  *window.Window
+	changes uint64
+}
+
 // send hands an event to the sink.
-func (s *subscriber) send(to Sink, w *window.Window, d *window.Delivery) {
+func (s *subscriber) send(to Sink, from origin, d *window.Delivery) {
 	p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
 	e := &cloudevent.Event{Record: &d.Record, Cluster: s.term.opts.Cluster, Position: rpc.FormatPosition(d.Record.Position)}
-	to.Send(s.term.ctx, e, func(err error) { s.done(w, p, err) })
+	to.Send(s.term.ctx, e, func(err error) { s.done(from, p, err) })
 }
 
 // done settles an attempt of a sink.
-func (s *subscriber) done(w *window.Window, p window.Place, err error) {
+func (s *subscriber) done(from origin, p window.Place, err error) {
 	if err != nil && s.term.ctx.Err() != nil {
 		return // The next leader delivers it.
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.closed || w != s.window {
+	if s.closed || from.window != s.window {
 		return // The subscription was deleted, or its cursor was moved.
 	}
 	switch {
@@ -274,12 +292,13 @@ func (s *subscriber) done(w *window.Window, p window.Place, err error) {
 		s.failedLocked(err)
 		after := time.Duration(-1)
 		if busy, ok := errors.AsType[*attempt.BusyError](err); ok {
-			after = busy.After
+			// Sooner than others, an event would have used up its attempts within a short outage.
+			after = max(busy.After, s.window.Backoff(p))
 		}
 		_, permanent := errors.AsType[*attempt.PermanentError](err)
 		s.window.Fail(p, clip(err.Error()), permanent, after, s.term.now())
-		if _, gone := errors.AsType[*attempt.GoneError](err); gone {
-			s.term.pause(s.row.Name)
+		if _, gone := errors.AsType[*attempt.GoneError](err); gone && from.changes == s.changes {
+			s.pauseLocked()
 		}
 	}
 	s.term.dirty(s)
@@ -289,7 +308,7 @@ func (s *subscriber) done(w *window.Window, p window.Place, err error) {
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "") }
 
 func (s *subscriber) failedLocked(err error) {
-	s.lastError, s.lastErrorAt = clip(err.Error()), s.term.now()
+	s.lastError, s.lastErrorAt = clip(err.Error()), s.term.opts.Clock().UnixNano()
 }
 
 func (s *subscriber) openSinkLocked() (Sink, error) {
@@ -330,15 +349,21 @@ func (s *subscriber) tick() {
 	}
 	s.armed = 0
 	if s.window.Tick(s.term.now()) {
+		// A consumer that settles nothing may stay for long.
+		maps.DeleteFunc(s.owners, func(p window.Place, _ *Consumer) bool { return !s.window.UnderWay(p) })
 		s.term.dirty(s)
 	}
 	s.kickLocked()
 }
 
-// close ends the deliveries.
+// close ends the deliveries. The end of the leadership may come beside that of the subscription:
+// the first call counts.
 func (s *subscriber) close(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
 	s.closed = true
 	if s.timer != nil {
 		s.timer.Stop()
@@ -357,45 +382,3 @@ func (s *subscriber) name() subscription.Name {
 	defer s.mu.Unlock()
 	return s.row.Name
 }
-
-// source reads events of a run for the window of a subscriber.
-type source struct{ s *subscriber }
-
-// Load is window.Source's.
-func (x *source) Load(runID string, after uint64, through storage.Position, n int) (list []*window.Event, more bool, err error) {
-	v, err := x.s.term.store.View(runID)
-	if err != nil {
-		return nil, false, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	f := x.s.filter.Load()
-	if !f.wants(v.Run) {
-		return nil, false, nil
-	}
-	now := &labels{store: x.s.term.store, runID: runID}
-	if ok, err := f.labelled(now); err != nil || !ok {
-		return nil, false, err
-	}
-	read := 0
-	for e, err := range v.Events(after) {
-		if err != nil {
-			return nil, false, err
-		}
-		if e.Position > through {
-			return list, false, nil
-		}
-		if len(list) == n || read == maxLoad && len(list) > 0 {
-			return list, true, nil
-		}
-		read++
-		if ok, err := f.matches(e, now); err != nil {
-			return nil, false, err
-		} else if ok {
-			list = append(list, &window.Event{Run: v.Run, Record: *e})
-		}
-	}
-	return list, false, nil
-}
-
-// maxLoad bounds the events of a run that are read at a time, once one matches.
-const maxLoad = 1024

@@ -7,16 +7,57 @@ import (
 	"runlog/storage"
 )
 
+// readEvery is the least time between two reads under load: more entries then share the cost of a
+// read, and more events that of waking a consumer. busyEvents is how many events one entry or more
+// have to hand over for that. A consumer that waits for single events gets them at once.
+const (
+	readEvery  = 5 * time.Millisecond
+	busyEvents = 16
+)
+
 // near is how far behind the log, in positions, a cursor is at most that the tail begins with.
 const near = 10_000
 
+// tail reads the log for the subscribers that are attached.
+type tail struct {
+	*term
+	entries *storage.Follower
+	// declined: no subscriber that was attached wanted the events at hand. attached is the number
+	// of attaches before that was decided.
+	declined bool
+	attached uint64
+	events   int // that the read at hand has handed over; one counts for each subscriber
+}
+
+func (t *term) newTail() *tail {
+	x := &tail{term: t}
+	x.entries = t.store.Follow(storage.Whole).Only(x.wants)
+	return x
+}
+
+// wants reports whether to decode the events of a run.
+func (t *tail) wants(r *storage.Run) bool {
+	t.attached = t.attaches.Load()
+	t.declined = !t.routes.Load().wants(r)
+	return !t.declined
+}
+
 // follow hands what is committed to the subscribers, until the term ends.
 func (t *term) follow() {
-	f := t.store.Follow(storage.Whole).Only(func(r *storage.Run) bool { return t.routes.Load().wants(r) })
+	x := t.newTail()
+	throttle := time.NewTicker(readEvery)
+	defer throttle.Stop()
 	for t.ctx.Err() == nil {
 		err := t.store.Wait(t.ctx, t.position())
+		x.events = 0
 		if err == nil {
-			err = t.read(f)
+			err = x.read()
+		}
+		if x.events >= busyEvents {
+			select {
+			case <-throttle.C:
+			case <-t.ctx.Done():
+			}
 		}
 		if err != nil && t.ctx.Err() == nil {
 			t.log.Warn("cannot read the log for subscriptions; retrying", "after", retryRead, "err", err)
@@ -29,7 +70,7 @@ func (t *term) follow() {
 }
 
 // read hands over what lies behind the tail's position.
-func (t *term) read(f *storage.Follower) error {
+func (t *tail) read() error {
 	applied := t.store.Applied()
 	if t.unread(applied.Position()) {
 		return nil
@@ -37,42 +78,28 @@ func (t *term) read(f *storage.Follower) error {
 	at := t.position()
 	var touched []*subscriber
 	var to *routes
-	for c, err := range f.Log(at) {
+	for c, err := range t.entries.Log(at) {
 		if err != nil {
 			clearBatches(touched)
 			return err
 		}
+		declined := t.declined
+		t.declined = false // A commit without events asks for nothing.
 		if c.Position != at {
 			t.pushAll(touched, at)
 			if t.ctx.Err() != nil {
 				return nil
 			}
-			touched, at = touched[:0], c.Position
-			to = t.collect(at)
-		}
-		now := &labels{store: t.store, runID: c.Run.RunID}
-		for i := range c.Records {
-			e := &c.Records[i]
-			// All subscribers share the event.
-			var shared *window.Event
-			err := to.each(c.Run, e, func(s *subscriber) error {
-				ok, err := s.takes(c.Run, e, now)
-				if !ok || err != nil {
-					return err
-				}
-				if shared == nil {
-					shared = &window.Event{Run: c.Run, Record: *e}
-				}
-				if len(s.batch) == 0 {
-					touched = append(touched, s)
-				}
-				s.batch = append(s.batch, shared)
-				return nil
-			})
-			if err != nil {
-				clearBatches(touched)
-				return err
+			touched = touched[:0]
+			to = t.collect(c.Position)
+			if declined && t.attached != t.attaches.Load() {
+				return nil // A subscriber was attached meanwhile, and may want the entry.
 			}
+			at = c.Position
+		}
+		if touched, err = t.gather(to, c, touched); err != nil {
+			clearBatches(touched)
+			return err
 		}
 	}
 	// Entries without events for anybody count too.
@@ -80,12 +107,43 @@ func (t *term) read(f *storage.Follower) error {
 	return nil
 }
 
-// unread goes on behind an entry without a look at the log, if there is no subscription. One that
-// is new reads by itself up to there.
+// gather adds the events of a commit to the batches of the subscribers that take them, and returns
+// touched with those that had none.
+func (t *tail) gather(to *routes, c *storage.Commit, touched []*subscriber) ([]*subscriber, error) {
+	now := &labels{store: t.store, runID: c.Run.RunID}
+	for i := range c.Records {
+		e := &c.Records[i]
+		// All subscribers share the event.
+		var shared *window.Event
+		err := to.each(c.Run, e, func(s *subscriber) error {
+			ok, err := s.takes(c.Run, e, now)
+			if !ok || err != nil {
+				return err
+			}
+			if shared == nil {
+				shared = &window.Event{Run: c.Run, Record: *e}
+			}
+			if len(s.batch) == 0 {
+				touched = append(touched, s)
+			}
+			s.batch = append(s.batch, shared)
+			t.events++
+			return nil
+		})
+		if err != nil {
+			return touched, err
+		}
+	}
+	return touched, nil
+}
+
+// unread goes on behind an entry without a look at the log, if no subscriber is attached. One that
+// will be reads by itself up to there.
 func (t *term) unread(at storage.Position) bool {
 	t.tailing.Lock()
 	defer t.tailing.Unlock()
-	if len(t.routes.Load().tenants) > 0 {
+	t.fence() // It may detach one.
+	if t.routes.Load().attached.Load() > 0 {
 		return false
 	}
 	t.at.Store(uint64(at))
@@ -111,7 +169,7 @@ func clearBatches(list []*subscriber) {
 // takes reports whether the tail hands an event to the subscriber.
 func (s *subscriber) takes(r *storage.Run, e *storage.Record, now *labels) (bool, error) {
 	f := s.filter.Load()
-	if !f.wants(r) {
+	if !s.attached.Load() || !f.wants(r) {
 		return false, nil
 	}
 	return f.matches(e, now)
@@ -136,12 +194,12 @@ func (s *subscriber) push(at storage.Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	// Up to from it has read the log itself.
-	if s.closed || !s.attached || events[0].Record.Position <= s.from {
+	if s.closed || !s.attached.Load() || events[0].Record.Position <= s.from {
 		return
 	}
 	s.window.Push(at, events...)
 	if s.window.Full() {
-		s.attached = false
+		s.attachLocked(false)
 	}
 	s.kickLocked()
 }
@@ -231,7 +289,8 @@ func (s *subscriber) attach(w *window.Window) {
 	defer t.tailing.Unlock()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if w == s.window && !s.fenced && s.window.ReadTo() >= storage.Position(t.collecting.Load()) {
-		s.attached, s.from = true, s.window.ReadTo()
+	if w == s.window && !s.closed && !s.fenced && s.window.ReadTo() >= storage.Position(t.collecting.Load()) {
+		s.from = s.window.ReadTo()
+		s.attachLocked(true)
 	}
 }

@@ -20,6 +20,7 @@ type term struct {
 	log   *slog.Logger
 	store *storage.Store
 	ctx   context.Context // ends with the leadership
+	began time.Time
 	tasks sync.WaitGroup
 
 	catchUps chan struct{} // a semaphore
@@ -27,6 +28,8 @@ type term struct {
 	// before a subscriber's mu.
 	tailing sync.Mutex
 	routes  atomic.Pointer[routes]
+	// attaches counts how often a subscriber was attached.
+	attaches atomic.Uint64
 	// collecting is the entry whose events are being collected, at the last one handed over.
 	collecting, at atomic.Uint64
 
@@ -36,6 +39,7 @@ type term struct {
 	unsettled   map[*subscriber]struct{}
 	// changed are rows that operations have changed; nil: the row is gone.
 	changed map[uint64]*subscription.Subscription
+	stale   error         // why the first reload has failed; refresh tries it again
 	told    atomic.Bool   // of rows that fence has not seen
 	wake    chan struct{} // room for one: changed has rows
 
@@ -55,7 +59,7 @@ const (
 // committed.
 func newTerm(ctx context.Context, opts *Options) (*term, error) {
 	t := &term{
-		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, catchUps: make(chan struct{}, maxCatchUps),
+		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, began: time.Now(), catchUps: make(chan struct{}, maxCatchUps),
 		subscribers: map[uint64]*subscriber{}, names: map[subscription.Name]*subscriber{},
 		unsettled: map[*subscriber]struct{}{}, changed: map[uint64]*subscription.Subscription{}, wake: make(chan struct{}, 1),
 		hungry: hungry{set: map[*subscriber]struct{}{}}, flushing: make(chan struct{}, 1),
@@ -77,7 +81,8 @@ func newTerm(ctx context.Context, opts *Options) (*term, error) {
 		}
 		t.subscribers[row.Number], t.names[row.Name] = s, s
 		if at := s.row.Position; at+near >= base {
-			s.attached, s.from = true, at
+			s.from = at
+			s.attached.Store(true)
 			begin = min(begin, at)
 		}
 	}
@@ -141,6 +146,17 @@ func (t *term) start() {
 	t.tasks.Go(t.share)
 }
 
+// begin does something beside, unless the term has ended.
+func (t *term) begin(do func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.ctx.Err() != nil { // end may wait already.
+		return false
+	}
+	t.tasks.Go(do)
+	return true
+}
+
 // end waits until nothing is delivered any more. The context must have ended.
 func (t *term) end(cause error) {
 	t.mu.Lock()
@@ -153,7 +169,9 @@ func (t *term) end(cause error) {
 	t.tasks.Wait()
 }
 
-func (t *term) now() int64 { return t.opts.Clock().UnixNano() }
+// now is the time of the term, in nanoseconds, above 0. Retries and deadlines follow it, and not
+// the time of day, which may be set back.
+func (t *term) now() int64 { return int64(time.Since(t.began)) + 1 }
 
 // ignore logs an error that changes nothing.
 func (t *term) ignore(err error) {
@@ -188,23 +206,35 @@ func (t *term) nudge() {
 
 // refresh takes over what operations have changed.
 func (t *term) refresh() {
+	if t.stale != nil {
+		t.insist(t.reload, t.stale)
+	}
 	for {
 		select {
 		case <-t.ctx.Done():
 			return
 		case <-t.wake:
+			t.insist(func() error { return t.refreshAll(t.ctx) }, nil)
 		}
-		for t.ctx.Err() == nil {
-			err := t.refreshAll(t.ctx)
-			if err == nil {
-				break
-			}
-			t.log.Warn("cannot read subscriptions; retrying", "after", retryRead, "err", err)
-			select {
-			case <-time.After(retryRead):
-			case <-t.ctx.Done():
-			}
+	}
+}
+
+// insist does something until it succeeds or the term ends. It waits first if that has failed.
+func (t *term) insist(do func() error, err error) {
+	for {
+		if err == nil {
+			err = do()
 		}
+		if err == nil || t.ctx.Err() != nil {
+			return
+		}
+		t.log.Warn("cannot read subscriptions; retrying", "after", retryRead, "err", err)
+		select {
+		case <-time.After(retryRead):
+		case <-t.ctx.Done():
+			return
+		}
+		err = nil
 	}
 }
 
@@ -344,16 +374,37 @@ func (s *subscriber) refilter(row *subscription.Subscription) {
 	s.fenced = true
 }
 
-// detachLocked has the subscriber read on itself, behind what the tail has handed over.
+// detachLocked has the subscriber read on itself, behind what the tail has handed over. tailing is
+// held.
 func (s *subscriber) detachLocked() {
-	if s.attached {
+	if s.attached.Load() {
 		s.window.Push(max(s.from, s.term.position()))
-		s.attached = false
+		s.attachLocked(false)
 	}
 }
 
-// pause stops a subscription whose sink wants nothing more.
-func (t *term) pause(name subscription.Name) {
+// attachLocked has the tail hand events over, or no longer. tailing is held.
+func (s *subscriber) attachLocked(is bool) {
+	if s.attached.Swap(is) == is {
+		return
+	}
+	if to := s.term.routes.Load(); to != nil {
+		to.count(s, is)
+	}
+	if is { // After count: a tail that knows of the attach sees the subscriber among the routes.
+		s.term.attaches.Add(1)
+	}
+}
+
+// pauseLocked stops a subscription whose sink wants nothing more. Many answers may say so at a
+// time: one pause is enough, and those behind it could undo a resume. So could an attempt that
+// began before the resume.
+func (s *subscriber) pauseLocked() {
+	if s.pausing {
+		return
+	}
+	s.pausing = true
+	t, name := s.term, s.row.Name
 	t.tasks.Go(func() {
 		op, err := subscription.Pause(name, true)
 		if err == nil {
@@ -361,6 +412,9 @@ func (t *term) pause(name subscription.Name) {
 		}
 		if err != nil && t.ctx.Err() == nil {
 			t.log.Error("cannot pause a subscription whose endpoint is gone", "subscription", name, "err", err)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.pausing = false // The next answer tries again.
 			return
 		}
 		t.log.Warn("subscription paused", "subscription", name, "cause", "its endpoint answered 410 Gone")

@@ -3,6 +3,9 @@ package delivery
 import (
 	"context"
 	"log/slog"
+	"runtime"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,18 +31,21 @@ func openTerm(t *testing.T) *term {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := local.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	term, err := newTerm(context.Background(), &Options{
+	ctx, cancel := context.WithCancel(context.Background())
+	term, err := newTerm(ctx, &Options{
 		Node: onlyStore{store: local.Store}, Memory: &window.Memory{One: 1, All: 1}, Logger: slog.Default(),
 		AckTimeout: func([]byte) time.Duration { return 0 }, Clock: time.Now,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() {
+		cancel()
+		term.end(nil)
+		if err := local.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return term
 }
 
@@ -70,12 +76,12 @@ func TestAttachDuringCollectionBUS6(t *testing.T) {
 	s.beginLocked(&stored{State: &subscription.State{Subscription: subscription.Subscription{Position: 5}}})
 	term.at.Store(5)
 	term.collect(6)
-	if s.attach(s.window); s.attached {
+	if s.attach(s.window); s.attached.Load() {
 		t.Error("attached before an entry that is being collected")
 	}
 	s.window.Push(6)
-	if s.attach(s.window); !s.attached || s.from != 6 {
-		t.Errorf("attached: %t, from %d", s.attached, s.from)
+	if s.attach(s.window); !s.attached.Load() || s.from != 6 {
+		t.Errorf("attached: %t, from %d", s.attached.Load(), s.from)
 	}
 	e := &window.Event{Run: &storage.Run{RunID: "run"}}
 	e.Record.RunSeq, e.Record.Position = 1, 6
@@ -84,5 +90,97 @@ func TestAttachDuringCollectionBUS6(t *testing.T) {
 		if s.push(at); s.window.Stats().Waiting != 0 {
 			t.Errorf("pushed up to %d: an entry came twice", at)
 		}
+	}
+}
+
+// TestAttachBesideDecisionBUS6: while a subscriber is being attached, the tail either decodes the
+// entry at hand or hears that it has to read it again.
+func TestAttachBesideDecisionBUS6(t *testing.T) {
+	t.Parallel()
+	term := openTerm(t)
+	s := routed(t, term)
+	x, run := &tail{term: term}, &storage.Run{}
+	beside(t, 20_000, func() { s.attach(s.window) }, func() {
+		for x.attached = 0; x.attached == 0; { // until it knows of the attach
+			x.wants(run)
+		}
+	}, func(round int) {
+		if x.declined && x.attached == term.attaches.Load() {
+			t.Fatalf("round %d: the tail skips an entry for a subscriber that is attached", round)
+		}
+		s.detachLocked()
+		term.attaches.Store(0)
+	})
+}
+
+// TestSqueezeBesideRefreshBUS6: the routes know how many subscribers are attached, although memory
+// is taken from one while others change. A count that is too low skips events.
+func TestSqueezeBesideRefreshBUS6(t *testing.T) {
+	t.Parallel()
+	term := openTerm(t)
+	s := routed(t, term)
+	e := &window.Event{Run: &storage.Run{RunID: "run"}}
+	e.Record.RunSeq, e.Record.Position = 1, 1
+	begin := func() {
+		s.window = window.New(s.settings, &source{s}, 0)
+		s.window.Push(1, e)
+		s.attach(s.window)
+	}
+	begin()
+	beside(t, 20_000, s.squeeze, func() {
+		term.tailing.Lock()
+		defer term.tailing.Unlock()
+		term.routes.Store(newRoutes(term.subscribers))
+	}, func(round int) {
+		if is, counted := s.attached.Load(), term.routes.Load().attached.Load(); is || counted != 0 {
+			t.Fatalf("round %d: attached: %t, counted %d times", round, is, counted)
+		}
+		s.window.Close()
+		begin()
+	})
+}
+
+// beside calls a and b at the same time, in many rounds, and check after each.
+func beside(t *testing.T, rounds int, a, b func(), check func(round int)) {
+	t.Helper()
+	var begun, ended atomic.Int64
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
+	defer begun.Store(-1)
+	tasks.Go(func() {
+		for round := int64(1); ; round++ {
+			for begun.Load() >= 0 && begun.Load() < round {
+				runtime.Gosched()
+			}
+			if begun.Load() < 0 {
+				return
+			}
+			a()
+			ended.Store(round)
+		}
+	})
+	for round := range rounds {
+		begun.Store(int64(round) + 1)
+		b()
+		for ended.Load() <= int64(round) {
+			runtime.Gosched()
+		}
+		check(round)
+	}
+}
+
+// TestCloseTwiceBUS9: a subscription is deleted while the leadership ends. Its memory is given back
+// once.
+func TestCloseTwiceBUS9(t *testing.T) {
+	t.Parallel()
+	term := openTerm(t)
+	s := routed(t, term)
+	e := &window.Event{Run: &storage.Run{RunID: "run"}}
+	e.Record.RunSeq, e.Record.Position = 1, 1
+	s.window.Push(1, e)
+	s.close(ErrNotLeader)
+	s.close(ErrDeleted)
+	if used := term.opts.Memory.Used(); used != 0 {
+		t.Errorf("%d bytes are in use after the end", used)
 	}
 }

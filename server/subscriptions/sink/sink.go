@@ -3,7 +3,6 @@ package sink
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"runlog/proto/contract"
@@ -89,7 +88,7 @@ func Check(d *runlogv1.Delivery) (bad []contract.Violation) {
 	switch to := d.GetTo().(type) {
 	case *runlogv1.Delivery_Pull:
 		if t := to.Pull.GetAckTimeout(); t != nil && (t.CheckValid() != nil || t.AsDuration() < minAckTimeout || t.AsDuration() > maxAckTimeout) {
-			below("delivery.pull.")("ackTimeout", fmt.Sprintf("is not between %v and %v", minAckTimeout, maxAckTimeout))
+			below("delivery.pull.")("ackTimeout", "is not a duration from 1s to 1h: send one in that range")
 		}
 	case *runlogv1.Delivery_Webhook:
 		webhook.Check(to.Webhook, below("delivery.webhook."))

@@ -1,7 +1,10 @@
 package window
 
 // list is a queue of lanes.
-type list struct{ first, last *lane }
+type list struct {
+	first, last *lane
+	n           int
+}
 
 func (q *list) push(l *lane) {
 	if q.last == nil {
@@ -10,6 +13,7 @@ func (q *list) push(l *lane) {
 		q.last.next = l
 	}
 	q.last = l
+	q.n++
 }
 
 // remove takes a lane out that is in the queue.
@@ -27,6 +31,7 @@ func (q *list) remove(l *lane) {
 		q.last = before
 	}
 	l.next = nil
+	q.n--
 }
 
 // timers is a container/heap of lanes, the earliest first.

@@ -61,10 +61,7 @@ func (w *Window) setLetters(l *lane, r RunLetters) {
 	l.letters, l.again = r.Count, r.Redriven
 	if l.redriven != nil && !slices.Contains(r.Redriven, l.redriven.Record.RunSeq) {
 		w.drop(l.redriven)
-		if l.busy {
-			l.busy = false
-			w.inFlight--
-		}
+		w.end(l)
 		l.redriven, l.againAttempts = nil, 0
 		w.remove(l)
 	}

@@ -25,8 +25,10 @@ type event struct {
 	under    bool // under way
 	deadline int64
 	earliest int64 // of the next attempt
+	waits    bool  // for it
 	failed   uint32
-	loose    bool // after a crash, failed is the most that may be known
+	failedAt []int // the ticks at which attempts failed that are no letter's
+	loose    bool  // after a crash, failed is the most that may be known
 }
 
 // letter is a dead letter, as the window knows it.
@@ -88,6 +90,13 @@ type world struct {
 	recorded [2]int
 	madeAt   int
 
+	many     int             // runs
+	failures int             // attempts that have failed since the last acknowledgement
+	ahead    map[string]bool // runs whose next event may come as one that has failed does
+	probe    *event          // under way, while the sink counts as down
+	probes   int             // that have failed since the last acknowledgement
+	probeAt  int64           // when the next one may come
+
 	faults bool // reads fail
 	seen   []window.Place
 	draws  *rapid.Generator[int]
@@ -97,11 +106,12 @@ var errRead = errors.New("the disk is slow")
 
 func newWorld(t *rapid.T) *world {
 	w := &world{T: t, runs: map[string][]*event{}, now: 1, recorded: [2]int{-1, -1}, draws: rapid.IntRange(0, 9)}
+	w.many = rapid.SampledFrom([]int{5, 5, 5, 60}).Draw(t, "runs")
 	w.store = rows{owed: map[string]window.Owed{}, letters: map[window.Place]bool{}}
 	w.settings = window.Settings{
 		Memory:      &window.Memory{One: rapid.SampledFrom([]int64{1, 5000, 1 << 20}).Draw(t, "one"), All: 1 << 20},
-		MaxLanes:    rapid.IntRange(1, 8).Draw(t, "max lanes"),
-		MaxInFlight: rapid.IntRange(1, 8).Draw(t, "max in flight"), MaxAttempts: uint32(rapid.IntRange(1, 4).Draw(t, "max attempts")),
+		MaxLanes:    rapid.IntRange(1, max(8, w.many)).Draw(t, "max lanes"),
+		MaxInFlight: rapid.IntRange(1, max(8, w.many/3)).Draw(t, "max in flight"), MaxAttempts: uint32(rapid.IntRange(1, 4).Draw(t, "max attempts")),
 		RetryInitial: 2, RetryMax: 20, MaxLetters: uint64(rapid.IntRange(1, 6).Draw(t, "max letters")),
 		HoldRun: rapid.Bool().Draw(t, "hold run"), AckTimeout: rapid.SampledFrom([]time.Duration{0, 15}).Draw(t, "ack timeout"),
 		RandomBackoff: func(most time.Duration) time.Duration {
@@ -140,9 +150,19 @@ func (w *world) Load(runID string, after uint64, through storage.Position, n int
 	return list, len(list) > 0 && w.draws.Draw(w.T, "more") == 0, nil
 }
 
+// Letter is window.Source's.
+func (w *world) Letter(runID string, seq uint64) (*window.Event, error) {
+	if w.faults && w.draws.Draw(w.T, "read of a letter") == 0 {
+		return nil, errRead
+	}
+	return w.runs[runID][seq-1].Event, nil
+}
+
 // open makes a window from the rows in the store.
 func (w *world) open() {
 	w.window = window.New(w.settings, w, w.store.position)
+	w.ahead = map[string]bool{}
+	w.trust()
 	for _, id := range slices.Sorted(maps.Keys(w.store.owed)) {
 		o := w.store.owed[id]
 		w.window.Owe(id, o.NextSeq, o.Attempts)
@@ -214,10 +234,18 @@ func (w *world) handed(d *window.Delivery) {
 	} else {
 		w.inOrder(e, w.settings.HoldRun)
 	}
+	if d.Attempt == 1 && w.down() && !w.ahead[p.RunID] && !w.behindFailed(e) {
+		if w.probe != nil || w.now < w.probeAt {
+			w.Fatalf("BUS-9: %v is tried at %d, after %d failures: %v is a probe, the next one comes at %d", p, w.now, w.failures, w.probe, w.probeAt)
+		}
+		w.probe = e
+	}
+	delete(w.ahead, p.RunID)
 	if d.Attempt != *known+1 && (!e.loose || d.Attempt == 0 || d.Attempt > *known+1) {
 		w.Fatalf("%v is attempt %d, after %d that have failed", p, d.Attempt, *known)
 	}
 	*known, e.loose, e.under, e.deadline = d.Attempt-1, false, true, 0
+	e.failedAt = e.failedAt[:min(len(e.failedAt), int(e.failed))]
 	if w.settings.AckTimeout > 0 {
 		e.deadline = w.now + int64(w.settings.AckTimeout)
 	}
@@ -243,6 +271,33 @@ func (w *world) inOrder(e *event, hold bool) {
 	}
 }
 
+// down reports whether a sink counts as down: no event is tried for the first time.
+func (w *world) down() bool {
+	most, tried := max(w.settings.MaxInFlight, 16), len(w.underWay())
+	for _, e := range w.log {
+		if e.waits {
+			tried++
+		}
+	}
+	return w.settings.AckTimeout == 0 && w.failures >= most && tried >= most
+}
+
+// trust notes that the sink does not count as down.
+func (w *world) trust() { w.failures, w.probe, w.probes, w.probeAt = 0, nil, 0, 0 }
+
+// ends notes that an event is no longer under way, if it was.
+func (w *world) ends(e *event) {
+	if e.under = false; w.probe == e {
+		w.probe = nil
+	}
+}
+
+// behindFailed reports whether an event is a dead letter of a run whose first event has failed: it
+// takes that event's turn.
+func (w *world) behindFailed(e *event) bool {
+	return e.letter != nil && slices.ContainsFunc(w.runs[e.Record.RunID], func(other *event) bool { return other.failed > 0 && !other.settled })
+}
+
 // acknowledged notes an acknowledgement that the window has taken.
 func (w *world) acknowledged(e *event) {
 	switch {
@@ -251,15 +306,27 @@ func (w *world) acknowledged(e *event) {
 	case e.letter == nil && !e.under:
 		w.inOrder(e, false)
 	}
-	e.settled, e.repeats, e.letter, e.under, e.earliest, e.tick = true, false, nil, false, 0, w.tick
+	if !e.under && !e.waits {
+		w.ahead[e.Record.RunID] = true
+	}
+	e.settled, e.repeats, e.letter, e.under, e.waits, e.earliest, e.tick = true, false, nil, false, false, 0, w.tick
+	w.trust()
 }
 
 // attemptFailed notes that an attempt has failed. The next one comes after a time.
 func (w *world) attemptFailed(e *event, permanent bool, after time.Duration) {
-	e.under = false
+	if w.probe == e {
+		w.probeAt = w.now + int64(min(w.settings.RetryMax, w.settings.RetryInitial<<min(w.probes, 10)))
+		w.probes++
+	}
+	w.ends(e)
+	e.waits = true
+	w.failures++
 	failed := &e.failed
 	if e.letter != nil {
 		failed = &e.letter.failed
+	} else {
+		e.failedAt = append(e.failedAt, w.tick)
 	}
 	*failed++
 	if after < 0 {
@@ -277,7 +344,7 @@ func (w *world) attemptFailed(e *event, permanent bool, after time.Duration) {
 	default:
 		return
 	}
-	e.earliest, e.tick = 0, w.tick
+	e.earliest, e.waits, e.tick = 0, false, w.tick
 }
 
 // record has the store record the pending settlement, and tells whether it has.
@@ -305,6 +372,7 @@ func (w *world) record() bool {
 // refresh tells the window what has changed in the store.
 func (w *world) refresh() {
 	w.pending, w.changed, w.settings = nil, false, w.next
+	w.trust()
 	for _, e := range w.log {
 		l := e.letter
 		if l == nil || !l.recorded {
@@ -313,7 +381,7 @@ func (w *world) refresh() {
 		redriven, is := w.store.letters[place(e)]
 		switch {
 		case !is:
-			e.letter, e.settled, e.repeats, e.under, e.earliest, e.tick = nil, true, false, false, 0, -1
+			e.letter, e.settled, e.repeats, e.under, e.waits, e.earliest, e.tick = nil, true, false, false, false, 0, -1
 		case redriven && !l.redriven && !l.again:
 			l.redriven, l.failed, e.earliest = true, 0, 0
 		}
@@ -331,6 +399,7 @@ func (w *world) crash() {
 	w.pending, w.changed, w.settings = nil, false, w.next
 	for _, e := range w.log {
 		p := place(e)
+		w.attemptsKept(e)
 		if l := e.letter; l != nil && (!l.recorded && e.tick <= w.recorded[0] || l.again && e.tick <= w.recorded[1]) {
 			w.Fatalf("%v was parked at %d, and not recorded at %v", p, e.tick, w.recorded)
 		}
@@ -348,9 +417,27 @@ func (w *world) crash() {
 		case e.settled:
 			e.repeats = e.repeats || e.tick > w.recorded[0]
 		}
-		e.under, e.loose, e.earliest = false, true, 0
+		e.under, e.loose, e.waits, e.earliest = false, true, false, 0
 	}
 	w.open()
+}
+
+// attemptsKept checks that the store knows of the attempts that failed before the settlement before
+// the last one. The others are forgotten.
+func (w *world) attemptsKept(e *event) {
+	o := w.store.owed[e.Record.RunID]
+	if o.NextSeq != e.Record.RunSeq || e.settled || e.letter != nil {
+		e.failedAt = nil
+		return
+	}
+	n := 0
+	for n < len(e.failedAt) && e.failedAt[n] <= w.recorded[0] {
+		n++
+	}
+	if int(o.Attempts) < n {
+		w.Fatalf("BUS-4: %+v in the store; %v had failed %d times", o, place(e), n)
+	}
+	e.failedAt = e.failedAt[:min(len(e.failedAt), int(o.Attempts))]
 }
 
 // check compares the window with what must be.
@@ -358,6 +445,15 @@ func (w *world) check() {
 	st := w.window.Stats()
 	if got, want := st.InFlight, len(w.underWay()); got != want {
 		w.Fatalf("%d are under way; want %d", got, want)
+	}
+	waits := 0
+	for _, e := range w.log {
+		if e.waits {
+			waits++
+		}
+	}
+	if st.Retrying != waits {
+		w.Fatalf("%d wait for another attempt; want %d", st.Retrying, waits)
 	}
 	if got, want := st.Letters, uint64(w.letters()); got != want {
 		w.Fatalf("%d dead letters; want %d", got, want)

@@ -40,7 +40,7 @@ func (w *Window) Ack(p Place) bool {
 		return false
 	}
 	w.acknowledged++
-	w.failures = 0
+	w.trust()
 	return true
 }
 
@@ -52,10 +52,7 @@ func (w *Window) owes(p Place) bool {
 
 // pass goes on behind the current event of a lane, which is settled.
 func (w *Window) pass(l *lane) {
-	if l.busy {
-		l.busy = false
-		w.inFlight--
-	}
+	w.end(l)
 	w.unqueue(l) // It was not handed out by this window.
 	w.remove(l)
 	e := l.current()
@@ -82,15 +79,29 @@ func (w *Window) Fail(p Place, cause string, permanent bool, after time.Duration
 	return true
 }
 
-func (w *Window) failed(l *lane, cause string, permanent bool, after time.Duration, now int64) {
-	l.busy = false
-	w.inFlight--
-	w.failures++
-	w.remove(l)
-	attempts := &l.attempts
-	if l.redriven != nil {
-		attempts = &l.againAttempts
+// Backoff draws how long an event that is under way waits for its next attempt if this one fails.
+func (w *Window) Backoff(p Place) time.Duration {
+	l := w.find(p)
+	if l == nil {
+		return 0
 	}
+	return w.backoff(int(*l.failures()), w.settings.RetryMax)
+}
+
+// failures counts the failed attempts of the current event.
+func (l *lane) failures() *uint32 {
+	if l.redriven != nil {
+		return &l.againAttempts
+	}
+	return &l.attempts
+}
+
+func (w *Window) failed(l *lane, cause string, permanent bool, after time.Duration, now int64) {
+	w.failures++
+	w.probed(l, now)
+	w.end(l)
+	w.remove(l)
+	attempts := l.failures()
 	*attempts++
 	if permanent || *attempts >= w.settings.MaxAttempts {
 		if l.redriven != nil || w.letters < w.settings.MaxLetters {
@@ -99,16 +110,18 @@ func (w *Window) failed(l *lane, cause string, permanent bool, after time.Durati
 		}
 	}
 	if after < 0 {
-		most, n := w.settings.RetryMax, *attempts-1
-		if w.settings.RetryInitial <= most>>n {
-			most = w.settings.RetryInitial << n
-		}
-		after = w.settings.RandomBackoff(most)
+		after = w.backoff(int(*attempts-1), w.settings.RetryMax)
 	}
 	if l.redriven == nil { // Others need the memory until then.
 		w.spill(l)
 	}
 	w.wait(l, isDelayed, now+int64(after))
+}
+
+// UnderWay reports whether an event is handed out and not settled.
+func (w *Window) UnderWay(p Place) bool {
+	l := w.find(p)
+	return l != nil && l.busy
 }
 
 // Return takes an event back that was handed out and has not left. It is handed out again.
@@ -117,8 +130,7 @@ func (w *Window) Return(p Place) {
 	if l == nil || !l.busy {
 		return
 	}
-	l.busy = false
-	w.inFlight--
+	w.end(l)
 	w.remove(l)
 	w.place(l)
 }
@@ -141,11 +153,17 @@ func (w *Window) park(l *lane, attempts uint32, cause string) {
 		w.letters++
 	}
 	w.parked = append(w.parked, p)
+	if w.settings.OnPark != nil {
+		w.settings.OnPark(&p)
+	}
 	w.place(l)
 }
 
 // Tick handles deadlines and delays that have passed, and reports whether an attempt has failed.
 func (w *Window) Tick(now int64) (failed bool) {
+	if w.probeAt <= now {
+		w.probeAt = 0
+	}
 	for len(w.timers) > 0 && w.timers[0].timer <= now {
 		l := w.timers[0]
 		if l.busy {
@@ -161,8 +179,8 @@ func (w *Window) Tick(now int64) (failed bool) {
 
 // Next returns when Tick has something to do; 0: there is nothing.
 func (w *Window) Next() int64 {
-	if len(w.timers) == 0 {
-		return 0
+	if len(w.timers) == 0 || w.probeAt != 0 && w.probeAt < w.timers[0].timer {
+		return w.probeAt
 	}
 	return w.timers[0].timer
 }

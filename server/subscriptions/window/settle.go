@@ -135,7 +135,8 @@ type Stats struct {
 	// Held are runs that wait because of a dead letter.
 	Held    int
 	Letters uint64
-	// OldestAt is the stamp of the oldest event that was read and is not settled; 0: none is known.
+	// OldestAt is the stamp of the oldest event that was read and is not settled, or of one of its
+	// run before it, if the run is held; 0: none is known.
 	OldestAt int64
 }
 

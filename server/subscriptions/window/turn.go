@@ -1,23 +1,105 @@
 package window
 
-import "container/heap"
+import (
+	"container/heap"
+	"time"
+)
 
 // next is the lane whose event is handed out next; nil: there is none.
 func (w *Window) next() *lane {
-	if l := w.retries.first; l != nil {
-		return l
+	retry, fresh := w.retries.first, w.nextFresh()
+	if fresh == nil || retry != nil && w.retryTurn() {
+		return retry
 	}
-	if most := max(w.settings.MaxInFlight, leastDoubt); w.settings.AckTimeout == 0 && w.failures >= most && w.delayed+w.inFlight >= most {
+	return fresh
+}
+
+// retryTurn reports whether an event that has failed comes before one that has not, if both wait:
+// each kind gets half of what may be in flight. Otherwise events that fail slowly would keep all
+// others back.
+func (w *Window) retryTurn() bool {
+	if others := w.inFlight - w.retried; w.retried != others {
+		return w.retried < others
+	}
+	return w.freshLast
+}
+
+// nextFresh is the lane whose event is handed out next of those that have not failed.
+func (w *Window) nextFresh() *lane {
+	switch {
+	case !w.doubts():
+		return w.fresh.first
+	case w.probe != nil || w.probeAt != 0:
 		return nil
+	case w.probes%2 == 0: // Runs that fail are often next to each other.
+		return w.fresh.last
 	}
 	return w.fresh.first
 }
 
-// leastDoubt is how many attempts in a row fail at least before a sink counts as down. No more
-// events are tried then than it may have in flight, those that wait for another attempt among them.
-// So a sink that is down costs little, and few events use up their attempts (BUS-9). A consumer
-// that fails events is there.
+// leastDoubt is how many attempts in a row fail at least before a sink counts as down.
 const leastDoubt = 16
+
+// longestProbe bounds the time between a probe that has failed and the next one.
+const longestProbe = 10 * time.Second
+
+// doubts reports whether the sink counts as down. No more events are tried then than it may have in
+// flight, those among them that have failed. So a sink that is down costs little, and few events
+// use up their attempts (BUS-9). Perhaps just the runs fail that were tried, so one event beside
+// them is tried at a time, a probe: any success ends the doubt. A consumer that fails events is
+// there.
+func (w *Window) doubts() bool {
+	most := max(w.settings.MaxInFlight, leastDoubt)
+	return w.settings.AckTimeout == 0 && w.failures >= most && w.delayed+w.retries.n+w.inFlight >= most
+}
+
+// trust ends the doubt.
+func (w *Window) trust() { w.failures, w.probe, w.probes, w.probeAt = 0, nil, 0, 0 }
+
+// begin notes that the event of a lane is under way, which queue has put there.
+func (w *Window) begin(l *lane, from place) {
+	if from == isFresh && w.doubts() {
+		w.probe = l
+	}
+	l.busy, l.retried = true, from == isRetry
+	w.freshLast = !l.retried
+	w.inFlight++
+	w.handed++
+	if l.retried {
+		w.retried++
+	}
+}
+
+// end notes that the event of a lane is no longer under way. It may not have been.
+func (w *Window) end(l *lane) {
+	if !l.busy {
+		return
+	}
+	l.busy = false
+	w.inFlight--
+	if l.retried {
+		w.retried--
+	}
+	if w.probe == l {
+		w.probe = nil
+	}
+}
+
+// probed notes that an attempt has failed that was perhaps a probe. The next one waits.
+func (w *Window) probed(l *lane, now int64) {
+	if w.probe == l {
+		w.probeAt = now + int64(w.backoff(w.probes, min(w.settings.RetryMax, longestProbe)))
+		w.probes++
+	}
+}
+
+// backoff draws the wait behind an attempt, of which so many before it have failed.
+func (w *Window) backoff(failed int, most time.Duration) time.Duration {
+	if w.settings.RetryInitial <= most>>failed {
+		most = w.settings.RetryInitial << failed
+	}
+	return w.settings.RandomBackoff(most)
+}
 
 // waiting reports whether there are lanes whose next event may be handed out, now or later.
 func (w *Window) waiting() bool { return w.fresh.first != nil || w.retries.first != nil }

@@ -1,7 +1,6 @@
 package window
 
 import (
-	"math"
 	"sync/atomic"
 	"time"
 
@@ -29,6 +28,9 @@ type Source interface {
 	// Load returns at most n events that match, with a runSeq above after, that lie at or before a
 	// position. more: there may be others behind them.
 	Load(runID string, after uint64, through storage.Position, n int) (list []*Event, more bool, err error)
+	// Letter returns an event that became a dead letter, whether or not it still matches; nil: the
+	// log has none.
+	Letter(runID string, seq uint64) (*Event, error)
 }
 
 // Settings of a subscription that the window follows.
@@ -45,6 +47,8 @@ type Settings struct {
 	MaxLetters    uint64
 	Paused        bool
 	RandomBackoff func(most time.Duration) time.Duration
+	// OnPark is called when an event becomes a dead letter. It must not call the window. Optional.
+	OnPark func(*Parked)
 }
 
 // Memory bounds what the events of windows take, in bytes. Every window may have one event at
@@ -65,14 +69,21 @@ type Window struct {
 	delayed  int // lanes among timers that wait for their next attempt
 	failures int // attempts that have failed since the last acknowledgement
 
+	probe   *lane // one that is under way while the sink counts as down; nil: none is
+	probes  int   // that have failed since the last acknowledgement
+	probeAt int64 // when the next one may come; 0: at once
+
 	readTo   storage.Position // everything up to it is in lanes, or settled
 	events   int              // in memory
 	bytes    int64
 	inFlight int
-	handed   int    // since the last Slow
-	squeezed bool   // Spill was called, and not all was handed out that it has dropped
-	unread   int    // events dropped by the last Spill, and those that a pause has dropped since
-	letters  uint64 // parked, as the store and the next settlement have it
+	retried  int // of these, the ones that had failed before
+	// freshLast: the last one that was handed out had not failed.
+	freshLast bool
+	handed    int    // since the last Slow
+	squeezed  bool   // Spill was called, and not all was handed out that it has dropped
+	unread    int    // events dropped by the last Spill, and those that a pause has dropped since
+	letters   uint64 // parked, as the store and the next settlement have it
 
 	acknowledged uint64 // since the last settlement
 	parked       []Parked
@@ -111,7 +122,7 @@ type lane struct {
 	queue    []*Event         // by runSeq; the first may be under way
 	from     uint64           // what is behind the queue has a higher runSeq, if it was spilled
 	fromAt   storage.Position // what is behind from lies there or behind it
-	oldest   int64            // the stamp of the first event that was spilled; 0: it is gone
+	oldest   int64            // no event that was spilled has an earlier stamp; 0: none is known
 	spilled  bool             // there may be more in the store
 	dropped  int              // events that are known to be there, about
 	attempts uint32           // failed ones, of the first event
@@ -121,11 +132,12 @@ type lane struct {
 	againAttempts uint32
 	letters       int // of the run: parked or redriven ones
 
-	busy  bool
-	timer int64 // when busy ends, or the next attempt comes; 0: none
-	index int   // in timers
-	next  *lane // in fresh or retries
-	is    place
+	busy    bool
+	retried bool  // what is under way had failed before
+	timer   int64 // when busy ends, or the next attempt comes; 0: none
+	index   int   // in timers
+	next    *lane // in fresh or retries
+	is      place
 
 	recorded     bool // the store says that the run owes
 	recordedSeq  uint64
@@ -151,7 +163,8 @@ func New(settings Settings, source Source, cursor storage.Position) *Window {
 // Set replaces the settings.
 func (w *Window) Set(s Settings) {
 	unheld := w.settings.HoldRun && !s.HoldRun
-	w.settings, w.failures = s, 0 // The sink may be another one.
+	w.settings = s
+	w.trust() // The sink may be another one.
 	if s.Paused {
 		w.Spill()
 	}
@@ -282,6 +295,7 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 		if l == nil {
 			break
 		}
+		from := l.is
 		w.unqueue(l)
 		e, attempts, err := w.first(l)
 		if err != nil {
@@ -292,9 +306,7 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 			w.place(l)
 			continue
 		}
-		l.busy = true
-		w.inFlight++
-		w.handed++
+		w.begin(l, from)
 		if w.settings.AckTimeout > 0 {
 			w.wait(l, isTimed, now+int64(w.settings.AckTimeout))
 		}
@@ -307,19 +319,16 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 // first returns the event of a lane that comes next; nil: there is none.
 func (w *Window) first(l *lane) (e *Event, attempts uint32, err error) {
 	if l.redriven == nil && len(l.again) > 0 {
-		// It may lie behind a cursor that was moved back.
-		list, _, err := w.source.Load(l.runID, l.again[0]-1, math.MaxUint64, 1)
+		e, err := w.source.Letter(l.runID, l.again[0])
 		if err != nil {
 			return nil, 0, err
 		}
-		if len(list) > 0 && list[0].Record.RunSeq == l.again[0] {
-			l.redriven, l.againAttempts = list[0], 0
-			w.keep(list[0])
-		} else {
-			// The filter was changed meanwhile: the letter is of no interest any more.
+		if e == nil { // Nothing can be delivered.
 			w.redelivered(l, l.again[0])
 			return nil, 0, nil
 		}
+		l.redriven, l.againAttempts = e, 0
+		w.keep(e)
 	}
 	if l.redriven != nil {
 		return l.redriven, l.againAttempts, nil
@@ -359,8 +368,11 @@ func (w *Window) refill(l *lane) error {
 		w.keep(e)
 	}
 	l.queue, l.spilled, l.oldest, l.dropped = list, more, 0, max(0, l.dropped-len(list))
-	if !more {
+	switch {
+	case !more:
 		l.dropped = 0
+	case len(list) > 0: // A run that is held is behind for as long as it does not read the rest.
+		l.oldest = list[len(list)-1].Record.PersistedAt
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func TestDeliversAllBUS3BUS4BUS6(t *testing.T) {
 			"append": w.append, "push": w.push, "take": w.take, "ack": w.ack, "ack any": w.ackAny, "fail": w.fail,
 			"return": w.giveBack, "tick": w.advance, "settle": w.settle, "answer": w.answer, "crash": w.crashAnyhow,
 			"redrive": w.redrive, "discard": w.discard, "change": w.change, "refresh": w.refreshIf,
-			"spill": func() { w.window.Spill() }, "settle less": w.settleLess,
+			"spill": func() { w.window.Spill() }, "settle less": w.settleLess, "flood": w.flood, "fail all": w.failAll,
 		}
 		often := []string{"append", "push", "push", "take", "take", "ack", "ack", "ack", "fail", "fail", "tick", "settle", "answer", "answer"}
 		names := rapid.SampledFrom(append(often, slices.Sorted(maps.Keys(actions))...))
@@ -45,7 +45,18 @@ func (w *world) append() {
 	if rapid.IntRange(0, 19).Draw(w.T, "large") == 0 {
 		n = 80
 	}
-	runID := fmt.Sprint("run_", rapid.IntRange(0, 4).Draw(w.T, "run"))
+	w.appendTo(fmt.Sprint("run_", rapid.IntRange(0, w.many-1).Draw(w.T, "run")), n)
+}
+
+// flood adds an event of each run to the log.
+func (w *world) flood() {
+	for i := range w.many {
+		w.end++
+		w.appendTo(fmt.Sprint("run_", i), 1)
+	}
+}
+
+func (w *world) appendTo(runID string, n int) {
 	for range n {
 		list := w.runs[runID]
 		e := &event{Event: &window.Event{Run: &storage.Run{}}, matches: rapid.IntRange(0, 3).Draw(w.T, "matches") > 0}
@@ -150,10 +161,28 @@ func (w *world) fail() {
 	}
 }
 
+// failAll is a sink that is down for some time: everything fails that comes.
+func (w *world) failAll() {
+	for range rapid.IntRange(1, 4).Draw(w.T, "rounds") {
+		for more := true; more; {
+			w.takeSome(100)
+			list := w.underWay()
+			for _, e := range list {
+				if !w.window.Fail(place(e), "no route to host", false, -1, w.now) {
+					w.Fatalf("the failure of %v was not taken", place(e))
+				}
+				w.attemptFailed(e, false, -1)
+			}
+			more = len(list) > 0
+		}
+		w.advance()
+	}
+}
+
 func (w *world) giveBack() {
 	if e := w.drawUnder(); e != nil {
 		w.window.Return(place(e))
-		e.under = false
+		w.ends(e)
 	}
 }
 
@@ -164,6 +193,9 @@ func (w *world) advance() {
 
 func (w *world) handleTime() {
 	late := false
+	for _, e := range w.log {
+		e.waits = e.waits && e.earliest > w.now
+	}
 	for _, e := range w.underWay() {
 		if e.deadline != 0 && e.deadline <= w.now {
 			late = true
@@ -203,6 +235,9 @@ func (w *world) settleLess() {
 func (w *world) answer() {
 	if s := w.pending; s != nil && w.record() {
 		w.window.Settled(s)
+		if len(s.Parked) > 0 {
+			w.window.Recount(uint64(len(w.store.letters)))
+		}
 	}
 }
 
@@ -291,7 +326,7 @@ func (w *world) drain() {
 	}
 	w.next.Paused = false
 	w.refresh()
-	for range 3 {
+	for rounds := 0; rounds < 3 || w.window.Unsettled() && rounds < 1000; rounds++ {
 		w.takeAll() // What is repeated, and a run that may have had more in the store.
 		w.settle()
 		w.answer()

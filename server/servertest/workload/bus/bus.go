@@ -76,7 +76,7 @@ func New(opts Options) (*Bus, error) {
 		b.kinds = append(b.kinds, &kind{Subscription: history.Subscription{Name: sinkName}, sink: true})
 	}
 	for _, k := range b.kinds {
-		k.Tenant, k.Types, k.MaxAttempts = Tenant, Types(), maxAttempts
+		k.Tenant, k.Types = Tenant, Types()
 		opts.Recorder.Subscribe(k.Subscription)
 	}
 	for node := range opts.Nodes {

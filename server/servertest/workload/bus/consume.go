@@ -2,6 +2,7 @@ package bus
 
 import (
 	"context"
+	"encoding/json"
 	"strconv"
 	"strings"
 	"time"
@@ -43,8 +44,9 @@ func (c *client) pullOnce(most uint32, wait time.Duration) (got int) {
 	}
 	var ids []string
 	for _, d := range resp.GetDeliveries() {
-		at, _ := time.Parse(time.RFC3339Nano, d.GetEvent().GetFields()["time"].GetStringValue())
-		c.delivered(c.Name, placeOf(d.GetDeliveryId()), since, at.UnixNano())
+		var event struct{ Time time.Time }
+		_ = json.Unmarshal(d.GetEventJson(), &event) // The check reports another time.
+		c.delivered(c.Name, placeOf(d.GetDeliveryId()), since, event.Time.UnixNano())
 		switch n := c.rng.IntN(10); {
 		case c.calm.Load() || n < 7:
 			ids = append(ids, d.GetDeliveryId())

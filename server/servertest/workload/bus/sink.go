@@ -66,9 +66,6 @@ func (s *Sink) Send(ctx context.Context, e *cloudevent.Event, done func(error)) 
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if errors.As(failure, new(*attempt.PermanentError)) {
-			s.bus.opts.Recorder.Act(history.Act{Kind: history.Rejected, Subscription: sinkName, Places: []history.Place{p}}, s.bus.opts.Recorder.Now())
-		}
 		if failure != nil {
 			return failure
 		}
