@@ -24,6 +24,9 @@ type held struct {
 	ctx     context.Context
 	lost    context.CancelCauseFunc
 	renewer sync.WaitGroup
+	// goesOn: the run has begun, and must not fail as one that cannot be started does. stopped: the
+	// engine was stopped.
+	goesOn, stopped bool
 
 	mu     sync.Mutex
 	expiry *time.Timer // loses the lease
@@ -74,6 +77,24 @@ func (h *held) renew(ctx context.Context) error {
 	case hasReason(err, client.ReasonLeaseLost):
 		h.lost(fmt.Errorf("the lease of run %q ended: %w", h.lease.GetRunId(), err))
 	}
+	return err
+}
+
+// lapse has the lease end by itself: soon if the engine was stopped, and else after a backoff. A
+// run that has begun is leased again however often that happens, and fails after some releases
+// (QUE-7).
+func (h *held) lapse() error {
+	h.lost(nil)
+	h.renewer.Wait()
+	rest := minTTL
+	if !h.stopped {
+		rest = min(h.ttl, minTTL<<min(h.lease.GetStartAttempt(), 12))
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), h.ttl/3)
+	defer cancel()
+	_, err := h.client.RenewLease(ctx, &runlogv1.RenewLeaseRequest{
+		RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Ttl: durationpb.New(rest),
+	})
 	return err
 }
 

@@ -57,6 +57,10 @@ type Options struct {
 	TTL time.Duration
 	// StartTimeout bounds each Start. 0: DefaultStartTimeout.
 	StartTimeout time.Duration
+	// Continue has Start called also for a run that has its engineRunRef and was leased again, such
+	// as by RequeueRun: the engine goes on with it. If Start then fails, or is stopped, the run is
+	// leased again without a limit, and never fails for that.
+	Continue bool
 	// Grace is how long a Start may go on after the context of Run has ended. 0: DefaultGrace.
 	Grace time.Duration
 	// Report is called by Run with each result, from several goroutines. nil: nothing is.

@@ -27,8 +27,11 @@ func (r *Reconciler) start(ctx context.Context, l *runlogv1.Lease) (res Result) 
 		}
 	}()
 	res = Result{RunID: l.GetRunId(), Status: StatusFailed, EngineRunRef: l.GetRun().GetEngineRunRef()}
-	if res.EngineRunRef == "" { // Else an earlier reconciler was killed behind its Start.
+	// A run that has its reference was started by a reconciler that was killed behind its Start.
+	if res.EngineRunRef == "" || r.opts.Continue {
 		if res.EngineRunRef, res.Err = r.callStarter(ctx, held); res.Err != nil {
+			held.stopped = ctx.Err() != nil
+			held.goesOn = r.opts.Continue && (held.stopped || begun(l.GetRun()))
 			res.Status, res.Err = held.refuse(res.Err)
 			return res
 		}
@@ -128,6 +131,9 @@ func (h *held) refuse(cause error) (Status, error) {
 			return StatusFailed, fmt.Errorf("%w; cannot append RunFailed: %w", cause, err)
 		}
 	}
+	if errors.Is(cause, ErrEnded) {
+		return StatusFailed, cause
+	}
 	if !errors.Is(cause, ErrSkip) {
 		return StatusFailed, h.failed(cause)
 	}
@@ -137,10 +143,21 @@ func (h *held) refuse(cause error) (Status, error) {
 	return StatusSkipped, cause
 }
 
+// begun reports whether the engine has worked on a run under an earlier lease.
+func begun(run *runlogv1.Run) bool {
+	return run.GetStatus() != runlogv1.RunStatus_PENDING && run.GetStatus() != runlogv1.RunStatus_APPROVED
+}
+
 // failed puts the run back into its queue, and returns why.
 func (h *held) failed(cause error) error {
 	if h.ctx.Err() != nil {
 		return cause // there is no lease to release
+	}
+	if h.goesOn {
+		if err := h.lapse(); err != nil {
+			return fmt.Errorf("%w; cannot shorten the lease: %w", cause, err)
+		}
+		return cause
 	}
 	if err := h.release(runlogv1.LeaseOutcome_FAILED, cause.Error()); err != nil {
 		return fmt.Errorf("%w; cannot release the lease: %w", cause, err)

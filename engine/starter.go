@@ -18,8 +18,8 @@ type Starter interface {
 	//
 	// Start returns when ctx ends. After an error the engine may have the run or not.
 	//
-	// ErrSkip: the run must not be started. *PermanentError: it can never be started. After any
-	// other error the run waits, and is started again.
+	// ErrSkip: the run must not be started. *PermanentError: it can never be started. ErrEnded: the
+	// engine has ended the run. After any other error the run waits, and is started again.
 	Start(ctx context.Context, req StartRequest) (engineRunRef string, err error)
 }
 
@@ -38,6 +38,9 @@ type StartRequest struct {
 
 // ErrSkip says that a run must not be started. Its request ends with RunCancelled.
 var ErrSkip = errors.New("engine: the run is skipped")
+
+// ErrEnded says that Start has ended the run in the log, and its lease with it.
+var ErrEnded = errors.New("engine: the run was ended")
 
 // PermanentError says that a run can never be started. The run ends with RunFailed.
 type PermanentError struct {

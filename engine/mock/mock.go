@@ -7,6 +7,19 @@
 //	r, err := engine.New(engine.Options{Client: c, Starter: m, Worker: "test"})
 //
 // Each start has at most one fault: the first one that was asked for and is left for its run.
+//
+// # Execution
+//
+// The Engine itself executes nothing: it has runs, as the server of a workflow engine does. An
+// Adapter is one process beside it, with a worker that executes the plans of these runs:
+//
+//	a, err := m.Open(mock.Options{Log: c, Plans: plans, Executors: executors, Worker: "test"})
+//	go a.Run(ctx)
+//	ref, err := a.StartRun(ctx, planRef, engine.RunContext{RunID: "run-7"}) // the log has the run
+//
+// A worker executes one run at a time, in the order of their starts, and one step at a time. So the
+// same plan with the same results leaves the same events in the same order. When the context of its
+// worker ends, a run waits for another worker, which finds in the log what is done.
 package mock
 
 import (
@@ -21,14 +34,15 @@ import (
 // ErrNoAnswer is the error of a start that took effect, and whose answer is lost.
 var ErrNoAnswer = errors.New("mock: the answer of the engine is lost")
 
-// Engine is a workflow engine that has runs, and executes none of them. It is safe for concurrent
-// use.
+// Engine is a workflow engine that has runs. It is safe for concurrent use.
 type Engine struct {
 	mu       sync.Mutex
 	requests []engine.StartRequest
-	has      map[string]bool // runs
+	has      map[string]*job // runs
+	order    []*job          // those that have not ended, in the order of their begins
 	begun    map[string]int  // how often the engine has begun a run
 	faults   []*fault
+	changed  chan struct{} // closed when a job may have become due
 }
 
 // fault is what becomes of some starts.
@@ -43,10 +57,14 @@ type fault struct {
 var _ engine.Starter = (*Engine)(nil)
 
 // New returns an engine without runs.
-func New() *Engine { return &Engine{has: map[string]bool{}, begun: map[string]int{}} }
+func New() *Engine {
+	return &Engine{has: map[string]*job{}, begun: map[string]int{}, changed: make(chan struct{})}
+}
 
 // RefOf is the engine's reference of a run.
-func RefOf(runID string) string { return "mock/" + runID }
+func RefOf(runID string) string { return refPrefix + runID }
+
+const refPrefix = "mock/"
 
 // Start starts a run, once.
 func (e *Engine) Start(ctx context.Context, req engine.StartRequest) (string, error) {
@@ -87,9 +105,12 @@ func (e *Engine) next(run string) *fault {
 func (e *Engine) begin(run string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if !e.has[run] {
-		e.has[run] = true
+	if e.has[run] == nil {
+		j := &job{runID: run, state: engine.RunPending, due: true, poked: make(chan struct{}, 1), attempts: map[attempted]uint32{}}
+		e.has[run] = j
+		e.order = append(e.order, j)
 		e.begun[run]++
+		e.notifyLocked()
 	}
 }
 
@@ -117,11 +138,13 @@ func (e *Engine) Hang(runs ...string) (free func()) {
 	return sync.OnceFunc(func() { close(f.freed) })
 }
 
-// Forget lets the engine lose a run that it has. The next start begins the run again.
+// Forget lets the engine lose a run that it has. The next start begins the run again. A worker that
+// executes the run goes on with it.
 func (e *Engine) Forget(run string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.has, run)
+	e.order = slices.DeleteFunc(e.order, func(j *job) bool { return j.runID == run })
 }
 
 // Begun tells how often the engine has begun a run: at most once, unless it was told to forget it.

@@ -1,0 +1,47 @@
+package conductor_test
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"runlog/engine"
+	"runlog/engine/conductor"
+	"runlog/engine/conductor/api"
+	"runlog/engine/conductor/conductortest"
+	"runlog/engine/enginetest"
+)
+
+// TestAdapterENG2: the adapter passes the suite of all engines, with the fake Conductor.
+func TestAdapterENG2(t *testing.T) {
+	t.Parallel()
+	const silent = 6 * time.Second
+	enginetest.Run(t, func(t testing.TB, _ *enginetest.Env) enginetest.Engine {
+		fake := conductortest.Start(t)
+		return enginetest.Engine{
+			Open: func(t testing.TB, p *enginetest.Process) (engine.Adapter, func(context.Context)) {
+				poll := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/poll/") }
+				c, err := api.New(api.Options{URL: fake.URL(), Transport: p.Transport(http.DefaultTransport, poll)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, err := conductor.New(conductor.Options{API: c, Log: p.Client, Plans: p.Plans(t, nil), Registry: p.Executors, Worker: p.Name,
+					OwnerEmail: "a@example.com", Queues: []string{"tq-control-prod"}, ResponseTimeout: silent, Wait: 10 * time.Second})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return e, e.Run
+			},
+			Lapse: func() { fake.Advance(silent + time.Second) },
+			Tick: func() {
+				if _, working := fake.Open(); working == 0 {
+					fake.AdvanceToDue()
+				} else {
+					fake.Advance(100 * time.Millisecond) // Workers keep their tasks.
+				}
+			},
+		}
+	})
+}

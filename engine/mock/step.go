@@ -1,0 +1,125 @@
+package mock
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"time"
+
+	"runlog/client/events"
+	"runlog/engine/executor"
+	"runlog/engine/plan"
+	"runlog/engine/replay"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// defaultAttempts is how often a step is executed whose plan does not say.
+const defaultAttempts = 3
+
+// ended is how an execution of a step has ended.
+type ended struct {
+	at     events.Attempt
+	result executor.Result
+	fault  *executor.Error
+}
+
+// perform executes a step that has its StepStarted, with its retries, and appends its end. While it
+// does, it follows what is asked of the run.
+func (x *execution) perform(ctx context.Context, s *plan.Step) error {
+	logical := x.state.Step(s.ID).Attempt
+	walk, err := x.state.Walk(x.plan)
+	if err != nil {
+		return err
+	}
+	x.tell(1)
+	limited, stop := context.WithCancel(ctx)
+	defer stop()
+	done := make(chan ended, 1)
+	go func() { done <- x.attempts(limited, s, logical, walk.Upstream(s)) }()
+	for {
+		select {
+		case <-x.job.poked:
+			if err := x.catchUp(ctx); err != nil {
+				stop()
+				<-done
+				return err
+			}
+			if !x.wanted(s.ID, logical) {
+				stop()
+			}
+			continue
+		case end := <-done:
+			if ctx.Err() != nil {
+				return context.Cause(ctx) // Another worker executes it again.
+			}
+			if limited.Err() != nil {
+				return nil // What has ended it comes next.
+			}
+			return x.end(ctx, s.ID, end)
+		}
+	}
+}
+
+// wanted reports whether an execution of a step is to go on.
+func (x *execution) wanted(stepID string, logical uint32) bool {
+	s := x.state.Step(stepID)
+	_, cancelled := x.pending("EMERGENCY_STOP", "CANCEL")
+	_, skipped := x.state.Asked(stepID)
+	return !cancelled && !skipped && x.engine.cancelled(x.job) == nil && !x.state.Ended() && s.Attempt == logical && s.Status == replay.Running
+}
+
+// end appends how a step has ended, unless the log has its end.
+func (x *execution) end(ctx context.Context, stepID string, end ended) error {
+	for {
+		var e *runlogv1.EventWrite
+		var err error
+		if end.fault == nil {
+			e, err = x.named.StepCompleted(stepID, end.at, executor.Completed(end.result))
+		} else {
+			e, err = x.named.StepFailed(stepID, end.at, executor.Failed(end.fault))
+		}
+		if err != nil {
+			return err
+		}
+		appended, err := x.append(ctx, e)
+		if why, refused := executor.Refused(err); refused && end.fault == nil {
+			end.fault = executor.Fail(executor.CodeOutputInvalid, "the log refuses the output: %s", why)
+			continue
+		}
+		if err != nil || appended || !x.wanted(stepID, end.at.Logical) {
+			return err
+		}
+	}
+}
+
+// attempts executes a step until an attempt succeeds or fails for good.
+func (x *execution) attempts(ctx context.Context, s *plan.Step, logical uint32, upstream map[string]json.RawMessage) ended {
+	most := int64(defaultAttempts)
+	if s.Retry.MaxAttempts > 0 {
+		most = s.Retry.MaxAttempts
+	}
+	wait := s.Retry.Initial
+	for n := int64(1); ; n++ {
+		end := ended{at: events.Attempt{Logical: logical, Engine: x.engine.attempt(x.job, s.ID, logical)}}
+		if len(s.SecretRefs) > 0 {
+			end.fault = executor.Fail(executor.CodeSecretMissing, "the mock engine resolves no secrets")
+			return end
+		}
+		var err error
+		end.result, err = x.o.Executors.Execute(ctx, executor.Task{
+			RunID: x.run.GetRunId(), StepID: s.ID, LogicalAttempt: logical, EngineAttempt: end.at.Engine, Executor: s.Type, Inputs: s.Inputs,
+			Upstream: upstream, Timeout: s.Timeout,
+		})
+		end.fault, _ = errors.AsType[*executor.Error](err)
+		if end.fault == nil || end.fault.Kind != executor.Retryable || n == most || ctx.Err() != nil {
+			return end
+		}
+		select {
+		case <-time.After(max(wait, end.fault.RetryAfter)):
+		case <-ctx.Done():
+		}
+		if wait *= 2; s.Retry.Max > 0 {
+			wait = min(wait, s.Retry.Max)
+		}
+	}
+}

@@ -1,0 +1,231 @@
+// Package replay rebuilds, from the events of a run, what an engine needs to go on with it: which
+// steps were decided, how they have ended, and which signals wait for an answer. The log is the
+// engine's only memory (ATT-5).
+//
+//	s := replay.New()
+//	for e, err := range c.ReadEvents(ctx, req) { // with PayloadForm_JSON
+//		s.Apply(e)
+//	}
+//	w, err := s.Walk(plan)
+//
+// # Retries and skips
+//
+// A RETRY_STEP of a failed step begins its next logical attempt. Each walk decides again about the
+// steps that an earlier one has skipped: those that were skipped because of the failure run then,
+// each in its next logical attempt. What was executed stays as it is. A SKIP_STEP skips a step that
+// has not ended, and nothing else: the plan says what becomes of the steps that depend on it.
+//
+// The statuses of the run and of its steps are those of the snapshot (PRJ-3 to PRJ-8), by which the
+// authority decides about signals (SIG-3). A decision that the status does not allow asks for
+// nothing here.
+package replay
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"runlog/engine/plan"
+	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Statuses of a step that has not ended. The others are those of package plan.
+const (
+	Running plan.Status = "RUNNING"
+	Waiting plan.Status = "WAITING_FOR_ATTESTATION"
+)
+
+// ReasonSignal is why a step was skipped: for a SKIP_STEP. The others are those of package plan.
+const ReasonSignal = "SIGNAL"
+
+// State is what the events of a run say, up to LastSeq.
+type State struct {
+	LastSeq            uint64
+	LastAt             time.Time // the persistedAt of that event
+	Status             runlogv1.RunStatus_Value
+	StartedAt, EndedAt time.Time
+	PausedAt           time.Time // of the last RunPaused
+	// Requested and Last are the payloads of RunQueued and of the event that has ended the run.
+	Requested, Last json.RawMessage
+	Steps           []*Step // in the order in which events have named them
+	// Signals about the run wait for an answer: a PAUSE or RESUME that the run does not follow yet,
+	// a CANCEL or an EMERGENCY_STOP.
+	Signals []Signal
+	// StepsSeq is the runSeq of the last event that has changed a step, or that asks for a change
+	// of one. 0: there is none. Walk depends on nothing that came later.
+	StepsSeq uint64
+
+	steps map[string]*Step
+	// asked are the RETRY_STEP and SKIP_STEP that no event answers yet, by their steps.
+	asked map[string]Signal
+	// releasedSeq is the runSeq of the last decision of an operator about a step that waits: its
+	// attestation, or its SKIP_STEP.
+	releasedSeq uint64
+	kept        int64 // bytes of the events that have left something
+}
+
+// New returns the state of a run without events.
+func New() *State {
+	return &State{Status: runlogv1.RunStatus_PENDING, steps: map[string]*Step{}, asked: map[string]Signal{}}
+}
+
+// Step returns a step; nil: no event has named it.
+func (s *State) Step(id string) *Step { return s.steps[id] }
+
+// Ended reports whether the run has ended.
+func (s *State) Ended() bool {
+	return s.Status == runlogv1.RunStatus_COMPLETED || s.Status == runlogv1.RunStatus_FAILED || s.Status == runlogv1.RunStatus_CANCELLED
+}
+
+// WaitingStep returns a step that waits for its attestation; nil: none does.
+func (s *State) WaitingStep() *Step {
+	for _, step := range s.Steps {
+		if step.Status == Waiting {
+			return step
+		}
+	}
+	return nil
+}
+
+// Parameters are those of the run's request, as a JSON object; nil: it has none.
+func (s *State) Parameters() json.RawMessage {
+	parameters, _ := jsontext.Lookup(s.Requested, "context")
+	return parameters
+}
+
+// InFlight counts the steps that are executed.
+func (s *State) InFlight() (n int) {
+	for _, step := range s.Steps {
+		if step.Status == Running {
+			n++
+		}
+	}
+	return n
+}
+
+// Clone returns a copy that later events of either do not change. The payloads are shared.
+func (s *State) Clone() *State {
+	c := *s
+	c.Signals, c.asked = slices.Clone(s.Signals), maps.Clone(s.asked)
+	c.Steps, c.steps = make([]*Step, len(s.Steps)), make(map[string]*Step, len(s.Steps))
+	for i, step := range s.Steps {
+		own := *step
+		c.Steps[i], c.steps[own.ID] = &own, &own
+	}
+	return &c
+}
+
+// overhead is about how many bytes a state keeps for an event, beside its payload.
+const overhead = 512
+
+// Size is about how many bytes a state keeps, at most.
+func (s *State) Size() int64 { return overhead + s.kept }
+
+// keep counts an event that leaves something, and returns its payload.
+func (s *State) keep(e *runlogv1.EventRecord) json.RawMessage {
+	s.kept += overhead + int64(len(e.GetPayloadJson()))
+	return e.GetPayloadJson()
+}
+
+// Apply adds the next event. One that was there before changes nothing.
+func (s *State) Apply(e *runlogv1.EventRecord) {
+	if e.GetRunSeq() <= s.LastSeq {
+		return
+	}
+	s.LastSeq, s.LastAt = e.GetRunSeq(), e.GetPersistedAt().AsTime()
+	switch e.GetEventType() {
+	// Events of other types may name any step (ENV-6). They decide nothing.
+	case contract.StepStarted, contract.StepWaitingForAttestation, contract.StepCompleted, contract.StepFailed,
+		contract.StepSkipped, contract.StepAttested:
+		s.step(e)
+	case contract.RunQueued:
+		s.Requested = s.keep(e)
+	case contract.RunApproved, contract.RunStarted, contract.RunPaused, contract.RunResumed, contract.RunCompleted,
+		contract.RunFailed, contract.RunCancelled:
+		s.run(e)
+	case contract.SignalAccepted:
+		s.accepted(e)
+	case contract.SignalRejected:
+		s.rejected(e)
+	}
+}
+
+// run applies an event of the run. What the status does not allow changes nothing, as in the
+// snapshot (PRJ-4), except that a RunPaused and a RunResumed answer their signals in any case.
+func (s *State) run(e *runlogv1.EventRecord) {
+	const (
+		pending, approved = runlogv1.RunStatus_PENDING, runlogv1.RunStatus_APPROVED
+		running, waiting  = runlogv1.RunStatus_RUNNING, runlogv1.RunStatus_WAITING
+		paused            = runlogv1.RunStatus_PAUSED
+	)
+	at := e.GetPersistedAt().AsTime()
+	from := func(statuses ...runlogv1.RunStatus_Value) bool { return slices.Contains(statuses, s.Status) }
+	switch e.GetEventType() {
+	case contract.RunApproved:
+		if from(pending) {
+			s.Status = approved
+		}
+	case contract.RunStarted:
+		if from(pending, approved) {
+			s.Status, s.StartedAt = running, at
+		}
+	case contract.RunPaused:
+		if from(running, waiting) {
+			s.Status, s.PausedAt = paused, at
+		}
+		s.answer(contract.SignalPause)
+	case contract.RunResumed:
+		if from(paused, waiting) {
+			s.Status = running
+		}
+		s.answer(contract.SignalPause)
+		s.answer(contract.SignalResume)
+	case contract.RunCompleted:
+		if from(running) {
+			s.end(runlogv1.RunStatus_COMPLETED, e)
+		}
+	case contract.RunFailed:
+		s.end(runlogv1.RunStatus_FAILED, e)
+	case contract.RunCancelled:
+		s.end(runlogv1.RunStatus_CANCELLED, e)
+	}
+}
+
+func (s *State) end(status runlogv1.RunStatus_Value, e *runlogv1.EventRecord) {
+	if !s.Ended() {
+		s.Status, s.EndedAt, s.Last, s.Signals, s.asked = status, e.GetPersistedAt().AsTime(), s.keep(e), nil, map[string]Signal{}
+	}
+}
+
+// Walk returns the walk of a plan as far as the log has it. A step that the walk has skipped is
+// decided again: what it depends on may have been retried. If it is skipped again, the log has that
+// already. A step that a RETRY_STEP asks for is decided again too. The error says that the log is
+// not that of the plan.
+func (s *State) Walk(p *plan.Plan) (*plan.Walk, error) {
+	for _, step := range s.Steps {
+		if p.Step(step.ID) == nil {
+			return nil, fmt.Errorf("replay: the log is not that of the plan: there is no step %.100q", step.ID)
+		}
+	}
+	w, err := plan.Resume(p, s.standing)
+	if err != nil {
+		return nil, fmt.Errorf("replay: the log is not that of the plan: %w", err)
+	}
+	return w, nil
+}
+
+func (s *State) standing(stepID string) plan.Standing {
+	step := s.steps[stepID]
+	if step == nil {
+		return plan.Standing{}
+	}
+	if s.asked[stepID].Type == contract.SignalRetryStep || step.byPlan {
+		return plan.Standing{Again: true}
+	}
+	result, ended := step.Result()
+	return plan.Standing{UnderWay: !ended, Result: result, Again: step.redone || len(step.Earlier) > 0}
+}

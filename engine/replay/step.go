@@ -1,0 +1,176 @@
+package replay
+
+import (
+	"encoding/json"
+	"math"
+	"slices"
+	"time"
+
+	"runlog/engine/plan"
+	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Step is what the log has of a step.
+type Step struct {
+	ID      string
+	Status  plan.Status
+	Attempt uint32 // the logical one
+	// Earlier are the logical attempts before, rising.
+	Earlier []uint32
+	// Output of a step that has succeeded; nil: null.
+	Output             json.RawMessage
+	StartedAt, EndedAt time.Time
+	// Started, Waiting, Attested and Ended are the payloads of the events; nil: there is none.
+	Started, Waiting, Attested, Ended json.RawMessage
+	// EndedSeq is the runSeq of the event that has ended the attempt; 0: there is none.
+	EndedSeq uint64
+	// Cause is the signal that has caused its StepStarted. Empty: none has.
+	Cause string
+	// AttestedBy is the identity that appended the attestation. Empty: the log has none.
+	AttestedBy string
+
+	failedBy uint32 // the engine attempt of the failure
+	redone   bool   // the platform has retried a failure (PRJ-15)
+	byPlan   bool   // the walk has skipped the step
+}
+
+// Result is how a step has ended; false: it has not.
+func (s *Step) Result() (plan.Result, bool) {
+	switch s.Status {
+	case plan.Success, plan.Failed, plan.Skipped:
+		return plan.Result{Status: s.Status, Output: s.Output}, true
+	}
+	return plan.Result{}, false
+}
+
+// ByPlan reports whether a walk has skipped the step, and not an operator.
+func (s *Step) ByPlan() bool { return s.byPlan }
+
+// step applies an event to the current logical attempt of its step, or to the next one (PRJ-7).
+// What the attempt does not allow changes nothing, as in the snapshot (PRJ-8).
+func (s *State) step(e *runlogv1.EventRecord) {
+	step, attempt := s.steps[e.GetStepId()], e.GetLogicalAttemptId()
+	next := Step{ID: e.GetStepId(), Attempt: attempt}
+	switch {
+	case step != nil && attempt < step.Attempt:
+		return
+	case step != nil && attempt == step.Attempt:
+		next = *step
+	case step != nil:
+		next.Earlier = append(slices.Clip(step.Earlier), step.Attempt)
+	}
+	if !next.advance(e) {
+		return
+	}
+	s.keep(e)
+	if step == nil {
+		step = &Step{}
+		s.steps[next.ID] = step
+		s.Steps = append(s.Steps, step)
+	}
+	*step, s.StepsSeq = next, e.GetRunSeq()
+	switch e.GetEventType() {
+	case contract.StepWaitingForAttestation:
+		if s.Status == runlogv1.RunStatus_RUNNING {
+			s.Status = runlogv1.RunStatus_WAITING
+		}
+	case contract.StepAttested:
+		s.releasedSeq = e.GetRunSeq()
+	}
+	s.settle(step)
+}
+
+// advance applies an event to the attempt, and reports whether the attempt allows it.
+func (s *Step) advance(e *runlogv1.EventRecord) (allowed bool) {
+	began := s.Status == "" || s.Status == Running
+	// by the platform (PRJ-15)
+	retried := s.Status == plan.Failed && e.GetEngineAttemptId() > s.failedBy
+	at := e.GetPersistedAt().AsTime()
+	switch e.GetEventType() {
+	case contract.StepStarted:
+		if s.Status != "" && !retried {
+			return false
+		}
+		s.Status, s.StartedAt, s.Started = Running, at, e.GetPayloadJson()
+		s.EndedAt, s.Ended, s.EndedSeq = time.Time{}, nil, 0
+		s.Cause = e.GetCausedBySignalId()
+	case contract.StepWaitingForAttestation:
+		if !began {
+			return s.Status == Waiting
+		}
+		s.Status, s.StartedAt, s.Waiting = Waiting, at, e.GetPayloadJson()
+	case contract.StepCompleted:
+		if !began && !retried {
+			return false
+		}
+		s.end(plan.Success, e)
+		s.Output = outputOf(s.Ended)
+	case contract.StepFailed:
+		if !began && !retried && s.Status != Waiting {
+			return false
+		}
+		s.end(plan.Failed, e)
+		s.failedBy = e.GetEngineAttemptId()
+	case contract.StepSkipped:
+		if s.Status != "" {
+			return false
+		}
+		s.end(plan.Skipped, e)
+		s.byPlan = s.Attempt < math.MaxUint32 && skippedByPlan(s.Ended)
+	case contract.StepAttested:
+		if s.Status != Waiting {
+			return false
+		}
+		s.attest(e)
+	}
+	s.redone = s.redone || retried
+	return true
+}
+
+func (s *Step) end(status plan.Status, e *runlogv1.EventRecord) {
+	at := e.GetPersistedAt().AsTime()
+	s.EndedSeq = e.GetRunSeq()
+	if s.Status, s.EndedAt, s.Ended = status, at, e.GetPayloadJson(); s.StartedAt.IsZero() {
+		s.StartedAt = at
+	}
+}
+
+func (s *Step) attest(e *runlogv1.EventRecord) {
+	s.Attested, s.AttestedBy = e.GetPayloadJson(), e.GetAppendedBy()
+	if outcomeOf(s.Attested) == "SUCCESS" {
+		s.end(plan.Success, e)
+		s.Output = e.GetPayloadJson() // Later steps see the attestation.
+		return
+	}
+	s.end(plan.Failed, e)
+	s.failedBy = e.GetEngineAttemptId()
+}
+
+// skippedByPlan reports whether the payload of StepSkipped says that the walk has skipped the step.
+// A step that was skipped by a signal, or by another writer, stays so.
+func skippedByPlan(payload json.RawMessage) bool {
+	var p struct{ ReasonCode string }
+	return json.Unmarshal(payload, &p) == nil && (p.ReasonCode == plan.ReasonDependency || p.ReasonCode == plan.ReasonCondition)
+}
+
+// outcomeOf returns the member outcome of an attestation. A map has the names as they are written:
+// a struct would take Outcome for it too, which the snapshot does not.
+func outcomeOf(payload json.RawMessage) (outcome string) {
+	var p map[string]json.RawMessage
+	if json.Unmarshal(payload, &p) != nil || json.Unmarshal(p["outcome"], &outcome) != nil {
+		return ""
+	}
+	return outcome
+}
+
+// outputOf returns the member output of the payload of StepCompleted, as a part of it: a copy would
+// take as much memory again.
+func outputOf(payload json.RawMessage) json.RawMessage {
+	if _, fault := jsontext.CheckObject(payload, jsontext.MaxDepth); fault != 0 {
+		return nil
+	}
+	output, _ := jsontext.Lookup(payload, "output")
+	return slices.Clip(output)
+}

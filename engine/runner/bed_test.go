@@ -1,0 +1,232 @@
+package runner_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/client"
+	"runlog/client/clienttest"
+	"runlog/engine/blob"
+	"runlog/engine/executor"
+	"runlog/engine/runner"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// patience is how long a test waits for what must happen.
+const patience = time.Minute
+
+// bed is a server, a directory of blobs, and counts of what executors did.
+type bed struct {
+	srv   *clienttest.Server
+	blobs *blob.Registry
+	base  string // the URI of their folder
+	// ttl is that of leases. A test in which one passes to another runner has a short one. A busy
+	// machine must not lose the lease of any other.
+	ttl time.Duration
+
+	mu       sync.Mutex
+	executed map[string]int // by run and step
+	fail     map[string]int // how many attempts of steps still fail
+	check    func(runID, step string)
+}
+
+func newBed(t testing.TB, opts ...clienttest.Option) *bed {
+	t.Helper()
+	base, err := blob.FileURI(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	blobs, err := blob.New(blob.Options{Allow: []string{base}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &bed{srv: clienttest.Start(t, opts...), blobs: blobs, base: base, ttl: 20 * time.Second, executed: map[string]int{}, fail: map[string]int{}}
+}
+
+// Execute counts, and fails as often as the bed says.
+func (b *bed) Execute(_ context.Context, task executor.Task) (executor.Result, error) {
+	if b.check != nil {
+		b.check(task.RunID, task.StepID)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.executed[task.RunID+" "+task.StepID]++
+	if b.fail[task.StepID] > 0 {
+		b.fail[task.StepID]--
+		return executor.Result{}, executor.Retry("BUSY", "not yet")
+	}
+	up, err := json.Marshal(task.Upstream)
+	return executor.Result{Output: fmt.Appendf(nil, `{"of":%q,"upstream":%s}`, task.StepID, up)}, err
+}
+
+func (b *bed) count(runID, step string) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.executed[runID+" "+step]
+}
+
+// options are those of a runner with a client of its own.
+func (b *bed) options(t testing.TB, c *client.Client) runner.Options {
+	t.Helper()
+	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{"noop": executor.Noop{}, "count": b, "hang": hang{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return runner.Options{
+		Client: c, Worker: "test", Tenant: "acme", Project: "shop", Environment: "prod", Blobs: b.blobs, Base: b.base,
+		Executors: registry, DefaultExecutor: "count", TTL: b.ttl,
+	}
+}
+
+// hang executes a step until its context ends.
+type hang struct{}
+
+func (hang) Execute(ctx context.Context, _ executor.Task) (executor.Result, error) {
+	<-ctx.Done()
+	return executor.Result{}, ctx.Err()
+}
+
+// process is a runner and its API.
+type process struct {
+	t    testing.TB
+	api  *httptest.Server
+	kill func() // ends it at once, and leaves its leases
+	c    *client.Client
+	r    *runner.Runner
+}
+
+// start starts a runner, which works until the test ends or it is killed.
+func (b *bed) start(t testing.TB) *process {
+	t.Helper()
+	return b.startWith(t, client.Options{MinBackoff: 5 * time.Millisecond})
+}
+
+// startWith starts a runner with a client of some options.
+func (b *bed) startWith(t testing.TB, opts client.Options) *process {
+	t.Helper()
+	return b.run(t, b.options(t, b.srv.Client(opts)))
+}
+
+// run starts a runner with some options.
+func (b *bed) run(t testing.TB, o runner.Options) *process {
+	t.Helper()
+	c := o.Client
+	r, err := runner.New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_ = r.Run(ctx) // It ends with its context or its client.
+	}()
+	p := &process{t: t, c: c, r: r, api: httptest.NewServer(r.Handler())}
+	p.kill = sync.OnceFunc(func() {
+		_ = c.Close()
+		cancel()
+		<-ended
+		p.api.CloseClientConnections()
+		p.api.Close()
+	})
+	t.Cleanup(p.kill)
+	return p
+}
+
+// call makes a call, and returns its status and its answer.
+func (p *process) call(method, path, body string) (int, map[string]any) {
+	p.t.Helper()
+	status, answer, err := p.try(method, path, body)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return status, answer
+}
+
+func (p *process) try(method, path, body string) (int, map[string]any, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, p.api.URL+path, bytes.NewReader([]byte(body)))
+	if err != nil {
+		return 0, nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	var answer map[string]any
+	if err == nil {
+		err = json.Unmarshal(text, &answer)
+	}
+	return resp.StatusCode, answer, err
+}
+
+// ok makes a call that must succeed.
+func (p *process) ok(method, path, body string) map[string]any {
+	p.t.Helper()
+	status, answer := p.call(method, path, body)
+	if status != http.StatusOK && status != http.StatusCreated {
+		p.t.Fatalf("%s %s: %d %v", method, path, status, answer)
+	}
+	return answer
+}
+
+// manifest stores a manifest, and returns its id.
+func (p *process) manifest(steps string) string {
+	p.t.Helper()
+	return p.ok("POST", "/api/manifests", `{"name":"m","steps":[`+steps+`]}`)["id"].(string)
+}
+
+// begin begins a run, and returns its id and status.
+func (p *process) begin(manifest string) (id, status string) {
+	p.t.Helper()
+	answer := p.ok("POST", "/api/runs", `{"manifest_id":"`+manifest+`","initiated_by":"jed"}`)
+	return answer["id"].(string), answer["status"].(string)
+}
+
+// steps returns the steps of a run as KEY=STATUS, and their step runs by key.
+func (p *process) steps(runID string) (status string, list []string, stepRuns map[string]string) {
+	p.t.Helper()
+	run := p.ok("GET", "/api/runs/"+runID, "")
+	stepRuns = map[string]string{}
+	for _, x := range run["steps"].([]any) {
+		s := x.(map[string]any)
+		list = append(list, fmt.Sprintf("%s=%s", s["step_key"], s["status"]))
+		stepRuns[s["step_key"].(string)] = s["step_run_id"].(string)
+	}
+	return run["status"].(string), list, stepRuns
+}
+
+// types returns the types of the events of a run, with their steps.
+func (b *bed) types(t testing.TB, runID string) (list []string) {
+	t.Helper()
+	c := b.srv.Client(client.Options{})
+	for e, err := range c.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: runID}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		text := e.GetEventType()
+		if e.GetStepId() != "" {
+			text += " " + e.GetStepId()
+		}
+		list = append(list, text)
+	}
+	return list
+}
+
+const (
+	contractB  = `"compute_contract":{"executor":"excel_farm","inputs":["x"],"outputs":["y"],"verification":"operator_attest","notes":"n","timeout_minutes":5}`
+	acceptance = `{"step_key":"A"},{"step_key":"B","step_type":"compute","depends_on":["A"],` + contractB + `},{"step_key":"C","depends_on":["B"]}`
+	attestB    = `{"attested_by":"jed","outcome":"SUCCESS","notes":"done","artifacts":[{"name":"y","uri":"s3://bucket/y.xlsx","bytes":5}]}`
+)

@@ -1,0 +1,40 @@
+package runner
+
+import (
+	"context"
+	"time"
+
+	"runlog/engine/replay"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// Looks returns what a sweep does at a time, to at most so many runs.
+func (r *Runner) Looks(most int) func(ctx context.Context, now time.Time) error {
+	w := &sweeper{Runner: r, most: most, seen: map[string]*seenRun{}}
+	return w.look
+}
+
+// SetGrace bounds how long the steps that are executed may go on when Run is to end.
+func (r *Runner) SetGrace(d time.Duration) { r.leasing.Grace = d }
+
+// Keeps returns what the runner keeps of a run, with what the log has behind that.
+func (r *Runner) Keeps(ctx context.Context, runID string) (*replay.State, error) {
+	return r.memory.State(ctx, runID)
+}
+
+// Attestation returns the events of the body of an attestation, or the status of its refusal.
+func Attestation(body []byte, run *runlogv1.Run, step *replay.Step) (list []*runlogv1.EventWrite, status int) {
+	var in attestation
+	err := decodeStrictly(body, &in)
+	if err == nil {
+		err = in.check()
+	}
+	if err == nil {
+		list, err = in.events(run, step)
+	}
+	if err != nil {
+		status, _ = refusal(err)
+		return nil, status
+	}
+	return list, 0
+}

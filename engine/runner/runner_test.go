@@ -1,0 +1,425 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/client"
+	"runlog/client/clienttest"
+	"runlog/client/events"
+	"runlog/engine/runner"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// TestAcceptanceATT3 is section 9 of the specification of compute steps, over HTTP: a run halts at
+// a compute step, is attested, and goes on with a resume. Resuming twice repeats nothing (ATT-1 to
+// ATT-5).
+func TestAcceptanceATT3(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	m := p.manifest(acceptance)
+	if again := p.manifest(acceptance); again != m {
+		t.Errorf("the same manifest has the ids %s and %s", m, again)
+	}
+	got := p.ok("GET", "/api/manifests/"+m, "")
+	if steps := got["steps"].([]any); got["id"] != m || got["name"] != "m" || len(steps) != 3 {
+		t.Errorf("manifest %v", got)
+	}
+	id, status := p.begin(m)
+	is, steps, stepRuns := p.steps(id)
+	if status != "waiting" || is != "waiting" || !slices.Equal(steps, []string{"A=SUCCESS", "B=WAITING_FOR_ATTESTATION"}) {
+		t.Fatalf("the run is %s, then %s: %v", status, is, steps)
+	}
+	attest := "/api/runs/" + id + "/steps/" + stepRuns["B"] + "/attest"
+	if got := p.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "waiting" {
+		t.Errorf("a resume before the attestation: %v", got)
+	}
+	if got := p.ok("POST", attest, attestB); got["ok"] != true || got["step_run_id"] != stepRuns["B"] || got["new_status"] != "SUCCESS" {
+		t.Errorf("attested: %v", got)
+	}
+	if is, steps, _ := p.steps(id); is != "waiting" || !slices.Equal(steps, []string{"A=SUCCESS", "B=SUCCESS"}) {
+		t.Errorf("after the attestation the run is %s: %v", is, steps)
+	}
+	if status, answer := p.call("POST", attest, attestB); status != http.StatusConflict {
+		t.Errorf("a second attestation: %d %v", status, answer)
+	}
+	if got := p.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" {
+		t.Errorf("resumed: %v", got)
+	}
+	if is, steps, again := p.steps(id); is != "success" || !slices.Equal(steps, []string{"A=SUCCESS", "B=SUCCESS", "C=SUCCESS"}) || again["B"] != stepRuns["B"] {
+		t.Errorf("in the end the run is %s: %v", is, steps)
+	}
+	if status, answer := p.call("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); status != http.StatusConflict {
+		t.Errorf("a resume of a run that has ended: %d %v", status, answer)
+	}
+	want := []string{
+		"RunQueued", "RunStarted", "StepStarted A", "StepCompleted A", "StepWaitingForAttestation B", "StepAttested B",
+		"SignalAccepted", "RunResumed", "StepStarted C", "StepCompleted C", "RunCompleted",
+	}
+	if got := b.types(t, id); !slices.Equal(got, want) {
+		t.Errorf("events %q,\nwant %q", got, want)
+	}
+	if a, c := b.count(id, "A"), b.count(id, "C"); a != 1 || c != 1 {
+		t.Errorf("A was executed %d times, C %d times", a, c)
+	}
+	// The attestation keeps the contract, and the later step got it.
+	run := p.ok("GET", "/api/runs/"+id, "")
+	step := run["steps"].([]any)[1].(map[string]any)
+	contract, attestation := step["compute_contract"].(map[string]any), step["attestation"].(map[string]any)
+	if contract["executor"] != "excel_farm" || fmt.Sprint(attestation["contract"]) != fmt.Sprint(contract) || attestation["attestedBy"] != "jed" {
+		t.Errorf("contract %v, attestation %v", contract, attestation)
+	}
+}
+
+// TestAttestedFailATT4: an attestation of FAIL ends the run, and no later step is executed.
+func TestAttestedFailATT4(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	id, _ := p.begin(p.manifest(acceptance))
+	_, _, stepRuns := p.steps(id)
+	attest := "/api/runs/" + id + "/steps/" + stepRuns["B"] + "/attest"
+	fail := strings.Replace(attestB, "SUCCESS", "FAIL", 1)
+	if got := p.ok("POST", attest, fail); got["new_status"] != "FAIL" {
+		t.Errorf("attested: %v", got)
+	}
+	if is, steps, _ := p.steps(id); is != "error" || !slices.Equal(steps, []string{"A=SUCCESS", "B=FAIL"}) {
+		t.Errorf("the run is %s: %v", is, steps)
+	}
+	for path, body := range map[string]string{attest: attestB, "/api/runs/" + id + "/resume": `{"initiated_by":"jed"}`} {
+		if status, answer := p.call("POST", path, body); status != http.StatusConflict {
+			t.Errorf("POST %s: %d %v", path, status, answer)
+		}
+	}
+}
+
+// TestRacingAttestationsATT4: of attestations that race, one wins, and the log has one.
+func TestRacingAttestationsATT4(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	id, _ := p.begin(p.manifest(acceptance))
+	_, _, stepRuns := p.steps(id)
+	var mu sync.Mutex
+	statuses := map[int]int{}
+	var racing sync.WaitGroup
+	for range 8 {
+		racing.Go(func() {
+			status, _, err := p.try("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", attestB)
+			mu.Lock()
+			defer mu.Unlock()
+			if statuses[status]++; err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	racing.Wait()
+	if statuses[http.StatusOK] != 1 || statuses[http.StatusConflict] != 7 {
+		t.Errorf("statuses %v", statuses)
+	}
+	// So do resumes: all see the same end, and C is executed once.
+	for range 4 {
+		racing.Go(func() {
+			status, answer, err := p.try("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`)
+			if err != nil || status != http.StatusConflict && (status != http.StatusOK || answer["status"] != "success") {
+				t.Errorf("resume: %d %v %v", status, answer, err)
+			}
+		})
+	}
+	racing.Wait()
+	if n := b.count(id, "C"); n != 1 {
+		t.Errorf("C was executed %d times", n)
+	}
+}
+
+// TestBadInputATT4: bad bodies are refused with all faults, and what is not there is not found.
+func TestBadInputATT4(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	id, _ := p.begin(p.manifest(acceptance))
+	_, _, stepRuns := p.steps(id)
+	other, _ := p.begin(p.manifest(`{"step_key":"A"}`))
+	attest := "/api/runs/" + id + "/steps/" + stepRuns["B"] + "/attest"
+	for _, tt := range []struct {
+		path, body string
+		status     int
+		faults     []string
+	}{
+		{"/api/manifests", `{"name":"","steps":[{"step_key":"B","step_type":"compute"},{"step_key":"C","step_type":"magic"},{"step_key":"D","executor":"teleport"},` +
+			`{"step_key":"E","depends_on":["nowhere"]},{"step_key":"F","step_type":"compute",` + strings.Replace(contractB, "operator_attest", "nothing", 1) + `}]}`, 422,
+			[]string{"/name", "/steps/1/step_type", "/steps/0/compute_contract", "/steps/4/compute_contract/verification", "/steps/3/depends_on/0", "/steps/2/executor"}},
+		{"/api/manifests", `{"name":"m","step":[]}`, 422, []string{"", "/steps"}},
+		{"/api/manifests", `{"name":"m","steps":[]}`, 422, []string{"/steps"}},
+		{"/api/manifests", `{`, 422, []string{""}},
+		{"/api/manifests", `{"name":1}`, 422, []string{"/name"}},
+		{"/api/runs", `{"manifest_id":"00000000-0000-0000-0000-000000000000","initiated_by":"jed"}`, 404, nil},
+		{"/api/runs", `{"manifest_id":"../../etc/passwd","initiated_by":"jed"}`, 404, nil},
+		{"/api/runs", `{"manifest_id":"x"}`, 422, []string{"/initiated_by"}},
+		{attest, `{"attested_by":"","outcome":"DONE","artifacts":[{"name":"y"},{"uri":"y","sha256":"zz","bytes":-1}]}`, 422,
+			[]string{"/attested_by", "/outcome", "/artifacts/0/uri", "/artifacts/1/name", "/artifacts/1/uri", "/artifacts/1/sha256", "/artifacts/1/bytes"}},
+		{attest, `{"attested_by":"jed","outcome":"SUCCESS","artefacts":[]}`, 422, []string{""}},
+		{attest, `{"attested_by":"jed","outcome":"FAIL","outcome":"SUCCESS"}`, 422, []string{"/outcome"}},
+		{attest, `{"attested_by":"jed","outcome":"FAIL","Outcome":"SUCCESS"}`, 422, []string{""}},
+		{attest, strings.Replace(attestB, `"bytes":5`, `"uri":"s3://other"`, 1), 422, []string{"/artifacts/0/uri"}},
+		{"/api/manifests", `{"name":"m","steps":[{"step_key":"A","executor":"noop","executor":"count"}]}`, 422, []string{"/steps/0/executor"}},
+		{"/api/runs/" + other + "/steps/" + stepRuns["B"] + "/attest", attestB, 404, nil},
+		{"/api/runs/none/steps/" + stepRuns["B"] + "/attest", attestB, 404, nil},
+		{"/api/runs/" + id + "/steps/" + stepRuns["A"] + "/attest", attestB, 409, nil},
+		{"/api/runs/none/resume", `{"initiated_by":"jed"}`, 404, nil},
+		{"/api/runs/" + other + "/resume", `{"initiated_by":"jed"}`, 409, nil},
+	} {
+		status, answer := p.call("POST", tt.path, tt.body)
+		var paths []string
+		if list, ok := answer["faults"].([]any); ok {
+			for _, f := range list {
+				paths = append(paths, f.(map[string]any)["path"].(string))
+			}
+		}
+		if status != tt.status || answer["error"] == "" || !slices.Equal(paths, tt.faults) {
+			t.Errorf("POST %s %.60s: %d %v", tt.path, tt.body, status, answer)
+		}
+	}
+	if status, answer := p.call("GET", "/api/manifests/none", ""); status != http.StatusNotFound {
+		t.Errorf("%d %v", status, answer)
+	}
+}
+
+// TestRetriesATT2: an attempt that fails is retried within the step run; a step that fails for good
+// fails the run, and what depends on it is skipped.
+func TestRetriesATT2(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	b.fail["flaky"], b.fail["broken"] = 1, 100
+	p := b.start(t)
+	id, status := p.begin(p.manifest(`{"step_key":"flaky"},{"step_key":"broken"},{"step_key":"after","depends_on":["broken"]},{"step_key":"apart","depends_on":["flaky"]}`))
+	is, steps, _ := p.steps(id)
+	if status != "error" || is != "error" || !slices.Equal(steps, []string{"flaky=SUCCESS", "broken=FAIL", "after=SKIPPED", "apart=SUCCESS"}) {
+		t.Errorf("the run is %s: %v", is, steps)
+	}
+	if b.count(id, "flaky") != 2 || b.count(id, "broken") != 3 || b.count(id, "after") != 0 {
+		t.Errorf("executed %v", b.executed)
+	}
+	if got := b.types(t, id); slices.Index(got, "StepStarted broken")+1 != slices.Index(got, "StepFailed broken") {
+		t.Errorf("events %q", got)
+	}
+}
+
+// TestSignalsENG2: a CANCEL ends a step that hangs, and a PAUSE holds a run until its RESUME.
+func TestSignalsENG2(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	signal := func(id, signalType string) {
+		t.Helper()
+		res, err := p.c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: signalType, SignalType: signalType})
+		if err != nil || res.GetDecision() != runlogv1.Decision_ACCEPTED {
+			t.Fatal(res, err)
+		}
+	}
+	hanging := p.manifest(`{"step_key":"A","executor":"hang"},{"step_key":"B"}`)
+	ids := make(chan string, 1)
+	go func() {
+		status, _, err := p.try("POST", "/api/runs", `{"manifest_id":"`+hanging+`","initiated_by":"jed"}`)
+		ids <- fmt.Sprint(status, " ", err)
+	}()
+	id := p.running(hanging)
+	signal(id, "CANCEL")
+	if got := <-ids; got != "200 <nil>" {
+		t.Errorf("the call ends with %s", got)
+	}
+	want := []string{"RunQueued", "RunStarted", "StepStarted A", "SignalAccepted", "StepFailed A", "RunCancelled"}
+	if got := b.types(t, id); !slices.Equal(got, want) {
+		t.Errorf("events %q, want %q", got, want)
+	}
+	waiting, _ := p.begin(p.manifest(acceptance))
+	signal(waiting, "CANCEL")
+	p.until(waiting, "error")
+	paused, _ := p.begin(p.manifest(acceptance))
+	signal(paused, "PAUSE")
+	for deadline := time.Now().Add(patience); !slices.Contains(b.types(t, paused), "RunPaused"); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the run is not paused")
+		}
+	}
+	_, _, stepRuns := p.steps(paused)
+	p.ok("POST", "/api/runs/"+paused+"/steps/"+stepRuns["B"]+"/attest", attestB)
+	if got := p.ok("POST", "/api/runs/"+paused+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" {
+		t.Errorf("resumed: %v", got)
+	}
+}
+
+// running waits until the one run of a manifest executes its first step, and returns its id.
+func (p *process) running(manifest string) string {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		for run, err := range p.c.ListRuns(p.t.Context(), &runlogv1.ListRunsRequest{PlanId: manifest}) {
+			if err != nil {
+				p.t.Fatal(err)
+			}
+			if _, steps, _ := p.steps(run.GetRunId()); len(steps) > 0 {
+				return run.GetRunId()
+			}
+		}
+	}
+	p.t.Fatal("no step was started")
+	return ""
+}
+
+func (p *process) until(runID, want string) {
+	p.t.Helper()
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if is, _, _ := p.steps(runID); is == want {
+			return
+		}
+	}
+	p.t.Fatalf("run %s is not %s", runID, want)
+}
+
+// TestChangedPlanPLAN2: a plan that was changed in its store fails the run, with both digests on
+// record.
+func TestChangedPlanPLAN2(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	uri, engineType := b.base+"/swapped.json", runner.EngineType
+	if err := b.blobs.Put(t.Context(), uri, strings.NewReader("{}"), 2); err != nil {
+		t.Fatal(err)
+	}
+	digest := strings.Repeat("a", 64)
+	if _, err := p.c.RequestRun(t.Context(), &runlogv1.RequestRunRequest{
+		RunRequestId: "r", RunId: "r", TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: runner.DefaultQueue, EngineType: &engineType,
+		PlanRef: &runlogv1.PlanRef{Uri: uri, Sha256: digest, SchemaVersion: "v1.2", PlanId: "p", PlanVersion: "1"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.until("r", "error")
+	var last *runlogv1.EventRecord
+	for e, err := range p.c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: "r", PayloadForm: runlogv1.PayloadForm_JSON}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		last = e
+	}
+	var payload struct {
+		Error struct {
+			Code    string
+			Details struct{ ExpectedSha256, ActualSha256 string }
+		}
+	}
+	if err := json.Unmarshal(last.GetPayloadJson(), &payload); err != nil || last.GetEventType() != "RunFailed" ||
+		payload.Error.Code != "PLAN_INTEGRITY_VALIDATION_FAILED" || payload.Error.Details.ExpectedSha256 != digest || len(payload.Error.Details.ActualSha256) != 64 {
+		t.Errorf("%s %s, %v", last.GetEventType(), last.GetPayloadJson(), err)
+	}
+}
+
+// TestForeignResumeATT2: while a step waits for its attestation, nothing else of the run is
+// executed, also if another writer has resumed the run.
+func TestForeignResumeATT2(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	released := make(chan struct{}, 100)
+	p := b.startWith(t, between("ReleaseLease", func(context.Context, any) { released <- struct{}{} }))
+	m := p.manifest(acceptance + `,{"step_key":"D"}`)
+	id, _ := p.begin(m)
+	res, err := p.c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: "s", SignalType: "RESUME"})
+	if err != nil || res.GetDecision() != runlogv1.Decision_ACCEPTED {
+		t.Fatal(res, err)
+	}
+	named := events.Run{ID: id, Tenant: "acme", Project: "shop", Environment: "prod", Plan: m, PlanVersion: "1"}
+	resumed, err := named.Resumed(events.Cause{SignalID: "s", Engine: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: id, Events: []*runlogv1.EventWrite{resumed}}); err != nil {
+		t.Fatal(err)
+	}
+	// The worker releases its lease, and then the one of the requeue.
+	for _, requeue := range []bool{false, true} {
+		if requeue {
+			if _, err := p.c.RequeueRun(t.Context(), &runlogv1.RequeueRunRequest{RunId: id}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		<-released
+		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+			now, err := p.c.ListQueuedRuns(t.Context(), &runlogv1.ListQueuedRunsRequest{TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: runner.DefaultQueue})
+			if err != nil || len(now.GetRuns()) != 1 || time.Now().After(deadline) {
+				t.Fatal(now, err)
+			}
+			if now.GetRuns()[0].GetState() == runlogv1.QueuedRunState_RUNNING {
+				break
+			}
+		}
+	}
+	if _, steps, _ := p.steps(id); !slices.Equal(steps, []string{"A=SUCCESS", "B=WAITING_FOR_ATTESTATION"}) || b.count(id, "D") != 0 {
+		t.Errorf("steps %v; D was executed %d times", steps, b.count(id, "D"))
+	}
+}
+
+// TestOtherEnginesATT3: the runs of other engines are none of the runner's.
+func TestOtherEnginesATT3(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	p := b.start(t)
+	other := "temporal"
+	if _, err := p.c.RequestRun(t.Context(), &runlogv1.RequestRunRequest{
+		RunRequestId: "r", RunId: "r", TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", EngineType: &other,
+		PlanRef: &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1"},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for _, call := range [][3]string{
+		{"GET", "/api/runs/r", ""}, {"POST", "/api/runs/r/resume", `{"initiated_by":"jed"}`}, {"POST", "/api/runs/r/steps/s/attest", attestB},
+	} {
+		if status, answer := p.call(call[0], call[1], call[2]); status != http.StatusNotFound {
+			t.Errorf("%s %s: %d %v", call[0], call[1], status, answer)
+		}
+	}
+}
+
+// TestOptions: what is missing is named.
+func TestOptions(t *testing.T) {
+	t.Parallel()
+	if _, err := runner.New(runner.Options{Client: &client.Client{}}); err == nil || !strings.Contains(err.Error(), "Executors is missing") {
+		t.Error(err)
+	}
+}
+
+// TestTwoRunnersATT5: two runners of one queue never execute one step at once, and both serve any
+// run.
+func TestTwoRunnersATT5(t *testing.T) {
+	t.Parallel()
+	b := newBed(t, clienttest.Nodes(3))
+	one, two := b.start(t), b.start(t)
+	m := one.manifest(acceptance)
+	var all sync.WaitGroup
+	for i := range 12 {
+		all.Go(func() {
+			from, to := one, two
+			if i%2 == 0 {
+				from, to = two, one
+			}
+			status, answer, err := from.try("POST", "/api/runs", `{"manifest_id":"`+m+`","initiated_by":"jed"}`)
+			if err != nil || answer["status"] != "waiting" {
+				t.Error(status, answer, err)
+				return
+			}
+			id := answer["id"].(string)
+			_, _, stepRuns := to.steps(id)
+			to.ok("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", attestB)
+			if got := to.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" || b.count(id, "A") != 1 || b.count(id, "C") != 1 {
+				t.Errorf("resumed: %v", got)
+			}
+		})
+	}
+	all.Wait()
+}

@@ -1,0 +1,114 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"runlog/client"
+	"runlog/client/watcher"
+	"runlog/engine"
+	"runlog/engine/replay"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// retryWatch is when a watch that has failed begins again.
+const retryWatch = 5 * time.Second
+
+// watchSignals has signals to runs that wait, or are paused, followed at once: a worker leases the
+// run and answers (SIG-6). It ends with ctx. What comes while no runner watches, the next sweep
+// finds.
+func (r *Runner) watchSignals(ctx context.Context) {
+	filter := watcher.Filter{Tenant: r.o.Tenant, Project: r.o.Project, Environment: r.o.Environment, Types: []string{contract.SignalAccepted}}
+	for ctx.Err() == nil {
+		for e, err := range watcher.Select(ctx, r.o.Client, filter) {
+			if err == nil {
+				filter.Resume = e.ResumeToken
+				err = r.follow(ctx, e.GetRunId())
+			}
+			if e, ok := errors.AsType[*client.Error](err); ok && e.Reason == client.ReasonResumeTokenInvalid {
+				filter.Resume = "" // The cluster was restored from a backup, and is another one.
+			}
+			if err != nil && ctx.Err() == nil {
+				r.o.Logger.WarnContext(ctx, "cannot follow signals; retrying", "after", retryWatch, "err", err)
+			}
+		}
+		select {
+		case <-time.After(retryWatch):
+		case <-ctx.Done():
+		}
+	}
+}
+
+// follow puts a run of this engine back into its queue if a signal waits for the runner's answer,
+// and the run does not wait for its operator alone.
+func (r *Runner) follow(ctx context.Context, runID string) error {
+	run, err := r.o.Client.GetRun(ctx, &runlogv1.GetRunRequest{RunId: runID})
+	if err := r.owned(run, err); errors.Is(err, errNoRun) {
+		return nil // It is another engine's, or of another scope.
+	} else if err != nil {
+		return err
+	}
+	if ended(run.GetStatus()) {
+		return nil
+	}
+	s, err := r.memory.State(ctx, runID)
+	if err != nil {
+		return err
+	}
+	return r.requeue(ctx, run, s)
+}
+
+// released looks at a run whose lease has ended. A signal that came before was not followed: a
+// leased run stays with its worker.
+func (r *Runner) released(ctx context.Context, res engine.Result) {
+	if res.Status != engine.StatusStarted || ctx.Err() != nil {
+		return
+	}
+	if err := r.follow(ctx, res.RunID); err != nil && ctx.Err() == nil {
+		r.o.Logger.WarnContext(ctx, "cannot look at a released run; retrying", "run", res.RunID, "after", sweepEvery, "err", err)
+	}
+}
+
+// requeue has a worker lease a run that can answer a signal. A run that a worker has leased stays
+// as it is: that worker answers.
+func (r *Runner) requeue(ctx context.Context, run *runlogv1.Run, s *replay.State) error {
+	if !unanswered(s) {
+		return nil
+	}
+	_, err := r.o.Client.RequeueRun(ctx, &runlogv1.RequeueRunRequest{RunId: run.GetRunId()})
+	if e, ok := errors.AsType[*client.Error](err); ok && e.Reason == client.ReasonRunNotQueued {
+		return nil // It has ended meanwhile.
+	}
+	return err
+}
+
+// unanswered reports whether a signal waits that a worker can answer now. In a run that waits or is
+// paused, a signal to a step waits for the RESUME, but for the SKIP_STEP of a step that waits or
+// runs.
+func unanswered(s *replay.State) bool {
+	switch s.Status {
+	case runlogv1.RunStatus_RUNNING, runlogv1.RunStatus_WAITING, runlogv1.RunStatus_PAUSED:
+	default:
+		return false
+	}
+	for _, x := range s.Signals {
+		switch x.Type {
+		case contract.SignalResume:
+		case contract.SignalPause:
+			if s.Status != runlogv1.RunStatus_PAUSED {
+				return true
+			}
+		default:
+			return true
+		}
+	}
+	for _, x := range s.Skips() {
+		if step := s.Step(x.StepID); step != nil && (step.Status == replay.Waiting || step.Status == replay.Running) {
+			return true
+		}
+	}
+	_, resumes := s.Resume()
+	return resumes
+}

@@ -1,0 +1,152 @@
+package runner
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"runlog/client/events"
+	"runlog/client/watcher"
+	"runlog/engine/executor"
+	"runlog/engine/plan"
+	"runlog/engine/replay"
+	"runlog/engine/secret"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+const (
+	// maxOutput leaves room in a payload.
+	maxOutput = 48 << 10
+	// defaultAttempts is that of plan.Retry.
+	defaultAttempts = 3
+	// watchAfter is how long a step takes before the runner looks for signals meanwhile.
+	watchAfter = 200 * time.Millisecond
+)
+
+// perform executes a step that has its StepStarted, with its retries, and stores its end. Its
+// engine attempts begin with the first one. A step that an operator wants skipped meanwhile is
+// skipped, unless it has succeeded.
+func (x *execution) perform(ctx context.Context, s *plan.Step, first uint32) error {
+	logical := x.state.Attempt(s.ID)
+	result, at, err := x.attempts(ctx, s, events.Attempt{Logical: logical, Engine: first})
+	if ctx.Err() != nil {
+		return context.Cause(ctx) // Another worker executes it again.
+	}
+	failed, _ := errors.AsType[*executor.Error](err)
+	if failed == nil && len(result.Output) > maxOutput {
+		failed = executor.Fail(executor.CodeOutputTooLarge, "the output has %d bytes, at most %d: store it as an artifact", len(result.Output), maxOutput)
+	}
+	runs := func() bool { is := x.state.Step(s.ID); return is.Attempt == logical && is.Status == replay.Running }
+	if failed == nil {
+		err = x.writeWhile(ctx, runs, func() (*runlogv1.EventWrite, error) {
+			return x.named.StepCompleted(s.ID, at, executor.Completed(result))
+		})
+		if why, refused := executor.Refused(err); refused {
+			failed = executor.Fail(executor.CodeOutputInvalid, "the log refuses the output: %s", why)
+		} else if err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		if err := x.storeFailure(ctx, s.ID, at, failed, func() bool { return runs() && !x.skips(s.ID) }); err != nil {
+			return err
+		}
+		if err := x.skip(ctx, s.ID); err != nil {
+			return err
+		}
+	}
+	if x.walk == nil {
+		return nil // Another writer may have ended the step before: the log has its end.
+	}
+	end, ended := x.state.Step(s.ID).Result()
+	if !ended {
+		return fmt.Errorf("runner: step %s of run %s does not end in the log: %s", s.ID, x.named.ID, x.state.Step(s.ID).Status)
+	}
+	return x.walk.Done(s.ID, end)
+}
+
+// storeFailure stores the end of a step that has failed. The text is the executor's, and the log
+// may refuse it, such as for a secret.
+func (x *execution) storeFailure(ctx context.Context, stepID string, at events.Attempt, e *executor.Error, holds func() bool) error {
+	err := x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) { return x.named.StepFailed(stepID, at, executor.Failed(e)) })
+	if _, refused := executor.Refused(err); !refused {
+		return err
+	}
+	return x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) {
+		return x.named.StepFailed(stepID, at, executor.Failed(e.Untold()))
+	})
+}
+
+// attempts executes a step until an attempt succeeds or fails for good, and returns the last one.
+func (x *execution) attempts(ctx context.Context, s *plan.Step, first events.Attempt) (result executor.Result, last events.Attempt, err error) {
+	limited, stop := context.WithCancel(ctx)
+	defer stop()
+	after := x.state.LastSeq
+	watching := time.AfterFunc(watchAfter, func() { x.watchSignals(limited, s.ID, after, stop) })
+	defer watching.Stop()
+	most := int64(defaultAttempts)
+	if s.Retry.MaxAttempts > 0 {
+		most = s.Retry.MaxAttempts
+	}
+	last = first
+	for n := int64(1); ; n++ {
+		result, err = x.attempt(limited, s, last)
+		e, failed := errors.AsType[*executor.Error](err)
+		if !failed || e.Kind != executor.Retryable || n == most || limited.Err() != nil {
+			return result, last, err
+		}
+		select {
+		case <-time.After(max(e.RetryAfter, s.Retry.Delay(n))):
+		case <-limited.Done():
+		}
+		last.Engine++
+	}
+}
+
+func (x *execution) attempt(ctx context.Context, s *plan.Step, at events.Attempt) (executor.Result, error) {
+	scope := secret.Scope{TenantID: x.named.Tenant, EnvironmentID: x.named.Environment}
+	secrets, fault := executor.Resolve(ctx, x.o.Secrets, s.SecretRefs, scope)
+	if fault != nil {
+		return executor.Result{}, fault
+	}
+	return x.o.Executors.Execute(ctx, executor.Task{
+		RunID: x.named.ID, StepID: s.ID, LogicalAttempt: at.Logical, EngineAttempt: at.Engine, Executor: s.Type, Inputs: s.Inputs,
+		Upstream: x.walk.Upstream(s), Parameters: x.state.Parameters(), Secrets: secrets, Timeout: s.Timeout,
+	})
+}
+
+// watchSignals ends a step that an operator wants skipped, or whose run is to be cancelled.
+func (x *execution) watchSignals(ctx context.Context, stepID string, after uint64, stop func()) {
+	for e, err := range watcher.Events(ctx, x.o.Client, x.named.ID, after, "") {
+		if err != nil {
+			return // The runner sees the signal after the step.
+		}
+		switch signalOf(e) {
+		case contract.SignalCancel, contract.SignalEmergencyStop:
+		case contract.SignalSkipStep:
+			if e.GetStepId() != stepID {
+				continue
+			}
+		default:
+			continue
+		}
+		stop()
+		return
+	}
+}
+
+// signalOf returns the type of the signal that an event has accepted. Empty: it is another event.
+func signalOf(e watcher.Event) string {
+	var p struct{ SignalType string }
+	body := e.GetPayloadJson()
+	if e.GetPayload() != nil {
+		body, _ = e.GetPayload().MarshalJSON() // It was JSON.
+	}
+	if e.GetEventType() != contract.SignalAccepted || json.Unmarshal(body, &p) != nil {
+		return ""
+	}
+	return p.SignalType
+}

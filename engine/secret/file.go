@@ -1,0 +1,95 @@
+package secret
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// File resolves file:NAME and file:FOLDER/NAME to files below a directory, as Kubernetes mounts
+// them. One line break at the end of a file is no part of the secret. Files are read at each call,
+// so a rotation needs no restart.
+//
+// A symbolic link may not lead out of the directory.
+type File struct {
+	// Dir is the directory.
+	Dir string
+	// Scoped gives each tenant and environment a directory of its own: TENANT/ENVIRONMENT/NAME. In
+	// their names, bytes other than letters, digits, "_", "-" and "." are percent-encoded, and so
+	// is a "." at the beginning.
+	Scoped bool
+}
+
+// Resolve reads the files.
+func (f File) Resolve(ctx context.Context, refs []string, scope Scope) (*Set, error) {
+	root, err := os.OpenRoot(f.Dir)
+	if err != nil {
+		return nil, &Error{"file:*", ErrUnavailable, fmt.Sprintf("cannot open the directory of secrets: %v: check that it is mounted", cause(err))}
+	}
+	defer root.Close()
+	return each(ctx, refs, func(ref, name string) (string, error) {
+		if !isPath(name) {
+			return "", &Error{ref, ErrReference, "a name has letters, digits, \".\", \"_\" and \"-\", folders have slashes between them"}
+		}
+		if f.Scoped {
+			dir, err := scope.below(ref)
+			if err != nil {
+				return "", err
+			}
+			name = dir + name
+		}
+		return readFile(root, ref, name)
+	})
+}
+
+func readFile(root *os.Root, ref, name string) (string, error) {
+	// Only a regular file is opened: another one might block.
+	info, err := root.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return "", notFound(ref, "put the file "+name+" below the directory of secrets")
+	case errors.Is(err, fs.ErrPermission):
+		return "", &Error{ref, ErrDenied, "let the worker read the file " + name}
+	case err != nil:
+		return "", &Error{ref, ErrDenied, fmt.Sprintf("cannot read the file %s: %v", name, cause(err))}
+	case !info.Mode().IsRegular():
+		return "", &Error{ref, ErrValue, name + " is no regular file: replace it"}
+	}
+	text, err := readAtMost(root, name)
+	if err != nil {
+		reason := ErrUnavailable
+		if errors.Is(err, fs.ErrPermission) {
+			reason = ErrDenied
+		}
+		return "", &Error{ref, reason, fmt.Sprintf("cannot read the file %s: %v", name, cause(err))}
+	}
+	return withoutBreak(string(text)), nil
+}
+
+// readAtMost reads enough of a file to see that it is too long.
+func readAtMost(root *os.Root, name string) ([]byte, error) {
+	file, err := root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	return io.ReadAll(io.LimitReader(file, MaxBytes+3))
+}
+
+// withoutBreak cuts one line break off the end of a text.
+func withoutBreak(text string) string {
+	text = strings.TrimSuffix(text, "\n")
+	return strings.TrimSuffix(text, "\r")
+}
+
+// cause leaves the paths of this machine out of an error.
+func cause(err error) error {
+	if e, ok := errors.AsType[*fs.PathError](err); ok {
+		return e.Err
+	}
+	return err
+}
