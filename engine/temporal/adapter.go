@@ -1,0 +1,199 @@
+package temporal
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	enums "go.temporal.io/api/enums/v1"
+	"go.temporal.io/api/serviceerror"
+	"go.temporal.io/api/workflowservice/v1"
+	sdkclient "go.temporal.io/sdk/client"
+	sdk "go.temporal.io/sdk/temporal"
+	"go.temporal.io/sdk/workflow"
+
+	"runlog/engine"
+	"runlog/engine/plan"
+	"runlog/engine/route"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// EngineType is that of the runs of this engine.
+const EngineType = "temporal"
+
+// Engine is an adapter of one namespace of Temporal, and a worker of it. It is safe for concurrent
+// use.
+type Engine struct {
+	o          Options
+	activities *activities
+	// interpret is the workflow. Tests have a newer version of it.
+	interpret func(workflow.Context, Input) (summary, error)
+}
+
+var _ engine.Adapter = (*Engine)(nil)
+
+// New returns an Engine, which does nothing until it is called.
+func New(o Options) (*Engine, error) {
+	o = o.EnsureDefaults()
+	if err := o.Validate(); err != nil {
+		return nil, err
+	}
+	return &Engine{o: o, activities: &activities{o: o}, interpret: interpret}, nil
+}
+
+// StartRun starts the workflow of a run, whose id is that of the run. If there is one, or was one,
+// it starts nothing (ENG-1).
+func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContext) (engine.EngineRunRef, error) {
+	run, err := e.o.Log.GetRun(ctx, &runlogv1.GetRunRequest{RunId: rc.RunID})
+	if err != nil {
+		return "", err
+	}
+	if stored := run.GetEngineRunRef(); stored != "" && stored != refOf(e.o.Namespace, rc.RunID) {
+		return engine.EngineRunRef(stored), nil
+	}
+	return e.start(ctx, run, ref, rc.Fence)
+}
+
+func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref plan.Ref, fence uint64) (engine.EngineRunRef, error) {
+	if ref == (plan.Ref{}) {
+		ref = plan.RefOf(run.GetPlanRef())
+	}
+	in := Input{
+		Plan: ref, Ref: refOf(e.o.Namespace, run.GetRunId()), Fence: fence, Settings: e.o.Settings,
+		Run: Scope{run.GetRunId(), run.GetTenantId(), run.GetProjectId(), run.GetEnvironmentId(),
+			run.GetPlanRef().GetPlanId(), run.GetPlanRef().GetPlanVersion()},
+	}
+	_, err := e.o.Temporal.ExecuteWorkflow(ctx, sdkclient.StartWorkflowOptions{
+		ID: run.GetRunId(), TaskQueue: route.TaskQueue(route.Step{}, run.GetEnvironmentId(), run.GetTenantId()),
+		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
+		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
+		WorkflowExecutionErrorWhenAlreadyStarted: true,
+		TypedSearchAttributes:                    attributesOf(run),
+		WorkflowTaskTimeout:                      e.o.Settings.TaskTimeout,
+	}, WorkflowType, in)
+	if _, exists := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); err != nil && !exists {
+		return "", fmt.Errorf("temporal: cannot start the workflow of run %q: %w", run.GetRunId(), err)
+	}
+	return engine.EngineRunRef(in.Ref), nil
+}
+
+// run returns the run of a reference of this adapter.
+func (e *Engine) run(ref engine.EngineRunRef) (string, error) {
+	id, ok := runOf(e.o.Namespace, ref)
+	if !ok {
+		return "", fmt.Errorf("temporal: %.100q is no reference of the namespace %q: %w", ref, e.o.Namespace, engine.ErrNoRun)
+	}
+	return id, nil
+}
+
+// CancelRun asks the workflow of a run to cancel its steps, and to append RunCancelled.
+func (e *Engine) CancelRun(ctx context.Context, ref engine.EngineRunRef, reason string) error {
+	id, err := e.run(ref)
+	if err != nil {
+		return err
+	}
+	return e.ring(ctx, id, Signal{Type: signalCancel, Reason: reason})
+}
+
+// ring signals the workflow of a run. One that has ended stays as it is.
+func (e *Engine) ring(ctx context.Context, runID string, s Signal) error {
+	err := e.o.Temporal.SignalWorkflow(ctx, runID, "", SignalName, s)
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); !gone {
+		return err
+	}
+	if _, err := e.o.Temporal.DescribeWorkflowExecution(ctx, runID, ""); err != nil {
+		return notFound(err)
+	}
+	return nil
+}
+
+func notFound(err error) error {
+	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+		return fmt.Errorf("%w: %w", engine.ErrNoRun, err)
+	}
+	return err
+}
+
+// Signal rings the bell of a workflow, which then reads the signals that the log has accepted
+// (SIG-6).
+func (e *Engine) Signal(ctx context.Context, ref engine.EngineRunRef, signal engine.Signal) error {
+	if !e.Capabilities().Knows(signal.Type) {
+		return &engine.UnsupportedError{What: "signals of the type " + signal.Type}
+	}
+	id, err := e.run(ref)
+	if err != nil {
+		return err
+	}
+	return e.ring(ctx, id, Signal{ID: signal.ID, Type: signal.Type, StepID: signal.StepID, Seq: anySeq})
+}
+
+// anySeq marks a bell that does not know the runSeq of its signal.
+const anySeq = 1
+
+// RunStatus returns what Temporal knows of the workflow of a run.
+func (e *Engine) RunStatus(ctx context.Context, ref engine.EngineRunRef) (engine.RunStatus, error) {
+	id, err := e.run(ref)
+	if err != nil {
+		return engine.RunStatus{}, err
+	}
+	d, err := e.o.Temporal.DescribeWorkflowExecution(ctx, id, "")
+	if err != nil {
+		return engine.RunStatus{}, notFound(err)
+	}
+	info := d.GetWorkflowExecutionInfo()
+	status := engine.RunStatus{State: stateOf[info.GetStatus()], Message: "the workflow in Temporal is " + info.GetStatus().String()}
+	for _, a := range d.GetPendingActivities() {
+		if a.GetActivityType().GetName() == executeStepName {
+			status.InFlight++
+		}
+	}
+	if status.State == engine.RunRunning && shown(info.GetSearchAttributes()) == string(engine.RunPaused) {
+		if status.State = engine.RunPaused; status.InFlight > 0 {
+			status.Substatus = "DRAINING"
+		}
+	}
+	return status, nil
+}
+
+// stateOf has the states of runs by those of workflows. One that was terminated, or that took too
+// long, has failed: the sweeper says so in the log.
+var stateOf = map[enums.WorkflowExecutionStatus]engine.RunState{
+	enums.WORKFLOW_EXECUTION_STATUS_RUNNING:          engine.RunRunning,
+	enums.WORKFLOW_EXECUTION_STATUS_CONTINUED_AS_NEW: engine.RunRunning,
+	enums.WORKFLOW_EXECUTION_STATUS_PAUSED:           engine.RunPaused,
+	enums.WORKFLOW_EXECUTION_STATUS_COMPLETED:        engine.RunCompleted,
+	enums.WORKFLOW_EXECUTION_STATUS_FAILED:           engine.RunFailed,
+	enums.WORKFLOW_EXECUTION_STATUS_TERMINATED:       engine.RunFailed,
+	enums.WORKFLOW_EXECUTION_STATUS_TIMED_OUT:        engine.RunFailed,
+	enums.WORKFLOW_EXECUTION_STATUS_CANCELED:         engine.RunCancelled,
+}
+
+// Ping returns nil if Temporal answers, and has the namespace.
+func (e *Engine) Ping(ctx context.Context) error {
+	// The SDK writes its namespace into the request.
+	req := &workflowservice.CountWorkflowExecutionsRequest{Query: "WorkflowType = '" + WorkflowType + "'"}
+	if _, err := e.o.Temporal.CountWorkflow(ctx, req); err != nil {
+		return fmt.Errorf("temporal: cannot ask Temporal for the workflows of the namespace %q: %w", e.o.Namespace, err)
+	}
+	return nil
+}
+
+// Capabilities returns what the adapter can do.
+func (e *Engine) Capabilities() engine.Capabilities {
+	return engine.Capabilities{
+		Adapter: EngineType, SchemaVersion: plan.Current().String(), Steps: e.activities.capabilities(),
+		Signals: []string{signalPause, signalResume, signalCancel, signalStop, signalRetry, signalSkip, signalParams},
+	}
+}
+
+func (a *activities) capabilities() []string { return a.o.Registry.Capabilities() }
+
+// The attributes that workflows can be searched by.
+var (
+	tenantAttribute      = sdk.NewSearchAttributeKeyKeyword("tenantId")
+	projectAttribute     = sdk.NewSearchAttributeKeyKeyword("projectId")
+	environmentAttribute = sdk.NewSearchAttributeKeyKeyword("environmentId")
+	planAttribute        = sdk.NewSearchAttributeKeyKeyword("planId")
+	tierAttribute        = sdk.NewSearchAttributeKeyKeyword("regulatoryTier")
+	statusAttribute      = sdk.NewSearchAttributeKeyKeyword("runStatus")
+)

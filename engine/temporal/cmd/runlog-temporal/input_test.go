@@ -1,0 +1,238 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"runlog/client"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// wantError checks that an error names each of some texts.
+func wantError(t *testing.T, what string, err error, texts ...string) {
+	t.Helper()
+	if err == nil {
+		t.Errorf("%s: no error, want %q", what, texts)
+		return
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			t.Errorf("%s: %v\nwant %q in it", what, err, text)
+		}
+	}
+}
+
+// TestFlags: each fault of a command line is refused with what to write in its place.
+func TestFlags(t *testing.T) {
+	for line, want := range map[string][]string{
+		"":                                     {"name a command"},
+		"run":                                  {`unknown command "run"`, "name a command"},
+		"worker now":                           {`worker takes flags alone, and got "now"`},
+		"signal PAUSE --run run-1":             {`signal takes one argument, TYPE, behind its flags, and got "PAUSE --run run-1"`},
+		"worker --run run-1":                   {"flag provided but not defined: -run"},
+		"worker --project shop":                {`--project is "shop"`, "name the tenant too"},
+		"worker --environment=":                {"--environment is empty"},
+		"worker --namespace=":                  {"--namespace is empty"},
+		"worker --temporal localhost":          {`--temporal is "localhost"`, "host:port"},
+		"worker --temporal http://127.0.0.1:1": {`--temporal is "http://127.0.0.1:1"`, "host:port"},
+		"worker --queue=":                      {"--queue is empty"},
+		"worker --sweep-every -1s --queue=":    {"--sweep-every is -1s", "--queue is empty"},
+		"cleanup --idle -1h":                   {"--idle is -1h"},
+	} {
+		_, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields(line))
+		wantError(t, line, err, want...)
+	}
+	if _, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), []string{"--help"}); !errors.Is(err, flag.ErrHelp) {
+		t.Errorf("--help: %v", err)
+	}
+}
+
+// closed returns an address where nothing listens.
+func closed(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().String()
+}
+
+// TestAway: each error about a server that does not answer, or that is another one, names the
+// operation, the cause and the remedy. No run is created that Temporal cannot start.
+func TestAway(t *testing.T) {
+	b := newBed(t)
+	plan, nothing := b.plan("away", 1), closed(t)
+	all := func(flags ...string) [][]string {
+		return [][]string{slices.Concat([]string{"worker"}, flags), slices.Concat([]string{"start"}, flags, []string{"--run", "away-1", plan}),
+			slices.Concat([]string{"history"}, flags, []string{"--run", "away-1"})}
+	}
+	try := func(lines [][]string, want ...string) {
+		t.Helper()
+		for _, line := range lines {
+			_, err := b.impatient(line[0], line[1:]...)
+			wantError(t, strings.Join(line, " "), err, append(want, "cannot ")...)
+		}
+	}
+	try(all("--temporal", nothing), "connection refused", "--temporal is "+nothing+": start a Temporal server")
+	try(all("--namespace", "nope"), "nope", "temporal operator namespace create --namespace nope", "--namespace")
+	try(all("--temporal", b.server.Addr()), "no Temporal server", "7233")
+	try([][]string{{"cleanup", "--temporal", nothing, "--prefix", "pr-", "--dir", t.TempDir()}}, "--temporal is "+nothing)
+	try([][]string{{"history", "--run", "nope"}}, `run "nope"`, `namespace "default"`, "runlog snapshot nope")
+	if _, err := b.log.GetRun(t.Context(), &runlogv1.GetRunRequest{RunId: "away-1"}); err == nil {
+		t.Error("run away-1 is in the log, and no workflow was started")
+	}
+	for _, line := range [][]string{{"worker", "--server", nothing}, {"start", "--server", nothing, "--run", "away-1", plan},
+		{"signal", "--server", nothing, "--run", "away-1", "PAUSE"}, {"sweep", "--server", nothing}} {
+		begun := time.Now()
+		out, err := b.impatient(line[0], line[1:]...)
+		wantError(t, strings.Join(line, " "), err, "cannot ", "connection refused", "--server is "+nothing+": start a node", "runlog serve")
+		if took := time.Since(begun); took > 20*time.Second || strings.Contains(out, "runs that go on") {
+			t.Errorf("%s took %v: %s", strings.Join(line, " "), took, out)
+		}
+	}
+	for roles, want := range map[*[]runlogv1.Role_Value][]string{
+		nil:                      {"cannot ask runlog whose credentials these are", "UNAUTHENTICATED", "--token-file"},
+		{runlogv1.Role_PRODUCER}: {"token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create"},
+	} {
+		_, err := b.impatient("worker", "--server", door(t, roles))
+		wantError(t, "a worker whose token does not suffice", err, want...)
+	}
+}
+
+// doorman answers whose credentials a call has. nil: it has none.
+type doorman struct {
+	runlogv1.UnimplementedAccessServiceServer
+	roles *[]runlogv1.Role_Value
+}
+
+// WhoAmI answers as a node that demands credentials.
+func (d doorman) WhoAmI(context.Context, *runlogv1.WhoAmIRequest) (*runlogv1.WhoAmIResponse, error) {
+	if d.roles != nil {
+		return &runlogv1.WhoAmIResponse{Name: "token:ci", Tenants: []string{"*"}, Roles: *d.roles}, nil
+	}
+	refusal, err := status.New(codes.Unauthenticated, "this node demands authentication").
+		WithDetails(&errdetails.ErrorInfo{Reason: string(client.ReasonUnauthenticated), Domain: "runlog"})
+	if err != nil {
+		return nil, err
+	}
+	return nil, refusal.Err()
+}
+
+// door returns the address of a doorman.
+func door(t *testing.T, roles *[]runlogv1.Role_Value) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := grpc.NewServer()
+	runlogv1.RegisterAccessServiceServer(s, doorman{roles: roles})
+	ended := make(chan struct{})
+	go func() { _ = s.Serve(l); close(ended) }()
+	t.Cleanup(func() { s.Stop(); <-ended })
+	return l.Addr().String()
+}
+
+// TestPlanFaults: start names the file of a plan and its fault, and creates no run.
+func TestPlanFaults(t *testing.T) {
+	b := newBed(t)
+	invalid := filepath.Join(b.dir, "invalid.json")
+	if err := os.WriteFile(invalid, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"a","type":"noop","dependsOn":["z"]}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	missing, fine := filepath.Join(b.dir, "missing.json"), b.plan("fine", 1)
+	_, err := b.impatient("start", "--run", "faults", missing)
+	wantError(t, "no file", err, "cannot read the plan", missing, "no such file", "name the file of a plan")
+	_, err = b.impatient("start", "--run", "faults", invalid)
+	wantError(t, "a fault", err, "cannot read the plan", invalid, "/steps/0/dependsOn/0", "no such step")
+	_, err = b.impatient("start", "--run", "faults", "--heartbeat", "1ms", fine)
+	wantError(t, "a setting", err, "Heartbeat is 1ms", "1s or more")
+	_, err = b.impatient("worker", "--state", filepath.Join(fine, "state"))
+	wantError(t, "a state that is no directory", err, "--state", fine)
+	_, err = b.impatient("sweep", "--token-file", missing)
+	wantError(t, "no token", err, "--token-file", missing, "name a file")
+	empty := filepath.Join(b.dir, "empty")
+	if err := os.WriteFile(empty, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.impatient("sweep", "--token-file", empty)
+	wantError(t, "an empty token", err, "--token-file "+empty+": it is empty")
+	if _, err := b.log.GetRun(t.Context(), &runlogv1.GetRunRequest{RunId: "faults"}); err == nil {
+		t.Error("run faults is in the log, and nothing can run it")
+	}
+}
+
+// TestUnsupportedPlan: a plan with a step that the worker cannot execute ends the run. The error
+// names the step, and what the worker has.
+func TestUnsupportedPlan(t *testing.T) {
+	b := newBed(t)
+	b.startWorker()
+	path := filepath.Join(b.dir, "compute.json")
+	if err := os.WriteFile(path, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"refresh","type":"compute",
+		"computeContract":{"executor":"excel_farm","inputs":["r"],"outputs":["m"],"verification":"operator_attest"}}]}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for try := 0; ; try++ { // The worker makes the search attributes known.
+		_, err := b.command("start", "--run", "compute", path)
+		if err == nil {
+			break
+		}
+		if try == 100 {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	if status := b.ends("compute"); status != runlogv1.RunStatus_FAILED {
+		t.Errorf("the run is %v", status)
+	}
+	const want = `the engine cannot execute the plan: step "refresh" needs "compute"; the engine has executor:command, executor:http, executor:noop: change the plan, or use another engine`
+	for r, err := range b.log.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: "compute"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetEventType() != "RunFailed" {
+			continue
+		}
+		var p struct {
+			Error struct{ Code, Message string }
+		}
+		if err := json.Unmarshal(r.GetPayloadJson(), &p); err != nil || p.Error.Code != "PLAN_UNSUPPORTED" || p.Error.Message != want {
+			t.Errorf("the run has failed with %s: %v", r.GetPayloadJson(), err)
+		}
+	}
+}
+
+// impatient runs a command that does not wait long. Its flags precede those of the bed, which they
+// override.
+func (b *bed) impatient(verb string, more ...string) (string, error) {
+	var out bytes.Buffer
+	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
+	defer cancel()
+	a, do, err := parse(&out, &out, b.args(verb, more...))
+	if err != nil {
+		return out.String(), err
+	}
+	a.patience = 2 * time.Second
+	if err := a.dial(); err != nil {
+		return out.String(), err
+	}
+	defer a.close()
+	err = a.explain(do(ctx, a, a.flags.Args()))
+	return out.String(), err
+}

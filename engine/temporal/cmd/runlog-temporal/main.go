@@ -1,0 +1,219 @@
+// Command runlog-temporal runs plans in Temporal, and records them in runlog
+// (docs/temporal.md).
+//
+//	runlog-temporal worker  --environment prod --allow file:///srv/plans
+//	runlog-temporal start   --tenant acme --project shop --run run-1 plan.json
+//	runlog-temporal signal  --run run-1 PAUSE
+//	runlog-temporal sweep   --tenant acme
+//	runlog-temporal cleanup --prefix pr- --dir /srv/archive
+//	runlog-temporal history --run run-1
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	sdkclient "go.temporal.io/sdk/client"
+
+	"runlog/client"
+	"runlog/client/contexts"
+	"runlog/engine/blob"
+	"runlog/engine/executor"
+	"runlog/engine/executor/command"
+	"runlog/engine/executor/httpcall"
+	"runlog/engine/plan"
+	"runlog/engine/secret"
+	"runlog/engine/temporal"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop) // A second signal ends the process at once.
+	err := run(ctx, os.Stdout, os.Stderr, os.Args[1:])
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, "runlog-temporal:", err)
+		os.Exit(1)
+	}
+}
+
+// verb is a subcommand.
+type verb struct {
+	name, args, short string
+	flags             func(*app)
+	do                func(context.Context, *app, []string) error
+}
+
+var verbs = []verb{
+	{"worker", "", "work on runs: workflows, steps, signals, the queue, and runs that Temporal has ended", workerFlags, work},
+	{"start", "PLAN-FILE", "create a run of a plan, and start it without a queue", startFlags, start},
+	{"signal", "TYPE", "send a signal to a run", signalFlags, send},
+	{"sweep", "", "end the runs whose workflows Temporal has ended, once", nil, sweep},
+	{"cleanup", "", "archive and delete ephemeral namespaces that are idle", cleanupFlags, cleanup},
+	{"history", "", "print the history of the workflow of a run, for replay tests", runFlag, history},
+}
+
+// app is what the subcommands share.
+type app struct {
+	out, err io.Writer
+	flags    *flag.FlagSet
+
+	temporal, namespace                       string
+	server, tokenFile                         string
+	tenant, project, environment, run, worker string
+	// Those of single subcommands.
+	allow, queues, isolation list
+	state                    string
+	concurrency              int
+	sweepEvery               time.Duration
+	register                 bool
+	settings                 temporal.Settings
+	uri, step, id, reason    string
+	prefix, dir              string
+	idle, patience           time.Duration
+	// once: the command ends, and does not wait for a server that is away.
+	once bool
+
+	sdk    sdkclient.Client
+	log    *client.Client
+	logger *slog.Logger
+}
+
+// list is a flag that may repeat.
+type list []string
+
+func (l *list) String() string { return strings.Join(*l, ",") }
+
+// Set adds a value.
+func (l *list) Set(value string) error { *l = append(*l, value); return nil }
+
+func run(ctx context.Context, out, stderr io.Writer, args []string) error {
+	a, do, err := parse(out, stderr, args)
+	if err != nil {
+		return err
+	}
+	if err := a.dial(); err != nil {
+		return err
+	}
+	defer a.close()
+	return a.explain(do(ctx, a, a.flags.Args()))
+}
+
+// parse reads the command line.
+func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *app, []string) error, error) {
+	i := -1
+	if len(args) > 0 {
+		i = slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
+	}
+	if i < 0 {
+		fmt.Fprintln(stderr, "usage: runlog-temporal COMMAND [flags]")
+		for _, v := range verbs {
+			fmt.Fprintf(stderr, "  %-8s %s\n", v.name, v.short)
+		}
+		const remedy = "name a command: runlog-temporal COMMAND --help tells its flags"
+		switch {
+		case len(args) == 0:
+			return nil, nil, errors.New(remedy)
+		case slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
+			return nil, nil, flag.ErrHelp
+		}
+		return nil, nil, fmt.Errorf("unknown command %q: %s", args[0], remedy)
+	}
+	v := verbs[i]
+	a := &app{out: out, err: stderr, patience: patience, once: v.name != "worker", flags: flag.NewFlagSet("runlog-temporal "+v.name, flag.ContinueOnError),
+		logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
+	a.flags.SetOutput(stderr)
+	a.flags.StringVar(&a.temporal, "temporal", "127.0.0.1:7233", "address of Temporal")
+	a.flags.StringVar(&a.namespace, "namespace", "default", "namespace in Temporal")
+	a.flags.StringVar(&a.server, "server", "127.0.0.1:7410", "addresses of runlog, with commas between them")
+	a.flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for runlog")
+	a.flags.StringVar(&a.tenant, "tenant", "", "tenant of the runs")
+	a.flags.StringVar(&a.project, "project", "", "project of the runs")
+	a.flags.StringVar(&a.environment, "environment", "prod", "environment of the runs")
+	if v.flags != nil {
+		v.flags(a)
+	}
+	if err := a.flags.Parse(args[1:]); err != nil {
+		return nil, nil, err
+	}
+	if want := len(strings.Fields(v.args)); a.flags.NArg() != want {
+		if want == 0 {
+			return nil, nil, fmt.Errorf("%s takes flags alone, and got %q: leave it out", v.name, strings.Join(a.flags.Args(), " "))
+		}
+		return nil, nil, fmt.Errorf("%s takes one argument, %s, behind its flags, and got %q", v.name, v.args, strings.Join(a.flags.Args(), " "))
+	}
+	if err := a.validate(); err != nil {
+		return nil, nil, err
+	}
+	return a, v.do, nil
+}
+
+func (a *app) dial() (err error) {
+	a.sdk, err = sdkclient.NewLazyClient(sdkclient.Options{HostPort: a.temporal, Namespace: a.namespace, Logger: sdkLogger{a.logger}})
+	if err != nil {
+		return err
+	}
+	o := client.Options{Logger: a.logger}
+	if a.once {
+		o.Timeout, o.FirstAttempts = patience, 3
+	}
+	if o.Token, err = (&contexts.Connection{TokenFile: a.tokenFile}).ReadToken(); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	a.log, err = client.Dial(a.server, o)
+	return err
+}
+
+func (a *app) close() {
+	a.sdk.Close()
+	_ = a.log.Close() // The process ends.
+}
+
+// engine returns the engine of the flags.
+func (a *app) engine() (*temporal.Engine, error) {
+	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{
+		"noop": executor.Noop{}, "command": command.New(command.Options{}), "http": httpcall.New(httpcall.NewClient(httpcall.ClientOptions{})),
+	})
+	if err != nil {
+		return nil, err
+	}
+	blobs, err := blob.New(blob.Options{Allow: a.allow})
+	if err != nil {
+		return nil, err
+	}
+	plans, err := plan.NewFetcher(plan.FetcherOptions{Source: blobs, Logger: a.logger})
+	if err != nil {
+		return nil, err
+	}
+	if a.worker == "" {
+		if a.worker, err = os.Hostname(); err != nil {
+			return nil, err
+		}
+	}
+	queues := append([]string{"tq-control-" + a.environment, "tq-data-" + a.environment}, a.queues...)
+	for _, tenant := range a.isolation {
+		queues = append(queues, "tq-isolation-"+tenant+"-"+a.environment)
+	}
+	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Log: a.log, Plans: plans, Registry: registry,
+		Secrets: secret.Mux{"env": secret.Env{}}, Worker: a.worker, Queues: queues, Concurrency: a.concurrency, Logger: a.logger,
+		Settings: a.settings})
+}
+
+// sdkLogger lets the SDK log warnings and errors.
+type sdkLogger struct{ *slog.Logger }
+
+// Debug logs nothing.
+func (sdkLogger) Debug(string, ...any) {}
+
+// Info logs nothing.
+func (sdkLogger) Info(string, ...any) {}

@@ -1,0 +1,297 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	enums "go.temporal.io/api/enums/v1"
+	historypb "go.temporal.io/api/history/v1"
+	"go.temporal.io/api/workflowservice/v1"
+	sdkclient "go.temporal.io/sdk/client"
+	"google.golang.org/protobuf/encoding/protojson"
+
+	"runlog/client"
+	"runlog/client/clienttest"
+	"runlog/engine/plan"
+	"runlog/engine/temporal/namespaces"
+	"runlog/engine/temporal/temporaltest"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// asCommand makes the binary of this test the command.
+const asCommand = "TEST_RUNLOG_TEMPORAL_COMMAND"
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asCommand) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// bed is a real Temporal server, a server of runlog, and a worker in a process of its own.
+type bed struct {
+	t        *testing.T
+	temporal *temporaltest.Server
+	server   *clienttest.Server
+	log      *client.Client
+	sdk      sdkclient.Client
+	dir      string
+	worker   *exec.Cmd
+	said     bytes.Buffer // of all workers, one after the other
+}
+
+func newBed(t *testing.T) *bed {
+	t.Helper()
+	b := &bed{t: t, temporal: temporaltest.Start(t), server: clienttest.Start(t), dir: t.TempDir()}
+	b.log, b.sdk = b.server.Client(client.Options{}), b.temporal.Client(t, "default")
+	return b
+}
+
+func (b *bed) args(verb string, more ...string) []string {
+	return append([]string{verb, "--temporal", b.temporal.Address, "--server", b.server.Addr(), "--tenant", "acme", "--project", "web"}, more...)
+}
+
+func (b *bed) command(verb string, more ...string) (string, error) {
+	var out bytes.Buffer
+	err := run(context.Background(), &out, &out, b.args(verb, more...))
+	return out.String(), err
+}
+
+func (b *bed) startWorker() {
+	b.t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.worker = exec.Command(path, b.args("worker", "--state", filepath.Join(b.dir, "state"), "--sweep-every", "2s", "--heartbeat", "3s", "--task-timeout", "2s")...)
+	b.worker.Env = append(os.Environ(), asCommand+"=1")
+	b.worker.Stdout, b.worker.Stderr = &b.said, &b.said
+	b.worker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := b.worker.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(b.killWorker)
+}
+
+func (b *bed) killWorker() {
+	_ = b.worker.Process.Kill()
+	_ = b.worker.Wait()
+}
+
+// plan writes a plan of some steps, each of which depends on the one two before it.
+func (b *bed) plan(id string, steps int) string {
+	b.t.Helper()
+	var list []string
+	for i := range steps {
+		on := ""
+		if i >= 2 {
+			on = fmt.Sprintf(`,"dependsOn":["s%d"]`, i-2)
+		}
+		list = append(list, fmt.Sprintf(`{"stepId":"s%d","type":"command","class":%q,"inputs":{"argv":["sleep","0.%d"]}%s}`, i, []string{"control", "data"}[i%2], i%4, on))
+	}
+	path := filepath.Join(b.dir, id+".json")
+	body := fmt.Sprintf(`{"schemaVersion":"v1.2","planId":%q,"planVersion":"1","steps":[%s]}`, id, strings.Join(list, ","))
+	if err := os.WriteFile(path, []byte(body), 0o600); err != nil {
+		b.t.Fatal(err)
+	}
+	return path
+}
+
+// ends waits for the end of a run. If workers were killed again and again while they decided about
+// it, Temporal waits up to ten minutes before another one decides.
+func (b *bed) ends(run string) runlogv1.RunStatus_Value {
+	b.t.Helper()
+	var s *runlogv1.RunSnapshot
+	for end := time.Now().Add(15 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+		b.temporal.Revive(b.t)
+		res, err := b.log.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: run})
+		if err != nil {
+			continue
+		}
+		if s = res.GetSnapshot(); s.GetCompletedAt() != nil {
+			if s.GetInconsistencyCount() > 0 {
+				b.t.Errorf("run %s has the inconsistencies %v", run, s.GetInconsistencies())
+			}
+			return s.GetStatus()
+		}
+	}
+	b.t.Fatalf("run %s does not end: %v\n%s", run, s, tail(b.said.String()))
+	return 0
+}
+
+func tail(text string) string { return text[max(0, len(text)-4000):] }
+
+// verify compares the events of a run with its plan, and with the histories of its workflows: each
+// end of a step that Temporal has is in the log, and each one of the log is in Temporal.
+func (b *bed) verify(run string, steps int) {
+	b.t.Helper()
+	got, ends := map[string]int{}, map[string]bool{}
+	for r, err := range b.log.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: run}) {
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		got[r.GetEventType()+" "+r.GetStepId()]++
+		if r.GetEventType() == "StepCompleted" {
+			ends[fmt.Sprint(r.GetStepId(), " ", r.GetRunSeq())] = true
+		}
+	}
+	want := map[string]int{"RunStarted ": 1, "RunCompleted ": 1}
+	for i := range steps {
+		want[fmt.Sprintf("StepStarted s%d", i)], want[fmt.Sprintf("StepCompleted s%d", i)] = 1, 1
+	}
+	for what, n := range want {
+		if got[what] != n {
+			b.t.Errorf("run %s has %q %d times", run, what, got[what])
+		}
+		delete(got, what)
+	}
+	if len(got) > 0 {
+		b.t.Errorf("run %s also has %v", run, got)
+	}
+	seen := b.answers(run)
+	for end := range ends {
+		if !slices.Contains(seen, end) {
+			b.t.Errorf("run %s: the log has the end %q, and Temporal does not: %q", run, end, seen)
+		}
+	}
+	if len(seen) != len(ends) {
+		b.t.Errorf("run %s: Temporal has the ends %q, and the log %v", run, seen, ends)
+	}
+}
+
+// answers returns the ends of steps in the histories of all workflows of a run.
+func (b *bed) answers(run string) (list []string) {
+	b.t.Helper()
+	flows, err := b.sdk.ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + run + "'"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, x := range flows.GetExecutions() {
+		text, err := namespaces.History(context.Background(), b.sdk, "default", run, x.GetExecution().GetRunId())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		var h historypb.History
+		if err := protojson.Unmarshal(text, &h); err != nil {
+			b.t.Fatal(err)
+		}
+		steps := map[int64]string{}
+		for _, e := range h.GetEvents() {
+			switch e.GetEventType() {
+			case enums.EVENT_TYPE_ACTIVITY_TASK_SCHEDULED:
+				if a := e.GetActivityTaskScheduledEventAttributes(); a.GetActivityType().GetName() == "executeStep" {
+					id, _, _ := strings.Cut(a.GetActivityId(), "/")
+					steps[e.GetEventId()] = id
+				}
+			case enums.EVENT_TYPE_ACTIVITY_TASK_COMPLETED:
+				a := e.GetActivityTaskCompletedEventAttributes()
+				if id := steps[a.GetScheduledEventId()]; id != "" {
+					var end struct{ Seq uint64 }
+					if err := json.Unmarshal(a.GetResult().GetPayloads()[0].GetData(), &end); err != nil {
+						b.t.Fatal(err)
+					}
+					list = append(list, fmt.Sprint(id, " ", end.Seq))
+				}
+			}
+		}
+	}
+	return list
+}
+
+// TestChaosENG2: workers, nodes of runlog and Temporal are killed at random. Every run ends, each
+// step has one terminal event, and the log and Temporal agree.
+func TestChaosENG2(t *testing.T) {
+	b := newBed(t)
+	rounds := 6
+	if text := os.Getenv("TEST_RUNLOG_TEMPORAL_ROUNDS"); text != "" {
+		var err error
+		if rounds, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	const steps = 8
+	plan := b.plan("chaos", steps)
+	b.startWorker()
+	var runs []string
+	var kills [3]int
+	for round := range rounds {
+		run := fmt.Sprint("chaos-", round)
+		// The worker makes the search attributes known, and a Temporal server that begins looks for
+		// its namespaces every ten seconds.
+		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+			_, err := b.command("start", "--run", run, "--heartbeat", "3s", "--task-timeout", "2s", "--continue-steps", "3", plan)
+			if err == nil {
+				break
+			}
+			if time.Now().After(end) {
+				t.Fatal(err)
+			}
+			b.temporal.Revive(t)
+		}
+		runs = append(runs, run)
+		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
+		what := random.IntN(len(kills))
+		kills[what]++
+		switch what {
+		case 0:
+			b.killWorker()
+			b.startWorker()
+		case 1:
+			b.server.Restart()
+		case 2:
+			b.temporal.Kill()
+			b.temporal.Restart(t)
+		}
+	}
+	for _, run := range runs {
+		if status := b.ends(run); status != runlogv1.RunStatus_COMPLETED {
+			t.Errorf("run %s is %v", run, status)
+		}
+		b.verify(run, steps)
+	}
+	t.Logf("%d runs; %d kills of workers, %d of nodes, %d of Temporal", len(runs), kills[0], kills[1], kills[2])
+}
+
+// TestPage: the commands of the page are those of this program, with flags that it has, and the
+// worker executes its plan.
+func TestPage(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "temporal.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := 0
+	for line := range strings.Lines(string(text)) {
+		rest, ok := strings.CutPrefix(line, "runlog-temporal ")
+		if !ok {
+			continue
+		}
+		seen++
+		if _, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields(rest)); err != nil {
+			t.Errorf("%s: %v", strings.TrimSpace(line), err)
+		}
+	}
+	if seen < 6 {
+		t.Errorf("the page has %d commands", seen)
+	}
+	_, body, _ := strings.Cut(string(text), "plan.json <<'PLAN'\n")
+	body, _, _ = strings.Cut(body, "PLAN\n")
+	if p, _, err := plan.Parse([]byte(body), plan.Options{Capabilities: []string{"executor:command", "executor:noop"}}); err != nil || p.PlanID != "nightly" {
+		t.Errorf("the plan of the page: %v\n%s", err, body)
+	}
+}
