@@ -15,7 +15,7 @@ import (
 func TestBenchSubscriptions(t *testing.T) {
 	t.Parallel()
 	var out, errs bytes.Buffer
-	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "subscriptions", "--dir", t.TempDir(), "--duration", "100ms", "--rounds", "1",
+	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "subscriptions", "--dir", t.TempDir(), "--duration", "300ms", "--rounds", "1",
 		"--callers", "8", "--workloads", "consume:callers=1:runs=10:stored=2000,webhook:callers=1:runs=100:stored=2000,delivery-lag,append-unary,append-subscribed,append-dead-sink", "--json"})
 	if code != output.ExitOK {
 		t.Fatalf("exit %d: %s", code, errs.String())

@@ -112,7 +112,7 @@ func TestWatchedStatus(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+			ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
 			defer cancel()
 			s := invocation{args: strings.Fields("cluster status --watch 100ms" + test.args), width: test.width, height: test.height}
 			s.do(ctx, t, clusterServer(sampleCluster()))

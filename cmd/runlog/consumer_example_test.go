@@ -53,9 +53,11 @@ func TestConsumerExamples(t *testing.T) {
 			}
 			cmd := exec.CommandContext(t.Context(), name, command...)
 			cmd.Env = append(os.Environ(), "RUNLOG_TENANT=acme")
-			out, err := cmd.CombinedOutput()
+			var failures strings.Builder
+			cmd.Stderr = &failures // A retry is told there, and is no fault.
+			out, err := cmd.Output()
 			if err != nil {
-				t.Fatalf("%v: %s", err, out)
+				t.Fatalf("%v: %s%s", err, out, failures.String())
 			}
 			got := strings.Split(strings.TrimSpace(string(out)), "\n")
 			slices.SortStableFunc(got, func(x, y string) int { return strings.Compare(strings.Fields(x)[0], strings.Fields(y)[0]) })

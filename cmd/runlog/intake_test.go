@@ -163,7 +163,8 @@ func contractKey(eventType, run string) string {
 }
 
 // TestDemo runs the demonstration of the README as make demo does: what goes in the second time is
-// recognised and nothing is inserted (IDM-6).
+// recognised and nothing is inserted (IDM-6). A compute step is attested, and the proof of its run
+// is verified (ATT-4, ATT-6).
 func TestDemo(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command("./tools/demo.sh")
@@ -178,6 +179,7 @@ func TestDemo(t *testing.T) {
 		": 154 inserted, 0 duplicates (0 diverged), 0 refused",
 		": 0 inserted, 154 duplicates (0 diverged), 0 refused",
 		"Status        COMPLETED",
+		" is waiting\n", `"new_status":"SUCCESS"`, " is success\n", "StepAttested", "Records     all up to runSeq 11", "Signature   verified",
 		"The node serves HTTP on http://127.0.0.1:",
 		"It stops now",
 	} {

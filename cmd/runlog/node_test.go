@@ -77,7 +77,7 @@ func serveSmall(args []string) int {
 	_ = f.String("min-free-disk", "", "")
 	err = f.Parse(args)
 	if err == nil {
-		err = serve.Run(ctx, opts)
+		err = serve.Run(ctx, opts, nil)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -100,6 +100,11 @@ func (f *fakeQueues) Reprioritize(_ context.Context, req *runlogv1.ReprioritizeR
 	return &runlogv1.ReprioritizeResponse{Run: &runlogv1.QueuedRun{RunId: req.GetRunId(), State: runlogv1.QueuedRunState_READY, Priority: req.GetPriority(), EnqueuedAt: seconds(3)}}, nil
 }
 
+func (f *fakeQueues) RequeueRun(_ context.Context, req *runlogv1.RequeueRunRequest) (*runlogv1.RequeueRunResponse, error) {
+	f.asked = req
+	return &runlogv1.RequeueRunResponse{Idempotent: req.GetRunId() == "run-3", Run: &runlogv1.QueuedRun{RunId: req.GetRunId(), State: runlogv1.QueuedRunState_READY, EnqueuedAt: seconds(3)}}, nil
+}
+
 func (f *fakeQueues) LeaseRuns(_ context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
 	f.asked = req
 	res := &runlogv1.LeaseRunsResponse{}
@@ -172,14 +177,14 @@ func TestGoldenQueues(t *testing.T) {
 		"queue pause nightly"+webProd, "queue resume"+webProd+" -o json")
 	goldenLines(t, "queue-steer",
 		"queue cancel run-3 --reason replaced", "queue cancel run-3 -o json", "queue cancel run-1", "queue cancel",
-		"queue prioritize run-3 9", "queue prioritize run-3 9 -o json", "queue prioritize run-3 high", "queue prioritize run-3", "queue cancle run-3")
+		"queue prioritize run-3 9", "queue prioritize run-3 9 -o json", "queue prioritize run-3 high", "queue prioritize run-3", "queue requeue run-1", "queue requeue run-3", "queue requeue run-1 -o json", "queue requeue", "queue cancle run-3")
 	goldenLines(t, "queue-lease",
 		"queue lease --worker host-1", "queue lease nightly --worker host-1 --max 2 --wait 10s --ttl 1m -o json"+webProd,
 		"queue lease --tenant acme", "queue lease nightly --worker host-1 --tenant acme",
 		"queue release run-3 --fence 2 --outcome started", "queue release run-3 --fence 3 --outcome started", "queue release run-3 --fence 2 --outcome failed --error no\\worker",
 		"queue release run-3 --fence 2 --outcome failed -o json", "queue release run-3 --fence 1 --outcome skipped", "queue release run-3 --fence 2", "queue release run-3 --outcome started")
 	goldenLines(t, "queue-help", "queue --help", "queue ls --help", "queue show --help", "queue put --help", "queue pause --help", "queue resume --help",
-		"queue cancel --help", "queue prioritize --help", "queue lease --help", "queue release --help")
+		"queue cancel --help", "queue prioritize --help", "queue requeue --help", "queue lease --help", "queue release --help")
 }
 
 // TestGoldenRequest shows what a user sees with a request for a run (QUE-1).
@@ -207,9 +212,10 @@ func TestQueueFlags(t *testing.T) {
 		"queue lease --worker w":                                                 `{"worker":"w","max":1}`,
 		"queue release r --fence 2 --outcome started --engine-run-ref e/1":       `{"runId":"r","fence":"2","outcome":"STARTED","engineRunRef":"e/1"}`,
 		"queue release r --fence 2 --outcome failed --error no --retry-after 1m": `{"runId":"r","fence":"2","outcome":"FAILED","error":"no","retryAfter":"60s"}`,
-		"queue prioritize r 0":                                                   `{"runId":"r","priority":0}`,
-		"queue show --state ready,delayed" + webProd:                             `{"tenantId":"acme","projectId":"web","environmentId":"prod","state":["READY","DELAYED"],"pageSize":100}`,
-		"run request --plan a@b@3 --id i" + webProd:                              `{"runRequestId":"i","tenantId":"acme","projectId":"web","environmentId":"prod","planRef":{"planId":"a@b","planVersion":"3"}}`,
+		"queue requeue r":                            `{"runId":"r"}`,
+		"queue prioritize r 0":                       `{"runId":"r","priority":0}`,
+		"queue show --state ready,delayed" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","state":["READY","DELAYED"],"pageSize":100}`,
+		"run request --plan a@b@3 --id i" + webProd:  `{"runRequestId":"i","tenantId":"acme","projectId":"web","environmentId":"prod","planRef":{"planId":"a@b","planVersion":"3"}}`,
 		`run request --plan a@3 --id i --run r --queue q --priority 0 --engine mock --triggered-by anna --label k=v=w --run-context {"a":[1]} --plan-uri file:///p --plan-sha256 ab --plan-schema v1 --not-before 2026-02-11` + webProd: `{"runRequestId":"i","runId":"r",` +
 			`"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"q","planRef":{"uri":"file:///p","sha256":"ab","schemaVersion":"v1","planId":"a","planVersion":"3"},"priority":0,` +
 			`"notBefore":"2026-02-11T00:00:00Z","engineType":"mock","labels":{"k":"v=w"},"context":{"a":[1]},"triggeredBy":"anna"}`,

@@ -19,7 +19,7 @@ import (
 func TestReadme(t *testing.T) {
 	t.Parallel()
 	for _, doc := range []string{"README.md", "docs/running.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
-		"docs/queue.md", "docs/engines.md", "docs/signals.md", "docs/event-bus.md"} {
+		"docs/queue.md", "docs/engines.md", "docs/signals.md", "docs/event-bus.md", "docs/attestation.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
@@ -27,7 +27,7 @@ func TestReadme(t *testing.T) {
 			a := n.ready(t)
 			sh := shell{t: t, dir: workDir(t), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
 				"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
-			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin)
+			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7430", freeAddress(t))
 			for _, s := range steps {
 				if tool, _, _ := strings.Cut(s.command, " "); slices.Contains(others, tool) && !installed(t, tool) {
 					continue

@@ -61,8 +61,20 @@ func noSubscription(id string) error {
 	return asStatus(&contract.Error{Reason: contract.ReasonSubscriptionNotFound, Message: "there is no subscription " + id + ". " + contract.ReasonSubscriptionNotFound.Info().Help})
 }
 
+// noPosition refuses a text that is no position, as the server does.
+func noPosition(field, text string) error {
+	if text != "yesteryear" {
+		return nil
+	}
+	v := contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: "is not a position of this API"}
+	return asStatus(&contract.Error{Reason: v.Reason, Message: v.Field + " " + v.Description, Violations: []contract.Violation{v}})
+}
+
 func (f *fakeSubscriptions) CreateSubscription(_ context.Context, req *runlogv1.CreateSubscriptionRequest) (*runlogv1.CreateSubscriptionResponse, error) {
 	f.note(req)
+	if err := noPosition("start.position", req.GetStart().GetPosition()); err != nil {
+		return nil, err
+	}
 	s := pullSample(req.GetSubscriptionId())
 	proto.Merge(s.Filter, req.GetFilter())
 	s.Delivery, s.Paused = req.GetDelivery(), req.GetPaused()
@@ -76,6 +88,10 @@ func (f *fakeSubscriptions) GetSubscription(_ context.Context, req *runlogv1.Get
 		return nil, noSubscription("none")
 	case "all":
 		return &runlogv1.GetSubscriptionResponse{Subscription: pullSample("all")}, nil
+	case "idle":
+		s := pullSample("idle")
+		s.Paused = true
+		return &runlogv1.GetSubscriptionResponse{Subscription: s}, nil
 	}
 	return &runlogv1.GetSubscriptionResponse{Subscription: sample(req.GetSubscriptionId())}, nil
 }
@@ -123,6 +139,9 @@ func (f *fakeSubscriptions) ResumeSubscription(_ context.Context, req *runlogv1.
 
 func (f *fakeSubscriptions) SeekSubscription(_ context.Context, req *runlogv1.SeekSubscriptionRequest) (*runlogv1.SeekSubscriptionResponse, error) {
 	f.note(req)
+	if err := noPosition("to.position", req.GetTo().GetPosition()); err != nil {
+		return nil, err
+	}
 	return &runlogv1.SeekSubscriptionResponse{Subscription: pullSample(req.GetSubscriptionId())}, nil
 }
 
@@ -200,11 +219,13 @@ func TestGoldenSubscriptions(t *testing.T) {
 		"subscriptions create n --nats nats://n1:4222 --subject runs.{tenant} --stream RUNS", "subscriptions create k --kafka k1:9092,k2:9092 --topic runs --kafka-tls --project web --plan build",
 		"subscriptions create x", "subscriptions create x --pull --webhook https://a", "subscriptions create x --pull --topic t", "subscriptions create x --webhook=",
 		"subscriptions create x --pull --from=", "subscriptions create x --pull --on-dead-letter stop", "subscriptions create x --pull --label team", "subscriptions create x --pull --max-attempts -1",
+		"subscriptions create x --pull --max-attempts 0", "subscriptions create x --pull --max-in-flight 0", "subscriptions create x --pull --from yesteryear",
 		"subscriptions create", "subscriptions create x --pull -f no-such-file", "subscriptions create x -f no-such-file", "subscriptions creat x")
 	goldenLines(t, "subscriptions-steer",
 		"subscriptions update billing --max-attempts 20 --type StepFailed", "subscriptions update billing --webhook https://new.example.com --max-in-flight 5 -o json",
 		"subscriptions update billing", "subscriptions update billing --subject s", "subscriptions update none --plan p",
-		"subscriptions pause billing", "subscriptions resume billing --tenant acme -o json", "subscriptions seek all --to beginning", "subscriptions seek all",
+		"subscriptions pause billing", "subscriptions resume billing --tenant acme -o json", "subscriptions seek all --to beginning", "subscriptions seek all", "subscriptions seek all --to yesteryear",
+		"subscriptions update billing --max-attempts 0",
 		"subscriptions delete billing", "subscriptions delete billing -o json", "subscriptions delete none")
 	goldenLines(t, "subscriptions-dead-letters",
 		"subscriptions dead-letters ls billing", "subscriptions dead-letters ls billing --run run-7 -o json",
@@ -214,7 +235,7 @@ func TestGoldenSubscriptions(t *testing.T) {
 	goldenLines(t, "subscriptions-help", "subscriptions --help", "subscriptions create --help", "subscriptions ls --help", "subscriptions show --help", "subscriptions update --help",
 		"subscriptions pause --help", "subscriptions resume --help", "subscriptions seek --help", "subscriptions delete --help", "subscriptions dead-letters --help",
 		"subscriptions dead-letters ls --help", "subscriptions dead-letters redrive --help", "subscriptions dead-letters discard --help", "consume --help")
-	goldenLines(t, "consume", "consume planner --max 2", "consume planner --max 1 --no-ack -o json", "consume none", "consume")
+	goldenLines(t, "consume", "consume planner --max 2", "consume planner --max 1 --no-ack -o json", "consume none", "consume", "consume idle --max 1")
 }
 
 // TestSubscriptionRequests: the flags become the request that they say, and so does a file.

@@ -35,7 +35,7 @@ var exitMeanings = []struct {
 	{ExitRefused, "the server refused some input (a bad line, a field, a conflict) and stored the rest; or a verification failed"},
 	{ExitUsage, "the command line is wrong, or names a file that does not exist"},
 	{ExitNotFound, "no such run, or no such member of the cluster; with --strict, no event of such a type or tenant"},
-	{ExitRunNotOK, "watch --until-done: the run ended FAILED or CANCELLED"},
+	{ExitRunNotOK, "watch --until-done, runner run, runner resume: the run ended FAILED or CANCELLED"},
 	{ExitUnavailable, "no server, no leader, or overloaded; a retry may help"},
 	{ExitTimeout, "no answer within --timeout, or watch --until-done --for ran out"},
 	{ExitForbidden, "not signed in, or not allowed"},

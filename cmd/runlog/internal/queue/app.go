@@ -21,7 +21,7 @@ func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
 	queue := group("queue", "Show and steer the queues of runs that wait for their start")
 	queue.AddCommand(a.lsCommand(), a.showCommand(), a.putCommand(), a.pauseCommand(), a.resumeCommand(),
-		a.cancelCommand(), a.prioritizeCommand(), a.leaseCommand(), a.releaseCommand())
+		a.cancelCommand(), a.prioritizeCommand(), a.requeueCommand(), a.leaseCommand(), a.releaseCommand())
 	run := group("run", "Request runs")
 	run.AddCommand(a.requestCommand())
 	return []*cobra.Command{queue, run}

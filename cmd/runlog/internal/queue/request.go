@@ -67,7 +67,7 @@ stderr before it calls the server: a retry must repeat it. If the queue is full,
 	f.StringVar(&r.plan, "plan", "", "the plan that the run executes, as ID@VERSION")
 	f.StringVar(&r.planRef.Uri, "plan-uri", "", "where the plan is")
 	f.StringVar(&r.planRef.Sha256, "plan-sha256", "", "SHA-256 of the plan, in hexadecimal digits")
-	f.StringVar(&r.planRef.SchemaVersion, "plan-schema", "", "version of the plan's own schema")
+	f.StringVar(&r.planRef.SchemaVersion, "plan-schema", "", "schemaVersion of the plan, such as v1.2")
 	f.StringVar(&r.req.RunRequestId, "id", "", "what you call the request; with the scope and the plan, it identifies the request forever")
 	f.StringVar(&r.req.RunId, "run", "", "id of the run (default: made from the request)")
 	f.StringVar(&r.queue, "queue", "", "name of the queue (default \"default\")")

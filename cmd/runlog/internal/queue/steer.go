@@ -39,6 +39,34 @@ that was started is refused: runlog signal RUN CANCEL asks its engine to cancel 
 	return cmd
 }
 
+func (a *app) requeueCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "requeue RUN",
+		Short: "Put a run that was started back into its queue",
+		Long: `Put a run that was started back into its queue, so that a worker leases it once more and goes on with it: because
+its worker is gone, or because the run waited for something. The run keeps its priority and its age. What its last
+worker still writes under its fence is refused.`,
+		Example: "  runlog queue requeue run-7",
+		Args:    session.OneRun,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return a.WithClient(func(c *client.Client) error {
+				res, err := c.RequeueRun(cmd.Context(), &runlogv1.RequeueRunRequest{RunId: args[0]})
+				if err != nil {
+					return err
+				}
+				if a.Format == output.JSON {
+					return a.Message(res)
+				}
+				how := "is back in its queue; it is"
+				if res.GetIdempotent() {
+					how = "was in its queue; it is"
+				}
+				return a.Tell(fmt.Sprintf("run %s %s %s", args[0], how, res.GetRun().GetState()), nil)
+			})
+		},
+	}
+}
+
 func (a *app) prioritizeCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:     "prioritize RUN PRIORITY",

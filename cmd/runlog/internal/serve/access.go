@@ -51,7 +51,7 @@ func (a *accessFlags) check(opts *server.Options) (err error) {
 	case (t.Cert == "") != (t.Key == ""):
 		return output.UsageError("--tls-cert and --tls-key need each other; name both")
 	}
-	if opts.Authenticate = a.config != "" || a.adminToken != "" || opts.ClientTLS.CA != ""; a.auth != "" {
+	if opts.Authenticate = a.demanded(opts); a.auth != "" {
 		if opts.Authenticate, err = choice("auth", a.auth, "required", "off"); err != nil {
 			return err
 		}
@@ -85,6 +85,11 @@ func (a *accessFlags) check(opts *server.Options) (err error) {
 		}
 	}
 	return nil
+}
+
+// demanded reports whether flags say how callers prove their identity, or that they must.
+func (a *accessFlags) demanded(opts *server.Options) bool {
+	return a.auth == "required" || a.config != "" || a.adminToken != "" || opts.ClientTLS.CA != ""
 }
 
 // refuseEmpty refuses flags without a value, as a variable that is not set leaves them: the node

@@ -9,18 +9,21 @@ import (
 )
 
 // app is the session, as the commands of this package use it.
-type app struct{ *session.Session }
+type app struct {
+	*session.Session
+	runner Runner
+}
 
 // Variables returns the environment variables of the flags.
 func Variables(s *session.Session) (names []string) {
-	(&app{s}).serveCommand().LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
+	(&app{Session: s}).serveCommand().LocalNonPersistentFlags().VisitAll(func(f *pflag.Flag) {
 		names = append(names, session.Variable(f.Name))
 	})
 	return names
 }
 
-// Commands returns the command serve.
-func Commands(s *session.Session) []*cobra.Command {
-	a := &app{s}
+// Commands returns the command serve. r is what its --runner starts.
+func Commands(s *session.Session, r Runner) []*cobra.Command {
+	a := &app{s, r}
 	return []*cobra.Command{a.serveCommand()}
 }

@@ -35,6 +35,7 @@ func (a *app) serveCommand() *cobra.Command {
 		unknownTypes, keyPolicy     string
 		access                      accessFlags
 		signals                     signalFlags
+		runner                      = runnerFlags{run: a.runner}
 		maxPayload                  = output.ByteSize(contract.DefaultMaxPayloadBytes)
 		memory                      = output.ByteSize(server.DefaultMemoryBytes)
 		minFree                     = output.ByteSize(server.DefaultMinFreeBytes)
@@ -48,24 +49,21 @@ Every flag is also an environment variable (--grpc-listen is RUNLOG_GRPC_LISTEN)
 configuration file (grpc-listen: 127.0.0.1:7410). Port 0 takes a free port. Once the node serves, it
 logs its addresses and writes them to addresses.json in the data directory. SIGTERM drains calls and
 stops the node.`,
-		Args: cobra.NoArgs,
+		Args: noArguments,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(noConnection(cmd), a.configure(cmd.LocalNonPersistentFlags(), config)); err != nil {
 				return err
 			}
-			switch {
-			case opts.DataDir == "":
-				return output.UsageError("--data-dir is empty; name a directory, or leave the flag out for ./runlog-data")
-			case maxPayload < 1 || maxPayload > contract.LargestMaxPayloadBytes:
-				return output.UsageError("--max-payload-bytes %s is not between 1 and %d", &maxPayload, contract.LargestMaxPayloadBytes)
-			case memory < server.MinMemoryBytes:
-				least := output.ByteSize(server.MinMemoryBytes)
-				return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
+			if err := sizeFlags(&opts, maxPayload, memory); err != nil {
+				return err
 			}
 			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts), sinkFlag(&opts), signals.check(&opts)); err != nil {
 				return err
 			}
 			if err := eventFlags(&opts, unknownTypes, keyPolicy); err != nil {
+				return err
+			}
+			if err := runner.check(&opts, access.demanded(&opts)); err != nil {
 				return err
 			}
 			return access.check(&opts)
@@ -81,7 +79,7 @@ stops the node.`,
 			if minFree == 0 {
 				opts.MinFreeBytes = -1
 			}
-			return Run(cmd.Context(), opts)
+			return Run(cmd.Context(), opts, runner.beside(&opts))
 		},
 	}
 	f := cmd.Flags()
@@ -103,11 +101,26 @@ stops the node.`,
 	f.StringVar(&opts.SinkSecretsDir, "sink-secrets-dir", "", "directory of the secrets of webhooks, NATS and Kafka (default none)")
 	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
+	runner.register(f)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
 	completeValues(cmd)
 	return cmd
+}
+
+// sizeFlags checks --data-dir, --max-payload-bytes and --memory.
+func sizeFlags(opts *server.Options, maxPayload, memory output.ByteSize) error {
+	switch {
+	case opts.DataDir == "":
+		return output.UsageError("--data-dir is empty; name a directory, or leave the flag out for ./runlog-data")
+	case maxPayload < 1 || maxPayload > contract.LargestMaxPayloadBytes:
+		return output.UsageError("--max-payload-bytes %s is not between 1 and %d", &maxPayload, contract.LargestMaxPayloadBytes)
+	case memory < server.MinMemoryBytes:
+		least := output.ByteSize(server.MinMemoryBytes)
+		return output.UsageError("--memory %s is too little; a node needs at least %s", &memory, &least)
+	}
+	return nil
 }
 
 // completeValues completes the flags with a few values.
@@ -346,8 +359,9 @@ func readConfig(path string) (map[string]any, error) {
 	return file, nil
 }
 
-// Run runs a node until the context ends.
-func Run(ctx context.Context, opts server.Options) error {
+// Run runs a node until the context ends. Once the node serves, it also runs beside, unless that is
+// nil, and stops when that fails.
+func Run(ctx context.Context, opts server.Options, beside func(context.Context, server.Addresses) error) error {
 	log := opts.Logger
 	opts.Registry = prometheus.NewRegistry()
 	opts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -382,7 +396,12 @@ func Run(ctx context.Context, opts server.Options) error {
 	}
 	log.Info("ready", "version", opts.Version, "node", s.NodeID(), "data", opts.DataDir,
 		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "raft", addresses.Raft)
-	<-ctx.Done()
+	var failed error
+	if beside != nil {
+		failed = beside(ctx, addresses)
+	} else {
+		<-ctx.Done()
+	}
 	log.Info("stopping")
 	// A disk that hangs would block the shutdown forever. All acknowledged events are in the log.
 	limit := time.AfterFunc(stopLimit, func() {
@@ -392,7 +411,7 @@ func Run(ctx context.Context, opts server.Options) error {
 	err = s.Close()
 	limit.Stop()
 	log.Info("stopped")
-	return err
+	return errors.Join(failed, err)
 }
 
 // stopLimit bounds the shutdown.

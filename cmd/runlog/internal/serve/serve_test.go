@@ -14,7 +14,7 @@ func TestServeConfiguration(t *testing.T) {
 	if err := os.WriteFile(config, []byte("grpc-listen: file:1\nhttp-listen: file:2\nmax-payload-bytes: 1000\njoin: [\"a:1\", \"b:2\"]\nbootstrap-expect: 2\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	a := &app{&session.Session{Getenv: func(name string) string {
+	a := &app{Session: &session.Session{Getenv: func(name string) string {
 		return map[string]string{"RUNLOG_HTTP_LISTEN": "env:2", "RUNLOG_ADMIN_LISTEN": "env:3"}[name]
 	}}}
 	flags := a.serveCommand().Flags()

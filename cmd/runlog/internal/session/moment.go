@@ -13,12 +13,15 @@ import (
 )
 
 // MomentHelp documents the times that Moment takes.
-const MomentHelp = `  2026-02-11T10:30:00Z       RFC 3339, with a fraction of the second and any offset, such as +01:00
+const MomentHelp = TimesHelp + `
+  now                        the time of the call`
+
+// TimesHelp is MomentHelp without "now", for flags that give the word another meaning.
+const TimesHelp = `  2026-02-11T10:30:00Z       RFC 3339, with a fraction of the second and any offset, such as +01:00
   2026-02-11T10:30           without an offset: UTC; also 2026-02-11T10:30:00 or with a blank for the T
   2026-02-11                 midnight in UTC, when the day begins
   today  yesterday           the same, of the day that it is now in UTC
-  -5m  -24h  -7d  -1w2d      this long before now, by the clock of this machine: s, m, h, d (24 h) and w
-  now                        the time of the call`
+  -5m  -24h  -7d  -1w2d      this long before now, by the clock of this machine: s, m, h, d (24 h) and w`
 
 // layouts of a time, besides RFC 3339. A time without an offset is in UTC, as all times that the
 // command line prints.

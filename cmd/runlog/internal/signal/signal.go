@@ -36,8 +36,8 @@ func Commands(s *session.Session) []*cobra.Command {
 		Long: fmt.Sprintf(`Send a signal to a run, and print what was decided. The decision is an event of the run, which its engine
 reads. TYPE is one of
   %s
-or one that the server accepts besides. A run that waits in a queue stays in it, whatever the signal: runlog queue
-cancel takes it out.
+or one that the server accepts besides. If a run that waits in a queue accepts CANCEL or EMERGENCY_STOP,
+it ends and leaves the queue.
 
 A signal has an id. Without --id the command makes one and prints it. The same id again returns the recorded
 decision. If the signal is rejected, the exit code is %d.`, strings.Join(contract.SignalTypes(), " "), output.ExitRejected),

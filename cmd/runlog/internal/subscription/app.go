@@ -2,6 +2,8 @@
 package subscription
 
 import (
+	"errors"
+	"slices"
 	"strings"
 	"time"
 
@@ -63,7 +65,7 @@ func (a *app) one(cmd *cobra.Command, do func(cmd *cobra.Command, c *client.Clie
 const startHelp = `  beginning                  the first event of the log
   now                        the next event that is stored
   a position                 the events behind it, as other commands print it
-` + session.MomentHelp
+` + session.TimesHelp
 
 // startFrom takes the place where a cursor begins.
 func startFrom(flag, text string) (*runlogv1.StartFrom, error) {
@@ -79,6 +81,16 @@ func startFrom(flag, text string) (*runlogv1.StartFrom, error) {
 		return &runlogv1.StartFrom{From: &runlogv1.StartFrom_Time{Time: at}}, nil
 	}
 	return &runlogv1.StartFrom{From: &runlogv1.StartFrom_Position{Position: text}}, nil
+}
+
+// explainStart adds to the refusal of a position what the flag takes: the text may be a time or a
+// word that was mistyped, and only the server knows a position.
+func explainStart(flag, field string, err error) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if !ok || !slices.ContainsFunc(e.Violations, func(v client.Violation) bool { return v.Field == field+".position" }) {
+		return err
+	}
+	return output.WithHint(err, "--"+flag+" takes beginning, now, a position, or a time such as 2026-02-11T10:30:00Z, 2026-02-11 or -1h")
 }
 
 // pairs takes the KEY=VALUE of a flag that is repeated.

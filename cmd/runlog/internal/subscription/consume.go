@@ -8,6 +8,7 @@ import (
 	"runlog/client"
 	"runlog/client/consumer"
 	"runlog/cmd/runlog/internal/output"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 func (a *app) consumeCommand() *cobra.Command {
@@ -18,13 +19,21 @@ func (a *app) consumeCommand() *cobra.Command {
 		Short: "Print the events of a pull subscription, and acknowledge them",
 		Long: `Print the events of a pull subscription, one EventRecord a line as runlog events -o json does, and acknowledge each once it is
 printed. The command waits for more until --max or Ctrl-C, and exits with 130 after Ctrl-C. It reconnects after failures. An event may
-come again: its eventId is the same. Several consumers share a subscription, so that each event goes to one of them.
+come again: its eventId is the same. Several consumers share a subscription, so that each event goes to one of them. A
+paused subscription delivers nothing until runlog subscriptions resume. This needs the role reader.
 
 With --no-ack, nothing is acknowledged: the events are delivered again, and each delivery counts as a failed attempt. The next event of
 a run comes after the one before was acknowledged, so that only the first of each run is printed.`,
 		Example: `  runlog consume planner --tenant acme
   runlog consume planner --max 1 | jq .payload`,
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
+		now, err := c.GetSubscription(cmd.Context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: id, TenantId: tenant})
+		if err != nil {
+			return err
+		}
+		if now.GetSubscription().GetPaused() {
+			fmt.Fprintf(a.Stderr, "subscription %s is paused: events come after runlog subscriptions resume %s\n", id, id)
+		}
 		opts := consumer.Options{Subscription: id, Tenant: tenant, Max: most}
 		for d, err := range consumer.Deliveries(cmd.Context(), c, opts) {
 			if err != nil {

@@ -51,6 +51,9 @@ Without --tenant, a caller of one tenant means that one, and a caller of all ten
 			}
 			return a.WithClient(func(c *client.Client) error {
 				res, err := c.CreateSubscription(cmd.Context(), req)
+				if err != nil && file == "" {
+					return explainStart("from", "start", err)
+				}
 				if err != nil {
 					return err
 				}
@@ -80,8 +83,12 @@ func (s *settings) create(f *pflag.FlagSet, req *runlogv1.CreateSubscriptionRequ
 	if _, err := s.delivery(f, req.Delivery); err != nil {
 		return err
 	}
-	s.retry(f, req.Retry)
-	req.MaxInFlight = s.inFlight
+	if _, err := s.retry(f, req.Retry); err != nil {
+		return err
+	}
+	if req.MaxInFlight = s.inFlight; f.Changed("max-in-flight") && s.inFlight == 0 {
+		return output.UsageError("--max-in-flight is 0; want 1 to 10,000, or leave the flag out")
+	}
 	req.OnDeadLetter, err = s.deadLetter()
 	return err
 }
@@ -175,7 +182,11 @@ func (s *settings) update(f *pflag.FlagSet, now *runlogv1.Subscription) (*runlog
 	if delivered {
 		req.Delivery = now.GetDelivery()
 	}
-	if s.retry(f, now.GetRetry()) {
+	retried, err := s.retry(f, now.GetRetry())
+	if err != nil {
+		return nil, err
+	}
+	if retried {
 		req.Retry = now.GetRetry()
 	}
 	if f.Changed("max-in-flight") {

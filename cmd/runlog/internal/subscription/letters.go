@@ -84,7 +84,10 @@ func (w *which) message() (*runlogv1.DeadLetters, error) {
 			ways++
 		}
 	}
-	if ways != 1 {
+	switch {
+	case ways > 1:
+		return nil, output.UsageError("--all, --run and --delivery cannot be combined: give one of them")
+	case ways == 0:
 		return nil, output.UsageError("one of --all, --run and --delivery is required: which dead letters are meant")
 	}
 	return &runlogv1.DeadLetters{All: w.all, RunId: w.run, DeliveryIds: w.deliveries}, nil
@@ -93,8 +96,11 @@ func (w *which) message() (*runlogv1.DeadLetters, error) {
 func (a *app) redriveCommand() *cobra.Command {
 	var w which
 	cmd := a.one(&cobra.Command{
-		Use:     "redrive ID",
-		Short:   "Deliver dead letters again, with all their attempts",
+		Use:   "redrive ID",
+		Short: "Deliver dead letters again, with all their attempts",
+		Long: `Deliver dead letters again, with all their attempts. Repair the receiver first: an event that fails again is parked again. If
+the subscription is paused, the events wait for runlog subscriptions resume. If later events of a run were delivered
+(--on-dead-letter continue), a redriven event of it comes after them.`,
 		Example: "  runlog subscriptions dead-letters redrive planner --tenant acme --all\n  runlog subscriptions dead-letters redrive planner --run run-7",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
 		meant, err := w.message()

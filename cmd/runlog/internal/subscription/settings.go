@@ -97,7 +97,7 @@ func (s *settings) filter(f *pflag.FlagSet, to *runlogv1.SubscriptionFilter) (ch
 }
 
 // retry changes a Retry as the flags say, and reports whether any does.
-func (s *settings) retry(f *pflag.FlagSet, to *runlogv1.Retry) bool {
+func (s *settings) retry(f *pflag.FlagSet, to *runlogv1.Retry) (changed bool, err error) {
 	if s.initial.value != nil {
 		to.Initial = s.initial.value
 	}
@@ -105,9 +105,11 @@ func (s *settings) retry(f *pflag.FlagSet, to *runlogv1.Retry) bool {
 		to.Max = s.longest.value
 	}
 	if f.Changed("max-attempts") {
-		to.MaxAttempts = s.attempts
+		if to.MaxAttempts = s.attempts; s.attempts == 0 { // The API takes 0 for the default.
+			return false, output.UsageError("--max-attempts is 0; want 1 to 1,000, or leave the flag out")
+		}
 	}
-	return given(f, "retry-initial", "retry-max", "max-attempts")
+	return given(f, "retry-initial", "retry-max", "max-attempts"), nil
 }
 
 // deadLetter returns what the flag says; unspecified: nothing.

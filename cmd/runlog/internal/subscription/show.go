@@ -26,7 +26,8 @@ func (a *app) lsCommand() *cobra.Command {
 		Use:   "ls",
 		Short: "List subscriptions",
 		Long: `List subscriptions in the order of their tenants and ids. A dash for the tenant is a subscription to all tenants. BEHIND
-are events that are not acknowledged yet, and OLDEST is the age of the oldest of them.`,
+are events that are not acknowledged yet, and OLDEST is the age of the oldest of them; a dash means that there is none, or that its
+age is not known. The STATE is active, paused, or failing: the last attempt has failed.`,
 		Example: "  runlog subscriptions ls\n  runlog subscriptions ls --tenant acme -o json",
 		Args:    session.NoArguments("runlog subscriptions show ID shows one"),
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -27,8 +27,10 @@ func (a *app) pauseCommand() *cobra.Command {
 
 func (a *app) resumeCommand() *cobra.Command {
 	return a.one(&cobra.Command{
-		Use:     "resume ID",
-		Short:   "Let the deliveries of a paused subscription go on",
+		Use:   "resume ID",
+		Short: "Continue the deliveries of a paused subscription",
+		Long: "Continue the deliveries of a paused subscription where they stopped, those of redriven dead letters too. An answer 410 of\n" +
+			"a webhook pauses its subscription: repair the receiver first.",
 		Example: "  runlog subscriptions resume planner --tenant acme",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
 		res, err := c.ResumeSubscription(cmd.Context(), &runlogv1.ResumeSubscriptionRequest{SubscriptionId: id, TenantId: tenant})
@@ -56,7 +58,7 @@ func (a *app) seekCommand() *cobra.Command {
 		}
 		res, err := c.SeekSubscription(cmd.Context(), &runlogv1.SeekSubscriptionRequest{SubscriptionId: id, TenantId: tenant, To: from})
 		if err != nil {
-			return err
+			return explainStart("to", "to", err)
 		}
 		return a.show(res.GetSubscription())
 	})

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"runlog/cmd/runlog/internal/output"
+)
+
+// TestWhoAttestedATT6: with access control, an attestation is in the name of its caller. An audit
+// window and a verified proof show it, with the identity that the log has authenticated (SEC-8).
+func TestWhoAttestedATT6(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	admin := filepath.Join(dir, "admin.token")
+	n := spawnNode(t, filepath.Join(dir, "data"), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
+	root := []string{"--server", n.ready(t).GRPC, "--token-file", admin}
+	do := func(ctx context.Context, args ...string) string {
+		t.Helper()
+		var out, errs bytes.Buffer
+		s := testSession(&out, &errs)
+		s.Getenv = func(name string) string { return map[string]string{"HOME": dir}[name] }
+		if code := run(ctx, s, append(slices.Clone(root), args...)); code != output.ExitOK && ctx.Err() == nil {
+			t.Errorf("%v: exit %d, %s", args, code, errs.String())
+		}
+		return out.String()
+	}
+	tokens := map[string]string{}
+	for _, name := range []string{"jed", "ann"} {
+		tokens[name], _, _ = strings.Cut(do(t.Context(), "token", "create", name, "--tenant", "acme", "--role", "producer", "--role", "reader", "--role", "operator"), "\n")
+	}
+	listen, ended := freeAddress(t), make(chan struct{})
+	serving, stop := context.WithCancel(t.Context())
+	go func() {
+		defer close(ended)
+		do(serving, "runner", "serve", "--listen", listen, "--store", filepath.Join(dir, "store"), "--tenant", "acme", "--project", "shop", "--environment", "prod")
+	}()
+	defer func() { stop(); <-ended }()
+	call := func(who, method, path, body string) (status int, answer map[string]any) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+listen+path, strings.NewReader(body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			req.Header.Set("Authorization", "Bearer "+tokens[who])
+			req.Header.Set("Content-Type", "application/json")
+			resp, err := http.DefaultClient.Do(req)
+			if err != nil && time.Now().Before(deadline) {
+				continue // It starts.
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer resp.Body.Close()
+			text, err := io.ReadAll(resp.Body)
+			if err == nil {
+				err = json.Unmarshal(text, &answer)
+			}
+			if err != nil {
+				t.Fatal(err, string(text))
+			}
+			return resp.StatusCode, answer
+		}
+	}
+	_, manifest := call("jed", "POST", "/api/manifests", `{"name":"m","steps":[{"step_key":"B","step_type":"compute",
+		"compute_contract":{"executor":"x","inputs":[],"outputs":["y"],"verification":"operator_attest"}}]}`)
+	_, made := call("jed", "POST", "/api/runs", `{"manifest_id":"`+manifest["id"].(string)+`","initiated_by":"jed"}`)
+	id := made["id"].(string)
+	_, state := call("ann", "GET", "/api/runs/"+id, "")
+	attest := "/api/runs/" + id + "/steps/" + state["steps"].([]any)[0].(map[string]any)["step_run_id"].(string) + "/attest"
+	for _, tt := range []struct {
+		who, attestedBy string
+		want            int
+	}{{"ann", "token:jed", 403}, {"ann", "jed", 403}, {"jed", "token:jed", 200}, {"ann", "token:ann", 409}} {
+		if status, answer := call(tt.who, "POST", attest, `{"attested_by":"`+tt.attestedBy+`","outcome":"SUCCESS"}`); status != tt.want {
+			t.Errorf("%s attests as %s: %d %v", tt.who, tt.attestedBy, status, answer)
+		}
+	}
+	window := do(t.Context(), "audit", "query", "--from", "-1h", "--run", id, "--type", "StepAttested", "-o", "json")
+	if strings.Count(window, `"eventType":"StepAttested"`) != 1 || !strings.Contains(window, `"attestedBy":"token:jed"`) || !strings.Contains(window, `"appendedBy":"token:jed"`) {
+		t.Errorf("the window has %s", window)
+	}
+	key, proof := filepath.Join(dir, "cluster.pub"), filepath.Join(dir, "run.proof")
+	if err := os.WriteFile(key, []byte(do(t.Context(), "audit", "keys", "-o", "json")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(t.Context(), "audit", "proof", id, "-f", proof)
+	do(t.Context(), "audit", "verify", proof, "--key", key)
+	text, err := os.ReadFile(proof)
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(string(text), "\n")
+	i := slices.IndexFunc(lines, func(line string) bool { return strings.Contains(line, `"eventType":"StepAttested"`) })
+	if i < 0 || !strings.Contains(lines[i], `"appendedBy":"token:jed"`) || !strings.Contains(lines[i], `"attestedBy":"token:jed"`) {
+		t.Errorf("the proof has %s", text)
+	}
+	forged := filepath.Join(dir, "forged.proof")
+	if err := os.WriteFile(forged, bytes.ReplaceAll(text, []byte(`"appendedBy":"token:jed"`), []byte(`"appendedBy":"token:ann"`)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out, errs bytes.Buffer
+	if code := run(t.Context(), testSession(&out, &errs), []string{"audit", "verify", forged, "--key", key}); code == output.ExitOK {
+		t.Errorf("a forged proof is verified: %s", out.String())
+	}
+}

@@ -1,0 +1,162 @@
+package runner
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"google.golang.org/grpc/codes"
+
+	"runlog/client"
+	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/runlog/internal/session"
+	"runlog/engine/runner"
+)
+
+// maxAttempts is how often a call of the log is tried.
+const maxAttempts = 30
+
+// closePatience is how long calls that are under way may take at the end.
+const closePatience = 5 * time.Second
+
+// Beside returns the runner of runlog serve --runner, which executes the runs of a scope at a node
+// of this process. Its callers act as the runner does: the node has no access control.
+func Beside(s *session.Session) func(ctx context.Context, log *slog.Logger, node, dir, listen string, scope [3]string) error {
+	return func(ctx context.Context, log *slog.Logger, node, dir, listen string, scope [3]string) (err error) {
+		v := &serving{listen: listen, store: dir}
+		v.o.Tenant, v.o.Project, v.o.Environment, v.o.Logger = scope[0], scope[1], scope[2], log
+		v.o.Queue, v.o.DefaultExecutor = runner.DefaultQueue, defaultExecutor
+		if v.o.Client, err = client.Dial(node, client.Options{MaxAttempts: maxAttempts}); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, v.o.Client.Close()) }()
+		return (&app{Session: s}).start(ctx, v)
+	}
+}
+
+// start makes a runner of a client, and has it execute runs until ctx ends.
+func (a *app) start(ctx context.Context, v *serving) (err error) {
+	if v.o.Worker == "" {
+		if v.o.Worker, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	if err := v.stores(); err != nil {
+		return err
+	}
+	steps, own, err := a.secrets(v)
+	if err != nil {
+		return err
+	}
+	v.o.Secrets = steps
+	if v.o.Executors, err = v.executors(own); err != nil {
+		return err
+	}
+	metrics := prometheus.NewRegistry()
+	metrics.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	v.o.Registerer = prometheus.WrapRegistererWith(prometheus.Labels{"tenant": v.o.Tenant, "project": v.o.Project, "environment": v.o.Environment}, metrics)
+	v.o.Metrics = promhttp.HandlerFor(metrics, promhttp.HandlerOpts{ErrorLog: slog.NewLogLogger(v.o.Logger.Handler(), slog.LevelWarn)})
+	r, err := runner.New(v.o)
+	if err != nil {
+		return output.UsageError("%v", err)
+	}
+	if err := v.publish(ctx, r.Capabilities()); err != nil {
+		return err
+	}
+	if err := v.greet(ctx); err != nil {
+		return err
+	}
+	return run(ctx, r, v)
+}
+
+// greetPatience is how long the log may take to answer before the runner says that it waits.
+const greetPatience = 5 * time.Second
+
+// greet asks the log for the identity of the runner. Credentials that it refuses would fail each
+// call. A log that does not answer may do so later.
+func (v *serving) greet(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, greetPatience)
+	defer cancel()
+	_, err := v.o.Client.WhoAmI(ctx)
+	e, ok := errors.AsType[*client.Error](err)
+	if ok && e.Code == codes.Unauthenticated {
+		return err
+	}
+	if err != nil && ctx.Err() != nil {
+		v.o.Logger.Warn("the log does not answer; the runner waits for it", "err", err)
+	}
+	return nil
+}
+
+// dial returns a client of the cluster. token is that of a caller; nil: the session's.
+func (a *app) dial(token *string) (*client.Client, error) {
+	servers, err := a.Servers()
+	if err != nil {
+		return nil, err
+	}
+	opts, err := a.ClientOptions(client.Options{MaxAttempts: maxAttempts})
+	if err != nil {
+		return nil, err
+	}
+	if token != nil {
+		// The certificate of the runner is none of its callers'.
+		if opts.Token = *token; opts.TLS != nil {
+			opts.TLS = opts.TLS.Clone()
+			opts.TLS.Certificates, opts.TLS.GetClientCertificate = nil, nil
+		}
+	}
+	return client.Dial(strings.Join(servers, ","), opts)
+}
+
+// as returns a client for a caller of the API.
+func (a *app) as(authorization string) (c *client.Client, done func(), err error) {
+	token, ok := strings.CutPrefix(authorization, "Bearer ")
+	if authorization != "" && !ok {
+		return nil, nil, errors.New("the header Authorization is not \"Bearer TOKEN\"")
+	}
+	if c, err = a.dial(&token); err != nil {
+		return nil, nil, err
+	}
+	return c, func() { _ = c.Close() }, nil
+}
+
+// run executes runs and serves the API until ctx ends or the API cannot be served.
+func run(ctx context.Context, r *runner.Runner, v *serving) error {
+	l, err := net.Listen("tcp", v.listen)
+	if err != nil {
+		return output.Errorf(output.ExitFailed, "runner: cannot listen for the API: %v; another runner may have the address: name another one", err)
+	}
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	server := &http.Server{
+		Handler: r.Handler(), ReadHeaderTimeout: 10 * time.Second, MaxHeaderBytes: 64 << 10, ErrorLog: slog.NewLogLogger(v.o.Logger.Handler(), slog.LevelWarn),
+	}
+	served := make(chan error, 1)
+	go func() {
+		served <- server.Serve(l)
+		stop()
+	}()
+	v.o.Logger.Info("runner serves", "listen", l.Addr(), "tenant", v.o.Tenant, "project", v.o.Project, "environment", v.o.Environment,
+		"queue", v.o.Queue, "executors", v.o.Executors.Names(), "store", v.o.Base)
+	executing := r.Run(ctx)
+	if ctx.Err() != nil {
+		executing = nil // It has ended as asked.
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closePatience)
+	defer cancel()
+	if server.Shutdown(closing) != nil {
+		_ = server.Close() // Calls that wait for runs go on elsewhere.
+	}
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return errors.Join(executing, output.Errorf(output.ExitFailed, "runner: cannot serve the API: %v", err))
+	}
+	return executing
+}
