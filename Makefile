@@ -24,6 +24,8 @@ AGAINST  ?= main
 BROWSER := tools/browser/node_modules/.package-lock.json
 BUF     := tools/buf/node_modules/.bin/buf
 LINT    := .bin/golangci-lint
+TEMPORAL      := .bin/temporal-v1.5.1
+WORKFLOWCHECK := .bin/workflowcheck-v0.6.0
 PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-gateway protoc-gen-openapiv2)
 PROTOS  := third_party/googleapis
 
@@ -79,7 +81,7 @@ breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compa
 
 # Tests wait more than they compute, so more packages are tested at a time than there are cores.
 # make check runs go vet. Linking is faster without debug information.
-TESTFLAGS := -vet=off -ldflags=-w -timeout 10m -p 3 -parallel 4
+TESTFLAGS := -vet=off -ldflags=-w -timeout 20m -p 3 -parallel 4
 
 # The race detector slows computing down by a factor of ten. It watches how goroutines use memory,
 # for which a few drawn cases are enough: with -short, tests draw less, and those that only compute
@@ -113,7 +115,7 @@ check-browser: $(BROWSER) ## let a real browser, Debian's chromium, follow runs 
 	RUNLOG_BROWSER=$(CURDIR)/tools/browser/watch.mjs go test ./server -run TestBrowser -count=1 -v
 
 .PHONY: demo
-demo: build ## start a node, append the quickstart runs twice, and print the results
+demo: build ## start a node, append the quickstart runs twice, attest a step of another run, and print the results
 	./tools/demo.sh
 
 .PHONY: cluster
@@ -124,8 +126,14 @@ cluster: build ## start a cluster of three nodes under load, and show it until C
 crash: ## kill nodes ROUNDS times during appends, and check for lost events
 	TEST_RUNLOG_CRASH_ROUNDS=$(ROUNDS) go test ./cmd/runlog -run TestKillNine -count=1 -timeout 60m -v
 
+.PHONY: kill-engines
+kill-engines: ## kill runners, workers of the fake Conductor, and nodes in ROUNDS runs of each engine
+	TEST_RUNLOG_RUNNER_ROUNDS=$(ROUNDS) go test ./engine/runner -run TestKills -count=1 -timeout 60m -v
+	TEST_RUNLOG_CONDUCTOR_ROUNDS=$(ROUNDS) go test ./engine/conductor -run TestKilled -count=1 -timeout 60m -v
+	TEST_RUNLOG_ENGINE_STRIDE=1 go test ./engine/mock ./engine/runner ./engine/conductor -run TestAdapter -count=1 -timeout 60m -v
+
 .PHONY: sim
-sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY, and subscriptions if BUS=1; SEED, KEEP, LOG=1 repeat one
+sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY, and subscriptions in each fourth world, or in all if BUS=1; SEED, KEEP, LOG=1 repeat one
 	@if [[ -n "$(KEEP)$(LOG)" ]]; then \
 		GOMAXPROCS=1 GODEBUG=asyncpreemptoff=1,randseednop=0 bin/sim -test.v -test.run '^TestSeeds$$' -sim.seed=$(SEED) -sim.seeds=1 \
 			-sim.time=$(TIME) -sim.every=$(EVERY) -sim.keep=$(KEEP) $(if $(BUS),-sim.bus) $(if $(LOG),-sim.log); \
@@ -155,7 +163,7 @@ bench-fair: ## measure what a tenant keeps while another one floods the node
 	go test ./server -run '^$$' -bench Fair -benchtime 3x
 
 .PHONY: mutants
-mutants: ## build in some seventy bugs, one at a time, and check that the simulator or a model test finds each; takes about a quarter of an hour of processor time
+mutants: ## build in over a hundred bugs, one at a time, and check that the simulator or a model test finds each; takes about twenty minutes of processor time
 	go test ./server/servertest/mutants -run TestFound -mutants=all -count=1 -timeout 3h -v
 
 .PHONY: procs
@@ -209,6 +217,52 @@ check-example: build $(LINT) ## vet, lint, test and run the module examples/engi
 	go -C examples/engine build -o ../../bin/engine .
 	./tools/example.sh
 
+# Not part of check, because it has tests, and because the SDK is fetched from the network.
+.PHONY: check-conductor
+check-conductor: $(LINT) ## let Conductor's published Go SDK drive the fake Conductor of the tests
+	go -C engine/conductor/sdkcheck mod tidy -diff
+	go -C engine/conductor/sdkcheck vet ./...
+	cd engine/conductor/sdkcheck && ../../../$(LINT) run
+	go -C engine/conductor/sdkcheck test -count=1 ./...
+
+# Not part of check, because it has tests, and because Temporal's server takes minutes to build.
+.PHONY: check-temporal
+check-temporal: $(LINT) $(TEMPORAL) $(WORKFLOWCHECK) ## vet, lint and test the module engine/temporal on a real Temporal server
+	go -C engine/temporal mod tidy -diff
+	go -C engine/temporal vet ./...
+	cd engine/temporal && ../../$(LINT) run
+	cd engine/temporal && ../../$(WORKFLOWCHECK) -config workflowcheck.yaml ./...
+	TEMPORAL=$(CURDIR)/$(TEMPORAL) TEST_RUNLOG_ENGINE_STRIDE=67 go -C engine/temporal test -short -count=1 -timeout 30m -parallel 6 ./...
+
+.PHONY: tools-temporal
+tools-temporal: $(LINT) $(TEMPORAL) $(WORKFLOWCHECK) # what check-temporal needs; takes minutes
+
+.PHONY: kill-temporal
+kill-temporal: $(TEMPORAL) ## kill workers of Temporal at each of their actions; then workers, nodes and the Temporal server in ROUNDS rounds
+	TEMPORAL=$(CURDIR)/$(TEMPORAL) TEST_RUNLOG_ENGINE_STRIDE=1 go -C engine/temporal test . -run TestSuiteENG2/Killed -count=1 -timeout 120m -parallel 8 -v
+	TEMPORAL=$(CURDIR)/$(TEMPORAL) TEST_RUNLOG_TEMPORAL_ROUNDS=$(ROUNDS) go -C engine/temporal test ./cmd/runlog-temporal -run TestChaos -count=1 -timeout 120m -v
+
+.PHONY: demo-temporal
+demo-temporal: build $(TEMPORAL) ## run a plan on a real Temporal server, kill its worker, pause, resume and retry, and compare the log with Temporal
+	go -C engine/temporal build -o ../../bin/ ./cmd/runlog-temporal
+	TEMPORAL=$(CURDIR)/$(TEMPORAL) ./tools/demo-temporal.sh
+
+.PHONY: bench-temporal
+bench-temporal: build $(TEMPORAL) ## measure steps on Temporal with runlog and without; ARGS is passed on, such as -temporal.rounds=3
+	TEMPORAL=$(CURDIR)/$(TEMPORAL) RUNLOG=$(CURDIR)/bin/runlog go -C engine/temporal test . -run TestBenchENG3 -count=1 -timeout 30m -v -temporal.bench $(ARGS)
+
+.PHONY: record-temporal
+record-temporal: $(TEMPORAL) ## record the histories that replay tests of engine/temporal read, for a new version of its workflow
+	TEMPORAL=$(CURDIR)/$(TEMPORAL) go -C engine/temporal test . -run TestReplayENG3 -count=1 -v -temporal.record
+
+# Not part of check, because it has tests, and because the clients of the clouds are large.
+.PHONY: check-cloud
+check-cloud: $(LINT) ## vet, lint and test the module engine/blob/cloud: blobs of Google and Azure
+	go -C engine/blob/cloud mod tidy -diff
+	go -C engine/blob/cloud vet ./...
+	cd engine/blob/cloud && ../../../$(LINT) run
+	go -C engine/blob/cloud test -count=1 ./...
+
 # By default the fuzzer minimises each new input for up to a minute and tries nothing else in this
 # time. With inputs of some kilobytes this is most of the time.
 .PHONY: fuzz
@@ -235,6 +289,18 @@ $(LINT): tools/lint/go.mod tools/lint/go.sum
 	@mkdir -p .bin
 	go -C tools/lint build -o ../../.bin/ tool
 	@touch $@
+
+# Temporal's command line has the server. It cannot be a tool of a module beside others: its
+# dependencies are older. The version is in the name of the file.
+$(TEMPORAL):
+	@mkdir -p .bin
+	GOBIN=$(CURDIR)/.bin go install github.com/temporalio/cli/cmd/temporal@$(@:.bin/temporal-%=%)
+	@mv .bin/temporal $@
+
+$(WORKFLOWCHECK):
+	@mkdir -p .bin
+	GOBIN=$(CURDIR)/.bin go install go.temporal.io/sdk/contrib/tools/workflowcheck@$(@:.bin/workflowcheck-%=%)
+	@mv .bin/workflowcheck $@
 
 $(BUF): tools/buf/package.json tools/buf/package-lock.json
 	cd tools/buf && npm ci --ignore-scripts --no-audit --no-fund

@@ -27,18 +27,29 @@ var ruleCounts = []struct {
 	{"ENV", 9}, {"IDM", 10}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 16}, {"QUE", 11}, {"SIG", 7}, {"BUS", 9},
 }
 
-// accessRules is how many rules docs/access.md has: SEC-1 and so on.
-const accessRules = 8
+// tabledRules are the rules that other pages list below the heading Rules.
+var tabledRules = []struct {
+	page  string
+	rules []string
+}{
+	{"access.md", []string{"SEC-1", "SEC-2", "SEC-3", "SEC-4", "SEC-5", "SEC-6", "SEC-7", "SEC-8"}},
+	{"plans.md", []string{"PLAN-1", "PLAN-2", "PLAN-3", "PLAN-4", "PLAN-5", "PLAN-6"}},
+	{"attestation.md", []string{"ATT-1", "ATT-2", "ATT-3", "ATT-4", "ATT-5", "ATT-6", "ATT-7"}},
+	{"engines.md", []string{"ENG-1", "ENG-2", "ENG-3", "ENG-4", "ENG-5", "ENG-6", "ENG-7"}},
+}
+
+const sections = `ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC|PLAN|ATT|ENG`
 
 var (
-	ruleID    = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC)-?([0-9]+)`)
-	ruleRange = regexp.MustCompile(`(ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC)-([0-9]+) to (?:ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC)-([0-9]+)`)
+	ruleID    = regexp.MustCompile(`(` + sections + `)-?([0-9]+)`)
+	ruleRange = regexp.MustCompile(`(` + sections + `)-([0-9]+) to (?:` + sections + `)-([0-9]+)`)
 )
 
 const conformanceHead = `# Conformance
 
-This page lists the tests that prove each rule of [the contract](contract.md) and of
-[access](access.md#rules). A test proves a rule if its name or the comment above it has the rule's
+This page lists the tests that prove each rule of [the contract](contract.md), and of
+[access](access.md#rules), [plans](plans.md#rules), [attestation](attestation.md#rules) and
+[engines](engines.md#rules). A test proves a rule if its name or the comment above it has the rule's
 id. The [glossary](glossary.md) defines the words.
 
 ` + "`go test . -run TestConformance -update-conformance`" + ` makes this page. The build fails if the page
@@ -69,8 +80,10 @@ func TestConformance(t *testing.T) {
 			row(id, "contract.md#"+strings.ToLower(id))
 		}
 	}
-	for n := 1; n <= accessRules; n++ {
-		row(fmt.Sprintf("SEC-%d", n), "access.md#rules")
+	for _, page := range tabledRules {
+		for _, id := range page.rules {
+			row(id, page.page+"#rules")
+		}
 	}
 	path := filepath.Join("docs", "conformance.md")
 	if *updateConformance {
@@ -106,6 +119,26 @@ func TestContract(t *testing.T) {
 	}
 	if !slices.Equal(have, want) {
 		t.Errorf("docs/contract.md has the headings\n%s\nwant\n%s", strings.Join(have, " "), strings.Join(want, " "))
+	}
+}
+
+var tabledRule = regexp.MustCompile(`(?m)^\| ([A-Z]+-[0-9]+) \|`)
+
+// TestTabledRules wants one row in the tables of the other pages for each rule, in their order.
+func TestTabledRules(t *testing.T) {
+	for _, page := range tabledRules {
+		text, err := os.ReadFile(filepath.Join("docs", page.page))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var have []string
+		_, table, _ := strings.Cut(string(text), "\n## Rules\n")
+		for _, m := range tabledRule.FindAllStringSubmatch(table, -1) {
+			have = append(have, m[1])
+		}
+		if !slices.Equal(have, page.rules) {
+			t.Errorf("docs/%s has the rules %q, want %q", page.page, have, page.rules)
+		}
 	}
 }
 

@@ -75,7 +75,7 @@ func TestProse(t *testing.T) {
 func proseFiles(t *testing.T) []string {
 	t.Helper()
 	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--",
-		"*.go", "*.proto", "*.md", "*.sh", "Makefile", ".golangci.yml", ".ci/run").Output()
+		"*.go", "*.proto", "*.md", "*.sh", "Makefile", ".golangci.yml", ".ci/run", ".ci/temporal").Output()
 	if err != nil {
 		t.Fatal(err)
 	}

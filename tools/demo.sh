@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
-# Starts a node, appends the quickstart runs to it twice, and prints the results. `make demo` calls
-# it. KEEP=1 leaves the node running.
+# Starts a node with a runner, appends the quickstart runs to it twice, executes a manifest whose
+# compute step is attested, and prints the results and a proof. `make demo` calls it. KEEP=1 leaves
+# the node running.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 runlog=${RUNLOG:-$PWD/bin/runlog}
+[[ $runlog == /* ]] || runlog=$PWD/$runlog
+[[ -x $runlog ]] || {
+  echo "RUNLOG=$runlog is no program: run make build." >&2
+  exit 1
+}
 dir=$(mktemp -d "${TMPDIR:-/tmp}/runlog-demo.XXXXXX")
 run=run_2026-02-11_analytics_nightly
 
@@ -13,10 +19,21 @@ show() {
   printf '$ runlog %s\n' "$*"
   "$runlog" "$@"
 }
+# curl before 7.82 has no --json.
+post() {
+  printf "$ curl -s %s -H Content-Type:application/json -d '%s'\n" "$1" "$2"
+  curl -sS "$1" -H Content-Type:application/json -d "$2"
+}
+
+command -v curl >/dev/null || {
+  echo "The demo needs curl: install it." >&2
+  exit 1
+}
 
 say "Starting a node in $dir"
 "$runlog" serve --data-dir "$dir/data" --grpc-listen 127.0.0.1:0 --http-listen 127.0.0.1:0 \
-  --admin-listen 127.0.0.1:0 --raft-listen 127.0.0.1:0 >"$dir/log" 2>&1 &
+  --admin-listen 127.0.0.1:0 --raft-listen 127.0.0.1:0 \
+  --runner=tenant_acme/proj_finance/prod --runner-listen 127.0.0.1:0 >"$dir/log" 2>&1 &
 node=$!
 stop() {
   kill "$node" 2>/dev/null || true
@@ -25,7 +42,7 @@ stop() {
 }
 trap stop EXIT
 for ((i = 0; i < 200; i++)); do
-  [[ -s $dir/data/addresses.json ]] && break
+  grep -q "runner serves" "$dir/log" && break
   if ! kill -0 "$node" 2>/dev/null; then
     cat "$dir/log" >&2
     exit 1
@@ -35,6 +52,7 @@ done
 address() { sed -n "s/.*\"$1\": \"\(.*\)\".*/\1/p" "$dir/data/addresses.json"; }
 http=$(address http)
 admin=$(address admin)
+runner=http://$(sed -n 's/.*"runner serves" listen=\([^ ]*\).*/\1/p' "$dir/log")
 RUNLOG_SERVER=$(address grpc)
 export RUNLOG_SERVER
 
@@ -56,10 +74,28 @@ show events "$run" --limit 12
 say "6. A run with unknown event types"
 show snapshot run_2026-02-11_review_scores
 
+say "7. Execute a manifest: its run waits at a step that people do"
+show runner run docs/quickstart/manifest.json --by jed --runner "$runner" | tee "$dir/told"
+attested=$(sed -n 's/^run \(.*\) is waiting$/\1/p' "$dir/told")
+step=$(curl -sS "$runner/api/runs/$attested" | sed 's/.*"step_run_id":"\([^"]*\)","step_key":"refresh".*/\1/')
+
+say "8. An operator attests that the step is done, and resumes the run"
+post "$runner/api/runs/$attested/steps/$step/attest" '{"attested_by": "jed", "outcome": "SUCCESS", "artifacts": [{"name": "model.xlsx", "uri": "s3://acme/model.xlsx"}]}'
+show runner resume "$attested" --by jed --runner "$runner"
+show events "$attested"
+
+say "9. Prove to others what was executed, and who attested what"
+cd "$dir"
+printf '$ runlog audit keys -o json > cluster.pub\n'
+"$runlog" audit keys -o json >cluster.pub
+show audit proof "$attested" -f run.proof --key cluster.pub
+show audit verify run.proof --key cluster.pub
+
 say "The node serves HTTP on http://$http and metrics on http://$admin/metrics"
 echo "  curl -s http://$http/v1/runs/$run/snapshot"
 if [[ ${KEEP-} == 1 ]]; then
   trap - EXIT
+  echo "Its runner serves $runner/api."
   echo "It keeps running (process $node, data in $dir); stop it with: kill $node"
   echo "  export RUNLOG_SERVER=$RUNLOG_SERVER"
 else

@@ -87,6 +87,8 @@ for (const event of [components.EventWrite, components.EventRecord]) {
   event.properties.payload = { type: "object", description: "A JSON object, kept and returned byte for byte (ENV-8)." };
   event.properties.extensions = { type: "object", description: "What this contract version has no field for: a JSON object of at most 4 KiB, kept and returned byte for byte." };
 }
+delete components.PulledEvent.properties.eventJson;
+components.PulledEvent.properties.event = { type: "object", description: "The CloudEvent (BUS-7), with the payload as it is stored." };
 components.Status = { $ref: "#/components/schemas/Error" };
 components.Error = {
   type: "object",

@@ -3,9 +3,14 @@
 //     node consumer.mjs http://127.0.0.1:7411 planner [MAX]
 //
 // RUNLOG_TENANT has the tenant of the subscription, unless the caller has that one alone.
-// RUNLOG_TOKEN has the token, if the node wants one. Only fetch is needed.
+// RUNLOG_TOKEN has the token, if the node wants one. Only fetch is needed. It waits for more events
+// until Ctrl-C, or until it has printed MAX.
 
 const [url, subscription, max] = process.argv.slice(2);
+if (!subscription) {
+  console.error('usage: node consumer.mjs http://127.0.0.1:7411 SUBSCRIPTION [MAX]');
+  process.exit(2);
+}
 const path = `${url}/v1/subscriptions/${subscription}`;
 const headers = { 'Content-Type': 'application/json' };
 if (process.env.RUNLOG_TOKEN) {
@@ -18,14 +23,21 @@ const tenant = process.env.RUNLOG_TENANT ? { tenantId: process.env.RUNLOG_TENANT
 async function call(verb, body) {
   for (;;) {
     const request = { method: 'POST', headers, body: JSON.stringify({ ...tenant, ...body }), signal: AbortSignal.timeout(60_000) };
-    const response = await fetch(path + verb, request).catch(() => undefined);
-    if (response?.ok) {
-      return response.json();
+    let why;
+    try {
+      const response = await fetch(path + verb, request);
+      if (response.ok) {
+        return await response.json();
+      }
+      why = await response.text();
+      if (![429, 503].includes(response.status)) {
+        console.error(why);
+        process.exit(1);
+      }
+    } catch (e) { // The node is away for a moment, or the address is wrong.
+      why = e.cause ?? e;
     }
-    if (response && ![429, 503].includes(response.status)) {
-      console.error(await response.text());
-      process.exit(1);
-    }
+    console.error(`${path}${verb}: ${why}; trying again`);
     await new Promise((resolve) => setTimeout(resolve, 1000));
   }
 }

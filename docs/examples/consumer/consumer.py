@@ -4,7 +4,8 @@
     consumer.py http://127.0.0.1:7411 planner [MAX]
 
 RUNLOG_TENANT has the tenant of the subscription, unless the caller has that one alone. RUNLOG_TOKEN
-has the token, if the node wants one. Only the standard library is needed.
+has the token, if the node wants one. Only the standard library is needed. It waits for more events
+until Ctrl-C, or until it has printed MAX.
 """
 import json
 import os
@@ -27,10 +28,12 @@ def call(url, body):
             with urllib.request.urlopen(request, timeout=60) as response:
                 return json.load(response)
         except urllib.error.HTTPError as e:
+            why = e.read().decode()
             if e.code not in (429, 503):
-                raise SystemExit(e.read().decode())
-        except OSError:
-            pass  # The node is away for a moment.
+                raise SystemExit(why)
+        except OSError as e:  # The node is away for a moment, or the address is wrong.
+            why = e
+        print(f"{url}: {why}; trying again", file=sys.stderr, flush=True)
         time.sleep(1)
 
 
@@ -59,4 +62,9 @@ def main(url, subscription, most=0):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    if len(sys.argv) not in (3, 4):
+        raise SystemExit(__doc__)
+    try:
+        main(sys.argv[1], sys.argv[2], int(sys.argv[3]) if len(sys.argv) > 3 else 0)
+    except KeyboardInterrupt:
+        sys.exit(130)
