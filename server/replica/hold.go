@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// longestHold bounds how long the appends of a run are held back.
-const longestHold = 5 * time.Second
+// longestHold bounds how long a caller holds the appends of a run back. A try of a decision on a
+// disk that stands still for seconds takes less.
+const longestHold = 30 * time.Second
 
 // holds are the runs whose appends wait. The zero value is ready.
 type holds struct {
@@ -38,27 +39,19 @@ func (r *Replica) Hold(runID string) (release func()) {
 		s.count.Add(1)
 	}
 	h.owners++
-	timer := time.AfterFunc(longestHold, func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.end(runID, h)
-	})
-	return sync.OnceFunc(func() {
-		timer.Stop()
+	end := sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if h.owners--; h.owners == 0 {
-			s.end(runID, h)
+			close(h.over)
+			delete(s.byRun, runID)
+			s.count.Add(-1)
 		}
 	})
-}
-
-// end ends a hold, unless it has ended: the run may have another one. The caller has the lock.
-func (s *holds) end(runID string, h *hold) {
-	if s.byRun[runID] == h {
-		close(h.over)
-		delete(s.byRun, runID)
-		s.count.Add(-1)
+	timer := time.AfterFunc(longestHold, end)
+	return func() {
+		timer.Stop()
+		end()
 	}
 }
 

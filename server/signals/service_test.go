@@ -233,6 +233,24 @@ func TestSlowTriesAreHeldSIG2(t *testing.T) {
 	})
 }
 
+// TestSlowDiskSIG2: on a disk that takes seconds for a write, what was admitted before comes first,
+// and then the decision.
+func TestSlowDiskSIG2(t *testing.T) {
+	f, s := newFake(t)
+	f.before = func(*storage.Append) error {
+		time.Sleep(3 * time.Second)
+		if f.holds > 5 {
+			return nil
+		}
+		return &storage.SequenceError{RunID: "run"}
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if resp, err := s.decide(asLocal(t.Context()), permitted(t)); err != nil || resp.Decision != runlogv1.Decision_ACCEPTED {
+			t.Errorf("after %d tries that were held: %v, %v", f.holds, resp, err)
+		}
+	})
+}
+
 // permitted is a PAUSE of a caller that may send it.
 func permitted(t *testing.T) *signal {
 	t.Helper()

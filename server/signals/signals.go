@@ -23,9 +23,13 @@ const DefaultPerMinute = 60
 // DefaultPolicyTimeout bounds one call of the external policy.
 const DefaultPolicyTimeout = 2 * time.Second
 
-// decideWithin bounds how long a decision is tried again while other events of the run wait for it
-// and those that were admitted before still come first.
-const decideWithin = 10 * time.Second
+// A decision is tried again while other events of the run wait for it and those that were admitted
+// before still come first: for decideWithin, and heldTries times if these take longer. On a slow
+// disk one try takes seconds.
+const (
+	decideWithin = 10 * time.Second
+	heldTries    = 20
+)
 
 // fairTries are made while other events of the run go on, fewer if they take longer than fairTime.
 // Then these events wait for the decision.
@@ -207,8 +211,10 @@ var errConflict = errors.New("signals: the run has changed")
 // decide decides a signal against the state of its run, as often as the run changes in between
 // (SIG-2). The policy is asked at most once, and no lock and no append is held meanwhile.
 func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignalResponse, error) {
-	begun, held, release := time.Now(), time.Time{}, func() {}
+	begun, release := time.Now(), func() {}
 	defer func() { release() }()
+	var held time.Time
+	tries := 0 // since held
 	for conflicts := 0; ; conflicts++ {
 		if conflicts >= fairTries || conflicts > 0 && time.Since(begun) > fairTime {
 			if held.IsZero() {
@@ -217,6 +223,7 @@ func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignal
 			next := s.node.Hold(sig.runID) // before the one before is over
 			release()
 			release = next
+			tries++
 		}
 		resp, status, err := s.decideOnce(ctx, sig)
 		switch {
@@ -229,7 +236,7 @@ func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignal
 			continue
 		case err == nil, !errors.Is(err, errConflict):
 			return resp, err
-		case !held.IsZero() && time.Since(held) > decideWithin:
+		case tries >= heldTries && time.Since(held) > decideWithin:
 			return nil, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
 				Message: "other events of the run were stored first until the time was over; the signal was not decided; retry"}
 		}
