@@ -47,6 +47,7 @@ func (c *checker) checkBus() {
 			interruptions = append(interruptions, c.h.Acts[i].Call)
 		}
 	}
+	slices.Sort(interruptions)
 	for i := range c.h.Subscriptions {
 		d := c.delivered(&c.h.Subscriptions[i])
 		for _, act := range d.deliveries {
@@ -172,12 +173,35 @@ func (c *checker) checkRepeat(d *delivered, e *due, act *Act, interruptions []in
 		wanted := func(s span) bool { return s.from <= act.Return && s.mayActAfter(ack.from) }
 		if ack.to >= act.Call || slices.ContainsFunc(e.redrives, wanted) ||
 			slices.ContainsFunc(d.resets, func(r reset) bool { return wanted(r.span) }) ||
-			slices.ContainsFunc(interruptions, func(at int64) bool { return at >= ack.from && at <= ack.to+settledWithin }) {
+			c.interrupted(d, ack, interruptions) {
 			continue
 		}
 		c.undelivered(d, Place{e.Run, e.RunSeq}, "was delivered at %d, and an acknowledgement was taken at %d", act.Return, ack.to)
 		return
 	}
+}
+
+// interrupted reports whether the leader may have ended before it recorded an acknowledgement. It
+// may have been unable to record anything for long. Then it has handed out nothing more, and has
+// stored nothing.
+func (c *checker) interrupted(d *delivered, ack span, interruptions []int64) bool {
+	i, _ := slices.BinarySearch(interruptions, ack.from)
+	if i == len(interruptions) {
+		return false
+	}
+	at, due := interruptions[i], ack.to+settledWithin
+	if at <= due {
+		return true
+	}
+	wentOn := slices.ContainsFunc(d.deliveries, func(a *Act) bool { return a.Call > due && a.Return < at })
+	return !wentOn && !slices.ContainsFunc(c.h.Ops, func(op Op) bool {
+		return op.Call > ack.to && op.Return != 0 && op.Return < at-settledWithin && slices.ContainsFunc(op.Appends, stores)
+	})
+}
+
+// stores reports whether an append has stored an event, and not only found it.
+func stores(a Append) bool {
+	return a.Status == Acknowledged && slices.ContainsFunc(a.Results, func(r Result) bool { return !r.Idempotent })
 }
 
 // checkSkipped requires that in the end every event is settled that was not passed over: it was

@@ -53,6 +53,8 @@ func deliveries() []Mutant {
 			"}\n\nfunc (s *subscriber) setRowLocked"),
 		bug(delivery, "TestAckBeforeSeekBUS2BUS8")("ack-of-before-seek", "BUS-2", "an acknowledgement from before a seek counts", "ref.go",
 			"r.Sought >= s.sought", "r.Sought <= s.sought"),
+		bug(delivery, "TestUnrecordedBUS6")("unrecorded-goes-on", "BUS-6", "a leader that can record nothing goes on delivering", "settle.go",
+			"s.unrecorded != 0 &&", "false &&"),
 		bug(window, "TestDeadSinkBUS9")("dead-sink-gets-all", "BUS-9", "every event is tried at a sink that is down", "turn.go",
 			"w.failures >= most", "w.failures > 1000*most"),
 		bug(window, "TestPoisonRunsBUS9")("poison-keeps-all", "BUS-9", "runs that always fail keep all others back", "turn.go",

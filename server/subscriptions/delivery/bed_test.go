@@ -42,6 +42,7 @@ type node struct {
 	faults   bool                // commands fail, or their answers get lost
 	lose     bool                // the answer to the next command gets lost
 	refuse   bool                // the next command fails
+	cut      bool                // all commands fail
 	limit    bool                // settlements of one subscription are refused at a limit
 	before   func()              // is called once before a command of the dispatcher
 	events   map[string][]string // types of the events of runs, by runSeq
@@ -117,6 +118,8 @@ func (n *node) Execute(ctx context.Context, cmd storage.Command) (storage.Outcom
 		n.lose, fate = false, 1
 	case n.refuse:
 		n.refuse, fate = false, 0
+	case n.cut:
+		fate = 0
 	}
 	limit := n.limit
 	if limit {

@@ -108,6 +108,9 @@ func (s *subscriber) take(c *Consumer, n int) ([]Delivery, error) {
 	case c.left:
 		return nil, ErrLeft
 	}
+	if s.overdueLocked() {
+		return nil, nil // The settlement wakes the consumers.
+	}
 	taken, err := s.window.Take(s.term.now(), n)
 	if len(taken) > 0 {
 		err = nil // The next call has it, if it lasts. These are under way.
@@ -229,7 +232,7 @@ func (s *subscriber) ack(list []Ref) (n int) {
 	}
 	if n > 0 {
 		s.lastError = ""
-		s.term.dirty(s)
+		s.dirtyLocked()
 		s.kickLocked()
 	}
 	return n
@@ -247,7 +250,7 @@ func (s *subscriber) nackLocked(list []window.Place, cause string, delay time.Du
 	}
 	if n > 0 {
 		s.failedLocked(errors.New(cause))
-		s.term.dirty(s)
+		s.dirtyLocked()
 		s.kickLocked()
 	}
 	return n

@@ -14,6 +14,9 @@ const (
 	// settleEvery is how often acknowledgements become durable. Two of these and the commit itself
 	// are less than the second that BUS-6 allows.
 	settleEvery = 400 * time.Millisecond
+	// mostUnrecorded is how long a subscriber goes on while nothing of it becomes durable. The next
+	// leader repeats the acknowledgements of this time (BUS-6).
+	mostUnrecorded = time.Second
 	// settleIdle is how often the cursor of a subscription moves that has nothing else to record:
 	// the next leader reads on from there. Without other entries than those of settlements it
 	// stays.
@@ -34,6 +37,20 @@ func (t *term) dirty(s *subscriber) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.unsettled[s] = struct{}{}
+}
+
+// dirtyLocked remembers that the subscriber has something to settle, and since when.
+func (s *subscriber) dirtyLocked() {
+	if s.unrecorded == 0 {
+		s.unrecorded = s.term.now()
+	}
+	s.term.dirty(s)
+}
+
+// overdueLocked reports whether the subscriber has had something to settle for so long that it
+// hands out nothing until that is recorded.
+func (s *subscriber) overdueLocked() bool {
+	return s.unrecorded != 0 && s.term.now()-s.unrecorded >= int64(mostUnrecorded)
 }
 
 // settle makes durable what was acknowledged, until the term ends.
@@ -104,7 +121,8 @@ type flushed struct {
 	s *subscriber
 	w *window.Window
 	*window.Settlement
-	less bool // it adds no row
+	less bool  // it adds no row
+	at   int64 // when it was made
 }
 
 // flushSome settles the first of some subscribers with one command, and returns how many, and which
@@ -159,7 +177,12 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	if x == nil {
 		return flushed{}, nil
 	}
+	now := s.term.now()
 	if x.Empty() && x.Position == s.row.Position {
+		if s.unrecorded != 0 {
+			s.unrecorded = 0
+			s.kickLocked()
+		}
 		return flushed{}, nil
 	}
 	item := &subscription.Settlement{
@@ -178,7 +201,7 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	for _, p := range x.Delivered {
 		item.Delivered = append(item.Delivered, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 	}
-	return flushed{s, s.window, x, less}, item
+	return flushed{s, s.window, x, less, now}, item
 }
 
 // settleLocked returns what the window has to record. less: that adds no row, because the last
@@ -224,11 +247,26 @@ func (f *flushed) settled(effective bool, version uint64) (part bool) {
 	row.Version, row.CursorVersion, row.Position = version+1, row.CursorVersion+1, f.Position
 	row.Acknowledged += f.Acknowledged
 	s.row = &row
-	if s.window.Unsettled() {
-		s.term.dirty(s)
-	}
+	s.recordedLocked(f)
 	s.kickLocked()
 	return f.Part
+}
+
+// recordedLocked takes over since when something waits that the settlement has not recorded.
+func (s *subscriber) recordedLocked(f *flushed) {
+	before := s.settledAt
+	if f.Whole() {
+		before = f.at
+	}
+	s.settledAt = f.at
+	switch {
+	case !s.window.Unsettled():
+		s.unrecorded = 0
+		return
+	case !f.Part:
+		s.unrecorded = max(s.unrecorded, before)
+	}
+	s.term.dirty(s)
 }
 
 // parked returns the row in the store after a settlement that has parked events; nil: it has not.

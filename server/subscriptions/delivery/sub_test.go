@@ -30,6 +30,7 @@ type sub struct {
 	moved     time.Time // when began changed
 	filters   []filter
 	got       map[window.Place]*fate
+	repeats   int         // events that were acknowledged again
 	shocks    []time.Time // when it was changed
 	answer    func(storage.Record) error
 	consumers sync.WaitGroup
@@ -130,7 +131,7 @@ func (s *sub) done(p window.Place, err error) {
 	defer s.mu.Unlock()
 	f := s.fate(p)
 	if err == nil {
-		f.acked, f.again, f.since = time.Now(), false, true
+		s.acked(f)
 		return
 	}
 	if errors.Is(err, attempt.ErrClosed) {
@@ -272,7 +273,14 @@ func (s *sub) ack(c *delivery.Consumer, p window.Place) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if c.Ack(refs([]window.Place{p})) == 1 {
-		f := s.fate(p)
-		f.acked, f.again, f.since = time.Now(), false, true
+		s.acked(s.fate(p))
 	}
+}
+
+// acked notes an acknowledgement that counts. s.mu is held.
+func (s *sub) acked(f *fate) {
+	if !f.acked.IsZero() {
+		s.repeats++
+	}
+	f.acked, f.again, f.since = time.Now(), false, true
 }

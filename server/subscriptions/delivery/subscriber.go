@@ -46,6 +46,9 @@ type subscriber struct {
 	fullUntil int64 // no settlement adds a row until then
 	stuck     bool  // and there is none that adds nothing
 
+	unrecorded int64 // what is not recorded came later; 0: all is
+	settledAt  int64 // when the last settlement was made that had effect
+
 	pausing bool   // since row was read, an answer has asked for a pause
 	changes uint64 // how often other operations than settlements have changed row
 
@@ -122,7 +125,7 @@ func (s *subscriber) beginLocked(x *stored) {
 	}
 	s.window = window.New(s.settings, &source{s}, s.row.Position)
 	s.attachLocked(false)
-	s.from, s.owners = 0, map[window.Place]*Consumer{}
+	s.from, s.owners, s.unrecorded = 0, map[window.Place]*Consumer{}, 0
 	for _, o := range x.Owed {
 		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
 	}
@@ -220,7 +223,7 @@ func (s *subscriber) run() {
 const retryRead = time.Second
 
 func (s *subscriber) hasWorkLocked() bool {
-	return !s.closed && (s.behindLocked() || !s.pull() && s.window.Ready())
+	return !s.closed && (s.behindLocked() || !s.pull() && s.window.Ready() && !s.overdueLocked())
 }
 
 // behindLocked reports whether the subscriber has to read the log itself, and wants to.
@@ -240,7 +243,7 @@ func (s *subscriber) step() (more bool, err error) {
 		s.mu.Unlock()
 		return true, s.catchUp()
 	}
-	if s.pull() || !s.window.Ready() {
+	if s.pull() || !s.window.Ready() || s.overdueLocked() {
 		s.mu.Unlock()
 		return false, nil
 	}
@@ -301,7 +304,7 @@ func (s *subscriber) done(from origin, p window.Place, err error) {
 			s.pauseLocked()
 		}
 	}
-	s.term.dirty(s)
+	s.dirtyLocked()
 	s.kickLocked()
 }
 
@@ -351,7 +354,7 @@ func (s *subscriber) tick() {
 	if s.window.Tick(s.term.now()) {
 		// A consumer that settles nothing may stay for long.
 		maps.DeleteFunc(s.owners, func(p window.Place, _ *Consumer) bool { return !s.window.UnderWay(p) })
-		s.term.dirty(s)
+		s.dirtyLocked()
 	}
 	s.kickLocked()
 }

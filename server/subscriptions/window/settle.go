@@ -95,6 +95,10 @@ func (l *lane) owed(cursor storage.Position) (Owed, bool) {
 	return Owed{}, false
 }
 
+// Whole reports whether the cursor has come to what was read: all acknowledgements are recorded.
+// Otherwise those are that were there at the settlement before.
+func (s *Settlement) Whole() bool { return s.Position == s.readTo }
+
 // Empty reports whether a settlement would change nothing but a cursor.
 func (s *Settlement) Empty() bool {
 	return len(s.Owed)+len(s.Paid)+len(s.Parked)+len(s.Delivered) == 0 && s.Acknowledged == 0
