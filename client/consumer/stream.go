@@ -2,6 +2,7 @@ package consumer
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -69,7 +70,9 @@ func begin(ctx context.Context, c *client.Client, opts *Options) *consuming {
 		defer close(x.ended)
 		err := c.Consume(ctx, x.begun, x.take, x.again)
 		x.mu.Lock()
-		x.mu.over, x.mu.err = true, err
+		if x.mu.over = true; x.mu.err == nil {
+			x.mu.err = err
+		}
 		x.mu.Unlock()
 		nudge(x.toTake)
 	}()
@@ -121,6 +124,9 @@ func (x *consuming) again() bool {
 	return !x.mu.leaving
 }
 
+// errTooMany ends a consumer. Its queue must not grow without a bound.
+var errTooMany = errors.New("consumer: the server breaks the protocol: it sends more deliveries than it has credits for")
+
 // take takes an answer.
 func (x *consuming) take(res *runlogv1.ConsumeResponse) {
 	if len(res.GetDeliveries()) == 0 {
@@ -128,6 +134,12 @@ func (x *consuming) take(res *runlogv1.ConsumeResponse) {
 		return
 	}
 	x.mu.Lock()
+	if x.mu.taken+uint64(len(res.Deliveries)) > x.mu.granted {
+		x.mu.err = errTooMany
+		x.mu.Unlock()
+		x.cancel()
+		return
+	}
 	leaving := x.mu.leaving
 	for _, d := range res.GetDeliveries() {
 		x.mu.held++
