@@ -420,14 +420,10 @@ func TestCloseAnswers(t *testing.T) {
 		})
 		time.Sleep(10 * time.Millisecond)
 		b.node = nil
-		begin := time.Now()
 		closeInTime(t, node)
-		if took := time.Since(begin); took > 2*time.Second {
-			t.Errorf("Close took %v", took)
-		}
 		close(closed)
 		proposer.Wait()
-		for deadline := time.Now().Add(2 * time.Second); told.Load() < proposed.Load(); time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); told.Load() < proposed.Load(); time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatalf("%d of %d proposals were answered", told.Load(), proposed.Load())
 			}

@@ -54,7 +54,7 @@ func TestStrangersAreToldApart(t *testing.T) {
 				_ = conn.SetDeadline(began.Add(10 * time.Second))
 				_, _ = io.WriteString(conn, test.sends)
 				answer, err := io.ReadAll(conn)
-				if err != nil || len(answer) == 0 || time.Since(began) > 4*time.Second {
+				if err != nil || len(answer) == 0 || time.Since(began) >= defaultTimeout {
 					t.Errorf("after %v it read %q, %v", time.Since(began), answer, err)
 				}
 				n.logged(t, "a node was refused", "reason=PROTOCOL", test.says)
@@ -154,7 +154,7 @@ func TestSlowHandshakesBlockNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = conn.Close()
-			if took := time.Since(began); took > 3*time.Second {
+			if took := time.Since(began); took >= defaultTimeout {
 				t.Errorf("a node had to wait for %v", took)
 			}
 			_ = slow[0].SetReadDeadline(began.Add(4 * time.Second))
