@@ -1,10 +1,12 @@
 package client
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/grpc"
 
+	"runlog/client/internal/wire"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -88,7 +90,7 @@ type ConsumeStream = grpc.BidiStreamingClient[runlogv1.ConsumeRequest, runlogv1.
 // a stream. Package consumer does the rest that a program needs.
 func (c *Client) Consume(ctx context.Context, open func(ConsumeStream), take func(*runlogv1.ConsumeResponse), again func() bool) error {
 	begin := func(ctx context.Context) (grpc.ServerStreamingClient[runlogv1.ConsumeResponse], error) {
-		stream, err := c.subs.Consume(ctx)
+		stream, err := c.subs.Consume(ctx, grpc.ForceCodecV2(wire.Codec))
 		if err == nil {
 			open(stream) // If it cannot send, Recv has the cause.
 		}
@@ -104,10 +106,7 @@ func (c *Client) Consume(ctx context.Context, open func(ConsumeStream), take fun
 		if !again() {
 			return nil
 		}
-		if failure == nil {
-			failure = ended(ctx)
-		}
-		if err := tries.again(ctx, failure); err != nil {
+		if err := tries.again(ctx, cmp.Or(failure, ended(ctx))); err != nil {
 			return err
 		}
 	}

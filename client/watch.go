@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"slices"
@@ -178,10 +179,7 @@ func (c *Client) WatchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest) 
 			if left {
 				return
 			}
-			if failure == nil {
-				failure = ended(ctx)
-			}
-			if err := tries.again(ctx, failure); err != nil {
+			if err := tries.again(ctx, cmp.Or(failure, ended(ctx))); err != nil {
 				yield(nil, err)
 				return
 			}

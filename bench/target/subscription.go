@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -25,16 +26,19 @@ const (
 
 // remoteSubscription is a subscription of a node.
 type remoteSubscription struct {
-	conn grpc.ClientConnInterface
-	id   string
+	conn   grpc.ClientConnInterface
+	client *client.Client
+	id     string
 	// tenant is that of its filter; empty: all tenants.
 	tenant string
 }
 
 // Deliver makes a subscription.
 func (r *Remote) Deliver(ctx context.Context, req *runlogv1.CreateSubscriptionRequest) (Subscription, error) {
+	link := r.link()
 	s := &remoteSubscription{
-		conn: r.link().conn, id: fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), queues.Add(1)), tenant: req.GetFilter().GetTenantId(),
+		conn: link.conn, client: link.client, tenant: req.GetFilter().GetTenantId(),
+		id: fmt.Sprintf("bench-%d-%d", time.Now().UnixNano(), queues.Add(1)),
 	}
 	req.SubscriptionId = s.id
 	if _, err := s.service().CreateSubscription(ctx, req); err != nil {
@@ -61,33 +65,36 @@ func (s *remoteSubscription) Close() error {
 	return err
 }
 
-// remoteConsumer is a consumer of a pull subscription.
+// remoteConsumer is a consumer of a pull subscription. It uses the client library's stream.
 type remoteConsumer struct {
-	stream runlogv1.SubscriptionService_ConsumeClient
-	stop   context.CancelFunc
-	told   func(*runlogv1.EventRecord)
-	got    []string // and not acknowledged
+	stop    context.CancelFunc
+	stream  client.ConsumeStream // set before the first answer
+	answers chan *runlogv1.ConsumeResponse
+	ended   chan error
+	told    func(*runlogv1.EventRecord)
+	got     []string // and not acknowledged
 }
 
 // Consume opens a stream.
 func (s *remoteSubscription) Consume(told func(*runlogv1.EventRecord)) (Consumer, error) {
 	live, stop := context.WithCancel(context.Background())
-	stream, err := s.service().Consume(live)
-	if err == nil {
-		err = stream.Send(&runlogv1.ConsumeRequest{
+	c := &remoteConsumer{
+		stop: stop, answers: make(chan *runlogv1.ConsumeResponse, consumerCredits), ended: make(chan error, 1), told: told,
+	}
+	open := func(stream client.ConsumeStream) {
+		c.stream = stream
+		_ = stream.Send(&runlogv1.ConsumeRequest{ // An error ends the stream.
 			Kind:    &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{SubscriptionId: s.id, TenantId: s.tenant}},
 			Credits: consumerCredits,
 		})
 	}
-	if err != nil {
-		stop()
-		return nil, err
-	}
-	return &remoteConsumer{stream: stream, stop: stop, told: told}, nil
+	take := func(resp *runlogv1.ConsumeResponse) { c.answers <- resp } // Credits bound them.
+	go func() { c.ended <- s.client.Consume(live, open, take, func() bool { return live.Err() == nil }) }()
+	return c, nil
 }
 
 // Next acknowledges what it has returned before, and waits for more.
-func (c *remoteConsumer) Next(context.Context) (int, error) {
+func (c *remoteConsumer) Next(ctx context.Context) (int, error) {
 	if len(c.got) > 0 {
 		err := c.stream.Send(&runlogv1.ConsumeRequest{
 			Kind: &runlogv1.ConsumeRequest_Ack{Ack: &runlogv1.AckDeliveries{DeliveryIds: c.got}}, Credits: uint32(len(c.got)),
@@ -96,18 +103,21 @@ func (c *remoteConsumer) Next(context.Context) (int, error) {
 			return 0, err
 		}
 	}
-	resp, err := c.stream.Recv()
-	if err != nil {
-		return 0, err
-	}
 	c.got = c.got[:0]
-	for _, d := range resp.Deliveries {
-		c.got = append(c.got, d.DeliveryId)
-		if c.told != nil {
-			c.told(d.Event)
+	select {
+	case resp := <-c.answers:
+		for _, d := range resp.Deliveries {
+			c.got = append(c.got, d.DeliveryId)
+			if c.told != nil {
+				c.told(d.Event)
+			}
 		}
+		return len(resp.Deliveries), nil
+	case err := <-c.ended:
+		return 0, err
+	case <-ctx.Done():
+		return 0, ctx.Err()
 	}
-	return len(resp.Deliveries), nil
 }
 
 // Close ends the stream.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -26,8 +27,6 @@ const (
 	// sendEvents and sendBytes bound one answer of Consume and Pull.
 	sendEvents = 512
 	sendBytes  = 1 << 20
-	// envelopeBytes is about what a delivery has beside its payload.
-	envelopeBytes = 600
 	// heartbeat is how often a Consume without deliveries says that it is alive.
 	heartbeat = 15 * time.Second
 )
@@ -122,6 +121,8 @@ type consuming struct {
 	credits  chan uint32 // of requests; room for one
 	// left is closed when the consumer has said that it leaves.
 	left chan struct{}
+	// Buffers of send: an answer, and one event.
+	answer, event []byte
 }
 
 func (s *Service) consume(stream consumeStream, first *runlogv1.ConsumeRequest) error {
@@ -281,6 +282,14 @@ func (c *consuming) take(ctx context.Context, n int, alive *time.Ticker) ([]deli
 	return c.consumer.Take(ctx, n, alive.C)
 }
 
+// The fields of ConsumeResponse and EventDelivery (subscription_service.proto).
+const (
+	fieldDeliveries = 1
+	fieldDeliveryID = 1
+	fieldAttempt    = 2
+	fieldEvent      = 3
+)
+
 // pass sends deliveries, in answers of at most about sendBytes.
 func (c *consuming) pass(list []delivery.Delivery) error {
 	size := 0
@@ -293,27 +302,50 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 		return err
 	}
 	defer held.Release()
-	resp := &runlogv1.ConsumeResponse{}
-	size = 0
+	c.answer = c.answer[:0]
 	for i := range list {
-		d := &list[i]
-		e, err := wire.Record(&d.Record, c.form)
-		if err != nil {
+		if c.answer, err = c.appendDelivery(c.answer, &list[i]); err != nil {
 			return err
 		}
-		m := &runlogv1.EventDelivery{
-			DeliveryId: d.Ref().String(), Attempt: d.Attempt, Event: e,
-		}
-		resp.Deliveries = append(resp.Deliveries, m)
-		if size += len(d.Record.Payload) + envelopeBytes; size >= sendBytes {
-			if err := c.stream.Send(resp); err != nil {
+		if len(c.answer) >= sendBytes {
+			if err := c.sendAnswer(); err != nil {
 				return err
 			}
-			resp, size = &runlogv1.ConsumeResponse{}, 0
 		}
 	}
-	if len(resp.Deliveries) == 0 && len(list) > 0 {
+	if len(c.answer) == 0 && len(list) > 0 {
 		return nil
 	}
-	return c.stream.Send(resp)
+	return c.sendAnswer()
+}
+
+// appendDelivery appends a delivery in its wire form, as a field of the answer.
+func (c *consuming) appendDelivery(dst []byte, d *delivery.Delivery) (_ []byte, err error) {
+	if c.event, err = wire.AppendRecord(c.event[:0], &d.Record, c.form); err != nil {
+		return dst, err
+	}
+	id := d.Ref().String()
+	size := protowire.SizeTag(fieldDeliveryID) + protowire.SizeBytes(len(id)) +
+		protowire.SizeTag(fieldAttempt) + protowire.SizeVarint(uint64(d.Attempt)) +
+		protowire.SizeTag(fieldEvent) + protowire.SizeBytes(len(c.event))
+	dst = protowire.AppendTag(dst, fieldDeliveries, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, uint64(size))
+	dst = protowire.AppendTag(dst, fieldDeliveryID, protowire.BytesType)
+	dst = protowire.AppendString(dst, id)
+	dst = protowire.AppendTag(dst, fieldAttempt, protowire.VarintType)
+	dst = protowire.AppendVarint(dst, uint64(d.Attempt))
+	dst = protowire.AppendTag(dst, fieldEvent, protowire.BytesType)
+	return protowire.AppendBytes(dst, c.event), nil
+}
+
+// sendAnswer sends what c.answer has, and empties it. The bytes are in unknown fields, which are
+// sent as they are (https://protobuf.dev/programming-guides/proto3/#unknowns).
+func (c *consuming) sendAnswer() error {
+	resp := &runlogv1.ConsumeResponse{}
+	resp.ProtoReflect().SetUnknown(c.answer)
+	err := c.stream.Send(resp) // It copies the answer.
+	if c.answer = c.answer[:0]; cap(c.answer) > 2*sendBytes {
+		c.answer, c.event = nil, nil // They held a large event.
+	}
+	return err
 }

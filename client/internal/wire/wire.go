@@ -1,5 +1,5 @@
 // Package wire encodes requests of appends in the goroutines of their callers, and joins them into
-// messages.
+// messages. It decodes the deliveries of consumers.
 package wire
 
 import (
@@ -114,7 +114,8 @@ func (r Request) Begin(size int) Message { return append(make(Message, 0, size),
 // Add adds the events of a request of the same run, with the same fence. Neither may be Alone.
 func (m Message) Add(r Request) Message { return append(m, r.bytes[r.events:]...) }
 
-// Codec sends a Message as it is, and everything else as protobuf.
+// Codec sends a Message as it is, and everything else as protobuf. UnmarshalDeliveries decodes a
+// ConsumeResponse.
 var Codec encoding.CodecV2 = codec{encoding.GetCodecV2(encodingproto.Name)}
 
 type codec struct{ encoding.CodecV2 }

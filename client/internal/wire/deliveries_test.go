@@ -1,0 +1,88 @@
+package wire
+
+import (
+	"testing"
+
+	"google.golang.org/grpc/mem"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// FuzzDeliveriesBUS8: an answer of Consume is decoded as proto.Unmarshal does it.
+func FuzzDeliveriesBUS8(f *testing.F) {
+	text := func(s string) *string { return &s }
+	whole := &runlogv1.EventDelivery{DeliveryId: "7-run", Attempt: 2, Event: &runlogv1.EventRecord{
+		EventId: "id", EventType: "StepCompleted", RunId: "run", TenantId: "t", ProjectId: "p", EnvironmentId: "e", PlanId: "plan",
+		PlanVersion: "1", StepId: text("step"), LogicalAttemptId: 1, EngineAttemptId: 2, IdempotencyKey: "key",
+		EmittedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}, EmittedBy: text("by"), CausedBySignalId: text("s"),
+		ParentEventId: text("parent"), ContractVersion: "2.0.0", PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte("{}")},
+		RunSeq: 7, PersistedAt: &timestamppb.Timestamp{Seconds: -5}, PayloadDigest: "a", RecordDigest: "b", ChainDigest: "c",
+		Inherited: []string{"tenantId", "planId"}, ImportedAt: &timestamppb.Timestamp{}, AppendedBy: text(""), ExtensionsJson: []byte("{}"),
+	}}
+	form := &runlogv1.EventDelivery{Event: &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_Payload{Payload: &structpb.Struct{}}}}
+	for _, list := range [][]*runlogv1.EventDelivery{nil, {whole}, {whole, {}, form, whole}} {
+		data, err := proto.Marshal(&runlogv1.ConsumeResponse{Deliveries: list})
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		f.Add(append(data, 0x10, 1))   // a field of a later version
+		f.Add(append(data, 0x0a, 200)) // cut off
+	}
+	for _, body := range []string{
+		"\x0a\x01\xff",                                 // an id that is not UTF-8
+		"\x1a\x02\x0a\x00\x1a\x02P\x01",                // two events, which are merged
+		"\x1a\x08j\x02\x08\x01j\x02\x10\x02",           // two times, which are merged
+		"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", // an attempt of 64 bits
+		"\x1a\x02(\x01",                                // a text that is a number
+	} {
+		f.Add(append([]byte{0x0a, byte(len(body))}, body...))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var got, want runlogv1.ConsumeResponse
+		wantErr := proto.Unmarshal(data, &want)
+		input := append([]byte{}, data...)
+		gotErr := Codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(input)}, &got)
+		clear(input) // It keeps nothing of it.
+		if (gotErr == nil) != (wantErr == nil) {
+			t.Fatalf("error %v, want %v", gotErr, wantErr)
+		}
+		if gotErr == nil && !proto.Equal(&got, &want) {
+			t.Errorf("%v\nwant %v", &got, &want)
+		}
+	})
+}
+
+func BenchmarkDeliveries(b *testing.B) {
+	d := &runlogv1.EventDelivery{DeliveryId: "7-run", Attempt: 1, Event: &runlogv1.EventRecord{
+		EventId: "0190cd35-0000-7000-8000-000000000001", EventType: "StepCompleted", RunId: "run", TenantId: "tenant", ProjectId: "project",
+		EnvironmentId: "production", PlanId: "plan", PlanVersion: "1", StepId: proto.String("step"), LogicalAttemptId: 1, EngineAttemptId: 1,
+		IdempotencyKey: "run:step:1:StepCompleted", EmittedAt: timestamppb.Now(), EmittedBy: proto.String("bench"), ContractVersion: "2.0.0",
+		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: make([]byte, 200)}, RunSeq: 7, PersistedAt: timestamppb.Now(),
+		PayloadDigest: string(make([]byte, 64)), RecordDigest: string(make([]byte, 64)), ChainDigest: string(make([]byte, 64)),
+	}}
+	m := &runlogv1.ConsumeResponse{}
+	for range 512 {
+		m.Deliveries = append(m.Deliveries, d)
+	}
+	data, err := proto.Marshal(m)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, decode := range map[string]func([]byte, *runlogv1.ConsumeResponse) error{
+		"hand": UnmarshalDeliveries, "proto": func(data []byte, m *runlogv1.ConsumeResponse) error { return proto.Unmarshal(data, m) },
+	} {
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := decode(data, &runlogv1.ConsumeResponse{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N*len(m.Deliveries)), "ns/event")
+		})
+	}
+}
