@@ -1,6 +1,7 @@
 package target
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -89,7 +90,12 @@ func (s *remoteSubscription) Consume(told func(*runlogv1.EventRecord)) (Consumer
 		})
 	}
 	take := func(resp *runlogv1.ConsumeResponse) { c.answers <- resp } // Credits bound them.
-	go func() { c.ended <- s.client.Consume(live, open, take, func() bool { return live.Err() == nil }) }()
+	go func() {
+		defer close(c.ended)
+		if err := s.client.Consume(live, open, take, func() bool { return live.Err() == nil }); err != nil {
+			c.ended <- err
+		}
+	}()
 	return c, nil
 }
 
@@ -114,7 +120,7 @@ func (c *remoteConsumer) Next(ctx context.Context) (int, error) {
 		}
 		return len(resp.Deliveries), nil
 	case err := <-c.ended:
-		return 0, err
+		return 0, cmp.Or(err, context.Canceled)
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	}
