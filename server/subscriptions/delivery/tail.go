@@ -11,7 +11,7 @@ import (
 // read, and more events that of waking a consumer. busyEvents is how many events one entry or more
 // have to hand over for that. A consumer that waits for single events gets them at once.
 const (
-	readEvery  = 5 * time.Millisecond
+	readEvery  = 10 * time.Millisecond
 	busyEvents = 16
 )
 
