@@ -29,7 +29,7 @@ func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 			all[i] = &node{t: t, opts: testOptions(t)}
 			o := &all[i].opts
 			o.NodeID, o.RaftListen, o.BootstrapExpect, o.Join = string(rune('a'+i)), addresses[i], n, addresses
-			o.Raft.ElectionTimeout = 300 * time.Millisecond
+			o.Raft.ElectionTimeout = time.Second
 			for _, c := range change {
 				c(i, o)
 			}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// longestHold bounds how long a caller holds the appends of a run back. A try of a decision on a
-// disk that stands still for seconds takes less.
+// longestHold bounds how long the appends of a run are held back until they get their turn. A try
+// of a decision on a disk that stands still for seconds takes less.
 const longestHold = 30 * time.Second
 
 // holds are the runs whose appends wait. The zero value is ready.
@@ -20,11 +20,13 @@ type holds struct {
 
 type hold struct {
 	over   chan struct{} // closed when it ends
+	timer  *time.Timer
 	owners int
 }
 
 // Hold keeps the appends of a run waiting, except those of AppendHeld, until release is called, at
-// most longestHold. So an append that depends on the state of a busy run gets its turn (SIG-2).
+// most longestHold after the first of the callers that overlap. So an append that depends on the
+// state of a busy run gets its turn (SIG-2).
 func (r *Replica) Hold(runID string) (release func()) {
 	s := &r.holds
 	s.mu.Lock()
@@ -37,21 +39,29 @@ func (r *Replica) Hold(runID string) (release func()) {
 		}
 		s.byRun[runID] = h
 		s.count.Add(1)
+		h.timer = time.AfterFunc(longestHold, func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.end(runID, h)
+		})
 	}
 	h.owners++
-	end := sync.OnceFunc(func() {
+	return sync.OnceFunc(func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if h.owners--; h.owners == 0 {
-			close(h.over)
-			delete(s.byRun, runID)
-			s.count.Add(-1)
+			s.end(runID, h)
 		}
 	})
-	timer := time.AfterFunc(longestHold, end)
-	return func() {
-		timer.Stop()
-		end()
+}
+
+// end ends a hold, unless it has ended: the run may have another one. The caller has the lock.
+func (s *holds) end(runID string, h *hold) {
+	if s.byRun[runID] == h {
+		h.timer.Stop()
+		close(h.over)
+		delete(s.byRun, runID)
+		s.count.Add(-1)
 	}
 }
 

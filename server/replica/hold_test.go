@@ -35,31 +35,39 @@ func TestHeldAppendsSIG2(t *testing.T) {
 	}
 }
 
-// TestLongestHoldSIG2: a caller that does not release a run holds it for a time, and ends the hold
-// of no other caller.
+// TestLongestHoldSIG2: callers that overlap hold a run for a time at most. Then the appends that
+// wait get their turn.
 func TestLongestHoldSIG2(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var r Replica
+		began, waited := time.Now(), make(chan time.Duration)
 		overdue := r.Hold("run")
-		time.Sleep(longestHold / 2)
-		second := r.Hold("run")
-		time.Sleep(longestHold * 3 / 4)
+		go func() {
+			if err := r.holds.wait(t.Context(), "run"); err != nil {
+				t.Error(err)
+			}
+			waited <- time.Since(began)
+		}()
+		release := overdue
+		for range 5 {
+			time.Sleep(longestHold / 4)
+			next := r.Hold("run")
+			release()
+			release = next
+		}
+		if d := <-waited; d > longestHold {
+			t.Errorf("an append waited for %v", d)
+		}
+		overdue() // does not release the one that has begun since
 		ended, end := context.WithCancel(t.Context())
 		end()
 		if err := r.holds.wait(ended, "run"); !errors.Is(err, context.Canceled) {
-			t.Errorf("wait in a run that the second caller holds: %v", err)
-		}
-		time.Sleep(longestHold)
-		if err := r.holds.wait(t.Context(), "run"); err != nil {
-			t.Errorf("wait after the longest hold: %v", err)
-		}
-		next := r.Hold("run")
-		overdue() // does not release the next one
-		second()
-		if err := r.holds.wait(ended, "run"); !errors.Is(err, context.Canceled) {
 			t.Errorf("wait in a run that is held again: %v", err)
 		}
-		next()
+		release()
+		if n := r.holds.count.Load(); n != 0 || len(r.holds.byRun) != 0 {
+			t.Errorf("%d held runs are left, %v", n, r.holds.byRun)
+		}
 	})
 }

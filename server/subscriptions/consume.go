@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -121,8 +122,6 @@ type consuming struct {
 	credits  chan uint32 // of requests; room for one
 	// left is closed when the consumer has said that it leaves.
 	left chan struct{}
-	// Buffers of send: an answer, and one event.
-	answer, event []byte
 }
 
 func (s *Service) consume(stream consumeStream, first *runlogv1.ConsumeRequest) error {
@@ -302,50 +301,62 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 		return err
 	}
 	defer held.Release()
-	c.answer = c.answer[:0]
+	a := answers.Get().(*answer)
+	defer a.free()
 	for i := range list {
-		if c.answer, err = c.appendDelivery(c.answer, &list[i]); err != nil {
+		if err := a.add(&list[i], c.form); err != nil {
 			return err
 		}
-		if len(c.answer) >= sendBytes {
-			if err := c.sendAnswer(); err != nil {
+		if len(a.bytes) >= sendBytes {
+			if err := a.send(c.stream); err != nil {
 				return err
 			}
 		}
 	}
-	if len(c.answer) == 0 && len(list) > 0 {
+	if len(a.bytes) == 0 && len(list) > 0 {
 		return nil
 	}
-	return c.sendAnswer()
+	return a.send(c.stream)
 }
 
-// appendDelivery appends a delivery in its wire form, as a field of the answer.
-func (c *consuming) appendDelivery(dst []byte, d *delivery.Delivery) (_ []byte, err error) {
-	if c.event, err = wire.AppendRecord(c.event[:0], &d.Record, c.form); err != nil {
-		return dst, err
+// answer is a ConsumeResponse in its wire form.
+type answer struct{ bytes, event []byte }
+
+// answers are free: a consumer that waits has none.
+var answers = sync.Pool{New: func() any { return new(answer) }}
+
+func (a *answer) free() {
+	if a.bytes = a.bytes[:0]; cap(a.bytes)+cap(a.event) <= 2*sendBytes { // else of a large event
+		answers.Put(a)
+	}
+}
+
+// add appends a delivery.
+func (a *answer) add(d *delivery.Delivery, form runlogv1.PayloadForm_Form) (err error) {
+	if a.event, err = wire.AppendRecord(a.event[:0], &d.Record, form); err != nil {
+		return err
 	}
 	id := d.Ref().String()
 	size := protowire.SizeTag(fieldDeliveryID) + protowire.SizeBytes(len(id)) +
 		protowire.SizeTag(fieldAttempt) + protowire.SizeVarint(uint64(d.Attempt)) +
-		protowire.SizeTag(fieldEvent) + protowire.SizeBytes(len(c.event))
-	dst = protowire.AppendTag(dst, fieldDeliveries, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, uint64(size))
-	dst = protowire.AppendTag(dst, fieldDeliveryID, protowire.BytesType)
-	dst = protowire.AppendString(dst, id)
-	dst = protowire.AppendTag(dst, fieldAttempt, protowire.VarintType)
-	dst = protowire.AppendVarint(dst, uint64(d.Attempt))
-	dst = protowire.AppendTag(dst, fieldEvent, protowire.BytesType)
-	return protowire.AppendBytes(dst, c.event), nil
+		protowire.SizeTag(fieldEvent) + protowire.SizeBytes(len(a.event))
+	b := protowire.AppendTag(a.bytes, fieldDeliveries, protowire.BytesType)
+	b = protowire.AppendVarint(b, uint64(size))
+	b = protowire.AppendTag(b, fieldDeliveryID, protowire.BytesType)
+	b = protowire.AppendString(b, id)
+	b = protowire.AppendTag(b, fieldAttempt, protowire.VarintType)
+	b = protowire.AppendVarint(b, uint64(d.Attempt))
+	b = protowire.AppendTag(b, fieldEvent, protowire.BytesType)
+	a.bytes = protowire.AppendBytes(b, a.event)
+	return nil
 }
 
-// sendAnswer sends what c.answer has, and empties it. The bytes are in unknown fields, which are
+// send sends the deliveries, and empties the answer. The bytes are in unknown fields, which are
 // sent as they are (https://protobuf.dev/programming-guides/proto3/#unknowns).
-func (c *consuming) sendAnswer() error {
+func (a *answer) send(to consumeStream) error {
 	resp := &runlogv1.ConsumeResponse{}
-	resp.ProtoReflect().SetUnknown(c.answer)
-	err := c.stream.Send(resp) // It copies the answer.
-	if c.answer = c.answer[:0]; cap(c.answer) > 2*sendBytes {
-		c.answer, c.event = nil, nil // They held a large event.
-	}
+	resp.ProtoReflect().SetUnknown(a.bytes)
+	err := to.Send(resp) // It copies the answer.
+	a.bytes = a.bytes[:0]
 	return err
 }

@@ -1,6 +1,8 @@
 package wire
 
 import (
+	"bytes"
+	"runtime"
 	"testing"
 
 	"google.golang.org/grpc/mem"
@@ -54,6 +56,25 @@ func FuzzDeliveriesBUS8(f *testing.F) {
 			t.Errorf("%v\nwant %v", &got, &want)
 		}
 	})
+}
+
+// TestEmptyDeliveriesBUS8: an answer of a server that breaks the protocol takes little more memory
+// than proto.Unmarshal needs for it.
+func TestEmptyDeliveriesBUS8(t *testing.T) {
+	data := bytes.Repeat([]byte{0x0a, 0x00}, 32<<10)
+	allocated := func(decode func([]byte, *runlogv1.ConsumeResponse) error) uint64 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if err := decode(data, &runlogv1.ConsumeResponse{}); err != nil {
+			t.Error(err)
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	own := allocated(UnmarshalDeliveries)
+	if theirs := allocated(func(data []byte, m *runlogv1.ConsumeResponse) error { return proto.Unmarshal(data, m) }); own > 2*theirs {
+		t.Errorf("%d bytes for an answer of %d; proto.Unmarshal needs %d", own, len(data), theirs)
+	}
 }
 
 func BenchmarkDeliveries(b *testing.B) {

@@ -182,8 +182,8 @@ func (c *checker) checkRepeat(d *delivered, e *due, act *Act, interruptions []in
 }
 
 // interrupted reports whether the leader may have ended before it recorded an acknowledgement. It
-// may have been unable to record anything for long. Then it has handed out nothing more, and has
-// stored nothing.
+// may have been unable to record anything for long. Then, from when it should have, it has handed
+// out nothing more, and has stored nothing.
 func (c *checker) interrupted(d *delivered, ack span, interruptions []int64) bool {
 	i, _ := slices.BinarySearch(interruptions, ack.from)
 	if i == len(interruptions) {
@@ -195,7 +195,7 @@ func (c *checker) interrupted(d *delivered, ack span, interruptions []int64) boo
 	}
 	wentOn := slices.ContainsFunc(d.deliveries, func(a *Act) bool { return a.Call > due && a.Return < at })
 	return !wentOn && !slices.ContainsFunc(c.h.Ops, func(op Op) bool {
-		return op.Call > ack.to && op.Return != 0 && op.Return < at-settledWithin && slices.ContainsFunc(op.Appends, stores)
+		return op.Call > due && op.Return != 0 && op.Return < at-settledWithin && slices.ContainsFunc(op.Appends, stores)
 	})
 }
 

@@ -7,7 +7,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"runlog/server/subscriptions/sink/attempt"
 	"runlog/storage"
+	"runlog/storage/machine/subscription"
 )
 
 // TestUnrecordedBUS6: a leader that cannot record acknowledgements hands out no more events after a
@@ -84,4 +86,113 @@ func (s *sub) taken() (n int) {
 		}
 	}
 	return n
+}
+
+// slowly lets each command of the dispatcher take a time.
+func (b *bed) slowly(d time.Duration) {
+	var before func()
+	before = func() {
+		time.Sleep(d)
+		b.node.set(func(n *node) { n.before = before })
+	}
+	b.node.set(func(n *node) { n.before = before })
+}
+
+// longestWait appends an event every so often, each to one of some runs, and returns how long
+// nothing was acknowledged.
+func (b *bed) longestWait(s *sub, events, runs int, every time.Duration) (longest time.Duration) {
+	last, at := 0, time.Now()
+	for i := range events {
+		b.append(fmt.Sprint("t1_", i%runs), types[0], 1)
+		time.Sleep(every)
+		if n := s.taken(); n != last {
+			last, at = n, time.Now()
+		}
+		longest = max(longest, time.Since(at))
+	}
+	return longest
+}
+
+// TestSlowCommitsBUS6: with commits that take most of a second, deliveries stop and go.
+func TestSlowCommitsBUS6(t *testing.T) {
+	t.Parallel()
+	for _, how := range []string{"sink:s", "pull"} {
+		t.Run(how, func(t *testing.T) {
+			t.Parallel()
+			run(t, 1, func(b *bed) {
+				close(b.healthy)
+				s := b.make("t1", "s", how, func(c *subscription.Settings) { c.MaxInFlight = 1000 })
+				s.answer = func(storage.Record) error {
+					time.Sleep(150 * time.Millisecond)
+					return nil
+				}
+				ctx, end := context.WithCancel(b.t.Context())
+				defer end()
+				if how == "pull" {
+					s.consume(ctx)
+				}
+				b.slowly(550 * time.Millisecond)
+				if wait := b.longestWait(s, 300, 300, 200*time.Millisecond); wait > 3*time.Second {
+					t.Errorf("nothing was handed out for %v; the row was settled %d times", wait, b.row(s).CursorVersion)
+				}
+			})
+		})
+	}
+}
+
+// TestIdleSettlementsBUS9: the cursors of thousands of idle subscriptions keep no other one from
+// recording its acknowledgements.
+func TestIdleSettlementsBUS9(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		close(b.healthy)
+		for i := range 4000 {
+			b.execute(subscription.Create(subscription.Name{Tenant: "t2", ID: fmt.Sprint(i)}, &subscription.Settings{
+				Delivery: []byte("pull"), RetryInitial: time.Second, RetryMax: time.Second, MaxAttempts: 4, MaxInFlight: 8,
+				OnDeadLetter: subscription.Continue,
+			}, subscription.Start{}, false))
+		}
+		s := b.make("t1", "s", "pull", func(c *subscription.Settings) { c.MaxInFlight = 1000 })
+		ctx, end := context.WithCancel(b.t.Context())
+		defer end()
+		s.consume(ctx)
+		time.Sleep(2 * time.Second)
+		b.slowly(150 * time.Millisecond)
+		if wait := b.longestWait(s, 2000, 50, 20*time.Millisecond); wait > 300*time.Millisecond {
+			t.Errorf("a busy subscription got nothing for %v", wait)
+		}
+	})
+}
+
+// TestParkedBehindUnderWayBUS4: a dead letter is recorded also if an event before it, which came
+// while the settlement before was committed, stays under way.
+func TestParkedBehindUnderWayBUS4(t *testing.T) {
+	t.Parallel()
+	run(t, 1, func(b *bed) {
+		close(b.healthy)
+		s := b.make("t1", "s", "sink:s", nil)
+		release := make(chan struct{})
+		s.answer = func(r storage.Record) error {
+			switch r.RunID {
+			case "t1_slow":
+				<-release
+			case "t1_bad":
+				return &attempt.PermanentError{Err: errRefused}
+			}
+			return nil
+		}
+		b.node.set(func(n *node) {
+			n.before = func() {
+				b.append("t1_slow", types[0], 1)
+				b.append("t1_bad", types[0], 1)
+			}
+		})
+		b.append("t1_a", types[0], 1)
+		time.Sleep(1500 * time.Millisecond)
+		synctest.Wait()
+		close(release)
+		if row := b.row(s); row.DeadLetters != 1 {
+			t.Errorf("%d dead letters are recorded", row.DeadLetters)
+		}
+	})
 }

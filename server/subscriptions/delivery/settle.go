@@ -41,16 +41,18 @@ func (t *term) dirty(s *subscriber) {
 
 // dirtyLocked remembers that the subscriber has something to settle, and since when.
 func (s *subscriber) dirtyLocked() {
+	s.touched = s.term.now()
 	if s.unrecorded == 0 {
-		s.unrecorded = s.term.now()
+		s.unrecorded = s.touched
 	}
 	s.term.dirty(s)
 }
 
 // overdueLocked reports whether the subscriber has had something to settle for so long that it
-// hands out nothing until that is recorded.
+// hands out nothing until that is recorded. A row at a limit is excepted: what is handed out may be
+// what brings it below.
 func (s *subscriber) overdueLocked() bool {
-	return s.unrecorded != 0 && s.term.now()-s.unrecorded >= int64(mostUnrecorded)
+	return s.unrecorded != 0 && s.refusals == 0 && s.term.now()-s.unrecorded >= int64(mostUnrecorded)
 }
 
 // settle makes durable what was acknowledged, until the term ends.
@@ -58,6 +60,7 @@ func (t *term) settle() {
 	tick := time.NewTicker(settleEvery)
 	defer tick.Stop()
 	idleAt := time.Now()
+	var idle []*subscriber // whose cursors are to move
 	for {
 		select {
 		case <-tick.C:
@@ -66,10 +69,17 @@ func (t *term) settle() {
 		}
 		t.mu.Lock()
 		list := slices.Collect(maps.Keys(t.unsettled))
-		clear(t.unsettled)
 		if at := t.at.Load(); time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) && at > t.settledAt.Load() {
-			list, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
+			idle, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
 		}
+		// One command at a time, so that others need not wait for all.
+		for n := min(len(idle), settleItems); n > 0; n-- {
+			if _, is := t.unsettled[idle[0]]; !is {
+				list = append(list, idle[0])
+			}
+			idle = idle[1:]
+		}
+		clear(t.unsettled)
 		t.mu.Unlock()
 		if err := t.flush(t.ctx, list); err != nil && t.ctx.Err() == nil {
 			t.log.Warn("cannot record acknowledgements of subscriptions; retrying", "err", err)
@@ -178,7 +188,8 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 		return flushed{}, nil
 	}
 	now := s.term.now()
-	if x.Empty() && x.Position == s.row.Position {
+	// What is parked behind the cursor needs another settlement, even one that changes nothing.
+	if x.Empty() && x.Position == s.row.Position && (less || !s.window.Unsettled()) {
 		if s.unrecorded != 0 {
 			s.unrecorded = 0
 			s.kickLocked()
@@ -263,7 +274,10 @@ func (s *subscriber) recordedLocked(f *flushed) {
 	case !s.window.Unsettled():
 		s.unrecorded = 0
 		return
-	case !f.Part:
+	case f.Part: // Another settlement follows.
+	case before > s.touched:
+		s.unrecorded = 0 // Only events wait.
+	default:
 		s.unrecorded = max(s.unrecorded, before)
 	}
 	s.term.dirty(s)

@@ -47,6 +47,7 @@ type subscriber struct {
 	stuck     bool  // and there is none that adds nothing
 
 	unrecorded int64 // what is not recorded came later; 0: all is
+	touched    int64 // when the last such thing came
 	settledAt  int64 // when the last settlement was made that had effect
 
 	pausing bool   // since row was read, an answer has asked for a pause
