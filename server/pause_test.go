@@ -137,7 +137,9 @@ func TestPausesKeepTheOrderOfAStreamIDM10(t *testing.T) {
 			}
 		}
 	})
-	stream, err := n.events.AppendStream(n.context())
+	defer other.Wait()
+	defer close(ended)
+	stream, err := n.events.AppendStream(t.Context()) // With a slow disk it takes long.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,8 +163,6 @@ func TestPausesKeepTheOrderOfAStreamIDM10(t *testing.T) {
 		}
 		last = resp.Results[0].RunSeq
 	}
-	close(ended)
-	other.Wait()
 }
 
 // TestAttemptsLeftOutIDM10: what may leave out its attempt, and what is told of the rest.
