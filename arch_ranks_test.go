@@ -3,6 +3,7 @@ package runlog_test
 // ranks is the table of rooms: listed packages with what lies below them. A package that is not
 // listed belongs to the room of its nearest listed parent and has its rank.
 var ranks = map[string]int{
+	"testbed":                  0,
 	"proto/runlog/v1":          0,
 	"proto/record/v1":          0,
 	"proto/node/v1":            0,

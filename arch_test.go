@@ -247,8 +247,11 @@ func room(pkg string) (home string, rank int, ok bool) {
 }
 
 // isKit reports whether pkg helps tests, as net/http/httptest does: it is called after its parent
-// and "test", or lies below such a package.
+// and "test", or lies below such a package or below testbed.
 func isKit(pkg string) bool {
+	if within(pkg, "testbed") {
+		return true
+	}
 	for dir := pkg; dir != "."; dir = path.Dir(dir) {
 		if path.Base(dir) == path.Base(path.Dir(dir))+"test" {
 			return true

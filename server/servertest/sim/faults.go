@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"runlog/server/servertest/sim/network"
+	"runlog/testbed/network"
 )
 
 // play starts each fault of the plan at its time, and returns when the last has ended.

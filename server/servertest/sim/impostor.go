@@ -29,7 +29,7 @@ func (w *world) impersonate(ctx context.Context) (wait func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := w.net.Listen(impostor + raftPort)
+	l, err := w.net.Listen("tcp", impostor+raftPort)
 	if err != nil {
 		return nil, err
 	}

@@ -80,7 +80,7 @@ func (n *node) options(l *life) server.Options {
 			if l.ended.Err() != nil {
 				return nil, net.ErrClosed
 			}
-			return n.world.net.Listen(address)
+			return n.world.net.Listen("tcp", address)
 		},
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {
 			ctx, cancel := context.WithCancel(ctx)

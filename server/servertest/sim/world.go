@@ -18,8 +18,8 @@ import (
 	"runlog/server"
 	"runlog/server/auth"
 	"runlog/server/servertest/history"
-	"runlog/server/servertest/sim/network"
 	"runlog/server/servertest/workload"
+	"runlog/testbed/network"
 )
 
 // Options shape a run.

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -24,6 +25,7 @@ type Network struct {
 	mu        sync.Mutex
 	rng       *rand.Rand // of latencies; under mu
 	listeners map[string]*listener
+	chosen    int // how many ports Listen has chosen
 	conns     map[*conn]struct{}
 	cut       map[Link]int           // how many faults cut a link
 	refused   map[Link]int           // how many faults refuse connections on a link
@@ -66,10 +68,17 @@ func hostOf(address string) string {
 	return host
 }
 
-// Listen accepts connections at an address.
-func (n *Network) Listen(at string) (net.Listener, error) {
+// firstPort is the first that Listen chooses for port 0. Those below are for tests that name one.
+const firstPort = 40_000
+
+// Listen accepts connections at an address, as net.Listen does for TCP. For port 0 it chooses a free one.
+func (n *Network) Listen(_, at string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if host, port, err := net.SplitHostPort(at); err == nil && port == "0" {
+		at = net.JoinHostPort(host, strconv.Itoa(firstPort+n.chosen))
+		n.chosen++
+	}
 	if n.listeners[at] != nil {
 		return nil, fmt.Errorf("listen %s: %w", at, syscall.EADDRINUSE)
 	}
@@ -117,6 +126,11 @@ func (l *listener) Close() error {
 		}
 	})
 	return nil
+}
+
+// Dialer returns Dial from a host.
+func (n *Network) Dialer(from string) func(ctx context.Context, to string) (net.Conn, error) {
+	return func(ctx context.Context, to string) (net.Conn, error) { return n.Dial(ctx, from, to) }
 }
 
 // Dial connects a host to an address. It waits until both directions are open.

@@ -1,0 +1,144 @@
+// Package bubble runs tests in fake time (testing/synctest), and waits there.
+//
+// A goroutine of a bubble that waits for a mutex, a system call or the network of the system holds
+// fake time up. A test gives what it starts the network of package testbed/network, and never
+// sleeps while it holds a mutex that another goroutine needs.
+package bubble
+
+import (
+	"fmt"
+	"runtime"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Limit is how long Until waits, in fake time.
+const Limit = 10 * time.Minute
+
+// Test runs f in a bubble of its own, as synctest.Test does: all goroutines that f starts must end
+// with it. Those are forgiven that libraries leave behind.
+func Test(t *testing.T, f func(t *testing.T)) {
+	t.Helper()
+	defer forgiveLibraries()
+	synctest.Test(t, f)
+}
+
+// forgiven are parts of the stacks of goroutines that libraries leave behind: hashicorp/raft leaves
+// barriers that it had not read at shutdown, and Pebble a timer if it cannot be opened.
+var forgiven = []string{"raft.(*deferError).Error", "periodicGranter"}
+
+// forgiveLibraries recovers the panic of a bubble that is empty but for goroutines of libraries.
+func forgiveLibraries() {
+	p := recover()
+	if p == nil {
+		return
+	}
+	if !strings.HasPrefix(fmt.Sprint(p), "deadlock: main bubble goroutine has exited") {
+		panic(p)
+	}
+	stacks := make([]byte, 1<<24)
+	for part := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if first, _, _ := strings.Cut(part, "\n"); strings.Contains(first, "synctest bubble") && !forgive(part) {
+			panic(fmt.Sprintf("%v\n%s", p, part))
+		}
+	}
+}
+
+func forgive(stack string) bool {
+	for _, f := range forgiven {
+		if strings.Contains(stack, f) {
+			return true
+		}
+	}
+	return false
+}
+
+// Until waits in a bubble until a condition holds. It asks whenever no other goroutine can go on,
+// and lets fake time pass in between.
+func Until(t testing.TB, what string, condition func() bool) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+		synctest.Wait()
+		if condition() {
+			return
+		}
+		if time.Since(began) > Limit {
+			t.Fatalf("still not so after %v of fake time: %s", Limit, what)
+		}
+	}
+}
+
+// Run runs one case of a table in the bubble of its test, where t.Run is not allowed. A failure
+// names the case. A case that ends itself (FailNow) does not end the others.
+func Run(t testing.TB, name string, f func(t testing.TB)) {
+	t.Helper()
+	c := &oneCase{TB: t, name: name}
+	done := make(chan struct{})
+	var panicked any
+	go func() {
+		defer close(done)
+		defer c.cleanUp()
+		defer func() { panicked = recover() }()
+		f(c)
+	}()
+	<-done
+	if panicked != nil {
+		panic(fmt.Sprintf("%s: %v", name, panicked))
+	}
+}
+
+// oneCase is the testing.TB of a case.
+type oneCase struct {
+	testing.TB
+	name     string
+	failed   bool
+	cleanups []func()
+}
+
+func (c *oneCase) cleanUp() {
+	for len(c.cleanups) > 0 {
+		last := c.cleanups[len(c.cleanups)-1]
+		c.cleanups = c.cleanups[:len(c.cleanups)-1]
+		last()
+	}
+}
+
+func (c *oneCase) Name() string     { return c.TB.Name() + "/" + c.name }
+func (c *oneCase) Cleanup(f func()) { c.cleanups = append(c.cleanups, f) }
+func (c *oneCase) Failed() bool     { return c.failed }
+
+func (c *oneCase) Error(args ...any) {
+	c.Helper()
+	c.failed = true
+	c.TB.Errorf("%s: %s", c.name, fmt.Sprint(args...))
+}
+
+func (c *oneCase) Errorf(format string, args ...any) {
+	c.Helper()
+	c.failed = true
+	c.TB.Errorf("%s: %s", c.name, fmt.Sprintf(format, args...))
+}
+
+func (c *oneCase) Fatal(args ...any) {
+	c.Helper()
+	c.Error(args...)
+	runtime.Goexit()
+}
+
+func (c *oneCase) Fatalf(format string, args ...any) {
+	c.Helper()
+	c.Errorf(format, args...)
+	runtime.Goexit()
+}
+
+func (c *oneCase) Fail() {
+	c.failed = true
+	c.TB.Fail()
+}
+
+func (c *oneCase) FailNow() {
+	c.Fail()
+	runtime.Goexit()
+}
