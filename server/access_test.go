@@ -13,6 +13,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
+	"runlog/testbed/bubble"
 )
 
 // secured makes a node demand authentication. It returns a token with every right, for that node.
@@ -44,41 +45,43 @@ func (n *node) token(root, name string, tenants []string, roles ...runlogv1.Role
 // (SEC-8), until it is revoked or expires. No other caller gets in.
 func TestTokensSEC2(t *testing.T) {
 	t.Parallel()
-	var root string
-	n := startNode(t, func(o *Options) { root = secured(o) })
-	_, err := n.access().WhoAmI(n.context(), &runlogv1.WhoAmIRequest{})
-	refused(t, err, contract.ReasonUnauthenticated)
-	n.http("GET", "/v1/whoami", "").refused(t, contract.ReasonUnauthenticated)
-	ci := n.token(root, "ci", []string{"acme"}, runlogv1.Role_PRODUCER, runlogv1.Role_READER)
-	who, err := n.access().WhoAmI(n.bearing(ci), &runlogv1.WhoAmIRequest{})
-	if err != nil || who.Name != "token:ci" || len(who.Tenants) != 1 || who.Tenants[0] != "acme" || len(who.Roles) != 2 {
-		t.Errorf("who: %v, %v", who, err)
-	}
-	n.http("GET", "/v1/whoami", "", "Authorization", "Bearer "+ci).ok(t)
-	for name, req := range map[string]*runlogv1.CreateTokenRequest{
-		"name":       {Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER}},
-		"tenants":    {Name: "x", Roles: []runlogv1.Role_Value{runlogv1.Role_READER}},
-		"roles":      {Name: "x", Tenants: []string{"a"}},
-		"roles[0]":   {Name: "x", Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{77}},
-		"tenants[1]": {Name: "x", Tenants: []string{"a", "b\n"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER}},
-		"expireTime": {Name: "x", Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER}, ExpireTime: timestamppb.New(time.Now().Add(-time.Second))},
-	} {
-		_, err := n.access().CreateToken(n.bearing(root), req)
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[name] == "" {
-			t.Errorf("%s: %v", name, r.fields)
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := startNode(t, func(o *Options) { root = secured(o) })
+		_, err := n.access().WhoAmI(n.context(), &runlogv1.WhoAmIRequest{})
+		refused(t, err, contract.ReasonUnauthenticated)
+		n.http("GET", "/v1/whoami", "").refused(t, contract.ReasonUnauthenticated)
+		ci := n.token(root, "ci", []string{"acme"}, runlogv1.Role_PRODUCER, runlogv1.Role_READER)
+		who, err := n.access().WhoAmI(n.bearing(ci), &runlogv1.WhoAmIRequest{})
+		if err != nil || who.Name != "token:ci" || len(who.Tenants) != 1 || who.Tenants[0] != "acme" || len(who.Roles) != 2 {
+			t.Errorf("who: %v, %v", who, err)
 		}
-	}
-	_, err = n.access().CreateToken(n.bearing(ci), &runlogv1.CreateTokenRequest{Name: "x", Tenants: []string{"*"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ADMIN}})
-	refused(t, err, contract.ReasonPermissionDenied)
-	list, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
-	if err != nil || len(list.Tokens) != 1 || list.Tokens[0].Name != "ci" || list.Tokens[0].GetCreatedBy() != "token:admin-token-file" {
-		t.Errorf("tokens: %v, %v", list, err)
-	}
-	if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: list.Tokens[0].TokenId}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = n.access().WhoAmI(n.bearing(ci), &runlogv1.WhoAmIRequest{})
-	refused(t, err, contract.ReasonUnauthenticated)
+		n.http("GET", "/v1/whoami", "", "Authorization", "Bearer "+ci).ok(t)
+		for name, req := range map[string]*runlogv1.CreateTokenRequest{
+			"name":       {Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER}},
+			"tenants":    {Name: "x", Roles: []runlogv1.Role_Value{runlogv1.Role_READER}},
+			"roles":      {Name: "x", Tenants: []string{"a"}},
+			"roles[0]":   {Name: "x", Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{77}},
+			"tenants[1]": {Name: "x", Tenants: []string{"a", "b\n"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER}},
+			"expireTime": {Name: "x", Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER}, ExpireTime: timestamppb.New(time.Now().Add(-time.Second))},
+		} {
+			_, err := n.access().CreateToken(n.bearing(root), req)
+			if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[name] == "" {
+				t.Errorf("%s: %v", name, r.fields)
+			}
+		}
+		_, err = n.access().CreateToken(n.bearing(ci), &runlogv1.CreateTokenRequest{Name: "x", Tenants: []string{"*"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ADMIN}})
+		refused(t, err, contract.ReasonPermissionDenied)
+		list, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
+		if err != nil || len(list.Tokens) != 1 || list.Tokens[0].Name != "ci" || list.Tokens[0].GetCreatedBy() != "token:admin-token-file" {
+			t.Errorf("tokens: %v, %v", list, err)
+		}
+		if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: list.Tokens[0].TokenId}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.access().WhoAmI(n.bearing(ci), &runlogv1.WhoAmIRequest{})
+		refused(t, err, contract.ReasonUnauthenticated)
+	})
 }
 
 // TestForeignTenantsSEC4: what belongs to a tenant that the caller does not see gets the same bytes
@@ -181,39 +184,41 @@ func foreignIsAbsent(t *testing.T, n *node, root string) {
 // calls, batches and streams; the records name it, and the leader holds it against the tenants.
 func TestForwardedIdentitySEC3(t *testing.T) {
 	t.Parallel()
-	all, root := securedNodes(t)
-	n := all.followers()[0]
-	roles := []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER}
-	owner := n.token(root, "owner", []string{"tenant"}, roles...)
-	stranger := n.token(root, "stranger", []string{"other"}, roles...)
-	if _, err := n.events.AppendEvents(n.bearing(owner), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 1)}); err != nil {
-		t.Fatal(err)
-	}
-	batch := &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{{RunId: "run", Events: steps("b", 1)}}}
-	if resp, err := n.events.BatchAppend(n.bearing(owner), batch); err != nil || resp.Outcomes[0].Status.GetCode() != 0 {
-		t.Errorf("batch: %v, %v", resp, err)
-	}
-	resp, err := n.events.BatchAppend(n.bearing(stranger), batch)
-	if err != nil || codes.Code(resp.Outcomes[0].Status.GetCode()) != codes.PermissionDenied {
-		t.Errorf("a stranger's batch: %v, %v", resp, err)
-	}
-	stream, err := n.events.AppendStream(n.bearing(owner))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("c", 1)}); err != nil {
-		t.Fatal(err)
-	}
-	if resp, err := stream.Recv(); err != nil || resp.Status.GetCode() != 0 {
-		t.Errorf("stream: %v, %v", resp, err)
-	}
-	list, err := n.events.ListEvents(n.bearing(owner), &runlogv1.ListEventsRequest{RunId: "run"})
-	if err != nil || len(list.Events) != 3 {
-		t.Fatalf("%v, %v", list, err)
-	}
-	for _, r := range list.Events {
-		if r.GetAppendedBy() != "token:owner" {
-			t.Errorf("runSeq %d is appended by %q", r.RunSeq, r.GetAppendedBy())
+	bubble.Test(t, func(t *testing.T) {
+		all, root := securedNodes(t)
+		n := all.followers()[0]
+		roles := []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER}
+		owner := n.token(root, "owner", []string{"tenant"}, roles...)
+		stranger := n.token(root, "stranger", []string{"other"}, roles...)
+		if _, err := n.events.AppendEvents(n.bearing(owner), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 1)}); err != nil {
+			t.Fatal(err)
 		}
-	}
+		batch := &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{{RunId: "run", Events: steps("b", 1)}}}
+		if resp, err := n.events.BatchAppend(n.bearing(owner), batch); err != nil || resp.Outcomes[0].Status.GetCode() != 0 {
+			t.Errorf("batch: %v, %v", resp, err)
+		}
+		resp, err := n.events.BatchAppend(n.bearing(stranger), batch)
+		if err != nil || codes.Code(resp.Outcomes[0].Status.GetCode()) != codes.PermissionDenied {
+			t.Errorf("a stranger's batch: %v, %v", resp, err)
+		}
+		stream, err := n.events.AppendStream(n.bearing(owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("c", 1)}); err != nil {
+			t.Fatal(err)
+		}
+		if resp, err := stream.Recv(); err != nil || resp.Status.GetCode() != 0 {
+			t.Errorf("stream: %v, %v", resp, err)
+		}
+		list, err := n.events.ListEvents(n.bearing(owner), &runlogv1.ListEventsRequest{RunId: "run"})
+		if err != nil || len(list.Events) != 3 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		for _, r := range list.Events {
+			if r.GetAppendedBy() != "token:owner" {
+				t.Errorf("runSeq %d is appended by %q", r.RunSeq, r.GetAppendedBy())
+			}
+		}
+	})
 }

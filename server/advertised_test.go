@@ -5,14 +5,17 @@ import (
 	"testing"
 
 	"runlog/proto/contract"
+	"runlog/testbed/bubble"
 )
 
 // TestNoLeaderWithAnAdvertisedAddress (D8): a node that has just lost the leadership does not send
 // callers back to itself, under the address that it advertises.
 func TestNoLeaderWithAnAdvertisedAddress(t *testing.T) {
-	n := startNode(t, func(o *Options) { o.GRPCAdvertise = "node-1.example.com:7410" })
-	var refused *contract.Error
-	if err := n.server.replica.NotLeader(); !errors.As(err, &refused) || refused.Reason != contract.ReasonNoLeader {
-		t.Errorf("got %v, want %s", err, contract.ReasonNoLeader)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.GRPCAdvertise = "node-1.example.com:7410" })
+		var refused *contract.Error
+		if err := n.server.replica.NotLeader(); !errors.As(err, &refused) || refused.Reason != contract.ReasonNoLeader {
+			t.Errorf("got %v, want %s", err, contract.ReasonNoLeader)
+		}
+	})
 }

@@ -10,6 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // alertRules are the rules of docs/alerts.yml, in the form of Prometheus.
@@ -26,70 +28,76 @@ type alertRules struct {
 // rule says what it means and what to do. The other group is about runners.
 func TestAlertRules(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "docs", "alerts.yml"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var rules alertRules
-	if err := yaml.Unmarshal(text, &rules); err != nil || len(rules.Groups) != 2 || len(rules.Groups[0].Rules) < 5 {
-		t.Fatalf("%v: %+v", err, rules)
-	}
-	n := startNode(t)
-	n.subscribe("s") // Metrics of subscriptions need one.
-	eventually(t, "the leader exports how many voters may fail", func() bool { return n.metric("runlog_raft_failure_tolerance") == 0 })
-	name := regexp.MustCompile(`\brunlog_\w+`)
-	for _, r := range rules.Groups[0].Rules {
-		if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["remedy"] == "" {
-			t.Errorf("%s: %+v", r.Alert, r)
+	bubble.Test(t, func(t *testing.T) {
+		text, err := os.ReadFile(filepath.Join("..", "docs", "alerts.yml"))
+		if err != nil {
+			t.Fatal(err)
 		}
-		for _, metric := range name.FindAllString(r.Expr, -1) {
-			if n.metric(metric) < 0 {
-				t.Errorf("%s: no node exports %s", r.Alert, metric)
+		var rules alertRules
+		if err := yaml.Unmarshal(text, &rules); err != nil || len(rules.Groups) != 2 || len(rules.Groups[0].Rules) < 5 {
+			t.Fatalf("%v: %+v", err, rules)
+		}
+		n := startNode(t)
+		n.subscribe("s") // Metrics of subscriptions need one.
+		eventually(t, "the leader exports how many voters may fail", func() bool { return n.metric("runlog_raft_failure_tolerance") == 0 })
+		name := regexp.MustCompile(`\brunlog_\w+`)
+		for _, r := range rules.Groups[0].Rules {
+			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["remedy"] == "" {
+				t.Errorf("%s: %+v", r.Alert, r)
+			}
+			for _, metric := range name.FindAllString(r.Expr, -1) {
+				if n.metric(metric) < 0 {
+					t.Errorf("%s: no node exports %s", r.Alert, metric)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestBuildInfo: the version of the node is a metric.
 func TestBuildInfo(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.Version = "1.2.3" })
-	want := regexp.MustCompile(`\nrunlog_build_info\{feature_level="[1-9]\d*",goversion="` + regexp.QuoteMeta(runtime.Version()) + `",version="1\.2\.3"\} 1\n`)
-	if text := n.metricsText(); !want.MatchString(text) {
-		t.Errorf("no build info in:\n%s", text)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.Version = "1.2.3" })
+		want := regexp.MustCompile(`\nrunlog_build_info\{feature_level="[1-9]\d*",goversion="` + regexp.QuoteMeta(runtime.Version()) + `",version="1\.2\.3"\} 1\n`)
+		if text := n.metricsText(); !want.MatchString(text) {
+			t.Errorf("no build info in:\n%s", text)
+		}
+	})
 }
 
 // TestFailureToleranceOfTheLeader: only the leader exports how many voters may fail, so an alert on
 // 0 does not fire for followers. It is 0 once a voter is lost.
 func TestFailureToleranceOfTheLeader(t *testing.T) {
 	t.Parallel()
-	const metric = "runlog_raft_failure_tolerance"
-	all := startNodes(t, 3)
-	first := all.leader()
-	eventually(t, "one voter may fail", func() bool { return first.metric(metric) == 1 })
-	for _, n := range all.followers() {
-		if got := n.metric(metric); got >= 0 {
-			t.Errorf("a follower exports %v", got)
-		}
-	}
-	if _, err := first.clusters().TransferLeadership(first.context(), &runlogv1.TransferLeadershipRequest{}); err != nil {
-		t.Fatal(err)
-	}
-	var next *node
-	eventually(t, "the next leader alone exports it", func() bool {
-		var exporting nodes
-		for _, n := range all {
-			if n.metric(metric) >= 0 {
-				exporting = append(exporting, n)
+	bubble.Test(t, func(t *testing.T) {
+		const metric = "runlog_raft_failure_tolerance"
+		all := startNodes(t, 3)
+		first := all.leader()
+		eventually(t, "one voter may fail", func() bool { return first.metric(metric) == 1 })
+		for _, n := range all.followers() {
+			if got := n.metric(metric); got >= 0 {
+				t.Errorf("a follower exports %v", got)
 			}
 		}
-		if len(exporting) != 1 || exporting[0] == first {
-			return false
+		if _, err := first.clusters().TransferLeadership(first.context(), &runlogv1.TransferLeadershipRequest{}); err != nil {
+			t.Fatal(err)
 		}
-		next = exporting[0]
-		return true
+		var next *node
+		eventually(t, "the next leader alone exports it", func() bool {
+			var exporting nodes
+			for _, n := range all {
+				if n.metric(metric) >= 0 {
+					exporting = append(exporting, n)
+				}
+			}
+			if len(exporting) != 1 || exporting[0] == first {
+				return false
+			}
+			next = exporting[0]
+			return true
+		})
+		all.other(next).close()
+		eventually(t, "no voter may fail", func() bool { return next.metric(metric) == 0 })
 	})
-	all.other(next).close()
-	eventually(t, "no voter may fail", func() bool { return next.metric(metric) == 0 })
 }

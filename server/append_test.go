@@ -17,6 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // wantResults compares the results of the events: n new, d duplicate, x diverged duplicate.
@@ -152,39 +153,41 @@ func TestAppendDuplicates(t *testing.T) {
 // TestAppendKeys covers IDM-1 to IDM-5.
 func TestAppendKeys(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	e := newEvent("StepStarted", step("Build é"), attempt(3))
-	derived := contract.DeriveKey(contract.Line2, "keys", "Build é", 3, "StepStarted", "plan", "1")
-	n.append("keys", e)
-	wantEqual(t, "derived key (IDM-5)", n.list("keys")[0].IdempotencyKey, derived)
-	wantResults(t, "explicit key equal to the derived one", n.append("keys", newEvent("StepStarted", step("Build é"), attempt(3), key(derived))).Results, "d")
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		e := newEvent("StepStarted", step("Build é"), attempt(3))
+		derived := contract.DeriveKey(contract.Line2, "keys", "Build é", 3, "StepStarted", "plan", "1")
+		n.append("keys", e)
+		wantEqual(t, "derived key (IDM-5)", n.list("keys")[0].IdempotencyKey, derived)
+		wantResults(t, "explicit key equal to the derived one", n.append("keys", newEvent("StepStarted", step("Build é"), attempt(3), key(derived))).Results, "d")
 
-	_, err := n.tryAppend("keys", newEvent("StepStarted", step("x")), newEvent("StepStarted", step("y"), key("mine")))
-	r := refused(t, err, contract.ReasonKeyMismatch)
-	wantEqual(t, "expected key", r.metadata["expected_key"],
-		contract.DeriveKey(contract.Line2, "keys", "y", 1, "StepStarted", "plan", "1"))
-	wantEqual(t, "index", r.metadata["index"], "1")
-	if _, ok := r.fields["events[1].idempotencyKey"]; !ok {
-		t.Errorf("violations %v", r.fields)
-	}
+		_, err := n.tryAppend("keys", newEvent("StepStarted", step("x")), newEvent("StepStarted", step("y"), key("mine")))
+		r := refused(t, err, contract.ReasonKeyMismatch)
+		wantEqual(t, "expected key", r.metadata["expected_key"],
+			contract.DeriveKey(contract.Line2, "keys", "y", 1, "StepStarted", "plan", "1"))
+		wantEqual(t, "index", r.metadata["index"], "1")
+		if _, ok := r.fields["events[1].idempotencyKey"]; !ok {
+			t.Errorf("violations %v", r.fields)
+		}
 
-	// 1.1: a key without planId (IDM-3), or an opaque one.
-	old := func(change ...func(*runlogv1.EventWrite)) *runlogv1.EventWrite {
-		return newEvent("RunPaused", append([]func(*runlogv1.EventWrite){sparse}, change...)...)
-	}
-	version := func(e *runlogv1.EventWrite) { e.PlanVersion = "1" }
-	resp := n.append("keys", old(version), old(key("pause-keys")), old(key("pause-keys"), payload(`{"x":1}`)))
-	wantResults(t, "1.1 keys", resp.Results, "nnx")
-	records := n.list("keys")
-	wantEqual(t, "1.1 key", records[1].IdempotencyKey, contract.DeriveKey(contract.Line11, "keys", "", 1, "RunPaused", "ignored", "1"))
-	wantEqual(t, "opaque key", records[2].IdempotencyKey, "pause-keys")
-	_, err = n.tryAppend("keys", old())
-	r = refused(t, err, contract.ReasonInvalidArgumentField)
-	if _, ok := r.fields["events[0].planVersion"]; !ok {
-		t.Errorf("a 1.1 event without key and planVersion: violations %v", r.fields)
-	}
-	_, err = n.tryAppend("keys", old(key("tab\there")))
-	refused(t, err, contract.ReasonInvalidArgumentField)
+		// 1.1: a key without planId (IDM-3), or an opaque one.
+		old := func(change ...func(*runlogv1.EventWrite)) *runlogv1.EventWrite {
+			return newEvent("RunPaused", append([]func(*runlogv1.EventWrite){sparse}, change...)...)
+		}
+		version := func(e *runlogv1.EventWrite) { e.PlanVersion = "1" }
+		resp := n.append("keys", old(version), old(key("pause-keys")), old(key("pause-keys"), payload(`{"x":1}`)))
+		wantResults(t, "1.1 keys", resp.Results, "nnx")
+		records := n.list("keys")
+		wantEqual(t, "1.1 key", records[1].IdempotencyKey, contract.DeriveKey(contract.Line11, "keys", "", 1, "RunPaused", "ignored", "1"))
+		wantEqual(t, "opaque key", records[2].IdempotencyKey, "pause-keys")
+		_, err = n.tryAppend("keys", old())
+		r = refused(t, err, contract.ReasonInvalidArgumentField)
+		if _, ok := r.fields["events[0].planVersion"]; !ok {
+			t.Errorf("a 1.1 event without key and planVersion: violations %v", r.fields)
+		}
+		_, err = n.tryAppend("keys", old(key("tab\there")))
+		refused(t, err, contract.ReasonInvalidArgumentField)
+	})
 }
 
 func TestAppendConditions(t *testing.T) {
@@ -340,55 +343,57 @@ func TestAppendConditions(t *testing.T) {
 // TestBatchAppendAPP3: a batch is atomic per run and has an answer per run.
 func TestBatchAppendAPP3(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	expected := uint64(9)
-	resp, err := n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{
-		{RunId: "b1", Events: steps("a", 3)},
-		{RunId: "b2", Events: []*runlogv1.EventWrite{newEvent("RunStarted"), newEvent("StepStarted")}},
-		{RunId: "b3", Events: steps("a", 1), ExpectedLastSeq: &expected},
-		{RunId: "b1", Events: steps("b", 2)},
-		{RunId: "b1", Events: steps("a", 1)},
-		{RunId: "", Events: steps("a", 1)},
-		{RunId: "b3", Events: steps("a", 1), Fence: &expected},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantResults(t, "b1", resp.Outcomes[0].Results, "nnn")
-	wantResults(t, "b1 again, in the order of the requests", resp.Outcomes[3].Results, "nn")
-	wantEqual(t, "lastSeq", resp.Outcomes[3].LastSeq, 5)
-	wantResults(t, "duplicate", resp.Outcomes[4].Results, "d")
-	for i, want := range map[int]codes.Code{1: codes.InvalidArgument, 2: codes.Aborted, 5: codes.InvalidArgument, 6: codes.FailedPrecondition} {
-		o := resp.Outcomes[i]
-		if codes.Code(o.GetStatus().GetCode()) != want || len(o.Results) > 0 || len(o.Status.Details) == 0 {
-			t.Errorf("outcome %d: %v, want %v with details", i, o, want)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		expected := uint64(9)
+		resp, err := n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{
+			{RunId: "b1", Events: steps("a", 3)},
+			{RunId: "b2", Events: []*runlogv1.EventWrite{newEvent("RunStarted"), newEvent("StepStarted")}},
+			{RunId: "b3", Events: steps("a", 1), ExpectedLastSeq: &expected},
+			{RunId: "b1", Events: steps("b", 2)},
+			{RunId: "b1", Events: steps("a", 1)},
+			{RunId: "", Events: steps("a", 1)},
+			{RunId: "b3", Events: steps("a", 1), Fence: &expected},
+		}})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	for _, missing := range []string{"b2", "b3"} {
-		_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: missing})
-		refused(t, err, contract.ReasonRunNotFound)
-	}
-	_, err = n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{})
-	refused(t, err, contract.ReasonInvalidArgumentField)
-
-	over := n.post("/v1/events:batchAppend", `{"requests":[{"runId":"b1","events":[`+httpEvent("b9")+`]},{"runId":"b4","events":[{}]}]}`)
-	outcomes := over["outcomes"].([]any)
-	wantEqual(t, "lastSeq over HTTP", outcomes[0].(map[string]any)["lastSeq"], "6")
-	wantEqual(t, "status over HTTP", fmt.Sprint(outcomes[1].(map[string]any)["status"].(map[string]any)["code"]), "3")
-
-	many := &runlogv1.BatchAppendRequest{}
-	for i := range 300 {
-		many.Requests = append(many.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("many-", i%100), Events: steps(fmt.Sprint(i), 1)})
-	}
-	resp, err = n.events.BatchAppend(n.context(), many)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, o := range resp.Outcomes {
-		if o.Status != nil || len(o.Results) != 1 || o.Results[0].RunSeq != uint64(i/100+1) {
-			t.Fatalf("outcome %d of many: %v", i, o)
+		wantResults(t, "b1", resp.Outcomes[0].Results, "nnn")
+		wantResults(t, "b1 again, in the order of the requests", resp.Outcomes[3].Results, "nn")
+		wantEqual(t, "lastSeq", resp.Outcomes[3].LastSeq, 5)
+		wantResults(t, "duplicate", resp.Outcomes[4].Results, "d")
+		for i, want := range map[int]codes.Code{1: codes.InvalidArgument, 2: codes.Aborted, 5: codes.InvalidArgument, 6: codes.FailedPrecondition} {
+			o := resp.Outcomes[i]
+			if codes.Code(o.GetStatus().GetCode()) != want || len(o.Results) > 0 || len(o.Status.Details) == 0 {
+				t.Errorf("outcome %d: %v, want %v with details", i, o, want)
+			}
 		}
-	}
+		for _, missing := range []string{"b2", "b3"} {
+			_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: missing})
+			refused(t, err, contract.ReasonRunNotFound)
+		}
+		_, err = n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+
+		over := n.post("/v1/events:batchAppend", `{"requests":[{"runId":"b1","events":[`+httpEvent("b9")+`]},{"runId":"b4","events":[{}]}]}`)
+		outcomes := over["outcomes"].([]any)
+		wantEqual(t, "lastSeq over HTTP", outcomes[0].(map[string]any)["lastSeq"], "6")
+		wantEqual(t, "status over HTTP", fmt.Sprint(outcomes[1].(map[string]any)["status"].(map[string]any)["code"]), "3")
+
+		many := &runlogv1.BatchAppendRequest{}
+		for i := range 300 {
+			many.Requests = append(many.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("many-", i%100), Events: steps(fmt.Sprint(i), 1)})
+		}
+		resp, err = n.events.BatchAppend(n.context(), many)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range resp.Outcomes {
+			if o.Status != nil || len(o.Results) != 1 || o.Results[0].RunSeq != uint64(i/100+1) {
+				t.Fatalf("outcome %d of many: %v", i, o)
+			}
+		}
+	})
 }
 
 // httpEvent is a valid event as HTTP clients write it.
@@ -403,81 +408,87 @@ func httpEvent(stepID string) string {
 // fault, and nothing of the request is stored. Unknown members are stored.
 func TestSchemasENV5(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	bad := newEvent("StepAttested", step("s"), payload(`{"extra":1}`))
-	_, err := n.tryAppend("run", newEvent("RunStarted"), bad)
-	r := refused(t, err, contract.ReasonSchemaValidationFailed)
-	wantEqual(t, "index", r.metadata["index"], "1")
-	if _, ok := r.fields["events[1].payload/outcome"]; !ok {
-		t.Errorf("violations %v, want the JSON Pointer of the member", r.fields)
-	}
-	n.http("POST", "/v1/runs/run/events:append", `{"events":[{"eventType":"StepAttested","stepId":"s","tenantId":"tenant","projectId":"project",
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		bad := newEvent("StepAttested", step("s"), payload(`{"extra":1}`))
+		_, err := n.tryAppend("run", newEvent("RunStarted"), bad)
+		r := refused(t, err, contract.ReasonSchemaValidationFailed)
+		wantEqual(t, "index", r.metadata["index"], "1")
+		if _, ok := r.fields["events[1].payload/outcome"]; !ok {
+			t.Errorf("violations %v, want the JSON Pointer of the member", r.fields)
+		}
+		n.http("POST", "/v1/runs/run/events:append", `{"events":[{"eventType":"StepAttested","stepId":"s","tenantId":"tenant","projectId":"project",
 		"environmentId":"prod","planId":"plan","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z",
 		"payload":{}}]}`).refused(t, contract.ReasonSchemaValidationFailed)
-	_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "run"})
-	refused(t, err, contract.ReasonRunNotFound)
-	n.append("run", newEvent("StepAttested", step("s"), payload(`{"outcome":"SUCCESS","extra":[1,2]}`)))
-	wantEqual(t, "stored", string(n.list("run")[0].GetPayloadJson()), `{"outcome":"SUCCESS","extra":[1,2]}`)
+		_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "run"})
+		refused(t, err, contract.ReasonRunNotFound)
+		n.append("run", newEvent("StepAttested", step("s"), payload(`{"outcome":"SUCCESS","extra":[1,2]}`)))
+		wantEqual(t, "stored", string(n.list("run")[0].GetPayloadJson()), `{"outcome":"SUCCESS","extra":[1,2]}`)
+	})
 }
 
 // TestPayloadsENV7ENV8: payloads up to the limit are stored byte for byte, and read so over HTTP.
 func TestPayloadsENV7ENV8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 2000 })
-	texts := []string{
-		`{}`,
-		"{ \"spaces\" :\t1 ,\n \"é\" : \"\\u00e9\", \"zeros\": 1.000, \"big\": 123456789012345678901234567890 }",
-		`{"":null,"emoji":"😀","combining":"é","deep":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
-		`{"pad":"` + strings.Repeat("x", 1990) + `"}`,
-	}
-	for i, text := range texts {
-		n.append("bytes", newEvent("Noted", step(fmt.Sprint(i)), payload(text)))
-	}
-	for i, r := range n.list("bytes") {
-		wantEqual(t, fmt.Sprint("payload ", i), string(r.GetPayloadJson()), texts[i])
-	}
-	n.append("bytes", newEvent("Noted", step("none"), func(e *runlogv1.EventWrite) { e.PayloadForm = nil }))
-	wantEqual(t, "no payload", string(n.list("bytes")[len(texts)].GetPayloadJson()), "{}")
-
-	resp, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "bytes", PayloadForm: runlogv1.PayloadForm_STRUCT})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "as Struct", resp.Events[1].GetPayload().Fields["é"].GetStringValue(), "é")
-	if body := n.http("GET", "/v1/runs/bytes/events", "").body; !bytes.Contains(body, []byte(`"payload":`+texts[1])) {
-		t.Errorf("over HTTP: %s", body)
-	}
-	bytesOver := n.get("/v1/runs/bytes/events?payloadForm=JSON")["events"].([]any)[0].(map[string]any)
-	wantEqual(t, "as base64 when asked for", fmt.Sprint(bytesOver["payloadJson"]), "e30=")
-
-	_, err = n.tryAppend("bytes", newEvent("Noted", step("large"), payload(`{"pad":"`+strings.Repeat("x", 1991)+`"}`)))
-	r := refused(t, err, contract.ReasonPayloadTooLarge)
-	wantEqual(t, "max_bytes", r.metadata["max_bytes"], "2000")
-	for _, bad := range []string{``, `[]`, `"x"`, `{`, `{"a":1}{}`, "{\"a\":\"\xff\"}", strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70)} {
-		_, err := n.tryAppend("bytes", newEvent("Noted", step("bad"), payload(bad)))
-		if bad == "" {
-			continue // absent, and so an empty object
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 2000 })
+		texts := []string{
+			`{}`,
+			"{ \"spaces\" :\t1 ,\n \"é\" : \"\\u00e9\", \"zeros\": 1.000, \"big\": 123456789012345678901234567890 }",
+			`{"":null,"emoji":"😀","combining":"é","deep":` + strings.Repeat("[", 60) + strings.Repeat("]", 60) + `}`,
+			`{"pad":"` + strings.Repeat("x", 1990) + `"}`,
 		}
-		refused(t, err, contract.ReasonInvalidArgumentField)
-	}
+		for i, text := range texts {
+			n.append("bytes", newEvent("Noted", step(fmt.Sprint(i)), payload(text)))
+		}
+		for i, r := range n.list("bytes") {
+			wantEqual(t, fmt.Sprint("payload ", i), string(r.GetPayloadJson()), texts[i])
+		}
+		n.append("bytes", newEvent("Noted", step("none"), func(e *runlogv1.EventWrite) { e.PayloadForm = nil }))
+		wantEqual(t, "no payload", string(n.list("bytes")[len(texts)].GetPayloadJson()), "{}")
+
+		resp, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "bytes", PayloadForm: runlogv1.PayloadForm_STRUCT})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "as Struct", resp.Events[1].GetPayload().Fields["é"].GetStringValue(), "é")
+		if body := n.http("GET", "/v1/runs/bytes/events", "").body; !bytes.Contains(body, []byte(`"payload":`+texts[1])) {
+			t.Errorf("over HTTP: %s", body)
+		}
+		bytesOver := n.get("/v1/runs/bytes/events?payloadForm=JSON")["events"].([]any)[0].(map[string]any)
+		wantEqual(t, "as base64 when asked for", fmt.Sprint(bytesOver["payloadJson"]), "e30=")
+
+		_, err = n.tryAppend("bytes", newEvent("Noted", step("large"), payload(`{"pad":"`+strings.Repeat("x", 1991)+`"}`)))
+		r := refused(t, err, contract.ReasonPayloadTooLarge)
+		wantEqual(t, "max_bytes", r.metadata["max_bytes"], "2000")
+		for _, bad := range []string{``, `[]`, `"x"`, `{`, `{"a":1}{}`, "{\"a\":\"\xff\"}", strings.Repeat(`{"a":`, 70) + "1" + strings.Repeat("}", 70)} {
+			_, err := n.tryAppend("bytes", newEvent("Noted", step("bad"), payload(bad)))
+			if bad == "" {
+				continue // absent, and so an empty object
+			}
+			refused(t, err, contract.ReasonInvalidArgumentField)
+		}
+	})
 }
 
 // TestOddPayloadsAreReadableENV8: JSON that a Struct cannot hold is still stored, and its run stays
 // readable in natural form.
 func TestOddPayloadsAreReadableENV8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	odd := []string{`{"n":1e400}`, `{"a":1,"a":2}`, `{"n":-1e999999999999}`}
-	for i, text := range odd {
-		n.append("odd", newEvent("Noted", step(fmt.Sprint(i)), payload(text)))
-	}
-	n.append("odd", newEvent("Noted", step("last"), payload(`{"fine":true}`)))
-	events := n.get("/v1/runs/odd/events")["events"].([]any)
-	if len(events) != len(odd)+1 {
-		t.Fatalf("%d events over HTTP, want %d", len(events), len(odd)+1)
-	}
-	wantEqual(t, "the event after them", fmt.Sprint(events[len(odd)].(map[string]any)["payload"]), "map[fine:true]")
-	for i, text := range odd {
-		wantEqual(t, text, string(n.list("odd")[i].GetPayloadJson()), text)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		odd := []string{`{"n":1e400}`, `{"a":1,"a":2}`, `{"n":-1e999999999999}`}
+		for i, text := range odd {
+			n.append("odd", newEvent("Noted", step(fmt.Sprint(i)), payload(text)))
+		}
+		n.append("odd", newEvent("Noted", step("last"), payload(`{"fine":true}`)))
+		events := n.get("/v1/runs/odd/events")["events"].([]any)
+		if len(events) != len(odd)+1 {
+			t.Fatalf("%d events over HTTP, want %d", len(events), len(odd)+1)
+		}
+		wantEqual(t, "the event after them", fmt.Sprint(events[len(odd)].(map[string]any)["payload"]), "map[fine:true]")
+		for i, text := range odd {
+			wantEqual(t, text, string(n.list("odd")[i].GetPayloadJson()), text)
+		}
+	})
 }

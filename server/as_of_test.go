@@ -14,6 +14,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // TestSnapshotAsOfPRJ1: the snapshot as of each event of the quickstart's runs, by runSeq and by
@@ -22,28 +23,30 @@ import (
 func TestSnapshotAsOfPRJ1(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
-	n := startNode(t)
-	for file := range expectedStories {
-		n.appendStory(readStory(t, file))
-	}
-	check := func() {
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
 		for file := range expectedStories {
-			runID := readStory(t, file).runID
-			records := n.list(runID)
-			for i, e := range records {
-				want := n.foldTo(runID, e.RunSeq)
-				n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfSeq: proto.Uint64(e.RunSeq)}, want)
-				// A batch has one persistedAt: the state at that time includes the whole batch.
-				if i+1 < len(records) && records[i+1].PersistedAt.AsTime().Equal(e.PersistedAt.AsTime()) {
-					continue
+			n.appendStory(readStory(t, file))
+		}
+		check := func() {
+			for file := range expectedStories {
+				runID := readStory(t, file).runID
+				records := n.list(runID)
+				for i, e := range records {
+					want := n.foldTo(runID, e.RunSeq)
+					n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfSeq: proto.Uint64(e.RunSeq)}, want)
+					// A batch has one persistedAt: the state at that time includes the whole batch.
+					if i+1 < len(records) && records[i+1].PersistedAt.AsTime().Equal(e.PersistedAt.AsTime()) {
+						continue
+					}
+					n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfTime: e.PersistedAt}, want)
 				}
-				n.wantAsOf(&runlogv1.GetSnapshotRequest{RunId: runID, AsOfTime: e.PersistedAt}, want)
 			}
 		}
-	}
-	check()
-	n.restart()
-	check()
+		check()
+		n.restart()
+		check()
+	})
 }
 
 func (n *node) wantAsOf(req *runlogv1.GetSnapshotRequest, want fold) {
@@ -63,74 +66,78 @@ func (n *node) wantAsOf(req *runlogv1.GetSnapshotRequest, want fold) {
 // waits.
 func TestAsOfRefusals(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	n.append("run", newEvent("Noted", step("a")))
-	first := n.list("run")[0].PersistedAt.AsTime()
-	for _, c := range []struct {
-		req   *runlogv1.GetSnapshotRequest
-		field string
-		says  string
-	}{
-		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(3)}, "asOfSeq", "the run is at 2"},
-		{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(1), AsOfTime: timestamppb.New(first)}, "asOfTime", "set one of them"},
-		{&runlogv1.GetSnapshotRequest{AsOfTime: timestamppb.New(time.Now().Add(time.Hour))}, "asOfTime", "is in the future"},
-		{&runlogv1.GetSnapshotRequest{AsOfTime: &timestamppb.Timestamp{Seconds: 1, Nanos: -1}}, "asOfTime", "is not a time"},
-	} {
-		c.req.RunId = "run"
-		_, err := n.projection.GetSnapshot(n.context(), c.req)
-		if e := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(e.fields[c.field], c.says) {
-			t.Errorf("%v: %v, want %s: %s", c.req, e.fields, c.field, c.says)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		n.append("run", newEvent("Noted", step("a")))
+		first := n.list("run")[0].PersistedAt.AsTime()
+		for _, c := range []struct {
+			req   *runlogv1.GetSnapshotRequest
+			field string
+			says  string
+		}{
+			{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(3)}, "asOfSeq", "the run is at 2"},
+			{&runlogv1.GetSnapshotRequest{AsOfSeq: proto.Uint64(1), AsOfTime: timestamppb.New(first)}, "asOfTime", "set one of them"},
+			{&runlogv1.GetSnapshotRequest{AsOfTime: timestamppb.New(time.Now().Add(time.Hour))}, "asOfTime", "is in the future"},
+			{&runlogv1.GetSnapshotRequest{AsOfTime: &timestamppb.Timestamp{Seconds: 1, Nanos: -1}}, "asOfTime", "is not a time"},
+		} {
+			c.req.RunId = "run"
+			_, err := n.projection.GetSnapshot(n.context(), c.req)
+			if e := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(e.fields[c.field], c.says) {
+				t.Errorf("%v: %v, want %s: %s", c.req, e.fields, c.field, c.says)
+			}
 		}
-	}
-	_, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(first.Add(-1))})
-	if e := refused(t, err, contract.ReasonRunNotFound); e.metadata["created_at"] != first.Format(time.RFC3339Nano) {
-		t.Errorf("before the run began: %v", e.metadata)
-	}
-	answer := n.http(http.MethodGet, fmt.Sprintf("/v1/runs/run/snapshot?asOfTime=%s", first.Format(time.RFC3339Nano)), "")
-	if answer.code != http.StatusOK || !strings.Contains(string(answer.body), `"lastEventSeq":"1"`) {
-		t.Errorf("over HTTP: %d %s", answer.code, answer.body)
-	}
-	for _, target := range []string{"/v1/runs/run/snapshot?asOfSeq=0", "/v1/runs/run/snapshot?as_of_seq=0"} {
-		s := n.get(target)["snapshot"].(map[string]any)
-		if s["lastEventSeq"] != "0" || s["status"] != "PENDING" || len(s["steps"].([]any)) != 0 {
-			t.Errorf("before the first event: %v", s)
+		_, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(first.Add(-1))})
+		if e := refused(t, err, contract.ReasonRunNotFound); e.metadata["created_at"] != first.Format(time.RFC3339Nano) {
+			t.Errorf("before the run began: %v", e.metadata)
 		}
-	}
-	n.http(http.MethodGet, "/v1/runs/run/snapshot?asOfSeq=9", "").refused(t, contract.ReasonInvalidArgumentField)
+		answer := n.http(http.MethodGet, fmt.Sprintf("/v1/runs/run/snapshot?asOfTime=%s", first.Format(time.RFC3339Nano)), "")
+		if answer.code != http.StatusOK || !strings.Contains(string(answer.body), `"lastEventSeq":"1"`) {
+			t.Errorf("over HTTP: %d %s", answer.code, answer.body)
+		}
+		for _, target := range []string{"/v1/runs/run/snapshot?asOfSeq=0", "/v1/runs/run/snapshot?as_of_seq=0"} {
+			s := n.get(target)["snapshot"].(map[string]any)
+			if s["lastEventSeq"] != "0" || s["status"] != "PENDING" || len(s["steps"].([]any)) != 0 {
+				t.Errorf("before the first event: %v", s)
+			}
+		}
+		n.http(http.MethodGet, "/v1/runs/run/snapshot?asOfSeq=9", "").refused(t, contract.ReasonInvalidArgumentField)
+	})
 }
 
 // TestProjectRunPRJ1: a run folded from its first event equals the served snapshot, over gRPC and
 // HTTP, during appends.
 func TestProjectRunPRJ1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	ctx, stop := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for i := 0; ctx.Err() == nil; i++ {
-			_, _ = n.tryAppend("run", newEvent("StepStarted", step(fmt.Sprint("s", i%7)), attempt(uint32(1+i/7))))
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for i := 0; ctx.Err() == nil; i++ {
+				_, _ = n.tryAppend("run", newEvent("StepStarted", step(fmt.Sprint("s", i%7)), attempt(uint32(1+i/7))))
+			}
+		}()
+		eventually(t, "some events", func() bool {
+			s, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
+			return err == nil && s.Snapshot.LastEventSeq > 20
+		})
+		for range 20 {
+			resp, err := n.projection.ProjectRun(n.context(), &runlogv1.ProjectRunRequest{RunId: "run"})
+			if err != nil || !resp.MatchesStored {
+				t.Fatalf("%v, %v", resp, err)
+			}
+			if want := n.foldTo("run", resp.Snapshot.LastEventSeq); resp.Snapshot.Digest != want.digest {
+				t.Fatalf("digest %s, want %s", resp.Snapshot.Digest, want.digest)
+			}
 		}
-	}()
-	eventually(t, "some events", func() bool {
-		s, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
-		return err == nil && s.Snapshot.LastEventSeq > 20
+		stop()
+		<-done
+		if got := n.post("/v1/runs/run:project", "{}"); got["matchesStored"] != true {
+			t.Errorf("over HTTP: %v", got)
+		}
+		_, err := n.projection.ProjectRun(n.context(), &runlogv1.ProjectRunRequest{RunId: "nobody"})
+		refused(t, err, contract.ReasonRunNotFound)
 	})
-	for range 20 {
-		resp, err := n.projection.ProjectRun(n.context(), &runlogv1.ProjectRunRequest{RunId: "run"})
-		if err != nil || !resp.MatchesStored {
-			t.Fatalf("%v, %v", resp, err)
-		}
-		if want := n.foldTo("run", resp.Snapshot.LastEventSeq); resp.Snapshot.Digest != want.digest {
-			t.Fatalf("digest %s, want %s", resp.Snapshot.Digest, want.digest)
-		}
-	}
-	stop()
-	<-done
-	if got := n.post("/v1/runs/run:project", "{}"); got["matchesStored"] != true {
-		t.Errorf("over HTTP: %v", got)
-	}
-	_, err := n.projection.ProjectRun(n.context(), &runlogv1.ProjectRunRequest{RunId: "nobody"})
-	refused(t, err, contract.ReasonRunNotFound)
 }

@@ -13,86 +13,91 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc/wire"
+	"runlog/testbed/bubble"
 )
 
 // TestWindowsAreRefused: every refusal has the field and the reason.
 func TestWindowsAreRefused(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	auditLoad(n, 0)
-	now := time.Now()
-	at := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(d)) }
-	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{PageSize: 5, TenantId: "tenant"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	token := page.NextPageToken
-	types := make([]string, wire.MaxTypes+1)
-	for i := range types {
-		types[i] = fmt.Sprint("T", i)
-	}
-	changed := "A" + token[1:]
-	if token[0] == 'A' {
-		changed = "B" + token[1:]
-	}
-	for _, c := range []struct {
-		name, field, says string
-		req               *runlogv1.QueryEventsRequest
-	}{
-		{"empty", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-time.Hour)}},
-		{"backward", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-2 * time.Hour)}},
-		{"ahead", "from", "in the future", &runlogv1.QueryEventsRequest{From: at(time.Hour), To: at(2 * time.Hour)}},
-		{"no time", "from", "between 1970 and 2262", &runlogv1.QueryEventsRequest{From: &timestamppb.Timestamp{Seconds: -1}}},
-		{"no time either", "to", "between 1970 and 2262", &runlogv1.QueryEventsRequest{To: &timestamppb.Timestamp{Nanos: -1}}},
-		{"tenant", "tenantId", "", &runlogv1.QueryEventsRequest{TenantId: strings.Repeat("x", 300)}},
-		{"run", "runId", "", &runlogv1.QueryEventsRequest{RunId: "a|b"}},
-		{"step", "stepId", "", &runlogv1.QueryEventsRequest{StepId: "a\nb"}},
-		{"type", "types", "", &runlogv1.QueryEventsRequest{Types: []string{"a|b"}}},
-		{"types", "types", "at most 100", &runlogv1.QueryEventsRequest{Types: types}},
-		{"page size", "pageSize", "at most 1000", &runlogv1.QueryEventsRequest{PageSize: 1001}},
-		{"no token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: "what?"}},
-		{"list token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: n.watchToken("run", 1)}},
-		{"token another query", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
-		{"token of another window", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "tenant", From: at(-time.Hour)}},
-		{"changed token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: changed, TenantId: "tenant"}},
-		{"cut token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: token[:len(token)-4], TenantId: "tenant"}},
-	} {
-		_, err := n.audit.QueryEvents(n.context(), c.req)
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields[c.field], c.says) || r.fields[c.field] == "" {
-			t.Errorf("%s: %v, want %q of %s", c.name, r.fields, c.says, c.field)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		auditLoad(n, 0)
+		now := time.Now()
+		at := func(d time.Duration) *timestamppb.Timestamp { return timestamppb.New(now.Add(d)) }
+		page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{PageSize: 5, TenantId: "tenant"})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	// Over HTTP an unknown filter is a typing error.
-	r := n.http(http.MethodGet, "/v1/audit/events?tenant=x", "").refused(t, contract.ReasonInvalidArgumentField)
-	if _, ok := r.fields["tenant"]; !ok {
-		t.Errorf("unknown filter: %v", r.fields)
-	}
+		token := page.NextPageToken
+		types := make([]string, wire.MaxTypes+1)
+		for i := range types {
+			types[i] = fmt.Sprint("T", i)
+		}
+		changed := "A" + token[1:]
+		if token[0] == 'A' {
+			changed = "B" + token[1:]
+		}
+		for _, c := range []struct {
+			name, field, says string
+			req               *runlogv1.QueryEventsRequest
+		}{
+			{"empty", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-time.Hour)}},
+			{"backward", "to", "is not after from", &runlogv1.QueryEventsRequest{From: at(-time.Hour), To: at(-2 * time.Hour)}},
+			{"ahead", "from", "in the future", &runlogv1.QueryEventsRequest{From: at(time.Hour), To: at(2 * time.Hour)}},
+			{"no time", "from", "between 1970 and 2262", &runlogv1.QueryEventsRequest{From: &timestamppb.Timestamp{Seconds: -1}}},
+			{"no time either", "to", "between 1970 and 2262", &runlogv1.QueryEventsRequest{To: &timestamppb.Timestamp{Nanos: -1}}},
+			{"tenant", "tenantId", "", &runlogv1.QueryEventsRequest{TenantId: strings.Repeat("x", 300)}},
+			{"run", "runId", "", &runlogv1.QueryEventsRequest{RunId: "a|b"}},
+			{"step", "stepId", "", &runlogv1.QueryEventsRequest{StepId: "a\nb"}},
+			{"type", "types", "", &runlogv1.QueryEventsRequest{Types: []string{"a|b"}}},
+			{"types", "types", "at most 100", &runlogv1.QueryEventsRequest{Types: types}},
+			{"page size", "pageSize", "at most 1000", &runlogv1.QueryEventsRequest{PageSize: 1001}},
+			{"no token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: "what?"}},
+			{"list token", "pageToken", "is not a token", &runlogv1.QueryEventsRequest{PageToken: n.watchToken("run", 1)}},
+			{"token another query", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "other"}},
+			{"token of another window", "pageToken", "another query", &runlogv1.QueryEventsRequest{PageToken: token, TenantId: "tenant", From: at(-time.Hour)}},
+			{"changed token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: changed, TenantId: "tenant"}},
+			{"cut token", "pageToken", "", &runlogv1.QueryEventsRequest{PageToken: token[:len(token)-4], TenantId: "tenant"}},
+		} {
+			_, err := n.audit.QueryEvents(n.context(), c.req)
+			if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields[c.field], c.says) || r.fields[c.field] == "" {
+				t.Errorf("%s: %v, want %q of %s", c.name, r.fields, c.says, c.field)
+			}
+		}
+		// Over HTTP an unknown filter is a typing error.
+		r := n.http(http.MethodGet, "/v1/audit/events?tenant=x", "").refused(t, contract.ReasonInvalidArgumentField)
+		if _, ok := r.fields["tenant"]; !ok {
+			t.Errorf("unknown filter: %v", r.fields)
+		}
+	})
 }
 
 // TestAheadByTheLeaderREAD3: the clock of the leader, which makes the stamps, decides whether a
 // window is in the future, not the clock of the answering node.
 func TestAheadByTheLeaderREAD3(t *testing.T) {
 	t.Parallel()
-	offsets := make([]atomic.Int64, 3)
-	all := startNodes(t, 3, func(i int, o *Options) {
-		o.Clock = func() time.Time { return time.Now().Add(time.Duration(offsets[i].Load())) }
+	bubble.Test(t, func(t *testing.T) {
+		offsets := make([]atomic.Int64, 3)
+		all := startNodes(t, 3, func(i int, o *Options) {
+			o.Clock = func() time.Time { return time.Now().Add(time.Duration(offsets[i].Load())) }
+		})
+		all[0].mustAppend("run", numbered(0))
+		leader := all.leader()
+		for i, n := range all {
+			if n == leader {
+				offsets[i].Store(int64(40 * time.Minute)) // less than MaxClockAhead, so it leads on
+			}
+		}
+		for _, n := range all {
+			soon := timestamppb.New(time.Now().Add(20 * time.Minute))
+			if got, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: soon}); err != nil || len(got.Events) > 0 {
+				t.Errorf("node %s, which does not lead: %t: %v, %v", n.opts.NodeID, n != leader, got, err)
+			}
+			later := timestamppb.New(time.Now().Add(3 * time.Hour))
+			_, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: later})
+			if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields["from"], "in the future") {
+				t.Errorf("node %s: %v", n.opts.NodeID, r.fields)
+			}
+		}
 	})
-	all[0].mustAppend("run", numbered(0))
-	leader := all.leader()
-	for i, n := range all {
-		if n == leader {
-			offsets[i].Store(int64(40 * time.Minute)) // less than MaxClockAhead, so it leads on
-		}
-	}
-	for _, n := range all {
-		soon := timestamppb.New(time.Now().Add(20 * time.Minute))
-		if got, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: soon}); err != nil || len(got.Events) > 0 {
-			t.Errorf("node %s, which does not lead: %t: %v, %v", n.opts.NodeID, n != leader, got, err)
-		}
-		later := timestamppb.New(time.Now().Add(3 * time.Hour))
-		_, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{From: later})
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(r.fields["from"], "in the future") {
-			t.Errorf("node %s: %v", n.opts.NodeID, r.fields)
-		}
-	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // exported is an export, read to its end.
@@ -146,77 +147,81 @@ func auditLoad(n *node, round int) {
 // node and page by page. Its digest is that of the records. An export gives the same.
 func TestWindowsREAD3READ4(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	begin := time.Now()
-	auditLoad(all[0], 0)
-	middle := time.Now()
-	auditLoad(all[1], 1)
-	from, mid := timestamppb.New(begin.Add(-time.Minute)), timestamppb.New(middle)
-	for _, c := range []struct {
-		name string
-		req  *runlogv1.QueryEventsRequest
-		want int
-	}{
-		{"all", &runlogv1.QueryEventsRequest{}, 120},
-		{"from", &runlogv1.QueryEventsRequest{From: mid}, 60},
-		{"to", &runlogv1.QueryEventsRequest{From: from, To: mid}, 60},
-		{"tenant", &runlogv1.QueryEventsRequest{From: from, TenantId: "tenant"}, 80},
-		{"other", &runlogv1.QueryEventsRequest{To: mid, TenantId: "other"}, 20},
-		{"run", &runlogv1.QueryEventsRequest{To: mid, RunId: "run-2"}, 20},
-		{"run of another tenant", &runlogv1.QueryEventsRequest{TenantId: "other", RunId: "run-2"}, 0},
-		{"step", &runlogv1.QueryEventsRequest{StepId: "step-1-3"}, 6},
-		{"type", &runlogv1.QueryEventsRequest{TenantId: "tenant", Types: []string{"StepCompleted", "RunStarted"}}, 40},
-		{"plan", &runlogv1.QueryEventsRequest{PlanId: "plan", ProjectId: "project", EnvironmentId: "prod"}, 120},
-		{"nothing", &runlogv1.QueryEventsRequest{EnvironmentId: "nowhere"}, 0},
-	} {
-		c.req.PageSize = 7
-		events, last := all.query(c.req)
-		if len(events) != c.want || !last.Closed || last.Digest != windowDigest(t, events) {
-			t.Errorf("%s: %d events, want %d; closed %v, digest %s", c.name, len(events), c.want, last.Closed, last.Digest)
-		}
-		for i, e := range events[min(1, len(events)):] {
-			if e.PersistedAt.AsTime().Before(events[i].PersistedAt.AsTime()) {
-				t.Errorf("%s: event %d comes before the one before", c.name, i)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3)
+		begin := time.Now()
+		auditLoad(all[0], 0)
+		middle := time.Now()
+		auditLoad(all[1], 1)
+		from, mid := timestamppb.New(begin.Add(-time.Minute)), timestamppb.New(middle)
+		for _, c := range []struct {
+			name string
+			req  *runlogv1.QueryEventsRequest
+			want int
+		}{
+			{"all", &runlogv1.QueryEventsRequest{}, 120},
+			{"from", &runlogv1.QueryEventsRequest{From: mid}, 60},
+			{"to", &runlogv1.QueryEventsRequest{From: from, To: mid}, 60},
+			{"tenant", &runlogv1.QueryEventsRequest{From: from, TenantId: "tenant"}, 80},
+			{"other", &runlogv1.QueryEventsRequest{To: mid, TenantId: "other"}, 20},
+			{"run", &runlogv1.QueryEventsRequest{To: mid, RunId: "run-2"}, 20},
+			{"run of another tenant", &runlogv1.QueryEventsRequest{TenantId: "other", RunId: "run-2"}, 0},
+			{"step", &runlogv1.QueryEventsRequest{StepId: "step-1-3"}, 6},
+			{"type", &runlogv1.QueryEventsRequest{TenantId: "tenant", Types: []string{"StepCompleted", "RunStarted"}}, 40},
+			{"plan", &runlogv1.QueryEventsRequest{PlanId: "plan", ProjectId: "project", EnvironmentId: "prod"}, 120},
+			{"nothing", &runlogv1.QueryEventsRequest{EnvironmentId: "nowhere"}, 0},
+		} {
+			c.req.PageSize = 7
+			events, last := all.query(c.req)
+			if len(events) != c.want || !last.Closed || last.Digest != windowDigest(t, events) {
+				t.Errorf("%s: %d events, want %d; closed %v, digest %s", c.name, len(events), c.want, last.Closed, last.Digest)
+			}
+			for i, e := range events[min(1, len(events)):] {
+				if e.PersistedAt.AsTime().Before(events[i].PersistedAt.AsTime()) {
+					t.Errorf("%s: event %d comes before the one before", c.name, i)
+				}
+			}
+			x := all[2].export(&runlogv1.ExportEventsRequest{
+				From: c.req.From, To: last.To, TenantId: c.req.TenantId, ProjectId: c.req.ProjectId, EnvironmentId: c.req.EnvironmentId,
+				PlanId: c.req.PlanId, RunId: c.req.RunId, StepId: c.req.StepId, Types: c.req.Types,
+			})
+			if len(x.events) != c.want || x.summary.Count != last.Count || x.summary.Digest != last.Digest || !x.summary.Closed {
+				t.Errorf("%s: export of %d events, digest %s, want %d, %s", c.name, len(x.events), x.summary.Digest, c.want, last.Digest)
 			}
 		}
-		x := all[2].export(&runlogv1.ExportEventsRequest{
-			From: c.req.From, To: last.To, TenantId: c.req.TenantId, ProjectId: c.req.ProjectId, EnvironmentId: c.req.EnvironmentId,
-			PlanId: c.req.PlanId, RunId: c.req.RunId, StepId: c.req.StepId, Types: c.req.Types,
-		})
-		if len(x.events) != c.want || x.summary.Count != last.Count || x.summary.Digest != last.Digest || !x.summary.Closed {
-			t.Errorf("%s: export of %d events, digest %s, want %d, %s", c.name, len(x.events), x.summary.Digest, c.want, last.Digest)
-		}
-	}
+	})
 }
 
 // TestWindowTokensREAD3: a token continues at any node, after restarts and under another leader.
 // The rest follows, with the same digest at the end. An export continues from a message's token.
 func TestWindowTokensREAD3(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	auditLoad(all[0], 0)
-	whole, last := all.query(&runlogv1.QueryEventsRequest{TenantId: "tenant"})
-	req := &runlogv1.QueryEventsRequest{TenantId: "tenant", To: last.To, PageSize: 13}
-	page, err := all[0].audit.QueryEvents(all[0].context(), req)
-	if err != nil || len(page.Events) != 13 || page.NextPageToken == "" {
-		t.Fatalf("%v, %v", page, err)
-	}
-	auditLoad(all[0], 1)
-	moveLeader(t, all)
-	for _, n := range all {
-		n.restart()
-	}
-	for _, n := range all {
-		req.PageToken = page.NextPageToken
-		rest, end := nodes{n}.queryFrom(req, 13)
-		if got := slices.Concat(page.Events, rest); len(got) != len(whole) || end.Digest != last.Digest {
-			t.Errorf("node %s: %d events, digest %s; want %d, %s", n.opts.NodeID, len(got), end.Digest, len(whole), last.Digest)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3)
+		auditLoad(all[0], 0)
+		whole, last := all.query(&runlogv1.QueryEventsRequest{TenantId: "tenant"})
+		req := &runlogv1.QueryEventsRequest{TenantId: "tenant", To: last.To, PageSize: 13}
+		page, err := all[0].audit.QueryEvents(all[0].context(), req)
+		if err != nil || len(page.Events) != 13 || page.NextPageToken == "" {
+			t.Fatalf("%v, %v", page, err)
 		}
-		x := n.export(&runlogv1.ExportEventsRequest{TenantId: "tenant", To: last.To, PageToken: page.NextPageToken})
-		if x.summary.Digest != last.Digest || x.summary.Count != last.Count || len(x.events) != len(whole)-13 {
-			t.Errorf("node %s: the export goes on with %d events to %v", n.opts.NodeID, len(x.events), x.summary)
+		auditLoad(all[0], 1)
+		moveLeader(t, all)
+		for _, n := range all {
+			n.restart()
 		}
-	}
+		for _, n := range all {
+			req.PageToken = page.NextPageToken
+			rest, end := nodes{n}.queryFrom(req, 13)
+			if got := slices.Concat(page.Events, rest); len(got) != len(whole) || end.Digest != last.Digest {
+				t.Errorf("node %s: %d events, digest %s; want %d, %s", n.opts.NodeID, len(got), end.Digest, len(whole), last.Digest)
+			}
+			x := n.export(&runlogv1.ExportEventsRequest{TenantId: "tenant", To: last.To, PageToken: page.NextPageToken})
+			if x.summary.Digest != last.Digest || x.summary.Count != last.Count || len(x.events) != len(whole)-13 {
+				t.Errorf("node %s: the export goes on with %d events to %v", n.opts.NodeID, len(x.events), x.summary)
+			}
+		}
+	})
 }
 
 // queryFrom is query from a later page on; before is the number of events on the pages before it.
@@ -243,32 +248,34 @@ func (ns nodes) queryFrom(req *runlogv1.QueryEventsRequest, before int) (events 
 // resumes.
 func TestWindowsOverHTTP(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	auditLoad(n, 0)
-	a := n.http(http.MethodGet, "/v1/audit/events?tenantId=tenant&types=StepCompleted&pageSize=2", "")
-	m := parseObject(t, a.body)
-	events, _ := m["events"].([]any)
-	if a.code != http.StatusOK || len(events) != 2 || m["closed"] != true || m["nextPageToken"] == "" {
-		t.Fatalf("%d %s", a.code, a.body)
-	}
-	first, _ := events[0].(map[string]any)
-	if _, natural := first["payload"].(map[string]any); !natural {
-		t.Errorf("payload %v", first["payload"])
-	}
-	a = n.http(http.MethodGet, "/v1/audit/events:export?runId=run-1", "", "Accept", "text/event-stream")
-	if a.code != http.StatusOK || strings.Count(string(a.body), "event: events\nid: ") != 1 || !strings.Contains(string(a.body), "event: summary\ndata: ") {
-		t.Fatalf("%d %s", a.code, a.body)
-	}
-	_, id, _ := strings.Cut(string(a.body), "id: ")
-	id, _, _ = strings.Cut(id, "\n")
-	a = n.http(http.MethodGet, "/v1/audit/events:export?runId=run-1", "", "Accept", "text/event-stream", "Last-Event-ID", id)
-	if a.code != http.StatusOK || strings.Contains(string(a.body), `"runId":"run-1"`) || !strings.Contains(string(a.body), `"count":"20"`) {
-		t.Errorf("resumed behind everything: %d %s", a.code, a.body)
-	}
-	a = n.http(http.MethodGet, "/v1/audit/runs/run-1:verify", "")
-	m = parseObject(t, a.body)
-	if a.code != http.StatusOK || m["ok"] != true || m["verified"] != "20" {
-		t.Errorf("%d %s", a.code, a.body)
-	}
-	n.http(http.MethodGet, "/v1/audit/runs/nope:verify", "").refused(t, contract.ReasonRunNotFound)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		auditLoad(n, 0)
+		a := n.http(http.MethodGet, "/v1/audit/events?tenantId=tenant&types=StepCompleted&pageSize=2", "")
+		m := parseObject(t, a.body)
+		events, _ := m["events"].([]any)
+		if a.code != http.StatusOK || len(events) != 2 || m["closed"] != true || m["nextPageToken"] == "" {
+			t.Fatalf("%d %s", a.code, a.body)
+		}
+		first, _ := events[0].(map[string]any)
+		if _, natural := first["payload"].(map[string]any); !natural {
+			t.Errorf("payload %v", first["payload"])
+		}
+		a = n.http(http.MethodGet, "/v1/audit/events:export?runId=run-1", "", "Accept", "text/event-stream")
+		if a.code != http.StatusOK || strings.Count(string(a.body), "event: events\nid: ") != 1 || !strings.Contains(string(a.body), "event: summary\ndata: ") {
+			t.Fatalf("%d %s", a.code, a.body)
+		}
+		_, id, _ := strings.Cut(string(a.body), "id: ")
+		id, _, _ = strings.Cut(id, "\n")
+		a = n.http(http.MethodGet, "/v1/audit/events:export?runId=run-1", "", "Accept", "text/event-stream", "Last-Event-ID", id)
+		if a.code != http.StatusOK || strings.Contains(string(a.body), `"runId":"run-1"`) || !strings.Contains(string(a.body), `"count":"20"`) {
+			t.Errorf("resumed behind everything: %d %s", a.code, a.body)
+		}
+		a = n.http(http.MethodGet, "/v1/audit/runs/run-1:verify", "")
+		m = parseObject(t, a.body)
+		if a.code != http.StatusOK || m["ok"] != true || m["verified"] != "20" {
+			t.Errorf("%d %s", a.code, a.body)
+		}
+		n.http(http.MethodGet, "/v1/audit/runs/nope:verify", "").refused(t, contract.ReasonRunNotFound)
+	})
 }

@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // unseenOf returns what an answer says of the values of its filter.
@@ -34,60 +36,62 @@ func unseenOf(resp *runlogv1.QueryEventsResponse) (list []string) {
 // before the call.
 func TestUnseenREAD3(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	auditLoad(all[0], 0)
-	last := func() *timestamppb.Timestamp {
-		_, last := all.query(&runlogv1.QueryEventsRequest{})
-		return last.To
-	}
-	early := last()
-	all[0].mustAppend("run-1", newEvent("Late,1", func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
-	for i, c := range []struct {
-		req  *runlogv1.QueryEventsRequest
-		want []string
-	}{
-		{&runlogv1.QueryEventsRequest{}, nil},
-		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted", "StepCompleted"}}, nil},
-		{&runlogv1.QueryEventsRequest{Types: []string{"Late,1"}}, nil},
-		{&runlogv1.QueryEventsRequest{Types: []string{"Late,1"}, To: early}, nil}, // behind it
-		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted"}, TenantId: "nobody"}, []string{"tenantId nobody"}},
-		{&runlogv1.QueryEventsRequest{TenantId: "other", RunId: "run-2"}, nil}, // each is there
-		{&runlogv1.QueryEventsRequest{TenantId: "tenant", To: timestamppb.New(early.AsTime().AddDate(-1, 0, 0))}, nil},
-		{&runlogv1.QueryEventsRequest{Types: []string{"RunFailed"}}, []string{"types RunFailed"}},
-		{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted", "stepstarted", "Late"}},
-			[]string{"types Late", "types stepstarted, rather StepStarted"}},
-		{&runlogv1.QueryEventsRequest{RunId: "run-1"}, nil},
-		{&runlogv1.QueryEventsRequest{RunId: "run-1", To: timestamppb.New(early.AsTime().AddDate(-1, 0, 0))}, nil},
-		{&runlogv1.QueryEventsRequest{RunId: "run-9"}, []string{"runId run-9"}},
-		{&runlogv1.QueryEventsRequest{RunId: "run-9", Types: []string{"StepStarted", "StepFialed"}},
-			[]string{"runId run-9", "types StepFialed, rather StepFailed"}},
-	} {
-		for _, n := range all {
-			resp, err := n.audit.QueryEvents(n.context(), c.req)
-			if err != nil || !slices.Equal(unseenOf(resp), c.want) {
-				t.Errorf("%d: node %s: %q, %v; want %q", i, n.opts.NodeID, unseenOf(resp), err, c.want)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3, eachOnDisk(t))
+		auditLoad(all[0], 0)
+		last := func() *timestamppb.Timestamp {
+			_, last := all.query(&runlogv1.QueryEventsRequest{})
+			return last.To
+		}
+		early := last()
+		all[0].mustAppend("run-1", newEvent("Late,1", func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
+		for i, c := range []struct {
+			req  *runlogv1.QueryEventsRequest
+			want []string
+		}{
+			{&runlogv1.QueryEventsRequest{}, nil},
+			{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted", "StepCompleted"}}, nil},
+			{&runlogv1.QueryEventsRequest{Types: []string{"Late,1"}}, nil},
+			{&runlogv1.QueryEventsRequest{Types: []string{"Late,1"}, To: early}, nil}, // behind it
+			{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted"}, TenantId: "nobody"}, []string{"tenantId nobody"}},
+			{&runlogv1.QueryEventsRequest{TenantId: "other", RunId: "run-2"}, nil}, // each is there
+			{&runlogv1.QueryEventsRequest{TenantId: "tenant", To: timestamppb.New(early.AsTime().AddDate(-1, 0, 0))}, nil},
+			{&runlogv1.QueryEventsRequest{Types: []string{"RunFailed"}}, []string{"types RunFailed"}},
+			{&runlogv1.QueryEventsRequest{Types: []string{"StepStarted", "stepstarted", "Late"}},
+				[]string{"types Late", "types stepstarted, rather StepStarted"}},
+			{&runlogv1.QueryEventsRequest{RunId: "run-1"}, nil},
+			{&runlogv1.QueryEventsRequest{RunId: "run-1", To: timestamppb.New(early.AsTime().AddDate(-1, 0, 0))}, nil},
+			{&runlogv1.QueryEventsRequest{RunId: "run-9"}, []string{"runId run-9"}},
+			{&runlogv1.QueryEventsRequest{RunId: "run-9", Types: []string{"StepStarted", "StepFialed"}},
+				[]string{"runId run-9", "types StepFialed, rather StepFailed"}},
+		} {
+			for _, n := range all {
+				resp, err := n.audit.QueryEvents(n.context(), c.req)
+				if err != nil || !slices.Equal(unseenOf(resp), c.want) {
+					t.Errorf("%d: node %s: %q, %v; want %q", i, n.opts.NodeID, unseenOf(resp), err, c.want)
+				}
 			}
 		}
-	}
-	// The first event of a type is known at every node when its append is answered.
-	for i := range 20 {
-		name, run := fmt.Sprint("Type", i), fmt.Sprint("new-", i)
-		all[i%3].mustAppend(run, newEvent(name))
-		n := all[(i+1)%3]
-		resp, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{Types: []string{name}, RunId: run, To: early})
-		if err != nil || len(resp.Unseen) > 0 {
-			t.Fatalf("%s: %q, %v", name, unseenOf(resp), err)
+		// The first event of a type is known at every node when its append is answered.
+		for i := range 20 {
+			name, run := fmt.Sprint("Type", i), fmt.Sprint("new-", i)
+			all[i%3].mustAppend(run, newEvent(name))
+			n := all[(i+1)%3]
+			resp, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{Types: []string{name}, RunId: run, To: early})
+			if err != nil || len(resp.Unseen) > 0 {
+				t.Fatalf("%s: %q, %v", name, unseenOf(resp), err)
+			}
 		}
-	}
-	a := all[1].http(http.MethodGet, "/v1/audit/events?types=RunFialed&types=StepStarted&pageSize=1", "")
-	if a.code != http.StatusOK || !strings.Contains(string(a.body), `"unseen":[{"field":"types","value":"RunFialed","didYouMean":"RunFailed"`) {
-		t.Errorf("%d %s", a.code, a.body)
-	}
-	next, _ := parseObject(t, a.body)["nextPageToken"].(string)
-	a = all[1].http(http.MethodGet, "/v1/audit/events?types=RunFialed&types=StepStarted&pageSize=1&pageToken="+next, "")
-	if a.code != http.StatusOK || strings.Contains(string(a.body), "RunFialed") {
-		t.Errorf("the second page says it again: %d %s", a.code, a.body)
-	}
+		a := all[1].http(http.MethodGet, "/v1/audit/events?types=RunFialed&types=StepStarted&pageSize=1", "")
+		if a.code != http.StatusOK || !strings.Contains(string(a.body), `"unseen":[{"field":"types","value":"RunFialed","didYouMean":"RunFailed"`) {
+			t.Errorf("%d %s", a.code, a.body)
+		}
+		next, _ := parseObject(t, a.body)["nextPageToken"].(string)
+		a = all[1].http(http.MethodGet, "/v1/audit/events?types=RunFialed&types=StepStarted&pageSize=1&pageToken="+next, "")
+		if a.code != http.StatusOK || strings.Contains(string(a.body), "RunFialed") {
+			t.Errorf("the second page says it again: %d %s", a.code, a.body)
+		}
+	})
 }
 
 // TestUnseenIsNotGuessed: a node that is cut off from the leader answers a closed window, and does
@@ -95,34 +99,36 @@ func TestUnseenREAD3(t *testing.T) {
 // finds the types in the log.
 func TestUnseenIsNotGuessed(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	auditLoad(all[0], 0)
-	_, last := all.query(&runlogv1.QueryEventsRequest{})
-	auditLoad(all[0], 1)
-	alone := all[2]
-	alone.mustAppend("run-2", newEvent("Mark"))
-	alone.list("run-1") // has everything
-	req := &runlogv1.QueryEventsRequest{RunId: "run-9", Types: []string{"RunFailed", "StepStarted"}, To: last.To}
-	// While there is a leader, the answer waits for the projection, which may be behind.
-	if resp, err := alone.audit.QueryEvents(alone.context(), req); err != nil || len(resp.Unseen) != 2 {
-		t.Fatalf("with a leader: %q, %v", unseenOf(resp), err)
-	}
-	all[0].close()
-	all[1].close()
-	resp, err := alone.audit.QueryEvents(alone.context(), req)
-	if want := []string{"runId run-9, perhaps", "types RunFailed, perhaps"}; err != nil || !slices.Equal(unseenOf(resp), want) {
-		t.Errorf("cut off: %q, %v; want %q", unseenOf(resp), err, want)
-	}
-	all[0].start()
-	all[1].start()
-	alone.restart(func() {
-		if err := os.RemoveAll(filepath.Join(alone.opts.DataDir, "projection")); err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3, eachOnDisk(t))
+		auditLoad(all[0], 0)
+		_, last := all.query(&runlogv1.QueryEventsRequest{})
+		auditLoad(all[0], 1)
+		alone := all[2]
+		alone.mustAppend("run-2", newEvent("Mark"))
+		alone.list("run-1") // has everything
+		req := &runlogv1.QueryEventsRequest{RunId: "run-9", Types: []string{"RunFailed", "StepStarted"}, To: last.To}
+		// While there is a leader, the answer waits for the projection, which may be behind.
+		if resp, err := alone.audit.QueryEvents(alone.context(), req); err != nil || len(resp.Unseen) != 2 {
+			t.Fatalf("with a leader: %q, %v", unseenOf(resp), err)
+		}
+		all[0].close()
+		all[1].close()
+		resp, err := alone.audit.QueryEvents(alone.context(), req)
+		if want := []string{"runId run-9, perhaps", "types RunFailed, perhaps"}; err != nil || !slices.Equal(unseenOf(resp), want) {
+			t.Errorf("cut off: %q, %v; want %q", unseenOf(resp), err, want)
+		}
+		all[0].start()
+		all[1].start()
+		alone.restart(func() {
+			if err := os.RemoveAll(filepath.Join(alone.opts.DataDir, "projection")); err != nil {
+				t.Fatal(err)
+			}
+		})
+		alone.list("run-1") // the cluster leads again
+		resp, err = alone.audit.QueryEvents(alone.context(), req)
+		if want := []string{"runId run-9", "types RunFailed"}; err != nil || !slices.Equal(unseenOf(resp), want) {
+			t.Errorf("with a new projection: %q, %v; want %q", unseenOf(resp), err, want)
 		}
 	})
-	alone.list("run-1") // the cluster leads again
-	resp, err = alone.audit.QueryEvents(alone.context(), req)
-	if want := []string{"runId run-9", "types RunFailed"}; err != nil || !slices.Equal(unseenOf(resp), want) {
-		t.Errorf("with a new projection: %q, %v; want %q", unseenOf(resp), err, want)
-	}
 }

@@ -24,12 +24,13 @@ import (
 	"runlog/server/members"
 	"runlog/server/rpc"
 	"runlog/storage/backup"
+	"runlog/testbed/bubble"
 )
 
 // source is a client's way to a node's backups.
 func (n *node) source() backup.Source {
 	n.t.Helper()
-	c, err := client.Dial(n.server.Addresses().GRPC, client.Options{MaxAttempts: 1, Timeout: patience})
+	c, err := client.Dial(n.server.Addresses().GRPC, client.Options{MaxAttempts: 1, Timeout: patience, DialOptions: []grpc.DialOption{n.dialer()}})
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -104,32 +105,34 @@ func (ns nodes) appending() (stop func() []acked) {
 // transfers only a part.
 func TestBackupUnderLoadIDM6(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	repo := newRepository(t)
-	stop := all.appending()
-	var known uint64
-	for range 3 {
-		for _, n := range append(all.followers(), all.leader()) {
-			taken := n.backUp(repo)
-			known += taken.KnownFiles
-			wantEqual(t, "checkpoints left", len(n.checkpoints()), 0)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3, eachOnDisk(t))
+		repo := newRepository(t)
+		stop := all.appending()
+		var known uint64
+		for range 3 {
+			for _, n := range append(all.followers(), all.leader()) {
+				taken := n.backUp(repo)
+				known += taken.KnownFiles
+				wantEqual(t, "checkpoints left", len(n.checkpoints()), 0)
+			}
 		}
-	}
-	events := stop()
-	if known == 0 {
-		t.Error("no file was known")
-	}
-	all.close()
-	list, err := repo.List()
-	if err != nil || len(list) != 9 {
-		t.Fatalf("%d backups, %v", len(list), err)
-	}
-	for _, e := range list[6:] {
-		n := restoredFrom(t, repo, e.Name, nil)
-		n.start()
-		n.wantAcked(events, e.Position)
-		n.close()
-	}
+		events := stop()
+		if known == 0 {
+			t.Error("no file was known")
+		}
+		all.close()
+		list, err := repo.List()
+		if err != nil || len(list) != 9 {
+			t.Fatalf("%d backups, %v", len(list), err)
+		}
+		for _, e := range list[6:] {
+			n := restoredFrom(t, repo, e.Name, nil)
+			n.start()
+			n.wantAcked(events, e.Position)
+			n.close()
+		}
+	})
 }
 
 // wantAcked requires that a restored node has the events acknowledged up to a position, once, with
@@ -202,7 +205,7 @@ func (n *node) unread(ctx context.Context) grpc.ServerStreamingClient[runlogv1.B
 
 // startLargeNode starts a node whose store exceeds the buffers between server and client.
 func startLargeNode(t *testing.T, change ...func(*Options)) *node {
-	n := startNode(t, change...)
+	n := startNode(t, append([]func(*Options){onDisk(t)}, change...)...)
 	n.dialWith()
 	for i := range 12 {
 		var events []*runlogv1.EventWrite
@@ -228,109 +231,117 @@ func noise(seed, size int) string {
 // whose reader disconnects, ends and leaves no files.
 func TestBackupBounds(t *testing.T) {
 	t.Parallel()
-	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = time.Hour })
-	ctx, cancel := context.WithCancel(t.Context())
-	n.unread(ctx)
-	n.unread(ctx)
-	wantEqual(t, "checkpoints", len(n.checkpoints()), members.MaxBackups)
-	_, err := newRepository(t).Take(n.source(), backup.TakeOptions{})
-	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != contract.ReasonOverloaded || e.RetryAfter == 0 {
-		t.Errorf("a third: %v", err)
-	}
-	cancel()
-	eventually(t, "backups without a reader end", func() bool { return len(n.checkpoints()) == 0 })
-	n.backUp(newRepository(t))
-	// A node that stops does not wait for it.
-	n.unread(t.Context())
-	within(t, "the node stops", func() bool { n.close(); return true })
-	wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
+	bubble.Test(t, func(t *testing.T) {
+		n := startLargeNode(t, func(o *Options) { o.SlowConsumer = time.Hour })
+		ctx, cancel := context.WithCancel(t.Context())
+		n.unread(ctx)
+		n.unread(ctx)
+		wantEqual(t, "checkpoints", len(n.checkpoints()), members.MaxBackups)
+		_, err := newRepository(t).Take(n.source(), backup.TakeOptions{})
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != contract.ReasonOverloaded || e.RetryAfter == 0 {
+			t.Errorf("a third: %v", err)
+		}
+		cancel()
+		eventually(t, "backups without a reader end", func() bool { return len(n.checkpoints()) == 0 })
+		n.backUp(newRepository(t))
+		// A node that stops does not wait for it.
+		n.unread(t.Context())
+		within(t, "the node stops", func() bool { n.close(); return true })
+		wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
+	})
 }
 
 // TestBackupSlowReader: a reader that takes nothing for too long gets an error.
 func TestBackupSlowReader(t *testing.T) {
 	t.Parallel()
-	n := startLargeNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
-	stream := n.unread(t.Context())
-	eventually(t, "the backup ends", func() bool { return len(n.checkpoints()) == 0 })
-	wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
-	var err error
-	for err == nil {
-		_, err = stream.Recv()
-	}
-	refused(t, err, contract.ReasonSlowConsumer)
+	bubble.Test(t, func(t *testing.T) {
+		n := startLargeNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
+		stream := n.unread(t.Context())
+		eventually(t, "the backup ends", func() bool { return len(n.checkpoints()) == 0 })
+		wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
+		var err error
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		refused(t, err, contract.ReasonSlowConsumer)
+	})
 }
 
 // TestBackupKnown: a file that the caller has is not sent, a file that differs is reported, and an
 // impossible list is refused.
 func TestBackupKnown(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.haveKey()
-	n.append("run", numbered(1))
-	repo := newRepository(t)
-	first := n.backUp(repo)
-	// once the store has put its first tables together
-	eventually(t, "a file is known", func() bool {
-		first = n.backUp(repo)
-		return first.KnownFiles > 0
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, onDisk(t))
+		n.haveKey()
+		n.append("run", numbered(1))
+		repo := newRepository(t)
+		first := n.backUp(repo)
+		// once the store has put its first tables together
+		eventually(t, "a file is known", func() bool {
+			first = n.backUp(repo)
+			return first.KnownFiles > 0
+		})
+		var table *runlogv1.BackupFile
+		for _, f := range first.Files {
+			if strings.HasSuffix(f.Name, ".sst") {
+				table = &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: append([]byte(nil), f.SHA256[:]...)}
+			}
+		}
+		table.Sha256[3] ^= 1
+		ask := func(req *runlogv1.BackupRequest) (err error) {
+			for _, err = range n.source()(req) {
+				if err != nil {
+					break
+				}
+			}
+			return err
+		}
+		err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{table}}}})
+		if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != contract.ReasonFileChanged || e.Code != codes.DataLoss || !strings.Contains(e.Message, table.Name) {
+			t.Errorf("a file that is another now: %v", err)
+		}
+		// Of another origin, or of another size, it is another file.
+		if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin + "1", Files: []*runlogv1.BackupFile{table}}}}); err != nil {
+			t.Error(err)
+		}
+		// A file that is not a table may change under its name.
+		for _, f := range first.Files {
+			if strings.HasPrefix(f.Name, "OPTIONS") {
+				options := &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: make([]byte, 32)}
+				if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{options}}}}); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		table.Size++
+		if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{table}}}}); err != nil {
+			t.Error(err)
+		}
+		table.Sha256 = table.Sha256[1:]
+		if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Files: []*runlogv1.BackupFile{table}}}}); status.Code(errors.Unwrap(err)) != codes.InvalidArgument && !strings.Contains(fmt.Sprint(err), "INVALID_ARGUMENT_FIELD") {
+			t.Errorf("a short digest: %v", err)
+		}
 	})
-	var table *runlogv1.BackupFile
-	for _, f := range first.Files {
-		if strings.HasSuffix(f.Name, ".sst") {
-			table = &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: append([]byte(nil), f.SHA256[:]...)}
-		}
-	}
-	table.Sha256[3] ^= 1
-	ask := func(req *runlogv1.BackupRequest) (err error) {
-		for _, err = range n.source()(req) {
-			if err != nil {
-				break
-			}
-		}
-		return err
-	}
-	err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{table}}}})
-	if e, ok := errors.AsType[*client.Error](err); !ok || e.Reason != contract.ReasonFileChanged || e.Code != codes.DataLoss || !strings.Contains(e.Message, table.Name) {
-		t.Errorf("a file that is another now: %v", err)
-	}
-	// Of another origin, or of another size, it is another file.
-	if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin + "1", Files: []*runlogv1.BackupFile{table}}}}); err != nil {
-		t.Error(err)
-	}
-	// A file that is not a table may change under its name.
-	for _, f := range first.Files {
-		if strings.HasPrefix(f.Name, "OPTIONS") {
-			options := &runlogv1.BackupFile{Name: f.Name, Size: f.Size, Sha256: make([]byte, 32)}
-			if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{options}}}}); err != nil {
-				t.Error(err)
-			}
-		}
-	}
-	table.Size++
-	if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Origin: first.Origin, Files: []*runlogv1.BackupFile{table}}}}); err != nil {
-		t.Error(err)
-	}
-	table.Sha256 = table.Sha256[1:]
-	if err := ask(&runlogv1.BackupRequest{Known: []*runlogv1.BackupKnown{{Files: []*runlogv1.BackupFile{table}}}}); status.Code(errors.Unwrap(err)) != codes.InvalidArgument && !strings.Contains(fmt.Sprint(err), "INVALID_ARGUMENT_FIELD") {
-		t.Errorf("a short digest: %v", err)
-	}
 }
 
 // TestBackupStatement: the statements of the manifest are true.
 func TestBackupStatement(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.haveKey()
-	for i := range 3 {
-		n.append(fmt.Sprint("run-", i), numbered(1), numbered(2))
-	}
-	last := n.list("run-2")[1].PersistedAt.AsTime()
-	b := n.backUp(newRepository(t))
-	if b.Events != 6 || b.Runs != 3 || b.Node != n.server.NodeID() || proof.FormatTime(b.CompleteThrough) != proof.FormatTime(last.UnixNano()) ||
-		b.Position != n.server.replica.Store().Applied().Index || b.Cluster != n.server.replica.ClusterID() || b.Version != "dev" {
-		t.Errorf("%+v", b.Backup)
-	}
-	if names, err := os.ReadDir(filepath.Join(n.opts.DataDir, "store")); err != nil || len(names) != 2 {
-		t.Errorf("the store has %v, %v", names, err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, onDisk(t))
+		n.haveKey()
+		for i := range 3 {
+			n.append(fmt.Sprint("run-", i), numbered(1), numbered(2))
+		}
+		last := n.list("run-2")[1].PersistedAt.AsTime()
+		b := n.backUp(newRepository(t))
+		if b.Events != 6 || b.Runs != 3 || b.Node != n.server.NodeID() || proof.FormatTime(b.CompleteThrough) != proof.FormatTime(last.UnixNano()) ||
+			b.Position != n.server.replica.Store().Applied().Index || b.Cluster != n.server.replica.ClusterID() || b.Version != "dev" {
+			t.Errorf("%+v", b.Backup)
+		}
+		if names, err := os.ReadDir(filepath.Join(n.opts.DataDir, "store")); err != nil || len(names) != 2 {
+			t.Errorf("the store has %v, %v", names, err)
+		}
+	})
 }

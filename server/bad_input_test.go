@@ -14,6 +14,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 // badEvent is a row of the table of bad input: an event, what every write route answers, and what
@@ -202,33 +203,35 @@ func badWays(n *node) map[string]func(run string, b badEvent) (*runlogv1.AppendE
 // APP-6, PRJ-8.
 func TestBadInputOfWriting(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	for name, send := range badWays(n) {
-		for i, b := range badEvents {
-			run := fmt.Sprint(name, " ", i)
-			n.append(run, newEvent("RunStarted", payload(`{"engineType":"mock"}`)), newEvent("RunPaused", func(e *runlogv1.EventWrite) { e.CausedBySignalId = "s1" }))
-			b = b.in(run)
-			resp, err := send(run, b)
-			what := name + ": " + b.name
-			switch {
-			case b.reason == "" && err != nil:
-				t.Errorf("%s: %v", what, err)
-				continue
-			case b.reason == "":
-				wantEqual(t, what, inWords(resp.Results[0]), b.says)
-			default:
-				wantRefusal(t, what, err, b)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		for name, send := range badWays(n) {
+			for i, b := range badEvents {
+				run := fmt.Sprint(name, " ", i)
+				n.append(run, newEvent("RunStarted", payload(`{"engineType":"mock"}`)), newEvent("RunPaused", func(e *runlogv1.EventWrite) { e.CausedBySignalId = "s1" }))
+				b = b.in(run)
+				resp, err := send(run, b)
+				what := name + ": " + b.name
+				switch {
+				case b.reason == "" && err != nil:
+					t.Errorf("%s: %v", what, err)
+					continue
+				case b.reason == "":
+					wantEqual(t, what, inWords(resp.Results[0]), b.says)
+				default:
+					wantRefusal(t, what, err, b)
+				}
+				events := n.list(run)
+				if b.stored == "" {
+					wantEqual(t, what+": events", len(events), 2)
+					continue
+				}
+				wantEqual(t, what+": events", len(events), 3)
+				wantEqual(t, what+": stored", string(events[2].GetPayloadJson()), b.stored)
+				wantEqual(t, what+": inconsistencies", n.snapshot(run).InconsistencyCount, b.wrong)
 			}
-			events := n.list(run)
-			if b.stored == "" {
-				wantEqual(t, what+": events", len(events), 2)
-				continue
-			}
-			wantEqual(t, what+": events", len(events), 3)
-			wantEqual(t, what+": stored", string(events[2].GetPayloadJson()), b.stored)
-			wantEqual(t, what+": inconsistencies", n.snapshot(run).InconsistencyCount, b.wrong)
 		}
-	}
+	})
 }
 
 // wantRefusal wants the words of a row. A batch that cannot be read names the request too, and a
@@ -264,77 +267,81 @@ func wantRefusal(t *testing.T, what string, err error, b badEvent) {
 // body must be, and no run comes to be.
 func TestBadBodies(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	const appends, batches, runs, marks = "/v1/runs/run/events:append", "/v1/events:batchAppend", "/v1/runs", "/v1/runs/run:setEngineRunRef"
-	good := "{" + envelopeJSON + "}"
-	for _, c := range []struct{ target, body, field, says string }{
-		{appends, ``, "", "the body is empty: send a JSON object"},
-		{appends, " \n", "", "the body is empty: send a JSON object"},
-		{batches, ``, "", "the body is empty: send a JSON object"},
-		{runs, ``, "", "the body is empty: send a JSON object"},
-		{marks, ``, "", "the body is empty: send a JSON object"},
-		{appends, `{"events":[` + good, "", "the body is not JSON: it ends within a value"},
-		{batches, `{"requests":[`, "", "the body is not JSON: it ends within a value"},
-		{runs, `{"run":{"runId":"run`, "", "the body is not JSON: it ends within a"},
-		{appends, `[` + good + `]`, "", `the body must be an object, got an array: put the events into {"events": [...]}`},
-		{appends, `null`, "", "the body must be an object, got null"},
-		{batches, `"x"`, "", `the body must be an object, got "x"`},
-		{appends, `{"events":[` + good + `]}{"events":[` + good + `]}`, "", "the body is more than one JSON document: send one object; the events of a run go into its events array"},
-		{appends, good, "", `the body is an event: put it into {"events": [...]}`},
-		{appends, `{"event":` + good + `}`, "event", `is not a field: did you mean "events"?`},
-		{appends, `{"events":` + good + `}`, "events", "must be an array, got an object"},
-		{appends, `{}`, "events", "has 0 events: send 1 to 1000"},
-		{appends, `{"events":[]}`, "events", "has 0 events: send 1 to 1000"},
-		{batches, `{}`, "requests", "has 0 requests: send 1 to 1000"},
-		{batches, `{"events":[` + good + `]}`, "events", "is not a field: the fields are requests"},
-		{runs, `{}`, "run", "is required: name the run, its scope and its plan"},
-		{runs, `{"runId":"run"}`, "runId", "is not a field: the fields are run, events, mode"},
-		{marks, `{}`, "engineRunRef", "is required: name the engine's own run"},
-	} {
-		r := n.http("POST", c.target, c.body).refused(t, badField)
-		if !strings.HasPrefix(r.fields[c.field], c.says) {
-			t.Errorf("%s %s: %q says %q, want %q", c.target, c.body, c.field, r.fields[c.field], c.says)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		const appends, batches, runs, marks = "/v1/runs/run/events:append", "/v1/events:batchAppend", "/v1/runs", "/v1/runs/run:setEngineRunRef"
+		good := "{" + envelopeJSON + "}"
+		for _, c := range []struct{ target, body, field, says string }{
+			{appends, ``, "", "the body is empty: send a JSON object"},
+			{appends, " \n", "", "the body is empty: send a JSON object"},
+			{batches, ``, "", "the body is empty: send a JSON object"},
+			{runs, ``, "", "the body is empty: send a JSON object"},
+			{marks, ``, "", "the body is empty: send a JSON object"},
+			{appends, `{"events":[` + good, "", "the body is not JSON: it ends within a value"},
+			{batches, `{"requests":[`, "", "the body is not JSON: it ends within a value"},
+			{runs, `{"run":{"runId":"run`, "", "the body is not JSON: it ends within a"},
+			{appends, `[` + good + `]`, "", `the body must be an object, got an array: put the events into {"events": [...]}`},
+			{appends, `null`, "", "the body must be an object, got null"},
+			{batches, `"x"`, "", `the body must be an object, got "x"`},
+			{appends, `{"events":[` + good + `]}{"events":[` + good + `]}`, "", "the body is more than one JSON document: send one object; the events of a run go into its events array"},
+			{appends, good, "", `the body is an event: put it into {"events": [...]}`},
+			{appends, `{"event":` + good + `}`, "event", `is not a field: did you mean "events"?`},
+			{appends, `{"events":` + good + `}`, "events", "must be an array, got an object"},
+			{appends, `{}`, "events", "has 0 events: send 1 to 1000"},
+			{appends, `{"events":[]}`, "events", "has 0 events: send 1 to 1000"},
+			{batches, `{}`, "requests", "has 0 requests: send 1 to 1000"},
+			{batches, `{"events":[` + good + `]}`, "events", "is not a field: the fields are requests"},
+			{runs, `{}`, "run", "is required: name the run, its scope and its plan"},
+			{runs, `{"runId":"run"}`, "runId", "is not a field: the fields are run, events, mode"},
+			{marks, `{}`, "engineRunRef", "is required: name the engine's own run"},
+		} {
+			r := n.http("POST", c.target, c.body).refused(t, badField)
+			if !strings.HasPrefix(r.fields[c.field], c.says) {
+				t.Errorf("%s %s: %q says %q, want %q", c.target, c.body, c.field, r.fields[c.field], c.says)
+			}
 		}
-	}
-	for _, target := range []string{appends, batches, runs, marks} {
-		r := n.http("POST", target, `{"events":[`+good+`]}`, "Content-Type", "application/x-ndjson").refused(t, badField)
-		wantEqual(t, target+" as lines", r.fields["Content-Type"], `is "application/x-ndjson": send JSON, with Content-Type: application/json (curl: --json)`)
-	}
-	resp, err := n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{{Events: steps("s", 1)}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "no run", refused(t, status.ErrorProto(resp.Outcomes[0].Status), badField).fields["runId"], "is required: name the run of the events")
-	n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
+		for _, target := range []string{appends, batches, runs, marks} {
+			r := n.http("POST", target, `{"events":[`+good+`]}`, "Content-Type", "application/x-ndjson").refused(t, badField)
+			wantEqual(t, target+" as lines", r.fields["Content-Type"], `is "application/x-ndjson": send JSON, with Content-Type: application/json (curl: --json)`)
+		}
+		resp, err := n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{{Events: steps("s", 1)}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "no run", refused(t, status.ErrorProto(resp.Outcomes[0].Status), badField).fields["runId"], "is required: name the run of the events")
+		n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
+	})
 }
 
 // TestBadCreationsAPP12: what CreateRun refuses of a run that exists, with the fields or the cause,
 // and what it leaves as it is.
 func TestBadCreationsAPP12(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	run := `"runId":"run","tenantId":"tenant","projectId":"project","environmentId":"prod","planRef":{"planId":"plan","planVersion":"1"}`
-	n.post("/v1/runs", `{"run":{`+run+`,"engineType":"temporal","labels":{"team":"a"}},"events":[{`+envelopeJSON+`}]}`)
-	before := n.get("/v1/runs/run")
-	const exists, remedy = `run "run" already exists`, ". The run exists: choose another runId, or send what it was created with and no new event."
-	for _, c := range []struct {
-		body   string
-		reason contract.Reason
-		says   string
-	}{
-		{`{"run":{` + run + `,"engineType":"temporal","labels":{"team":"a"}},"mode":"EXCLUSIVE"}`, contract.ReasonRunAlreadyExists,
-			exists + ", and mode EXCLUSIVE refuses every existing run. Choose another runId, or leave mode out."},
-		{`{"run":{` + run + `,"engineType":"conductor","labels":{"team":"b"}}}`, contract.ReasonRunAlreadyExists, exists + " with other engineType, labels" + remedy},
-		{`{"run":{` + run + `}}`, contract.ReasonRunAlreadyExists, exists + " with other engineType, labels" + remedy},
-		{`{"run":{` + run + `,"engineType":"temporal","labels":{"team":"a"}},"events":[{` + envelopeJSON + `,"stepId":"new"}]}`, contract.ReasonRunAlreadyExists,
-			exists + " without event 0 of the request: CreateRun adds no event to a run that exists" + remedy},
-		{`{"run":{` + strings.Replace(run, `"tenant"`, `"other"`, 1) + `}}`, contract.ReasonRunScopeMismatch, `run "run" belongs to tenantId "tenant", not to "other". `},
-		{`{"run":{` + run + `,"labels":{"team":1}}}`, badField, "run.labels.team must be a string, got 1"},
-		{`{"run":{` + strings.Replace(run, `"planVersion":"1"`, `"sha256":"ab"`, 1) + `}}`, badField, "run.planRef.planVersion is required"},
-	} {
-		if r := n.http("POST", "/v1/runs", c.body).refused(t, c.reason); !strings.HasPrefix(r.message, c.says) {
-			t.Errorf("%s:\n%s\nwant\n%s", c.body, r.message, c.says)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		run := `"runId":"run","tenantId":"tenant","projectId":"project","environmentId":"prod","planRef":{"planId":"plan","planVersion":"1"}`
+		n.post("/v1/runs", `{"run":{`+run+`,"engineType":"temporal","labels":{"team":"a"}},"events":[{`+envelopeJSON+`}]}`)
+		before := n.get("/v1/runs/run")
+		const exists, remedy = `run "run" already exists`, ". The run exists: choose another runId, or send what it was created with and no new event."
+		for _, c := range []struct {
+			body   string
+			reason contract.Reason
+			says   string
+		}{
+			{`{"run":{` + run + `,"engineType":"temporal","labels":{"team":"a"}},"mode":"EXCLUSIVE"}`, contract.ReasonRunAlreadyExists,
+				exists + ", and mode EXCLUSIVE refuses every existing run. Choose another runId, or leave mode out."},
+			{`{"run":{` + run + `,"engineType":"conductor","labels":{"team":"b"}}}`, contract.ReasonRunAlreadyExists, exists + " with other engineType, labels" + remedy},
+			{`{"run":{` + run + `}}`, contract.ReasonRunAlreadyExists, exists + " with other engineType, labels" + remedy},
+			{`{"run":{` + run + `,"engineType":"temporal","labels":{"team":"a"}},"events":[{` + envelopeJSON + `,"stepId":"new"}]}`, contract.ReasonRunAlreadyExists,
+				exists + " without event 0 of the request: CreateRun adds no event to a run that exists" + remedy},
+			{`{"run":{` + strings.Replace(run, `"tenant"`, `"other"`, 1) + `}}`, contract.ReasonRunScopeMismatch, `run "run" belongs to tenantId "tenant", not to "other". `},
+			{`{"run":{` + run + `,"labels":{"team":1}}}`, badField, "run.labels.team must be a string, got 1"},
+			{`{"run":{` + strings.Replace(run, `"planVersion":"1"`, `"sha256":"ab"`, 1) + `}}`, badField, "run.planRef.planVersion is required"},
+		} {
+			if r := n.http("POST", "/v1/runs", c.body).refused(t, c.reason); !strings.HasPrefix(r.message, c.says) {
+				t.Errorf("%s:\n%s\nwant\n%s", c.body, r.message, c.says)
+			}
 		}
-	}
-	wantEqual(t, "the run", fmt.Sprint(n.get("/v1/runs/run")), fmt.Sprint(before))
+		wantEqual(t, "the run", fmt.Sprint(n.get("/v1/runs/run")), fmt.Sprint(before))
+	})
 }

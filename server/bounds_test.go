@@ -17,12 +17,13 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // plainConn is a connection with gRPC's own limits, as clients in other languages have them.
 func plainConn(t *testing.T, n *node, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
+	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append([]grpc.DialOption{n.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,64 +114,68 @@ func TestRefusalsFitTheirCallers(t *testing.T) {
 // memory of stored events is released. Once it reads, every request is answered in order (APP-8).
 func TestUnreadAnswersD12(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	stream, err := n.events.AppendStream(n.context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	const requests, each = 12, 100
-	pad := payload(`{"a":"` + strings.Repeat("a", 10_000) + `"}`)
-	request := func(i int) *runlogv1.AppendEventsRequest {
-		events := steps(fmt.Sprint(i, "-"), each)
-		for _, e := range events {
-			pad(e)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		stream, err := n.events.AppendStream(n.context())
+		if err != nil {
+			t.Fatal(err)
 		}
-		return &runlogv1.AppendEventsRequest{RunId: "r", RequestId: fmt.Sprint(i), Events: events}
-	}
-	sent := make(chan error, 1)
-	go func() {
+		const requests, each = 12, 100
+		pad := payload(`{"a":"` + strings.Repeat("a", 10_000) + `"}`)
+		request := func(i int) *runlogv1.AppendEventsRequest {
+			events := steps(fmt.Sprint(i, "-"), each)
+			for _, e := range events {
+				pad(e)
+			}
+			return &runlogv1.AppendEventsRequest{RunId: "r", RequestId: fmt.Sprint(i), Events: events}
+		}
+		sent := make(chan error, 1)
+		go func() {
+			for i := range requests {
+				if err := stream.Send(request(i)); err != nil {
+					sent <- err
+					return
+				}
+			}
+			sent <- stream.CloseSend()
+		}()
+		var stored uint64
+		eventually(t, "the node reads no further", func() bool {
+			before := n.server.replica.Store().Applied().Events
+			time.Sleep(300 * time.Millisecond)
+			stored = n.server.replica.Store().Applied().Events
+			return stored > 0 && stored == before
+		})
+		// A few answers are on their way to the client.
+		if most := uint64(1024/(proto.Size(request(0))/(8<<10)) + 4); stored > most*each {
+			t.Errorf("%d requests were taken, at most %d may be", stored/each, most)
+		}
+		eventually(t, "what is stored is let go of", func() bool { return !n.server.replica.Busy() })
 		for i := range requests {
-			if err := stream.Send(request(i)); err != nil {
-				sent <- err
-				return
+			resp, err := stream.Recv()
+			if err != nil || resp.Status != nil || resp.RequestId != fmt.Sprint(i) {
+				t.Fatalf("answer %d: %v, error %v", i, resp.GetRequestId(), err)
 			}
 		}
-		sent <- stream.CloseSend()
-	}()
-	var stored uint64
-	eventually(t, "the node reads no further", func() bool {
-		before := n.server.replica.Store().Applied().Events
-		time.Sleep(300 * time.Millisecond)
-		stored = n.server.replica.Store().Applied().Events
-		return stored > 0 && stored == before
-	})
-	// A few answers are on their way to the client.
-	if most := uint64(1024/(proto.Size(request(0))/(8<<10)) + 4); stored > most*each {
-		t.Errorf("%d requests were taken, at most %d may be", stored/each, most)
-	}
-	eventually(t, "what is stored is let go of", func() bool { return !n.server.replica.Busy() })
-	for i := range requests {
-		resp, err := stream.Recv()
-		if err != nil || resp.Status != nil || resp.RequestId != fmt.Sprint(i) {
-			t.Fatalf("answer %d: %v, error %v", i, resp.GetRequestId(), err)
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			t.Errorf("the stream ends with %v", err)
 		}
-	}
-	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-		t.Errorf("the stream ends with %v", err)
-	}
-	if err := <-sent; err != nil {
-		t.Error(err)
-	}
+		if err := <-sent; err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestCreatedBefore1970: a bound at the begin of time is not taken for none.
 func TestCreatedBefore1970(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("r", newEvent("Noted"))
-	n.settle()
-	resp, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{CreatedBefore: timestamppb.New(time.Unix(0, 0))})
-	if err != nil || len(resp.Runs) > 0 {
-		t.Errorf("runs %v, error %v", resp.GetRuns(), err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("r", newEvent("Noted"))
+		n.settle()
+		resp, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{CreatedBefore: timestamppb.New(time.Unix(0, 0))})
+		if err != nil || len(resp.Runs) > 0 {
+			t.Errorf("runs %v, error %v", resp.GetRuns(), err)
+		}
+	})
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -16,6 +15,8 @@ import (
 	"pgregory.net/rapid"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // TestBrokenStreamsAPP3APP8: an append stream that breaks anywhere leaves complete requests behind:
@@ -23,23 +24,22 @@ import (
 // (APP-3, APP-8, APP-10).
 func TestBrokenStreamsAPP3APP8(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		streams := make([]*breakingStream, rapid.IntRange(1, 3).Draw(rt, "streams"))
-		for i := range streams {
-			streams[i] = drawBreakingStream(rt, fmt.Sprint("run-", i))
-		}
-		restart := rapid.IntRange(0, 3).Draw(rt, "restart") == 3
-		n := startNode(t, hasty)
-		defer func() {
-			n.close()
-			_ = os.RemoveAll(n.opts.DataDir)
-		}()
-		breakAll(n, streams, restart)
-		for _, s := range streams {
-			if err := s.check(n); err != nil {
-				rt.Fatalf("%s: %v", s.run, err)
+	bubble.Test(t, func(t *testing.T) {
+		bubble.Check(t, func(rt *rapid.T) {
+			streams := make([]*breakingStream, rapid.IntRange(1, 3).Draw(rt, "streams"))
+			for i := range streams {
+				streams[i] = drawBreakingStream(rt, fmt.Sprint("run-", i))
 			}
-		}
+			restart := rapid.IntRange(0, 3).Draw(rt, "restart") == 3
+			n := startNode(t, hasty)
+			defer n.close()
+			breakAll(n, streams, restart)
+			for _, s := range streams {
+				if err := s.check(n); err != nil {
+					rt.Fatalf("%s: %v", s.run, err)
+				}
+			}
+		})
 	})
 }
 
@@ -48,8 +48,9 @@ type breakingStream struct {
 	run      string
 	requests []*runlogv1.AppendEventsRequest
 	// Where it breaks, if not earlier by itself.
-	sends, answers int // so many are made, and so many of them taken, before the call is cancelled
-	bytes          int // so many are written before the connection dies
+	sends, answers int                                                         // so many are made, and so many of them taken, before the call is cancelled
+	bytes          int                                                         // so many are written before the connection dies
+	via            func(ctx context.Context, address string) (net.Conn, error) // of the node
 
 	answered []*runlogv1.AppendStreamResponse
 }
@@ -88,6 +89,7 @@ func breakAll(n *node, streams []*breakingStream, restart bool) {
 	begun := make(chan struct{}, 1)
 	for _, s := range streams {
 		// Without a buffer, what is written does not wait for more.
+		s.via = n.dialTo
 		client := runlogv1.NewEventServiceClient(n.dialWith(grpc.WithContextDialer(s.dial), grpc.WithWriteBufferSize(0)))
 		done.Go(func() { s.play(client, begun) })
 	}
@@ -138,8 +140,7 @@ func (s *breakingStream) dial(ctx context.Context, address string) (net.Conn, er
 	if s.bytes < 0 {
 		return nil, errors.New("the connection was cut")
 	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "tcp", address)
+	conn, err := s.via(ctx, address)
 	left := s.bytes
 	s.bytes = -1
 	return &cutConn{Conn: conn, left: left}, err

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // This file is the code of an auditor with docs/formats.md and the API only: it shares no code with
@@ -201,54 +203,56 @@ func inheritable(r *runlogv1.EventRecord) map[string]*string {
 // change.
 func TestAuditorAPP11(t *testing.T) {
 	t.Parallel()
-	chains := publishedChains(t)
-	if len(chains) < 10 {
-		t.Errorf("%d chains", len(chains))
-	}
-	other := "other"
-	for name, records := range chains {
-		if err := auditRun(records); err != nil {
-			t.Errorf("%s: %v", name, err)
+	bubble.Test(t, func(t *testing.T) {
+		chains := publishedChains(t)
+		if len(chains) < 10 {
+			t.Errorf("%d chains", len(chains))
 		}
-		for i := range records {
-			for what, change := range map[string]func(*runlogv1.EventRecord){
-				"eventId":       func(r *runlogv1.EventRecord) { r.EventId = "00000000-0000-0000-0000-000000000009" },
-				"eventType":     func(r *runlogv1.EventRecord) { r.EventType += "x" },
-				"runId":         func(r *runlogv1.EventRecord) { r.RunId += "x" },
-				"stepId":        func(r *runlogv1.EventRecord) { r.StepId = &other },
-				"attempt":       func(r *runlogv1.EventRecord) { r.LogicalAttemptId++ },
-				"engineAttempt": func(r *runlogv1.EventRecord) { r.EngineAttemptId++ },
-				"key":           func(r *runlogv1.EventRecord) { r.IdempotencyKey += "x" },
-				"emittedAt":     func(r *runlogv1.EventRecord) { r.EmittedAt.Nanos ^= 1 },
-				"emittedBy":     func(r *runlogv1.EventRecord) { r.EmittedBy = &other },
-				"appendedBy":    func(r *runlogv1.EventRecord) { r.AppendedBy = &other },
-				"cause":         func(r *runlogv1.EventRecord) { r.CausedBySignalId = &other },
-				"parent":        func(r *runlogv1.EventRecord) { r.ParentEventId = &other },
-				"extensions":    func(r *runlogv1.EventRecord) { r.ExtensionsJson = append(r.ExtensionsJson, ' ') },
-				"contract":      func(r *runlogv1.EventRecord) { r.ContractVersion += "1" },
-				"payload": func(r *runlogv1.EventRecord) {
-					r.PayloadForm = &runlogv1.EventRecord_PayloadJson{PayloadJson: append(r.GetPayloadJson(), ' ')}
-				},
-				"runSeq":      func(r *runlogv1.EventRecord) { r.RunSeq ^= 1 },
-				"persistedAt": func(r *runlogv1.EventRecord) { r.PersistedAt.Nanos ^= 1 },
-				"tenantId given or not": func(r *runlogv1.EventRecord) {
-					if slices.Contains(r.Inherited, "tenantId") {
-						r.Inherited = nil
-					} else {
-						r.TenantId += "x"
+		other := "other"
+		for name, records := range chains {
+			if err := auditRun(records); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			for i := range records {
+				for what, change := range map[string]func(*runlogv1.EventRecord){
+					"eventId":       func(r *runlogv1.EventRecord) { r.EventId = "00000000-0000-0000-0000-000000000009" },
+					"eventType":     func(r *runlogv1.EventRecord) { r.EventType += "x" },
+					"runId":         func(r *runlogv1.EventRecord) { r.RunId += "x" },
+					"stepId":        func(r *runlogv1.EventRecord) { r.StepId = &other },
+					"attempt":       func(r *runlogv1.EventRecord) { r.LogicalAttemptId++ },
+					"engineAttempt": func(r *runlogv1.EventRecord) { r.EngineAttemptId++ },
+					"key":           func(r *runlogv1.EventRecord) { r.IdempotencyKey += "x" },
+					"emittedAt":     func(r *runlogv1.EventRecord) { r.EmittedAt.Nanos ^= 1 },
+					"emittedBy":     func(r *runlogv1.EventRecord) { r.EmittedBy = &other },
+					"appendedBy":    func(r *runlogv1.EventRecord) { r.AppendedBy = &other },
+					"cause":         func(r *runlogv1.EventRecord) { r.CausedBySignalId = &other },
+					"parent":        func(r *runlogv1.EventRecord) { r.ParentEventId = &other },
+					"extensions":    func(r *runlogv1.EventRecord) { r.ExtensionsJson = append(r.ExtensionsJson, ' ') },
+					"contract":      func(r *runlogv1.EventRecord) { r.ContractVersion += "1" },
+					"payload": func(r *runlogv1.EventRecord) {
+						r.PayloadForm = &runlogv1.EventRecord_PayloadJson{PayloadJson: append(r.GetPayloadJson(), ' ')}
+					},
+					"runSeq":      func(r *runlogv1.EventRecord) { r.RunSeq ^= 1 },
+					"persistedAt": func(r *runlogv1.EventRecord) { r.PersistedAt.Nanos ^= 1 },
+					"tenantId given or not": func(r *runlogv1.EventRecord) {
+						if slices.Contains(r.Inherited, "tenantId") {
+							r.Inherited = nil
+						} else {
+							r.TenantId += "x"
+						}
+					},
+				} {
+					changed := slices.Clone(records)
+					changed[i] = proto.CloneOf(records[i])
+					change(changed[i])
+					if auditRun(changed) == nil {
+						t.Errorf("%s, record %d: another %s goes unseen", name, i, what)
 					}
-				},
-			} {
-				changed := slices.Clone(records)
-				changed[i] = proto.CloneOf(records[i])
-				change(changed[i])
-				if auditRun(changed) == nil {
-					t.Errorf("%s, record %d: another %s goes unseen", name, i, what)
+				}
+				if i+1 < len(records) && auditRun(slices.Delete(slices.Clone(records), i, i+1)) == nil {
+					t.Errorf("%s: record %d is missing unseen", name, i)
 				}
 			}
-			if i+1 < len(records) && auditRun(slices.Delete(slices.Clone(records), i, i+1)) == nil {
-				t.Errorf("%s: record %d is missing unseen", name, i)
-			}
 		}
-	}
+	})
 }

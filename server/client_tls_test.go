@@ -30,6 +30,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
+	"runlog/testbed/bubble"
 )
 
 // authority issues certificates for tests.
@@ -120,7 +121,7 @@ func (n *node) whoGRPC(ctx context.Context, config *tls.Config) (string, error) 
 	if config != nil {
 		creds = credentials.NewTLS(config)
 	}
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient(n.server.Addresses().GRPC, n.dialer(), grpc.WithTransportCredentials(creds))
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -139,7 +140,10 @@ func (n *node) secureHTTP(config *tls.Config, target string, header ...string) (
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true, TLSClientConfig: config, ForceAttemptHTTP2: true}}).Do(req)
+	secure := n.httpClient()
+	transport := secure.Transport.(*http.Transport)
+	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = config, true
+	resp, err := secure.Do(req)
 	if err != nil {
 		return httpAnswer{}, err
 	}
@@ -153,164 +157,174 @@ func (n *node) secureHTTP(config *tls.Config, target string, header ...string) (
 // headers, one Authorization alone is a credential.
 func TestClientTLSSEC1(t *testing.T) {
 	t.Parallel()
-	a, other := newAuthority(t), newAuthority(t)
-	var root string
-	n := startNode(t, func(o *Options) {
-		root = secured(o)
-		a.withTLS(o)
-		o.Access.Certificates = []auth.CertificateRule{{Subject: "CN=engine-*,O=acme", Tenants: []string{"acme"}, Roles: []string{"reader"}}}
+	bubble.Test(t, func(t *testing.T) {
+		a, other := newAuthority(t), newAuthority(t)
+		var root string
+		n := startNode(t, func(o *Options) {
+			root = secured(o)
+			a.withTLS(o)
+			o.Access.Certificates = []auth.CertificateRule{{Subject: "CN=engine-*,O=acme", Tenants: []string{"acme"}, Roles: []string{"reader"}}}
+		})
+		const who = `"name":"cert:CN=engine-1,O=acme"`
+		engine := a.client("engine-1")
+		if name, err := n.whoGRPC(n.context(), engine); err != nil || name != "cert:CN=engine-1,O=acme" {
+			t.Errorf("over gRPC: %q, %v", name, err)
+		}
+		if got, err := n.secureHTTP(engine, "/v1/whoami"); err != nil || !strings.Contains(string(got.body), who) {
+			t.Errorf("over HTTP: %s, %v", got.body, err)
+		}
+		// A stream of a run that does not exist: an identified caller is told so.
+		if got, err := n.secureHTTP(engine, "/v1/runs/absent/events:read"); err != nil || got.code != http.StatusNotFound {
+			t.Errorf("a stream over HTTP: %d %s, %v", got.code, got.body, err)
+		}
+
+		nobody := a.client("")
+		raw := string(engine.Certificates[0].Certificate[0])
+		for what, md := range map[string]metadata.MD{
+			"nothing":              nil,
+			"gateway's header":     metadata.Pairs("runlog-client-certificate-bin", raw),
+			"a member's passport":  metadata.Pairs("runlog-passport-bin", raw),
+			"forwarded identities": metadata.Pairs("x-forwarded-user", "engine-1", "x-forwarded-client-cert", "CN=engine-1"),
+		} {
+			_, err := n.whoGRPC(metadata.NewOutgoingContext(n.context(), md), nobody)
+			if refused(t, err, contract.ReasonUnauthenticated); err == nil {
+				t.Errorf("%s over gRPC lets the caller in", what)
+			}
+		}
+		bearer := "Bearer " + root
+		for what, header := range map[string][]string{
+			"nothing":                {},
+			"Grpc-Metadata":          {"Grpc-Metadata-Authorization", bearer, "Grpc-Metadata-Runlog-Client-Certificate-Bin", "AAAA"},
+			"gateway's header":       {"Runlog-Client-Certificate-Bin", "AAAA"},
+			"forwarded identities":   {"X-Forwarded-User", "admin", "X-Forwarded-Client-Cert", "CN=engine-1", "X-Real-Ip", "127.0.0.1"},
+			"Proxy-Authorization":    {"Proxy-Authorization", bearer},
+			"two of Authorization":   {"Authorization", bearer, "Authorization", bearer},
+			"a list of two":          {"Authorization", bearer + ", " + bearer},
+			"a token in the address": {"X-Original-Url", "/v1/whoami?access_token=" + root},
+			"another scheme":         {"Authorization", "Basic " + root},
+		} {
+			for _, target := range []string{"/v1/whoami", "/v1/runs/absent/events:read"} {
+				got, err := n.secureHTTP(nobody, target, header...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if got.code != http.StatusUnauthorized {
+					t.Errorf("%s at %s: HTTP %d %s", what, target, got.code, got.body)
+				}
+			}
+		}
+		if got, err := n.secureHTTP(nobody, "/v1/whoami", "Authorization", bearer); err != nil || got.code != http.StatusOK {
+			t.Errorf("a token over HTTP: %d %s, %v", got.code, got.body, err)
+		}
+		// Two are refused also beside a certificate.
+		if got, err := n.secureHTTP(engine, "/v1/whoami", "Authorization", bearer, "Authorization", bearer); err != nil || got.code != http.StatusUnauthorized {
+			t.Errorf("two of Authorization and a certificate: %d %s, %v", got.code, got.body, err)
+		}
+
+		strange := other.client("engine-1")
+		strange.RootCAs = engine.RootCAs
+		old := a.client("")
+		old.MaxVersion = tls.VersionTLS12
+		for what, config := range map[string]*tls.Config{"a certificate of another authority": strange, "TLS 1.2": old} {
+			if _, err := n.whoGRPC(n.context(), config); err == nil {
+				t.Errorf("%s is accepted over gRPC", what)
+			}
+			if _, err := n.secureHTTP(config, "/v1/whoami"); err == nil {
+				t.Errorf("%s is accepted over HTTP", what)
+			}
+		}
+		if _, err := n.whoGRPC(n.context(), nil); err == nil {
+			t.Error("plain text is accepted over gRPC")
+		}
+		if got := n.http("GET", "/v1/whoami", ""); got.code != http.StatusBadRequest {
+			t.Errorf("plain text over HTTP: %d %s", got.code, got.body)
+		}
 	})
-	const who = `"name":"cert:CN=engine-1,O=acme"`
-	engine := a.client("engine-1")
-	if name, err := n.whoGRPC(n.context(), engine); err != nil || name != "cert:CN=engine-1,O=acme" {
-		t.Errorf("over gRPC: %q, %v", name, err)
-	}
-	if got, err := n.secureHTTP(engine, "/v1/whoami"); err != nil || !strings.Contains(string(got.body), who) {
-		t.Errorf("over HTTP: %s, %v", got.body, err)
-	}
-	// A stream of a run that does not exist: an identified caller is told so.
-	if got, err := n.secureHTTP(engine, "/v1/runs/absent/events:read"); err != nil || got.code != http.StatusNotFound {
-		t.Errorf("a stream over HTTP: %d %s, %v", got.code, got.body, err)
-	}
-
-	nobody := a.client("")
-	raw := string(engine.Certificates[0].Certificate[0])
-	for what, md := range map[string]metadata.MD{
-		"nothing":              nil,
-		"gateway's header":     metadata.Pairs("runlog-client-certificate-bin", raw),
-		"a member's passport":  metadata.Pairs("runlog-passport-bin", raw),
-		"forwarded identities": metadata.Pairs("x-forwarded-user", "engine-1", "x-forwarded-client-cert", "CN=engine-1"),
-	} {
-		_, err := n.whoGRPC(metadata.NewOutgoingContext(n.context(), md), nobody)
-		if refused(t, err, contract.ReasonUnauthenticated); err == nil {
-			t.Errorf("%s over gRPC lets the caller in", what)
-		}
-	}
-	bearer := "Bearer " + root
-	for what, header := range map[string][]string{
-		"nothing":                {},
-		"Grpc-Metadata":          {"Grpc-Metadata-Authorization", bearer, "Grpc-Metadata-Runlog-Client-Certificate-Bin", "AAAA"},
-		"gateway's header":       {"Runlog-Client-Certificate-Bin", "AAAA"},
-		"forwarded identities":   {"X-Forwarded-User", "admin", "X-Forwarded-Client-Cert", "CN=engine-1", "X-Real-Ip", "127.0.0.1"},
-		"Proxy-Authorization":    {"Proxy-Authorization", bearer},
-		"two of Authorization":   {"Authorization", bearer, "Authorization", bearer},
-		"a list of two":          {"Authorization", bearer + ", " + bearer},
-		"a token in the address": {"X-Original-Url", "/v1/whoami?access_token=" + root},
-		"another scheme":         {"Authorization", "Basic " + root},
-	} {
-		for _, target := range []string{"/v1/whoami", "/v1/runs/absent/events:read"} {
-			got, err := n.secureHTTP(nobody, target, header...)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if got.code != http.StatusUnauthorized {
-				t.Errorf("%s at %s: HTTP %d %s", what, target, got.code, got.body)
-			}
-		}
-	}
-	if got, err := n.secureHTTP(nobody, "/v1/whoami", "Authorization", bearer); err != nil || got.code != http.StatusOK {
-		t.Errorf("a token over HTTP: %d %s, %v", got.code, got.body, err)
-	}
-	// Two are refused also beside a certificate.
-	if got, err := n.secureHTTP(engine, "/v1/whoami", "Authorization", bearer, "Authorization", bearer); err != nil || got.code != http.StatusUnauthorized {
-		t.Errorf("two of Authorization and a certificate: %d %s, %v", got.code, got.body, err)
-	}
-
-	strange := other.client("engine-1")
-	strange.RootCAs = engine.RootCAs
-	old := a.client("")
-	old.MaxVersion = tls.VersionTLS12
-	for what, config := range map[string]*tls.Config{"a certificate of another authority": strange, "TLS 1.2": old} {
-		if _, err := n.whoGRPC(n.context(), config); err == nil {
-			t.Errorf("%s is accepted over gRPC", what)
-		}
-		if _, err := n.secureHTTP(config, "/v1/whoami"); err == nil {
-			t.Errorf("%s is accepted over HTTP", what)
-		}
-	}
-	if _, err := n.whoGRPC(n.context(), nil); err == nil {
-		t.Error("plain text is accepted over gRPC")
-	}
-	if got := n.http("GET", "/v1/whoami", ""); got.code != http.StatusBadRequest {
-		t.Errorf("plain text over HTTP: %d %s", got.code, got.body)
-	}
 }
 
 // TestClientCertificateReload: a handshake shows the certificate that is in the files, without a
 // restart. Files that cannot be used leave the old one, and the log says so once.
 func TestClientCertificateReload(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	var log lockedBuffer
-	n := startNode(t, func(o *Options) {
-		a.withTLS(o)
-		o.Logger = slog.New(slog.NewTextHandler(&log, nil))
-	})
-	files := n.opts.ClientTLS
-	shown := func() string {
-		t.Helper()
-		var names []string
-		for address, protocol := range map[string]string{n.server.Addresses().GRPC: "h2", n.server.Addresses().HTTP: "http/1.1"} {
-			config := a.client("")
-			config.NextProtos = []string{"h2", "http/1.1"}
-			conn, err := tls.Dial("tcp", address, config)
-			if err != nil {
-				t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		a := newAuthority(t)
+		var log lockedBuffer
+		n := startNode(t, func(o *Options) {
+			a.withTLS(o)
+			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
+		})
+		files := n.opts.ClientTLS
+		shown := func() string {
+			t.Helper()
+			var names []string
+			for address, protocol := range map[string]string{n.server.Addresses().GRPC: "h2", n.server.Addresses().HTTP: "http/1.1"} {
+				config := a.client("")
+				config.NextProtos = []string{"h2", "http/1.1"}
+				plain, err := n.dialTo(n.context(), address)
+				if err != nil {
+					t.Fatal(err)
+				}
+				config.ServerName = loopback
+				conn := tls.Client(plain, config)
+				if err := conn.HandshakeContext(n.context()); err != nil {
+					t.Fatal(err)
+				}
+				state := conn.ConnectionState()
+				wantEqual(t, "protocol of "+address, state.NegotiatedProtocol, protocol)
+				names = append(names, state.PeerCertificates[0].Subject.CommonName)
+				_ = conn.Close()
 			}
-			state := conn.ConnectionState()
-			wantEqual(t, "protocol of "+address, state.NegotiatedProtocol, protocol)
-			names = append(names, state.PeerCertificates[0].Subject.CommonName)
-			_ = conn.Close()
+			if names[0] != names[1] {
+				return ""
+			}
+			return names[0]
 		}
-		if names[0] != names[1] {
-			return ""
+		wantEqual(t, "certificate", shown(), "first")
+		a.write(files, "second")
+		eventually(t, "the second certificate is shown", func() bool { return shown() == "second" })
+		if err := os.WriteFile(files.Cert, []byte("broken"), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		return names[0]
-	}
-	wantEqual(t, "certificate", shown(), "first")
-	a.write(files, "second")
-	eventually(t, "the second certificate is shown", func() bool { return shown() == "second" })
-	if err := os.WriteFile(files.Cert, []byte("broken"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	const warning = "cannot reload client certificates"
-	eventually(t, "the log tells of the broken file", func() bool {
-		wantEqual(t, "certificate", shown(), "second")
-		return strings.Contains(log.String(), warning)
+		const warning = "cannot reload client certificates"
+		eventually(t, "the log tells of the broken file", func() bool {
+			wantEqual(t, "certificate", shown(), "second")
+			return strings.Contains(log.String(), warning)
+		})
+		a.write(files, "third")
+		eventually(t, "the third certificate is shown", func() bool { return shown() == "third" })
+		if count := strings.Count(log.String(), warning); count != 1 {
+			t.Errorf("%d warnings:\n%s", count, log.String())
+		}
 	})
-	a.write(files, "third")
-	eventually(t, "the third certificate is shown", func() bool { return shown() == "third" })
-	if count := strings.Count(log.String(), warning); count != 1 {
-		t.Errorf("%d warnings:\n%s", count, log.String())
-	}
 }
 
 // TestClientCertificateFaults: a node whose certificate for clients cannot be used does not start,
 // and leaves no data directory.
 func TestClientCertificateFaults(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	for name, c := range map[string]struct {
-		change func(*TLSFiles)
-		says   string
-	}{
-		"no such file":    {func(f *TLSFiles) { f.Key += "x" }, "no such file"},
-		"not its key":     {func(f *TLSFiles) { f.Cert = f.CA }, "are no certificate with its key"},
-		"no authority":    {func(f *TLSFiles) { f.CA = f.Cert }, "that of no certificate authority"},
-		"empty authority": {func(f *TLSFiles) { f.CA = f.Key }, "holds no certificate"},
-	} {
-		o := testOptions(t)
-		o.DataDir = filepath.Join(o.DataDir, "data")
-		a.withTLS(&o)
-		c.change(&o.ClientTLS)
-		_, err := Start(t.Context(), o)
-		if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--tls-cert") {
-			t.Errorf("%s: %v", name, err)
+	bubble.Test(t, func(t *testing.T) {
+		a := newAuthority(t)
+		for name, c := range map[string]struct {
+			change func(*TLSFiles)
+			says   string
+		}{
+			"no such file":    {func(f *TLSFiles) { f.Key += "x" }, "no such file"},
+			"not its key":     {func(f *TLSFiles) { f.Cert = f.CA }, "are no certificate with its key"},
+			"no authority":    {func(f *TLSFiles) { f.CA = f.Cert }, "that of no certificate authority"},
+			"empty authority": {func(f *TLSFiles) { f.CA = f.Key }, "holds no certificate"},
+		} {
+			o := testOptions(t)
+			a.withTLS(&o)
+			c.change(&o.ClientTLS)
+			_, err := Start(t.Context(), o)
+			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--tls-cert") {
+				t.Errorf("%s: %v", name, err)
+			}
+			if _, err := o.FS.Stat(o.DataDir); err == nil {
+				t.Errorf("%s: the data directory is made", name)
+			}
 		}
-		if _, err := os.Stat(o.DataDir); err == nil {
-			t.Errorf("%s: the data directory is made", name)
-		}
-	}
+	})
 }
 
 // lockedBuffer collects the log of a node.

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -22,181 +20,155 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 // TestFailedStartCleansUp: a failed start leaves no goroutine, lock or port behind, whatever the
 // cause.
 func TestFailedStartCleansUp(t *testing.T) {
-	opts := testOptions(t)
-	opts.Registry = prometheus.NewRegistry()
-	warm := &node{t: t, opts: opts}
-	warm.start()
-	warm.append("run", newEvent("RunStarted"))
-	warm.close()
-	before := goroutines()
-	in := func(name string) string { return filepath.Join(opts.DataDir, name) }
-	hidden := in("hidden")
-	for _, room := range []string{"store", "raft"} {
-		// A file in the place of a directory fails the package that needs it.
-		if err := errors.Join(os.Rename(in(room), hidden), os.WriteFile(in(room), nil, 0o644)); err != nil {
+	bubble.Test(t, func(t *testing.T) {
+		opts := diskOptions(t)
+		opts.Registry = prometheus.NewRegistry()
+		warm := &node{t: t, opts: opts}
+		warm.start()
+		warm.append("run", newEvent("RunStarted"))
+		warm.close()
+		in := func(name string) string { return filepath.Join(opts.DataDir, name) }
+		hidden := in("hidden")
+		for _, room := range []string{"store", "raft"} {
+			// A file in the place of a directory fails the package that needs it.
+			if err := errors.Join(os.Rename(in(room), hidden), os.WriteFile(in(room), nil, 0o644)); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := Start(t.Context(), opts); err == nil {
+				t.Errorf("started with a file for %s", room)
+			}
+			if err := errors.Join(os.Remove(in(room)), os.Rename(hidden, in(room))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		// The log was lost: the store holds what it does not.
+		if err := os.Rename(in("raft"), hidden); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Start(t.Context(), opts); err == nil {
-			t.Errorf("started with a file for %s", room)
+		if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "log") {
+			t.Errorf("start without the log: %v", err)
 		}
-		if err := errors.Join(os.Remove(in(room)), os.Rename(hidden, in(room))); err != nil {
+		if err := errors.Join(os.RemoveAll(in("raft")), os.Rename(hidden, in("raft"))); err != nil {
 			t.Fatal(err)
 		}
-	}
-	// The log was lost: the store holds what it does not.
-	if err := os.Rename(in("raft"), hidden); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "log") {
-		t.Errorf("start without the log: %v", err)
-	}
-	if err := errors.Join(os.RemoveAll(in("raft")), os.Rename(hidden, in("raft"))); err != nil {
-		t.Fatal(err)
-	}
-	bad := opts
-	bad.Fail = nil
-	if _, err := Start(t.Context(), bad); err == nil {
-		t.Error("started without Fail")
-	}
-	waitForGoroutines(t, before)
-	// The same options, registry included, on the same ports and directory.
-	n := &node{t: t, opts: opts}
-	n.start()
-	wantEqual(t, "events", len(n.list("run")), 1)
-	addresses := n.server.Addresses()
-	n.close()
-	waitForGoroutines(t, before)
-	n.opts.GRPCListen, n.opts.HTTPListen, n.opts.AdminListen, n.opts.RaftListen = addresses.GRPC, addresses.HTTP, addresses.Admin, addresses.Raft
-	n.start()
-	n.close()
-	waitForGoroutines(t, before)
-}
-
-// goroutines of this module and of what it starts: stacks that name it, or one of the libraries
-// below.
-func goroutines() int {
-	buf := make([]byte, 8<<20)
-	buf = buf[:runtime.Stack(buf, true)]
-	count := 0
-	for g := range strings.SplitSeq(string(buf), "\n\n") {
-		if strings.Contains(g, "testing.") {
-			continue
+		bad := opts
+		bad.Fail = nil
+		if _, err := Start(t.Context(), bad); err == nil {
+			t.Error("started without Fail")
 		}
-		count++
-	}
-	return count
-}
-
-func waitForGoroutines(t *testing.T, most int) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for goroutines() > most {
-		if time.Now().After(deadline) {
-			buf := make([]byte, 1<<20)
-			t.Fatalf("%d goroutines, %d before:\n%s", goroutines(), most, buf[:runtime.Stack(buf, true)])
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		// The same options, registry included, on the same ports and directory.
+		n := &node{t: t, opts: opts}
+		n.start()
+		wantEqual(t, "events", len(n.list("run")), 1)
+		addresses := n.server.Addresses()
+		n.close()
+		n.opts.GRPCListen, n.opts.HTTPListen, n.opts.AdminListen, n.opts.RaftListen = addresses.GRPC, addresses.HTTP, addresses.Admin, addresses.Raft
+		n.start()
+		n.close()
+	})
 }
 
 // TestCloseAnswersWhatIsUnderWay sends SIGTERM under load. Every append is answered, or refused
 // with its outcome, and no acknowledged event is lost (APP-2).
 func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	type outcome struct {
-		step string
-		err  error
-	}
-	var mu sync.Mutex
-	var outcomes []outcome
-	var load sync.WaitGroup
-	answered := make(chan struct{}, 100_000)
-	for p := range 8 {
-		conn := runlogv1.NewEventServiceClient(n.dialWith())
-		load.Go(func() {
-			for i := range 10_000 {
-				id := fmt.Sprint(p, "-", i)
-				ctx, cancel := context.WithTimeout(context.Background(), patience)
-				_, err := conn.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{newEvent("Noted", step(id))}})
-				cancel()
-				mu.Lock()
-				outcomes = append(outcomes, outcome{id, err})
-				mu.Unlock()
-				if err != nil {
-					return
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		type outcome struct {
+			step string
+			err  error
+		}
+		var mu sync.Mutex
+		var outcomes []outcome
+		var load sync.WaitGroup
+		answered := make(chan struct{}, 100_000)
+		for p := range 8 {
+			conn := runlogv1.NewEventServiceClient(n.dialWith())
+			load.Go(func() {
+				for i := range 10_000 {
+					id := fmt.Sprint(p, "-", i)
+					ctx, cancel := context.WithTimeout(context.Background(), patience)
+					_, err := conn.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{newEvent("Noted", step(id))}})
+					cancel()
+					mu.Lock()
+					outcomes = append(outcomes, outcome{id, err})
+					mu.Unlock()
+					if err != nil {
+						return
+					}
+					answered <- struct{}{}
 				}
-				answered <- struct{}{}
+			})
+		}
+		w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
+		w.until("caughtUp", isCaughtUp)
+		reads := make(chan error, 2)
+		go func() {
+			_, err := n.projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 1 << 40})
+			reads <- err
+		}()
+		go func() {
+			_, err := n.runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)})
+			reads <- err
+		}()
+		for range 200 {
+			<-answered
+		}
+		health := grpc_health_v1.NewHealthClient(n.conn)
+		began := time.Now()
+		closed := make(chan error, 1)
+		go func() { closed <- n.server.Close() }()
+		if err := within(t, "Close", func() error { return <-closed }); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if took := time.Since(began); took > rpc.DrainTimeout {
+			t.Errorf("Close took %v with nothing that holds it up", took)
+		}
+		load.Wait()
+		refused(t, w.end(), contract.ReasonShuttingDown)
+		for range 2 {
+			refused(t, <-reads, contract.ReasonShuttingDown)
+		}
+		if r, err := health.Check(context.Background(), &grpc_health_v1.HealthCheckRequest{}); err == nil && r.Status == grpc_health_v1.HealthCheckResponse_SERVING {
+			t.Error("still healthy")
+		}
+		var acknowledged []string
+		for _, o := range outcomes {
+			switch {
+			case o.err == nil:
+				acknowledged = append(acknowledged, o.step)
+			case status.Code(o.err) != codes.Unavailable:
+				t.Errorf("append ended with %v", o.err)
 			}
-		})
-	}
-	w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
-	w.until("caughtUp", isCaughtUp)
-	reads := make(chan error, 2)
-	go func() {
-		_, err := n.projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 1 << 40})
-		reads <- err
-	}()
-	go func() {
-		_, err := n.runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)})
-		reads <- err
-	}()
-	for range 200 {
-		<-answered
-	}
-	health := grpc_health_v1.NewHealthClient(n.conn)
-	began := time.Now()
-	closed := make(chan error, 1)
-	go func() { closed <- n.server.Close() }()
-	if err := within(t, "Close", func() error { return <-closed }); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	if took := time.Since(began); took > rpc.DrainTimeout {
-		t.Errorf("Close took %v with nothing that holds it up", took)
-	}
-	load.Wait()
-	refused(t, w.end(), contract.ReasonShuttingDown)
-	for range 2 {
-		refused(t, <-reads, contract.ReasonShuttingDown)
-	}
-	if r, err := health.Check(context.Background(), &grpc_health_v1.HealthCheckRequest{}); err == nil && r.Status == grpc_health_v1.HealthCheckResponse_SERVING {
-		t.Error("still healthy")
-	}
-	var acknowledged []string
-	for _, o := range outcomes {
-		switch {
-		case o.err == nil:
-			acknowledged = append(acknowledged, o.step)
-		case status.Code(o.err) != codes.Unavailable:
-			t.Errorf("append ended with %v", o.err)
 		}
-	}
-	n.server = nil
-	n.opts.Registry = nil
-	n.start()
-	stored := map[string]bool{}
-	for after, first := uint64(0), true; first || after != 0; first = false {
-		resp, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", AfterSeq: after})
-		if err != nil {
-			t.Fatal(err)
+		n.server = nil
+		n.opts.Registry = nil
+		n.start()
+		stored := map[string]bool{}
+		for after, first := uint64(0), true; first || after != 0; first = false {
+			resp, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", AfterSeq: after})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, e := range resp.Events {
+				stored[e.GetStepId()] = true
+			}
+			after = resp.NextAfterSeq
 		}
-		for _, e := range resp.Events {
-			stored[e.GetStepId()] = true
+		for _, id := range acknowledged {
+			if !stored[id] {
+				t.Errorf("event %s was acknowledged and is gone", id)
+			}
 		}
-		after = resp.NextAfterSeq
-	}
-	for _, id := range acknowledged {
-		if !stored[id] {
-			t.Errorf("event %s was acknowledged and is gone", id)
-		}
-	}
-	t.Logf("%d acknowledged, %d stored", len(acknowledged), len(stored)-1)
+		t.Logf("%d acknowledged, %d stored", len(acknowledged), len(stored)-1)
+	})
 }
 
 // largeRun appends a run of 30 MB, which no connection takes without being read.
@@ -257,35 +229,37 @@ func TestCloseEndsExports(t *testing.T) {
 // TestCloseIsBounded: clients that neither read nor send delay a stop by less than 10 s.
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.largeRun()
-	for _, address := range []string{n.server.Addresses().HTTP, n.server.Addresses().GRPC, n.server.Addresses().Admin, n.server.Addresses().Raft} {
-		c, err := net.Dial("tcp", address)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.largeRun()
+		for _, address := range []string{n.server.Addresses().HTTP, n.server.Addresses().GRPC, n.server.Addresses().Admin, n.server.Addresses().Raft} {
+			c, err := n.dialTo(n.context(), address)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+		}
+		// 30 MB without a reader, over gRPC and over HTTP.
+		stream, err := n.events.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: "large"})
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer c.Close()
-	}
-	// 30 MB without a reader, over gRPC and over HTTP.
-	stream, err := n.events.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: "large"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := stream.Recv(); err != nil {
-		t.Fatal(err)
-	}
-	resp := n.httpStream(context.Background(), "GET", "/v1/runs/large/events:read", "")
-	defer resp.Body.Close()
-	began := time.Now()
-	closed := make(chan error, 1)
-	go func() { closed <- n.server.Close() }()
-	if err := within(t, "Close", func() error { return <-closed }); err != nil {
-		t.Errorf("Close: %v", err)
-	}
-	if took := time.Since(began); took >= 10*time.Second {
-		t.Errorf("Close took %v", took)
-	} else {
-		t.Logf("Close took %v", took)
-	}
-	n.server = nil
+		if _, err := stream.Recv(); err != nil {
+			t.Fatal(err)
+		}
+		resp := n.httpStream(context.Background(), "GET", "/v1/runs/large/events:read", "")
+		defer resp.Body.Close()
+		began := time.Now()
+		closed := make(chan error, 1)
+		go func() { closed <- n.server.Close() }()
+		if err := within(t, "Close", func() error { return <-closed }); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		if took := time.Since(began); took >= 10*time.Second {
+			t.Errorf("Close took %v", took)
+		} else {
+			t.Logf("Close took %v", took)
+		}
+		n.server = nil
+	})
 }

@@ -2,9 +2,6 @@ package server
 
 import (
 	"context"
-	"fmt"
-	"math/rand/v2"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -14,6 +11,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // nodes is a cluster in one process.
@@ -22,47 +21,29 @@ type nodes []*node
 // startNodes starts n nodes that make a cluster together, and waits until all are ready.
 func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 	t.Helper()
-	for try := 0; ; try++ {
-		addresses := freeAddresses(t, n)
-		all := make(nodes, n)
-		for i := range all {
-			all[i] = &node{t: t, opts: testOptions(t)}
-			o := &all[i].opts
-			o.NodeID, o.RaftListen, o.BootstrapExpect, o.Join = string(rune('a'+i)), addresses[i], n, addresses
-			o.Raft.ElectionTimeout = time.Second
-			for _, c := range change {
-				c(i, o)
-			}
-		}
-		err := all.tryStart()
-		if err == nil {
-			t.Cleanup(all.close)
-			return all
-		}
-		all.close()
-		// A free port may be taken before the node has it, by any connection of another test.
-		if try == 3 || !strings.Contains(err.Error(), "the port is in use") {
-			t.Fatal(err)
+	addresses := freeAddresses(t, n)
+	all := make(nodes, n)
+	for i := range all {
+		all[i] = &node{t: t, opts: testOptions(t)}
+		o := &all[i].opts
+		o.NodeID, o.RaftListen, o.BootstrapExpect, o.Join = string(rune('a'+i)), addresses[i], n, addresses
+		o.Dial = netOf(t).Dialer(hostOf(addresses[i]))
+		o.Raft.ElectionTimeout = time.Second
+		for _, c := range change {
+			c(i, o)
 		}
 	}
+	t.Cleanup(all.close)
+	all.start()
+	return all
 }
 
-// freeAddresses returns loopback addresses that were free a moment ago. Their ports are below the
-// range from which systems choose ports, also for outgoing connections.
+// freeAddresses returns addresses of a test's network that nobody listens on, each on a loopback
+// host of its own.
 func freeAddresses(t testing.TB, n int) []string {
-	t.Helper()
-	var addresses []string
-	for tries := 0; len(addresses) < n; tries++ {
-		address := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
-		l, err := net.Listen("tcp", address)
-		if err != nil && tries < 1000 {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		addresses = append(addresses, address)
-		defer l.Close()
+	addresses := make([]string, n)
+	for i := range addresses {
+		addresses[i] = netOf(t).Host() + ":7413"
 	}
 	return addresses
 }
@@ -144,18 +125,20 @@ func (n *node) mustAppend(runID string, events ...*runlogv1.EventWrite) *runlogv
 // its error.
 func TestNodesThatDoNotStart(t *testing.T) {
 	t.Parallel()
-	taken, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer taken.Close()
-	all := nodes{{t: t, opts: testOptions(t)}, {t: t, opts: testOptions(t)}}
-	for i, address := range []string{taken.Addr().String(), freeAddresses(t, 1)[0]} {
-		o := &all[i].opts
-		o.RaftListen, o.BootstrapExpect, o.Join = address, 2, []string{taken.Addr().String()}
-	}
-	defer all.close()
-	if err := all.tryStart(); err == nil || !strings.Contains(err.Error(), "the port is in use") {
-		t.Errorf("nodes of which one has no port: %v", err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		taken, err := netOf(t).Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer taken.Close()
+		all := nodes{{t: t, opts: testOptions(t)}, {t: t, opts: testOptions(t)}}
+		for i, address := range []string{taken.Addr().String(), freeAddresses(t, 1)[0]} {
+			o := &all[i].opts
+			o.RaftListen, o.BootstrapExpect, o.Join = address, 2, []string{taken.Addr().String()}
+		}
+		defer all.close()
+		if err := all.tryStart(); err == nil || !strings.Contains(err.Error(), "the port is in use") {
+			t.Errorf("nodes of which one has no port: %v", err)
+		}
+	})
 }

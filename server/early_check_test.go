@@ -4,38 +4,40 @@ import (
 	"bufio"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"testing"
 	"time"
 
 	"runlog/proto/contract"
+	"runlog/testbed/bubble"
 )
 
 // TestCredentialsBeforeBodySEC3: credentials are refused before the body of a request arrives. The
 // access log has the call.
 func TestCredentialsBeforeBodySEC3(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { secured(o) })
-	for _, credentials := range []string{"", "Authorization: Bearer rlk_wrong\r\n", "Authorization: Basic eDp5\r\n"} {
-		conn, err := net.Dial("tcp", n.server.Addresses().HTTP)
-		if err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { secured(o) })
+		for _, credentials := range []string{"", "Authorization: Bearer rlk_wrong\r\n", "Authorization: Basic eDp5\r\n"} {
+			conn, err := n.dialTo(n.context(), n.server.Addresses().HTTP)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(patience))
+			_, err = fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%sContent-Length: 1000\r\n\r\n{", credentials)
+			if err != nil {
+				t.Fatal(err)
+			}
+			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(resp.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			httpAnswer{resp.StatusCode, resp.Header, body}.refused(t, contract.ReasonUnauthenticated)
 		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(patience))
-		_, err = fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%sContent-Length: 1000\r\n\r\n{", credentials)
-		if err != nil {
-			t.Fatal(err)
-		}
-		resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, err := io.ReadAll(resp.Body)
-		if err != nil {
-			t.Fatal(err)
-		}
-		httpAnswer{resp.StatusCode, resp.Header, body}.refused(t, contract.ReasonUnauthenticated)
-	}
+	})
 }

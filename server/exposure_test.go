@@ -2,64 +2,67 @@ package server
 
 import (
 	"log/slog"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"runlog/testbed/bubble"
 )
 
 // TestExposureSEC1: a node that other machines reach needs TLS and authentication, or --insecure,
 // which it warns of at every start. A refused node leaves no data directory.
 func TestExposureSEC1(t *testing.T) {
 	t.Parallel()
-	a := newAuthority(t)
-	for name, c := range map[string]struct {
-		change func(*Options)
-		says   []string // nil: it may start
-	}{
-		"loopback":         {func(*Options) {}, nil},
-		"localhost":        {func(o *Options) { o.GRPCListen, o.HTTPListen = "localhost:0", "[::1]:0" }, nil},
-		"gRPC":             {func(o *Options) { o.GRPCListen = "0.0.0.0:0" }, []string{"--grpc-listen 0.0.0.0:0", "--tls-cert, --tls-key and --auth required", "--insecure"}},
-		"HTTP":             {func(o *Options) { o.HTTPListen = ":0" }, []string{"--http-listen :0", "--insecure"}},
-		"a name":           {func(o *Options) { o.HTTPListen = "localhost.example.com:0" }, []string{"--http-listen localhost.example.com:0"}},
-		"IPv6":             {func(o *Options) { o.GRPCListen, o.HTTPListen = "[::]:0", "[::]:0" }, []string{"--grpc-listen", "--http-listen"}},
-		"without TLS":      {func(o *Options) { o.GRPCListen = ":0"; secured(o) }, []string{"plain text: add --tls-cert and --tls-key"}},
-		"without identity": {func(o *Options) { o.GRPCListen = ":0"; a.withTLS(o) }, []string{"callers need no credentials: add --auth required"}},
-		"with both":        {func(o *Options) { o.GRPCListen = ":0"; a.withTLS(o); secured(o) }, nil},
-		"admin":            {func(o *Options) { o.AdminListen = ":0"; a.withTLS(o); secured(o) }, []string{"--admin-listen :0", "listen on loopback", "--insecure"}},
-		"nodes":            {func(o *Options) { o.RaftListen = ":0" }, []string{"--raft-listen :0", "add --node-ca, --node-cert and --node-key", "--insecure"}},
-		"nodes with TLS":   {func(o *Options) { o.RaftListen = ":0"; o.TLS = TLSFiles{Cert: "c", Key: "k", CA: "a"} }, nil},
-		"--insecure":       {func(o *Options) { o.GRPCListen, o.AdminListen, o.RaftListen, o.Insecure = ":0", ":0", ":0", true }, nil},
-	} {
-		o := testOptions(t)
-		o.DataDir = filepath.Join(o.DataDir, "data")
-		c.change(&o)
-		if c.says == nil {
-			if err := o.CheckExposure(); err != nil {
-				t.Errorf("%s: %v", name, err)
+	bubble.Test(t, func(t *testing.T) {
+		a := newAuthority(t)
+		for name, c := range map[string]struct {
+			change func(*Options)
+			says   []string // nil: it may start
+		}{
+			"loopback":         {func(*Options) {}, nil},
+			"localhost":        {func(o *Options) { o.GRPCListen, o.HTTPListen = "localhost:0", "[::1]:0" }, nil},
+			"gRPC":             {func(o *Options) { o.GRPCListen = "0.0.0.0:0" }, []string{"--grpc-listen 0.0.0.0:0", "--tls-cert, --tls-key and --auth required", "--insecure"}},
+			"HTTP":             {func(o *Options) { o.HTTPListen = ":0" }, []string{"--http-listen :0", "--insecure"}},
+			"a name":           {func(o *Options) { o.HTTPListen = "localhost.example.com:0" }, []string{"--http-listen localhost.example.com:0"}},
+			"IPv6":             {func(o *Options) { o.GRPCListen, o.HTTPListen = "[::]:0", "[::]:0" }, []string{"--grpc-listen", "--http-listen"}},
+			"without TLS":      {func(o *Options) { o.GRPCListen = ":0"; secured(o) }, []string{"plain text: add --tls-cert and --tls-key"}},
+			"without identity": {func(o *Options) { o.GRPCListen = ":0"; a.withTLS(o) }, []string{"callers need no credentials: add --auth required"}},
+			"with both":        {func(o *Options) { o.GRPCListen = ":0"; a.withTLS(o); secured(o) }, nil},
+			"admin":            {func(o *Options) { o.AdminListen = ":0"; a.withTLS(o); secured(o) }, []string{"--admin-listen :0", "listen on loopback", "--insecure"}},
+			"nodes":            {func(o *Options) { o.RaftListen = ":0" }, []string{"--raft-listen :0", "add --node-ca, --node-cert and --node-key", "--insecure"}},
+			"nodes with TLS":   {func(o *Options) { o.RaftListen = ":0"; o.TLS = TLSFiles{Cert: "c", Key: "k", CA: "a"} }, nil},
+			"--insecure":       {func(o *Options) { o.GRPCListen, o.AdminListen, o.RaftListen, o.Insecure = ":0", ":0", ":0", true }, nil},
+		} {
+			o := testOptions(t)
+			o.DataDir = filepath.Join(o.DataDir, "data")
+			c.change(&o)
+			if c.says == nil {
+				if err := o.CheckExposure(); err != nil {
+					t.Errorf("%s: %v", name, err)
+				}
+				continue
 			}
-			continue
-		}
-		_, err := Start(t.Context(), o)
-		if err == nil {
-			t.Fatalf("%s: the node starts", name)
-		}
-		for _, text := range c.says {
-			if !strings.Contains(err.Error(), text) {
-				t.Errorf("%s: %v does not have %q", name, err, text)
+			_, err := Start(t.Context(), o)
+			if err == nil {
+				t.Fatalf("%s: the node starts", name)
+			}
+			for _, text := range c.says {
+				if !strings.Contains(err.Error(), text) {
+					t.Errorf("%s: %v does not have %q", name, err, text)
+				}
+			}
+			if _, err := o.FS.Stat(o.DataDir); err == nil {
+				t.Errorf("%s: the data directory is made", name)
 			}
 		}
-		if _, err := os.Stat(o.DataDir); err == nil {
-			t.Errorf("%s: the data directory is made", name)
-		}
-	}
 
-	var log lockedBuffer
-	n := startNode(t, func(o *Options) {
-		o.HTTPListen, o.Insecure, o.Logger = "0.0.0.0:0", true, slog.New(slog.NewTextHandler(&log, nil))
+		var log lockedBuffer
+		n := startNode(t, func(o *Options) {
+			o.HTTPListen, o.Insecure, o.Logger = "0.0.0.0:0", true, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		n.restart()
+		if count := strings.Count(log.String(), "insecure node; other machines may reach it"); count != 2 {
+			t.Errorf("%d warnings in two starts:\n%s", count, log.String())
+		}
 	})
-	n.restart()
-	if count := strings.Count(log.String(), "insecure node; other machines may reach it"); count != 2 {
-		t.Errorf("%d warnings in two starts:\n%s", count, log.String())
-	}
 }

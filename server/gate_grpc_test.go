@@ -18,6 +18,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // rawCodec sends bytes as they are, whatever they would be to the server.
@@ -68,176 +69,188 @@ func large(runID string, size int) *runlogv1.AppendEventsRequest {
 // nothing of it is stored.
 func TestLargeMessagesOverGRPC(t *testing.T) {
 	t.Parallel()
-	const limit = 1 << 20
-	n := startNode(t, func(o *Options) { o.MaxRequestBytes = limit })
-	n.append("run", newEvent("RunStarted"))
-	_, err := n.events.AppendEvents(n.context(), large("run", limit))
-	r := refused(t, err, contract.ReasonPayloadTooLarge)
-	if !strings.Contains(r.message, fmt.Sprint(limit)) || r.metadata["max_bytes"] != fmt.Sprint(limit) {
-		t.Errorf("%q does not tell the limit: %v", r.message, r.metadata)
-	}
-	_, err = n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{large("run", limit)}})
-	refused(t, err, contract.ReasonPayloadTooLarge)
-	_, err = n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: "new"}, Events: large("new", limit).Events})
-	refused(t, err, contract.ReasonPayloadTooLarge)
-	n.append("run", large("run", limit/2).Events...)
-	wantEqual(t, "stored", len(n.list("run")), 1+limit/2/60_000+1)
-	// gRPC does not read a message far above the limit. Its answer has no reason, which the client
-	// library recognises.
-	_, err = n.events.AppendEvents(n.context(), large("run", 17<<20))
-	if status.Code(err) != codes.ResourceExhausted || refusalOf(t, err).reason != "" {
-		t.Errorf("a message of 17 MiB: %v", err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		const limit = 1 << 20
+		n := startNode(t, func(o *Options) { o.MaxRequestBytes = limit })
+		n.append("run", newEvent("RunStarted"))
+		_, err := n.events.AppendEvents(n.context(), large("run", limit))
+		r := refused(t, err, contract.ReasonPayloadTooLarge)
+		if !strings.Contains(r.message, fmt.Sprint(limit)) || r.metadata["max_bytes"] != fmt.Sprint(limit) {
+			t.Errorf("%q does not tell the limit: %v", r.message, r.metadata)
+		}
+		_, err = n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{large("run", limit)}})
+		refused(t, err, contract.ReasonPayloadTooLarge)
+		_, err = n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: "new"}, Events: large("new", limit).Events})
+		refused(t, err, contract.ReasonPayloadTooLarge)
+		n.append("run", large("run", limit/2).Events...)
+		wantEqual(t, "stored", len(n.list("run")), 1+limit/2/60_000+1)
+		// gRPC does not read a message far above the limit. Its answer has no reason, which the client
+		// library recognises.
+		_, err = n.events.AppendEvents(n.context(), large("run", 17<<20))
+		if status.Code(err) != codes.ResourceExhausted || refusalOf(t, err).reason != "" {
+			t.Errorf("a message of 17 MiB: %v", err)
+		}
+	})
 }
 
 // TestLargeMessageEndsStreamAPP8: earlier requests of the stream are answered.
 func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
-	for name, last := range map[string]proto.Message{"too large": large("run", 1<<20), "not UTF-8": nil} {
-		stream, err := n.conn.NewStream(n.context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
-			runlogv1.EventService_AppendStream_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
-		if err != nil {
-			t.Fatal(err)
-		}
-		const before = 50
-		for i := range before {
-			wire, _ := proto.Marshal(&runlogv1.AppendEventsRequest{RunId: name, RequestId: fmt.Sprint(i), Events: steps(fmt.Sprint(i), 2)})
-			if err := stream.SendMsg(wire); err != nil {
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
+		for name, last := range map[string]proto.Message{"too large": large("run", 1<<20), "not UTF-8": nil} {
+			stream, err := n.conn.NewStream(n.context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+				runlogv1.EventService_AppendStream_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
+			if err != nil {
 				t.Fatal(err)
 			}
-		}
-		wire := wireField(1, []byte("\xff"))
-		reason := contract.ReasonInvalidArgumentField
-		if last != nil {
-			wire, _ = proto.Marshal(last)
-			reason = contract.ReasonPayloadTooLarge
-		}
-		if err := stream.SendMsg(wire); err != nil && !errors.Is(err, io.EOF) {
-			t.Fatal(err)
-		}
-		for i := range before {
+			const before = 50
+			for i := range before {
+				wire, _ := proto.Marshal(&runlogv1.AppendEventsRequest{RunId: name, RequestId: fmt.Sprint(i), Events: steps(fmt.Sprint(i), 2)})
+				if err := stream.SendMsg(wire); err != nil {
+					t.Fatal(err)
+				}
+			}
+			wire := wireField(1, []byte("\xff"))
+			reason := contract.ReasonInvalidArgumentField
+			if last != nil {
+				wire, _ = proto.Marshal(last)
+				reason = contract.ReasonPayloadTooLarge
+			}
+			if err := stream.SendMsg(wire); err != nil && !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+			for i := range before {
+				var answer []byte
+				if err := stream.RecvMsg(&answer); err != nil {
+					t.Fatalf("%s: answer %d: %v", name, i, err)
+				}
+				var resp runlogv1.AppendStreamResponse
+				if err := proto.Unmarshal(answer, &resp); err != nil || resp.RequestId != fmt.Sprint(i) {
+					t.Fatalf("%s: answer %d: %v, %v", name, i, &resp, err)
+				}
+				wantResults(t, name, resp.Results, "nn")
+			}
 			var answer []byte
-			if err := stream.RecvMsg(&answer); err != nil {
-				t.Fatalf("%s: answer %d: %v", name, i, err)
-			}
-			var resp runlogv1.AppendStreamResponse
-			if err := proto.Unmarshal(answer, &resp); err != nil || resp.RequestId != fmt.Sprint(i) {
-				t.Fatalf("%s: answer %d: %v, %v", name, i, &resp, err)
-			}
-			wantResults(t, name, resp.Results, "nn")
+			refused(t, stream.RecvMsg(&answer), reason)
+			wantEqual(t, name+": stored", len(n.list(name)), 2*before)
 		}
-		var answer []byte
-		refused(t, stream.RecvMsg(&answer), reason)
-		wantEqual(t, name+": stored", len(n.list(name)), 2*before)
-	}
+	})
 }
 
 // TestBombsOverGRPCAPP3: a message that would grow in decoding is refused with the validator's
 // errors, on a stream in its order.
 func TestBombsOverGRPCAPP3(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	bomb := emptyEvents("run", 500_000)
-	r := refused(t, n.rawCall("AppendEvents", bomb), contract.ReasonInvalidArgumentField)
-	small := refused(t, n.rawCall("AppendEvents", emptyEvents("run", 1001)), contract.ReasonInvalidArgumentField)
-	wantEqual(t, "the guard's words", r.message, strings.Replace(small.message, "1001", "500000", 1))
-	for method, wire := range map[string][]byte{"CreateRun": bomb, "BatchAppend": wireField(1, bomb)} {
-		refused(t, n.rawCall(method, wire), contract.ReasonInvalidArgumentField)
-	}
-	refused(t, n.rawCall("BatchAppend", bytes.Repeat(wireField(1, nil), 500_000)), contract.ReasonInvalidArgumentField)
-
-	stream, err := n.events.AppendStream(n.context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, events := range []int{1, 1001, 40_000, 1} {
-		req := &runlogv1.AppendEventsRequest{RunId: "run", RequestId: fmt.Sprint("r", i), Events: steps(fmt.Sprint(i), events)}
-		if events > 1000 {
-			req.Events = make([]*runlogv1.EventWrite, events)
-			for i := range req.Events {
-				req.Events[i] = &runlogv1.EventWrite{}
-			}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		bomb := emptyEvents("run", 500_000)
+		r := refused(t, n.rawCall("AppendEvents", bomb), contract.ReasonInvalidArgumentField)
+		small := refused(t, n.rawCall("AppendEvents", emptyEvents("run", 1001)), contract.ReasonInvalidArgumentField)
+		wantEqual(t, "the guard's words", r.message, strings.Replace(small.message, "1001", "500000", 1))
+		for method, wire := range map[string][]byte{"CreateRun": bomb, "BatchAppend": wireField(1, bomb)} {
+			refused(t, n.rawCall(method, wire), contract.ReasonInvalidArgumentField)
 		}
-		if err := stream.Send(req); err != nil {
+		refused(t, n.rawCall("BatchAppend", bytes.Repeat(wireField(1, nil), 500_000)), contract.ReasonInvalidArgumentField)
+
+		stream, err := n.events.AppendStream(n.context())
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	for i, want := range []codes.Code{codes.OK, codes.InvalidArgument, codes.InvalidArgument, codes.OK} {
-		resp, err := stream.Recv()
-		if err != nil || resp.RequestId != fmt.Sprint("r", i) || codes.Code(resp.GetStatus().GetCode()) != want {
-			t.Fatalf("answer %d: %v, %v", i, resp, err)
+		for i, events := range []int{1, 1001, 40_000, 1} {
+			req := &runlogv1.AppendEventsRequest{RunId: "run", RequestId: fmt.Sprint("r", i), Events: steps(fmt.Sprint(i), events)}
+			if events > 1000 {
+				req.Events = make([]*runlogv1.EventWrite, events)
+				for i := range req.Events {
+					req.Events[i] = &runlogv1.EventWrite{}
+				}
+			}
+			if err := stream.Send(req); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	wantEqual(t, "stored", len(n.list("run")), 3)
+		for i, want := range []codes.Code{codes.OK, codes.InvalidArgument, codes.InvalidArgument, codes.OK} {
+			resp, err := stream.Recv()
+			if err != nil || resp.RequestId != fmt.Sprint("r", i) || codes.Code(resp.GetStatus().GetCode()) != want {
+				t.Fatalf("answer %d: %v, %v", i, resp, err)
+			}
+		}
+		wantEqual(t, "stored", len(n.list("run")), 3)
+	})
 }
 
 // TestBatchLimits: a batch has room for ten full requests.
 func TestBatchLimits(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
-	n := startNode(t)
-	batch := func(requests, events int) error {
-		req := &runlogv1.BatchAppendRequest{}
-		for i := range requests {
-			req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: steps("s", events)})
-		}
-		resp, err := n.events.BatchAppend(n.context(), req)
-		for _, o := range resp.GetOutcomes() {
-			if o.GetStatus().GetCode() != 0 {
-				return status.FromProto(o.Status).Err()
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		batch := func(requests, events int) error {
+			req := &runlogv1.BatchAppendRequest{}
+			for i := range requests {
+				req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: steps("s", events)})
 			}
+			resp, err := n.events.BatchAppend(n.context(), req)
+			for _, o := range resp.GetOutcomes() {
+				if o.GetStatus().GetCode() != 0 {
+					return status.FromProto(o.Status).Err()
+				}
+			}
+			return err
 		}
-		return err
-	}
-	if err := errors.Join(batch(10, 1000), batch(1000, 10)); err != nil {
-		t.Error(err)
-	}
-	refused(t, batch(11, 1000), contract.ReasonInvalidArgumentField)
-	refused(t, batch(1001, 1), contract.ReasonInvalidArgumentField)
-	refused(t, batch(0, 0), contract.ReasonInvalidArgumentField)
+		if err := errors.Join(batch(10, 1000), batch(1000, 10)); err != nil {
+			t.Error(err)
+		}
+		refused(t, batch(11, 1000), contract.ReasonInvalidArgumentField)
+		refused(t, batch(1001, 1), contract.ReasonInvalidArgumentField)
+		refused(t, batch(0, 0), contract.ReasonInvalidArgumentField)
+	})
 }
 
 // TestUndecodableOverGRPCENV3: bytes that do not decode are an invalid argument.
 func TestUndecodableOverGRPCENV3(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	r := refused(t, n.rawCall("AppendEvents", append(wireField(2, nil), wireField(2, wireField(9, []byte("a\xff")))...)), contract.ReasonInvalidArgumentField)
-	wantEqual(t, "the field", r.fields["events[1].stepId"], "is not valid UTF-8: encode all text as UTF-8")
-	for _, wire := range []string{"hello", "\x12\x05\x01", "\x0b", "\x00"} {
-		for _, method := range []string{"AppendEvents", "BatchAppend", "CreateRun", "ListEvents"} {
-			refused(t, n.rawCall(method, []byte(wire)), contract.ReasonInvalidArgumentField)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		r := refused(t, n.rawCall("AppendEvents", append(wireField(2, nil), wireField(2, wireField(9, []byte("a\xff")))...)), contract.ReasonInvalidArgumentField)
+		wantEqual(t, "the field", r.fields["events[1].stepId"], "is not valid UTF-8: encode all text as UTF-8")
+		for _, wire := range []string{"hello", "\x12\x05\x01", "\x0b", "\x00"} {
+			for _, method := range []string{"AppendEvents", "BatchAppend", "CreateRun", "ListEvents"} {
+				refused(t, n.rawCall(method, []byte(wire)), contract.ReasonInvalidArgumentField)
+			}
+			stream, err := n.conn.NewStream(n.context(), &grpc.StreamDesc{ServerStreams: true}, runlogv1.EventService_ReadEvents_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var answer []byte
+			if err := errors.Join(stream.SendMsg([]byte(wire)), stream.CloseSend()); err != nil {
+				t.Fatal(err)
+			}
+			refused(t, stream.RecvMsg(&answer), contract.ReasonInvalidArgumentField)
 		}
-		stream, err := n.conn.NewStream(n.context(), &grpc.StreamDesc{ServerStreams: true}, runlogv1.EventService_ReadEvents_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
-		if err != nil {
-			t.Fatal(err)
+		if got := n.metric("runlog_rpc_seconds_count"); got < 16 {
+			t.Errorf("refused calls are not measured: %v", got)
 		}
-		var answer []byte
-		if err := errors.Join(stream.SendMsg([]byte(wire)), stream.CloseSend()); err != nil {
-			t.Fatal(err)
-		}
-		refused(t, stream.RecvMsg(&answer), contract.ReasonInvalidArgumentField)
-	}
-	if got := n.metric("runlog_rpc_seconds_count"); got < 16 {
-		t.Errorf("refused calls are not measured: %v", got)
-	}
+	})
 }
 
 // TestOverlongRunIDs: an error does not repeat the long value that caused it.
 func TestOverlongRunIDs(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	long := strings.Repeat("x", 100_000)
-	_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: long})
-	r := refused(t, err, contract.ReasonInvalidArgumentField)
-	if len(r.message) > 200 {
-		t.Errorf("%d bytes of message", len(r.message))
-	}
-	_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: long})
-	refused(t, err, contract.ReasonInvalidArgumentField)
-	_, err = n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: long, EngineRunRef: "r"})
-	refused(t, err, contract.ReasonInvalidArgumentField)
-	_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", Types: make([]string, 101)})
-	refused(t, err, contract.ReasonInvalidArgumentField)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		long := strings.Repeat("x", 100_000)
+		_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: long})
+		r := refused(t, err, contract.ReasonInvalidArgumentField)
+		if len(r.message) > 200 {
+			t.Errorf("%d bytes of message", len(r.message))
+		}
+		_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: long})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: long, EngineRunRef: "r"})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", Types: make([]string, 101)})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+	})
 }

@@ -7,9 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"testing"
@@ -19,6 +17,7 @@ import (
 	"runlog/server/gateway"
 	"runlog/server/rpc/decode"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 const appendRoute = "/v1/runs/run/events:append"
@@ -31,185 +30,195 @@ const envelopeJSON = `"eventType":"Noted","tenantId":"tenant","projectId":"proje
 // The texts are those of the tests of server/rpc/decode.
 func TestHTTPBodyFaults(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	good := "{" + envelopeJSON + "}"
-	for what, c := range map[string]struct{ target, body, fields string }{
-		"types":            {appendRoute, `{"events":[` + good + `,{"logicalAttemptId":"x","stepId":1}],"expectedLastSeq":-1}`, "events[1].logicalAttemptId events[1].stepId expectedLastSeq"},
-		"unknown members":  {appendRoute, `{"evnets":[],"events":[{"stepID":"x"},` + good + `]}`, "evnets events[0].stepID"},
-		"duplicates":       {appendRoute, `{"events":[{` + envelopeJSON + `,"stepId":"x","step_id":"y","payload":{"a":1,"a":2}}]}`, "events[0].stepId"},
-		"repeated events":  {appendRoute, `{"events":[` + good + `],"events":[{"contractVersion":"1.1"}]}`, "events"},
-		"times":            {appendRoute, `{"events":[{"emittedAt":"2026-02-30T00:00:00Z"},{"emittedAt":"2026-02-11t10:30:00z"}]}`, "events[0].emittedAt events[1].emittedAt"},
-		"base64":           {appendRoute, `{"events":[{` + envelopeJSON + `,"payloadJson":"{}"}]}`, "events[0].payloadJson"},
-		"an array":         {appendRoute, `[` + good + `]`, ""},
-		"two documents":    {appendRoute, `{"events":[` + good + `]}{"events":[` + good + `]}`, ""},
-		"something behind": {appendRoute, `{"events":[` + good + `]}]`, ""},
-		"no JSON":          {appendRoute, `{"events":[` + good, ""},
-		"nothing":          {appendRoute, ``, ""},
-		"a batch":          {"/v1/events:batchAppend", `{"requests":[{"runId":"run","events":[` + good + `]},{"events":[{"engineAttemptId":4294967296}]}]}`, "requests[1].events[0].engineAttemptId"},
-		"a run":            {"/v1/runs", `{"run":{"runId":7,"labels":{"a":1}}}`, "run.runId run.labels.a"},
-		"a reference":      {"/v1/runs/run:setEngineRunRef", `{"engineRunRef":["x"]}`, "engineRunRef"},
-		"no reference":     {"/v1/runs/run:setEngineRunRef", ``, ""},
-		"flat and not":     {appendRoute, `{"events":[{"contractVersion":"1.1","a":1,"payload":{"a":2}},{"occurredAt":"x"},{"contractVersion":"1.1","engineAttemptId":-1,"b":1}]}`, "events[0].a events[1].occurredAt events[2].engineAttemptId"},
-	} {
-		answer := n.http("POST", c.target, c.body)
-		r := answer.refused(t, contract.ReasonInvalidArgumentField)
-		fields := strings.Fields(c.fields)
-		if len(fields) == 0 {
-			fields = []string{""}
-		}
-		for _, field := range fields {
-			if r.fields[field] == "" {
-				t.Errorf("%s: no word about %q: %s", what, field, answer.body)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		good := "{" + envelopeJSON + "}"
+		for what, c := range map[string]struct{ target, body, fields string }{
+			"types":            {appendRoute, `{"events":[` + good + `,{"logicalAttemptId":"x","stepId":1}],"expectedLastSeq":-1}`, "events[1].logicalAttemptId events[1].stepId expectedLastSeq"},
+			"unknown members":  {appendRoute, `{"evnets":[],"events":[{"stepID":"x"},` + good + `]}`, "evnets events[0].stepID"},
+			"duplicates":       {appendRoute, `{"events":[{` + envelopeJSON + `,"stepId":"x","step_id":"y","payload":{"a":1,"a":2}}]}`, "events[0].stepId"},
+			"repeated events":  {appendRoute, `{"events":[` + good + `],"events":[{"contractVersion":"1.1"}]}`, "events"},
+			"times":            {appendRoute, `{"events":[{"emittedAt":"2026-02-30T00:00:00Z"},{"emittedAt":"2026-02-11t10:30:00z"}]}`, "events[0].emittedAt events[1].emittedAt"},
+			"base64":           {appendRoute, `{"events":[{` + envelopeJSON + `,"payloadJson":"{}"}]}`, "events[0].payloadJson"},
+			"an array":         {appendRoute, `[` + good + `]`, ""},
+			"two documents":    {appendRoute, `{"events":[` + good + `]}{"events":[` + good + `]}`, ""},
+			"something behind": {appendRoute, `{"events":[` + good + `]}]`, ""},
+			"no JSON":          {appendRoute, `{"events":[` + good, ""},
+			"nothing":          {appendRoute, ``, ""},
+			"a batch":          {"/v1/events:batchAppend", `{"requests":[{"runId":"run","events":[` + good + `]},{"events":[{"engineAttemptId":4294967296}]}]}`, "requests[1].events[0].engineAttemptId"},
+			"a run":            {"/v1/runs", `{"run":{"runId":7,"labels":{"a":1}}}`, "run.runId run.labels.a"},
+			"a reference":      {"/v1/runs/run:setEngineRunRef", `{"engineRunRef":["x"]}`, "engineRunRef"},
+			"no reference":     {"/v1/runs/run:setEngineRunRef", ``, ""},
+			"flat and not":     {appendRoute, `{"events":[{"contractVersion":"1.1","a":1,"payload":{"a":2}},{"occurredAt":"x"},{"contractVersion":"1.1","engineAttemptId":-1,"b":1}]}`, "events[0].a events[1].occurredAt events[2].engineAttemptId"},
+		} {
+			answer := n.http("POST", c.target, c.body)
+			r := answer.refused(t, contract.ReasonInvalidArgumentField)
+			fields := strings.Fields(c.fields)
+			if len(fields) == 0 {
+				fields = []string{""}
 			}
+			for _, field := range fields {
+				if r.fields[field] == "" {
+					t.Errorf("%s: no word about %q: %s", what, field, answer.body)
+				}
+			}
+			wantEqual(t, what+": violations", len(r.fields), len(fields))
 		}
-		wantEqual(t, what+": violations", len(r.fields), len(fields))
-	}
-	wantEqual(t, "stored", len(n.list("run")), 1)
-	// A second document was once not looked at.
-	n.post(appendRoute, ` {"events":[`+good+`]} `)
-	wantEqual(t, "stored, with space around", len(n.list("run")), 2)
+		wantEqual(t, "stored", len(n.list("run")), 1)
+		// A second document was once not looked at.
+		n.post(appendRoute, ` {"events":[`+good+`]} `)
+		wantEqual(t, "stored, with space around", len(n.list("run")), 2)
+	})
 }
 
 // TestHTTPBombs: a body that would grow in decoding is refused with the validator's errors.
 func TestHTTPBombs(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	many := func(element string, count int) string { return strings.Repeat(element+",", count-1) + element }
-	for what, c := range map[string]struct {
-		target, body string
-		reason       contract.Reason
-		mention      string
-	}{
-		"events":       {appendRoute, `{"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
-		"flat events":  {appendRoute, `{"events":[` + many(`{"contractVersion":"1.1"}`, 100_000) + `]}`, contract.ReasonInvalidArgumentField, "has 100000 events: send 1 to 1000"},
-		"of a run":     {"/v1/runs", `{"run":{"labels":{"a":"b"}},"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
-		"a few more":   {appendRoute, `{"events":[` + many(`{}`, 1001) + `]}`, contract.ReasonInvalidArgumentField, "has 1001 events: send 1 to 1000"},
-		"requests":     {"/v1/events:batchAppend", `{"requests":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 requests"},
-		"in a batch":   {"/v1/events:batchAppend", `{"requests":[` + many(`{"events":[`+many(`{}`, 1000)+`]}`, 100) + `]}`, contract.ReasonInvalidArgumentField, "have 100000 events in all"},
-		"values":       {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":[` + many(`{"":0}`, 1_200_000) + `]}}]}`, contract.ReasonPayloadTooLarge, "events[0].payload is 8400007 bytes"},
-		"not finished": {appendRoute, `{"events":[` + many(`{}`, 500_000), contract.ReasonInvalidArgumentField, "has 500000 events"},
-		"deep":         {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
-		"less deep":    {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
-	} {
-		r := n.http("POST", c.target, c.body).refused(t, c.reason)
-		if !strings.Contains(r.message, c.mention) {
-			t.Errorf("%s: %q does not say %q", what, r.message, c.mention)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		many := func(element string, count int) string { return strings.Repeat(element+",", count-1) + element }
+		for what, c := range map[string]struct {
+			target, body string
+			reason       contract.Reason
+			mention      string
+		}{
+			"events":       {appendRoute, `{"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
+			"flat events":  {appendRoute, `{"events":[` + many(`{"contractVersion":"1.1"}`, 100_000) + `]}`, contract.ReasonInvalidArgumentField, "has 100000 events: send 1 to 1000"},
+			"of a run":     {"/v1/runs", `{"run":{"labels":{"a":"b"}},"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
+			"a few more":   {appendRoute, `{"events":[` + many(`{}`, 1001) + `]}`, contract.ReasonInvalidArgumentField, "has 1001 events: send 1 to 1000"},
+			"requests":     {"/v1/events:batchAppend", `{"requests":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 requests"},
+			"in a batch":   {"/v1/events:batchAppend", `{"requests":[` + many(`{"events":[`+many(`{}`, 1000)+`]}`, 100) + `]}`, contract.ReasonInvalidArgumentField, "have 100000 events in all"},
+			"values":       {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":[` + many(`{"":0}`, 1_200_000) + `]}}]}`, contract.ReasonPayloadTooLarge, "events[0].payload is 8400007 bytes"},
+			"not finished": {appendRoute, `{"events":[` + many(`{}`, 500_000), contract.ReasonInvalidArgumentField, "has 500000 events"},
+			"deep":         {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
+			"less deep":    {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
+		} {
+			r := n.http("POST", c.target, c.body).refused(t, c.reason)
+			if !strings.Contains(r.message, c.mention) {
+				t.Errorf("%s: %q does not say %q", what, r.message, c.mention)
+			}
 		}
-	}
-	wantEqual(t, "stored", len(n.list("run")), 1)
-	// Commas in text are no values.
-	n.post(appendRoute, `{"events":[{`+envelopeJSON+`,"payload":{"a":"`+strings.Repeat(",{[", 20_000)+`"}}]}`)
+		wantEqual(t, "stored", len(n.list("run")), 1)
+		// Commas in text are no values.
+		n.post(appendRoute, `{"events":[{`+envelopeJSON+`,"payload":{"a":"`+strings.Repeat(",{[", 20_000)+`"}}]}`)
+	})
 }
 
 // TestHTTPContentTypes: only JSON is accepted, so that no foreign web page can make a browser
 // append.
 func TestHTTPContentTypes(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	body := func(step string) string { return `{"events":[` + httpEvent(step) + `]}` }
-	for i, header := range [][]string{
-		{}, {"Content-Type", "application/json"}, {"Content-Type", "application/json; charset=UTF-8"}, {"Content-Type", "Application/JSON;charset=\"utf-8\""},
-		{"Content-Type", "application/json", "Origin", "http://127.0.0.1:7411"},
-	} {
-		n.http("POST", appendRoute, body(fmt.Sprint(i)), header...).ok(t)
-	}
-	for _, header := range [][]string{
-		{"Content-Type", "text/plain"}, {"Content-Type", "text/plain;charset=utf-8"}, {"Content-Type", "application/x-www-form-urlencoded"},
-		{"Content-Type", "multipart/form-data; boundary=x"}, {"Content-Type", "text/event-stream"}, {"Content-Type", "application/json; charset=utf-16"},
-		{"Content-Type", "application/jsonx"}, {"Content-Type", "application/json, text/plain"}, {"Content-Type", ";"}, {"Content-Type", ""},
-		{"Origin", "http://evil.example"}, {"Origin", "null"}, {"Origin", ""}, {"Content-Type", strings.Repeat("x", 10_000)},
-	} {
-		answer := n.http("POST", appendRoute, body("refused"), header...)
-		r := answer.refused(t, contract.ReasonInvalidArgumentField)
-		if r.fields["Content-Type"] == "" || !strings.Contains(r.message, "application/json") || len(r.message) > 300 {
-			t.Errorf("%q: %s", header, answer.body)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		body := func(step string) string { return `{"events":[` + httpEvent(step) + `]}` }
+		for i, header := range [][]string{
+			{}, {"Content-Type", "application/json"}, {"Content-Type", "application/json; charset=UTF-8"}, {"Content-Type", "Application/JSON;charset=\"utf-8\""},
+			{"Content-Type", "application/json", "Origin", "http://127.0.0.1:7411"},
+		} {
+			n.http("POST", appendRoute, body(fmt.Sprint(i)), header...).ok(t)
 		}
-	}
-	wantEqual(t, "stored", len(n.list("run")), 5)
-	preflight := n.http("OPTIONS", appendRoute, "", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
-	preflight.refused(t, contract.ReasonMethodNotAllowed)
-	for name := range preflight.header {
-		if strings.HasPrefix(name, "Access-Control-") {
-			t.Errorf("answer has %s", name)
+		for _, header := range [][]string{
+			{"Content-Type", "text/plain"}, {"Content-Type", "text/plain;charset=utf-8"}, {"Content-Type", "application/x-www-form-urlencoded"},
+			{"Content-Type", "multipart/form-data; boundary=x"}, {"Content-Type", "text/event-stream"}, {"Content-Type", "application/json; charset=utf-16"},
+			{"Content-Type", "application/jsonx"}, {"Content-Type", "application/json, text/plain"}, {"Content-Type", ";"}, {"Content-Type", ""},
+			{"Origin", "http://evil.example"}, {"Origin", "null"}, {"Origin", ""}, {"Content-Type", strings.Repeat("x", 10_000)},
+		} {
+			answer := n.http("POST", appendRoute, body("refused"), header...)
+			r := answer.refused(t, contract.ReasonInvalidArgumentField)
+			if r.fields["Content-Type"] == "" || !strings.Contains(r.message, "application/json") || len(r.message) > 300 {
+				t.Errorf("%q: %s", header, answer.body)
+			}
 		}
-	}
-	r := n.http("POST", appendRoute+"?expectedLastSeq=3&x", body("refused")).refused(t, contract.ReasonInvalidArgumentField)
-	wantEqual(t, "parameters beside a body", len(r.fields), 2)
-	if r.fields["expectedLastSeq"] == "" {
-		t.Errorf("%v", r.fields)
-	}
-	n.http("GET", "/v1/runs/run", "{}").refused(t, contract.ReasonInvalidArgumentField)
-	n.http("GET", "/healthz", "{}").refused(t, contract.ReasonInvalidArgumentField)
+		wantEqual(t, "stored", len(n.list("run")), 5)
+		preflight := n.http("OPTIONS", appendRoute, "", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
+		preflight.refused(t, contract.ReasonMethodNotAllowed)
+		for name := range preflight.header {
+			if strings.HasPrefix(name, "Access-Control-") {
+				t.Errorf("answer has %s", name)
+			}
+		}
+		r := n.http("POST", appendRoute+"?expectedLastSeq=3&x", body("refused")).refused(t, contract.ReasonInvalidArgumentField)
+		wantEqual(t, "parameters beside a body", len(r.fields), 2)
+		if r.fields["expectedLastSeq"] == "" {
+			t.Errorf("%v", r.fields)
+		}
+		n.http("GET", "/v1/runs/run", "{}").refused(t, contract.ReasonInvalidArgumentField)
+		n.http("GET", "/healthz", "{}").refused(t, contract.ReasonInvalidArgumentField)
+	})
 }
 
 // TestHTTPRoutes covers paths without a route, and methods that a route does not have.
 func TestHTTPRoutes(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	for _, target := range []string{"/", "/v1", "/v1/nothing", "/v1/runs/run/nothing", "/v1/runs/run/events/1", "/v2/runs", "/metrics", "/debug/pprof/", "/schemas/3/RunStarted.json", "/schemas/", "//v1/runs"} {
-		r := n.http("GET", target, "").refused(t, contract.ReasonRouteNotFound)
-		if !strings.Contains(r.message, "/openapi.json") {
-			t.Errorf("%s: %s", target, r.message)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		for _, target := range []string{"/", "/v1", "/v1/nothing", "/v1/runs/run/nothing", "/v1/runs/run/events/1", "/v2/runs", "/metrics", "/debug/pprof/", "/schemas/3/RunStarted.json", "/schemas/", "//v1/runs"} {
+			r := n.http("GET", target, "").refused(t, contract.ReasonRouteNotFound)
+			if !strings.Contains(r.message, "/openapi.json") {
+				t.Errorf("%s: %s", target, r.message)
+			}
 		}
-	}
-	for _, c := range []struct{ method, target, allow string }{
-		{"DELETE", "/v1/runs/run", "GET, PATCH, HEAD"}, {"PUT", "/v1/runs/run", "GET, PATCH, HEAD"}, {"POST", "/v1/runs/run/snapshot", "GET, HEAD"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST, HEAD"},
-		{"POST", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", appendRoute, "POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
-		{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET, HEAD"},
-		{"POST", "/v1/runs/run:nothing", "GET, PATCH, HEAD"},
-	} {
-		answer := n.http(c.method, c.target, "")
-		if c.method != "HEAD" {
-			answer.refused(t, contract.ReasonMethodNotAllowed)
+		for _, c := range []struct{ method, target, allow string }{
+			{"DELETE", "/v1/runs/run", "GET, PATCH, HEAD"}, {"PUT", "/v1/runs/run", "GET, PATCH, HEAD"}, {"POST", "/v1/runs/run/snapshot", "GET, HEAD"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST, HEAD"},
+			{"POST", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", appendRoute, "POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
+			{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET, HEAD"},
+			{"POST", "/v1/runs/run:nothing", "GET, PATCH, HEAD"},
+		} {
+			answer := n.http(c.method, c.target, "")
+			if c.method != "HEAD" {
+				answer.refused(t, contract.ReasonMethodNotAllowed)
+			}
+			wantEqual(t, c.method+" "+c.target+": code", answer.code, http.StatusMethodNotAllowed)
+			wantEqual(t, c.method+" "+c.target+": Allow", answer.header.Get("Allow"), c.allow)
 		}
-		wantEqual(t, c.method+" "+c.target+": code", answer.code, http.StatusMethodNotAllowed)
-		wantEqual(t, c.method+" "+c.target+": Allow", answer.header.Get("Allow"), c.allow)
-	}
+	})
 }
 
 // TestHTTPPaths: a runId is one segment, whatever it contains. A path that cannot contain a runId
 // is refused.
 func TestHTTPPaths(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	body := `{"events":[` + httpEvent("one") + `]}`
-	for segment, id := range map[string]string{"a%2Fb": "a/b", "%2F": "/", "..": "..", "%2e%2e": "..", "a%252Fb": "a%2Fb", "%E4%BD%A0": "你", "a%20b": "a b", "a;b=c": "a;b=c", "%25zz": "%zz"} {
-		n.http("POST", "/v1/runs/"+segment+"/events:append", body).ok(t)
-		wantEqual(t, segment, n.get("/v1/runs/" + segment)["run"].(map[string]any)["runId"], any(id))
-	}
-	for _, segment := range []string{"a%00b", "a%0Ab", "a%7Cb", "a%7Fb", "%C2%85", "a%FFb", "%C0%AF", "%ED%A0%80", "", strings.Repeat("x", 257), strings.Repeat("%2F", 257), strings.Repeat("x", 20_000)} {
-		n.http("POST", "/v1/runs/"+segment+"/events:append", `{"events":[{}]}`).refused(t, contract.ReasonInvalidArgumentField)
-		if segment != "" {
-			n.http("POST", "/v1/runs/"+segment+":setEngineRunRef", `{"engineRunRef":"x"}`).refused(t, contract.ReasonInvalidArgumentField)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		body := `{"events":[` + httpEvent("one") + `]}`
+		for segment, id := range map[string]string{"a%2Fb": "a/b", "%2F": "/", "..": "..", "%2e%2e": "..", "a%252Fb": "a%2Fb", "%E4%BD%A0": "你", "a%20b": "a b", "a;b=c": "a;b=c", "%25zz": "%zz"} {
+			n.http("POST", "/v1/runs/"+segment+"/events:append", body).ok(t)
+			wantEqual(t, segment, n.get("/v1/runs/" + segment)["run"].(map[string]any)["runId"], any(id))
 		}
-		for _, rest := range []string{"", "/events", "/snapshot", ":watch", "/events:read"} {
-			if segment == "" && rest == ":watch" {
-				continue // which is WatchRuns, one day
+		for _, segment := range []string{"a%00b", "a%0Ab", "a%7Cb", "a%7Fb", "%C2%85", "a%FFb", "%C0%AF", "%ED%A0%80", "", strings.Repeat("x", 257), strings.Repeat("%2F", 257), strings.Repeat("x", 20_000)} {
+			n.http("POST", "/v1/runs/"+segment+"/events:append", `{"events":[{}]}`).refused(t, contract.ReasonInvalidArgumentField)
+			if segment != "" {
+				n.http("POST", "/v1/runs/"+segment+":setEngineRunRef", `{"engineRunRef":"x"}`).refused(t, contract.ReasonInvalidArgumentField)
 			}
-			r := n.http("GET", "/v1/runs/"+segment+rest, "").refused(t, contract.ReasonInvalidArgumentField)
-			if len(r.message) > 2200 {
-				t.Errorf("%d bytes of message", len(r.message))
+			for _, rest := range []string{"", "/events", "/snapshot", ":watch", "/events:read"} {
+				if segment == "" && rest == ":watch" {
+					continue // which is WatchRuns, one day
+				}
+				r := n.http("GET", "/v1/runs/"+segment+rest, "").refused(t, contract.ReasonInvalidArgumentField)
+				if len(r.message) > 2200 {
+					t.Errorf("%d bytes of message", len(r.message))
+				}
 			}
 		}
-	}
-	n.http("GET", "/v1/runs/"+strings.Repeat("%78", 256), "").refused(t, contract.ReasonRunNotFound)
-	// net/http itself answers for what is no HTTP.
-	for _, line := range []string{"GET /v1/runs/%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs/a b HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nA: " + strings.Repeat("x", 100_000) + "\r\n\r\n"} {
-		resp := n.rawHTTP(line)
-		if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("%.40q: %d", line, resp.StatusCode)
+		n.http("GET", "/v1/runs/"+strings.Repeat("%78", 256), "").refused(t, contract.ReasonRunNotFound)
+		// net/http itself answers for what is no HTTP.
+		for _, line := range []string{"GET /v1/runs/%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs/a b HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nA: " + strings.Repeat("x", 100_000) + "\r\n\r\n"} {
+			resp := n.rawHTTP(line)
+			if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
+				t.Errorf("%.40q: %d", line, resp.StatusCode)
+			}
 		}
-	}
+	})
 }
 
 // rawHTTP sends bytes to the HTTP listener and reads the answer.
 func (n *node) rawHTTP(request string) *http.Response {
 	n.t.Helper()
-	conn, err := net.Dial("tcp", n.server.Addresses().HTTP)
+	conn, err := n.dialTo(n.context(), n.server.Addresses().HTTP)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -230,114 +239,128 @@ func (n *node) rawHTTP(request string) *http.Response {
 // TestHTTPQueryFaults: all that is wrong with a query is named.
 func TestHTTPQueryFaults(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	for target, fields := range map[string]string{
-		"/v1/runs/run/events?pageSize=many&afterSeq=-1&consistency=SOMETIMES&afterseq=1": "pageSize afterSeq consistency afterseq",
-		"/v1/runs?createdAfter=today&createdBefore=2026-02-30T00:00:00Z&status=DONE":     "createdAfter createdBefore status",
-		"/v1/runs/run/events?pageSize=1&pageSize=2":                                      "pageSize",
-		"/v1/runs/run/events?page_size=1&pageSize=x":                                     "pageSize",
-		"/v1/runs/run/events?afterSeq=%zz&pageSize=x":                                    "afterSeq=%zz pageSize",
-		"/v1/runs/run/events?a;b":                                                        "a;b",
-		"/v1/runs/run?runId=other":                                                       "runId",
-		"/v1/runs?created_after.seconds=5":                                               "created_after.seconds",
-		"/v1/runs?pageSize=4294967296":                                                   "pageSize",
-	} {
-		answer := n.http("GET", target, "")
-		r := answer.refused(t, contract.ReasonInvalidArgumentField)
-		for _, field := range strings.Fields(fields) {
-			if r.fields[field] == "" {
-				t.Errorf("%s: no word about %q: %s", target, field, answer.body)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		for target, fields := range map[string]string{
+			"/v1/runs/run/events?pageSize=many&afterSeq=-1&consistency=SOMETIMES&afterseq=1": "pageSize afterSeq consistency afterseq",
+			"/v1/runs?createdAfter=today&createdBefore=2026-02-30T00:00:00Z&status=DONE":     "createdAfter createdBefore status",
+			"/v1/runs/run/events?pageSize=1&pageSize=2":                                      "pageSize",
+			"/v1/runs/run/events?page_size=1&pageSize=x":                                     "pageSize",
+			"/v1/runs/run/events?afterSeq=%zz&pageSize=x":                                    "afterSeq=%zz pageSize",
+			"/v1/runs/run/events?a;b":                                                        "a;b",
+			"/v1/runs/run?runId=other":                                                       "runId",
+			"/v1/runs?created_after.seconds=5":                                               "created_after.seconds",
+			"/v1/runs?pageSize=4294967296":                                                   "pageSize",
+		} {
+			answer := n.http("GET", target, "")
+			r := answer.refused(t, contract.ReasonInvalidArgumentField)
+			for _, field := range strings.Fields(fields) {
+				if r.fields[field] == "" {
+					t.Errorf("%s: no word about %q: %s", target, field, answer.body)
+				}
 			}
+			wantEqual(t, target+": violations", len(r.fields), len(strings.Fields(fields)))
 		}
-		wantEqual(t, target+": violations", len(r.fields), len(strings.Fields(fields)))
-	}
-	n.http("GET", "/v1/runs/run", "", "Grpc-Timeout", "soon").refused(t, contract.ReasonInvalidArgumentField)
+		n.http("GET", "/v1/runs/run", "", "Grpc-Timeout", "soon").refused(t, contract.ReasonInvalidArgumentField)
+	})
 }
 
 // TestHTTPLargeBodies: a body over the limit is refused with the limit in the error, also if its
 // length is unknown.
 func TestHTTPLargeBodies(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
-	text := `{"events":[` + strings.Repeat(" ", 100_000) + httpEvent("one") + `]}`
-	r := n.http("POST", appendRoute, text).refused(t, contract.ReasonPayloadTooLarge)
-	wantEqual(t, "max_bytes", r.metadata["max_bytes"], "100000")
-	req, err := http.NewRequestWithContext(n.context(), "POST", "http://"+n.server.Addresses().HTTP+appendRoute, io.MultiReader(strings.NewReader(text)))
-	if err != nil {
-		t.Fatal(err)
-	}
-	resp, err := httpClient.Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	httpAnswer{resp.StatusCode, resp.Header, body}.refused(t, contract.ReasonPayloadTooLarge)
-	n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
+		text := `{"events":[` + strings.Repeat(" ", 100_000) + httpEvent("one") + `]}`
+		r := n.http("POST", appendRoute, text).refused(t, contract.ReasonPayloadTooLarge)
+		wantEqual(t, "max_bytes", r.metadata["max_bytes"], "100000")
+		req, err := http.NewRequestWithContext(n.context(), "POST", "http://"+n.server.Addresses().HTTP+appendRoute, io.MultiReader(strings.NewReader(text)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp, err := n.httpClient().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		httpAnswer{resp.StatusCode, resp.Header, body}.refused(t, contract.ReasonPayloadTooLarge)
+		n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
+	})
 }
 
 // TestHTTPNumbersGrowInProto: numbers need more space in proto than in JSON. A body within the
 // limit is still accepted.
 func TestHTTPNumbersGrowInProto(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
-	event := func(step int, payload string) string {
-		return fmt.Sprintf(`{%s,"stepId":"%d","payload":{"a":%s}}`, envelopeJSON, step, payload)
-	}
-	var events []string
-	for i := range 2 {
-		events = append(events, event(i, "["+strings.Repeat("1,", 30_000)+"1]"))
-	}
-	for i := range 14 {
-		events = append(events, event(2+i, `"`+strings.Repeat("x", 60_000)+`"`))
-	}
-	n.post(appendRoute, `{"events":[`+strings.Join(events, ",")+`]}`)
-	wantEqual(t, "stored", n.snapshot("run").LastEventSeq, 16)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
+		event := func(step int, payload string) string {
+			return fmt.Sprintf(`{%s,"stepId":"%d","payload":{"a":%s}}`, envelopeJSON, step, payload)
+		}
+		var events []string
+		for i := range 2 {
+			events = append(events, event(i, "["+strings.Repeat("1,", 30_000)+"1]"))
+		}
+		for i := range 14 {
+			events = append(events, event(2+i, `"`+strings.Repeat("x", 60_000)+`"`))
+		}
+		n.post(appendRoute, `{"events":[`+strings.Join(events, ",")+`]}`)
+		wantEqual(t, "stored", n.snapshot("run").LastEventSeq, 16)
+	})
 }
 
 // TestHTTPSlowBodies: the server does not wait forever for a body, and does not wait for one that
 // it refuses.
 func TestHTTPSlowBodies(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	g, err := gateway.New(t.Context(), gateway.Options{Conn: n.conn, Limits: decode.Limits{Bytes: 1 << 20}, Services: n.server.services,
-		BodyTimeout: 500 * time.Millisecond})
-	if err != nil {
-		t.Fatal(err)
-	}
-	pages := gateway.NewPages(gateway.PagesOptions{Healthz: n.server.healthz, Readyz: n.server.readyz})
-	pages.Serve(g)
-	s := httptest.NewServer(pages)
-	t.Cleanup(s.Close)
-	body := `{"events":[` + httpEvent("one") + `]}`
-	post := "POST " + appendRoute + " HTTP/1.1\r\nHost: localhost\r\n"
-	var waiting sync.WaitGroup
-	for what, c := range map[string]struct {
-		request string
-		reason  contract.Reason
-	}{
-		"half a body":   {post + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body[:30]), contract.ReasonRequestTimeout},
-		"half a chunk":  {post + "Transfer-Encoding: chunked\r\n\r\nff\r\n{", contract.ReasonRequestTimeout},
-		"a form":        {post + "Content-Type: text/plain\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
-		"beside a GET":  {"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
-		"of a page":     {"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonMethodNotAllowed},
-		"over a limit":  {post + "Content-Length: 2000000\r\n\r\nx", contract.ReasonPayloadTooLarge},
-		"a broken body": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{", contract.ReasonInvalidArgumentField},
-	} {
-		waiting.Go(func() { testSlow(t, what, s.Listener.Addr().String(), c.request, c.reason) })
-	}
-	waiting.Wait()
-	n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
-	testDeadlineEnds(t, s.URL, body)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		g, err := gateway.New(t.Context(), gateway.Options{Conn: n.conn, Limits: decode.Limits{Bytes: 1 << 20}, Services: n.server.services,
+			BodyTimeout: 500 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pages := gateway.NewPages(gateway.PagesOptions{Healthz: n.server.healthz, Readyz: n.server.readyz})
+		pages.Serve(g)
+		l, err := netOf(t).Listen("tcp", loopback+":0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &http.Server{Handler: pages}
+		go func() { _ = s.Serve(l) }()
+		t.Cleanup(func() { _ = s.Close() })
+		body := `{"events":[` + httpEvent("one") + `]}`
+		post := "POST " + appendRoute + " HTTP/1.1\r\nHost: localhost\r\n"
+		var waiting sync.WaitGroup
+		for what, c := range map[string]struct {
+			request string
+			reason  contract.Reason
+		}{
+			"half a body":   {post + fmt.Sprintf("Content-Length: %d\r\n\r\n%s", len(body), body[:30]), contract.ReasonRequestTimeout},
+			"half a chunk":  {post + "Transfer-Encoding: chunked\r\n\r\nff\r\n{", contract.ReasonRequestTimeout},
+			"a form":        {post + "Content-Type: text/plain\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
+			"beside a GET":  {"GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonInvalidArgumentField},
+			"of a page":     {"POST /healthz HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\nx", contract.ReasonMethodNotAllowed},
+			"over a limit":  {post + "Content-Length: 2000000\r\n\r\nx", contract.ReasonPayloadTooLarge},
+			"a broken body": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{", contract.ReasonInvalidArgumentField},
+		} {
+			waiting.Go(func() { n.testSlow(what, l.Addr().String(), c.request, c.reason) })
+		}
+		waiting.Wait()
+		n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
+		n.testDeadlineEnds("http://"+l.Addr().String(), body)
+	})
 }
 
 // testSlow sends a request that does not end, and wants an answer and the end of the connection.
-func testSlow(t *testing.T, what, address, request string, reason contract.Reason) {
-	conn, err := net.Dial("tcp", address)
+func (n *node) testSlow(what, address, request string, reason contract.Reason) {
+	t := n.t
+	conn, err := n.dialTo(n.context(), address)
 	if err != nil {
 		t.Error(err)
 		return
@@ -368,9 +391,12 @@ func testSlow(t *testing.T, what, address, request string, reason contract.Reaso
 
 // testDeadlineEnds: the deadline of a body ends with the body, so that a connection can make
 // another call, and a stream can last.
-func testDeadlineEnds(t *testing.T, url, body string) {
+func (n *node) testDeadlineEnds(url, body string) {
+	t := n.t
 	t.Helper()
-	client := &http.Client{Transport: &http.Transport{MaxConnsPerHost: 1}}
+	client := n.httpClient()
+	transport := client.Transport.(*http.Transport)
+	transport.DisableKeepAlives, transport.MaxConnsPerHost = false, 1
 	t.Cleanup(client.CloseIdleConnections)
 	resp, err := client.Post(url+appendRoute, "application/json", strings.NewReader(body))
 	if err != nil {

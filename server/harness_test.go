@@ -13,9 +13,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
@@ -29,11 +31,15 @@ import (
 	"runlog/server/offline"
 	"runlog/server/rpc"
 	"runlog/storage"
+	"runlog/testbed/network"
 )
 
 // patience is how long a test waits for something that must happen. It is long enough for a busy
 // machine. No test waits until it has passed.
 const patience = 30 * time.Second
+
+// loopback is the host of a node that is not one of several.
+const loopback = "127.0.0.1"
 
 // node is a running server and its clients. It ends with the test.
 type node struct {
@@ -49,11 +55,25 @@ type node struct {
 	audit      runlogv1.AuditServiceClient
 }
 
-// testOptions are small, on free ports and in a directory of the test's own.
+// networks has the network of each test that starts nodes.
+var networks sync.Map
+
+// netOf returns the network of a test, on which all its nodes are.
+func netOf(t testing.TB) *network.Network {
+	n, there := networks.LoadOrStore(t, network.New(1))
+	if !there {
+		t.Cleanup(func() { networks.Delete(t) })
+	}
+	return n.(*network.Network)
+}
+
+// testOptions are small, with a disk in memory, on free ports of the test's network.
 func testOptions(t testing.TB) Options {
 	opts := Options{
-		DataDir:    t.TempDir(),
-		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
+		DataDir: "data", FS: vfs.NewCrashableMem(), DiskFree: func(string) (uint64, error) { return 1 << 40, nil },
+		GRPCListen: loopback + ":0", HTTPListen: loopback + ":0", AdminListen: loopback + ":0", RaftListen: loopback + ":0",
+		Listen:  netOf(t).Listen,
+		Dial:    netOf(t).Dialer(loopback),
 		MaxWait: patience,
 		// Tests that are not about checkpoints know what is in the log.
 		CheckpointInterval: -1,
@@ -87,6 +107,31 @@ func startNode(t testing.TB, change ...func(*Options)) *node {
 	return n
 }
 
+// onDisk gives a node a directory of the test's own on the machine's disk.
+func onDisk(t testing.TB) func(*Options) {
+	return func(o *Options) { o.FS, o.DataDir = nil, t.TempDir() }
+}
+
+// eachOnDisk does this for each of several nodes.
+func eachOnDisk(t testing.TB) func(int, *Options) {
+	return func(_ int, o *Options) { onDisk(t)(o) }
+}
+
+// diskOptions are testOptions, on the machine's disk.
+func diskOptions(t testing.TB) Options {
+	o := testOptions(t)
+	onDisk(t)(&o)
+	return o
+}
+
+// onMachine gives a node the machine's disk and network.
+func onMachine(t testing.TB) func(*Options) {
+	return func(o *Options) {
+		onDisk(t)(o)
+		o.Listen, o.Dial = nil, nil
+	}
+}
+
 func (n *node) start() {
 	n.t.Helper()
 	if err := n.tryStart(n.t.Context()); err != nil {
@@ -111,18 +156,25 @@ func (n *node) tryStart(ctx context.Context) error {
 	return nil
 }
 
+// dialTo makes a connection to an address on the node's network.
+func (n *node) dialTo(ctx context.Context, address string) (net.Conn, error) {
+	if n.opts.Dial == nil {
+		var machine net.Dialer
+		return machine.DialContext(ctx, "tcp", address)
+	}
+	return n.opts.Dial(ctx, address)
+}
+
+// dialer makes gRPC connect on the node's network.
+func (n *node) dialer() grpc.DialOption { return grpc.WithContextDialer(n.dialTo) }
+
 // dialWith makes a connection that ends with the test.
 func (n *node) dialWith(opts ...grpc.DialOption) *grpc.ClientConn {
 	n.t.Helper()
-	if n.opts.Dial != nil {
-		opts = append(opts, grpc.WithContextDialer(n.opts.Dial))
-	}
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append(opts,
+	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append([]grpc.DialOption{n.dialer(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		// The port of a node that ended may belong to another test's node, which does not speak
-		// gRPC there.
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: backoff.DefaultConfig, MinConnectTimeout: time.Second}),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20)))...)
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20), grpc.MaxCallSendMsgSize(64<<20))}, opts...)...)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -246,16 +298,11 @@ func (n *node) httpStream(ctx context.Context, method, target, body string, head
 	return resp
 }
 
-// httpClient keeps no connections: a closing server must not wait for a test's idle ones.
-var httpClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-
-// httpClient is one that finds the node on its network.
+// httpClient finds the node on its network. It keeps no connections: a closing server must not wait
+// for a test's idle ones.
 func (n *node) httpClient() *http.Client {
-	if n.opts.Dial == nil {
-		return httpClient
-	}
 	return &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
-		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return n.opts.Dial(ctx, address) }}}
+		DialContext: func(ctx context.Context, _, address string) (net.Conn, error) { return n.dialTo(ctx, address) }}}
 }
 
 // get reads JSON that must be there into an object.

@@ -14,6 +14,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // imports posts lines to the admin listener.
@@ -24,7 +26,7 @@ func (n *node) imports(lines ...string) httpAnswer {
 		n.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/x-ndjson")
-	resp, err := httpClient.Do(req)
+	resp, err := n.httpClient().Do(req)
 	if err != nil {
 		n.t.Fatal(err)
 	}
@@ -58,116 +60,122 @@ func withGaps(runID string) []string {
 // changes nothing (IDM-6). Later appends follow behind it (APP-1).
 func TestImportKeepsWhatWasAssigned(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	before := time.Now()
-	lines := withGaps("old")
-	imports := func(persisted bool) {
-		t.Helper()
-		answer := n.imports(lines...).ok(t)
-		var got []string
-		for _, r := range answer["results"].([]any) {
-			r := r.(map[string]any)
-			if r["persisted"] != persisted || r["idempotent"] == persisted {
-				t.Errorf("result %v", r)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		before := time.Now()
+		lines := withGaps("old")
+		imports := func(persisted bool) {
+			t.Helper()
+			answer := n.imports(lines...).ok(t)
+			var got []string
+			for _, r := range answer["results"].([]any) {
+				r := r.(map[string]any)
+				if r["persisted"] != persisted || r["idempotent"] == persisted {
+					t.Errorf("result %v", r)
+				}
+				got = append(got, fmt.Sprint(r["runSeq"], " ", r["persistedAt"]))
 			}
-			got = append(got, fmt.Sprint(r["runSeq"], " ", r["persistedAt"]))
-		}
-		want := []string{"1 2024-05-01T10:00:01.500Z", "2 2024-05-01T10:00:02.500Z", "5 2024-05-01T10:00:03.500Z", "7 2024-05-01T10:00:04.500Z"}
-		if !slices.Equal(got, want) {
-			t.Errorf("results %q", got)
-		}
-	}
-	imports(true)
-	imports(false)
-	check := func() {
-		t.Helper()
-		var seqs []uint64
-		for _, e := range n.list("old") {
-			seqs = append(seqs, e.RunSeq)
-			if e.RunSeq <= 7 && (e.PersistedAt.AsTime().Year() != 2024 || e.ImportedAt.AsTime().Before(before)) {
-				t.Errorf("runSeq %d was persisted at %v and imported at %v", e.RunSeq, e.PersistedAt.AsTime(), e.ImportedAt.AsTime())
-			}
-			if e.RunSeq > 7 && e.ImportedAt != nil {
-				t.Errorf("runSeq %d was imported at %v", e.RunSeq, e.ImportedAt.AsTime())
+			want := []string{"1 2024-05-01T10:00:01.500Z", "2 2024-05-01T10:00:02.500Z", "5 2024-05-01T10:00:03.500Z", "7 2024-05-01T10:00:04.500Z"}
+			if !slices.Equal(got, want) {
+				t.Errorf("results %q", got)
 			}
 		}
-		if got := fmt.Sprint(seqs); got != "[1 2 5 7 8]" {
-			t.Errorf("runSeq %s", got)
+		imports(true)
+		imports(false)
+		check := func() {
+			t.Helper()
+			var seqs []uint64
+			for _, e := range n.list("old") {
+				seqs = append(seqs, e.RunSeq)
+				if e.RunSeq <= 7 && (e.PersistedAt.AsTime().Year() != 2024 || e.ImportedAt.AsTime().Before(before)) {
+					t.Errorf("runSeq %d was persisted at %v and imported at %v", e.RunSeq, e.PersistedAt.AsTime(), e.ImportedAt.AsTime())
+				}
+				if e.RunSeq > 7 && e.ImportedAt != nil {
+					t.Errorf("runSeq %d was imported at %v", e.RunSeq, e.ImportedAt.AsTime())
+				}
+			}
+			if got := fmt.Sprint(seqs); got != "[1 2 5 7 8]" {
+				t.Errorf("runSeq %s", got)
+			}
+			run, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "old"})
+			if err != nil || !run.Run.Imported || run.Run.CreatedAt.AsTime().Year() != 2024 || run.Run.Status != runlogv1.RunStatus_COMPLETED {
+				t.Errorf("run %v, %v", run, err)
+			}
+			then, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "old",
+				AsOfTime: timestamppb.New(time.Date(2024, 5, 1, 10, 0, 3, 0, time.UTC))})
+			if err != nil || then.Snapshot.LastEventSeq != 2 {
+				t.Errorf("as it was in 2024: %v, %v", then, err)
+			}
 		}
-		run, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "old"})
-		if err != nil || !run.Run.Imported || run.Run.CreatedAt.AsTime().Year() != 2024 || run.Run.Status != runlogv1.RunStatus_COMPLETED {
-			t.Errorf("run %v, %v", run, err)
-		}
-		then, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "old",
-			AsOfTime: timestamppb.New(time.Date(2024, 5, 1, 10, 0, 3, 0, time.UTC))})
-		if err != nil || then.Snapshot.LastEventSeq != 2 {
-			t.Errorf("as it was in 2024: %v, %v", then, err)
-		}
-	}
-	n.append("old", newEvent("Noted", func(e *runlogv1.EventWrite) { e.TenantId, e.ProjectId, e.EnvironmentId = "t", "p", "e" }))
-	check()
-	verifyChain(t, n.list("old"))
-	n.restart()
-	check()
-	imports(false)
+		n.append("old", newEvent("Noted", func(e *runlogv1.EventWrite) { e.TenantId, e.ProjectId, e.EnvironmentId = "t", "p", "e" }))
+		check()
+		verifyChain(t, n.list("old"))
+		n.restart()
+		check()
+		imports(false)
+	})
 }
 
 // TestStaleWatchPRJ12: while the projector reads a run again after a gap, snapshots and watches of
 // the run are STALE. Then they recover.
 func TestStaleWatchPRJ12(t *testing.T) {
 	t.Parallel()
-	inHole, goOn := make(chan struct{}), make(chan struct{})
-	n := startNode(t, func(o *Options) {
-		o.Logger = slog.New(alertHandler{slog.DiscardHandler, func(alert string) {
-			if alert == "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED" {
-				close(inHole)
-				<-goOn
-			}
-		}})
+	bubble.Test(t, func(t *testing.T) {
+		inHole, goOn := make(chan struct{}), make(chan struct{})
+		n := startNode(t, func(o *Options) {
+			o.Logger = slog.New(alertHandler{slog.DiscardHandler, func(alert string) {
+				if alert == "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED" {
+					close(inHole)
+					<-goOn
+				}
+			}})
+		})
+		lines := withGaps("old")
+		n.imports(lines[:2]...).ok(t)
+		n.settle()
+		w := n.watch(&runlogv1.WatchRunRequest{RunId: "old"})
+		w.until("caught up", isCaughtUp)
+		n.imports(lines[2:]...).ok(t)
+		<-inHole
+		stale := w.until("STALE", func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetStale() })
+		if got := stale.GetWatermark().LastEventSeq; got != 2 {
+			t.Errorf("STALE at %d, want 2", got)
+		}
+		if s := n.snapshot("old"); !s.Stale || s.LastEventSeq != 7 {
+			t.Errorf("the snapshot is stale %v, at %d; it is whole by the log", s.Stale, s.LastEventSeq)
+		}
+		close(goOn)
+		if back := w.until("back", reaches(7)); back.GetWatermark().Stale {
+			t.Error("STALE behind the hole")
+		}
+		if n.snapshot("old").Stale {
+			t.Error("the snapshot is STALE behind the hole")
+		}
+		if n.metric("runlog_projector_holes_total") != 2 {
+			t.Errorf("%v holes, want 2", n.metric("runlog_projector_holes_total"))
+		}
 	})
-	lines := withGaps("old")
-	n.imports(lines[:2]...).ok(t)
-	n.settle()
-	w := n.watch(&runlogv1.WatchRunRequest{RunId: "old"})
-	w.until("caught up", isCaughtUp)
-	n.imports(lines[2:]...).ok(t)
-	<-inHole
-	stale := w.until("STALE", func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetStale() })
-	if got := stale.GetWatermark().LastEventSeq; got != 2 {
-		t.Errorf("STALE at %d, want 2", got)
-	}
-	if s := n.snapshot("old"); !s.Stale || s.LastEventSeq != 7 {
-		t.Errorf("the snapshot is stale %v, at %d; it is whole by the log", s.Stale, s.LastEventSeq)
-	}
-	close(goOn)
-	if back := w.until("back", reaches(7)); back.GetWatermark().Stale {
-		t.Error("STALE behind the hole")
-	}
-	if n.snapshot("old").Stale {
-		t.Error("the snapshot is STALE behind the hole")
-	}
-	if n.metric("runlog_projector_holes_total") != 2 {
-		t.Errorf("%v holes, want 2", n.metric("runlog_projector_holes_total"))
-	}
 }
 
 // TestLagOfImportsPRJ11: the lag of an old event that is imported now counts from the import.
 func TestLagOfImportsPRJ11(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	lines := withGaps("old")
-	n.imports(lines[:2]...).ok(t)
-	n.settle()
-	one, many := n.watch(&runlogv1.WatchRunRequest{RunId: "old"}), n.watchRuns(&runlogv1.WatchRunsRequest{})
-	one.until("caught up", isCaughtUp)
-	many.want("caughtUp")
-	n.imports(lines[2:]...).ok(t)
-	if m := one.until("the run", reaches(7)).GetWatermark(); m.LagMs > 60_000 {
-		t.Errorf("a watch of the run tells a lag of %d ms", m.LagMs)
-	}
-	if m := many.want("old@7 COMPLETED").GetWatermark(); m.LagMs > 60_000 {
-		t.Errorf("a watch of runs tells a lag of %d ms", m.LagMs)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		lines := withGaps("old")
+		n.imports(lines[:2]...).ok(t)
+		n.settle()
+		one, many := n.watch(&runlogv1.WatchRunRequest{RunId: "old"}), n.watchRuns(&runlogv1.WatchRunsRequest{})
+		one.until("caught up", isCaughtUp)
+		many.want("caughtUp")
+		n.imports(lines[2:]...).ok(t)
+		if m := one.until("the run", reaches(7)).GetWatermark(); m.LagMs > 60_000 {
+			t.Errorf("a watch of the run tells a lag of %d ms", m.LagMs)
+		}
+		if m := many.want("old@7 COMPLETED").GetWatermark(); m.LagMs > 60_000 {
+			t.Errorf("a watch of runs tells a lag of %d ms", m.LagMs)
+		}
+	})
 }
 
 type alertHandler struct {
@@ -239,7 +247,7 @@ func TestImportRefusals(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "text/plain")
-	resp, err := httpClient.Do(req)
+	resp, err := n.httpClient().Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"runlog/server/cluster"
 	"runlog/server/peer"
 	"runlog/storage"
+	"runlog/testbed/bubble"
 )
 
 // candidate is a node that speaks to others as one that is to join, and no more.
@@ -32,11 +33,11 @@ type candidate struct {
 func newCandidate(t *testing.T, to *node, name string, id storage.ClusterID) *candidate {
 	t.Helper()
 	c := &candidate{t: t, self: peer.Identity{NodeID: name, RaftID: name + ".1", Cluster: id, Format: cluster.Format}}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := netOf(t).Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mesh := peer.New(peer.Options{Listener: l, Self: func() peer.Identity { return c.self }})
+	mesh := peer.New(peer.Options{Listener: l, Dial: netOf(t).Dialer(loopback), Self: func() peer.Identity { return c.self }})
 	t.Cleanup(func() { _ = mesh.Close() })
 	conn, err := grpc.NewClient("passthrough:///"+to.server.Addresses().Raft, grpc.WithTransportCredentials(mesh.Credentials()),
 		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
@@ -95,186 +96,198 @@ func (n *node) memberIDs() (ids []string) {
 // node, gives it no data, and tells it nothing about clients or members.
 func TestSingleNodeAcceptsNobodySEC1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.mustAppend("run", numbered(0))
-	id := n.server.replica.ClusterID()
-	for _, cluster := range []storage.ClusterID{{}, id} {
-		c := newCandidate(t, n, "stranger", cluster)
-		for _, check := range []bool{true, false} {
-			wantRefused(t, c.join("", check), codes.Unauthenticated, "join token", "runlog cluster add")
-			wantRefused(t, c.join("rlj_"+strings.Repeat("A", 43), check), codes.PermissionDenied, "not known")
-			wantRefused(t, c.join("rubbish", check), codes.PermissionDenied, "not known")
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.mustAppend("run", numbered(0))
+		id := n.server.replica.ClusterID()
+		for _, cluster := range []storage.ClusterID{{}, id} {
+			c := newCandidate(t, n, "stranger", cluster)
+			for _, check := range []bool{true, false} {
+				wantRefused(t, c.join("", check), codes.Unauthenticated, "join token", "runlog cluster add")
+				wantRefused(t, c.join("rlj_"+strings.Repeat("A", 43), check), codes.PermissionDenied, "not known")
+				wantRefused(t, c.join("rubbish", check), codes.PermissionDenied, "not known")
+			}
+			if _, err := c.OpenCheckpoint(t.Context(), &nodev1.OpenCheckpointRequest{CheckpointId: "x"}); status.Code(err) != codes.Unavailable {
+				t.Errorf("a stranger gets the state: %v", err)
+			}
+			d, err := c.Describe(t.Context(), &nodev1.DescribeRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cluster != id && (len(d.MemberRaftIds) > 0 || d.GrpcAddress != "" || d.HttpAddress != "" || d.LastIndex != 0 || len(d.Alerts) > 0) {
+				t.Errorf("a node of no cluster is told %v", d)
+			}
 		}
-		if _, err := c.OpenCheckpoint(t.Context(), &nodev1.OpenCheckpointRequest{CheckpointId: "x"}); status.Code(err) != codes.Unavailable {
-			t.Errorf("a stranger gets the state: %v", err)
+		if ids := n.memberIDs(); len(ids) != 1 {
+			t.Errorf("members %v", ids)
 		}
-		d, err := c.Describe(t.Context(), &nodev1.DescribeRequest{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if cluster != id && (len(d.MemberRaftIds) > 0 || d.GrpcAddress != "" || d.HttpAddress != "" || d.LastIndex != 0 || len(d.Alerts) > 0) {
-			t.Errorf("a node of no cluster is told %v", d)
-		}
-	}
-	if ids := n.memberIDs(); len(ids) != 1 {
-		t.Errorf("members %v", ids)
-	}
+	})
 }
 
 // TestJoinTokenSEC1: any member takes a token. It admits one node, which may try again; after that,
 // after its end or its revocation it admits no other node.
 func TestJoinTokenSEC1(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	via := all.followers()[0]
-	id := via.server.replica.ClusterID()
-	fresh := func(req *runlogv1.CreateJoinTokenRequest) *runlogv1.CreateJoinTokenResponse {
-		t.Helper()
-		resp, err := via.clusters().CreateJoinToken(via.context(), req)
-		if err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3)
+		via := all.followers()[0]
+		id := via.server.replica.ClusterID()
+		fresh := func(req *runlogv1.CreateJoinTokenRequest) *runlogv1.CreateJoinTokenResponse {
+			t.Helper()
+			resp, err := via.clusters().CreateJoinToken(via.context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp
 		}
-		return resp
-	}
-	once := fresh(&runlogv1.CreateJoinTokenRequest{}).Token
-	first, second := newCandidate(t, via, "first", id), newCandidate(t, via, "second", id)
-	for range 3 {
+		once := fresh(&runlogv1.CreateJoinTokenRequest{}).Token
+		first, second := newCandidate(t, via, "first", id), newCandidate(t, via, "second", id)
+		for range 3 {
+			if err := first.join(once, true); err != nil {
+				t.Fatalf("the node that the token has admitted tries again: %v", err)
+			}
+		}
+		wantRefused(t, second.join(once, true), codes.PermissionDenied, "used up")
+		moveLeader(t, all)
 		if err := first.join(once, true); err != nil {
-			t.Fatalf("the node that the token has admitted tries again: %v", err)
+			t.Errorf("the same node at a new leader: %v", err)
 		}
-	}
-	wantRefused(t, second.join(once, true), codes.PermissionDenied, "used up")
-	moveLeader(t, all)
-	if err := first.join(once, true); err != nil {
-		t.Errorf("the same node at a new leader: %v", err)
-	}
-	wantRefused(t, second.join(once, false), codes.PermissionDenied, "used up")
+		wantRefused(t, second.join(once, false), codes.PermissionDenied, "used up")
 
-	revoked := fresh(&runlogv1.CreateJoinTokenRequest{})
-	if err := second.join(revoked.Token, true); err != nil {
-		t.Fatal(err)
-	}
-	for range 2 { // The second call changes nothing.
-		if _, err := via.clusters().RevokeJoinToken(via.context(), &runlogv1.RevokeJoinTokenRequest{TokenId: revoked.TokenId}); err != nil {
+		revoked := fresh(&runlogv1.CreateJoinTokenRequest{})
+		if err := second.join(revoked.Token, true); err != nil {
 			t.Fatal(err)
 		}
-	}
-	// Its admission has ended too: it is no member yet.
-	wantRefused(t, second.join(revoked.Token, false), codes.PermissionDenied, "revoked")
-	wantRefused(t, second.join("", false), codes.Unauthenticated)
-
-	end := timestamppb.New(time.Now().Add(200 * time.Millisecond))
-	late := fresh(&runlogv1.CreateJoinTokenRequest{ExpireTime: end}).Token
-	time.Sleep(time.Until(end.AsTime()) + 10*time.Millisecond)
-	wantRefused(t, second.join(late, true), codes.PermissionDenied, "expired")
-
-	list, err := via.clusters().ListJoinTokens(via.context(), &runlogv1.ListJoinTokensRequest{})
-	if err != nil || len(list.Tokens) != 3 || list.Tokens[0].Used != 1 || list.Tokens[1].RevokeTime == nil || list.Tokens[2].Used != 0 {
-		t.Errorf("tokens %v, %v", list, err)
-	}
-	for _, n := range all {
-		if ids := n.memberIDs(); len(ids) != 3 {
-			t.Errorf("members %v", ids)
+		for range 2 { // The second call changes nothing.
+			if _, err := via.clusters().RevokeJoinToken(via.context(), &runlogv1.RevokeJoinTokenRequest{TokenId: revoked.TokenId}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
+		// Its admission has ended too: it is no member yet.
+		wantRefused(t, second.join(revoked.Token, false), codes.PermissionDenied, "revoked")
+		wantRefused(t, second.join("", false), codes.Unauthenticated)
+
+		end := timestamppb.New(time.Now().Add(200 * time.Millisecond))
+		late := fresh(&runlogv1.CreateJoinTokenRequest{ExpireTime: end}).Token
+		time.Sleep(time.Until(end.AsTime()) + 10*time.Millisecond)
+		wantRefused(t, second.join(late, true), codes.PermissionDenied, "expired")
+
+		list, err := via.clusters().ListJoinTokens(via.context(), &runlogv1.ListJoinTokensRequest{})
+		if err != nil || len(list.Tokens) != 3 || list.Tokens[0].Used != 1 || list.Tokens[1].RevokeTime == nil || list.Tokens[2].Used != 0 {
+			t.Errorf("tokens %v, %v", list, err)
+		}
+		for _, n := range all {
+			if ids := n.memberIDs(); len(ids) != 3 {
+				t.Errorf("members %v", ids)
+			}
+		}
+	})
 }
 
 // TestJoinTokenRaceSEC1: of several nodes that race for one token, exactly one is admitted.
 func TestJoinTokenRaceSEC1(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	id := all[0].server.replica.ClusterID()
-	for round := range 5 {
-		token := all[round%3].joinToken()
-		var won sync.Map
-		var done sync.WaitGroup
-		for i := range 6 {
-			c := newCandidate(t, all[i%3], string(rune('p'+i))+"-"+string(rune('a'+round)), id)
-			done.Go(func() {
-				for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-					err := c.join(token, true)
-					if err == nil {
-						won.Store(c.self.RaftID, true)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3)
+		id := all[0].server.replica.ClusterID()
+		for round := range 5 {
+			token := all[round%3].joinToken()
+			var won sync.Map
+			var done sync.WaitGroup
+			for i := range 6 {
+				c := newCandidate(t, all[i%3], string(rune('p'+i))+"-"+string(rune('a'+round)), id)
+				done.Go(func() {
+					for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+						err := c.join(token, true)
+						if err == nil {
+							won.Store(c.self.RaftID, true)
+						}
+						if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted {
+							return
+						}
 					}
-					if code := status.Code(err); code != codes.Unavailable && code != codes.ResourceExhausted {
-						return
-					}
-				}
-				t.Errorf("%s gets no answer", c.self.RaftID)
-			})
+					t.Errorf("%s gets no answer", c.self.RaftID)
+				})
+			}
+			done.Wait()
+			winners := 0
+			won.Range(func(any, any) bool { winners++; return true })
+			if winners != 1 {
+				t.Errorf("%d nodes were admitted by a token for one", winners)
+			}
 		}
-		done.Wait()
-		winners := 0
-		won.Range(func(any, any) bool { winners++; return true })
-		if winners != 1 {
-			t.Errorf("%d nodes were admitted by a token for one", winners)
-		}
-	}
+	})
 }
 
 // TestGuessedTokensSEC1: a node that tries tokens is slowed down, while a good token is taken.
 func TestGuessedTokensSEC1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	c := newCandidate(t, n, "guesser", n.server.replica.ClusterID())
-	slowed, index := false, n.server.Applied().Index
-	for range 200 {
-		if status.Code(c.join("rlj_"+strings.Repeat("A", 43), true)) == codes.ResourceExhausted {
-			slowed = true
-			break
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		c := newCandidate(t, n, "guesser", n.server.replica.ClusterID())
+		slowed, index := false, n.server.Applied().Index
+		for range 200 {
+			if status.Code(c.join("rlj_"+strings.Repeat("A", 43), true)) == codes.ResourceExhausted {
+				slowed = true
+				break
+			}
 		}
-	}
-	if !slowed {
-		t.Error("200 wrong tokens at once are all judged")
-	}
-	if now := n.server.Applied().Index; now > index+5 {
-		t.Errorf("wrong tokens made %d entries of the log", now-index)
-	}
-	if err := c.join(n.joinToken(), true); err != nil {
-		t.Errorf("a good token: %v", err)
-	}
+		if !slowed {
+			t.Error("200 wrong tokens at once are all judged")
+		}
+		if now := n.server.Applied().Index; now > index+5 {
+			t.Errorf("wrong tokens made %d entries of the log", now-index)
+		}
+		if err := c.join(n.joinToken(), true); err != nil {
+			t.Errorf("a good token: %v", err)
+		}
+	})
 }
 
 // TestJoinTokenIsValidatedSEC1: what a token may not be is refused, and an id that is none.
 func TestJoinTokenIsValidatedSEC1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	zero, many := uint32(0), uint32(101)
-	for field, req := range map[string]*runlogv1.CreateJoinTokenRequest{
-		"uses":        {Uses: &zero},
-		"uses ":       {Uses: &many},
-		"expireTime":  {ExpireTime: timestamppb.New(time.Now().Add(-time.Second))},
-		"expireTime ": {ExpireTime: timestamppb.New(time.Now().Add(31 * 24 * time.Hour))},
-	} {
-		_, err := n.clusters().CreateJoinToken(n.context(), req)
-		says(t, err, contract.ReasonInvalidArgumentField, strings.TrimSpace(field))
-	}
-	for _, id := range []string{"", "x", "0198c0de-0000-7000-8000-000000000000"} {
-		_, err := n.clusters().RevokeJoinToken(n.context(), &runlogv1.RevokeJoinTokenRequest{TokenId: id})
-		says(t, err, contract.ReasonInvalidArgumentField, "tokenId")
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		zero, many := uint32(0), uint32(101)
+		for field, req := range map[string]*runlogv1.CreateJoinTokenRequest{
+			"uses":        {Uses: &zero},
+			"uses ":       {Uses: &many},
+			"expireTime":  {ExpireTime: timestamppb.New(time.Now().Add(-time.Second))},
+			"expireTime ": {ExpireTime: timestamppb.New(time.Now().Add(31 * 24 * time.Hour))},
+		} {
+			_, err := n.clusters().CreateJoinToken(n.context(), req)
+			says(t, err, contract.ReasonInvalidArgumentField, strings.TrimSpace(field))
+		}
+		for _, id := range []string{"", "x", "0198c0de-0000-7000-8000-000000000000"} {
+			_, err := n.clusters().RevokeJoinToken(n.context(), &runlogv1.RevokeJoinTokenRequest{TokenId: id})
+			says(t, err, contract.ReasonInvalidArgumentField, "tokenId")
+		}
+	})
 }
 
 // TestInvitedWhileItWaitsSEC1: a node without a token waits, and joins once an admin invites it. A
 // node with a wrong token ends, with the remedy.
 func TestInvitedWhileItWaitsSEC1(t *testing.T) {
 	t.Parallel()
-	first := startNode(t)
-	wrong := testOptions(t)
-	wrong.NodeID, wrong.Join, wrong.JoinToken = "wrong", []string{first.server.Addresses().Raft}, "rlj_"+strings.Repeat("A", 43)
-	if _, err := Start(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "runlog cluster token create") || strings.Contains(err.Error(), "\n") {
-		t.Errorf("a node with a wrong token: %v", err)
-	}
-	n := &node{t: t, opts: testOptions(t)}
-	n.opts.NodeID, n.opts.RaftListen, n.opts.Join = "young", freeAddresses(t, 1)[0], []string{first.server.Addresses().Raft}
-	started := make(chan error, 1)
-	go func() { started <- n.tryStart(t.Context()) }()
-	t.Cleanup(n.close)
-	eventually(t, "invited", func() bool { return first.add(n.opts.RaftListen) == nil })
-	if err := <-started; err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "a member", func() bool { return len(first.memberIDs()) == 2 })
-	me := n.server.cluster.Identity()
-	eventually(t, "no admission any more", func() bool { return !first.server.gate.Admitted(me.RaftID()) })
+	bubble.Test(t, func(t *testing.T) {
+		first := startNode(t)
+		wrong := testOptions(t)
+		wrong.NodeID, wrong.Join, wrong.JoinToken = "wrong", []string{first.server.Addresses().Raft}, "rlj_"+strings.Repeat("A", 43)
+		if _, err := Start(t.Context(), wrong); err == nil || !strings.Contains(err.Error(), "runlog cluster token create") || strings.Contains(err.Error(), "\n") {
+			t.Errorf("a node with a wrong token: %v", err)
+		}
+		n := &node{t: t, opts: testOptions(t)}
+		n.opts.NodeID, n.opts.RaftListen, n.opts.Join = "young", freeAddresses(t, 1)[0], []string{first.server.Addresses().Raft}
+		started := make(chan error, 1)
+		go func() { started <- n.tryStart(t.Context()) }()
+		t.Cleanup(n.close)
+		eventually(t, "invited", func() bool { return first.add(n.opts.RaftListen) == nil })
+		if err := <-started; err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "a member", func() bool { return len(first.memberIDs()) == 2 })
+		me := n.server.cluster.Identity()
+		eventually(t, "no admission any more", func() bool { return !first.server.gate.Admitted(me.RaftID()) })
+	})
 }

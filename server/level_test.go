@@ -10,6 +10,7 @@ import (
 	"runlog/storage"
 	"runlog/storage/machine"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // build gives a node the machines of an older build, or of a newer build with one more machine.
@@ -38,73 +39,75 @@ func newOperation(t *testing.T) storage.Command {
 // and a node may return to the older build. Then the level rises by itself, the operations are
 // accepted, and the older build is refused with one line.
 func TestRollingUpgradeRaisesLevel(t *testing.T) {
-	ns := startNodes(t, 3, build(false))
-	ns.leader().mustAppend("run", steps(fmt.Sprint("s", 0), 1)...)
-	upgrade := func(n *node, newer bool) {
-		n.close()
-		build(newer)(0, &n.opts)
-		n.start()
-		ns.leader()
-	}
-	refused := func() {
-		t.Helper()
-		leader := ns.leader()
-		_, err := leader.server.replica.Submit(t.Context(), newOperation(t))
-		var level *storage.LevelError
-		if !errors.As(err, &level) && !errors.Is(err, storage.ErrUnknownOperation) {
-			t.Fatalf("a new operation at level 1: %v", err)
+	bubble.Test(t, func(t *testing.T) {
+		ns := startNodes(t, 3, build(false))
+		ns.leader().mustAppend("run", steps(fmt.Sprint("s", 0), 1)...)
+		upgrade := func(n *node, newer bool) {
+			n.close()
+			build(newer)(0, &n.opts)
+			n.start()
+			ns.leader()
 		}
-	}
-	for i, n := range ns {
-		refused()
-		upgrade(n, true)
-		ns.leader().mustAppend("run", steps(fmt.Sprint("s", i+1), 1)...)
-		if i == 1 { // it can be taken back
-			upgrade(n, false)
+		refused := func() {
+			t.Helper()
+			leader := ns.leader()
+			_, err := leader.server.replica.Submit(t.Context(), newOperation(t))
+			var level *storage.LevelError
+			if !errors.As(err, &level) && !errors.Is(err, storage.ErrUnknownOperation) {
+				t.Fatalf("a new operation at level 1: %v", err)
+			}
+		}
+		for i, n := range ns {
 			refused()
 			upgrade(n, true)
-		}
-	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
-		o, err := ns.leader().server.replica.Submit(t.Context(), newOperation(t))
-		if err == nil {
-			if o.Err != nil || string(o.Answers[0].Reply) != `"T1"="x" ` {
-				t.Fatalf("outcome %+v", o)
+			ns.leader().mustAppend("run", steps(fmt.Sprint("s", i+1), 1)...)
+			if i == 1 { // it can be taken back
+				upgrade(n, false)
+				refused()
+				upgrade(n, true)
 			}
-			break
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the level did not rise: %v", err)
-		}
-	}
-	for _, n := range ns {
-		for deadline := time.Now().Add(patience); n.server.replica.Store().Level() != 2; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+			o, err := ns.leader().server.replica.Submit(t.Context(), newOperation(t))
+			if err == nil {
+				if o.Err != nil || string(o.Answers[0].Reply) != `"T1"="x" ` {
+					t.Fatalf("outcome %+v", o)
+				}
+				break
+			}
 			if time.Now().After(deadline) {
-				t.Fatalf("node %s is at level %d", n.opts.NodeID, n.server.replica.Store().Level())
+				t.Fatalf("the level did not rise: %v", err)
 			}
 		}
-	}
-	n := ns.followers()[0]
-	if err := n.server.replica.Store().MakeDurable(n.server.replica.Store().Applied().Index); err != nil {
-		t.Fatal(err)
-	}
-	n.close()
-	build(false)(0, &n.opts)
-	err := n.tryStart(t.Context())
-	var old *storage.BuildTooOldError
-	if !errors.As(err, &old) || old.Level != 2 || old.Supports != 1 || strings.Contains(err.Error(), "\n") {
-		t.Fatalf("an older build starts: %v", err)
-	}
-	upgrade(n, true)
-	ns.leader().mustAppend("run", steps("last", 1)...)
+		for _, n := range ns {
+			for deadline := time.Now().Add(patience); n.server.replica.Store().Level() != 2; time.Sleep(time.Millisecond) {
+				if time.Now().After(deadline) {
+					t.Fatalf("node %s is at level %d", n.opts.NodeID, n.server.replica.Store().Level())
+				}
+			}
+		}
+		n := ns.followers()[0]
+		if err := n.server.replica.Store().MakeDurable(n.server.replica.Store().Applied().Index); err != nil {
+			t.Fatal(err)
+		}
+		n.close()
+		build(false)(0, &n.opts)
+		err := n.tryStart(t.Context())
+		var old *storage.BuildTooOldError
+		if !errors.As(err, &old) || old.Level != 2 || old.Supports != 1 || strings.Contains(err.Error(), "\n") {
+			t.Fatalf("an older build starts: %v", err)
+		}
+		upgrade(n, true)
+		ns.leader().mustAppend("run", steps("last", 1)...)
 
-	late := &node{t: t, opts: testOptions(t)}
-	late.opts.NodeID, late.opts.Join = "late", []string{ns.leader().opts.RaftListen}
-	late.opts.JoinToken = ns.leader().joinToken()
-	build(false)(0, &late.opts)
-	err = late.tryStart(t.Context())
-	t.Cleanup(late.close)
-	if err == nil || !strings.Contains(err.Error(), "upgrade the node's binary") || strings.Contains(err.Error(), "\n") {
-		t.Fatalf("an older build joins at level 2: %v", err)
-	}
+		late := &node{t: t, opts: testOptions(t)}
+		late.opts.NodeID, late.opts.Join = "late", []string{ns.leader().opts.RaftListen}
+		late.opts.JoinToken = ns.leader().joinToken()
+		build(false)(0, &late.opts)
+		err = late.tryStart(t.Context())
+		t.Cleanup(late.close)
+		if err == nil || !strings.Contains(err.Error(), "upgrade the node's binary") || strings.Contains(err.Error(), "\n") {
+			t.Fatalf("an older build joins at level 2: %v", err)
+		}
+	})
 }

@@ -14,55 +14,58 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
 	"runlog/server/datadir"
+	"runlog/testbed/bubble"
 )
 
 // TestPassportsOfEarlierKeysSEC3: forwarded calls go on while the signing key is rotated, and a
 // passport that was made with an earlier key proves nothing afterwards.
 func TestPassportsOfEarlierKeysSEC3(t *testing.T) {
 	t.Parallel()
-	all, root := securedNodes(t)
-	follower := all.followers()[0]
-	old, err := follower.server.access.Load().Passports.Make(&auth.Identity{Name: "token:x"}, "n")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if i, err := all.leader().server.access.Load().Passports.Verify(old, "n"); err != nil || i.Name != "token:x" {
-		t.Fatalf("the newest key: %+v, %v", i, err)
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var calls atomic.Int32
-	ended := make(chan error, 1)
-	go func() {
-		for ctx.Err() == nil {
-			switch _, err := follower.tryLimits(root); {
-			case err == nil:
-				calls.Add(1)
-			case status.Code(err) != codes.Unavailable: // The leader may change.
-				ended <- err
-				return
-			}
-		}
-		ended <- nil
-	}()
-	for rotations := 0; rotations < 10; {
-		switch _, err := follower.audits().RotateSigningKey(follower.bearing(root), &runlogv1.RotateSigningKeyRequest{}); {
-		case err == nil:
-			rotations++
-		case status.Code(err) != codes.Unavailable:
+	bubble.Test(t, func(t *testing.T) {
+		all, root := securedNodes(t)
+		follower := all.followers()[0]
+		old, err := follower.server.access.Load().Passports.Make(&auth.Identity{Name: "token:x"}, "n")
+		if err != nil {
 			t.Fatal(err)
 		}
-	}
-	before := calls.Load()
-	eventually(t, "calls after the rotations", func() bool { return calls.Load() > before || len(ended) > 0 })
-	stop()
-	if err := <-ended; err != nil {
-		t.Errorf("after %d forwarded calls: %v", calls.Load(), err)
-	}
-	for _, n := range all {
-		if i, err := n.server.access.Load().Passports.Verify(old, "n"); i != nil || !errors.Is(err, auth.ErrNoSecret) {
-			t.Errorf("%s: an earlier key: %+v, %v", n.opts.NodeID, i, err)
+		if i, err := all.leader().server.access.Load().Passports.Verify(old, "n"); err != nil || i.Name != "token:x" {
+			t.Fatalf("the newest key: %+v, %v", i, err)
 		}
-	}
+		ctx, stop := context.WithCancel(t.Context())
+		var calls atomic.Int32
+		ended := make(chan error, 1)
+		go func() {
+			for ctx.Err() == nil {
+				switch _, err := follower.tryLimits(root); {
+				case err == nil:
+					calls.Add(1)
+				case status.Code(err) != codes.Unavailable: // The leader may change.
+					ended <- err
+					return
+				}
+			}
+			ended <- nil
+		}()
+		for rotations := 0; rotations < 10; {
+			switch _, err := follower.audits().RotateSigningKey(follower.bearing(root), &runlogv1.RotateSigningKeyRequest{}); {
+			case err == nil:
+				rotations++
+			case status.Code(err) != codes.Unavailable:
+				t.Fatal(err)
+			}
+		}
+		before := calls.Load()
+		eventually(t, "calls after the rotations", func() bool { return calls.Load() > before || len(ended) > 0 })
+		stop()
+		if err := <-ended; err != nil {
+			t.Errorf("after %d forwarded calls: %v", calls.Load(), err)
+		}
+		for _, n := range all {
+			if i, err := n.server.access.Load().Passports.Verify(old, "n"); i != nil || !errors.Is(err, auth.ErrNoSecret) {
+				t.Errorf("%s: an earlier key: %+v, %v", n.opts.NodeID, i, err)
+			}
+		}
+	})
 }
 
 // tryLimits makes a call that the leader answers.
@@ -73,40 +76,42 @@ func (n *node) tryLimits(root string) (*runlogv1.SetTenantLimitsResponse, error)
 // TestThousandsOfKeysSEC3: after thousands of rotations of the signing key, a node verifies
 // passports with as little work as after the first, and holds one private key.
 func TestThousandsOfKeysSEC3(t *testing.T) {
-	rotations := 2000
-	if testing.Short() {
-		rotations = 300
-	}
-	var root string
-	n := startNode(t, func(o *Options) { root = secured(o) })
-	rotate := func() {
-		if _, err := n.audits().RotateSigningKey(n.bearing(root), &runlogv1.RotateSigningKeyRequest{}); err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		rotations := 2000
+		if testing.Short() {
+			rotations = 300
 		}
-	}
-	passports := n.server.access.Load().Passports
-	work := func() (allocations float64, keyFile int64) {
-		text, err := passports.Make(&auth.Identity{Name: "token:x"}, "n")
-		if err != nil {
-			t.Fatal(err)
-		}
-		allocations = testing.AllocsPerRun(100, func() {
-			if _, err := passports.Verify(text, "n"); err != nil {
-				t.Error(err)
+		var root string
+		n := startNode(t, onDisk(t), func(o *Options) { root = secured(o) })
+		rotate := func() {
+			if _, err := n.audits().RotateSigningKey(n.bearing(root), &runlogv1.RotateSigningKeyRequest{}); err != nil {
+				t.Fatal(err)
 			}
-		})
-		file, err := os.Stat(filepath.Join(n.opts.DataDir, datadir.KeyFile))
-		if err != nil {
-			t.Fatal(err)
 		}
-		return allocations, file.Size()
-	}
-	rotate()
-	first, small := work()
-	for range rotations {
+		passports := n.server.access.Load().Passports
+		work := func() (allocations float64, keyFile int64) {
+			text, err := passports.Make(&auth.Identity{Name: "token:x"}, "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			allocations = testing.AllocsPerRun(100, func() {
+				if _, err := passports.Verify(text, "n"); err != nil {
+					t.Error(err)
+				}
+			})
+			file, err := os.Stat(filepath.Join(n.opts.DataDir, datadir.KeyFile))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return allocations, file.Size()
+		}
 		rotate()
-	}
-	if last, size := work(); last > 2*first || size > 2*small {
-		t.Errorf("after %d rotations: %v allocations for a passport and a key file of %d bytes, after one %v and %d", rotations, last, size, first, small)
-	}
+		first, small := work()
+		for range rotations {
+			rotate()
+		}
+		if last, size := work(); last > 2*first || size > 2*small {
+			t.Errorf("after %d rotations: %v allocations for a passport and a key file of %d bytes, after one %v and %d", rotations, last, size, first, small)
+		}
+	})
 }

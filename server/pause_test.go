@@ -7,28 +7,32 @@ import (
 	"testing"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // TestSecondPauseIDM9: run-level events recur under a new logicalAttemptId. Without one, the second
 // pause is a duplicate of the first.
 func TestSecondPauseIDM9(t *testing.T) {
-	n := startNode(t)
-	attempt := func(id uint32) func(*runlogv1.EventWrite) {
-		return func(e *runlogv1.EventWrite) { e.LogicalAttemptId = id }
-	}
-	n.append("run", newEvent("RunStarted"), newEvent("RunPaused"), newEvent("RunResumed"))
-	again := n.append("run", newEvent("RunPaused"))
-	if r := again.Results[0]; !r.Idempotent || r.RunSeq != 2 || n.snapshot("run").Status != runlogv1.RunStatus_RUNNING {
-		t.Errorf("the first pause said again: %v, run %v", r, n.snapshot("run").Status)
-	}
-	second := n.append("run", newEvent("RunPaused", attempt(2)))
-	if r := second.Results[0]; !r.Persisted || r.RunSeq != 4 || n.snapshot("run").Status != runlogv1.RunStatus_PAUSED {
-		t.Errorf("the second pause: %v, run %v", r, n.snapshot("run").Status)
-	}
-	n.append("run", newEvent("RunResumed", attempt(2)))
-	if s := n.snapshot("run"); s.Status != runlogv1.RunStatus_RUNNING || s.InconsistencyCount != 0 {
-		t.Errorf("after the second resume: %v", s)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		attempt := func(id uint32) func(*runlogv1.EventWrite) {
+			return func(e *runlogv1.EventWrite) { e.LogicalAttemptId = id }
+		}
+		n.append("run", newEvent("RunStarted"), newEvent("RunPaused"), newEvent("RunResumed"))
+		again := n.append("run", newEvent("RunPaused"))
+		if r := again.Results[0]; !r.Idempotent || r.RunSeq != 2 || n.snapshot("run").Status != runlogv1.RunStatus_RUNNING {
+			t.Errorf("the first pause said again: %v, run %v", r, n.snapshot("run").Status)
+		}
+		second := n.append("run", newEvent("RunPaused", attempt(2)))
+		if r := second.Results[0]; !r.Persisted || r.RunSeq != 4 || n.snapshot("run").Status != runlogv1.RunStatus_PAUSED {
+			t.Errorf("the second pause: %v, run %v", r, n.snapshot("run").Status)
+		}
+		n.append("run", newEvent("RunResumed", attempt(2)))
+		if s := n.snapshot("run"); s.Status != runlogv1.RunStatus_RUNNING || s.InconsistencyCount != 0 {
+			t.Errorf("after the second resume: %v", s)
+		}
+	})
 }
 
 // pauseBy is a pause that leaves its attempt to the authority.
@@ -41,44 +45,46 @@ func pauseBy(signal string) *runlogv1.EventWrite {
 // gives the first answer, also after restarts.
 func TestPausesByTheirSignalsIDM10(t *testing.T) {
 	t.Parallel()
-	all := startNodes(t, 3)
-	all[0].append("run", newEvent("RunStarted"))
-	const producers, pauses = 6, 8
-	ways := []func(n *node, signal string) *runlogv1.AppendResult{pauseAlone, pauseInBatch, pauseOnStream}
-	// Two producers send the same signals.
-	signal := func(producer, i int) string { return fmt.Sprint("signal-", producer/2, "-", i) }
-	answers := make([][]*runlogv1.AppendResult, producers)
-	var racing sync.WaitGroup
-	for p := range producers {
-		racing.Go(func() {
-			for i := range pauses {
-				answers[p] = append(answers[p], ways[p%len(ways)](all[p%len(all)], signal(p, i)))
-			}
-		})
-	}
-	racing.Wait()
-	stored := map[string]*runlogv1.EventRecord{}
-	for _, e := range all[0].list("run")[1:] {
-		if stored[e.GetCausedBySignalId()] != nil {
-			t.Errorf("signal %s has two events", e.GetCausedBySignalId())
-		}
-		stored[e.GetCausedBySignalId()] = e
-		wantEqual(t, "attempt of runSeq "+fmt.Sprint(e.RunSeq), uint64(e.LogicalAttemptId), e.RunSeq-1)
-	}
-	wantEqual(t, "signals with an event", len(stored), producers/2*pauses)
-	all[1].restart()
-	for p := range producers {
-		for i, first := range answers[p] {
-			e := stored[signal(p, i)]
-			again := pauseAlone(all[1], signal(p, i))
-			for _, r := range []*runlogv1.AppendResult{first, again} {
-				if e == nil || r.GetRunSeq() != e.RunSeq || r.GetLogicalAttemptId() != e.LogicalAttemptId || r.GetIdempotencyKey() != e.IdempotencyKey || r.Diverged {
-					t.Fatalf("%s: answer %v, stored %v", signal(p, i), r, e)
+	bubble.Test(t, func(t *testing.T) {
+		all := startNodes(t, 3)
+		all[0].append("run", newEvent("RunStarted"))
+		const producers, pauses = 6, 8
+		ways := []func(n *node, signal string) *runlogv1.AppendResult{pauseAlone, pauseInBatch, pauseOnStream}
+		// Two producers send the same signals.
+		signal := func(producer, i int) string { return fmt.Sprint("signal-", producer/2, "-", i) }
+		answers := make([][]*runlogv1.AppendResult, producers)
+		var racing sync.WaitGroup
+		for p := range producers {
+			racing.Go(func() {
+				for i := range pauses {
+					answers[p] = append(answers[p], ways[p%len(ways)](all[p%len(all)], signal(p, i)))
 				}
-			}
-			wantEqual(t, "a repetition is a duplicate", again.Idempotent, true)
+			})
 		}
-	}
+		racing.Wait()
+		stored := map[string]*runlogv1.EventRecord{}
+		for _, e := range all[0].list("run")[1:] {
+			if stored[e.GetCausedBySignalId()] != nil {
+				t.Errorf("signal %s has two events", e.GetCausedBySignalId())
+			}
+			stored[e.GetCausedBySignalId()] = e
+			wantEqual(t, "attempt of runSeq "+fmt.Sprint(e.RunSeq), uint64(e.LogicalAttemptId), e.RunSeq-1)
+		}
+		wantEqual(t, "signals with an event", len(stored), producers/2*pauses)
+		all[1].restart()
+		for p := range producers {
+			for i, first := range answers[p] {
+				e := stored[signal(p, i)]
+				again := pauseAlone(all[1], signal(p, i))
+				for _, r := range []*runlogv1.AppendResult{first, again} {
+					if e == nil || r.GetRunSeq() != e.RunSeq || r.GetLogicalAttemptId() != e.LogicalAttemptId || r.GetIdempotencyKey() != e.IdempotencyKey || r.Diverged {
+						t.Fatalf("%s: answer %v, stored %v", signal(p, i), r, e)
+					}
+				}
+				wantEqual(t, "a repetition is a duplicate", again.Idempotent, true)
+			}
+		}
+	})
 }
 
 func pauseAlone(n *node, signal string) *runlogv1.AppendResult {
@@ -123,46 +129,48 @@ func pauseOnStream(n *node, signal string) *runlogv1.AppendResult {
 // producer's pause came first, stays in its place in the stream (APP-8).
 func TestPausesKeepTheOrderOfAStreamIDM10(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	ended := make(chan struct{})
-	var other sync.WaitGroup
-	other.Go(func() {
-		for i := 0; ; i++ {
-			select {
-			case <-ended:
-				return
-			default:
-				pauseAlone(n, fmt.Sprint("other-", i%500))
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		ended := make(chan struct{})
+		var other sync.WaitGroup
+		other.Go(func() {
+			for i := 0; ; i++ {
+				select {
+				case <-ended:
+					return
+				default:
+					pauseAlone(n, fmt.Sprint("other-", i%500))
+				}
 			}
+		})
+		defer other.Wait()
+		defer close(ended)
+		stream, err := n.events.AppendStream(t.Context()) // With a slow disk it takes long.
+		if err != nil {
+			t.Fatal(err)
+		}
+		const rounds = 50
+		for i := range rounds {
+			for _, e := range []*runlogv1.EventWrite{newEvent("Noted", step(fmt.Sprint("before-", i))), pauseBy(fmt.Sprint("own-", i)), newEvent("Noted", step(fmt.Sprint("after-", i)))} {
+				if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{e}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		_ = stream.CloseSend()
+		last := uint64(0)
+		for i := range 3 * rounds {
+			resp, err := stream.Recv()
+			if err != nil || resp.Status != nil {
+				t.Fatalf("answer %d: %v, %v", i, resp, err)
+			}
+			if seq := resp.Results[0].RunSeq; seq <= last {
+				t.Fatalf("answer %d has runSeq %d, that before it %d", i, seq, last)
+			}
+			last = resp.Results[0].RunSeq
 		}
 	})
-	defer other.Wait()
-	defer close(ended)
-	stream, err := n.events.AppendStream(t.Context()) // With a slow disk it takes long.
-	if err != nil {
-		t.Fatal(err)
-	}
-	const rounds = 50
-	for i := range rounds {
-		for _, e := range []*runlogv1.EventWrite{newEvent("Noted", step(fmt.Sprint("before-", i))), pauseBy(fmt.Sprint("own-", i)), newEvent("Noted", step(fmt.Sprint("after-", i)))} {
-			if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{e}}); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	_ = stream.CloseSend()
-	last := uint64(0)
-	for i := range 3 * rounds {
-		resp, err := stream.Recv()
-		if err != nil || resp.Status != nil {
-			t.Fatalf("answer %d: %v, %v", i, resp, err)
-		}
-		if seq := resp.Results[0].RunSeq; seq <= last {
-			t.Fatalf("answer %d has runSeq %d, that before it %d", i, seq, last)
-		}
-		last = resp.Results[0].RunSeq
-	}
 }
 
 // TestAttemptsLeftOutIDM10: what may leave out its attempt, and what is told of the rest.

@@ -17,6 +17,7 @@ import (
 	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 // drawObject draws the text of a JSON object: any order and repetition of members, any spelling of
@@ -223,39 +224,41 @@ func watchedTexts(n *node, target string, count int, accept string) (all []sentT
 // read route, whichever way they came.
 func TestTextsKeepTheirBytesENV8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	check := func(round int, all []sentText) {
-		for way, send := range textWays {
-			run := fmt.Sprintf("%s-%d", way, round)
-			send(n, run, all)
-			for route, read := range textReads {
-				if got := read(n, run, len(all)); !slices.Equal(got, all) {
-					t.Fatalf("sent by %s, read by %s:\n got %q\nwant %q", way, route, got, all)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		check := func(round int, all []sentText) {
+			for way, send := range textWays {
+				run := fmt.Sprintf("%s-%d", way, round)
+				send(n, run, all)
+				for route, read := range textReads {
+					if got := read(n, run, len(all)); !slices.Equal(got, all) {
+						t.Fatalf("sent by %s, read by %s:\n got %q\nwant %q", way, route, got, all)
+					}
 				}
 			}
 		}
-	}
-	large := `{"pad":"` + strings.Repeat("é", (64<<10-len(`{"pad":""}`))/2) + `"}`
-	check(0, []sentText{
-		{`{"n":9007199254740993,"z":1.10,"a":[1E5,-0.0]}`, `{"later":1.10}`}, {"{\n  \"b\" : 1 ,\r\n\t\"a\" : \"\\u0061\\/\" }", "{\n}"},
-		{`{"a":1,"a":2}`, ""}, {`{}`, "{}"}, {large, `{"pad":"` + strings.Repeat("x", 4<<10-len(`{"pad":""}`)) + `"}`},
-	})
-	round := 0
-	rapid.Check(t, func(rt *rapid.T) {
-		round++
-		var all []sentText
-		for range rapid.IntRange(1, 4).Draw(rt, "events") {
-			s := sentText{payload: drawObject(rt)}
-			if rapid.Bool().Draw(rt, "extended") {
-				s.extensions = drawObject(rt)
+		large := `{"pad":"` + strings.Repeat("é", (64<<10-len(`{"pad":""}`))/2) + `"}`
+		check(0, []sentText{
+			{`{"n":9007199254740993,"z":1.10,"a":[1E5,-0.0]}`, `{"later":1.10}`}, {"{\n  \"b\" : 1 ,\r\n\t\"a\" : \"\\u0061\\/\" }", "{\n}"},
+			{`{"a":1,"a":2}`, ""}, {`{}`, "{}"}, {large, `{"pad":"` + strings.Repeat("x", 4<<10-len(`{"pad":""}`)) + `"}`},
+		})
+		round := 0
+		bubble.Check(t, func(rt *rapid.T) {
+			round++
+			var all []sentText
+			for range rapid.IntRange(1, 4).Draw(rt, "events") {
+				s := sentText{payload: drawObject(rt)}
+				if rapid.Bool().Draw(rt, "extended") {
+					s.extensions = drawObject(rt)
+				}
+				if len(s.extensions) <= contract.MaxExtensionsBytes {
+					all = append(all, s)
+				}
 			}
-			if len(s.extensions) <= contract.MaxExtensionsBytes {
-				all = append(all, s)
+			if len(all) > 0 && round <= 25 {
+				check(round, all)
 			}
-		}
-		if len(all) > 0 && round <= 25 {
-			check(round, all)
-		}
+		})
 	})
 }
 
@@ -263,14 +266,16 @@ func TestTextsKeepTheirBytesENV8(t *testing.T) {
 // and a stream of lines carries it in base64.
 func TestWhiteSpaceAroundENV8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	const text = " {\"a\":1}\n"
-	n.append("run", newEvent("Noted", payload(text)))
-	wantEqual(t, "over gRPC", string(n.list("run")[0].GetPayloadJson()), text)
-	wantEqual(t, "as a line", textReads["GET events:read"](n, "run", 1)[0].payload, text)
-	if body := n.http("GET", runPath("run", "/events"), "").body; !bytes.Contains(body, []byte(`"payload":`+text+`,"runSeq"`)) {
-		t.Errorf("as an answer: %s", body)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		const text = " {\"a\":1}\n"
+		n.append("run", newEvent("Noted", payload(text)))
+		wantEqual(t, "over gRPC", string(n.list("run")[0].GetPayloadJson()), text)
+		wantEqual(t, "as a line", textReads["GET events:read"](n, "run", 1)[0].payload, text)
+		if body := n.http("GET", runPath("run", "/events"), "").body; !bytes.Contains(body, []byte(`"payload":`+text+`,"runSeq"`)) {
+			t.Errorf("as an answer: %s", body)
+		}
+	})
 }
 
 // takenAndRefused is the table of inputs: what is sent, what the answer says, what is stored.
@@ -313,60 +318,64 @@ var takenAndRefused = []struct {
 // remarks.
 func TestTakenAndRefusedENV3ENV6ENV8ENV9(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	for i, c := range takenAndRefused {
-		run := fmt.Sprint("run-", i)
-		envelope := envelopeJSON
-		if strings.Contains(c.event, `"eventType"`) {
-			envelope = strings.Replace(envelope, `"eventType":"Noted",`, "", 1)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		for i, c := range takenAndRefused {
+			run := fmt.Sprint("run-", i)
+			envelope := envelopeJSON
+			if strings.Contains(c.event, `"eventType"`) {
+				envelope = strings.Replace(envelope, `"eventType":"Noted",`, "", 1)
+			}
+			if strings.Contains(c.event, `"logicalAttemptId"`) {
+				envelope = strings.Replace(envelope, `"logicalAttemptId":1,`, "", 1)
+			}
+			body := `{"events":[{` + envelope + "," + c.event + `}]}`
+			answer := n.http("POST", runPath(run, "/events:append"), body)
+			if !bytes.Contains(answer.body, []byte(c.answer)) {
+				t.Errorf("%s: %s does not say %s", c.name, answer.body, c.answer)
+			}
+			if c.reason != "" {
+				answer.refused(t, c.reason)
+				n.http("GET", runPath(run, ""), "").refused(t, contract.ReasonRunNotFound)
+				continue
+			}
+			wantEqual(t, c.name+": HTTP", answer.code, 200)
+			wantEqual(t, c.name+": stored", string(n.list(run)[0].GetPayloadJson()), c.stored)
+			again := n.http("POST", runPath(run, "/events:append"), body)
+			remarks := func(b []byte) []byte {
+				_, rest, _ := bytes.Cut(b, []byte(`"diverged":`))
+				rest, _, _ = bytes.Cut(rest, []byte(`"lastSeq"`))
+				return rest
+			}
+			if !bytes.Contains(again.body, []byte(`"idempotent":true`)) || !bytes.Equal(remarks(again.body), remarks(answer.body)) {
+				t.Errorf("%s again: %s, first %s", c.name, again.body, answer.body)
+			}
 		}
-		if strings.Contains(c.event, `"logicalAttemptId"`) {
-			envelope = strings.Replace(envelope, `"logicalAttemptId":1,`, "", 1)
+		if unknown, warnings := n.metric("runlog_append_unknown_types_total"), n.metric("runlog_append_warnings_total"); unknown < 10 || warnings < 10 {
+			t.Errorf("metrics count %v unknown types and %v warnings", unknown, warnings)
 		}
-		body := `{"events":[{` + envelope + "," + c.event + `}]}`
-		answer := n.http("POST", runPath(run, "/events:append"), body)
-		if !bytes.Contains(answer.body, []byte(c.answer)) {
-			t.Errorf("%s: %s does not say %s", c.name, answer.body, c.answer)
-		}
-		if c.reason != "" {
-			answer.refused(t, c.reason)
-			n.http("GET", runPath(run, ""), "").refused(t, contract.ReasonRunNotFound)
-			continue
-		}
-		wantEqual(t, c.name+": HTTP", answer.code, 200)
-		wantEqual(t, c.name+": stored", string(n.list(run)[0].GetPayloadJson()), c.stored)
-		again := n.http("POST", runPath(run, "/events:append"), body)
-		remarks := func(b []byte) []byte {
-			_, rest, _ := bytes.Cut(b, []byte(`"diverged":`))
-			rest, _, _ = bytes.Cut(rest, []byte(`"lastSeq"`))
-			return rest
-		}
-		if !bytes.Contains(again.body, []byte(`"idempotent":true`)) || !bytes.Equal(remarks(again.body), remarks(answer.body)) {
-			t.Errorf("%s again: %s, first %s", c.name, again.body, answer.body)
-		}
-	}
-	if unknown, warnings := n.metric("runlog_append_unknown_types_total"), n.metric("runlog_append_warnings_total"); unknown < 10 || warnings < 10 {
-		t.Errorf("metrics count %v unknown types and %v warnings", unknown, warnings)
-	}
+	})
 }
 
 // TestExtensionsIDM7APP11: extensions take part in the comparison of duplicates, as JSON values,
 // and in the record's digest.
 func TestExtensionsIDM7APP11(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	with := func(text string) *runlogv1.EventWrite { return sentText{`{}`, text}.message("s") }
-	wantResults(t, "first", n.append("run", with(`{"a":1.0}`)).Results, "n")
-	wantResults(t, "same bytes", n.append("run", with(`{"a":1.0}`)).Results, "d")
-	wantResults(t, "same value", n.append("run", with(`{ "a" : 1 }`)).Results, "d")
-	wantResults(t, "another value", n.append("run", with(`{"a":2}`)).Results, "x")
-	wantResults(t, "none", n.append("run", with("")).Results, "x")
-	n.append("plain", with(""))
-	if a, b := n.list("run")[0], n.list("plain")[0]; a.PayloadDigest != b.PayloadDigest || a.RecordDigest == b.RecordDigest || b.ExtensionsJson != nil {
-		t.Errorf("digests %v, %v", a, b)
-	}
-	verified, err := n.audit.VerifyRun(n.context(), &runlogv1.VerifyRunRequest{RunId: "run"})
-	if err != nil || !verified.Ok {
-		t.Errorf("%v %v", verified, err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		with := func(text string) *runlogv1.EventWrite { return sentText{`{}`, text}.message("s") }
+		wantResults(t, "first", n.append("run", with(`{"a":1.0}`)).Results, "n")
+		wantResults(t, "same bytes", n.append("run", with(`{"a":1.0}`)).Results, "d")
+		wantResults(t, "same value", n.append("run", with(`{ "a" : 1 }`)).Results, "d")
+		wantResults(t, "another value", n.append("run", with(`{"a":2}`)).Results, "x")
+		wantResults(t, "none", n.append("run", with("")).Results, "x")
+		n.append("plain", with(""))
+		if a, b := n.list("run")[0], n.list("plain")[0]; a.PayloadDigest != b.PayloadDigest || a.RecordDigest == b.RecordDigest || b.ExtensionsJson != nil {
+			t.Errorf("digests %v, %v", a, b)
+		}
+		verified, err := n.audit.VerifyRun(n.context(), &runlogv1.VerifyRunRequest{RunId: "run"})
+		if err != nil || !verified.Ok {
+			t.Errorf("%v %v", verified, err)
+		}
+	})
 }

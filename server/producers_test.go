@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,6 +18,8 @@ import (
 	"pgregory.net/rapid"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // TestProducersAtOnce: several producers send at the same time with AppendEvents, BatchAppend and
@@ -34,31 +35,33 @@ import (
 //   - records that never change (APP-7), and a chain that an outsider can verify (APP-11).
 func TestProducersAtOnce(t *testing.T) {
 	t.Parallel()
-	rapid.Check(t, func(rt *rapid.T) {
-		s := drawScenario(rt)
-		c := startCrew(t, rapid.SampledFrom([]int{1, 0}).Draw(rt, "active bytes"))
-		defer c.end()
-		for i, r := range s.rounds {
-			c.play(r)
+	bubble.Test(t, func(t *testing.T) {
+		bubble.Check(t, func(rt *rapid.T) {
+			s := drawScenario(rt)
+			c := startCrew(t, rapid.SampledFrom([]int{1, 0}).Draw(rt, "active bytes"))
+			defer c.end()
+			for i, r := range s.rounds {
+				c.play(r)
+				if err := errors.Join(c.ledger.faults(), c.audit(s)); err != nil {
+					rt.Fatalf("round %d: %v", i, err)
+				}
+			}
+			// The answers and records stay the same forever, now and after a restart.
+			before := c.sendAllAgain(s)
+			c.restart()
+			if err := c.audit(s); err != nil {
+				rt.Fatalf("after a restart: %v", err)
+			}
+			after := c.sendAllAgain(s)
 			if err := errors.Join(c.ledger.faults(), c.audit(s)); err != nil {
-				rt.Fatalf("round %d: %v", i, err)
+				rt.Fatalf("everything sent again: %v", err)
 			}
-		}
-		// The answers and records stay the same forever, now and after a restart.
-		before := c.sendAllAgain(s)
-		c.restart()
-		if err := c.audit(s); err != nil {
-			rt.Fatalf("after a restart: %v", err)
-		}
-		after := c.sendAllAgain(s)
-		if err := errors.Join(c.ledger.faults(), c.audit(s)); err != nil {
-			rt.Fatalf("everything sent again: %v", err)
-		}
-		for i := range before {
-			if before[i] != after[i] {
-				rt.Fatalf("answer to retry %d after a restart:\n%q, before:\n%q", i, after[i], before[i])
+			for i := range before {
+				if before[i] != after[i] {
+					rt.Fatalf("answer to retry %d after a restart:\n%q, before:\n%q", i, after[i], before[i])
+				}
 			}
-		}
+		})
 	})
 }
 
@@ -95,8 +98,7 @@ func (c *clients) connect() {
 		if dialed.Swap(true) {
 			return nil, errors.New("this connection is over")
 		}
-		var d net.Dialer
-		return d.DialContext(ctx, "tcp", address)
+		return c.node.dialTo(ctx, address)
 	}))
 	if old := c.link.Swap(&link{conn, runlogv1.NewEventServiceClient(conn)}); old != nil {
 		_ = old.conn.Close()
@@ -111,7 +113,6 @@ func (c *clients) restart() {
 func (c *clients) end() {
 	_ = c.link.Load().conn.Close()
 	c.node.close()
-	_ = os.RemoveAll(c.node.opts.DataDir)
 }
 
 // play lets all producers of a round do their tasks, and restarts the node among it.

@@ -5,19 +5,22 @@ import (
 	"testing"
 
 	"runlog/proto/contract"
+	"runlog/testbed/bubble"
 )
 
 // TestMistypedParameters: an unknown parameter is refused. If it were ignored, a mistyped filter
 // would return more than requested.
 func TestMistypedParameters(t *testing.T) {
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	for _, target := range []string{"/v1/runs?tenant=tenant", "/v1/runs/run/events?afterseq=2", "/v1/runs/run/snapshot?minSeq=1&nope="} {
-		n.http(http.MethodGet, target, "").refused(t, contract.ReasonInvalidArgumentField)
-	}
-	for _, target := range []string{"/v1/runs?tenantId=tenant", "/v1/runs?tenant_id=tenant&page_size=1", "/v1/runs/run/events?afterSeq=0&types=RunStarted&types=x"} {
-		if a := n.http(http.MethodGet, target, ""); a.code != http.StatusOK {
-			t.Errorf("%s: %d %s", target, a.code, a.body)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		for _, target := range []string{"/v1/runs?tenant=tenant", "/v1/runs/run/events?afterseq=2", "/v1/runs/run/snapshot?minSeq=1&nope="} {
+			n.http(http.MethodGet, target, "").refused(t, contract.ReasonInvalidArgumentField)
 		}
-	}
+		for _, target := range []string{"/v1/runs?tenantId=tenant", "/v1/runs?tenant_id=tenant&page_size=1", "/v1/runs/run/events?afterSeq=0&types=RunStarted&types=x"} {
+			if a := n.http(http.MethodGet, target, ""); a.code != http.StatusOK {
+				t.Errorf("%s: %d %s", target, a.code, a.body)
+			}
+		}
+	})
 }

@@ -9,35 +9,39 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // TestLargeContextsQUE6: a worker gets as many runs as fit in an answer that any client takes. A
 // larger answer would not arrive, and each of its runs would have lost a start attempt.
 func TestLargeContextsQUE6(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	list := make([]any, 5000) // Each number is 11 bytes of a message.
-	for i := range list {
-		list[i] = 1.0
-	}
-	given, err := structpb.NewStruct(map[string]any{"text": strings.Repeat("x", 40_000), "list": list})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const runs = 60
-	for i := range runs {
-		n.request(strings.Repeat("r", i+1), func(r *runlogv1.RequestRunRequest) { r.Context = given })
-	}
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	for leased := 0; leased < runs; {
-		resp, err := runlogv1.NewQueueServiceClient(conn).LeaseRuns(n.context(), &runlogv1.LeaseRunsRequest{Worker: "w", Max: 100})
-		if err != nil || len(resp.Leases) == 0 {
-			t.Fatalf("after %d leases: %v", leased, err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		list := make([]any, 5000) // Each number is 11 bytes of a message.
+		for i := range list {
+			list[i] = 1.0
 		}
-		leased += len(resp.Leases)
-	}
+		given, err := structpb.NewStruct(map[string]any{"text": strings.Repeat("x", 40_000), "list": list})
+		if err != nil {
+			t.Fatal(err)
+		}
+		const runs = 60
+		for i := range runs {
+			n.request(strings.Repeat("r", i+1), func(r *runlogv1.RequestRunRequest) { r.Context = given })
+		}
+		conn, err := grpc.NewClient(n.server.Addresses().GRPC, n.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = conn.Close() })
+		for leased := 0; leased < runs; {
+			resp, err := runlogv1.NewQueueServiceClient(conn).LeaseRuns(n.context(), &runlogv1.LeaseRunsRequest{Worker: "w", Max: 100})
+			if err != nil || len(resp.Leases) == 0 {
+				t.Fatalf("after %d leases: %v", leased, err)
+			}
+			leased += len(resp.Leases)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // put changes the settings of the queue default of acme/billing/prod.
@@ -76,237 +77,255 @@ func named(runID string) func(*runlogv1.RequestRunRequest) {
 // run.
 func TestSameRequestQUE2(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	sum := strings.Repeat("ab", 32)
-	plan := func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = sum }
-	first := n.request("r1", plan, named("run-1"))
-	same := func() {
-		t.Helper()
-		for _, change := range []func(*runlogv1.RequestRunRequest){named("run-1"), named("")} {
-			got := n.request("r1", plan, change)
-			if !got.Idempotent || got.Run.RunId != "run-1" || got.Disposition != first.Disposition || got.Position != 0 {
-				t.Fatalf("the same request: %v", got)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		sum := strings.Repeat("ab", 32)
+		plan := func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = sum }
+		first := n.request("r1", plan, named("run-1"))
+		same := func() {
+			t.Helper()
+			for _, change := range []func(*runlogv1.RequestRunRequest){named("run-1"), named("")} {
+				got := n.request("r1", plan, change)
+				if !got.Idempotent || got.Run.RunId != "run-1" || got.Disposition != first.Disposition || got.Position != 0 {
+					t.Fatalf("the same request: %v", got)
+				}
 			}
 		}
-	}
-	same()
-	if events := n.list("run-1"); len(events) != 1 {
-		t.Fatalf("%d events", len(events))
-	}
-	for _, x := range []struct {
-		id, fields string
-		change     func(*runlogv1.RequestRunRequest)
-	}{
-		{"r1", "planDigest", func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = strings.Repeat("cd", 32) }},
-		{"r1", "planDigest,runId", named("run-2")},
-		{"r2", "requestKey", named("run-1")},
-	} {
-		_, err := n.queues().RequestRun(n.context(), runRequest(x.id, x.change))
-		if r := refused(t, err, contract.ReasonRunRequestConflict); r.metadata["fields"] != x.fields || r.metadata["run_id"] != "run-1" {
-			t.Errorf("request %s: %+v; want fields %s", x.id, r, x.fields)
+		same()
+		if events := n.list("run-1"); len(events) != 1 {
+			t.Fatalf("%d events", len(events))
 		}
-	}
-	n.append("run-1", runEnd(contract.RunFailed))
-	n.restart()
-	same()
-	if leases := n.lease(); len(leases) > 0 {
-		t.Errorf("leased after its end: %v", leases)
-	}
+		for _, x := range []struct {
+			id, fields string
+			change     func(*runlogv1.RequestRunRequest)
+		}{
+			{"r1", "planDigest", func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = strings.Repeat("cd", 32) }},
+			{"r1", "planDigest,runId", named("run-2")},
+			{"r2", "requestKey", named("run-1")},
+		} {
+			_, err := n.queues().RequestRun(n.context(), runRequest(x.id, x.change))
+			if r := refused(t, err, contract.ReasonRunRequestConflict); r.metadata["fields"] != x.fields || r.metadata["run_id"] != "run-1" {
+				t.Errorf("request %s: %+v; want fields %s", x.id, r, x.fields)
+			}
+		}
+		n.append("run-1", runEnd(contract.RunFailed))
+		n.restart()
+		same()
+		if leases := n.lease(); len(leases) > 0 {
+			t.Errorf("leased after its end: %v", leases)
+		}
+	})
 }
 
 // TestRequestOfExistingRunQUE1: a run that CreateRun has made with the same metadata is requested.
 // One with other metadata or with an event is not, and nothing is stored.
 func TestRequestOfExistingRunQUE1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	create := func(id, version string, events ...*runlogv1.EventWrite) {
-		t.Helper()
-		_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Events: events, Run: &runlogv1.Run{
-			RunId: id, TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod", PlanRef: &runlogv1.PlanRef{PlanId: "invoices", PlanVersion: version},
-		}})
-		if err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		create := func(id, version string, events ...*runlogv1.EventWrite) {
+			t.Helper()
+			_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Events: events, Run: &runlogv1.Run{
+				RunId: id, TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod", PlanRef: &runlogv1.PlanRef{PlanId: "invoices", PlanVersion: version},
+			}})
+			if err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	create("same", "7")
-	create("other", "8")
-	create("begun", "7", &runlogv1.EventWrite{
-		EventType: contract.RunStarted, LogicalAttemptId: 1, EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
-		TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod", PlanId: "invoices", PlanVersion: "7",
-		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"engineRunRef":"e","engineType":"t"}`)},
+		create("same", "7")
+		create("other", "8")
+		create("begun", "7", &runlogv1.EventWrite{
+			EventType: contract.RunStarted, LogicalAttemptId: 1, EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
+			TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod", PlanId: "invoices", PlanVersion: "7",
+			PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"engineRunRef":"e","engineType":"t"}`)},
+		})
+		if got := n.request("r1", named("same")); got.Run.LastSeq != 1 || got.Idempotent {
+			t.Errorf("answer %v", got)
+		}
+		for _, id := range []string{"other", "begun"} {
+			before := len(n.list(id))
+			_, err := n.queues().RequestRun(n.context(), runRequest("r-"+id, named(id)))
+			refused(t, err, contract.ReasonRunAlreadyExists)
+			if after := len(n.list(id)); after != before {
+				t.Errorf("run %s has %d events, and had %d", id, after, before)
+			}
+		}
+		if got := n.request("r-other"); got.Idempotent {
+			t.Error("a request that was refused has left its key")
+		}
 	})
-	if got := n.request("r1", named("same")); got.Run.LastSeq != 1 || got.Idempotent {
-		t.Errorf("answer %v", got)
-	}
-	for _, id := range []string{"other", "begun"} {
-		before := len(n.list(id))
-		_, err := n.queues().RequestRun(n.context(), runRequest("r-"+id, named(id)))
-		refused(t, err, contract.ReasonRunAlreadyExists)
-		if after := len(n.list(id)); after != before {
-			t.Errorf("run %s has %d events, and had %d", id, after, before)
-		}
-	}
-	if got := n.request("r-other"); got.Idempotent {
-		t.Error("a request that was refused has left its key")
-	}
 }
 
 // TestFullQueueQUE4: over maxRunning a request is refused, waits, or waits for delay.
 func TestFullQueueQUE4(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.put(&runlogv1.QueueSettings{MaxRunning: proto.Uint64(1), MaxQueued: proto.Uint64(2), OnFull: runlogv1.OnFull_REJECT})
-	if got := n.request("first"); got.Disposition != runlogv1.Disposition_READY || got.Position != 1 {
-		t.Errorf("first: %v", got)
-	}
-	_, err := n.queues().RequestRun(n.context(), runRequest("over", named("over")))
-	if r := refused(t, err, contract.ReasonRunQueueFull); r.retryAfter <= 0 || r.metadata["max_running"] != "1" {
-		t.Errorf("refusal %+v", r)
-	}
-	_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "over"})
-	refused(t, err, contract.ReasonRunNotFound)
-	n.put(&runlogv1.QueueSettings{OnFull: runlogv1.OnFull_QUEUE})
-	if got := n.request("over", named("over")); got.Disposition != runlogv1.Disposition_QUEUED || got.Position != 2 || got.Idempotent {
-		t.Errorf("queued: %v", got)
-	}
-	_, err = n.queues().RequestRun(n.context(), runRequest("more"))
-	refused(t, err, contract.ReasonRunQueueFull)
-	n.put(&runlogv1.QueueSettings{OnFull: runlogv1.OnFull_DELAY, Delay: durationpb.New(time.Hour), MaxQueued: proto.Uint64(0)})
-	if got := n.request("late"); got.Disposition != runlogv1.Disposition_DELAYED || time.Until(got.NotBefore.AsTime()) < time.Minute {
-		t.Errorf("delayed: %v", got)
-	}
-	l := n.lease(atMost(9))
-	if len(l) != 1 {
-		t.Fatalf("%d leases of a queue with one slot", len(l))
-	}
-	n.release(l[0], runlogv1.LeaseOutcome_STARTED)
-	if q := n.queue(); q.Running != 1 || q.Ready != 1 || q.Delayed != 1 || q.RequestsTotal != 3 || q.StartsTotal != 1 {
-		t.Errorf("queue %v", q)
-	}
-	n.append(l[0].RunId, runEnd(contract.RunCancelled))
-	if got := n.lease(atMost(9)); len(got) != 1 || got[0].RunId != "over" {
-		t.Errorf("after the end of a run: %v", got)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.put(&runlogv1.QueueSettings{MaxRunning: proto.Uint64(1), MaxQueued: proto.Uint64(2), OnFull: runlogv1.OnFull_REJECT})
+		if got := n.request("first"); got.Disposition != runlogv1.Disposition_READY || got.Position != 1 {
+			t.Errorf("first: %v", got)
+		}
+		_, err := n.queues().RequestRun(n.context(), runRequest("over", named("over")))
+		if r := refused(t, err, contract.ReasonRunQueueFull); r.retryAfter <= 0 || r.metadata["max_running"] != "1" {
+			t.Errorf("refusal %+v", r)
+		}
+		_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "over"})
+		refused(t, err, contract.ReasonRunNotFound)
+		n.put(&runlogv1.QueueSettings{OnFull: runlogv1.OnFull_QUEUE})
+		if got := n.request("over", named("over")); got.Disposition != runlogv1.Disposition_QUEUED || got.Position != 2 || got.Idempotent {
+			t.Errorf("queued: %v", got)
+		}
+		_, err = n.queues().RequestRun(n.context(), runRequest("more"))
+		refused(t, err, contract.ReasonRunQueueFull)
+		n.put(&runlogv1.QueueSettings{OnFull: runlogv1.OnFull_DELAY, Delay: durationpb.New(time.Hour), MaxQueued: proto.Uint64(0)})
+		if got := n.request("late"); got.Disposition != runlogv1.Disposition_DELAYED || time.Until(got.NotBefore.AsTime()) < time.Minute {
+			t.Errorf("delayed: %v", got)
+		}
+		l := n.lease(atMost(9))
+		if len(l) != 1 {
+			t.Fatalf("%d leases of a queue with one slot", len(l))
+		}
+		n.release(l[0], runlogv1.LeaseOutcome_STARTED)
+		if q := n.queue(); q.Running != 1 || q.Ready != 1 || q.Delayed != 1 || q.RequestsTotal != 3 || q.StartsTotal != 1 {
+			t.Errorf("queue %v", q)
+		}
+		n.append(l[0].RunId, runEnd(contract.RunCancelled))
+		if got := n.lease(atMost(9)); len(got) != 1 || got[0].RunId != "over" {
+			t.Errorf("after the end of a run: %v", got)
+		}
+	})
 }
 
 // TestOrderQUE5: the highest priority comes first, then the first request. A run that is delayed
 // holds up no other.
 func TestOrderQUE5(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	priority := func(p uint32) func(*runlogv1.RequestRunRequest) {
-		return func(r *runlogv1.RequestRunRequest) { r.RunId, r.Priority = r.RunRequestId, &p }
-	}
-	n.request("late", priority(9), func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(time.Now().Add(time.Hour)) })
-	for i, p := range []uint32{3, 5, 3, 8, 0} {
-		n.request(string(rune('a'+i)), priority(p))
-	}
-	if _, err := n.queues().Reprioritize(n.context(), &runlogv1.ReprioritizeRequest{RunId: "e", Priority: proto.Uint32(6)}); err != nil {
-		t.Fatal(err)
-	}
-	if got := strings.Join(runIDs(n.lease(atMost(100))), ""); got != "debac" {
-		t.Errorf("order %s, want debac", got)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		priority := func(p uint32) func(*runlogv1.RequestRunRequest) {
+			return func(r *runlogv1.RequestRunRequest) { r.RunId, r.Priority = r.RunRequestId, &p }
+		}
+		n.request("late", priority(9), func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(time.Now().Add(time.Hour)) })
+		for i, p := range []uint32{3, 5, 3, 8, 0} {
+			n.request(string(rune('a'+i)), priority(p))
+		}
+		if _, err := n.queues().Reprioritize(n.context(), &runlogv1.ReprioritizeRequest{RunId: "e", Priority: proto.Uint32(6)}); err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(runIDs(n.lease(atMost(100))), ""); got != "debac" {
+			t.Errorf("order %s, want debac", got)
+		}
+	})
 }
 
 // TestAgingQUE5: a run that has waited long comes before a later one of a higher priority.
 func TestAgingQUE5(t *testing.T) {
 	t.Parallel()
-	n, clock := startAhead(t)
-	n.put(&runlogv1.QueueSettings{AgingPeriod: durationpb.New(time.Minute)})
-	n.request("old", named("old"), func(r *runlogv1.RequestRunRequest) { r.Priority = proto.Uint32(0) })
-	clock.by.Add(int64(6 * time.Minute))
-	n.request("new", named("new"))
-	n.request("urgent", named("urgent"), func(r *runlogv1.RequestRunRequest) { r.Priority = proto.Uint32(9) })
-	if got := strings.Join(runIDs(n.lease(atMost(3))), " "); got != "urgent old new" {
-		t.Errorf("order %s", got)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n, clock := startAhead(t)
+		n.put(&runlogv1.QueueSettings{AgingPeriod: durationpb.New(time.Minute)})
+		n.request("old", named("old"), func(r *runlogv1.RequestRunRequest) { r.Priority = proto.Uint32(0) })
+		clock.by.Add(int64(6 * time.Minute))
+		n.request("new", named("new"))
+		n.request("urgent", named("urgent"), func(r *runlogv1.RequestRunRequest) { r.Priority = proto.Uint32(9) })
+		if got := strings.Join(runIDs(n.lease(atMost(3))), " "); got != "urgent old new" {
+			t.Errorf("order %s", got)
+		}
+	})
 }
 
 // TestFailedStartQUE7: a start that failed is tried again, until maxStartAttempts. Then the run
 // fails. The same release again changes nothing.
 func TestFailedStartQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(2)})
-	run := n.request("r1").Run.RunId
-	now := func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(0) }
-	l := n.lease()[0]
-	if got := n.release(l, runlogv1.LeaseOutcome_FAILED, now); got.State != runlogv1.QueuedRunState_READY {
-		t.Fatalf("release: %v", got)
-	}
-	if got := n.release(l, runlogv1.LeaseOutcome_FAILED, now); !got.Idempotent {
-		t.Fatalf("release again: %v", got)
-	}
-	l = n.lease()[0]
-	if l.StartAttempt != 2 {
-		t.Fatalf("attempt %d", l.StartAttempt)
-	}
-	text := func(r *runlogv1.ReleaseLeaseRequest) { r.Error = "no workers on the task queue" }
-	for again := range 2 {
-		if got := n.release(l, runlogv1.LeaseOutcome_FAILED, text); got.State != runlogv1.QueuedRunState_ENDED || got.Idempotent != (again > 0) {
-			t.Fatalf("last release: %v", got)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(2)})
+		run := n.request("r1").Run.RunId
+		now := func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(0) }
+		l := n.lease()[0]
+		if got := n.release(l, runlogv1.LeaseOutcome_FAILED, now); got.State != runlogv1.QueuedRunState_READY {
+			t.Fatalf("release: %v", got)
 		}
-	}
-	events := n.list(run)
-	const payload = `{"error":{"code":"START_ATTEMPTS_EXHAUSTED","message":"no workers on the task queue"},"startAttempts":2}`
-	if last := events[len(events)-1]; len(events) != 2 || last.EventType != contract.RunFailed || string(last.GetPayloadJson()) != payload {
-		t.Errorf("events %v", events)
-	}
-	if s := n.snapshot(run); s.Status != runlogv1.RunStatus_FAILED {
-		t.Errorf("status %v", s.Status)
-	}
-	if q := n.queue(); q.Depth+q.Leased+q.Running != 0 || q.EndsTotal != 1 {
-		t.Errorf("queue %v", q)
-	}
+		if got := n.release(l, runlogv1.LeaseOutcome_FAILED, now); !got.Idempotent {
+			t.Fatalf("release again: %v", got)
+		}
+		l = n.lease()[0]
+		if l.StartAttempt != 2 {
+			t.Fatalf("attempt %d", l.StartAttempt)
+		}
+		text := func(r *runlogv1.ReleaseLeaseRequest) { r.Error = "no workers on the task queue" }
+		for again := range 2 {
+			if got := n.release(l, runlogv1.LeaseOutcome_FAILED, text); got.State != runlogv1.QueuedRunState_ENDED || got.Idempotent != (again > 0) {
+				t.Fatalf("last release: %v", got)
+			}
+		}
+		events := n.list(run)
+		const payload = `{"error":{"code":"START_ATTEMPTS_EXHAUSTED","message":"no workers on the task queue"},"startAttempts":2}`
+		if last := events[len(events)-1]; len(events) != 2 || last.EventType != contract.RunFailed || string(last.GetPayloadJson()) != payload {
+			t.Errorf("events %v", events)
+		}
+		if s := n.snapshot(run); s.Status != runlogv1.RunStatus_FAILED {
+			t.Errorf("status %v", s.Status)
+		}
+		if q := n.queue(); q.Depth+q.Leased+q.Running != 0 || q.EndsTotal != 1 {
+			t.Errorf("queue %v", q)
+		}
+	})
 }
 
 // TestBackoffQUE7: without a retryAfter, a run waits for a random time of at most a second after
 // the first attempt.
 func TestBackoffQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.request("r1")
-	got := n.release(n.lease()[0], runlogv1.LeaseOutcome_FAILED)
-	if wait := time.Until(got.NotBefore.AsTime()); got.NotBefore != nil && wait > time.Second {
-		t.Errorf("the run waits for %v", wait)
-	}
-	if l := n.lease(func(r *runlogv1.LeaseRunsRequest) { r.Wait = durationpb.New(time.Minute) }); len(l) != 1 || l[0].StartAttempt != 2 {
-		t.Errorf("leases %v", l)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.request("r1")
+		got := n.release(n.lease()[0], runlogv1.LeaseOutcome_FAILED)
+		if wait := time.Until(got.NotBefore.AsTime()); got.NotBefore != nil && wait > time.Second {
+			t.Errorf("the run waits for %v", wait)
+		}
+		if l := n.lease(func(r *runlogv1.LeaseRunsRequest) { r.Wait = durationpb.New(time.Minute) }); len(l) != 1 || l[0].StartAttempt != 2 {
+			t.Errorf("leases %v", l)
+		}
+	})
 }
 
 // TestSameReleaseUnderNewSettingsQUE7: the same release again changes nothing, also after the
 // settings allow no more attempts.
 func TestSameReleaseUnderNewSettingsQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.request("r1")
-	l := n.lease()[0]
-	for again := range 2 {
-		got := n.release(l, runlogv1.LeaseOutcome_FAILED, func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(time.Hour) })
-		if got.State != runlogv1.QueuedRunState_DELAYED || got.Idempotent != (again > 0) {
-			t.Errorf("release %d: %v", again, got)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.request("r1")
+		l := n.lease()[0]
+		for again := range 2 {
+			got := n.release(l, runlogv1.LeaseOutcome_FAILED, func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(time.Hour) })
+			if got.State != runlogv1.QueuedRunState_DELAYED || got.Idempotent != (again > 0) {
+				t.Errorf("release %d: %v", again, got)
+			}
+			n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(1)})
 		}
-		n.put(&runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(1)})
-	}
+	})
 }
 
 // TestSkippedQUE7: a run that its worker skips is cancelled.
 func TestSkippedQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	run := n.request("r1").Run.RunId
-	l := n.lease()[0]
-	why := func(r *runlogv1.ReleaseLeaseRequest) { r.Error = "the plan was withdrawn" }
-	for again := range 2 {
-		if got := n.release(l, runlogv1.LeaseOutcome_SKIPPED, why); got.State != runlogv1.QueuedRunState_ENDED || got.Idempotent != (again > 0) {
-			t.Fatalf("release: %v", got)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		run := n.request("r1").Run.RunId
+		l := n.lease()[0]
+		why := func(r *runlogv1.ReleaseLeaseRequest) { r.Error = "the plan was withdrawn" }
+		for again := range 2 {
+			if got := n.release(l, runlogv1.LeaseOutcome_SKIPPED, why); got.State != runlogv1.QueuedRunState_ENDED || got.Idempotent != (again > 0) {
+				t.Fatalf("release: %v", got)
+			}
 		}
-	}
-	events := n.list(run)
-	const payload = `{"reason":"the plan was withdrawn","reasonCode":"START_SKIPPED"}`
-	if len(events) != 2 || events[1].EventType != contract.RunCancelled || string(events[1].GetPayloadJson()) != payload {
-		t.Errorf("events %v", events)
-	}
+		events := n.list(run)
+		const payload = `{"reason":"the plan was withdrawn","reasonCode":"START_SKIPPED"}`
+		if len(events) != 2 || events[1].EventType != contract.RunCancelled || string(events[1].GetPayloadJson()) != payload {
+			t.Errorf("events %v", events)
+		}
+	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 const startedRef = "temporal://shop/1"
@@ -47,220 +48,232 @@ func (n *node) history(runID string) string {
 // same release again has the answers of the first, also after the end of the run.
 func TestReleaseWithStartQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.request("r1", named("run"))
-	l := n.lease()[0]
-	paused := runEnd(contract.RunPaused) // The authority assigns its attempt (IDM-10).
-	paused.LogicalAttemptId, paused.CausedBySignalId = 0, "signal"
-	paused.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{}`)}
-	release := begun(l, runStarted(), paused)
-	for try := range 3 {
-		got, err := n.queues().ReleaseLease(n.context(), release)
-		if err != nil || len(got.Results) != 2 {
-			t.Fatalf("try %d: %v, %v", try, got, err)
-		}
-		want := runlogv1.QueuedRunState_RUNNING
-		if try == 2 {
-			want = runlogv1.QueuedRunState_ENDED
-		}
-		if got.State != want || got.Idempotent != (try > 0) || got.Position == "" {
-			t.Errorf("try %d: %v", try, got)
-		}
-		for i, r := range got.Results {
-			if r.RunSeq != uint64(i+2) || r.Persisted != (try == 0) || r.Idempotent != (try > 0) || r.Diverged {
-				t.Errorf("try %d: event %d: %v", try, i, r)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.request("r1", named("run"))
+		l := n.lease()[0]
+		paused := runEnd(contract.RunPaused) // The authority assigns its attempt (IDM-10).
+		paused.LogicalAttemptId, paused.CausedBySignalId = 0, "signal"
+		paused.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{}`)}
+		release := begun(l, runStarted(), paused)
+		for try := range 3 {
+			got, err := n.queues().ReleaseLease(n.context(), release)
+			if err != nil || len(got.Results) != 2 {
+				t.Fatalf("try %d: %v, %v", try, got, err)
+			}
+			want := runlogv1.QueuedRunState_RUNNING
+			if try == 2 {
+				want = runlogv1.QueuedRunState_ENDED
+			}
+			if got.State != want || got.Idempotent != (try > 0) || got.Position == "" {
+				t.Errorf("try %d: %v", try, got)
+			}
+			for i, r := range got.Results {
+				if r.RunSeq != uint64(i+2) || r.Persisted != (try == 0) || r.Idempotent != (try > 0) || r.Diverged {
+					t.Errorf("try %d: event %d: %v", try, i, r)
+				}
+			}
+			if r := got.Results[1]; r.GetLogicalAttemptId() != 1 || r.GetIdempotencyKey() == "" {
+				t.Errorf("try %d: the attempt is not assigned: %v", try, r)
+			}
+			if try == 1 {
+				n.append("run", runEnd(contract.RunCompleted))
 			}
 		}
-		if r := got.Results[1]; r.GetLogicalAttemptId() != 1 || r.GetIdempotencyKey() == "" {
-			t.Errorf("try %d: the attempt is not assigned: %v", try, r)
+		if got := n.history("run"); got != startedRef+" RunQueued RunStarted RunPaused RunCompleted" {
+			t.Errorf("the run is %s", got)
 		}
-		if try == 1 {
-			n.append("run", runEnd(contract.RunCompleted))
+		if q := n.queue(); q.StartsTotal != 1 || q.EndsTotal != 1 || q.Running != 0 {
+			t.Errorf("queue %v", q)
 		}
-	}
-	if got := n.history("run"); got != startedRef+" RunQueued RunStarted RunPaused RunCompleted" {
-		t.Errorf("the run is %s", got)
-	}
-	if q := n.queue(); q.StartsTotal != 1 || q.EndsTotal != 1 || q.Running != 0 {
-		t.Errorf("queue %v", q)
-	}
+	})
 }
 
 // TestReleaseWithMoreQUE7: events that a release adds to an earlier one are stored: the run is
 // running under the same fence. One that ends the run frees its slot.
 func TestReleaseWithMoreQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.request("r1", named("run"))
-	l := n.lease()[0]
-	n.release(l, runlogv1.LeaseOutcome_STARTED)
-	got, err := n.queues().ReleaseLease(n.context(), begun(l, runStarted(), runEnd(contract.RunCompleted)))
-	if err != nil || got.State != runlogv1.QueuedRunState_ENDED || !got.Idempotent || len(got.Results) != 2 || !got.Results[1].Persisted {
-		t.Errorf("%v, %v", got, err)
-	}
-	if got, q := n.history("run"), n.queue(); got != startedRef+" RunQueued RunStarted RunCompleted" || q.Running != 0 || q.StartsTotal != 1 || q.EndsTotal != 1 {
-		t.Errorf("the run is %s, its queue %v", got, q)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.request("r1", named("run"))
+		l := n.lease()[0]
+		n.release(l, runlogv1.LeaseOutcome_STARTED)
+		got, err := n.queues().ReleaseLease(n.context(), begun(l, runStarted(), runEnd(contract.RunCompleted)))
+		if err != nil || got.State != runlogv1.QueuedRunState_ENDED || !got.Idempotent || len(got.Results) != 2 || !got.Results[1].Persisted {
+			t.Errorf("%v, %v", got, err)
+		}
+		if got, q := n.history("run"), n.queue(); got != startedRef+" RunQueued RunStarted RunCompleted" || q.Running != 0 || q.StartsTotal != 1 || q.EndsTotal != 1 {
+			t.Errorf("the run is %s, its queue %v", got, q)
+		}
+	})
 }
 
 // TestRefusedStartQUE7: a release that is refused stores nothing, neither the reference nor an
 // event, and leaves the lease as it was.
 func TestRefusedStartQUE7(t *testing.T) {
 	t.Parallel()
-	n, clock := startAhead(t)
-	foreign, secret := runStarted(), runStarted()
-	foreign.ProjectId = "other"
-	secret.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"token":"` + fakeToken + `"}`)}
-	for i, x := range []struct {
-		name      string
-		meanwhile func(l *runlogv1.Lease)
-		change    func(*runlogv1.ReleaseLeaseRequest)
-		reason    contract.Reason
-		want      string // of the run; empty: its lease lasts, and it is as before
-	}{
-		{"another fence", nil, func(r *runlogv1.ReleaseLeaseRequest) { r.Fence++ }, contract.ReasonLeaseLost, ""},
-		{"an event of another project", nil, func(r *runlogv1.ReleaseLeaseRequest) { r.Events = append(r.Events, foreign) }, contract.ReasonRunScopeMismatch, ""},
-		{"a secret", nil, func(r *runlogv1.ReleaseLeaseRequest) { r.Events = append(r.Events, secret) }, contract.ReasonPayloadHasSecret, ""},
-		{"another reference", func(l *runlogv1.Lease) {
-			_, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: l.RunId, EngineRunRef: "other"})
-			if err != nil {
-				t.Error(err)
+	bubble.Test(t, func(t *testing.T) {
+		n, clock := startAhead(t)
+		foreign, secret := runStarted(), runStarted()
+		foreign.ProjectId = "other"
+		secret.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"token":"` + fakeToken + `"}`)}
+		for i, x := range []struct {
+			name      string
+			meanwhile func(l *runlogv1.Lease)
+			change    func(*runlogv1.ReleaseLeaseRequest)
+			reason    contract.Reason
+			want      string // of the run; empty: its lease lasts, and it is as before
+		}{
+			{"another fence", nil, func(r *runlogv1.ReleaseLeaseRequest) { r.Fence++ }, contract.ReasonLeaseLost, ""},
+			{"an event of another project", nil, func(r *runlogv1.ReleaseLeaseRequest) { r.Events = append(r.Events, foreign) }, contract.ReasonRunScopeMismatch, ""},
+			{"a secret", nil, func(r *runlogv1.ReleaseLeaseRequest) { r.Events = append(r.Events, secret) }, contract.ReasonPayloadHasSecret, ""},
+			{"another reference", func(l *runlogv1.Lease) {
+				_, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: l.RunId, EngineRunRef: "other"})
+				if err != nil {
+					t.Error(err)
+				}
+			}, nil, contract.ReasonRunAlreadyExists, "other RunQueued"},
+			{"an end by another", func(l *runlogv1.Lease) { n.append(l.RunId, runEnd(contract.RunCancelled)) }, nil, contract.ReasonLeaseLost, "RunQueued RunCancelled"},
+			{"a cancelled request", func(l *runlogv1.Lease) {
+				if _, err := n.queues().CancelQueued(n.context(), &runlogv1.CancelQueuedRequest{RunId: l.RunId}); err != nil {
+					t.Error(err)
+				}
+			}, nil, contract.ReasonLeaseLost, "RunQueued RunCancelled"},
+			{"an expired lease", func(*runlogv1.Lease) { clock.by.Add(int64(time.Hour)) }, nil, contract.ReasonLeaseLost, "RunQueued"},
+		} {
+			n.request(fmt.Sprint("r", i))
+			l := n.lease()[0]
+			if x.meanwhile != nil {
+				x.meanwhile(l)
 			}
-		}, nil, contract.ReasonRunAlreadyExists, "other RunQueued"},
-		{"an end by another", func(l *runlogv1.Lease) { n.append(l.RunId, runEnd(contract.RunCancelled)) }, nil, contract.ReasonLeaseLost, "RunQueued RunCancelled"},
-		{"a cancelled request", func(l *runlogv1.Lease) {
-			if _, err := n.queues().CancelQueued(n.context(), &runlogv1.CancelQueuedRequest{RunId: l.RunId}); err != nil {
-				t.Error(err)
+			req := begun(l, runStarted())
+			if x.change != nil {
+				x.change(req)
 			}
-		}, nil, contract.ReasonLeaseLost, "RunQueued RunCancelled"},
-		{"an expired lease", func(*runlogv1.Lease) { clock.by.Add(int64(time.Hour)) }, nil, contract.ReasonLeaseLost, "RunQueued"},
-	} {
-		n.request(fmt.Sprint("r", i))
-		l := n.lease()[0]
-		if x.meanwhile != nil {
-			x.meanwhile(l)
-		}
-		req := begun(l, runStarted())
-		if x.change != nil {
-			x.change(req)
-		}
-		_, err := n.queues().ReleaseLease(n.context(), req)
-		refused(t, err, x.reason)
-		if got := n.history(l.RunId); got != x.want && (x.want != "" || got != "RunQueued") {
-			t.Errorf("%s: the run is %s", x.name, got)
-		}
-		if x.want == "" {
-			if _, err := n.queues().RenewLease(n.context(), &runlogv1.RenewLeaseRequest{RunId: l.RunId, Fence: l.Fence}); err != nil {
-				t.Errorf("%s: the lease does not last: %v", x.name, err)
+			_, err := n.queues().ReleaseLease(n.context(), req)
+			refused(t, err, x.reason)
+			if got := n.history(l.RunId); got != x.want && (x.want != "" || got != "RunQueued") {
+				t.Errorf("%s: the run is %s", x.name, got)
+			}
+			if x.want == "" {
+				if _, err := n.queues().RenewLease(n.context(), &runlogv1.RenewLeaseRequest{RunId: l.RunId, Fence: l.Fence}); err != nil {
+					t.Errorf("%s: the lease does not last: %v", x.name, err)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestStartOfEndedRunQUE7: of a run that its engine has started and ended meanwhile, the release
 // stores the reference alone, and finds the events.
 func TestStartOfEndedRunQUE7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	for i, events := range [][]*runlogv1.EventWrite{{runStarted()}, nil} {
-		n.request(fmt.Sprint("r", i))
-		l := n.lease()[0]
-		n.append(l.RunId, runStarted(), runEnd(contract.RunCompleted))
-		got, err := n.queues().ReleaseLease(n.context(), begun(l, events...))
-		if err != nil || got.State != runlogv1.QueuedRunState_ENDED || !got.Idempotent || len(got.Results) != len(events) {
-			t.Fatalf("with %d events: %v, %v", len(events), got, err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		for i, events := range [][]*runlogv1.EventWrite{{runStarted()}, nil} {
+			n.request(fmt.Sprint("r", i))
+			l := n.lease()[0]
+			n.append(l.RunId, runStarted(), runEnd(contract.RunCompleted))
+			got, err := n.queues().ReleaseLease(n.context(), begun(l, events...))
+			if err != nil || got.State != runlogv1.QueuedRunState_ENDED || !got.Idempotent || len(got.Results) != len(events) {
+				t.Fatalf("with %d events: %v, %v", len(events), got, err)
+			}
+			if len(events) > 0 && (!got.Results[0].Idempotent || got.Results[0].RunSeq != 2) {
+				t.Errorf("result %v", got.Results[0])
+			}
+			if got := n.history(l.RunId); got != startedRef+" RunQueued RunStarted RunCompleted" {
+				t.Errorf("with %d events: the run is %s", len(events), got)
+			}
 		}
-		if len(events) > 0 && (!got.Results[0].Idempotent || got.Results[0].RunSeq != 2) {
-			t.Errorf("result %v", got.Results[0])
-		}
-		if got := n.history(l.RunId); got != startedRef+" RunQueued RunStarted RunCompleted" {
-			t.Errorf("with %d events: the run is %s", len(events), got)
-		}
-	}
+	})
 }
 
 // TestStartsOfTenantsSEC4: the events of a release are appended in the name of its caller, for its
 // own tenants alone, and count against the limits of the tenant.
 func TestStartsOfTenantsSEC4(t *testing.T) {
 	t.Parallel()
-	var root string
-	n := startNode(t, func(o *Options) { root = secured(o) })
-	as := func(tenant string) context.Context {
-		return n.bearing(n.token(root, tenant, []string{tenant}, runlogv1.Role_PRODUCER, runlogv1.Role_READER))
-	}
-	acme, beta := as("acme"), as("beta")
-	if _, err := n.queues().RequestRun(acme, runRequest("r1", named("run"))); err != nil {
-		t.Fatal(err)
-	}
-	leased, err := n.queues().LeaseRuns(acme, &runlogv1.LeaseRunsRequest{Worker: "w"})
-	if err != nil || len(leased.Leases) != 1 {
-		t.Fatalf("leases %v, %v", leased, err)
-	}
-	own := runStarted()
-	own.TenantId = "beta"
-	same := strings.NewReplacer(`"run"`, `"gone"`)
-	for _, e := range []*runlogv1.EventWrite{own, runStarted()} {
-		_, foreign := n.queues().ReleaseLease(beta, begun(leased.Leases[0], e))
-		_, absent := n.queues().ReleaseLease(beta, begun(&runlogv1.Lease{RunId: "gone", Fence: leased.Leases[0].Fence}, e))
-		f, a := refused(t, foreign, contract.ReasonRunNotFound), refused(t, absent, contract.ReasonRunNotFound)
-		if same.Replace(f.message) != a.message || len(f.metadata) != len(a.metadata) {
-			t.Errorf("a foreign run is refused with\n%+v\nan absent one with\n%+v", f, a)
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := startNode(t, func(o *Options) { root = secured(o) })
+		as := func(tenant string) context.Context {
+			return n.bearing(n.token(root, tenant, []string{tenant}, runlogv1.Role_PRODUCER, runlogv1.Role_READER))
 		}
-	}
-	_, err = n.queues().ReleaseLease(acme, begun(leased.Leases[0], own))
-	refused(t, err, contract.ReasonPermissionDenied)
-	if _, err := n.queues().ReleaseLease(acme, begun(leased.Leases[0], runStarted())); err != nil {
-		t.Fatal(err)
-	}
-	list, err := n.events.ListEvents(acme, &runlogv1.ListEventsRequest{RunId: "run"})
-	if err != nil || len(list.Events) != 2 || list.Events[1].GetAppendedBy() != "token:acme" {
-		t.Errorf("events %v, %v", list, err)
-	}
-	_, err = n.access().SetTenantLimits(n.bearing(root), &runlogv1.SetTenantLimitsRequest{TenantId: "acme", Limits: &runlogv1.TenantLimits{EventsPerSecond: 1}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	// An append borrows what a thousand seconds earn. The node reads the limits once a second.
-	noted := make([]*runlogv1.EventWrite, 1000)
-	for i := range noted {
-		noted[i] = runEnd("Noted")
-		noted[i].LogicalAttemptId = uint32(i + 1)
-	}
-	eventually(t, "the limit counts", func() bool {
-		_, err := n.events.AppendEvents(acme, &runlogv1.AppendEventsRequest{RunId: "run", Events: noted})
-		return err != nil
+		acme, beta := as("acme"), as("beta")
+		if _, err := n.queues().RequestRun(acme, runRequest("r1", named("run"))); err != nil {
+			t.Fatal(err)
+		}
+		leased, err := n.queues().LeaseRuns(acme, &runlogv1.LeaseRunsRequest{Worker: "w"})
+		if err != nil || len(leased.Leases) != 1 {
+			t.Fatalf("leases %v, %v", leased, err)
+		}
+		own := runStarted()
+		own.TenantId = "beta"
+		same := strings.NewReplacer(`"run"`, `"gone"`)
+		for _, e := range []*runlogv1.EventWrite{own, runStarted()} {
+			_, foreign := n.queues().ReleaseLease(beta, begun(leased.Leases[0], e))
+			_, absent := n.queues().ReleaseLease(beta, begun(&runlogv1.Lease{RunId: "gone", Fence: leased.Leases[0].Fence}, e))
+			f, a := refused(t, foreign, contract.ReasonRunNotFound), refused(t, absent, contract.ReasonRunNotFound)
+			if same.Replace(f.message) != a.message || len(f.metadata) != len(a.metadata) {
+				t.Errorf("a foreign run is refused with\n%+v\nan absent one with\n%+v", f, a)
+			}
+		}
+		_, err = n.queues().ReleaseLease(acme, begun(leased.Leases[0], own))
+		refused(t, err, contract.ReasonPermissionDenied)
+		if _, err := n.queues().ReleaseLease(acme, begun(leased.Leases[0], runStarted())); err != nil {
+			t.Fatal(err)
+		}
+		list, err := n.events.ListEvents(acme, &runlogv1.ListEventsRequest{RunId: "run"})
+		if err != nil || len(list.Events) != 2 || list.Events[1].GetAppendedBy() != "token:acme" {
+			t.Errorf("events %v, %v", list, err)
+		}
+		_, err = n.access().SetTenantLimits(n.bearing(root), &runlogv1.SetTenantLimitsRequest{TenantId: "acme", Limits: &runlogv1.TenantLimits{EventsPerSecond: 1}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		// An append borrows what a thousand seconds earn. The node reads the limits once a second.
+		noted := make([]*runlogv1.EventWrite, 1000)
+		for i := range noted {
+			noted[i] = runEnd("Noted")
+			noted[i].LogicalAttemptId = uint32(i + 1)
+		}
+		eventually(t, "the limit counts", func() bool {
+			_, err := n.events.AppendEvents(acme, &runlogv1.AppendEventsRequest{RunId: "run", Events: noted})
+			return err != nil
+		})
+		_, err = n.queues().ReleaseLease(acme, begun(leased.Leases[0], runStarted()))
+		refused(t, err, contract.ReasonTenantRateLimited)
+		if _, err := n.queues().ReleaseLease(acme, begun(leased.Leases[0])); err != nil {
+			t.Errorf("a release without events: %v", err)
+		}
 	})
-	_, err = n.queues().ReleaseLease(acme, begun(leased.Leases[0], runStarted()))
-	refused(t, err, contract.ReasonTenantRateLimited)
-	if _, err := n.queues().ReleaseLease(acme, begun(leased.Leases[0])); err != nil {
-		t.Errorf("a release without events: %v", err)
-	}
 }
 
 // TestRequestedRunQUE1: the answer of a request has the run as a read has it, also if the run is
 // older than the request.
 func TestRequestedRunQUE1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	plan := &runlogv1.PlanRef{PlanId: "invoices", PlanVersion: "7", Uri: "s3://plans/7", Sha256: strings.Repeat("ab", 32), SizeBytes: proto.Int64(7)}
-	full := func(r *runlogv1.RequestRunRequest) {
-		r.PlanRef, r.EngineType, r.TriggeredBy, r.Labels = plan, proto.String("temporal"), proto.String("anna"), map[string]string{"a": "b"}
-	}
-	older := &runlogv1.Run{RunId: "older", TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod",
-		PlanRef: &runlogv1.PlanRef{PlanId: "invoices", PlanVersion: "7"}}
-	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: older}); err != nil {
-		t.Fatal(err)
-	}
-	for _, got := range []*runlogv1.RequestRunResponse{n.request("r1"), n.request("r2", full), n.request("r3", named("older")), n.request("r2", full)} {
-		want, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: got.Run.RunId})
-		if err != nil || !proto.Equal(got.Run, want.Run) {
-			t.Errorf("the answer has\n%v\na read\n%v, %v", got.Run, want.GetRun(), err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		plan := &runlogv1.PlanRef{PlanId: "invoices", PlanVersion: "7", Uri: "s3://plans/7", Sha256: strings.Repeat("ab", 32), SizeBytes: proto.Int64(7)}
+		full := func(r *runlogv1.RequestRunRequest) {
+			r.PlanRef, r.EngineType, r.TriggeredBy, r.Labels = plan, proto.String("temporal"), proto.String("anna"), map[string]string{"a": "b"}
 		}
-	}
-	for _, l := range n.lease(atMost(3)) {
-		want, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: l.RunId})
-		if err != nil || !proto.Equal(l.Run, want.Run) {
-			t.Errorf("the lease has\n%v\na read\n%v, %v", l.Run, want.GetRun(), err)
+		older := &runlogv1.Run{RunId: "older", TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod",
+			PlanRef: &runlogv1.PlanRef{PlanId: "invoices", PlanVersion: "7"}}
+		if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: older}); err != nil {
+			t.Fatal(err)
 		}
-	}
+		for _, got := range []*runlogv1.RequestRunResponse{n.request("r1"), n.request("r2", full), n.request("r3", named("older")), n.request("r2", full)} {
+			want, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: got.Run.RunId})
+			if err != nil || !proto.Equal(got.Run, want.Run) {
+				t.Errorf("the answer has\n%v\na read\n%v, %v", got.Run, want.GetRun(), err)
+			}
+		}
+		for _, l := range n.lease(atMost(3)) {
+			want, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: l.RunId})
+			if err != nil || !proto.Equal(l.Run, want.Run) {
+				t.Errorf("the lease has\n%v\na read\n%v, %v", l.Run, want.GetRun(), err)
+			}
+		}
+	})
 }

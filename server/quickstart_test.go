@@ -8,6 +8,7 @@ import (
 
 	"runlog/projector/run"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 const (
@@ -76,39 +77,41 @@ var expectedStories = map[string]expectedStory{
 // (PRJ-1).
 func TestQuickstartPRJ3PRJ5PRJ6PRJ7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	var stories []story
-	for file := range expectedStories {
-		s := readStory(t, file)
-		n.appendStory(s)
-		stories = append(stories, s)
-	}
-	for _, s := range stories {
-		snapshot := n.snapshot(s.runID)
-		checkExpected(t, s.file, snapshot)
-		checkGolden(t, s, snapshot)
-		over := n.get(runPath(s.runID, "/snapshot"))["snapshot"].(map[string]any)
-		checkDigestPRJ1(t, s.file, over)
-		wantEqual(t, s.file+": digest over HTTP", over["digest"].(string), snapshot.Digest)
-		wantEqual(t, s.file+": digest of one fold", n.foldTo(s.runID, ^uint64(0)).digest, snapshot.Digest)
-	}
-	for _, s := range stories {
-		again := n.append(s.runID, s.events...)
-		for i, r := range again.Results {
-			if !r.Idempotent || r.Persisted || r.Diverged || r.RunSeq != uint64(i+1) {
-				t.Errorf("%s, line %d again (IDM-6): %v", s.file, i+1, r)
-			}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		var stories []story
+		for file := range expectedStories {
+			s := readStory(t, file)
+			n.appendStory(s)
+			stories = append(stories, s)
 		}
-		wantEqual(t, s.file+": lastSeq after sending it again", again.LastSeq, uint64(len(s.events)))
-	}
-	before := map[string]*runlogv1.RunSnapshot{}
-	for _, s := range stories {
-		before[s.runID] = n.snapshot(s.runID)
-	}
-	n.restart()
-	for _, s := range stories {
-		wantProto(t, s.file+" after a restart", n.snapshot(s.runID), before[s.runID])
-	}
+		for _, s := range stories {
+			snapshot := n.snapshot(s.runID)
+			checkExpected(t, s.file, snapshot)
+			checkGolden(t, s, snapshot)
+			over := n.get(runPath(s.runID, "/snapshot"))["snapshot"].(map[string]any)
+			checkDigestPRJ1(t, s.file, over)
+			wantEqual(t, s.file+": digest over HTTP", over["digest"].(string), snapshot.Digest)
+			wantEqual(t, s.file+": digest of one fold", n.foldTo(s.runID, ^uint64(0)).digest, snapshot.Digest)
+		}
+		for _, s := range stories {
+			again := n.append(s.runID, s.events...)
+			for i, r := range again.Results {
+				if !r.Idempotent || r.Persisted || r.Diverged || r.RunSeq != uint64(i+1) {
+					t.Errorf("%s, line %d again (IDM-6): %v", s.file, i+1, r)
+				}
+			}
+			wantEqual(t, s.file+": lastSeq after sending it again", again.LastSeq, uint64(len(s.events)))
+		}
+		before := map[string]*runlogv1.RunSnapshot{}
+		for _, s := range stories {
+			before[s.runID] = n.snapshot(s.runID)
+		}
+		n.restart()
+		for _, s := range stories {
+			wantProto(t, s.file+" after a restart", n.snapshot(s.runID), before[s.runID])
+		}
+	})
 }
 
 func checkExpected(t *testing.T, file string, s *runlogv1.RunSnapshot) {
@@ -258,88 +261,90 @@ func checkFlat(t *testing.T, s *runlogv1.RunSnapshot) {
 // names.
 func TestQuickstartOnTheWayPRJ9PRJ14(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	for file := range expectedStories {
-		n.appendStory(readStory(t, file))
-	}
-	count := func(f fold, s run.StepStatus) (number int) {
-		for step := range f.Steps.All() {
-			if step.Status == s {
-				number++
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		for file := range expectedStories {
+			n.appendStory(readStory(t, file))
+		}
+		count := func(f fold, s run.StepStatus) (number int) {
+			for step := range f.Steps.All() {
+				if step.Status == s {
+					number++
+				}
+			}
+			return number
+		}
+		summary := func(runID string, seq uint64) string {
+			f := n.foldTo(runID, seq)
+			return strings.TrimSpace(fmt.Sprintf("%s %s %d steps %d/%d/%d/%d/%d/%d failed %d %s", f.Status, f.substatus, f.Steps.Len(),
+				count(f, run.StepPending), count(f, run.StepRunning), count(f, run.StepWaitingForAttestation),
+				count(f, run.StepSuccess), count(f, run.StepFailed), count(f, run.StepSkipped),
+				f.FailedSteps, f.message))
+		}
+		// Steps by status: PENDING/RUNNING/WAITING_FOR_ATTESTATION/SUCCESS/FAILED/SKIPPED.
+		for _, c := range []struct {
+			run  string
+			seq  uint64
+			want string
+		}{
+			{analyticsRun, 1, "PENDING  0 steps 0/0/0/0/0/0 failed 0"},
+			{analyticsRun, 2, "APPROVED  0 steps 0/0/0/0/0/0 failed 0"},
+			{analyticsRun, 3, "RUNNING  0 steps 0/0/0/0/0/0 failed 0"},
+			{analyticsRun, 9, "RUNNING  6 steps 1/5/0/0/0/0 failed 0"},
+			{analyticsRun, 53, "RUNNING  25 steps 0/2/0/22/1/0 failed 1"},
+			{analyticsRun, 55, "PAUSED DRAINING 25 steps 0/2/0/22/1/0 failed 1 Workflow paused. Waiting for 2 in-flight tasks to complete."},
+			{analyticsRun, 56, "PAUSED DRAINING 25 steps 0/1/0/23/1/0 failed 1 Workflow paused. Waiting for 1 in-flight task to complete."},
+			{analyticsRun, 57, "PAUSED  25 steps 0/0/0/24/1/0 failed 1"},
+			{cancelledRun, 13, "CANCELLED  5 steps 1/1/0/3/0/0 failed 0"},
+		} {
+			wantEqual(t, fmt.Sprintf("%s as of %d", c.run, c.seq), summary(c.run, c.seq), c.want)
+		}
+		statusAt := func(seq uint64, status run.Status, steps ...string) {
+			t.Helper()
+			f := n.foldTo(analyticsRun, seq)
+			wantEqual(t, fmt.Sprintf("status as of %d", seq), f.Status, status)
+			for i := 0; i < len(steps); i += 2 {
+				wantEqual(t, fmt.Sprintf("%s as of %d", steps[i], seq), f.Step(steps[i]).Status.String(), steps[i+1])
 			}
 		}
-		return number
-	}
-	summary := func(runID string, seq uint64) string {
-		f := n.foldTo(runID, seq)
-		return strings.TrimSpace(fmt.Sprintf("%s %s %d steps %d/%d/%d/%d/%d/%d failed %d %s", f.Status, f.substatus, f.Steps.Len(),
-			count(f, run.StepPending), count(f, run.StepRunning), count(f, run.StepWaitingForAttestation),
-			count(f, run.StepSuccess), count(f, run.StepFailed), count(f, run.StepSkipped),
-			f.FailedSteps, f.message))
-	}
-	// Steps by status: PENDING/RUNNING/WAITING_FOR_ATTESTATION/SUCCESS/FAILED/SKIPPED.
-	for _, c := range []struct {
-		run  string
-		seq  uint64
-		want string
-	}{
-		{analyticsRun, 1, "PENDING  0 steps 0/0/0/0/0/0 failed 0"},
-		{analyticsRun, 2, "APPROVED  0 steps 0/0/0/0/0/0 failed 0"},
-		{analyticsRun, 3, "RUNNING  0 steps 0/0/0/0/0/0 failed 0"},
-		{analyticsRun, 9, "RUNNING  6 steps 1/5/0/0/0/0 failed 0"},
-		{analyticsRun, 53, "RUNNING  25 steps 0/2/0/22/1/0 failed 1"},
-		{analyticsRun, 55, "PAUSED DRAINING 25 steps 0/2/0/22/1/0 failed 1 Workflow paused. Waiting for 2 in-flight tasks to complete."},
-		{analyticsRun, 56, "PAUSED DRAINING 25 steps 0/1/0/23/1/0 failed 1 Workflow paused. Waiting for 1 in-flight task to complete."},
-		{analyticsRun, 57, "PAUSED  25 steps 0/0/0/24/1/0 failed 1"},
-		{cancelledRun, 13, "CANCELLED  5 steps 1/1/0/3/0/0 failed 0"},
-	} {
-		wantEqual(t, fmt.Sprintf("%s as of %d", c.run, c.seq), summary(c.run, c.seq), c.want)
-	}
-	statusAt := func(seq uint64, status run.Status, steps ...string) {
-		t.Helper()
-		f := n.foldTo(analyticsRun, seq)
-		wantEqual(t, fmt.Sprintf("status as of %d", seq), f.Status, status)
-		for i := 0; i < len(steps); i += 2 {
-			wantEqual(t, fmt.Sprintf("%s as of %d", steps[i], seq), f.Step(steps[i]).Status.String(), steps[i+1])
+		statusAt(9, run.Running, "extract_ad_spend", "PENDING")
+		statusAt(53, run.Running, "fct_email_engagement", "RUNNING", "fct_orders", "RUNNING", "fct_sessions", "FAILED")
+		statusAt(56, run.Paused, "fct_email_engagement", "SUCCESS", "fct_orders", "RUNNING")
+		statusAt(59, run.Running)
+		statusAt(68, run.Running, "fct_sessions", "FAILED")
+		wantEqual(t, "failedSteps as of 68", n.foldTo(analyticsRun, 68).FailedSteps, 2)
+		wantEqual(t, "attempt of fct_sessions as of 68", n.foldTo(analyticsRun, 68).Step("fct_sessions").LogicalAttemptID, 2)
+		statusAt(78, run.Waiting, "reconcile_revenue", "WAITING_FOR_ATTESTATION", "mart_channel_attribution", "RUNNING")
+		statusAt(79, run.Waiting, "mart_channel_attribution", "SUCCESS")
+		statusAt(80, run.Waiting, "mart_channel_attribution", "SUCCESS")
+		statusAt(81, run.Waiting, "reconcile_revenue", "SUCCESS")
+		statusAt(82, run.Waiting, "reconcile_revenue", "SUCCESS")
+		statusAt(83, run.Running)
+		statusAt(89, run.Running)
+		wantEqual(t, "artifacts of the run as of 89", len(n.foldTo(analyticsRun, 89).Artifacts), 0)
+		wantEqual(t, "startedAt as of 3", clock(n.foldTo(analyticsRun, 3).StartedAt), "02:00:05.000Z")
+		late := n.foldTo(analyticsRun, 35).Step("test_stage_orders")
+		wantEqual(t, "test_stage_orders as of 35 (PRJ-6)", late.Status.String()+" "+fmt.Sprint(late.StartedAt.IsZero()), "SUCCESS true")
+		paused := n.foldTo(flatRun, 5)
+		wantEqual(t, "flat-1.1 as of 5 (PRJ-9)", paused.Status.String()+paused.substatus+" "+paused.Step("dbt_run_ltv").Status.String(), "PAUSED RUNNING")
+		wantEqual(t, "flat-1.1 as of 6", n.foldTo(flatRun, 6).Step("dbt_run_ltv").Status, run.StepSuccess)
+		cancelled := n.foldTo(cancelledRun, 13)
+		var artifacts int
+		for step := range cancelled.Steps.All() {
+			artifacts += len(step.Artifacts)
 		}
-	}
-	statusAt(9, run.Running, "extract_ad_spend", "PENDING")
-	statusAt(53, run.Running, "fct_email_engagement", "RUNNING", "fct_orders", "RUNNING", "fct_sessions", "FAILED")
-	statusAt(56, run.Paused, "fct_email_engagement", "SUCCESS", "fct_orders", "RUNNING")
-	statusAt(59, run.Running)
-	statusAt(68, run.Running, "fct_sessions", "FAILED")
-	wantEqual(t, "failedSteps as of 68", n.foldTo(analyticsRun, 68).FailedSteps, 2)
-	wantEqual(t, "attempt of fct_sessions as of 68", n.foldTo(analyticsRun, 68).Step("fct_sessions").LogicalAttemptID, 2)
-	statusAt(78, run.Waiting, "reconcile_revenue", "WAITING_FOR_ATTESTATION", "mart_channel_attribution", "RUNNING")
-	statusAt(79, run.Waiting, "mart_channel_attribution", "SUCCESS")
-	statusAt(80, run.Waiting, "mart_channel_attribution", "SUCCESS")
-	statusAt(81, run.Waiting, "reconcile_revenue", "SUCCESS")
-	statusAt(82, run.Waiting, "reconcile_revenue", "SUCCESS")
-	statusAt(83, run.Running)
-	statusAt(89, run.Running)
-	wantEqual(t, "artifacts of the run as of 89", len(n.foldTo(analyticsRun, 89).Artifacts), 0)
-	wantEqual(t, "startedAt as of 3", clock(n.foldTo(analyticsRun, 3).StartedAt), "02:00:05.000Z")
-	late := n.foldTo(analyticsRun, 35).Step("test_stage_orders")
-	wantEqual(t, "test_stage_orders as of 35 (PRJ-6)", late.Status.String()+" "+fmt.Sprint(late.StartedAt.IsZero()), "SUCCESS true")
-	paused := n.foldTo(flatRun, 5)
-	wantEqual(t, "flat-1.1 as of 5 (PRJ-9)", paused.Status.String()+paused.substatus+" "+paused.Step("dbt_run_ltv").Status.String(), "PAUSED RUNNING")
-	wantEqual(t, "flat-1.1 as of 6", n.foldTo(flatRun, 6).Step("dbt_run_ltv").Status, run.StepSuccess)
-	cancelled := n.foldTo(cancelledRun, 13)
-	var artifacts int
-	for step := range cancelled.Steps.All() {
-		artifacts += len(step.Artifacts)
-	}
-	wantEqual(t, "artifacts at steps of cancelled-run as of 13", artifacts, 4)
-	end := n.foldTo(cancelledRun, 14)
-	wantEqual(t, "completedAt does not move (PRJ-6)", end.CompletedAt, cancelled.CompletedAt)
+		wantEqual(t, "artifacts at steps of cancelled-run as of 13", artifacts, 4)
+		end := n.foldTo(cancelledRun, 14)
+		wantEqual(t, "completedAt does not move (PRJ-6)", end.CompletedAt, cancelled.CompletedAt)
 
-	// A run cut at a line, served by the server itself.
-	paused55 := readStory(t, "analytics-pipeline").events[:55]
-	for _, e := range paused55 {
-		e.RunId, e.IdempotencyKey, e.EventId = "cut", "", ""
-	}
-	n.append("cut", paused55...)
-	s := n.snapshot("cut")
-	wantEqual(t, "cut run", fmt.Sprint(s.Status, s.GetSubstatus(), ": ", s.GetMessage()),
-		"PAUSEDDRAINING: Workflow paused. Waiting for 2 in-flight tasks to complete.")
+		// A run cut at a line, served by the server itself.
+		paused55 := readStory(t, "analytics-pipeline").events[:55]
+		for _, e := range paused55 {
+			e.RunId, e.IdempotencyKey, e.EventId = "cut", "", ""
+		}
+		n.append("cut", paused55...)
+		s := n.snapshot("cut")
+		wantEqual(t, "cut run", fmt.Sprint(s.Status, s.GetSubstatus(), ": ", s.GetMessage()),
+			"PAUSEDDRAINING: Workflow paused. Waiting for 2 in-flight tasks to complete.")
+	})
 }

@@ -17,6 +17,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 func TestListEvents(t *testing.T) {
@@ -170,135 +171,143 @@ func TestListEvents(t *testing.T) {
 
 func TestReadEventsREAD1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", steps("a", 600)...)
-	read := func(req *runlogv1.ReadEventsRequest) (seqs []uint64) {
-		t.Helper()
-		req.RunId = "run"
-		stream, err := n.events.ReadEvents(n.context(), req)
-		for err == nil {
-			var batch *runlogv1.ReadEventsResponse
-			if batch, err = stream.Recv(); err == nil {
-				wantEqual(t, "lastSeq", batch.LastSeq, 600)
-				for _, e := range batch.Events {
-					seqs = append(seqs, e.RunSeq)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", steps("a", 600)...)
+		read := func(req *runlogv1.ReadEventsRequest) (seqs []uint64) {
+			t.Helper()
+			req.RunId = "run"
+			stream, err := n.events.ReadEvents(n.context(), req)
+			for err == nil {
+				var batch *runlogv1.ReadEventsResponse
+				if batch, err = stream.Recv(); err == nil {
+					wantEqual(t, "lastSeq", batch.LastSeq, 600)
+					for _, e := range batch.Events {
+						seqs = append(seqs, e.RunSeq)
+					}
 				}
 			}
+			if !errors.Is(err, io.EOF) {
+				t.Fatal(err)
+			}
+			return seqs
 		}
-		if !errors.Is(err, io.EOF) {
-			t.Fatal(err)
+		for _, c := range []struct{ after, limit, first, count uint64 }{
+			{0, 0, 1, 600}, {0, 1, 1, 1}, {0, 256, 1, 256}, {0, 257, 1, 257}, {599, 0, 600, 1}, {100, 300, 101, 300},
+			{600, 0, 0, 0}, {0, 600, 1, 600}, {0, 9999, 1, 600},
+		} {
+			got := read(&runlogv1.ReadEventsRequest{AfterSeq: c.after, Limit: c.limit})
+			if uint64(len(got)) != c.count || c.count > 0 && (got[0] != c.first || !slices.IsSorted(got)) {
+				t.Errorf("after %d, limit %d: %d events", c.after, c.limit, len(got))
+			}
 		}
-		return seqs
-	}
-	for _, c := range []struct{ after, limit, first, count uint64 }{
-		{0, 0, 1, 600}, {0, 1, 1, 1}, {0, 256, 1, 256}, {0, 257, 1, 257}, {599, 0, 600, 1}, {100, 300, 101, 300},
-		{600, 0, 0, 0}, {0, 600, 1, 600}, {0, 9999, 1, 600},
-	} {
-		got := read(&runlogv1.ReadEventsRequest{AfterSeq: c.after, Limit: c.limit})
-		if uint64(len(got)) != c.count || c.count > 0 && (got[0] != c.first || !slices.IsSorted(got)) {
-			t.Errorf("after %d, limit %d: %d events", c.after, c.limit, len(got))
+		answer := n.http("GET", "/v1/runs/run/events:read?afterSeq=590", "")
+		wantEqual(t, "HTTP code", answer.code, 200)
+		lines := bytes.Split(bytes.TrimSpace(answer.body), []byte("\n"))
+		result := parseObject(t, lines[0])["result"].(map[string]any)
+		wantEqual(t, "events over HTTP", len(result["events"].([]any)), 10)
+		if _, natural := result["events"].([]any)[0].(map[string]any)["payload"]; !natural {
+			t.Errorf("no natural payload in %v", result)
 		}
-	}
-	answer := n.http("GET", "/v1/runs/run/events:read?afterSeq=590", "")
-	wantEqual(t, "HTTP code", answer.code, 200)
-	lines := bytes.Split(bytes.TrimSpace(answer.body), []byte("\n"))
-	result := parseObject(t, lines[0])["result"].(map[string]any)
-	wantEqual(t, "events over HTTP", len(result["events"].([]any)), 10)
-	if _, natural := result["events"].([]any)[0].(map[string]any)["payload"]; !natural {
-		t.Errorf("no natural payload in %v", result)
-	}
-	answer = n.http("GET", "/v1/runs/run/events:read?afterSeq=600", "")
-	wantEqual(t, "nothing to read", fmt.Sprint(answer.code, string(answer.body)), "200")
-	n.http("GET", "/v1/runs/nobody/events:read", "").refused(t, contract.ReasonRunNotFound)
-	stream, err := n.events.ReadEvents(n.context(), &runlogv1.ReadEventsRequest{RunId: "nobody"})
-	if err == nil {
-		_, err = stream.Recv()
-	}
-	refused(t, err, contract.ReasonRunNotFound)
+		answer = n.http("GET", "/v1/runs/run/events:read?afterSeq=600", "")
+		wantEqual(t, "nothing to read", fmt.Sprint(answer.code, string(answer.body)), "200")
+		n.http("GET", "/v1/runs/nobody/events:read", "").refused(t, contract.ReasonRunNotFound)
+		stream, err := n.events.ReadEvents(n.context(), &runlogv1.ReadEventsRequest{RunId: "nobody"})
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		refused(t, err, contract.ReasonRunNotFound)
+	})
 }
 
 // TestDigestsAPP11 recomputes every digest from docs/formats.md and the answers of the API only.
 func TestDigestsAPP11(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	for _, file := range []string{"analytics-pipeline", "flat-1.1", "unknown-types"} {
-		s := readStory(t, file)
-		n.appendStory(s)
-		verifyChain(t, n.list(s.runID))
-	}
-	n.append("mixed", newEvent("RunStarted", func(e *runlogv1.EventWrite) {
-		e.EmittedBy, e.CausedBySignalId, e.ParentEventId = "me", "sig", "parent"
-		e.EmittedAt.Seconds, e.EmittedAt.Nanos = -1000, 5
-	}))
-	n.append("mixed", newEvent("RunPaused", sparse, key("p1")), newEvent("RunStarted"),
-		newEvent("RunResumed", sparse, key("p2"), func(e *runlogv1.EventWrite) { e.TenantId, e.PlanVersion = "tenant", "1" }))
-	n.post("/v1/runs/mixed/events:append", `{"events":[`+httpEvent("h")+`]}`)
-	records := n.list("mixed")
-	verifyChain(t, records)
-	wantEqual(t, "inherited", strings.Join(records[1].Inherited, " "), "tenantId projectId environmentId planId planVersion")
-	wantEqual(t, "inherited in part", strings.Join(records[2].Inherited, " "), "projectId environmentId planId")
-	wantEqual(t, "inherited by a whole event", len(records[0].Inherited), 0)
-	n.restart()
-	verifyChain(t, n.list("mixed"))
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		for _, file := range []string{"analytics-pipeline", "flat-1.1", "unknown-types"} {
+			s := readStory(t, file)
+			n.appendStory(s)
+			verifyChain(t, n.list(s.runID))
+		}
+		n.append("mixed", newEvent("RunStarted", func(e *runlogv1.EventWrite) {
+			e.EmittedBy, e.CausedBySignalId, e.ParentEventId = "me", "sig", "parent"
+			e.EmittedAt.Seconds, e.EmittedAt.Nanos = -1000, 5
+		}))
+		n.append("mixed", newEvent("RunPaused", sparse, key("p1")), newEvent("RunStarted"),
+			newEvent("RunResumed", sparse, key("p2"), func(e *runlogv1.EventWrite) { e.TenantId, e.PlanVersion = "tenant", "1" }))
+		n.post("/v1/runs/mixed/events:append", `{"events":[`+httpEvent("h")+`]}`)
+		records := n.list("mixed")
+		verifyChain(t, records)
+		wantEqual(t, "inherited", strings.Join(records[1].Inherited, " "), "tenantId projectId environmentId planId planVersion")
+		wantEqual(t, "inherited in part", strings.Join(records[2].Inherited, " "), "projectId environmentId planId")
+		wantEqual(t, "inherited by a whole event", len(records[0].Inherited), 0)
+		n.restart()
+		verifyChain(t, n.list("mixed"))
+	})
 }
 
 func TestGetSnapshotREAD2(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"), newEvent("StepStarted", step("a")))
-	s := n.snapshot("run")
-	wantEqual(t, "status", s.Status, runlogv1.RunStatus_RUNNING)
-	wantEqual(t, "lastEventSeq right after the append", s.LastEventSeq, 2)
-	// Every snapshot asked for after an append has seen it.
-	for i := range 150 {
-		last := n.append("run", newEvent("Noted", step(fmt.Sprint(i)))).LastSeq
-		for _, level := range []runlogv1.Consistency_Level{runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
-			resp, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", Consistency: level, MinSeq: last})
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"), newEvent("StepStarted", step("a")))
+		s := n.snapshot("run")
+		wantEqual(t, "status", s.Status, runlogv1.RunStatus_RUNNING)
+		wantEqual(t, "lastEventSeq right after the append", s.LastEventSeq, 2)
+		// Every snapshot asked for after an append has seen it.
+		for i := range 150 {
+			last := n.append("run", newEvent("Noted", step(fmt.Sprint(i)))).LastSeq
+			for _, level := range []runlogv1.Consistency_Level{runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
+				resp, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", Consistency: level, MinSeq: last})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if resp.Snapshot.LastEventSeq < last || resp.Applied == nil {
+					t.Fatalf("%v snapshot at %d after an append at %d", level, resp.Snapshot.LastEventSeq, last)
+				}
+			}
+		}
+		got := make(chan uint64, 1)
+		go func() {
+			resp, err := n.projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 154})
 			if err != nil {
-				t.Fatal(err)
+				t.Error(err)
 			}
-			if resp.Snapshot.LastEventSeq < last || resp.Applied == nil {
-				t.Fatalf("%v snapshot at %d after an append at %d", level, resp.Snapshot.LastEventSeq, last)
-			}
-		}
-	}
-	got := make(chan uint64, 1)
-	go func() {
-		resp, err := n.projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 154})
-		if err != nil {
-			t.Error(err)
-		}
-		got <- resp.GetSnapshot().GetLastEventSeq()
-	}()
-	n.append("run", newEvent("StepCompleted", step("a")))
-	n.append("run", newEvent("RunCompleted"))
-	wantEqual(t, "waited for", within(t, "GetSnapshot with minSeq", func() uint64 { return <-got }), 154)
-	over := n.get("/v1/runs/run/snapshot?minSeq=154")["snapshot"].(map[string]any)
-	wantEqual(t, "over HTTP", fmt.Sprint(over["status"], " ", over["lastEventSeq"], " ", len(over["steps"].([]any))), "COMPLETED 154 1")
-	wantEqual(t, "stale", over["stale"], any(false))
+			got <- resp.GetSnapshot().GetLastEventSeq()
+		}()
+		n.append("run", newEvent("StepCompleted", step("a")))
+		n.append("run", newEvent("RunCompleted"))
+		wantEqual(t, "waited for", within(t, "GetSnapshot with minSeq", func() uint64 { return <-got }), 154)
+		over := n.get("/v1/runs/run/snapshot?minSeq=154")["snapshot"].(map[string]any)
+		wantEqual(t, "over HTTP", fmt.Sprint(over["status"], " ", over["lastEventSeq"], " ", len(over["steps"].([]any))), "COMPLETED 154 1")
+		wantEqual(t, "stale", over["stale"], any(false))
 
-	_, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "nobody"})
-	refused(t, err, contract.ReasonRunNotFound)
-	_, err = n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{})
-	refused(t, err, contract.ReasonInvalidArgumentField)
-	n.http("GET", "/v1/runs/nobody/snapshot", "").refused(t, contract.ReasonRunNotFound)
+		_, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "nobody"})
+		refused(t, err, contract.ReasonRunNotFound)
+		_, err = n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+		n.http("GET", "/v1/runs/nobody/snapshot", "").refused(t, contract.ReasonRunNotFound)
+	})
 }
 
 // TestInconsistenciesPRJ8 shows an invalid transition in the snapshot and in the metric.
 func TestInconsistenciesPRJ8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"), newEvent("RunCompleted"), newEvent("RunResumed"))
-	n.append("fine", newEvent("RunStarted"))
-	s := n.snapshot("run")
-	wantEqual(t, "status", s.Status, runlogv1.RunStatus_COMPLETED)
-	wantEqual(t, "lastEventSeq", s.LastEventSeq, 3)
-	if len(s.Inconsistencies) != 1 || s.InconsistencyCount != 1 {
-		t.Fatalf("inconsistencies %v", s.Inconsistencies)
-	}
-	i := s.Inconsistencies[0]
-	wantEqual(t, "entry", fmt.Sprint(i.Kind, " ", i.RunSeq, " ", i.State, " ", i.Attempted), "INVALID_TRANSITION 3 COMPLETED RunResumed")
-	wantEqual(t, "eventId", i.EventId, n.list("run")[2].EventId)
-	wantEqual(t, "other run", n.snapshot("fine").InconsistencyCount, 0)
-	eventually(t, "the metric counts it", func() bool { return n.metric("runlog_projector_inconsistencies_total") == 1 })
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"), newEvent("RunCompleted"), newEvent("RunResumed"))
+		n.append("fine", newEvent("RunStarted"))
+		s := n.snapshot("run")
+		wantEqual(t, "status", s.Status, runlogv1.RunStatus_COMPLETED)
+		wantEqual(t, "lastEventSeq", s.LastEventSeq, 3)
+		if len(s.Inconsistencies) != 1 || s.InconsistencyCount != 1 {
+			t.Fatalf("inconsistencies %v", s.Inconsistencies)
+		}
+		i := s.Inconsistencies[0]
+		wantEqual(t, "entry", fmt.Sprint(i.Kind, " ", i.RunSeq, " ", i.State, " ", i.Attempted), "INVALID_TRANSITION 3 COMPLETED RunResumed")
+		wantEqual(t, "eventId", i.EventId, n.list("run")[2].EventId)
+		wantEqual(t, "other run", n.snapshot("fine").InconsistencyCount, 0)
+		eventually(t, "the metric counts it", func() bool { return n.metric("runlog_projector_inconsistencies_total") == 1 })
+	})
 }

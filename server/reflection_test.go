@@ -10,46 +10,50 @@ import (
 	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // TestReflection: the admin listener describes the services of clients over gRPC, and serves none.
 func TestReflection(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	conn, err := grpc.NewClient(n.server.Addresses().Admin, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = conn.Close() })
-	stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(n.context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ask := func(req *reflectionv1.ServerReflectionRequest) *reflectionv1.ServerReflectionResponse {
-		t.Helper()
-		if err := stream.Send(req); err != nil {
-			t.Fatal(err)
-		}
-		answer, err := stream.Recv()
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		conn, err := grpc.NewClient(n.server.Addresses().Admin, n.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer
-	}
-	found := map[string]bool{}
-	list := ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
-	for _, s := range list.GetListServicesResponse().GetService() {
-		found[s.Name] = true
-	}
-	for _, s := range services {
-		if !found[s.desc.ServiceName] {
-			t.Errorf("%s is not listed: %v", s.desc.ServiceName, found)
+		t.Cleanup(func() { _ = conn.Close() })
+		stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(n.context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	symbol := ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "runlog.v1.RunService"}})
-	if len(symbol.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
-		t.Errorf("no descriptor: %v", symbol)
-	}
-	_, err = runlogv1.NewRunServiceClient(conn).ListRuns(n.context(), &runlogv1.ListRunsRequest{})
-	wantEqual(t, "a call of a service", status.Code(err), codes.Unimplemented)
+		ask := func(req *reflectionv1.ServerReflectionRequest) *reflectionv1.ServerReflectionResponse {
+			t.Helper()
+			if err := stream.Send(req); err != nil {
+				t.Fatal(err)
+			}
+			answer, err := stream.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return answer
+		}
+		found := map[string]bool{}
+		list := ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}})
+		for _, s := range list.GetListServicesResponse().GetService() {
+			found[s.Name] = true
+		}
+		for _, s := range services {
+			if !found[s.desc.ServiceName] {
+				t.Errorf("%s is not listed: %v", s.desc.ServiceName, found)
+			}
+		}
+		symbol := ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "runlog.v1.RunService"}})
+		if len(symbol.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
+			t.Errorf("no descriptor: %v", symbol)
+		}
+		_, err = runlogv1.NewRunServiceClient(conn).ListRuns(n.context(), &runlogv1.ListRunsRequest{})
+		wantEqual(t, "a call of a service", status.Code(err), codes.Unimplemented)
+	})
 }

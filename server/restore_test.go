@@ -17,12 +17,13 @@ import (
 	"runlog/server/offline"
 	"runlog/storage"
 	"runlog/storage/backup"
+	"runlog/testbed/bubble"
 )
 
 // restoredFrom makes a node from a backup (empty: the newest) and does not start it.
 func restoredFrom(t testing.TB, repo *backup.Repository, name string, change func(*Options)) *node {
 	t.Helper()
-	n := &node{t: t, opts: testOptions(t)}
+	n := &node{t: t, opts: diskOptions(t)}
 	n.opts.DataDir = filepath.Join(t.TempDir(), "restored")
 	if change != nil {
 		change(&n.opts)
@@ -43,234 +44,238 @@ func restoredFrom(t testing.TB, repo *backup.Repository, name string, change fun
 // the same. Nodes of the old cluster and of the new one refuse each other.
 func TestRestoreAPP5READ4(t *testing.T) {
 	t.Parallel()
-	old := startNodes(t, 3)
-	for i := range 10 {
-		old[i%3].mustAppend("run", numbered(i))
-	}
-	old.wantSame("run", 10) // a follower may be behind for a moment
-	repo := newRepository(t)
-	old.followers()[0].backUp(repo)
-	records := old[0].list("run")
-	last := records[9].PersistedAt.AsTime()
-	window := &runlogv1.ExportEventsRequest{From: records[2].PersistedAt, To: records[9].PersistedAt}
-	before := old[0].export(window)
-	n := restoredFrom(t, repo, "", func(o *Options) {
-		o.NodeID = "first"
-		o.Clock = func() time.Time { return time.Now().Add(-time.Hour) }
-	})
-	n.start()
-	me := n.server.cluster.Identity()
-	if me.ClusterID == old[0].server.cluster.Identity().ClusterID || len(me.ClusterID) != 32 || me.NodeID != "first" {
-		t.Errorf("identity %+v", me)
-	}
-	now := n.append("run", numbered(10))
-	if now.LastSeq != 11 || !now.Results[0].PersistedAt.AsTime().After(last) {
-		t.Errorf("the next event is %v, the last one before %v", now, last)
-	}
-	n.restart()
-	wantEqual(t, "last", n.append("run", numbered(11)).LastSeq, 12)
+	bubble.Test(t, func(t *testing.T) {
+		old := startNodes(t, 3, eachOnDisk(t))
+		for i := range 10 {
+			old[i%3].mustAppend("run", numbered(i))
+		}
+		old.wantSame("run", 10) // a follower may be behind for a moment
+		repo := newRepository(t)
+		old.followers()[0].backUp(repo)
+		records := old[0].list("run")
+		last := records[9].PersistedAt.AsTime()
+		window := &runlogv1.ExportEventsRequest{From: records[2].PersistedAt, To: records[9].PersistedAt}
+		before := old[0].export(window)
+		n := restoredFrom(t, repo, "", func(o *Options) {
+			o.NodeID = "first"
+			o.Clock = func() time.Time { return time.Now().Add(-time.Hour) }
+		})
+		n.start()
+		me := n.server.cluster.Identity()
+		if me.ClusterID == old[0].server.cluster.Identity().ClusterID || len(me.ClusterID) != 32 || me.NodeID != "first" {
+			t.Errorf("identity %+v", me)
+		}
+		now := n.append("run", numbered(10))
+		if now.LastSeq != 11 || !now.Results[0].PersistedAt.AsTime().After(last) {
+			t.Errorf("the next event is %v, the last one before %v", now, last)
+		}
+		n.restart()
+		wantEqual(t, "last", n.append("run", numbered(11)).LastSeq, 12)
 
-	young := nodes{n}
-	for _, name := range []string{"second", "third"} {
-		m := &node{t: t, opts: testOptions(t)}
-		m.opts.NodeID, m.opts.Join = name, []string{n.server.Addresses().Raft}
-		m.opts.JoinToken = n.joinToken()
-		m.start()
-		t.Cleanup(m.close)
-		young = append(young, m)
-	}
-	young.wantSame("run", 12)
-	for _, m := range young[1:] { // to the clock of the first one it lies ahead
-		after := m.export(window)
-		after.summary.ClusterId = before.summary.ClusterId
-		if len(after.events) != 7 || !after.summary.Closed || !bytes.Equal(after.bytes(t), before.bytes(t)) {
-			t.Errorf("the window at %s: %v, was %v", m.opts.NodeID, after.summary, before.summary)
+		young := nodes{n}
+		for _, name := range []string{"second", "third"} {
+			m := &node{t: t, opts: diskOptions(t)}
+			m.opts.NodeID, m.opts.Join = name, []string{n.server.Addresses().Raft}
+			m.opts.JoinToken = n.joinToken()
+			m.start()
+			t.Cleanup(m.close)
+			young = append(young, m)
 		}
-	}
-	eventually(t, "all vote", func() bool {
-		voters := 0
-		for _, m := range n.server.replica.Node().Members() {
-			if m.Voter {
-				voters++
+		young.wantSame("run", 12)
+		for _, m := range young[1:] { // to the clock of the first one it lies ahead
+			after := m.export(window)
+			after.summary.ClusterId = before.summary.ClusterId
+			if len(after.events) != 7 || !after.summary.Closed || !bytes.Equal(after.bytes(t), before.bytes(t)) {
+				t.Errorf("the window at %s: %v, was %v", m.opts.NodeID, after.summary, before.summary)
 			}
 		}
-		return voters == 3
-	})
-	eventually(t, "the first one is known where it is", func() bool {
-		self, _ := n.server.replica.Node().Self()
-		return self.Address == n.server.Addresses().Raft
-	})
-	wantEqual(t, "last", young[2].mustAppend("run", numbered(12)).LastSeq, 13)
-	for _, m := range young {
-		if err := auditRun(m.local("run", 13)); err != nil {
-			t.Error(err)
+		eventually(t, "all vote", func() bool {
+			voters := 0
+			for _, m := range n.server.replica.Node().Members() {
+				if m.Voter {
+					voters++
+				}
+			}
+			return voters == 3
+		})
+		eventually(t, "the first one is known where it is", func() bool {
+			self, _ := n.server.replica.Node().Self()
+			return self.Address == n.server.Addresses().Raft
+		})
+		wantEqual(t, "last", young[2].mustAppend("run", numbered(12)).LastSeq, 13)
+		for _, m := range young {
+			if err := auditRun(m.local("run", 13)); err != nil {
+				t.Error(err)
+			}
 		}
-	}
-	wantEqual(t, "events of the old cluster", len(old[1].list("run")), 10)
+		wantEqual(t, "events of the old cluster", len(old[1].list("run")), 10)
 
-	// A new node is refused by the old cluster once it belongs to the new one, and a node of the
-	// old one by the new.
-	for what, c := range map[string]struct{ stranger, host *node }{"new": {young[2], old[0]}, "old": {old[2], n}} {
-		c.stranger.close()
-		c.stranger.opts.Registry, c.stranger.opts.Join, c.stranger.opts.BootstrapExpect = nil, []string{c.host.server.Addresses().Raft}, 0
-		c.stranger.opts.Fail = func(error) {}
-		cluster := strings.Clone(c.host.server.cluster.Identity().ClusterID)
-		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
-		s, err := Start(ctx, c.stranger.opts)
-		cancel()
-		if err == nil {
-			if s.cluster.Identity().ClusterID == cluster {
-				t.Errorf("the %s node has changed its cluster", what)
+		// A new node is refused by the old cluster once it belongs to the new one, and a node of the
+		// old one by the new.
+		for what, c := range map[string]struct{ stranger, host *node }{"new": {young[2], old[0]}, "old": {old[2], n}} {
+			c.stranger.close()
+			c.stranger.opts.Registry, c.stranger.opts.Join, c.stranger.opts.BootstrapExpect = nil, []string{c.host.server.Addresses().Raft}, 0
+			c.stranger.opts.Fail = func(error) {}
+			cluster := strings.Clone(c.host.server.cluster.Identity().ClusterID)
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			s, err := Start(ctx, c.stranger.opts)
+			cancel()
+			if err == nil {
+				if s.cluster.Identity().ClusterID == cluster {
+					t.Errorf("the %s node has changed its cluster", what)
+				}
+				_ = s.Close()
 			}
-			_ = s.Close()
-		}
-		for _, m := range c.host.server.replica.Node().Members() {
-			if strings.HasPrefix(m.ID, c.stranger.opts.NodeID+".") {
-				t.Errorf("the %s node has become a member of the other cluster", what)
+			for _, m := range c.host.server.replica.Node().Members() {
+				if strings.HasPrefix(m.ID, c.stranger.opts.NodeID+".") {
+					t.Errorf("the %s node has become a member of the other cluster", what)
+				}
 			}
 		}
-	}
+	})
 }
 
 // TestRestoreRefuses: each refusal has its reason and leaves no files.
 func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", numbered(1))
-	key, err := proof.NewSigner(n.server.replica.ClusterID(), [32]byte{1})
-	if err != nil {
-		t.Fatal(err)
-	}
-	other, err := proof.NewSigner(n.server.replica.ClusterID(), [32]byte{2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := t.TempDir()
-	unsigned, signed := backup.Open(nil, filepath.Join(root, "unsigned")), backup.Open(nil, filepath.Join(root, "signed"))
-	if _, err := unsigned.Take(withoutSignatures(t, n.source()), backup.TakeOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	changed := func(change func(*proof.Backup)) backup.Source {
-		from := n.source()
-		return func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
-			return func(yield func(*runlogv1.BackupResponse, error) bool) {
-				for m, err := range from(req) {
-					if note := m.GetManifest(); note != "" {
-						st, _, err := proof.Peek(note)
-						if err != nil {
-							t.Error(err)
-						}
-						b, err := proof.ParseBackup(st)
-						if err != nil {
-							t.Error(err)
-						}
-						change(b)
-						if note, err = key.Sign(b.Statement()); err != nil {
-							t.Error(err)
-						}
-						m.Part = &runlogv1.BackupResponse_Manifest{Manifest: note}
-					}
-					if !yield(m, err) {
-						return
-					}
-				}
-			}
-		}
-	}
-	take := func(repo *backup.Repository, change func(*proof.Backup)) string {
-		taken, err := repo.Take(changed(change), backup.TakeOptions{})
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, onDisk(t))
+		n.append("run", numbered(1))
+		key, err := proof.NewSigner(n.server.replica.ClusterID(), [32]byte{1})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return taken.Name
-	}
-	good := take(signed, func(*proof.Backup) {})
-	target := filepath.Join(root, "deep", "target")
-	try := func(repo *backup.Repository, name string, change ...func(*offline.RestoreOptions)) (*offline.Restored, error) {
-		o := offline.RestoreOptions{Options: offlineOptions(testOptions(t)), Repository: repo, Backup: name}
-		o.DataDir = target
-		for _, c := range change {
-			c(&o)
+		other, err := proof.NewSigner(n.server.replica.ClusterID(), [32]byte{2})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return offline.Restore(t.Context(), o)
-	}
-	keyed := func(key string) func(*offline.RestoreOptions) {
-		return func(o *offline.RestoreOptions) { o.PublicKeys = []string{key} }
-	}
-	for what, c := range map[string]struct {
-		err  error
-		says string
-		f    func() (*offline.Restored, error)
-	}{
-		"unsigned":    {proof.ErrUnsigned, "not signed", func() (*offline.Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
-		"another key": {proof.ErrUnknownKey, "but by", func() (*offline.Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
-		"no backup":   {backup.ErrNone, "nothing", func() (*offline.Restored, error) { return try(signed, "nothing") }},
-		"format": {offline.ErrBackupFormat, "the build that made it, dev", func() (*offline.Restored, error) {
-			return try(signed, take(signed, func(b *proof.Backup) { b.Format++ }))
-		}},
-		"term": {storage.ErrPromise, "of term", func() (*offline.Restored, error) {
-			return try(signed, take(signed, func(b *proof.Backup) { b.Term++ }))
-		}},
-		"rolling hash": {storage.ErrPromise, "rolling hash", func() (*offline.Restored, error) {
-			return try(signed, take(signed, func(b *proof.Backup) { b.RollingHash[0]++ }))
-		}},
-		"events": {storage.ErrPromise, "events", func() (*offline.Restored, error) {
-			return try(signed, take(signed, func(b *proof.Backup) { b.Events++ }))
-		}},
-		"last stamp": {storage.ErrPromise, "the last stamp", func() (*offline.Restored, error) {
-			return try(signed, take(signed, func(b *proof.Backup) { b.CompleteThrough++ }))
-		}},
-		"bad name": {nil, "--node-id", func() (*offline.Restored, error) {
-			return try(signed, good, func(o *offline.RestoreOptions) { o.NodeID = "a b" })
-		}},
-		"cut": {context.Canceled, "", func() (*offline.Restored, error) {
-			ctx, cancel := context.WithCancel(t.Context())
-			o := offline.RestoreOptions{Options: offlineOptions(testOptions(t)), Repository: signed, Backup: good, Progress: func(step string, p backup.Progress) {
-				if step == "copying" && p.Files == 1 {
-					cancel()
+		root := t.TempDir()
+		unsigned, signed := backup.Open(nil, filepath.Join(root, "unsigned")), backup.Open(nil, filepath.Join(root, "signed"))
+		if _, err := unsigned.Take(withoutSignatures(t, n.source()), backup.TakeOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		changed := func(change func(*proof.Backup)) backup.Source {
+			from := n.source()
+			return func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
+				return func(yield func(*runlogv1.BackupResponse, error) bool) {
+					for m, err := range from(req) {
+						if note := m.GetManifest(); note != "" {
+							st, _, err := proof.Peek(note)
+							if err != nil {
+								t.Error(err)
+							}
+							b, err := proof.ParseBackup(st)
+							if err != nil {
+								t.Error(err)
+							}
+							change(b)
+							if note, err = key.Sign(b.Statement()); err != nil {
+								t.Error(err)
+							}
+							m.Part = &runlogv1.BackupResponse_Manifest{Manifest: note}
+						}
+						if !yield(m, err) {
+							return
+						}
+					}
 				}
-			}}
-			o.DataDir = target
-			return offline.Restore(ctx, o)
-		}},
-	} {
-		_, err := c.f()
-		if err == nil || c.err != nil && !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
-			t.Errorf("%s: %v", what, err)
-		}
-		for _, path := range []string{target, target + ".restoring"} {
-			if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("%s: %s is there: %v", what, path, err)
 			}
 		}
-	}
-	// The files of a killed restore do not serve, and do not prevent the next restore.
-	half := testOptions(t)
-	half.DataDir = target + ".restoring"
-	left := filepath.Join(half.DataDir, "store", "000001")
-	if err := errors.Join(os.MkdirAll(left, 0o755), os.WriteFile(filepath.Join(left, "000099.sst"), []byte("half"), 0o644),
-		os.WriteFile(filepath.Join(half.DataDir, "store", "other"), nil, 0o644)); err != nil {
-		t.Fatal(err)
-	}
-	if s, err := Start(t.Context(), half); err == nil {
-		_ = s.Close()
-		t.Error("half a restore serves")
-	}
-	r, err := try(signed, good, keyed(key.PublicKey()))
-	if err != nil || r.PublicKey != key.PublicKey() || r.Backup.Name != good {
-		t.Fatalf("%+v, %v", r, err)
-	}
-	if _, err := try(signed, good); !errors.Is(err, offline.ErrNotEmpty) || !strings.Contains(err.Error(), target) {
-		t.Errorf("a directory that is not empty: %v", err)
-	}
-	// An empty directory is as good as none.
-	target = filepath.Join(root, "empty")
-	if err := os.Mkdir(target, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := try(unsigned, ""); err != nil {
-		t.Error(err)
-	}
+		take := func(repo *backup.Repository, change func(*proof.Backup)) string {
+			taken, err := repo.Take(changed(change), backup.TakeOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return taken.Name
+		}
+		good := take(signed, func(*proof.Backup) {})
+		target := filepath.Join(root, "deep", "target")
+		try := func(repo *backup.Repository, name string, change ...func(*offline.RestoreOptions)) (*offline.Restored, error) {
+			o := offline.RestoreOptions{Options: offlineOptions(diskOptions(t)), Repository: repo, Backup: name}
+			o.DataDir = target
+			for _, c := range change {
+				c(&o)
+			}
+			return offline.Restore(t.Context(), o)
+		}
+		keyed := func(key string) func(*offline.RestoreOptions) {
+			return func(o *offline.RestoreOptions) { o.PublicKeys = []string{key} }
+		}
+		for what, c := range map[string]struct {
+			err  error
+			says string
+			f    func() (*offline.Restored, error)
+		}{
+			"unsigned":    {proof.ErrUnsigned, "not signed", func() (*offline.Restored, error) { return try(unsigned, "", keyed(key.PublicKey())) }},
+			"another key": {proof.ErrUnknownKey, "but by", func() (*offline.Restored, error) { return try(signed, good, keyed(other.PublicKey())) }},
+			"no backup":   {backup.ErrNone, "nothing", func() (*offline.Restored, error) { return try(signed, "nothing") }},
+			"format": {offline.ErrBackupFormat, "the build that made it, dev", func() (*offline.Restored, error) {
+				return try(signed, take(signed, func(b *proof.Backup) { b.Format++ }))
+			}},
+			"term": {storage.ErrPromise, "of term", func() (*offline.Restored, error) {
+				return try(signed, take(signed, func(b *proof.Backup) { b.Term++ }))
+			}},
+			"rolling hash": {storage.ErrPromise, "rolling hash", func() (*offline.Restored, error) {
+				return try(signed, take(signed, func(b *proof.Backup) { b.RollingHash[0]++ }))
+			}},
+			"events": {storage.ErrPromise, "events", func() (*offline.Restored, error) {
+				return try(signed, take(signed, func(b *proof.Backup) { b.Events++ }))
+			}},
+			"last stamp": {storage.ErrPromise, "the last stamp", func() (*offline.Restored, error) {
+				return try(signed, take(signed, func(b *proof.Backup) { b.CompleteThrough++ }))
+			}},
+			"bad name": {nil, "--node-id", func() (*offline.Restored, error) {
+				return try(signed, good, func(o *offline.RestoreOptions) { o.NodeID = "a b" })
+			}},
+			"cut": {context.Canceled, "", func() (*offline.Restored, error) {
+				ctx, cancel := context.WithCancel(t.Context())
+				o := offline.RestoreOptions{Options: offlineOptions(diskOptions(t)), Repository: signed, Backup: good, Progress: func(step string, p backup.Progress) {
+					if step == "copying" && p.Files == 1 {
+						cancel()
+					}
+				}}
+				o.DataDir = target
+				return offline.Restore(ctx, o)
+			}},
+		} {
+			_, err := c.f()
+			if err == nil || c.err != nil && !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%s: %v", what, err)
+			}
+			for _, path := range []string{target, target + ".restoring"} {
+				if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+					t.Errorf("%s: %s is there: %v", what, path, err)
+				}
+			}
+		}
+		// The files of a killed restore do not serve, and do not prevent the next restore.
+		half := diskOptions(t)
+		half.DataDir = target + ".restoring"
+		left := filepath.Join(half.DataDir, "store", "000001")
+		if err := errors.Join(os.MkdirAll(left, 0o755), os.WriteFile(filepath.Join(left, "000099.sst"), []byte("half"), 0o644),
+			os.WriteFile(filepath.Join(half.DataDir, "store", "other"), nil, 0o644)); err != nil {
+			t.Fatal(err)
+		}
+		if s, err := Start(t.Context(), half); err == nil {
+			_ = s.Close()
+			t.Error("half a restore serves")
+		}
+		r, err := try(signed, good, keyed(key.PublicKey()))
+		if err != nil || r.PublicKey != key.PublicKey() || r.Backup.Name != good {
+			t.Fatalf("%+v, %v", r, err)
+		}
+		if _, err := try(signed, good); !errors.Is(err, offline.ErrNotEmpty) || !strings.Contains(err.Error(), target) {
+			t.Errorf("a directory that is not empty: %v", err)
+		}
+		// An empty directory is as good as none.
+		target = filepath.Join(root, "empty")
+		if err := os.Mkdir(target, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := try(unsigned, ""); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // withoutSignatures is a node without the cluster's signing key.
@@ -296,64 +301,68 @@ func withoutSignatures(t *testing.T, from backup.Source) backup.Source {
 // TestRestoreBehindALink: a data directory that is a link to a disk stays one.
 func TestRestoreBehindALink(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.mustAppend("run", numbered(0))
-	repo := newRepository(t)
-	n.backUp(repo)
-	disk, link := t.TempDir(), filepath.Join(t.TempDir(), "data")
-	if err := os.Symlink(disk, link); err != nil {
-		t.Fatal(err)
-	}
-	opts := testOptions(t)
-	opts.DataDir = link
-	if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
-		t.Fatal(err)
-	}
-	if is, err := os.Lstat(link); err != nil || is.Mode()&os.ModeSymlink == 0 {
-		t.Errorf("the link was replaced: %v, %v", is, err)
-	}
-	if _, err := os.Stat(filepath.Join(disk, "identity.json")); err != nil {
-		t.Errorf("behind the link is no data directory: %v", err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, onDisk(t))
+		n.mustAppend("run", numbered(0))
+		repo := newRepository(t)
+		n.backUp(repo)
+		disk, link := t.TempDir(), filepath.Join(t.TempDir(), "data")
+		if err := os.Symlink(disk, link); err != nil {
+			t.Fatal(err)
+		}
+		opts := diskOptions(t)
+		opts.DataDir = link
+		if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
+			t.Fatal(err)
+		}
+		if is, err := os.Lstat(link); err != nil || is.Mode()&os.ModeSymlink == 0 {
+			t.Errorf("the link was replaced: %v, %v", is, err)
+		}
+		if _, err := os.Stat(filepath.Join(disk, "identity.json")); err != nil {
+			t.Errorf("behind the link is no data directory: %v", err)
+		}
+	})
 }
 
 // TestRestoreHere: the working directory is refused before anything is read, by any name, and stays
 // unchanged.
 func TestRestoreHere(t *testing.T) {
-	n := startNode(t)
-	n.mustAppend("run", numbered(0))
-	repo := newRepository(t)
-	n.backUp(repo)
-	dir := t.TempDir()
-	t.Chdir(dir)
-	here, err := os.Stat(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	link := filepath.Join(t.TempDir(), "link")
-	if err := os.Symlink(dir, link); err != nil {
-		t.Fatal(err)
-	}
-	for _, target := range []string{".", "../" + filepath.Base(dir), dir, link} {
-		refuseTarget(t, repo, target)
-		if after, err := os.Stat(dir); err != nil || !os.SameFile(here, after) {
-			t.Errorf("%s: it is another directory now: %v, %v", target, after, err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, onDisk(t))
+		n.mustAppend("run", numbered(0))
+		repo := newRepository(t)
+		n.backUp(repo)
+		dir := t.TempDir()
+		t.Chdir(dir)
+		here, err := os.Stat(dir)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	opts := testOptions(t)
-	opts.DataDir = "below/it" // relative
-	if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
-		t.Error(err)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "below", "it", "identity.json")); err != nil {
-		t.Error(err)
-	}
+		link := filepath.Join(t.TempDir(), "link")
+		if err := os.Symlink(dir, link); err != nil {
+			t.Fatal(err)
+		}
+		for _, target := range []string{".", "../" + filepath.Base(dir), dir, link} {
+			refuseTarget(t, repo, target)
+			if after, err := os.Stat(dir); err != nil || !os.SameFile(here, after) {
+				t.Errorf("%s: it is another directory now: %v, %v", target, after, err)
+			}
+		}
+		opts := diskOptions(t)
+		opts.DataDir = "below/it" // relative
+		if _, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo}); err != nil {
+			t.Error(err)
+		}
+		if _, err := os.Stat(filepath.Join(dir, "below", "it", "identity.json")); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // refuseTarget wants a restore into an empty directory to be refused before anything is read.
 func refuseTarget(t *testing.T, repo *backup.Repository, target string) {
 	t.Helper()
-	opts := testOptions(t)
+	opts := diskOptions(t)
 	opts.DataDir = target
 	_, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: offlineOptions(opts), Repository: repo, Progress: func(step string, _ backup.Progress) {
 		t.Errorf("%s: it begins with %s", target, step)

@@ -16,6 +16,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 func newRun(id string, change ...func(*runlogv1.Run)) *runlogv1.Run {
@@ -34,342 +35,352 @@ func newRun(id string, change ...func(*runlogv1.Run)) *runlogv1.Run {
 
 func TestCreateRunAPP12(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	create := func(r *runlogv1.Run, events ...*runlogv1.EventWrite) (*runlogv1.CreateRunResponse, error) {
-		return n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: r, Events: events})
-	}
-	mustCreate := func(r *runlogv1.Run, events ...*runlogv1.EventWrite) *runlogv1.CreateRunResponse {
-		t.Helper()
-		resp, err := create(r, events...)
-		if err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		create := func(r *runlogv1.Run, events ...*runlogv1.EventWrite) (*runlogv1.CreateRunResponse, error) {
+			return n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: r, Events: events})
 		}
-		return resp
-	}
-	getRun := func(id string) *runlogv1.Run {
-		t.Helper()
-		resp, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: id})
-		if err != nil {
-			t.Fatal(err)
+		mustCreate := func(r *runlogv1.Run, events ...*runlogv1.EventWrite) *runlogv1.CreateRunResponse {
+			t.Helper()
+			resp, err := create(r, events...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp
 		}
-		return resp.Run
-	}
-
-	first := mustCreate(newRun("run"), newEvent("RunQueued"), newEvent("RunStarted"))
-	wantResults(t, "first events", first.Results, "nn")
-	want := newRun("run")
-	want.LastSeq, want.Status, want.CreatedAt = 2, runlogv1.RunStatus_RUNNING, first.Results[0].PersistedAt
-	want.StartedAt, want.LastEventAt = newEvent("RunStarted").EmittedAt, want.CreatedAt
-	wantProto(t, "created", first.Run, want)
-	wantProto(t, "GetRun", getRun("run"), want)
-
-	again := mustCreate(newRun("run"), newEvent("RunQueued"), newEvent("RunStarted"))
-	wantResults(t, "the same call again", again.Results, "dd")
-	wantProto(t, "the same run again", again.Run, want)
-	wantResults(t, "the same run without events", mustCreate(newRun("run")).Results, "")
-
-	wantEqual(t, "created", fmt.Sprint(first.Created, again.Created, first.Position != "", again.Position > first.Position), "true false true true")
-
-	for fields, change := range map[string]func(*runlogv1.Run){
-		"labels":              func(r *runlogv1.Run) { r.Labels["team"] = "other" },
-		"engineType,labels":   func(r *runlogv1.Run) { r.Labels, r.EngineType = nil, nil },
-		"planRef.sha256":      func(r *runlogv1.Run) { r.PlanRef.Sha256 = strings.Repeat("00", 32) },
-		"planRef.compression": func(r *runlogv1.Run) { r.PlanRef.Compression = nil },
-		"triggeredBy":         func(r *runlogv1.Run) { r.TriggeredBy = proto.String("other") },
-	} {
-		_, err := create(newRun("run", change), newEvent("RunQueued"))
-		r := refused(t, err, contract.ReasonRunAlreadyExists)
-		if r.metadata["run_id"] != "run" || r.metadata["fields"] != fields || !strings.Contains(r.message, strings.ReplaceAll(fields, ",", ", ")) {
-			t.Errorf("%s: metadata %v, %s", fields, r.metadata, r.message)
+		getRun := func(id string) *runlogv1.Run {
+			t.Helper()
+			resp, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: id})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.Run
 		}
-	}
-	_, err := create(newRun("run", func(r *runlogv1.Run) { r.TenantId = "other" }))
-	refused(t, err, contract.ReasonRunScopeMismatch)
-	_, err = create(newRun("run"), newEvent("RunQueued"), newEvent("RunCompleted"))
-	if r := refused(t, err, contract.ReasonRunAlreadyExists); r.metadata["index"] != "1" {
-		t.Errorf("a new event of a run that exists: %v, %s", r.metadata, r.message)
-	}
-	_, err = n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run"), Mode: runlogv1.CreateMode_EXCLUSIVE})
-	refused(t, err, contract.ReasonRunAlreadyExists)
-	wantEqual(t, "lastSeq after refusals", getRun("run").LastSeq, 2)
-	exclusive, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("exclusive"), Mode: runlogv1.CreateMode_EXCLUSIVE})
-	if err != nil || !exclusive.Created {
-		t.Errorf("the first exclusive call: %v, %v", exclusive, err)
-	}
 
-	// A run that came to be by appends takes the metadata of the first call.
-	n.append("by-events", newEvent("RunStarted"))
-	adopted := mustCreate(newRun("by-events"), newEvent("RunStarted"))
-	wantResults(t, "events that are stored", adopted.Results, "d")
-	wantEqual(t, "adopted", fmt.Sprint(adopted.Created, adopted.Run.GetEngineType(), getRun("by-events").Labels["team"]), "falsetemporaldata")
-	_, err = create(newRun("by-events", func(r *runlogv1.Run) { r.TriggerSource = nil }))
-	refused(t, err, contract.ReasonRunAlreadyExists)
+		first := mustCreate(newRun("run"), newEvent("RunQueued"), newEvent("RunStarted"))
+		wantResults(t, "first events", first.Results, "nn")
+		want := newRun("run")
+		want.LastSeq, want.Status, want.CreatedAt = 2, runlogv1.RunStatus_RUNNING, first.Results[0].PersistedAt
+		want.StartedAt, want.LastEventAt = newEvent("RunStarted").EmittedAt, want.CreatedAt
+		wantProto(t, "created", first.Run, want)
+		wantProto(t, "GetRun", getRun("run"), want)
 
-	// Atomic: an invalid event or another scope makes no run.
-	_, err = create(newRun("bad"), newEvent("RunStarted"), newEvent("StepStarted"))
-	wantEqual(t, "index", refused(t, err, contract.ReasonInvalidArgumentField).metadata["index"], "1")
-	_, err = create(newRun("bad"), newEvent("RunStarted", func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
-	refused(t, err, contract.ReasonRunScopeMismatch)
-	_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "bad"})
-	refused(t, err, contract.ReasonRunNotFound)
+		again := mustCreate(newRun("run"), newEvent("RunQueued"), newEvent("RunStarted"))
+		wantResults(t, "the same call again", again.Results, "dd")
+		wantProto(t, "the same run again", again.Run, want)
+		wantResults(t, "the same run without events", mustCreate(newRun("run")).Results, "")
 
-	// Without events; sparse first events take the scope from the call.
-	wantEqual(t, "status of an empty run", mustCreate(newRun("empty")).Run.Status, runlogv1.RunStatus_PENDING)
-	wantEqual(t, "snapshot of an empty run", n.snapshot("empty").TenantId+n.snapshot("empty").PlanId, "tenantplan")
-	wantEqual(t, "events of an empty run", len(n.list("empty")), 0)
-	wantResults(t, "sparse", mustCreate(newRun("sparse"), newEvent("RunPaused", sparse, key("k"))).Results, "n")
-	wantEqual(t, "inherited plan", n.list("sparse")[0].PlanId, "plan")
+		wantEqual(t, "created", fmt.Sprint(first.Created, again.Created, first.Position != "", again.Position > first.Position), "true false true true")
 
-	_, err = create(&runlogv1.Run{})
-	r := refused(t, err, contract.ReasonInvalidArgumentField)
-	for _, field := range []string{"runId", "tenantId", "projectId", "environmentId", "planRef.planId", "planRef.planVersion"} {
-		if r.fields["run."+field] == "" {
-			t.Errorf("no violation of run.%s: %v", field, r.fields)
+		for fields, change := range map[string]func(*runlogv1.Run){
+			"labels":              func(r *runlogv1.Run) { r.Labels["team"] = "other" },
+			"engineType,labels":   func(r *runlogv1.Run) { r.Labels, r.EngineType = nil, nil },
+			"planRef.sha256":      func(r *runlogv1.Run) { r.PlanRef.Sha256 = strings.Repeat("00", 32) },
+			"planRef.compression": func(r *runlogv1.Run) { r.PlanRef.Compression = nil },
+			"triggeredBy":         func(r *runlogv1.Run) { r.TriggeredBy = proto.String("other") },
+		} {
+			_, err := create(newRun("run", change), newEvent("RunQueued"))
+			r := refused(t, err, contract.ReasonRunAlreadyExists)
+			if r.metadata["run_id"] != "run" || r.metadata["fields"] != fields || !strings.Contains(r.message, strings.ReplaceAll(fields, ",", ", ")) {
+				t.Errorf("%s: metadata %v, %s", fields, r.metadata, r.message)
+			}
 		}
-	}
-	_, err = create(nil)
-	refused(t, err, contract.ReasonInvalidArgumentField)
-	_, err = create(newRun("digest", func(r *runlogv1.Run) { r.PlanRef.Sha256 = "ab" }))
-	if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields["run.planRef.sha256"] == "" {
-		t.Errorf("a digest of two digits: %v", r.fields)
-	}
-	plain := mustCreate(newRun("plain", func(r *runlogv1.Run) { r.PlanRef = &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1"} }))
-	wantEqual(t, "a plan without more", plain.Created, true)
-	_, err = create(newRun("a|b", func(r *runlogv1.Run) { r.Labels["\x00"] = "x" }))
-	wantEqual(t, "violations", len(refused(t, err, contract.ReasonInvalidArgumentField).fields), 2)
+		_, err := create(newRun("run", func(r *runlogv1.Run) { r.TenantId = "other" }))
+		refused(t, err, contract.ReasonRunScopeMismatch)
+		_, err = create(newRun("run"), newEvent("RunQueued"), newEvent("RunCompleted"))
+		if r := refused(t, err, contract.ReasonRunAlreadyExists); r.metadata["index"] != "1" {
+			t.Errorf("a new event of a run that exists: %v, %s", r.metadata, r.message)
+		}
+		_, err = n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run"), Mode: runlogv1.CreateMode_EXCLUSIVE})
+		refused(t, err, contract.ReasonRunAlreadyExists)
+		wantEqual(t, "lastSeq after refusals", getRun("run").LastSeq, 2)
+		exclusive, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("exclusive"), Mode: runlogv1.CreateMode_EXCLUSIVE})
+		if err != nil || !exclusive.Created {
+			t.Errorf("the first exclusive call: %v, %v", exclusive, err)
+		}
 
-	over := n.post("/v1/runs", `{"run":{"run_id":"http","tenantId":"tenant","projectId":"project","environmentId":"prod","engineRunRef":"ref",
+		// A run that came to be by appends takes the metadata of the first call.
+		n.append("by-events", newEvent("RunStarted"))
+		adopted := mustCreate(newRun("by-events"), newEvent("RunStarted"))
+		wantResults(t, "events that are stored", adopted.Results, "d")
+		wantEqual(t, "adopted", fmt.Sprint(adopted.Created, adopted.Run.GetEngineType(), getRun("by-events").Labels["team"]), "falsetemporaldata")
+		_, err = create(newRun("by-events", func(r *runlogv1.Run) { r.TriggerSource = nil }))
+		refused(t, err, contract.ReasonRunAlreadyExists)
+
+		// Atomic: an invalid event or another scope makes no run.
+		_, err = create(newRun("bad"), newEvent("RunStarted"), newEvent("StepStarted"))
+		wantEqual(t, "index", refused(t, err, contract.ReasonInvalidArgumentField).metadata["index"], "1")
+		_, err = create(newRun("bad"), newEvent("RunStarted", func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
+		refused(t, err, contract.ReasonRunScopeMismatch)
+		_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "bad"})
+		refused(t, err, contract.ReasonRunNotFound)
+
+		// Without events; sparse first events take the scope from the call.
+		wantEqual(t, "status of an empty run", mustCreate(newRun("empty")).Run.Status, runlogv1.RunStatus_PENDING)
+		wantEqual(t, "snapshot of an empty run", n.snapshot("empty").TenantId+n.snapshot("empty").PlanId, "tenantplan")
+		wantEqual(t, "events of an empty run", len(n.list("empty")), 0)
+		wantResults(t, "sparse", mustCreate(newRun("sparse"), newEvent("RunPaused", sparse, key("k"))).Results, "n")
+		wantEqual(t, "inherited plan", n.list("sparse")[0].PlanId, "plan")
+
+		_, err = create(&runlogv1.Run{})
+		r := refused(t, err, contract.ReasonInvalidArgumentField)
+		for _, field := range []string{"runId", "tenantId", "projectId", "environmentId", "planRef.planId", "planRef.planVersion"} {
+			if r.fields["run."+field] == "" {
+				t.Errorf("no violation of run.%s: %v", field, r.fields)
+			}
+		}
+		_, err = create(nil)
+		refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = create(newRun("digest", func(r *runlogv1.Run) { r.PlanRef.Sha256 = "ab" }))
+		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields["run.planRef.sha256"] == "" {
+			t.Errorf("a digest of two digits: %v", r.fields)
+		}
+		plain := mustCreate(newRun("plain", func(r *runlogv1.Run) { r.PlanRef = &runlogv1.PlanRef{PlanId: "p", PlanVersion: "1"} }))
+		wantEqual(t, "a plan without more", plain.Created, true)
+		_, err = create(newRun("a|b", func(r *runlogv1.Run) { r.Labels["\x00"] = "x" }))
+		wantEqual(t, "violations", len(refused(t, err, contract.ReasonInvalidArgumentField).fields), 2)
+
+		over := n.post("/v1/runs", `{"run":{"run_id":"http","tenantId":"tenant","projectId":"project","environmentId":"prod","engineRunRef":"ref",
 		"planRef":{"uri":"u","sha256":"`+strings.Repeat("ab", 32)+`","schemaVersion":"v","planId":"plan","planVersion":"1","sizeBytes":"12"},"labels":{"a":"b"}},
 		"events":[`+httpEvent("x")+`,{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:00:00Z","startedAt":"2026-02-11T09:00:00Z"}]}`)
-	wantEqual(t, "over HTTP", fmt.Sprint(len(over["results"].([]any)), " ", over["run"].(map[string]any)["status"], " ", over["run"].(map[string]any)["lastSeq"]), "2 PENDING 2")
-	wantEqual(t, "flat member moved into payload", clock(stepOf(n.snapshot("http"), "flat").StartedAt.AsTime()), "09:00:00.000Z")
-	n.restart()
-	wantProto(t, "after a restart", getRun("run"), want)
-	wantResults(t, "again after a restart (IDM-6)", mustCreate(newRun("run"), newEvent("RunQueued")).Results, "d")
+		wantEqual(t, "over HTTP", fmt.Sprint(len(over["results"].([]any)), " ", over["run"].(map[string]any)["status"], " ", over["run"].(map[string]any)["lastSeq"]), "2 PENDING 2")
+		wantEqual(t, "flat member moved into payload", clock(stepOf(n.snapshot("http"), "flat").StartedAt.AsTime()), "09:00:00.000Z")
+		n.restart()
+		wantProto(t, "after a restart", getRun("run"), want)
+		wantResults(t, "again after a restart (IDM-6)", mustCreate(newRun("run"), newEvent("RunQueued")).Results, "d")
+	})
 }
 
 func TestSetEngineRunRefAPP12(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	set := func(id, ref string) (*runlogv1.Run, error) {
-		resp, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: id, EngineRunRef: ref})
-		return resp.GetRun(), err
-	}
-	n.append("plain", newEvent("RunStarted"))
-	if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("made")}); err != nil {
-		t.Fatal(err)
-	}
-	for _, id := range []string{"plain", "made"} {
-		for range 2 {
-			r, err := set(id, "temporal://x")
-			if err != nil {
-				t.Fatal(err)
-			}
-			wantEqual(t, "engineRunRef", r.GetEngineRunRef(), "temporal://x")
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		set := func(id, ref string) (*runlogv1.Run, error) {
+			resp, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: id, EngineRunRef: ref})
+			return resp.GetRun(), err
 		}
-		_, err := set(id, "temporal://y")
-		refused(t, err, contract.ReasonRunAlreadyExists)
-	}
-	// CreateRun stays idempotent after it.
-	resp, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("made")})
-	if err != nil || resp.Run.GetEngineRunRef() != "temporal://x" {
-		t.Errorf("CreateRun again: %v, %v", resp, err)
-	}
-	_, err = set("nobody", "r")
-	refused(t, err, contract.ReasonRunNotFound)
-	for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 3000)} {
-		_, err = set("plain", bad)
-		refused(t, err, contract.ReasonInvalidArgumentField)
-	}
-	n.append("over", newEvent("RunStarted"))
-	wantEqual(t, "over HTTP", n.post("/v1/runs/over:setEngineRunRef", `{"engineRunRef":"r"}`)["run"].(map[string]any)["engineRunRef"], any("r"))
-	n.http("POST", "/v1/runs/over:setEngineRunRef", `{"engineRunRef":"s"}`).refused(t, contract.ReasonRunAlreadyExists)
+		n.append("plain", newEvent("RunStarted"))
+		if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("made")}); err != nil {
+			t.Fatal(err)
+		}
+		for _, id := range []string{"plain", "made"} {
+			for range 2 {
+				r, err := set(id, "temporal://x")
+				if err != nil {
+					t.Fatal(err)
+				}
+				wantEqual(t, "engineRunRef", r.GetEngineRunRef(), "temporal://x")
+			}
+			_, err := set(id, "temporal://y")
+			refused(t, err, contract.ReasonRunAlreadyExists)
+		}
+		// CreateRun stays idempotent after it.
+		resp, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("made")})
+		if err != nil || resp.Run.GetEngineRunRef() != "temporal://x" {
+			t.Errorf("CreateRun again: %v, %v", resp, err)
+		}
+		_, err = set("nobody", "r")
+		refused(t, err, contract.ReasonRunNotFound)
+		for _, bad := range []string{"", "a\x00b", strings.Repeat("x", 3000)} {
+			_, err = set("plain", bad)
+			refused(t, err, contract.ReasonInvalidArgumentField)
+		}
+		n.append("over", newEvent("RunStarted"))
+		wantEqual(t, "over HTTP", n.post("/v1/runs/over:setEngineRunRef", `{"engineRunRef":"r"}`)["run"].(map[string]any)["engineRunRef"], any("r"))
+		n.http("POST", "/v1/runs/over:setEngineRunRef", `{"engineRunRef":"s"}`).refused(t, contract.ReasonRunAlreadyExists)
+	})
 }
 
 // TestUpdateRunAPP12: labels and the engine's reference change, each change is kept, and what
 // CreateRun said remains the measure of its repetitions.
 func TestUpdateRunAPP12(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	created, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	update := func(req *runlogv1.UpdateRunRequest) *runlogv1.Run {
-		t.Helper()
-		resp, err := n.runs.UpdateRun(n.context(), req)
-		if err != nil || resp.Position <= created.Position {
-			t.Fatalf("%v, %v", resp, err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		created, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
+		if err != nil {
+			t.Fatal(err)
 		}
-		return resp.Run
-	}
-	mask := func(paths ...string) *fieldmaskpb.FieldMask { return &fieldmaskpb.FieldMask{Paths: paths} }
-	ref := func(s string) *string { return &s }
-	r := update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("one")})
-	wantEqual(t, "first reference, labels", r.GetEngineRunRef()+r.Labels["team"], "onedata")
-	_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "none"})
-	wantEqual(t, "another previous reference", refused(t, err, contract.ReasonRunAlreadyExists).metadata["engine_run_ref"], "one")
-	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one", Labels: map[string]string{"a": "b"}})
-	// A retry changes nothing.
-	update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one"})
-	r = update(&runlogv1.UpdateRunRequest{RunId: "run", UpdateMask: mask("labels")})
-	wantEqual(t, "labels taken away", fmt.Sprint(r.GetEngineRunRef(), len(r.Labels)), "two0")
-	over := n.http("PATCH", "/v1/runs/run", `{"labels":{"over":"http"},"updateMask":"labels"}`).ok(t)
-	wantEqual(t, "over HTTP", over["run"].(map[string]any)["labels"].(map[string]any)["over"], any("http"))
-
-	n.restart()
-	got, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "run"})
-	if err != nil || len(got.Changes) != 4 {
-		t.Fatalf("changes %v, %v", got, err)
-	}
-	newest, first := got.Changes[0], got.Changes[3]
-	wantEqual(t, "newest change", fmt.Sprint(newest.LabelsChanged, newest.Labels["over"], len(newest.PreviousLabels), newest.EngineRunRef == nil), "truehttp0 true")
-	wantEqual(t, "first change", fmt.Sprint(first.GetEngineRunRef(), first.PreviousEngineRunRef != nil, first.LabelsChanged), "onetrue false")
-	again, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
-	if err != nil || again.Created || again.Run.GetEngineRunRef() != "two" {
-		t.Errorf("CreateRun again: %v, %v", again, err)
-	}
-
-	for what, req := range map[string]*runlogv1.UpdateRunRequest{
-		"updateMask: nothing":  {RunId: "run"},
-		"updateMask: unknown":  {RunId: "run", UpdateMask: mask("tenant_id")},
-		"runId":                {RunId: "a|b", Labels: map[string]string{"a": "b"}},
-		"engineRunRef":         {RunId: "run", EngineRunRef: ref("a\x00")},
-		"previousEngineRunRef": {RunId: "run", EngineRunRef: ref("a"), PreviousEngineRunRef: strings.Repeat("x", 3000)},
-		"labels: without name": {RunId: "run", Labels: map[string]string{"": "b"}},
-	} {
-		_, err := n.runs.UpdateRun(n.context(), req)
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[strings.Split(what, ":")[0]] == "" {
-			t.Errorf("%s: violations %v", what, r.fields)
+		update := func(req *runlogv1.UpdateRunRequest) *runlogv1.Run {
+			t.Helper()
+			resp, err := n.runs.UpdateRun(n.context(), req)
+			if err != nil || resp.Position <= created.Position {
+				t.Fatalf("%v, %v", resp, err)
+			}
+			return resp.Run
 		}
-	}
-	_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "nobody", Labels: map[string]string{"a": "b"}})
-	refused(t, err, contract.ReasonRunNotFound)
+		mask := func(paths ...string) *fieldmaskpb.FieldMask { return &fieldmaskpb.FieldMask{Paths: paths} }
+		ref := func(s string) *string { return &s }
+		r := update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("one")})
+		wantEqual(t, "first reference, labels", r.GetEngineRunRef()+r.Labels["team"], "onedata")
+		_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "none"})
+		wantEqual(t, "another previous reference", refused(t, err, contract.ReasonRunAlreadyExists).metadata["engine_run_ref"], "one")
+		update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one", Labels: map[string]string{"a": "b"}})
+		// A retry changes nothing.
+		update(&runlogv1.UpdateRunRequest{RunId: "run", EngineRunRef: ref("two"), PreviousEngineRunRef: "one"})
+		r = update(&runlogv1.UpdateRunRequest{RunId: "run", UpdateMask: mask("labels")})
+		wantEqual(t, "labels taken away", fmt.Sprint(r.GetEngineRunRef(), len(r.Labels)), "two0")
+		over := n.http("PATCH", "/v1/runs/run", `{"labels":{"over":"http"},"updateMask":"labels"}`).ok(t)
+		wantEqual(t, "over HTTP", over["run"].(map[string]any)["labels"].(map[string]any)["over"], any("http"))
+
+		n.restart()
+		got, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "run"})
+		if err != nil || len(got.Changes) != 4 {
+			t.Fatalf("changes %v, %v", got, err)
+		}
+		newest, first := got.Changes[0], got.Changes[3]
+		wantEqual(t, "newest change", fmt.Sprint(newest.LabelsChanged, newest.Labels["over"], len(newest.PreviousLabels), newest.EngineRunRef == nil), "truehttp0 true")
+		wantEqual(t, "first change", fmt.Sprint(first.GetEngineRunRef(), first.PreviousEngineRunRef != nil, first.LabelsChanged), "onetrue false")
+		again, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("run")})
+		if err != nil || again.Created || again.Run.GetEngineRunRef() != "two" {
+			t.Errorf("CreateRun again: %v, %v", again, err)
+		}
+
+		for what, req := range map[string]*runlogv1.UpdateRunRequest{
+			"updateMask: nothing":  {RunId: "run"},
+			"updateMask: unknown":  {RunId: "run", UpdateMask: mask("tenant_id")},
+			"runId":                {RunId: "a|b", Labels: map[string]string{"a": "b"}},
+			"engineRunRef":         {RunId: "run", EngineRunRef: ref("a\x00")},
+			"previousEngineRunRef": {RunId: "run", EngineRunRef: ref("a"), PreviousEngineRunRef: strings.Repeat("x", 3000)},
+			"labels: without name": {RunId: "run", Labels: map[string]string{"": "b"}},
+		} {
+			_, err := n.runs.UpdateRun(n.context(), req)
+			if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[strings.Split(what, ":")[0]] == "" {
+				t.Errorf("%s: violations %v", what, r.fields)
+			}
+		}
+		_, err = n.runs.UpdateRun(n.context(), &runlogv1.UpdateRunRequest{RunId: "nobody", Labels: map[string]string{"a": "b"}})
+		refused(t, err, contract.ReasonRunNotFound)
+	})
 }
 
 // TestMarksKeepTheStatus: a change of metadata right after a start, when no snapshot is in memory,
 // leaves the projection as it is.
 func TestMarksKeepTheStatus(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
-	n.append("run", newEvent("RunStarted"), newEvent("StepStarted", step("a")))
-	n.restart()
-	w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
-	w.until("caughtUp", func(m *runlogv1.WatchRunResponse) bool { return m.GetCaughtUp() != nil })
-	resp, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "ref"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "status of the answer", resp.Run.Status, runlogv1.RunStatus_RUNNING)
-	position := n.append("later", newEvent("RunStarted")).Position
-	list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{MinPosition: position})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantEqual(t, "listed status", list.Runs[1].Status, runlogv1.RunStatus_RUNNING)
-	for range 3 {
-		m := w.until("a heartbeat", func(m *runlogv1.WatchRunResponse) bool { return m.GetHeartbeat() != nil })
-		wantEqual(t, "watermark never goes back (WATCH-3)", m.GetHeartbeat().Watermark.LastEventSeq, 2)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
+		n.append("run", newEvent("RunStarted"), newEvent("StepStarted", step("a")))
+		n.restart()
+		w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
+		w.until("caughtUp", func(m *runlogv1.WatchRunResponse) bool { return m.GetCaughtUp() != nil })
+		resp, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "ref"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "status of the answer", resp.Run.Status, runlogv1.RunStatus_RUNNING)
+		position := n.append("later", newEvent("RunStarted")).Position
+		list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{MinPosition: position})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantEqual(t, "listed status", list.Runs[1].Status, runlogv1.RunStatus_RUNNING)
+		for range 3 {
+			m := w.until("a heartbeat", func(m *runlogv1.WatchRunResponse) bool { return m.GetHeartbeat() != nil })
+			wantEqual(t, "watermark never goes back (WATCH-3)", m.GetHeartbeat().Watermark.LastEventSeq, 2)
+		}
+	})
 }
 
 func TestListRuns(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	var created []string
-	stamps := map[string]*timestamppb.Timestamp{}
-	var position string
-	for i := range 12 {
-		id := fmt.Sprint("run-", i)
-		events := []*runlogv1.EventWrite{newEvent("RunStarted")}
-		if i%3 == 1 {
-			events = append(events, newEvent("RunCompleted"))
-		}
-		for _, e := range events {
-			e.TenantId, e.ProjectId = fmt.Sprint("t", i%2), fmt.Sprint("p", i%4)
-			e.EnvironmentId, e.PlanId = fmt.Sprint("e", i%3), fmt.Sprint("plan", i%5)
-		}
-		resp := n.append(id, events...)
-		position, stamps[id] = resp.Position, resp.Results[0].PersistedAt
-		created = append(created, id)
-	}
-	slices.Reverse(created)
-	list := func(req *runlogv1.ListRunsRequest) (ids []string) {
-		t.Helper()
-		req.MinPosition = position
-		for {
-			resp, err := n.runs.ListRuns(n.context(), req)
-			if err != nil {
-				t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		var created []string
+		stamps := map[string]*timestamppb.Timestamp{}
+		var position string
+		for i := range 12 {
+			id := fmt.Sprint("run-", i)
+			events := []*runlogv1.EventWrite{newEvent("RunStarted")}
+			if i%3 == 1 {
+				events = append(events, newEvent("RunCompleted"))
 			}
-			for _, r := range resp.Runs {
-				ids = append(ids, r.RunId)
-				wantProto(t, "createdAt", r.CreatedAt, stamps[r.RunId])
+			for _, e := range events {
+				e.TenantId, e.ProjectId = fmt.Sprint("t", i%2), fmt.Sprint("p", i%4)
+				e.EnvironmentId, e.PlanId = fmt.Sprint("e", i%3), fmt.Sprint("plan", i%5)
 			}
-			if req.PageToken = resp.NextPageToken; req.PageToken == "" {
-				return ids
-			}
+			resp := n.append(id, events...)
+			position, stamps[id] = resp.Position, resp.Results[0].PersistedAt
+			created = append(created, id)
 		}
-	}
-	where := func(match func(i int) bool) (ids []string) {
-		for _, id := range created {
-			var i int
-			fmt.Sscanf(id, "run-%d", &i)
-			if match(i) {
-				ids = append(ids, id)
+		slices.Reverse(created)
+		list := func(req *runlogv1.ListRunsRequest) (ids []string) {
+			t.Helper()
+			req.MinPosition = position
+			for {
+				resp, err := n.runs.ListRuns(n.context(), req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range resp.Runs {
+					ids = append(ids, r.RunId)
+					wantProto(t, "createdAt", r.CreatedAt, stamps[r.RunId])
+				}
+				if req.PageToken = resp.NextPageToken; req.PageToken == "" {
+					return ids
+				}
 			}
 		}
-		return ids
-	}
-	for what, c := range map[string]struct {
-		req  *runlogv1.ListRunsRequest
-		want []string
-	}{
-		"all, newest first": {&runlogv1.ListRunsRequest{}, created},
-		"pages":             {&runlogv1.ListRunsRequest{PageSize: 5, OrderBy: "newest"}, created},
-		"pages of one":      {&runlogv1.ListRunsRequest{PageSize: 1}, created},
-		"tenant":            {&runlogv1.ListRunsRequest{TenantId: "t1", PageSize: 2}, where(func(i int) bool { return i%2 == 1 })},
-		"project":           {&runlogv1.ListRunsRequest{ProjectId: "p3"}, where(func(i int) bool { return i%4 == 3 })},
-		"environment":       {&runlogv1.ListRunsRequest{EnvironmentId: "e0"}, where(func(i int) bool { return i%3 == 0 })},
-		"plan":              {&runlogv1.ListRunsRequest{PlanId: "plan4"}, where(func(i int) bool { return i%5 == 4 })},
-		"status":            {&runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_COMPLETED}, PageSize: 3}, where(func(i int) bool { return i%3 == 1 })},
-		"two":               {&runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, TenantId: "t0"}, where(func(i int) bool { return i%3 != 1 && i%2 == 0 })},
-		"nothing":           {&runlogv1.ListRunsRequest{TenantId: "none"}, nil},
-		"createdAfter":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i > 6 })},
-		"createdBefore":     {&runlogv1.ListRunsRequest{CreatedBefore: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i < 6 })},
-		"between":           {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-2"], CreatedBefore: stamps["run-6"]}, where(func(i int) bool { return i > 2 && i < 6 })},
-		"empty window":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], CreatedBefore: stamps["run-2"]}, nil},
-	} {
-		if got := list(c.req); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", what, got, c.want)
+		where := func(match func(i int) bool) (ids []string) {
+			for _, id := range created {
+				var i int
+				fmt.Sscanf(id, "run-%d", &i)
+				if match(i) {
+					ids = append(ids, id)
+				}
+			}
+			return ids
 		}
-	}
-	after := url.QueryEscape(stamps["run-0"].AsTime().Format(time.RFC3339Nano))
-	over := n.get("/v1/runs?status=COMPLETED&pageSize=1&tenantId=t1&createdAfter=" + after)
-	wantEqual(t, "over HTTP", over["runs"].([]any)[0].(map[string]any)["runId"], any("run-7"))
-	next := n.get("/v1/runs?status=COMPLETED&page_size=1&tenant_id=t1&created_after=" + after + "&pageToken=" + over["nextPageToken"].(string))
-	wantEqual(t, "next page over HTTP", next["runs"].([]any)[0].(map[string]any)["runId"], any("run-1"))
+		for what, c := range map[string]struct {
+			req  *runlogv1.ListRunsRequest
+			want []string
+		}{
+			"all, newest first": {&runlogv1.ListRunsRequest{}, created},
+			"pages":             {&runlogv1.ListRunsRequest{PageSize: 5, OrderBy: "newest"}, created},
+			"pages of one":      {&runlogv1.ListRunsRequest{PageSize: 1}, created},
+			"tenant":            {&runlogv1.ListRunsRequest{TenantId: "t1", PageSize: 2}, where(func(i int) bool { return i%2 == 1 })},
+			"project":           {&runlogv1.ListRunsRequest{ProjectId: "p3"}, where(func(i int) bool { return i%4 == 3 })},
+			"environment":       {&runlogv1.ListRunsRequest{EnvironmentId: "e0"}, where(func(i int) bool { return i%3 == 0 })},
+			"plan":              {&runlogv1.ListRunsRequest{PlanId: "plan4"}, where(func(i int) bool { return i%5 == 4 })},
+			"status":            {&runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_COMPLETED}, PageSize: 3}, where(func(i int) bool { return i%3 == 1 })},
+			"two":               {&runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, TenantId: "t0"}, where(func(i int) bool { return i%3 != 1 && i%2 == 0 })},
+			"nothing":           {&runlogv1.ListRunsRequest{TenantId: "none"}, nil},
+			"createdAfter":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i > 6 })},
+			"createdBefore":     {&runlogv1.ListRunsRequest{CreatedBefore: stamps["run-6"], PageSize: 2}, where(func(i int) bool { return i < 6 })},
+			"between":           {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-2"], CreatedBefore: stamps["run-6"]}, where(func(i int) bool { return i > 2 && i < 6 })},
+			"empty window":      {&runlogv1.ListRunsRequest{CreatedAfter: stamps["run-6"], CreatedBefore: stamps["run-2"]}, nil},
+		} {
+			if got := list(c.req); !slices.Equal(got, c.want) {
+				t.Errorf("%s: %v, want %v", what, got, c.want)
+			}
+		}
+		after := url.QueryEscape(stamps["run-0"].AsTime().Format(time.RFC3339Nano))
+		over := n.get("/v1/runs?status=COMPLETED&pageSize=1&tenantId=t1&createdAfter=" + after)
+		wantEqual(t, "over HTTP", over["runs"].([]any)[0].(map[string]any)["runId"], any("run-7"))
+		next := n.get("/v1/runs?status=COMPLETED&page_size=1&tenant_id=t1&created_after=" + after + "&pageToken=" + over["nextPageToken"].(string))
+		wantEqual(t, "next page over HTTP", next["runs"].([]any)[0].(map[string]any)["runId"], any("run-1"))
 
-	raw := base64.RawURLEncoding.EncodeToString
-	for what, req := range map[string]*runlogv1.ListRunsRequest{
-		"pageSize":            {PageSize: 1001},
-		"orderBy":             {OrderBy: "emittedAt"},
-		"status":              {Status: []runlogv1.RunStatus_Value{99}},
-		"pageToken no base64": {PageToken: "%%%"},
-		"pageToken of a kind": {PageToken: rpc.FormatPosition(3)},
-		"minPosition":         {MinPosition: "AAAA"},
-		"minPosition of kind": {MinPosition: n.watchToken("run", 3)},
-		"minPosition longer":  {MinPosition: raw(append([]byte{byte(rpc.TokenPosition)}, 1, 2))},
-		"createdAfter":        {CreatedAfter: &timestamppb.Timestamp{Seconds: -5}},
-		"createdBefore":       {CreatedBefore: &timestamppb.Timestamp{Nanos: -1}},
-	} {
-		_, err := n.runs.ListRuns(n.context(), req)
-		if err == nil {
-			t.Errorf("%s is taken", what)
-			continue
+		raw := base64.RawURLEncoding.EncodeToString
+		for what, req := range map[string]*runlogv1.ListRunsRequest{
+			"pageSize":            {PageSize: 1001},
+			"orderBy":             {OrderBy: "emittedAt"},
+			"status":              {Status: []runlogv1.RunStatus_Value{99}},
+			"pageToken no base64": {PageToken: "%%%"},
+			"pageToken of a kind": {PageToken: rpc.FormatPosition(3)},
+			"minPosition":         {MinPosition: "AAAA"},
+			"minPosition of kind": {MinPosition: n.watchToken("run", 3)},
+			"minPosition longer":  {MinPosition: raw(append([]byte{byte(rpc.TokenPosition)}, 1, 2))},
+			"createdAfter":        {CreatedAfter: &timestamppb.Timestamp{Seconds: -5}},
+			"createdBefore":       {CreatedBefore: &timestamppb.Timestamp{Nanos: -1}},
+		} {
+			_, err := n.runs.ListRuns(n.context(), req)
+			if err == nil {
+				t.Errorf("%s is taken", what)
+				continue
+			}
+			if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[strings.Fields(what)[0]] == "" {
+				t.Errorf("%s: violations %v", what, r.fields)
+			}
 		}
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.fields[strings.Fields(what)[0]] == "" {
-			t.Errorf("%s: violations %v", what, r.fields)
-		}
-	}
+	})
 }

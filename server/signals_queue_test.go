@@ -6,6 +6,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestCancelOfQueuedRunSIG1QUE10: an accepted CANCEL or EMERGENCY_STOP ends a run that waits in a
@@ -13,63 +14,69 @@ import (
 // lease, and the same signal again changes nothing.
 func TestCancelOfQueuedRunSIG1QUE10(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	for _, signalType := range []string{contract.SignalCancel, contract.SignalEmergencyStop} {
-		run := "run-" + signalType
-		n.request("request-"+signalType, named(run))
-		held := n.lease()
-		to := func(r *runlogv1.SendSignalRequest) { r.RunId, r.Reason = run, "not needed" }
-		for i := range 2 {
-			if resp := n.send(signal("stop", signalType, to)); outcome(resp) != "ACCEPTED" || resp.Idempotent != (i > 0) {
-				t.Fatalf("%s: %v", signalType, resp)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		for _, signalType := range []string{contract.SignalCancel, contract.SignalEmergencyStop} {
+			run := "run-" + signalType
+			n.request("request-"+signalType, named(run))
+			held := n.lease()
+			to := func(r *runlogv1.SendSignalRequest) { r.RunId, r.Reason = run, "not needed" }
+			for i := range 2 {
+				if resp := n.send(signal("stop", signalType, to)); outcome(resp) != "ACCEPTED" || resp.Idempotent != (i > 0) {
+					t.Fatalf("%s: %v", signalType, resp)
+				}
 			}
+			events := n.list(run)
+			if len(events) != 3 || events[2].EventType != contract.RunCancelled || events[2].GetCausedBySignalId() != "stop" {
+				t.Errorf("%s: events %v", signalType, events)
+			}
+			_, err := n.queues().ReleaseLease(n.context(), &runlogv1.ReleaseLeaseRequest{RunId: run, Fence: held[0].Fence, Outcome: runlogv1.LeaseOutcome_STARTED})
+			refused(t, err, contract.ReasonLeaseLost)
 		}
-		events := n.list(run)
-		if len(events) != 3 || events[2].EventType != contract.RunCancelled || events[2].GetCausedBySignalId() != "stop" {
-			t.Errorf("%s: events %v", signalType, events)
+		if l := n.lease(atMost(9)); len(l) != 0 {
+			t.Errorf("leases %v", l)
 		}
-		_, err := n.queues().ReleaseLease(n.context(), &runlogv1.ReleaseLeaseRequest{RunId: run, Fence: held[0].Fence, Outcome: runlogv1.LeaseOutcome_STARTED})
-		refused(t, err, contract.ReasonLeaseLost)
-	}
-	if l := n.lease(atMost(9)); len(l) != 0 {
-		t.Errorf("leases %v", l)
-	}
+	})
 }
 
 // TestCancelOfStartedRunSIG1: a run that has started is ended by its engine alone. A signal that
 // was not accepted ends nothing.
 func TestCancelOfStartedRunSIG1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.request("r1", named("started"))
-	first := n.lease()[0]
-	if _, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{
-		RunId: "started", Fence: &first.Fence, Events: []*runlogv1.EventWrite{runEnd(contract.RunStarted)},
-	}); err != nil {
-		t.Fatal(err)
-	}
-	to := func(r *runlogv1.SendSignalRequest) { r.RunId = "started" }
-	n.send(signal("stop", contract.SignalCancel, to))
-	n.request("r2", named("waits"))
-	toOther := func(r *runlogv1.SendSignalRequest) { r.RunId = "waits" }
-	if resp := n.send(signal("s", contract.SignalPause, toOther)); outcome(resp) == "ACCEPTED" {
-		t.Errorf("a PAUSE of a run that waits: %v", resp)
-	}
-	if events := n.list("started"); len(events) != 3 || events[2].EventType != contract.SignalAccepted {
-		t.Errorf("events %v", events)
-	}
-	if l := n.lease(atMost(9)); len(l) != 1 || l[0].RunId != "waits" {
-		t.Errorf("leases %v", l)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.request("r1", named("started"))
+		first := n.lease()[0]
+		if _, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{
+			RunId: "started", Fence: &first.Fence, Events: []*runlogv1.EventWrite{runEnd(contract.RunStarted)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		to := func(r *runlogv1.SendSignalRequest) { r.RunId = "started" }
+		n.send(signal("stop", contract.SignalCancel, to))
+		n.request("r2", named("waits"))
+		toOther := func(r *runlogv1.SendSignalRequest) { r.RunId = "waits" }
+		if resp := n.send(signal("s", contract.SignalPause, toOther)); outcome(resp) == "ACCEPTED" {
+			t.Errorf("a PAUSE of a run that waits: %v", resp)
+		}
+		if events := n.list("started"); len(events) != 3 || events[2].EventType != contract.SignalAccepted {
+			t.Errorf("events %v", events)
+		}
+		if l := n.lease(atMost(9)); len(l) != 1 || l[0].RunId != "waits" {
+			t.Errorf("leases %v", l)
+		}
+	})
 }
 
 // TestSmallPayloadsSIG1: a small limit of payloads keeps no CANCEL from ending a run that waits.
 func TestSmallPayloadsSIG1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 100 })
-	n.request("r", named("run"))
-	n.send(signal("stop", contract.SignalCancel, func(r *runlogv1.SendSignalRequest) { r.Reason = strings.Repeat("not needed ", 50) }))
-	if events := n.list("run"); len(events) != 3 || events[2].EventType != contract.RunCancelled {
-		t.Errorf("events %v", events)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxPayloadBytes = 100 })
+		n.request("r", named("run"))
+		n.send(signal("stop", contract.SignalCancel, func(r *runlogv1.SendSignalRequest) { r.Reason = strings.Repeat("not needed ", 50) }))
+		if events := n.list("run"); len(events) != 3 || events[2].EventType != contract.RunCancelled {
+			t.Errorf("events %v", events)
+		}
+	})
 }

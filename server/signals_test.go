@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 func (n *node) signals() runlogv1.SignalServiceClient { return runlogv1.NewSignalServiceClient(n.conn) }
@@ -55,86 +56,92 @@ func outcome(resp *runlogv1.SendSignalResponse) string {
 // and why, and the answer has its place. An accepted RETRY_STEP names the attempt that follows.
 func TestSignalsSIG1SIG2SIG7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"), newEvent("StepFailed", step("build"), attempt(3)))
-	pause := n.send(signal("s-1", "PAUSE", func(r *runlogv1.SendSignalRequest) { r.Reason = "the warehouse\nis down" }))
-	again := n.send(signal("s-2", "PAUSE"))
-	retry := n.send(signal("s-3", "RETRY_STEP", toStep("build")))
-	wantEqual(t, "first pause", outcome(pause), "ACCEPTED")
-	wantEqual(t, "second pause", outcome(again), "ALREADY_PAUSED")
-	wantEqual(t, "retry", outcome(retry), "ACCEPTED")
-	wantEqual(t, "next attempt", retry.NextLogicalAttemptId, 4)
-	for i, resp := range []*runlogv1.SendSignalResponse{pause, again, retry} {
-		wantEqual(t, "runSeq", resp.RunSeq, uint64(i+3))
-		if resp.Idempotent || resp.Position == "" {
-			t.Errorf("answer %v", resp)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"), newEvent("StepFailed", step("build"), attempt(3)))
+		pause := n.send(signal("s-1", "PAUSE", func(r *runlogv1.SendSignalRequest) { r.Reason = "the warehouse\nis down" }))
+		again := n.send(signal("s-2", "PAUSE"))
+		retry := n.send(signal("s-3", "RETRY_STEP", toStep("build")))
+		wantEqual(t, "first pause", outcome(pause), "ACCEPTED")
+		wantEqual(t, "second pause", outcome(again), "ALREADY_PAUSED")
+		wantEqual(t, "retry", outcome(retry), "ACCEPTED")
+		wantEqual(t, "next attempt", retry.NextLogicalAttemptId, 4)
+		for i, resp := range []*runlogv1.SendSignalResponse{pause, again, retry} {
+			wantEqual(t, "runSeq", resp.RunSeq, uint64(i+3))
+			if resp.Idempotent || resp.Position == "" {
+				t.Errorf("answer %v", resp)
+			}
 		}
-	}
-	records := n.list("run")[2:]
-	types := []string{"SignalAccepted", "SignalRejected", "SignalAccepted"}
-	for i, r := range records {
-		p := parseObject(t, r.GetPayloadJson())
-		id := fmt.Sprint("s-", i+1)
-		if r.EventType != types[i] || r.GetCausedBySignalId() != id || p["signalId"] != id ||
-			p["requestedBy"] != "local" || p["decidedBy"] == "" || p["decidedAt"] == "" {
-			t.Errorf("decision %v", r)
+		records := n.list("run")[2:]
+		types := []string{"SignalAccepted", "SignalRejected", "SignalAccepted"}
+		for i, r := range records {
+			p := parseObject(t, r.GetPayloadJson())
+			id := fmt.Sprint("s-", i+1)
+			if r.EventType != types[i] || r.GetCausedBySignalId() != id || p["signalId"] != id ||
+				p["requestedBy"] != "local" || p["decidedBy"] == "" || p["decidedAt"] == "" {
+				t.Errorf("decision %v", r)
+			}
 		}
-	}
-	wantEqual(t, "next attempt in the payload", fmt.Sprint(parseObject(t, records[2].GetPayloadJson())["nextLogicalAttemptId"]), "4")
-	listed := n.snapshot("run").Signals
-	if len(listed) != 3 || listed[0].GetReason() != "the warehouse\nis down" || !strings.HasPrefix(listed[1].GetReason(), "ALREADY_PAUSED: ") {
-		t.Errorf("the snapshot lists %v", listed)
-	}
+		wantEqual(t, "next attempt in the payload", fmt.Sprint(parseObject(t, records[2].GetPayloadJson())["nextLogicalAttemptId"]), "4")
+		listed := n.snapshot("run").Signals
+		if len(listed) != 3 || listed[0].GetReason() != "the warehouse\nis down" || !strings.HasPrefix(listed[1].GetReason(), "ALREADY_PAUSED: ") {
+			t.Errorf("the snapshot lists %v", listed)
+		}
+	})
 }
 
 // TestRepeatedSignalsSIG4: the same signalId gives the recorded decision, whatever the signal says
 // now, at once and after a restart, and however many send it at the same time.
 func TestRepeatedSignalsSIG4(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	var racing sync.WaitGroup
-	answers := make([]*runlogv1.SendSignalResponse, 40)
-	for i := range answers {
-		racing.Go(func() { answers[i] = n.send(signal("s", []string{"PAUSE", "RESUME"}[i%2])) })
-	}
-	racing.Wait()
-	first := 0
-	for _, a := range answers {
-		if !a.Idempotent {
-			first++
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		var racing sync.WaitGroup
+		answers := make([]*runlogv1.SendSignalResponse, 40)
+		for i := range answers {
+			racing.Go(func() { answers[i] = n.send(signal("s", []string{"PAUSE", "RESUME"}[i%2])) })
 		}
-		if a.RunSeq != 2 || outcome(a) != outcome(answers[0]) || a.Position != answers[0].Position {
-			t.Errorf("answers %v and %v", a, answers[0])
+		racing.Wait()
+		first := 0
+		for _, a := range answers {
+			if !a.Idempotent {
+				first++
+			}
+			if a.RunSeq != 2 || outcome(a) != outcome(answers[0]) || a.Position != answers[0].Position {
+				t.Errorf("answers %v and %v", a, answers[0])
+			}
 		}
-	}
-	wantEqual(t, "decisions", first, 1)
-	n.append("run", newEvent("RunCompleted"))
-	n.restart()
-	last := n.send(signal("s", "CANCEL"))
-	if !last.Idempotent || outcome(last) != outcome(answers[0]) || last.RunSeq != 2 || last.Position != answers[0].Position {
-		t.Errorf("after a restart %v", last)
-	}
-	wantEqual(t, "events", len(n.list("run")), 3)
+		wantEqual(t, "decisions", first, 1)
+		n.append("run", newEvent("RunCompleted"))
+		n.restart()
+		last := n.send(signal("s", "CANCEL"))
+		if !last.Idempotent || outcome(last) != outcome(answers[0]) || last.RunSeq != 2 || last.Position != answers[0].Position {
+			t.Errorf("after a restart %v", last)
+		}
+		wantEqual(t, "events", len(n.list("run")), 3)
+	})
 }
 
 // TestRefusedSignalsSIG1: a signal that is not valid, or to a run that does not exist, is refused
 // with all of its faults, and stores nothing.
 func TestRefusedSignalsSIG1(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	_, err := n.signals().SendSignal(n.context(), signal("s", "PAUSE"))
-	refused(t, err, contract.ReasonRunNotFound)
-	_, err = n.signals().SendSignal(n.context(), &runlogv1.SendSignalRequest{
-		RunId: "a|b", SignalType: "pause", StepId: " x", Reason: strings.Repeat("x", 5000),
-	})
-	e := refused(t, err, contract.ReasonInvalidArgumentField)
-	for _, field := range []string{"runId", "signalId", "signalType", "stepId", "reason"} {
-		if e.fields[field] == "" {
-			t.Errorf("no violation of %s in %v", field, status.Convert(err).Message())
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		_, err := n.signals().SendSignal(n.context(), signal("s", "PAUSE"))
+		refused(t, err, contract.ReasonRunNotFound)
+		_, err = n.signals().SendSignal(n.context(), &runlogv1.SendSignalRequest{
+			RunId: "a|b", SignalType: "pause", StepId: " x", Reason: strings.Repeat("x", 5000),
+		})
+		e := refused(t, err, contract.ReasonInvalidArgumentField)
+		for _, field := range []string{"runId", "signalId", "signalType", "stepId", "reason"} {
+			if e.fields[field] == "" {
+				t.Errorf("no violation of %s in %v", field, status.Convert(err).Message())
+			}
 		}
-	}
-	if !strings.Contains(e.fields["signalType"], "did you mean PAUSE?") {
-		t.Errorf("signalType %s", e.fields["signalType"])
-	}
+		if !strings.Contains(e.fields["signalType"], "did you mean PAUSE?") {
+			t.Errorf("signalType %s", e.fields["signalType"])
+		}
+	})
 }

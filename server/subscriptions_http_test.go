@@ -15,6 +15,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 // subscription is that of an answer over HTTP.
@@ -43,103 +44,107 @@ func (n *node) pull(id, body string) (list []pulled) {
 // the names that the API fixes.
 func TestSubscriptionsOverHTTPBUS2(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	create := `{"subscriptionId":"planner","filter":{"tenantId":"acme","types":["Noted"],"labels":{"team":"a"}},"start":{"beginning":true},
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		create := `{"subscriptionId":"planner","filter":{"tenantId":"acme","types":["Noted"],"labels":{"team":"a"}},"start":{"beginning":true},
 		"delivery":{"pull":{"ackTimeout":"60s"}},"retry":{"initial":"0.5s","maxAttempts":3},"onDeadLetter":"HOLD_RUN"}`
-	for _, idempotent := range []any{false, true} {
-		got := n.post("/v1/subscriptions", create)
-		s := subscription(got)
-		retry := s["retry"].(map[string]any)
-		if got["idempotent"] != idempotent || s["subscriptionId"] != "planner" || fmt.Sprint(s["maxInFlight"]) != "1000" ||
-			retry["initial"] != "0.500s" || retry["max"] != "300s" || s["onDeadLetter"] != "HOLD_RUN" || s["createdAt"] == nil {
-			t.Errorf("created %v", got)
+		for _, idempotent := range []any{false, true} {
+			got := n.post("/v1/subscriptions", create)
+			s := subscription(got)
+			retry := s["retry"].(map[string]any)
+			if got["idempotent"] != idempotent || s["subscriptionId"] != "planner" || fmt.Sprint(s["maxInFlight"]) != "1000" ||
+				retry["initial"] != "0.500s" || retry["max"] != "300s" || s["onDeadLetter"] != "HOLD_RUN" || s["createdAt"] == nil {
+				t.Errorf("created %v", got)
+			}
 		}
-	}
-	n.http("POST", "/v1/subscriptions", strings.Replace(create, "HOLD_RUN", "CONTINUE", 1)).refused(t, contract.ReasonSubscriptionConflict)
-	n.http("POST", "/v1/subscriptions", `{"subscriptionId":"a b","maxInFlight":20000}`).refused(t, contract.ReasonInvalidArgumentField)
-	const one, tenant = "/v1/subscriptions/planner", "?tenantId=acme"
-	if s := subscription(n.get(one + tenant)); s["position"] == nil || s["lag"].(map[string]any)["events"] == nil {
-		t.Errorf("shown %v", s)
-	}
-	if got := n.get("/v1/subscriptions" + tenant)["subscriptions"].([]any); len(got) != 1 {
-		t.Errorf("listed %v", got)
-	}
-	if s := subscription(n.http("PATCH", one, `{"tenantId":"acme","maxInFlight":7}`).ok(t)); fmt.Sprint(s["maxInFlight"]) != "7" || s["onDeadLetter"] != "HOLD_RUN" {
-		t.Errorf("updated %v", s)
-	}
-	for _, verb := range []string{"pause", "resume"} {
-		if s := subscription(n.post(one+":"+verb, `{"tenantId":"acme"}`)); s["paused"] != (verb == "pause") {
-			t.Errorf("%s: %v", verb, s)
+		n.http("POST", "/v1/subscriptions", strings.Replace(create, "HOLD_RUN", "CONTINUE", 1)).refused(t, contract.ReasonSubscriptionConflict)
+		n.http("POST", "/v1/subscriptions", `{"subscriptionId":"a b","maxInFlight":20000}`).refused(t, contract.ReasonInvalidArgumentField)
+		const one, tenant = "/v1/subscriptions/planner", "?tenantId=acme"
+		if s := subscription(n.get(one + tenant)); s["position"] == nil || s["lag"].(map[string]any)["events"] == nil {
+			t.Errorf("shown %v", s)
 		}
-	}
-	for _, to := range []string{`{"now":true}`, `{"beginning":true}`, `{"time":"1999-01-01T00:00:00Z"}`} {
-		n.post(one+":seek", `{"tenantId":"acme","to":`+to+`}`)
-	}
-	n.http("POST", one+":seek", `{"tenantId":"acme"}`).refused(t, contract.ReasonInvalidArgumentField)
-	n.http("DELETE", one, "{}").refused(t, contract.ReasonInvalidArgumentField)
-	n.http("DELETE", one+"?tenant=acme", "").refused(t, contract.ReasonInvalidArgumentField)
-	n.http("DELETE", one+tenant, "").ok(t)
-	n.http("DELETE", one+tenant, "").refused(t, contract.ReasonSubscriptionNotFound)
-	if got := n.http("PUT", one, "{}"); got.code != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, PATCH, DELETE, HEAD" {
-		t.Errorf("HTTP %d, allow %q", got.code, got.header.Get("Allow"))
-	}
+		if got := n.get("/v1/subscriptions" + tenant)["subscriptions"].([]any); len(got) != 1 {
+			t.Errorf("listed %v", got)
+		}
+		if s := subscription(n.http("PATCH", one, `{"tenantId":"acme","maxInFlight":7}`).ok(t)); fmt.Sprint(s["maxInFlight"]) != "7" || s["onDeadLetter"] != "HOLD_RUN" {
+			t.Errorf("updated %v", s)
+		}
+		for _, verb := range []string{"pause", "resume"} {
+			if s := subscription(n.post(one+":"+verb, `{"tenantId":"acme"}`)); s["paused"] != (verb == "pause") {
+				t.Errorf("%s: %v", verb, s)
+			}
+		}
+		for _, to := range []string{`{"now":true}`, `{"beginning":true}`, `{"time":"1999-01-01T00:00:00Z"}`} {
+			n.post(one+":seek", `{"tenantId":"acme","to":`+to+`}`)
+		}
+		n.http("POST", one+":seek", `{"tenantId":"acme"}`).refused(t, contract.ReasonInvalidArgumentField)
+		n.http("DELETE", one, "{}").refused(t, contract.ReasonInvalidArgumentField)
+		n.http("DELETE", one+"?tenant=acme", "").refused(t, contract.ReasonInvalidArgumentField)
+		n.http("DELETE", one+tenant, "").ok(t)
+		n.http("DELETE", one+tenant, "").refused(t, contract.ReasonSubscriptionNotFound)
+		if got := n.http("PUT", one, "{}"); got.code != http.StatusMethodNotAllowed || got.header.Get("Allow") != "GET, PATCH, DELETE, HEAD" {
+			t.Errorf("HTTP %d, allow %q", got.code, got.header.Get("Allow"))
+		}
+	})
 }
 
 // TestDeliveriesOverHTTPBUS8: deliveries are pulled, acknowledged and refused. Parked events are
 // listed, redriven and discarded (BUS-5).
 func TestDeliveriesOverHTTPBUS8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.post("/v1/subscriptions", `{"subscriptionId":"s","start":{"beginning":true},"delivery":{"pull":{}},"retry":{"maxAttempts":1}}`)
-	n.append("run", newEvent("Noted", step("a"), payload(`{"big":9007199254740991}`)))
-	n.append("run", newEvent("Noted", step("b")))
-	list := n.pull("s", `{"max":10,"wait":"30s"}`)
-	if len(list) != 1 {
-		t.Fatalf("deliveries %v, want the first event of the run alone", list)
-	}
-	e := list[0].event
-	if e["specversion"] != "1.0" || e["type"] != "runlog.Noted" || e["subject"] != "run" || e["runseq"] != "1" || e["tenant"] != "tenant" ||
-		e["id"] == "" || fmt.Sprint(e["data"].(map[string]any)["big"]) != "9007199254740991" {
-		t.Errorf("event %v", e)
-	}
-	ids := func(d pulled) string { return `{"deliveryIds":["` + d.id + `"]}` }
-	for _, want := range []string{"1", "0"} {
-		if got := n.post("/v1/subscriptions/s:ack", ids(list[0])); fmt.Sprint(got["acknowledged"]) != want {
-			t.Errorf("acknowledged %v, want %s", got, want)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.post("/v1/subscriptions", `{"subscriptionId":"s","start":{"beginning":true},"delivery":{"pull":{}},"retry":{"maxAttempts":1}}`)
+		n.append("run", newEvent("Noted", step("a"), payload(`{"big":9007199254740991}`)))
+		n.append("run", newEvent("Noted", step("b")))
+		list := n.pull("s", `{"max":10,"wait":"30s"}`)
+		if len(list) != 1 {
+			t.Fatalf("deliveries %v, want the first event of the run alone", list)
 		}
-	}
-	list = n.pull("s", `{"wait":"30s"}`)
-	if len(list) != 1 || list[0].event["runseq"] != "2" {
-		t.Fatalf("deliveries %v", list)
-	}
-	if got := n.post("/v1/subscriptions/s:nack", ids(list[0])); fmt.Sprint(got["refused"]) != "1" {
-		t.Errorf("refused %v", got)
-	}
-	letters := func() []any { return n.get("/v1/subscriptions/s/deadLetters")["deadLetters"].([]any) }
-	eventually(t, "the event is parked", func() bool { return len(letters()) == 1 })
-	letter := letters()[0].(map[string]any)
-	if letter["runId"] != "run" || letter["runSeq"] != "2" || letter["deliveryId"] != list[0].id || letter["error"] == "" || letter["redriving"] != false {
-		t.Errorf("dead letter %v", letter)
-	}
-	const redrive, discard = "/v1/subscriptions/s/deadLetters:redrive", "/v1/subscriptions/s/deadLetters:discard"
-	if got := n.post(redrive, `{"which":{"runId":"run"}}`); fmt.Sprint(got["redriven"]) != "1" {
-		t.Errorf("redriven %v", got)
-	}
-	list = n.pull("s", `{"wait":"30s"}`)
-	if len(list) != 1 || list[0].event["runseq"] != "2" {
-		t.Fatalf("redriven deliveries %v", list)
-	}
-	n.post("/v1/subscriptions/s:nack", ids(list[0]))
-	eventually(t, "the event is parked again", func() bool {
-		l := letters()
-		return len(l) == 1 && l[0].(map[string]any)["redriving"] == false
+		e := list[0].event
+		if e["specversion"] != "1.0" || e["type"] != "runlog.Noted" || e["subject"] != "run" || e["runseq"] != "1" || e["tenant"] != "tenant" ||
+			e["id"] == "" || fmt.Sprint(e["data"].(map[string]any)["big"]) != "9007199254740991" {
+			t.Errorf("event %v", e)
+		}
+		ids := func(d pulled) string { return `{"deliveryIds":["` + d.id + `"]}` }
+		for _, want := range []string{"1", "0"} {
+			if got := n.post("/v1/subscriptions/s:ack", ids(list[0])); fmt.Sprint(got["acknowledged"]) != want {
+				t.Errorf("acknowledged %v, want %s", got, want)
+			}
+		}
+		list = n.pull("s", `{"wait":"30s"}`)
+		if len(list) != 1 || list[0].event["runseq"] != "2" {
+			t.Fatalf("deliveries %v", list)
+		}
+		if got := n.post("/v1/subscriptions/s:nack", ids(list[0])); fmt.Sprint(got["refused"]) != "1" {
+			t.Errorf("refused %v", got)
+		}
+		letters := func() []any { return n.get("/v1/subscriptions/s/deadLetters")["deadLetters"].([]any) }
+		eventually(t, "the event is parked", func() bool { return len(letters()) == 1 })
+		letter := letters()[0].(map[string]any)
+		if letter["runId"] != "run" || letter["runSeq"] != "2" || letter["deliveryId"] != list[0].id || letter["error"] == "" || letter["redriving"] != false {
+			t.Errorf("dead letter %v", letter)
+		}
+		const redrive, discard = "/v1/subscriptions/s/deadLetters:redrive", "/v1/subscriptions/s/deadLetters:discard"
+		if got := n.post(redrive, `{"which":{"runId":"run"}}`); fmt.Sprint(got["redriven"]) != "1" {
+			t.Errorf("redriven %v", got)
+		}
+		list = n.pull("s", `{"wait":"30s"}`)
+		if len(list) != 1 || list[0].event["runseq"] != "2" {
+			t.Fatalf("redriven deliveries %v", list)
+		}
+		n.post("/v1/subscriptions/s:nack", ids(list[0]))
+		eventually(t, "the event is parked again", func() bool {
+			l := letters()
+			return len(l) == 1 && l[0].(map[string]any)["redriving"] == false
+		})
+		n.http("POST", discard, `{"which":{"all":true}}`).refused(t, contract.ReasonInvalidArgumentField)
+		n.http("POST", discard, `{"which":{"deliveryIds":["`+n.otherID(list[0].id)+`"]},"reason":"x"}`).refused(t, contract.ReasonDeadLetterNotFound)
+		if got := n.post(discard, `{"which":{"all":true},"reason":"the plan is gone"}`); fmt.Sprint(got["discarded"]) != "1" || len(letters()) != 0 {
+			t.Errorf("discarded %v", got)
+		}
+		n.http("POST", "/v1/subscriptions/none:pull", "{}").refused(t, contract.ReasonSubscriptionNotFound)
 	})
-	n.http("POST", discard, `{"which":{"all":true}}`).refused(t, contract.ReasonInvalidArgumentField)
-	n.http("POST", discard, `{"which":{"deliveryIds":["`+n.otherID(list[0].id)+`"]},"reason":"x"}`).refused(t, contract.ReasonDeadLetterNotFound)
-	if got := n.post(discard, `{"which":{"all":true},"reason":"the plan is gone"}`); fmt.Sprint(got["discarded"]) != "1" || len(letters()) != 0 {
-		t.Errorf("discarded %v", got)
-	}
-	n.http("POST", "/v1/subscriptions/none:pull", "{}").refused(t, contract.ReasonSubscriptionNotFound)
 }
 
 // otherID is the delivery id of an event that the run "run" does not have.
@@ -157,113 +162,119 @@ func (n *node) otherID(id string) string {
 // not exist, byte for byte, and the events of a tenant reach its callers alone.
 func TestSubscriptionTenantsSEC4(t *testing.T) {
 	t.Parallel()
-	var root string
-	n := startNode(t, func(o *Options) { root = secured(o) })
-	roles := []runlogv1.Role_Value{runlogv1.Role_READER, runlogv1.Role_OPERATOR, runlogv1.Role_PRODUCER}
-	acme, beta, both := n.token(root, "acme", []string{"acme"}, roles...), n.token(root, "beta", []string{"beta"}, roles...), n.token(root, "both", []string{"acme", "beta"}, roles...)
-	all := n.token(root, "all", []string{"*"}, roles...)
-	call := func(token, method, target, body string) httpAnswer {
-		return n.http(method, target, body, "Authorization", "Bearer "+token)
-	}
-	const pull = `,"start":{"beginning":true},"delivery":{"pull":{}}`
-	answers := func() (list []httpAnswer) {
-		for _, named := range []string{"", "acme"} {
-			query, body := "?tenantId="+url.QueryEscape(named), `"tenantId":"`+named+`"`
-			const one = "/v1/subscriptions/s"
-			list = append(list, call(beta, "GET", one+query, ""), call(beta, "DELETE", one+query, ""), call(beta, "GET", one+"/deadLetters"+query, ""),
-				call(beta, "PATCH", one, "{"+body+"}"), call(beta, "POST", one+":seek", "{"+body+`,"to":{"now":true}}`))
-			for _, verb := range []string{":pause", ":resume", ":pull"} {
-				list = append(list, call(beta, "POST", one+verb, "{"+body+"}"))
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := startNode(t, func(o *Options) { root = secured(o) })
+		roles := []runlogv1.Role_Value{runlogv1.Role_READER, runlogv1.Role_OPERATOR, runlogv1.Role_PRODUCER}
+		acme, beta, both := n.token(root, "acme", []string{"acme"}, roles...), n.token(root, "beta", []string{"beta"}, roles...), n.token(root, "both", []string{"acme", "beta"}, roles...)
+		all := n.token(root, "all", []string{"*"}, roles...)
+		call := func(token, method, target, body string) httpAnswer {
+			return n.http(method, target, body, "Authorization", "Bearer "+token)
+		}
+		const pull = `,"start":{"beginning":true},"delivery":{"pull":{}}`
+		answers := func() (list []httpAnswer) {
+			for _, named := range []string{"", "acme"} {
+				query, body := "?tenantId="+url.QueryEscape(named), `"tenantId":"`+named+`"`
+				const one = "/v1/subscriptions/s"
+				list = append(list, call(beta, "GET", one+query, ""), call(beta, "DELETE", one+query, ""), call(beta, "GET", one+"/deadLetters"+query, ""),
+					call(beta, "PATCH", one, "{"+body+"}"), call(beta, "POST", one+":seek", "{"+body+`,"to":{"now":true}}`))
+				for _, verb := range []string{":pause", ":resume", ":pull"} {
+					list = append(list, call(beta, "POST", one+verb, "{"+body+"}"))
+				}
+				const ids = `,"deliveryIds":["1-of-acme"]`
+				list = append(list, call(beta, "POST", one+":ack", "{"+body+ids+"}"), call(beta, "POST", one+":nack", "{"+body+ids+"}"),
+					call(beta, "POST", one+"/deadLetters:redrive", "{"+body+`,"which":{"all":true}}`),
+					call(beta, "POST", one+"/deadLetters:discard", "{"+body+`,"which":{"all":true},"reason":"x"}`))
 			}
-			const ids = `,"deliveryIds":["1-of-acme"]`
-			list = append(list, call(beta, "POST", one+":ack", "{"+body+ids+"}"), call(beta, "POST", one+":nack", "{"+body+ids+"}"),
-				call(beta, "POST", one+"/deadLetters:redrive", "{"+body+`,"which":{"all":true}}`),
-				call(beta, "POST", one+"/deadLetters:discard", "{"+body+`,"which":{"all":true},"reason":"x"}`))
+			return append(list, call(beta, "GET", "/v1/subscriptions?tenantId=acme", ""), call(beta, "GET", "/v1/subscriptions", ""))
 		}
-		return append(list, call(beta, "GET", "/v1/subscriptions?tenantId=acme", ""), call(beta, "GET", "/v1/subscriptions", ""))
-	}
-	before := answers()
-	call(acme, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").ok(t)
-	call(all, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").ok(t)
-	for i, a := range answers() {
-		if a.code != before[i].code || !bytes.Equal(a.body, before[i].body) {
-			t.Errorf("call %d: %s without the subscription, %s with it", i, before[i].body, a.body)
+		before := answers()
+		call(acme, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").ok(t)
+		call(all, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").ok(t)
+		for i, a := range answers() {
+			if a.code != before[i].code || !bytes.Equal(a.body, before[i].body) {
+				t.Errorf("call %d: %s without the subscription, %s with it", i, before[i].body, a.body)
+			}
 		}
-	}
-	call(beta, "POST", "/v1/subscriptions", `{"subscriptionId":"s","filter":{"tenantId":"acme"}`+pull+"}").refused(t, contract.ReasonPermissionDenied)
-	call(beta, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").ok(t)
-	call(both, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").refused(t, contract.ReasonInvalidArgumentField)
-	call(both, "GET", "/v1/subscriptions/s", "").refused(t, contract.ReasonInvalidArgumentField)
-	for token, want := range map[string]int{acme: 1, beta: 1, both: 2, all: 3} {
-		if got := call(token, "GET", "/v1/subscriptions", "").ok(t)["subscriptions"].([]any); len(got) != want {
-			t.Errorf("listed %v, want %d", got, want)
+		call(beta, "POST", "/v1/subscriptions", `{"subscriptionId":"s","filter":{"tenantId":"acme"}`+pull+"}").refused(t, contract.ReasonPermissionDenied)
+		call(beta, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").ok(t)
+		call(both, "POST", "/v1/subscriptions", `{"subscriptionId":"s"`+pull+"}").refused(t, contract.ReasonInvalidArgumentField)
+		call(both, "GET", "/v1/subscriptions/s", "").refused(t, contract.ReasonInvalidArgumentField)
+		for token, want := range map[string]int{acme: 1, beta: 1, both: 2, all: 3} {
+			if got := call(token, "GET", "/v1/subscriptions", "").ok(t)["subscriptions"].([]any); len(got) != want {
+				t.Errorf("listed %v, want %d", got, want)
+			}
 		}
-	}
-	for _, tenant := range []string{"acme", "beta"} {
-		e := newEvent("Noted", step(tenant))
-		e.TenantId = tenant
-		if _, err := n.events.AppendEvents(n.bearing(all), &runlogv1.AppendEventsRequest{RunId: "of-" + tenant, Events: []*runlogv1.EventWrite{e}}); err != nil {
-			t.Fatal(err)
+		for _, tenant := range []string{"acme", "beta"} {
+			e := newEvent("Noted", step(tenant))
+			e.TenantId = tenant
+			if _, err := n.events.AppendEvents(n.bearing(all), &runlogv1.AppendEventsRequest{RunId: "of-" + tenant, Events: []*runlogv1.EventWrite{e}}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	got := call(beta, "POST", "/v1/subscriptions/s:pull", `{"max":10,"wait":"30s"}`)
-	if text := string(got.body); got.code != http.StatusOK || !strings.Contains(text, `"of-beta"`) || strings.Contains(text, "acme") {
-		t.Errorf("pulled %s", text)
-	}
-	stream, err := n.subscriptions().Consume(n.bearing(beta))
-	if err == nil {
-		err = stream.Send(&runlogv1.ConsumeRequest{Credits: 1, Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{SubscriptionId: "s", TenantId: "acme"}}})
-	}
-	if err == nil {
-		_, err = stream.Recv()
-	}
-	if status.Code(err) != codes.NotFound {
-		t.Errorf("a foreign subscription is consumed: %v", err)
-	}
+		got := call(beta, "POST", "/v1/subscriptions/s:pull", `{"max":10,"wait":"30s"}`)
+		if text := string(got.body); got.code != http.StatusOK || !strings.Contains(text, `"of-beta"`) || strings.Contains(text, "acme") {
+			t.Errorf("pulled %s", text)
+		}
+		stream, err := n.subscriptions().Consume(n.bearing(beta))
+		if err == nil {
+			err = stream.Send(&runlogv1.ConsumeRequest{Credits: 1, Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{SubscriptionId: "s", TenantId: "acme"}}})
+		}
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != codes.NotFound {
+			t.Errorf("a foreign subscription is consumed: %v", err)
+		}
+	})
 }
 
 // TestDeadLettersAreRecordedBUS5: the access log has the caller that has redriven or discarded dead
 // letters, which ones, and why.
 func TestDeadLettersAreRecordedBUS5(t *testing.T) {
 	t.Parallel()
-	var root string
-	n := startNode(t, func(o *Options) { root = secured(o) })
-	operator := n.token(root, "operator", []string{"acme"}, runlogv1.Role_OPERATOR)
-	auditor := n.token(root, "auditor", []string{rpc.AccessTenant}, runlogv1.Role_READER)
-	header := []string{"Authorization", "Bearer " + operator}
-	n.http("POST", "/v1/subscriptions", `{"subscriptionId":"s","delivery":{"pull":{}}}`, header...).ok(t)
-	n.http("POST", "/v1/subscriptions/s/deadLetters:redrive", `{"which":{"runId":"run"}}`, header...).ok(t)
-	n.http("POST", "/v1/subscriptions/s/deadLetters:discard", `{"tenantId":"acme","which":{"all":true},"reason":"the plan is gone"}`, header...).ok(t)
-	list, err := n.events.ListEvents(n.bearing(auditor), &runlogv1.ListEventsRequest{RunId: rpc.AccessRuns + time.Now().UTC().Format(time.DateOnly)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var got []string
-	for _, e := range list.Events {
-		if text := string(e.GetPayloadJson()); strings.Contains(text, "DeadLetters") {
-			_, request, _ := strings.Cut(text, `"request":`)
-			got = append(got, request)
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := startNode(t, func(o *Options) { root = secured(o) })
+		operator := n.token(root, "operator", []string{"acme"}, runlogv1.Role_OPERATOR)
+		auditor := n.token(root, "auditor", []string{rpc.AccessTenant}, runlogv1.Role_READER)
+		header := []string{"Authorization", "Bearer " + operator}
+		n.http("POST", "/v1/subscriptions", `{"subscriptionId":"s","delivery":{"pull":{}}}`, header...).ok(t)
+		n.http("POST", "/v1/subscriptions/s/deadLetters:redrive", `{"which":{"runId":"run"}}`, header...).ok(t)
+		n.http("POST", "/v1/subscriptions/s/deadLetters:discard", `{"tenantId":"acme","which":{"all":true},"reason":"the plan is gone"}`, header...).ok(t)
+		list, err := n.events.ListEvents(n.bearing(auditor), &runlogv1.ListEventsRequest{RunId: rpc.AccessRuns + time.Now().UTC().Format(time.DateOnly)})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	want := []string{
-		`{"subscriptionId":"s","which":"{\"runId\":\"run\"}"}}`,
-		`{"reason":"the plan is gone","subscriptionId":"s","tenantId":"acme","which":"{\"all\":true}"}}`,
-	}
-	if fmt.Sprint(got) != fmt.Sprint(want) {
-		t.Errorf("recorded %q, want %q", got, want)
-	}
+		var got []string
+		for _, e := range list.Events {
+			if text := string(e.GetPayloadJson()); strings.Contains(text, "DeadLetters") {
+				_, request, _ := strings.Cut(text, `"request":`)
+				got = append(got, request)
+			}
+		}
+		want := []string{
+			`{"subscriptionId":"s","which":"{\"runId\":\"run\"}"}}`,
+			`{"reason":"the plan is gone","subscriptionId":"s","tenantId":"acme","which":"{\"all\":true}"}}`,
+		}
+		if fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("recorded %q, want %q", got, want)
+		}
+	})
 }
 
 // TestPullKeepsPayloadsENV8BUS7: an event that is pulled over HTTP has its payload as it was
 // stored, also numbers that a double cannot hold.
 func TestPullKeepsPayloadsENV8BUS7(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.post("/v1/subscriptions", `{"subscriptionId":"s","start":{"beginning":true},"delivery":{"pull":{}}}`)
-	const payload = `{"eventJson":"","large":9007199254740993,"small":1e-400,"text":"<é>"}`
-	n.post("/v1/runs/run/events:append", `{"events":[{`+envelopeJSON+`,"payload":`+payload+`}]}`)
-	answer := n.http("POST", "/v1/subscriptions/s:pull", `{"wait":"30s"}`)
-	if deliveries := answer.ok(t)["deliveries"].([]any); len(deliveries) != 1 || !strings.Contains(string(answer.body), `"data":`+payload) {
-		t.Errorf("the event is %s", answer.body)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.post("/v1/subscriptions", `{"subscriptionId":"s","start":{"beginning":true},"delivery":{"pull":{}}}`)
+		const payload = `{"eventJson":"","large":9007199254740993,"small":1e-400,"text":"<é>"}`
+		n.post("/v1/runs/run/events:append", `{"events":[{`+envelopeJSON+`,"payload":`+payload+`}]}`)
+		answer := n.http("POST", "/v1/subscriptions/s:pull", `{"wait":"30s"}`)
+		if deliveries := answer.ok(t)["deliveries"].([]any); len(deliveries) != 1 || !strings.Contains(string(answer.body), `"data":`+payload) {
+			t.Errorf("the event is %s", answer.body)
+		}
+	})
 }

@@ -18,6 +18,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 // TestBadStartsBUS2: a place that is not in the log, or a time that lies ahead, is refused with the
@@ -82,102 +83,108 @@ func wantField(t *testing.T, err error, field string) {
 // all, some or none.
 func TestSeekToTimesBUS2(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.subscribe("s", func(r *runlogv1.CreateSubscriptionRequest) {
-		r.Filter = &runlogv1.SubscriptionFilter{Types: []string{"Noted"}}
-	})
-	var stamps []time.Time
-	for i := range 3 {
-		run := fmt.Sprint("run-", i)
-		n.append(run, newEvent("Noted"))
-		stamps = append(stamps, n.list(run)[0].PersistedAt.AsTime())
-		time.Sleep(time.Millisecond)
-	}
-	place := func(e map[string]any) string { return fmt.Sprint(e["subject"]) }
-	n.pullAll("s", 3, place)
-	ago := func(year int) func() time.Time {
-		return func() time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
-	}
-	stamp := func(i int, after time.Duration) func() time.Time {
-		return func() time.Time { return stamps[i].Add(after) }
-	}
-	for i, tt := range []struct {
-		to   func() time.Time
-		want int // of the three
-	}{{ago(1950), 3}, {ago(1970), 3}, {stamp(0, 0), 3}, {stamp(1, 0), 2}, {stamp(1, 1), 1}, {stamp(2, 0), 1}, {time.Now, -6}} {
-		to := tt.to().UTC().Format(time.RFC3339Nano)
-		n.post("/v1/subscriptions/s:seek", `{"to":{"time":"`+to+`"}}`)
-		// Those of earlier rounds are due too.
-		n.append(fmt.Sprint("later-", i), newEvent("Noted"))
-		want := tt.want + i + 1
-		if got := n.pullAll("s", want, place); len(got) != want {
-			t.Errorf("to %s: %v, want %d", to, got, want)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.subscribe("s", func(r *runlogv1.CreateSubscriptionRequest) {
+			r.Filter = &runlogv1.SubscriptionFilter{Types: []string{"Noted"}}
+		})
+		var stamps []time.Time
+		for i := range 3 {
+			run := fmt.Sprint("run-", i)
+			n.append(run, newEvent("Noted"))
+			stamps = append(stamps, n.list(run)[0].PersistedAt.AsTime())
+			time.Sleep(time.Millisecond)
 		}
-	}
+		place := func(e map[string]any) string { return fmt.Sprint(e["subject"]) }
+		n.pullAll("s", 3, place)
+		ago := func(year int) func() time.Time {
+			return func() time.Time { return time.Date(year, 1, 1, 0, 0, 0, 0, time.UTC) }
+		}
+		stamp := func(i int, after time.Duration) func() time.Time {
+			return func() time.Time { return stamps[i].Add(after) }
+		}
+		for i, tt := range []struct {
+			to   func() time.Time
+			want int // of the three
+		}{{ago(1950), 3}, {ago(1970), 3}, {stamp(0, 0), 3}, {stamp(1, 0), 2}, {stamp(1, 1), 1}, {stamp(2, 0), 1}, {time.Now, -6}} {
+			to := tt.to().UTC().Format(time.RFC3339Nano)
+			n.post("/v1/subscriptions/s:seek", `{"to":{"time":"`+to+`"}}`)
+			// Those of earlier rounds are due too.
+			n.append(fmt.Sprint("later-", i), newEvent("Noted"))
+			want := tt.want + i + 1
+			if got := n.pullAll("s", want, place); len(got) != want {
+				t.Errorf("to %s: %v, want %d", to, got, want)
+			}
+		}
+	})
 }
 
 // TestDeletedUnderWayBUS2: a subscription may be deleted while consumers have its events and wait
 // for others. They hear of it, and another subscription of its name has nothing of it.
 func TestDeletedUnderWayBUS2(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.subscribe("s")
-	n.append("run", steps("s", 2)...)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	c := n.consume(ctx, t, "s", 10)
-	list := c.recv()
-	waiting := make(chan httpAnswer, 1)
-	go func() { waiting <- n.http("POST", "/v1/subscriptions/s:pull", `{"wait":"60s"}`) }()
-	eventually(t, "two consumers", func() bool {
-		resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "s"})
-		return err == nil && resp.Subscription.Lag.Consumers == 2
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.subscribe("s")
+		n.append("run", steps("s", 2)...)
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		c := n.consume(ctx, t, "s", 10)
+		list := c.recv()
+		waiting := make(chan httpAnswer, 1)
+		go func() { waiting <- n.http("POST", "/v1/subscriptions/s:pull", `{"wait":"60s"}`) }()
+		eventually(t, "two consumers", func() bool {
+			resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "s"})
+			return err == nil && resp.Subscription.Lag.Consumers == 2
+		})
+		n.http("DELETE", "/v1/subscriptions/s", "").ok(t)
+		within(t, "the end of a pull", func() httpAnswer { return <-waiting }).refused(t, contract.ReasonSubscriptionNotFound)
+		if _, err := c.stream.Recv(); reasonIn(status.Convert(err)) != contract.ReasonSubscriptionNotFound {
+			t.Errorf("the consumer of a deleted subscription: %v", err)
+		}
+		n.http("POST", "/v1/subscriptions/s:ack", `{"deliveryIds":["`+list[0].DeliveryId+`"]}`).refused(t, contract.ReasonSubscriptionNotFound)
+		n.subscribe("s")
+		if got := n.pull("s", `{"wait":"30s"}`); len(got) != 1 || got[0].id != list[0].DeliveryId {
+			t.Errorf("the new subscription has %v, want the first event", got)
+		}
 	})
-	n.http("DELETE", "/v1/subscriptions/s", "").ok(t)
-	within(t, "the end of a pull", func() httpAnswer { return <-waiting }).refused(t, contract.ReasonSubscriptionNotFound)
-	if _, err := c.stream.Recv(); reasonIn(status.Convert(err)) != contract.ReasonSubscriptionNotFound {
-		t.Errorf("the consumer of a deleted subscription: %v", err)
-	}
-	n.http("POST", "/v1/subscriptions/s:ack", `{"deliveryIds":["`+list[0].DeliveryId+`"]}`).refused(t, contract.ReasonSubscriptionNotFound)
-	n.subscribe("s")
-	if got := n.pull("s", `{"wait":"30s"}`); len(got) != 1 || got[0].id != list[0].DeliveryId {
-		t.Errorf("the new subscription has %v, want the first event", got)
-	}
 }
 
 // TestTooLargeForTheSinkBUS4: an event that is larger than the endpoint takes is parked after one
 // attempt, and the later events of its run go on.
 func TestTooLargeForTheSinkBUS4(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	got := make(chan string, 100)
-	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<10))
-		if err != nil {
-			http.Error(w, "at most 8 KiB", http.StatusRequestEntityTooLarge)
-			return
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		got := make(chan string, 100)
+		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<10))
+			if err != nil {
+				http.Error(w, "at most 8 KiB", http.StatusRequestEntityTooLarge)
+				return
+			}
+			var e struct{ RunSeq string }
+			_ = json.Unmarshal(body, &e)
+			got <- e.RunSeq
+		}))
+		t.Cleanup(hook.Close)
+		n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
+			r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: hook.URL, AllowPrivate: true}}}
+		})
+		n.append("run", newEvent("Noted", step("a")), newEvent("Noted", step("b"), payload(`{"a":"`+strings.Repeat("x", 16<<10)+`"}`)), newEvent("Noted", step("c")))
+		for _, want := range []string{"1", "3"} {
+			wantEqual(t, "runSeq", within(t, "an event", func() string { return <-got }), want)
 		}
-		var e struct{ RunSeq string }
-		_ = json.Unmarshal(body, &e)
-		got <- e.RunSeq
-	}))
-	t.Cleanup(hook.Close)
-	n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
-		r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: hook.URL, AllowPrivate: true}}}
-	})
-	n.append("run", newEvent("Noted", step("a")), newEvent("Noted", step("b"), payload(`{"a":"`+strings.Repeat("x", 16<<10)+`"}`)), newEvent("Noted", step("c")))
-	for _, want := range []string{"1", "3"} {
-		wantEqual(t, "runSeq", within(t, "an event", func() string { return <-got }), want)
-	}
-	eventually(t, "the event is parked", func() bool {
-		letters := n.get("/v1/subscriptions/hook/deadLetters")["deadLetters"].([]any)
-		if len(letters) == 0 {
-			return false
-		}
-		l := letters[0].(map[string]any)
-		if len(letters) != 1 || l["runSeq"] != "2" || fmt.Sprint(l["attempts"]) != "1" || !strings.Contains(fmt.Sprint(l["error"]), "413: at most 8 KiB") {
-			t.Errorf("dead letters %v", letters)
-		}
-		return true
+		eventually(t, "the event is parked", func() bool {
+			letters := n.get("/v1/subscriptions/hook/deadLetters")["deadLetters"].([]any)
+			if len(letters) == 0 {
+				return false
+			}
+			l := letters[0].(map[string]any)
+			if len(letters) != 1 || l["runSeq"] != "2" || fmt.Sprint(l["attempts"]) != "1" || !strings.Contains(fmt.Sprint(l["error"]), "413: at most 8 KiB") {
+				t.Errorf("dead letters %v", letters)
+			}
+			return true
+		})
 	})
 }

@@ -17,6 +17,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/testbed/bubble"
 )
 
 // subscriptions is SubscriptionService of a node.
@@ -82,35 +84,37 @@ func (c *consumeClient) ack(list ...*runlogv1.EventDelivery) {
 // and those of a run in order, one after the other.
 func TestConsumeBUS8(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	const runs, each = 5, 40
-	for r := range runs {
-		n.append(fmt.Sprintf("run-%d", r), steps("early-", each/2)...)
-	}
-	n.subscribe("all")
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	c := n.consume(ctx, t, "all", 100)
-	go func() {
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		const runs, each = 5, 40
 		for r := range runs {
-			n.append(fmt.Sprintf("run-%d", r), steps("late-", each/2)...)
+			n.append(fmt.Sprintf("run-%d", r), steps("early-", each/2)...)
 		}
-	}()
-	next := map[string]uint64{}
-	for total := 0; total < runs*each; {
-		list := c.recv()
-		for _, d := range list {
-			next[d.Event.RunId]++
-			if d.Event.RunSeq != next[d.Event.RunId] || d.Attempt != 1 {
-				t.Fatalf("delivery %s, attempt %d; want event %d of the run", d.DeliveryId, d.Attempt, next[d.Event.RunId])
+		n.subscribe("all")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		c := n.consume(ctx, t, "all", 100)
+		go func() {
+			for r := range runs {
+				n.append(fmt.Sprintf("run-%d", r), steps("late-", each/2)...)
 			}
+		}()
+		next := map[string]uint64{}
+		for total := 0; total < runs*each; {
+			list := c.recv()
+			for _, d := range list {
+				next[d.Event.RunId]++
+				if d.Event.RunSeq != next[d.Event.RunId] || d.Attempt != 1 {
+					t.Fatalf("delivery %s, attempt %d; want event %d of the run", d.DeliveryId, d.Attempt, next[d.Event.RunId])
+				}
+			}
+			c.ack(list...)
+			total += len(list)
 		}
-		c.ack(list...)
-		total += len(list)
-	}
-	eventually(t, "settled cursor", func() bool {
-		resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "all"})
-		return err == nil && resp.Subscription.AcknowledgedTotal == runs*each && resp.Subscription.Lag.Events == 0 && resp.Subscription.Lag.InFlight == 0
+		eventually(t, "settled cursor", func() bool {
+			resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "all"})
+			return err == nil && resp.Subscription.AcknowledgedTotal == runs*each && resp.Subscription.Lag.Events == 0 && resp.Subscription.Lag.InFlight == 0
+		})
 	})
 }
 
@@ -118,68 +122,70 @@ func TestConsumeBUS8(t *testing.T) {
 // that it refuses is delivered again, and later parked; a redriven one arrives.
 func TestWebhookBUS7(t *testing.T) {
 	t.Parallel()
-	secrets := t.TempDir()
-	if err := os.MkdirAll(filepath.Join(secrets, "cluster"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(secrets, "cluster", "hook"), []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	n := startNode(t, func(o *Options) { o.SinkSecretsDir = secrets })
-	var mu sync.Mutex
-	got := map[string][]string{}
-	var refuse atomic.Bool
-	refuse.Store(true)
-	hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var e struct{ ID, Subject, RunSeq, Type string }
-		if err := json.NewDecoder(r.Body).Decode(&e); err != nil || r.Header.Get("Webhook-Signature") == "" || r.Header.Get("Webhook-Id") != e.ID {
-			t.Errorf("request %v: %v", r.Header, err)
+	bubble.Test(t, func(t *testing.T) {
+		secrets := t.TempDir()
+		if err := os.MkdirAll(filepath.Join(secrets, "cluster"), 0o700); err != nil {
+			t.Fatal(err)
 		}
-		if e.Subject == "run-1" && e.RunSeq == "3" && refuse.Load() {
-			w.WriteHeader(http.StatusInternalServerError)
-			return
+		if err := os.WriteFile(filepath.Join(secrets, "cluster", "hook"), []byte("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n"), 0o600); err != nil {
+			t.Fatal(err)
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		got[e.Subject] = append(got[e.Subject], e.RunSeq)
-	}))
-	t.Cleanup(hook.Close)
-	n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
-		r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{
-			Url: hook.URL, SecretRef: "hook", AllowPrivate: true,
-		}}}
-		r.Filter = &runlogv1.SubscriptionFilter{TenantId: "", Types: []string{"StepStarted"}}
-		r.Retry = &runlogv1.Retry{Initial: durationpb.New(time.Millisecond), MaxAttempts: 3}
-		r.OnDeadLetter = runlogv1.OnDeadLetter_HOLD_RUN
-	})
-	for r := range 3 {
-		n.append(fmt.Sprintf("run-%d", r), newEvent("RunStarted"), newEvent("StepStarted", step("a")), newEvent("StepStarted", step("b")), newEvent("StepStarted", step("c")))
-	}
-	received := func(run string) string {
-		mu.Lock()
-		defer mu.Unlock()
-		return strings.Join(got[run], " ")
-	}
-	shown := func() *runlogv1.Subscription {
-		resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "hook"})
+		n := startNode(t, func(o *Options) { o.SinkSecretsDir = secrets })
+		var mu sync.Mutex
+		got := map[string][]string{}
+		var refuse atomic.Bool
+		refuse.Store(true)
+		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			var e struct{ ID, Subject, RunSeq, Type string }
+			if err := json.NewDecoder(r.Body).Decode(&e); err != nil || r.Header.Get("Webhook-Signature") == "" || r.Header.Get("Webhook-Id") != e.ID {
+				t.Errorf("request %v: %v", r.Header, err)
+			}
+			if e.Subject == "run-1" && e.RunSeq == "3" && refuse.Load() {
+				w.WriteHeader(http.StatusInternalServerError)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			got[e.Subject] = append(got[e.Subject], e.RunSeq)
+		}))
+		t.Cleanup(hook.Close)
+		n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
+			r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{
+				Url: hook.URL, SecretRef: "hook", AllowPrivate: true,
+			}}}
+			r.Filter = &runlogv1.SubscriptionFilter{TenantId: "", Types: []string{"StepStarted"}}
+			r.Retry = &runlogv1.Retry{Initial: durationpb.New(time.Millisecond), MaxAttempts: 3}
+			r.OnDeadLetter = runlogv1.OnDeadLetter_HOLD_RUN
+		})
+		for r := range 3 {
+			n.append(fmt.Sprintf("run-%d", r), newEvent("RunStarted"), newEvent("StepStarted", step("a")), newEvent("StepStarted", step("b")), newEvent("StepStarted", step("c")))
+		}
+		received := func(run string) string {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Join(got[run], " ")
+		}
+		shown := func() *runlogv1.Subscription {
+			resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "hook"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.Subscription
+		}
+		eventually(t, "dead letter", func() bool { return shown().DeadLetters == 1 && shown().HeldRuns == 1 && received("run-0") == "2 3 4" })
+		wantEqual(t, "events of the held run", received("run-1"), "2")
+		refuse.Store(false)
+		eventually(t, "dead letter in the log", func() bool {
+			list, err := n.subscriptions().ListDeadLetters(n.context(), &runlogv1.ListDeadLettersRequest{SubscriptionId: "hook"})
+			return err == nil && len(list.DeadLetters) == 1 && list.DeadLetters[0].RunSeq == 3 && list.DeadLetters[0].Attempts == 3 &&
+				strings.Contains(list.DeadLetters[0].Error, "500")
+		})
+		_, err := n.subscriptions().RedriveDeadLetters(n.context(), &runlogv1.RedriveDeadLettersRequest{
+			SubscriptionId: "hook", Which: &runlogv1.DeadLetters{All: true},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return resp.Subscription
-	}
-	eventually(t, "dead letter", func() bool { return shown().DeadLetters == 1 && shown().HeldRuns == 1 && received("run-0") == "2 3 4" })
-	wantEqual(t, "events of the held run", received("run-1"), "2")
-	refuse.Store(false)
-	eventually(t, "dead letter in the log", func() bool {
-		list, err := n.subscriptions().ListDeadLetters(n.context(), &runlogv1.ListDeadLettersRequest{SubscriptionId: "hook"})
-		return err == nil && len(list.DeadLetters) == 1 && list.DeadLetters[0].RunSeq == 3 && list.DeadLetters[0].Attempts == 3 &&
-			strings.Contains(list.DeadLetters[0].Error, "500")
+		eventually(t, "redriven run", func() bool { return received("run-1") == "2 3 4" && shown().DeadLetters == 0 && shown().HeldRuns == 0 })
 	})
-	_, err := n.subscriptions().RedriveDeadLetters(n.context(), &runlogv1.RedriveDeadLettersRequest{
-		SubscriptionId: "hook", Which: &runlogv1.DeadLetters{All: true},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	eventually(t, "redriven run", func() bool { return received("run-1") == "2 3 4" && shown().DeadLetters == 0 && shown().HeldRuns == 0 })
 }

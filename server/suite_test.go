@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"reflect"
 	"slices"
 	"strconv"
@@ -74,7 +73,6 @@ func hasty(o *Options) { o.Raft.ElectionTimeout = 10 * time.Millisecond }
 
 func (r *remote) end() {
 	r.node.close()
-	_ = os.RemoveAll(r.node.opts.DataDir) // there may be many before the test ends
 }
 
 func (r *remote) Close() error {

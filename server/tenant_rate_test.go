@@ -14,6 +14,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
 	"runlog/server/rpc"
+	"runlog/testbed/bubble"
 )
 
 // TestTenantRateSEC6: a tenant over its limits is refused with TENANT_RATE_LIMITED or
@@ -21,117 +22,121 @@ import (
 // other tenants do not notice.
 func TestTenantRateSEC6(t *testing.T) {
 	t.Parallel()
-	root, hash := auth.NewToken()
-	all := startNodes(t, 3, func(_ int, o *Options) {
-		o.Authenticate, o.AdminToken, o.CheckpointInterval = true, hash, time.Hour
-	})
-	leader := slices.Index(all, all.leader())
-	n := all[(leader+1)%len(all)]
-	roles := []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER}
-	var owner string
-	eventually(t, "the members have a secret", func() bool {
-		resp, err := n.access().CreateToken(n.bearing(root), &runlogv1.CreateTokenRequest{Name: "owner", Tenants: []string{"tenant"}, Roles: roles})
-		owner = resp.GetToken()
-		return err == nil
-	})
-	// The first append borrows what a thousand seconds earn: the test ends before.
-	_, err := n.access().SetTenantLimits(n.bearing(root), &runlogv1.SetTenantLimitsRequest{
-		TenantId: "tenant", Limits: &runlogv1.TenantLimits{EventsPerSecond: 1, Streams: 1},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := n.events.AppendEvents(n.bearing(owner), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 1000)}); err != nil {
-		t.Fatal(err)
-	}
-	_, err = n.events.AppendEvents(n.bearing(owner), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("b", 1)})
-	refused(t, err, contract.ReasonTenantRateLimited)
-	answer := n.http("POST", "/v1/runs/run/events:append", `{"events":[`+httpEvent("c")+`]}`, "Authorization", "Bearer "+owner)
-	answer.refused(t, contract.ReasonTenantRateLimited)
-	if answer.header.Get("Retry-After") == "" {
-		t.Errorf("no Retry-After in %v", answer.header)
-	}
-	stream, err := n.events.AppendStream(n.bearing(owner))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("d", 1)}); err != nil {
-		t.Fatal(err)
-	}
-	resp, err := stream.Recv()
-	if err != nil || codes.Code(resp.Status.GetCode()) != codes.ResourceExhausted {
-		t.Errorf("stream: %v, %v", resp, err)
-	}
-	// The follower may have opened the first stream before it knew of the limit.
-	eventually(t, "a second stream is refused", func() bool {
-		ctx, cancel := context.WithCancel(n.bearing(owner))
-		defer cancel()
-		second, err := n.events.AppendStream(ctx)
-		if err == nil {
-			_ = second.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("e", 1)})
-			_, err = second.Recv()
-		}
+	bubble.Test(t, func(t *testing.T) {
+		root, hash := auth.NewToken()
+		all := startNodes(t, 3, func(_ int, o *Options) {
+			o.Authenticate, o.AdminToken, o.CheckpointInterval = true, hash, time.Hour
+		})
+		leader := slices.Index(all, all.leader())
+		n := all[(leader+1)%len(all)]
+		roles := []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER}
+		var owner string
+		eventually(t, "the members have a secret", func() bool {
+			resp, err := n.access().CreateToken(n.bearing(root), &runlogv1.CreateTokenRequest{Name: "owner", Tenants: []string{"tenant"}, Roles: roles})
+			owner = resp.GetToken()
+			return err == nil
+		})
+		// The first append borrows what a thousand seconds earn: the test ends before.
+		_, err := n.access().SetTenantLimits(n.bearing(root), &runlogv1.SetTenantLimitsRequest{
+			TenantId: "tenant", Limits: &runlogv1.TenantLimits{EventsPerSecond: 1, Streams: 1},
+		})
 		if err != nil {
-			refused(t, err, contract.ReasonQuotaExceeded)
+			t.Fatal(err)
 		}
-		return err != nil
+		if _, err := n.events.AppendEvents(n.bearing(owner), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 1000)}); err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.events.AppendEvents(n.bearing(owner), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("b", 1)})
+		refused(t, err, contract.ReasonTenantRateLimited)
+		answer := n.http("POST", "/v1/runs/run/events:append", `{"events":[`+httpEvent("c")+`]}`, "Authorization", "Bearer "+owner)
+		answer.refused(t, contract.ReasonTenantRateLimited)
+		if answer.header.Get("Retry-After") == "" {
+			t.Errorf("no Retry-After in %v", answer.header)
+		}
+		stream, err := n.events.AppendStream(n.bearing(owner))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("d", 1)}); err != nil {
+			t.Fatal(err)
+		}
+		resp, err := stream.Recv()
+		if err != nil || codes.Code(resp.Status.GetCode()) != codes.ResourceExhausted {
+			t.Errorf("stream: %v, %v", resp, err)
+		}
+		// The follower may have opened the first stream before it knew of the limit.
+		eventually(t, "a second stream is refused", func() bool {
+			ctx, cancel := context.WithCancel(n.bearing(owner))
+			defer cancel()
+			second, err := n.events.AppendStream(ctx)
+			if err == nil {
+				_ = second.Send(&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("e", 1)})
+				_, err = second.Recv()
+			}
+			if err != nil {
+				refused(t, err, contract.ReasonQuotaExceeded)
+			}
+			return err != nil
+		})
+		list, err := n.events.ListEvents(n.bearing(owner), &runlogv1.ListEventsRequest{RunId: "run"})
+		if err != nil || list.LastSeq != 1000 {
+			t.Errorf("the run is at %d, %v", list.GetLastSeq(), err)
+		}
+		free := n.token(root, "free", []string{"other"}, roles...)
+		n.http("POST", "/v1/runs/free/events:append", `{"events":[`+strings.ReplaceAll(httpEvent("a"), `"tenantId":"tenant"`, `"tenantId":"other"`)+`]}`,
+			"Authorization", "Bearer "+free).ok(t)
 	})
-	list, err := n.events.ListEvents(n.bearing(owner), &runlogv1.ListEventsRequest{RunId: "run"})
-	if err != nil || list.LastSeq != 1000 {
-		t.Errorf("the run is at %d, %v", list.GetLastSeq(), err)
-	}
-	free := n.token(root, "free", []string{"other"}, roles...)
-	n.http("POST", "/v1/runs/free/events:append", `{"events":[`+strings.ReplaceAll(httpEvent("a"), `"tenantId":"tenant"`, `"tenantId":"other"`)+`]}`,
-		"Authorization", "Bearer "+free).ok(t)
 }
 
 // TestTenantQuotaSEC6: a tenant makes no run beyond its runs that may be open, and appends nothing
 // once it has stored its bytes. Its runs go on meanwhile, and what they end makes room.
 func TestTenantQuotaSEC6(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	set := func(l *runlogv1.TenantLimits) {
-		t.Helper()
-		if _, err := n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{TenantId: "tenant", Limits: l}); err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		set := func(l *runlogv1.TenantLimits) {
+			t.Helper()
+			if _, err := n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{TenantId: "tenant", Limits: l}); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	used := func() *runlogv1.TenantUsage {
-		t.Helper()
-		resp, err := n.access().GetTenantLimits(n.context(), &runlogv1.GetTenantLimitsRequest{TenantId: "tenant"})
-		if err != nil {
-			t.Fatal(err)
+		used := func() *runlogv1.TenantUsage {
+			t.Helper()
+			resp, err := n.access().GetTenantLimits(n.context(), &runlogv1.GetTenantLimitsRequest{TenantId: "tenant"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.Usage
 		}
-		return resp.Usage
-	}
-	try := func(run string, events ...*runlogv1.EventWrite) error {
-		_, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: run, Events: events})
-		return err
-	}
-	set(&runlogv1.TenantLimits{RunningRuns: 2})
-	n.append("a", newEvent("RunStarted"))
-	n.append("b", newEvent("RunStarted"))
-	eventually(t, "two runs are open", func() bool { return used().RunningRuns == 2 })
-	refused(t, try("c", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
-	n.append("a", newEvent("RunStarted"), newEvent("RunCompleted")) // The first one is a duplicate.
-	eventually(t, "a run may be made after one has ended", func() bool { return try("c", newEvent("RunStarted")) == nil })
+		try := func(run string, events ...*runlogv1.EventWrite) error {
+			_, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: run, Events: events})
+			return err
+		}
+		set(&runlogv1.TenantLimits{RunningRuns: 2})
+		n.append("a", newEvent("RunStarted"))
+		n.append("b", newEvent("RunStarted"))
+		eventually(t, "two runs are open", func() bool { return used().RunningRuns == 2 })
+		refused(t, try("c", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
+		n.append("a", newEvent("RunStarted"), newEvent("RunCompleted")) // The first one is a duplicate.
+		eventually(t, "a run may be made after one has ended", func() bool { return try("c", newEvent("RunStarted")) == nil })
 
-	_, err := n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{
-		TenantId: "tenant", Limits: &runlogv1.TenantLimits{RunningRuns: 10_001},
-	})
-	refused(t, err, contract.ReasonInvalidArgumentField)
-	_, err = n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{TenantId: rpc.AccessTenant, Limits: &runlogv1.TenantLimits{Streams: 1}})
-	refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err := n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{
+			TenantId: "tenant", Limits: &runlogv1.TenantLimits{RunningRuns: 10_001},
+		})
+		refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{TenantId: rpc.AccessTenant, Limits: &runlogv1.TenantLimits{Streams: 1}})
+		refused(t, err, contract.ReasonInvalidArgumentField)
 
-	eventually(t, "four events count", func() bool { return used().StoredBytes >= 4*512 })
-	stored := used().StoredBytes
-	set(&runlogv1.TenantLimits{StoredBytes: stored + 1})
-	n.append("b", newEvent("StepStarted", step("s")))
-	eventually(t, "the bytes count", func() bool { return used().StoredBytes > stored })
-	eventually(t, "the limit is known", func() bool {
-		return reasonIn(status.Convert(try("b", newEvent("StepCompleted", step("s"))))) == contract.ReasonQuotaExceeded
+		eventually(t, "four events count", func() bool { return used().StoredBytes >= 4*512 })
+		stored := used().StoredBytes
+		set(&runlogv1.TenantLimits{StoredBytes: stored + 1})
+		n.append("b", newEvent("StepStarted", step("s")))
+		eventually(t, "the bytes count", func() bool { return used().StoredBytes > stored })
+		eventually(t, "the limit is known", func() bool {
+			return reasonIn(status.Convert(try("b", newEvent("StepCompleted", step("s"))))) == contract.ReasonQuotaExceeded
+		})
+		refused(t, try("d", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
+		set(&runlogv1.TenantLimits{})
+		eventually(t, "without a limit", func() bool { return try("d", newEvent("RunStarted")) == nil })
 	})
-	refused(t, try("d", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
-	set(&runlogv1.TenantLimits{})
-	eventually(t, "without a limit", func() bool { return try("d", newEvent("RunStarted")) == nil })
 }

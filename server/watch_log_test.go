@@ -9,37 +9,40 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestWatchWaitsForARun: a watch of a run that does not exist sends heartbeats until it does, with
 // every view, over gRPC and as Server-Sent Events.
 func TestWatchWaitsForARun(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
-	isWaiting := func(m *runlogv1.WatchRunResponse) bool {
-		return m.GetHeartbeat() != nil && m.GetHeartbeat().Watermark == nil
-	}
-	for view, fits := range map[runlogv1.WatchView_Kind]func(*runlogv1.WatchRunResponse) bool{
-		runlogv1.WatchView_WATERMARK: func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetLastEventSeq() == 1 },
-		runlogv1.WatchView_SNAPSHOT:  func(m *runlogv1.WatchRunResponse) bool { return m.GetSnapshot().GetLastEventSeq() == 1 },
-		runlogv1.WatchView_EVENT:     func(m *runlogv1.WatchRunResponse) bool { return len(m.GetEvents().GetEvents()) == 1 },
-	} {
-		id := "of " + view.String()
-		w := n.watch(&runlogv1.WatchRunRequest{RunId: id, View: view})
-		stream := n.openEvents(runPath(id, ":watch?view="+strings.ToLower(view.String())))
-		w.until("a heartbeat", isWaiting)
-		w.until("another one", isWaiting)
-		// A run without events ends the waiting too.
-		if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun(id)}); err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
+		isWaiting := func(m *runlogv1.WatchRunResponse) bool {
+			return m.GetHeartbeat() != nil && m.GetHeartbeat().Watermark == nil
 		}
-		w.until("caughtUp", isCaughtUp)
-		n.append(id, newEvent("RunStarted"))
-		w.until("the event", fits)
-		stream.until("caughtUp")
-		refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "no " + id, View: view, MustExist: true}).end(), contract.ReasonRunNotFound)
-	}
-	n.http("GET", "/v1/runs/nobody:watch?mustExist=true", "").refused(t, contract.ReasonRunNotFound)
+		for view, fits := range map[runlogv1.WatchView_Kind]func(*runlogv1.WatchRunResponse) bool{
+			runlogv1.WatchView_WATERMARK: func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetLastEventSeq() == 1 },
+			runlogv1.WatchView_SNAPSHOT:  func(m *runlogv1.WatchRunResponse) bool { return m.GetSnapshot().GetLastEventSeq() == 1 },
+			runlogv1.WatchView_EVENT:     func(m *runlogv1.WatchRunResponse) bool { return len(m.GetEvents().GetEvents()) == 1 },
+		} {
+			id := "of " + view.String()
+			w := n.watch(&runlogv1.WatchRunRequest{RunId: id, View: view})
+			stream := n.openEvents(runPath(id, ":watch?view="+strings.ToLower(view.String())))
+			w.until("a heartbeat", isWaiting)
+			w.until("another one", isWaiting)
+			// A run without events ends the waiting too.
+			if _, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun(id)}); err != nil {
+				t.Fatal(err)
+			}
+			w.until("caughtUp", isCaughtUp)
+			n.append(id, newEvent("RunStarted"))
+			w.until("the event", fits)
+			stream.until("caughtUp")
+			refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "no " + id, View: view, MustExist: true}).end(), contract.ReasonRunNotFound)
+		}
+		n.http("GET", "/v1/runs/nobody:watch?mustExist=true", "").refused(t, contract.ReasonRunNotFound)
+	})
 }
 
 // tokenAt is a token, and how many events came before and with it.
@@ -70,101 +73,105 @@ func eventsOf(w *runsWatcher, count int) (texts []string, tokens []tokenAt) {
 // from each token, at each node, exactly the events behind it.
 func TestWatchEventsOfRunsWATCH2(t *testing.T) {
 	t.Parallel()
-	nodes := startNodes(t, 3)
-	n := nodes[0]
-	begin := n.mustAppend("begin", newEvent("RunStarted")).Position
-	live := n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, TenantId: "tenant"})
-	live.want("caughtUp")
-	var want []string
-	for i := range 30 {
-		id := fmt.Sprint("run-", i%4)
-		events := steps(fmt.Sprint("s", i, "-"), 1+i%3)
-		if i == 20 {
-			events = steps("many-", 600) // in several messages
-		}
-		if i%5 == 4 {
-			for _, e := range events {
-				e.TenantId = "other"
+	bubble.Test(t, func(t *testing.T) {
+		nodes := startNodes(t, 3)
+		n := nodes[0]
+		begin := n.mustAppend("begin", newEvent("RunStarted")).Position
+		live := n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, TenantId: "tenant"})
+		live.want("caughtUp")
+		var want []string
+		for i := range 30 {
+			id := fmt.Sprint("run-", i%4)
+			events := steps(fmt.Sprint("s", i, "-"), 1+i%3)
+			if i == 20 {
+				events = steps("many-", 600) // in several messages
 			}
-			id = "foreign"
-		}
-		resp := nodes[i%3].append(id, events...)
-		for _, r := range resp.Results {
-			if id != "foreign" {
-				want = append(want, fmt.Sprintf("%s@%d Noted", id, r.RunSeq))
+			if i%5 == 4 {
+				for _, e := range events {
+					e.TenantId = "other"
+				}
+				id = "foreign"
+			}
+			resp := nodes[i%3].append(id, events...)
+			for _, r := range resp.Results {
+				if id != "foreign" {
+					want = append(want, fmt.Sprintf("%s@%d Noted", id, r.RunSeq))
+				}
 			}
 		}
-	}
-	got, tokens := eventsOf(live, len(want))
-	if !slices.Equal(got, want) {
-		t.Fatalf("watched %q\nwant %q", got, want)
-	}
-	for i, at := range tokens {
-		again := nodes[i%3].watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, TenantId: "tenant", ResumeToken: at.token})
-		if rest, _ := eventsOf(again, len(want)-at.count); !slices.Equal(rest, want[at.count:]) {
-			t.Fatalf("from token %d: %q", i, rest)
+		got, tokens := eventsOf(live, len(want))
+		if !slices.Equal(got, want) {
+			t.Fatalf("watched %q\nwant %q", got, want)
 		}
-		again.want("caughtUp")
-		again.cancel()
-	}
-	// From the position of a write, and only of some types.
-	n.append("run-0", newEvent("SignalAccepted", payload(`{"signalId":"1","decidedBy":"x"}`)), newEvent("Noted", step("last")))
-	signals := nodes[1].watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, Types: []string{"SignalAccepted"}, AfterPosition: begin})
-	heard, _ := eventsOf(signals, 1)
-	wantEqual(t, "signal", strings.HasSuffix(heard[0], "SignalAccepted"), true)
-	signals.want("caughtUp")
-	all := n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, RunIdPrefix: "run-", AfterPosition: begin})
-	if got, _ := eventsOf(all, len(want)); !slices.Equal(got, want) {
-		t.Errorf("after a position: %q", got)
-	}
+		for i, at := range tokens {
+			again := nodes[i%3].watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, TenantId: "tenant", ResumeToken: at.token})
+			if rest, _ := eventsOf(again, len(want)-at.count); !slices.Equal(rest, want[at.count:]) {
+				t.Fatalf("from token %d: %q", i, rest)
+			}
+			again.want("caughtUp")
+			again.cancel()
+		}
+		// From the position of a write, and only of some types.
+		n.append("run-0", newEvent("SignalAccepted", payload(`{"signalId":"1","decidedBy":"x"}`)), newEvent("Noted", step("last")))
+		signals := nodes[1].watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, Types: []string{"SignalAccepted"}, AfterPosition: begin})
+		heard, _ := eventsOf(signals, 1)
+		wantEqual(t, "signal", strings.HasSuffix(heard[0], "SignalAccepted"), true)
+		signals.want("caughtUp")
+		all := n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, RunIdPrefix: "run-", AfterPosition: begin})
+		if got, _ := eventsOf(all, len(want)); !slices.Equal(got, want) {
+			t.Errorf("after a position: %q", got)
+		}
+	})
 }
 
 // TestWatchEventsOfRunsEndsSlowReadersWATCH3: a reader that takes nothing is ended with a token,
 // from which it gets the rest.
 func TestWatchEventsOfRunsEndsSlowReadersWATCH3(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.SlowConsumer = 50 * time.Millisecond })
-	stream, err := n.projection.WatchRuns(n.context(), &runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT})
-	if err != nil {
-		t.Fatal(err)
-	}
-	first, err := stream.Recv()
-	if err != nil || first.GetCaughtUp() == nil {
-		t.Fatalf("%v, %v", first, err)
-	}
-	const events = 400
-	text := payload(`{"text":"` + strings.Repeat("x", 60_000) + `"}`)
-	for i := range events / 20 {
-		batch := steps(fmt.Sprint("s", i, "-"), 20)
-		for _, e := range batch {
-			text(e)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.SlowConsumer = 50 * time.Millisecond })
+		stream, err := n.projection.WatchRuns(n.context(), &runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT})
+		if err != nil {
+			t.Fatal(err)
 		}
-		n.append("run", batch...)
-	}
-	eventually(t, "the watch is ended", func() bool { return n.metric("runlog_watch_slow_consumers_total") == 1 })
-	got := 0
-	var ended error
-	for ended == nil {
-		var m *runlogv1.WatchRunsResponse
-		if m, ended = stream.Recv(); ended == nil {
-			got += len(m.GetEvents().GetEvents())
+		first, err := stream.Recv()
+		if err != nil || first.GetCaughtUp() == nil {
+			t.Fatalf("%v, %v", first, err)
 		}
-	}
-	r := refused(t, ended, contract.ReasonSlowConsumer)
-	if got == events {
-		t.Error("the reader got everything: the test tests nothing")
-	}
-	n.restart(func() { n.opts.SlowConsumer = patience })
-	rest := n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, ResumeToken: r.metadata["resume_token"]})
-	// The last message may have come although the server does not know.
-	seen, last := map[string]bool{}, fmt.Sprintf("run@%d Noted", events)
-	for !seen[last] {
-		texts, _ := eventsOf(rest, 1)
-		for _, text := range texts {
-			seen[text] = true
+		const events = 400
+		text := payload(`{"text":"` + strings.Repeat("x", 60_000) + `"}`)
+		for i := range events / 20 {
+			batch := steps(fmt.Sprint("s", i, "-"), 20)
+			for _, e := range batch {
+				text(e)
+			}
+			n.append("run", batch...)
 		}
-	}
-	if len(seen) < events-got {
-		t.Errorf("%d events after %d of %d", len(seen), got, events)
-	}
+		eventually(t, "the watch is ended", func() bool { return n.metric("runlog_watch_slow_consumers_total") == 1 })
+		got := 0
+		var ended error
+		for ended == nil {
+			var m *runlogv1.WatchRunsResponse
+			if m, ended = stream.Recv(); ended == nil {
+				got += len(m.GetEvents().GetEvents())
+			}
+		}
+		r := refused(t, ended, contract.ReasonSlowConsumer)
+		if got == events {
+			t.Error("the reader got everything: the test tests nothing")
+		}
+		n.restart(func() { n.opts.SlowConsumer = patience })
+		rest := n.watchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, ResumeToken: r.metadata["resume_token"]})
+		// The last message may have come although the server does not know.
+		seen, last := map[string]bool{}, fmt.Sprintf("run@%d Noted", events)
+		for !seen[last] {
+			texts, _ := eventsOf(rest, 1)
+			for _, text := range texts {
+				seen[text] = true
+			}
+		}
+		if len(seen) < events-got {
+			t.Errorf("%d events after %d of %d", len(seen), got, events)
+		}
+	})
 }

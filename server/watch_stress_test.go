@@ -13,6 +13,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestWatchersComeAndGoWATCH1 opens and leaves streams of all kinds, read or not, during appends. A
@@ -20,71 +21,73 @@ import (
 // twice or out of order (WATCH-2, WATCH-3). At the end no resource of the streams is left.
 func TestWatchersComeAndGoWATCH1(t *testing.T) {
 	t.Parallel()
-	// A reader that waits for one more message gets it, also when the last append was before.
-	n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
-	const runs, appends = 5, 120
-	runID := func(run int) string { return fmt.Sprint("run-", run) }
-	for run := range runs {
-		n.append(runID(run), newEvent("RunStarted"))
-	}
-	begin := n.watchRuns(&runlogv1.WatchRunsRequest{}).want("caughtUp").ResumeToken
-	ctx, stop := context.WithTimeout(context.Background(), patience)
-	defer stop()
-	var writers, watchers sync.WaitGroup
-	writing := make(chan struct{})
-	for w := range 3 {
-		writers.Go(func() {
-			rng := rand.New(rand.NewPCG(uint64(w), 1))
-			for i := range appends {
-				if _, err := n.tryAppend(runID(rng.IntN(runs)), steps(fmt.Sprint(w, "-", i, "-"), 1+rng.IntN(5))...); err != nil {
-					t.Error(err)
+	bubble.Test(t, func(t *testing.T) {
+		// A reader that waits for one more message gets it, also when the last append was before.
+		n := startNode(t, func(o *Options) { o.Heartbeat = 20 * time.Millisecond })
+		const runs, appends = 5, 120
+		runID := func(run int) string { return fmt.Sprint("run-", run) }
+		for run := range runs {
+			n.append(runID(run), newEvent("RunStarted"))
+		}
+		begin := n.watchRuns(&runlogv1.WatchRunsRequest{}).want("caughtUp").ResumeToken
+		ctx, stop := context.WithTimeout(context.Background(), patience)
+		defer stop()
+		var writers, watchers sync.WaitGroup
+		writing := make(chan struct{})
+		for w := range 3 {
+			writers.Go(func() {
+				rng := rand.New(rand.NewPCG(uint64(w), 1))
+				for i := range appends {
+					if _, err := n.tryAppend(runID(rng.IntN(runs)), steps(fmt.Sprint(w, "-", i, "-"), 1+rng.IntN(5))...); err != nil {
+						t.Error(err)
+					}
 				}
-			}
-		})
-	}
-	go func() {
-		writers.Wait()
-		close(writing)
-	}()
-	over := func() bool {
-		select {
-		case <-writing:
-			return true
-		default:
-			return ctx.Err() != nil
+			})
 		}
-	}
-	for run := range runs {
-		c := comer{n: n, ctx: ctx, rng: rand.New(rand.NewPCG(uint64(run), 2)), marks: map[string]uint64{}}
+		go func() {
+			writers.Wait()
+			close(writing)
+		}()
+		over := func() bool {
+			select {
+			case <-writing:
+				return true
+			default:
+				return ctx.Err() != nil
+			}
+		}
+		for run := range runs {
+			c := comer{n: n, ctx: ctx, rng: rand.New(rand.NewPCG(uint64(run), 2)), marks: map[string]uint64{}}
+			watchers.Go(func() {
+				for !over() {
+					c.events(runID(run), 1+c.rng.IntN(8), 0)
+				}
+				c.events(runID(run), 1<<30, n.snapshot(runID(run)).LastEventSeq)
+			})
+		}
+		all := comer{n: n, ctx: ctx, rng: rand.New(rand.NewPCG(1, 3)), marks: map[string]uint64{}, token: begin}
 		watchers.Go(func() {
 			for !over() {
-				c.events(runID(run), 1+c.rng.IntN(8), 0)
+				all.watermarks(1 + all.rng.IntN(8))
 			}
-			c.events(runID(run), 1<<30, n.snapshot(runID(run)).LastEventSeq)
+			all.watermarks(1 << 30)
 		})
-	}
-	all := comer{n: n, ctx: ctx, rng: rand.New(rand.NewPCG(1, 3)), marks: map[string]uint64{}, token: begin}
-	watchers.Go(func() {
-		for !over() {
-			all.watermarks(1 + all.rng.IntN(8))
+		for who := range 4 {
+			rng := rand.New(rand.NewPCG(uint64(who), 4))
+			watchers.Go(func() {
+				for !over() {
+					leave(ctx, n, rng, runID(rng.IntN(runs)))
+				}
+			})
 		}
-		all.watermarks(1 << 30)
+		watchers.Wait()
+		for run := range runs {
+			if last := n.snapshot(runID(run)).LastEventSeq; all.marks[runID(run)] != last {
+				t.Errorf("%s was told to be at %d, and is at %d (WATCH-2)", runID(run), all.marks[runID(run)], last)
+			}
+		}
+		eventually(t, "nothing is left of the streams", func() bool { return n.metric("runlog_projector_subscriptions") <= 1 })
 	})
-	for who := range 4 {
-		rng := rand.New(rand.NewPCG(uint64(who), 4))
-		watchers.Go(func() {
-			for !over() {
-				leave(ctx, n, rng, runID(rng.IntN(runs)))
-			}
-		})
-	}
-	watchers.Wait()
-	for run := range runs {
-		if last := n.snapshot(runID(run)).LastEventSeq; all.marks[runID(run)] != last {
-			t.Errorf("%s was told to be at %d, and is at %d (WATCH-2)", runID(run), all.marks[runID(run)], last)
-		}
-	}
-	eventually(t, "nothing is left of the streams", func() bool { return n.metric("runlog_projector_subscriptions") <= 1 })
 }
 
 // comer leaves a stream after some messages and comes back with its token.
@@ -198,63 +201,67 @@ func leave(ctx context.Context, n *node, rng *rand.Rand, runID string) {
 // Existing streams, appends and reads continue. A stream that ends makes room (APP-9).
 func TestClientThatOpensStreamsWithoutEndD12(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	const limit, room, opened = 100_000, 20, 60
-	for range limit - room {
-		s, err := n.server.projector.Subscribe("another", nil)
-		if err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		const limit, room, opened = 100_000, 20, 60
+		for range limit - room {
+			s, err := n.server.projector.Subscribe("another", nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer s.Close()
 		}
-		defer s.Close()
-	}
-	var began []*watcher
-	refusals := 0
-	for range opened {
-		w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
-		first := within(t, "an answer", func() *runlogv1.WatchRunResponse { return <-w.messages })
-		if first != nil {
-			began = append(began, w)
-			continue
+		var began []*watcher
+		refusals := 0
+		for range opened {
+			w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
+			first := within(t, "an answer", func() *runlogv1.WatchRunResponse { return <-w.messages })
+			if first != nil {
+				began = append(began, w)
+				continue
+			}
+			if r := refused(t, w.end(), contract.ReasonOverloaded); r.retryAfter <= 0 {
+				t.Error("no retry delay")
+			}
+			refusals++
 		}
-		if r := refused(t, w.end(), contract.ReasonOverloaded); r.retryAfter <= 0 {
-			t.Error("no retry delay")
+		wantEqual(t, "streams", len(began), room)
+		wantEqual(t, "refusals", refusals, opened-room)
+		n.append("run", newEvent("RunCompleted"))
+		wantEqual(t, "a read", n.snapshot("run").Status, runlogv1.RunStatus_COMPLETED)
+		for _, w := range began {
+			w.until("the append", reaches(2))
 		}
-		refusals++
-	}
-	wantEqual(t, "streams", len(began), room)
-	wantEqual(t, "refusals", refusals, opened-room)
-	n.append("run", newEvent("RunCompleted"))
-	wantEqual(t, "a read", n.snapshot("run").Status, runlogv1.RunStatus_COMPLETED)
-	for _, w := range began {
-		w.until("the append", reaches(2))
-	}
-	began[0].cancel()
-	eventually(t, "a stream that ended makes room", func() bool { return n.metric("runlog_projector_subscriptions") == limit-1 })
-	n.watch(&runlogv1.WatchRunRequest{RunId: "run"}).until("caughtUp", isCaughtUp)
+		began[0].cancel()
+		eventually(t, "a stream that ended makes room", func() bool { return n.metric("runlog_projector_subscriptions") == limit-1 })
+		n.watch(&runlogv1.WatchRunRequest{RunId: "run"}).until("caughtUp", isCaughtUp)
+	})
 }
 
 // TestAsOfBeforeTheFirstEventPRJ14: a run that was made without events has a snapshot as of then,
 // and none as of before.
 func TestAsOfBeforeTheFirstEventPRJ14(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	made, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{
-		RunId: "run", TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod",
-		PlanRef: &runlogv1.PlanRef{Uri: "s3://p", PlanId: "plan", PlanVersion: "1"},
-	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	empty := n.snapshot("run")
-	created := made.Run.CreatedAt.AsTime()
-	time.Sleep(time.Until(created.Add(2 * time.Millisecond)))
-	n.append("run", newEvent("RunStarted"))
-	resp, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(created)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	wantProto(t, "as of its making", resp.Snapshot, empty)
-	_, err = n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(created.Add(-1))})
-	refused(t, err, contract.ReasonRunNotFound)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		made, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{
+			RunId: "run", TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod",
+			PlanRef: &runlogv1.PlanRef{Uri: "s3://p", PlanId: "plan", PlanVersion: "1"},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		empty := n.snapshot("run")
+		created := made.Run.CreatedAt.AsTime()
+		time.Sleep(time.Until(created.Add(2 * time.Millisecond)))
+		n.append("run", newEvent("RunStarted"))
+		resp, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(created)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		wantProto(t, "as of its making", resp.Snapshot, empty)
+		_, err = n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(created.Add(-1))})
+		refused(t, err, contract.ReasonRunNotFound)
+	})
 }

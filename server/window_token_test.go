@@ -19,174 +19,185 @@ import (
 	"runlog/server/datadir"
 	"runlog/server/rpc"
 	"runlog/storage/machine/signing"
+	"runlog/testbed/bubble"
 )
 
 // TestForgedTokensAreNotSignedREAD4: the cluster does not sign an export that continues a forged
 // token, whose count and digest are made up. It signs exports that continue its own tokens.
 func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	auditLoad(n, 0)
-	n.haveKey()
-	keys, err := signing.Keys(n.server.replica.Store())
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := keys[len(keys)-1].PublicKey
-	x := n.export(&runlogv1.ExportEventsRequest{})
-	req := &runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: ""}
-	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: x.summary.To, PageSize: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.PageToken = page.NextPageToken
-	honest := n.export(req)
-	if _, _, err := proof.Open(honest.summary.Statement, key); err != nil || honest.summary.Digest != x.summary.Digest {
-		t.Errorf("what goes on from the cluster's own token: %v, digest %s, want %s", err, honest.summary.Digest, x.summary.Digest)
-	}
-
-	// The forged token skips all events and claims one that never existed. All of it is public,
-	// except the signature.
-	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
-	_, body, _ := domain.Open(page.NextPageToken)
-	body = body[:16:16] // The question and the end of the window.
-	for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
-		body = binary.AppendUvarint(body, number)
-	}
-	digest := contract.Digest{0xbe, 0xef}
-	req.PageToken = domain.Seal(rpc.TokenWindow, append(body, digest[:]...))
-	forged := n.export(req)
-	if st, _, err := proof.Open(forged.summary.Statement, key); err == nil {
-		t.Errorf("the cluster has signed\n%s", st)
-	}
-	b, _ := base64.RawURLEncoding.DecodeString(page.NextPageToken)
-	for i := range b {
-		changed := append([]byte(nil), b...)
-		changed[i] ^= 1
-		req.PageToken = base64.RawURLEncoding.EncodeToString(changed)
-		if got, err := n.tryExport(req); err == nil {
-			t.Fatalf("byte %d of a token changed: taken, %v", i, got.summary)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		auditLoad(n, 0)
+		n.haveKey()
+		keys, err := signing.Keys(n.server.replica.Store())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		key := keys[len(keys)-1].PublicKey
+		x := n.export(&runlogv1.ExportEventsRequest{})
+		req := &runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: ""}
+		page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: x.summary.To, PageSize: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.PageToken = page.NextPageToken
+		honest := n.export(req)
+		if _, _, err := proof.Open(honest.summary.Statement, key); err != nil || honest.summary.Digest != x.summary.Digest {
+			t.Errorf("what goes on from the cluster's own token: %v, digest %s, want %s", err, honest.summary.Digest, x.summary.Digest)
+		}
+
+		// The forged token skips all events and claims one that never existed. All of it is public,
+		// except the signature.
+		domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
+		_, body, _ := domain.Open(page.NextPageToken)
+		body = body[:16:16] // The question and the end of the window.
+		for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
+			body = binary.AppendUvarint(body, number)
+		}
+		digest := contract.Digest{0xbe, 0xef}
+		req.PageToken = domain.Seal(rpc.TokenWindow, append(body, digest[:]...))
+		forged := n.export(req)
+		if st, _, err := proof.Open(forged.summary.Statement, key); err == nil {
+			t.Errorf("the cluster has signed\n%s", st)
+		}
+		b, _ := base64.RawURLEncoding.DecodeString(page.NextPageToken)
+		for i := range b {
+			changed := append([]byte(nil), b...)
+			changed[i] ^= 1
+			req.PageToken = base64.RawURLEncoding.EncodeToString(changed)
+			if got, err := n.tryExport(req); err == nil {
+				t.Fatalf("byte %d of a token changed: taken, %v", i, got.summary)
+			}
+		}
+	})
 }
 
 // TestTokensOfEarlierKeysREAD4: a holder of a key that was replaced cannot make the cluster sign,
 // with the new key, an export that continues a forged token. A token of before goes on, unsigned.
 func TestTokensOfEarlierKeysREAD4(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	auditLoad(n, 0)
-	n.haveKey()
-	kept, err := checkpoint.HeldSigner(vfs.Default, filepath.Join(n.server.opts.DataDir, datadir.KeyFile),
-		n.server.replica.ClusterID(), n.server.replica.Store())
-	if err != nil {
-		t.Fatal(err)
-	}
-	x := n.export(&runlogv1.ExportEventsRequest{})
-	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: x.summary.To, PageSize: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := n.export(&runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: page.NextPageToken})
-	if before.summary.Digest != x.summary.Digest {
-		t.Errorf("what goes on from a token of before: digest %s, want %s", before.summary.Digest, x.summary.Digest)
-	}
-	if _, _, err := proof.Open(before.summary.Statement, rotated.Key.PublicKey); err == nil {
-		t.Error("what goes on from a token of before is signed")
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, onDisk(t))
+		auditLoad(n, 0)
+		n.haveKey()
+		kept, err := checkpoint.HeldSigner(vfs.Default, filepath.Join(n.server.opts.DataDir, datadir.KeyFile),
+			n.server.replica.ClusterID(), n.server.replica.Store())
+		if err != nil {
+			t.Fatal(err)
+		}
+		x := n.export(&runlogv1.ExportEventsRequest{})
+		page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{To: x.summary.To, PageSize: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		rotated, err := n.audits().RotateSigningKey(n.context(), &runlogv1.RotateSigningKeyRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := n.export(&runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: page.NextPageToken})
+		if before.summary.Digest != x.summary.Digest {
+			t.Errorf("what goes on from a token of before: digest %s, want %s", before.summary.Digest, x.summary.Digest)
+		}
+		if _, _, err := proof.Open(before.summary.Statement, rotated.Key.PublicKey); err == nil {
+			t.Error("what goes on from a token of before is signed")
+		}
 
-	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
-	_, body, _ := domain.Open(page.NextPageToken)
-	body = body[:16:16] // The question and the end of the window.
-	for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
-		body = binary.AppendUvarint(body, number)
-	}
-	digest := contract.Digest{0xbe, 0xef}
-	body = append(body, digest[:]...)
-	asked := sha256.Sum256(slices.Concat([]byte("runlog/window question/1\x00"), make([]byte, 8),
-		binary.BigEndian.AppendUint64(nil, uint64(x.summary.To.AsTime().UnixNano())), make([]byte, 6)))
-	if !bytes.Equal(asked[:8], body[:8]) {
-		t.Fatal("the test knows another hash of the request")
-	}
-	signature, err := kept.SignBytes("runlog window token 2", append(body[:len(body):len(body)], asked[:]...))
-	if err != nil {
-		t.Fatal(err)
-	}
-	forged := n.export(&runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: domain.Seal(rpc.TokenSignedWindow, append(body, signature...))})
-	if st, _, err := proof.Open(forged.summary.Statement, rotated.Key.PublicKey); err == nil {
-		t.Errorf("the cluster has signed with its new key\n%s", st)
-	}
+		domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
+		_, body, _ := domain.Open(page.NextPageToken)
+		body = body[:16:16] // The question and the end of the window.
+		for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
+			body = binary.AppendUvarint(body, number)
+		}
+		digest := contract.Digest{0xbe, 0xef}
+		body = append(body, digest[:]...)
+		asked := sha256.Sum256(slices.Concat([]byte("runlog/window question/1\x00"), make([]byte, 8),
+			binary.BigEndian.AppendUint64(nil, uint64(x.summary.To.AsTime().UnixNano())), make([]byte, 6)))
+		if !bytes.Equal(asked[:8], body[:8]) {
+			t.Fatal("the test knows another hash of the request")
+		}
+		signature, err := kept.SignBytes("runlog window token 2", append(body[:len(body):len(body)], asked[:]...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		forged := n.export(&runlogv1.ExportEventsRequest{To: x.summary.To, PageToken: domain.Seal(rpc.TokenSignedWindow, append(body, signature...))})
+		if st, _, err := proof.Open(forged.summary.Statement, rotated.Key.PublicKey); err == nil {
+			t.Errorf("the cluster has signed with its new key\n%s", st)
+		}
+	})
 }
 
 // TestTokensStayInTheirWindow: a token cannot move the end of a window beyond that of the request.
 func TestTokensStayInTheirWindow(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	auditLoad(n, 0)
-	page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{PageSize: 7})
-	if err != nil {
-		t.Fatal(err)
-	}
-	domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
-	kind, body, _ := domain.Open(page.NextPageToken)
-	if kind == rpc.TokenSignedWindow {
-		body = body[:len(body)-64] // Without the signature.
-	}
-	for _, to := range []int64{-5, 0} {
-		binary.BigEndian.PutUint64(body[8:], uint64(to))
-		_, err := n.tryExport(&runlogv1.ExportEventsRequest{PageToken: domain.Seal(rpc.TokenWindow, body)})
-		refused(t, err, contract.ReasonInvalidArgumentField)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		auditLoad(n, 0)
+		page, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{PageSize: 7})
+		if err != nil {
+			t.Fatal(err)
+		}
+		domain := rpc.NewTokenDomain("audit window", n.server.replica.ClusterID())
+		kind, body, _ := domain.Open(page.NextPageToken)
+		if kind == rpc.TokenSignedWindow {
+			body = body[:len(body)-64] // Without the signature.
+		}
+		for _, to := range []int64{-5, 0} {
+			binary.BigEndian.PutUint64(body[8:], uint64(to))
+			_, err := n.tryExport(&runlogv1.ExportEventsRequest{PageToken: domain.Seal(rpc.TokenWindow, body)})
+			refused(t, err, contract.ReasonInvalidArgumentField)
+		}
+	})
 }
 
 // TestStalledExports: exports whose readers take nothing hold no view of the store, and end after
 // SlowConsumer.
 func TestStalledExports(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.SlowConsumer = 2 * time.Second })
-	payload := make([]byte, 0, 8<<10)
-	payload = append(payload, `{"x":"`...)
-	for len(payload) < 8000 {
-		payload = append(payload, 'x')
-	}
-	payload = append(payload, `"}`...)
-	for i := range 60 {
-		events := make([]*runlogv1.EventWrite, 40)
-		for j := range events {
-			events[j] = newEvent("SignalAccepted", func(e *runlogv1.EventWrite) {
-				e.LogicalAttemptId = uint32(i*40 + j + 1)
-				e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
-			})
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.SlowConsumer = 2 * time.Second })
+		payload := make([]byte, 0, 8<<10)
+		payload = append(payload, `{"x":"`...)
+		for len(payload) < 8000 {
+			payload = append(payload, 'x')
 		}
-		n.mustAppend("run", events...)
-	}
-	for range 8 {
-		stream, err := n.audit.ExportEvents(t.Context(), &runlogv1.ExportEventsRequest{})
-		if err != nil {
-			t.Fatal(err)
+		payload = append(payload, `"}`...)
+		for i := range 60 {
+			events := make([]*runlogv1.EventWrite, 40)
+			for j := range events {
+				events[j] = newEvent("SignalAccepted", func(e *runlogv1.EventWrite) {
+					e.LogicalAttemptId = uint32(i*40 + j + 1)
+					e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
+				})
+			}
+			n.mustAppend("run", events...)
 		}
-		if _, err := stream.Recv(); err != nil {
-			t.Fatal(err)
+		for range 8 {
+			stream, err := n.audit.ExportEvents(t.Context(), &runlogv1.ExportEventsRequest{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := stream.Recv(); err != nil {
+				t.Fatal(err)
+			}
 		}
-	}
-	// Eight exports at once are the limit.
-	if _, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"}); err == nil {
-		t.Error("a ninth export is taken")
-	}
-	eventually(t, "the places of stalled exports are free again", func() bool {
-		_, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"})
-		return err == nil
+		// Eight exports at once are the limit.
+		if _, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"}); err == nil {
+			t.Error("a ninth export is taken")
+		}
+		eventually(t, "the places of stalled exports are free again", func() bool {
+			_, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"})
+			return err == nil
+		})
 	})
 }
 
 // TestSignedFromTheBeginning: a new cluster signs its first exports, also at a node that does not
 // have the key yet.
 func TestSignedFromTheBeginning(t *testing.T) {
-	for _, n := range startNodes(t, 3, seldom) {
-		n.haveKey()
-	}
+	bubble.Test(t, func(t *testing.T) {
+		for _, n := range startNodes(t, 3, seldom) {
+			n.haveKey()
+		}
+	})
 }

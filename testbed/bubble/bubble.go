@@ -12,17 +12,31 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"pgregory.net/rapid"
 )
 
 // Limit is how long Until waits, in fake time.
 const Limit = 10 * time.Minute
 
+// epoch is when a test begins, in fake time: after all dates in the data of tests.
+var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// grace is how long a goroutine may go on when a test has ended. Some of net/http sleep for half a
+// second when their connection ends, and nobody waits for them.
+const grace = time.Second
+
 // Test runs f in a bubble of its own, as synctest.Test does: all goroutines that f starts must end
-// with it. Those are forgiven that libraries leave behind.
+// with it. Those are forgiven that libraries leave behind. The time is 2030-01-01.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	defer forgiveLibraries()
-	synctest.Test(t, f)
+	synctest.Test(t, func(t *testing.T) {
+		t.Helper()
+		time.Sleep(time.Until(epoch))
+		t.Cleanup(func() { time.Sleep(grace) })
+		f(t)
+	})
 }
 
 // forgiven are parts of the stacks of goroutines that libraries leave behind: hashicorp/raft leaves
@@ -141,4 +155,10 @@ func (c *oneCase) Fail() {
 func (c *oneCase) FailNow() {
 	c.Fail()
 	runtime.Goexit()
+}
+
+// Check checks a property in the bubble of its test, as rapid.Check does outside of one.
+func Check(t testing.TB, property func(*rapid.T)) {
+	t.Helper()
+	rapid.Check(struct{ testing.TB }{t}, property) // rapid asks a *testing.T for its deadline.
 }

@@ -8,8 +8,10 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"strconv"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -25,7 +27,8 @@ type Network struct {
 	mu        sync.Mutex
 	rng       *rand.Rand // of latencies; under mu
 	listeners map[string]*listener
-	chosen    int // how many ports Listen has chosen
+	chosen    int // how many ports are taken by port 0 and by dialling hosts
+	hosts     int // how many hosts Host has named
 	conns     map[*conn]struct{}
 	cut       map[Link]int           // how many faults cut a link
 	refused   map[Link]int           // how many faults refuse connections on a link
@@ -55,10 +58,19 @@ func New(seed uint64) *Network {
 	}
 }
 
+// address is an address of a host that has a name and no IP address.
 type address string
 
 func (address) Network() string  { return "tcp" }
 func (a address) String() string { return string(a) }
+
+// addrOf returns an address as package net does, if its host is an IP address.
+func addrOf(at string) net.Addr {
+	if ip, err := netip.ParseAddrPort(at); err == nil {
+		return net.TCPAddrFromAddrPort(ip)
+	}
+	return address(at)
+}
 
 func hostOf(address string) string {
 	host, _, err := net.SplitHostPort(address)
@@ -68,16 +80,39 @@ func hostOf(address string) string {
 	return host
 }
 
-// firstPort is the first that Listen chooses for port 0. Those below are for tests that name one.
-const firstPort = 40_000
+// Ports that are chosen for port 0, and for the end that dials, lie between these. Those below are
+// for tests that name one.
+const firstPort, lastPort = 40_000, 65_000
+
+// Host names a loopback host that no call has named before.
+func (n *Network) Host() string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.hosts++
+	return net.IPv4(127, 0, byte(1+n.hosts/250), byte(n.hosts%250+1)).String()
+}
+
+// port returns a port that no listener has; n.mu is held.
+func (n *Network) port() string {
+	for {
+		port := strconv.Itoa(firstPort + n.chosen%(lastPort-firstPort))
+		n.chosen++
+		free := true
+		for at := range n.listeners {
+			free = free && !strings.HasSuffix(at, ":"+port)
+		}
+		if free {
+			return port
+		}
+	}
+}
 
 // Listen accepts connections at an address, as net.Listen does for TCP. For port 0 it chooses a free one.
 func (n *Network) Listen(_, at string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if host, port, err := net.SplitHostPort(at); err == nil && port == "0" {
-		at = net.JoinHostPort(host, strconv.Itoa(firstPort+n.chosen))
-		n.chosen++
+		at = net.JoinHostPort(host, n.port())
 	}
 	if n.listeners[at] != nil {
 		return nil, fmt.Errorf("listen %s: %w", at, syscall.EADDRINUSE)
@@ -95,7 +130,7 @@ type listener struct {
 	once  sync.Once
 }
 
-func (l *listener) Addr() net.Addr { return address(l.at) }
+func (l *listener) Addr() net.Addr { return addrOf(l.at) }
 
 func (l *listener) Accept() (net.Conn, error) {
 	select {
@@ -178,8 +213,9 @@ func (n *Network) connect(ctx context.Context, from, to string) (net.Conn, error
 		return nil, &net.OpError{Op: "dial", Net: "tcp", Addr: address(to), Err: syscall.ECONNREFUSED}
 	}
 	there, back := n.newPipe(Link{from, hostOf(to)}), n.newPipe(Link{hostOf(to), from})
-	ours := &conn{net: n, in: back, out: there, local: address(from + ":0"), remote: address(to), dialled: true}
-	theirs := &conn{net: n, in: there, out: back, local: address(to), remote: address(from + ":0")}
+	near, far := addrOf(net.JoinHostPort(from, n.port())), addrOf(to)
+	ours := &conn{net: n, in: back, out: there, local: near, remote: far, dialled: true}
+	theirs := &conn{net: n, in: there, out: back, local: far, remote: near}
 	there.back, back.back = back, there
 	select {
 	case l.queue <- theirs:
@@ -305,7 +341,7 @@ func (n *Network) isCut(l Link) (bool, <-chan struct{}) {
 type conn struct {
 	net           *Network
 	in, out       *pipe
-	local, remote address
+	local, remote net.Addr
 	dialled       bool // this end dialled
 	once          sync.Once
 }
