@@ -21,6 +21,9 @@ import (
 	grpcpeer "google.golang.org/grpc/peer"
 
 	"runlog/storage"
+	"runlog/testbed/await"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 var (
@@ -59,20 +62,86 @@ func (c *clock) forward(d time.Duration) {
 
 // buffer that a logger writes into while a test reads.
 type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	mu      sync.Mutex
+	text    bytes.Buffer
+	written chan struct{} // has room for one: the log is longer
 }
 
 func (b *buffer) Write(p []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	select {
+	case b.written <- struct{}{}:
+	default:
+	}
 	return b.text.Write(p)
+}
+
+// next waits for more text, unless there is some that no call has waited for.
+func (b *buffer) next(ctx context.Context) error {
+	select {
+	case <-b.written:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w; the log is\n%s", context.Cause(ctx), b)
+	}
 }
 
 func (b *buffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text.String()
+}
+
+// bed is a test with a network.
+type bed struct {
+	testing.TB
+	net *network.Network // nil: that of the system
+}
+
+// inBubble runs a test in fake time, with a network of its own.
+func inBubble(t *testing.T, f func(t *bed)) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) { f(&bed{t, network.New(1)}) })
+}
+
+// runInBubble runs a case of a table in fake time, with a network of its own.
+func runInBubble(t *testing.T, name string, f func(t *bed)) {
+	t.Helper()
+	t.Run(name, func(t *testing.T) { inBubble(t, f) })
+}
+
+// listen opens a listener at a free port.
+func (t *bed) listen() net.Listener {
+	t.Helper()
+	listen := net.Listen
+	if t.net != nil {
+		listen = t.net.Listen
+	}
+	l, err := listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+// dial connects a program that is no node.
+func (t *bed) dial(to string) net.Conn {
+	t.Helper()
+	conn, err := t.dialer()(t.Context(), to)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn
+}
+
+func (t *bed) dialer() func(ctx context.Context, to string) (net.Conn, error) {
+	if t.net == nil {
+		return dialTCP
+	}
+	return t.net.Dialer("127.0.0.1")
 }
 
 // node is a Mesh and what a test looks at.
@@ -85,15 +154,11 @@ type node struct {
 }
 
 // start starts a node on a free port. change may be nil.
-func start(t *testing.T, self Identity, tls *TLS, change func(*Options)) *node {
+func start(t *bed, self Identity, tls *TLS, change func(*Options)) *node {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	n := &node{self: self, clock: clockAt(noon), reg: prometheus.NewRegistry()}
+	n := &node{self: self, clock: clockAt(noon), reg: prometheus.NewRegistry(), log: buffer{written: make(chan struct{}, 1)}}
 	opts := Options{
-		Listener: l, TLS: tls, Self: func() Identity { return self }, Clock: n.clock.read, Registerer: n.reg,
+		Listener: t.listen(), Dial: t.dialer(), TLS: tls, Self: func() Identity { return self }, Clock: n.clock.read, Registerer: n.reg,
 		Logger: slog.New(slog.NewTextHandler(&n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {
@@ -109,7 +174,7 @@ func start(t *testing.T, self Identity, tls *TLS, change func(*Options)) *node {
 }
 
 // serving starts a node that takes both kinds.
-func serving(t *testing.T, self Identity, tls *TLS, change func(*Options)) *node {
+func serving(t *bed, self Identity, tls *TLS, change func(*Options)) *node {
 	t.Helper()
 	n := start(t, self, tls, change)
 	n.Listener(KindRaft)
@@ -125,9 +190,9 @@ func (n *node) dialTo(ctx context.Context, kind Kind, to *node) (net.Conn, error
 }
 
 // logged waits until the log has a line with all the parts.
-func (n *node) logged(t *testing.T, parts ...string) {
+func (n *node) logged(t *bed, parts ...string) {
 	t.Helper()
-	eventually(t, func() error {
+	await.Until(t, fmt.Sprintf("a line with %q in the log of %s", parts, n.self.NodeID), n.log.next, func() bool {
 	lines:
 		for line := range strings.Lines(n.log.String()) {
 			for _, p := range parts {
@@ -135,37 +200,15 @@ func (n *node) logged(t *testing.T, parts ...string) {
 					continue lines
 				}
 			}
-			return nil
+			return true
 		}
-		return fmt.Errorf("no line with %q in the log of %s:\n%s", parts, n.self.NodeID, n.log.String())
+		return false
 	})
-}
-
-func eventually(t *testing.T, check func() error) {
-	t.Helper()
-	var err error
-	for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(2 * time.Millisecond) {
-		if err = check(); err == nil {
-			return
-		}
-	}
-	t.Fatal(err)
-}
-
-// receive fails where nothing comes.
-func receive[T any](t *testing.T, from <-chan T) (got T) {
-	t.Helper()
-	select {
-	case got = <-from:
-	case <-time.After(10 * time.Second):
-		t.Fatal("nothing came")
-	}
-	return got
 }
 
 // refusedWith fails unless the error is a refusal for the reason, by the side, that says all the
 // parts.
-func refusedWith(t *testing.T, conn net.Conn, err error, reason Reason, remote bool, parts ...string) {
+func refusedWith(t testing.TB, conn net.Conn, err error, reason Reason, remote bool, parts ...string) {
 	t.Helper()
 	if conn != nil {
 		t.Error("a connection was handed out")
@@ -185,11 +228,8 @@ func refusedWith(t *testing.T, conn net.Conn, err error, reason Reason, remote b
 }
 
 // talk carries bytes both ways, and checks that none is lost right behind the handshake.
-func talk(t *testing.T, dialled, accepted net.Conn) {
+func talk(t testing.TB, dialled, accepted net.Conn) {
 	t.Helper()
-	for _, c := range []net.Conn{dialled, accepted} {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-	}
 	up, down := bytes.Repeat([]byte("up"), 100_000), bytes.Repeat([]byte("down"), 50_000)
 	var sends sync.WaitGroup
 	sends.Go(func() { _, _ = dialled.Write(up) })
@@ -209,7 +249,7 @@ func talk(t *testing.T, dialled, accepted net.Conn) {
 // authority is a directory with a certificate authority, valid from 30 days before noon.
 type authority struct{ dir string }
 
-func newAuthority(t *testing.T) authority {
+func newAuthority(t testing.TB) authority {
 	t.Helper()
 	a := authority{t.TempDir()}
 	if err := MakeCA(a.dir, noon.Add(-30*day)); err != nil {
@@ -220,7 +260,7 @@ func newAuthority(t *testing.T) authority {
 
 // issue makes a certificate that is valid from one time and for so long, in a directory of its own,
 // and returns the paths that LoadTLS wants.
-func (a authority) issue(t *testing.T, node string, from time.Time, valid time.Duration) (ca, cert, key string) {
+func (a authority) issue(t testing.TB, node string, from time.Time, valid time.Duration) (ca, cert, key string) {
 	t.Helper()
 	dir := t.TempDir()
 	caFrom, keyFrom := CAFiles(a.dir)
@@ -236,13 +276,13 @@ func (a authority) issue(t *testing.T, node string, from time.Time, valid time.D
 
 // tls is a node's certificate, valid from 20 days before noon to 90 days after, of a node with noon
 // on its clock.
-func (a authority) tls(t *testing.T, node string) *TLS {
+func (a authority) tls(t testing.TB, node string) *TLS {
 	t.Helper()
 	return a.tlsAt(t, node, clockAt(noon), 110*day)
 }
 
 // tlsAt is one that is valid from 20 days before noon for so long.
-func (a authority) tlsAt(t *testing.T, node string, c *clock, valid time.Duration) *TLS {
+func (a authority) tlsAt(t testing.TB, node string, c *clock, valid time.Duration) *TLS {
 	t.Helper()
 	ca, cert, key := a.issue(t, node, noon.Add(-20*day), valid)
 	loaded, err := LoadTLS(ca, cert, key, c.read)
@@ -252,7 +292,7 @@ func (a authority) tlsAt(t *testing.T, node string, c *clock, valid time.Duratio
 	return loaded
 }
 
-func copyFile(t *testing.T, from, to string) {
+func copyFile(t testing.TB, from, to string) {
 	t.Helper()
 	text, err := os.ReadFile(from)
 	if err == nil {
@@ -264,7 +304,7 @@ func copyFile(t *testing.T, from, to string) {
 }
 
 // count returns the value of a metric with the values of its labels, in their order.
-func (n *node) count(t *testing.T, name string, labels ...string) float64 {
+func (n *node) count(t testing.TB, name string, labels ...string) float64 {
 	t.Helper()
 	families, err := n.reg.Gather()
 	if err != nil {

@@ -3,12 +3,13 @@ package peer
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"net"
 	"runtime"
+	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -20,120 +21,120 @@ import (
 // TestCloseJoinsEverything shows that Close ends accepting, handshakes, dials and listeners,
 // whatever they wait for, and leaves no goroutine, but leaves the connections that were handed out.
 func TestCloseJoinsEverything(t *testing.T) {
-	before := runtime.NumGoroutine()
-	silent, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer silent.Close()
-	n1, n2 := start(t, identity("n1"), nil, nil), start(t, identity("n2"), nil, nil)
-	raft := n2.Listener(KindRaft)
-	n2.Listener(KindNode)
+	inBubble(t, func(t *bed) {
+		silent := t.listen()
+		n1, n2 := start(t, identity("n1"), nil, nil), start(t, identity("n2"), nil, nil)
+		raft := n2.Listener(KindRaft)
+		n2.Listener(KindNode)
 
-	dialled, err := n1.dialTo(t.Context(), KindRaft, n2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dialled.Close()
-	accepted, err := raft.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
-	queued, err := n1.dialTo(t.Context(), KindNode, n2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer queued.Close()
-	slow, err := net.Dial("tcp", n2.address())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer slow.Close()
-	dial, accept := make(chan error, 1), make(chan error, 1)
-	go func() { _, err := n2.Dial(context.Background(), KindRaft, silent.Addr().String(), ""); dial <- err }()
-	go func() { _, err := raft.Accept(); accept <- err }()
-	hung, err := silent.Accept() // The dial is under way.
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer hung.Close()
+		dialled, err := n1.dialTo(t.Context(), KindRaft, n2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer dialled.Close()
+		accepted, err := raft.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer accepted.Close()
+		queued, err := n1.dialTo(t.Context(), KindNode, n2)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer queued.Close()
+		slow := t.dial(n2.address())
+		dial, accept := make(chan error, 1), make(chan error, 1)
+		go func() { _, err := n2.Dial(context.Background(), KindRaft, silent.Addr().String(), ""); dial <- err }()
+		go func() { _, err := raft.Accept(); accept <- err }()
+		hung, err := silent.Accept() // The dial is under way.
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer hung.Close()
 
-	began := time.Now()
-	if err := errors.Join(n2.Close(), n1.Close(), n2.Close()); err != nil {
-		t.Error(err)
-	}
-	if took := time.Since(began); took >= defaultTimeout {
-		t.Errorf("Close took %v", took)
-	}
-	if err := receive(t, dial); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("the dial ended with %v", err)
-	}
-	if err := receive(t, accept); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("Accept ended with %v", err)
-	}
-	for name, c := range map[string]net.Conn{"queued": queued, "slow": slow} {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
-		// The kernel resets a connection with unread bytes.
-		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
-			t.Errorf("the %s connection ended with %v", name, err)
+		began := time.Now()
+		if err := errors.Join(n2.Close(), n1.Close(), n2.Close()); err != nil {
+			t.Error(err)
 		}
-	}
-	eventually(t, func() error {
-		if now := runtime.NumGoroutine(); now > before {
-			stacks := make([]byte, 1<<20)
-			return fmt.Errorf("%d goroutines before, %d after:\n%s", before, now, stacks[:runtime.Stack(stacks, true)])
+		if took := time.Since(began); took != 0 {
+			t.Errorf("Close took %v", took)
 		}
-		return nil
+		if left := ofMesh(); left != "" {
+			t.Errorf("a goroutine outlives Close:\n%s", left)
+		}
+		if err := <-dial; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("the dial ended with %v", err)
+		}
+		if err := <-accept; !errors.Is(err, net.ErrClosed) {
+			t.Errorf("Accept ended with %v", err)
+		}
+		for name, c := range map[string]net.Conn{"queued": queued, "slow": slow} {
+			// The kernel resets a connection with unread bytes.
+			if _, err := c.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the %s connection ended with %v", name, err)
+			}
+		}
+		talk(t, dialled, accepted)
+		if _, err := n2.Dial(t.Context(), KindRaft, n1.address(), ""); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a dial after Close: %v", err)
+		}
+		if _, err := n2.Listener(KindRaft).Accept(); !errors.Is(err, net.ErrClosed) {
+			t.Errorf("a listener after Close: %v", err)
+		}
 	})
-	talk(t, dialled, accepted)
-	if _, err := n2.Dial(t.Context(), KindRaft, n1.address(), ""); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a dial after Close: %v", err)
+}
+
+// ofMesh returns the stack of a goroutine of a Mesh, if there is one.
+func ofMesh() string {
+	synctest.Wait() // Goroutines that have said that they end do end.
+	stacks := make([]byte, 1<<20)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, "peer.(*Mesh)") {
+			return stack
+		}
 	}
-	if _, err := n2.Listener(KindRaft).Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("a listener after Close: %v", err)
-	}
+	return ""
 }
 
 // TestTheDeadlineIsOfTheHandshakeAlone shows that a connection may be silent for longer behind it.
 func TestTheDeadlineIsOfTheHandshakeAlone(t *testing.T) {
-	short := func(o *Options) { o.handshakeTimeout = 300 * time.Millisecond }
-	n1, n2 := start(t, identity("n1"), nil, short), start(t, identity("n2"), nil, short)
-	l := n2.Listener(KindRaft)
-	dialled, err := n1.dialTo(t.Context(), KindRaft, n2)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dialled.Close()
-	accepted, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer accepted.Close()
-	_ = dialled.SetDeadline(time.Now().Add(10 * time.Second))
-	time.Sleep(400 * time.Millisecond)
-	for _, way := range [][2]net.Conn{{dialled, accepted}, {accepted, dialled}} {
-		_, _ = way[0].Write([]byte("x"))
-		if _, err := io.ReadFull(way[1], make([]byte, 1)); err != nil {
-			t.Error(err)
+	inBubble(t, func(t *bed) {
+		short := func(o *Options) { o.handshakeTimeout = 300 * time.Millisecond }
+		n1, n2 := start(t, identity("n1"), nil, short), start(t, identity("n2"), nil, short)
+		l := n2.Listener(KindRaft)
+		dialled, err := n1.dialTo(t.Context(), KindRaft, n2)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		defer dialled.Close()
+		accepted, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer accepted.Close()
+		time.Sleep(400 * time.Millisecond)
+		for _, way := range [][2]net.Conn{{dialled, accepted}, {accepted, dialled}} {
+			_, _ = way[0].Write([]byte("x"))
+			if _, err := io.ReadFull(way[1], make([]byte, 1)); err != nil {
+				t.Error(err)
+			}
+		}
+	})
 }
 
 // TestConnectionsThatNobodyAcceptsAreBounded shows that those beyond the backlog are ended.
 func TestConnectionsThatNobodyAcceptsAreBounded(t *testing.T) {
-	n1, n2 := start(t, identity("n1"), nil, nil), serving(t, identity("n2"), nil, nil)
-	var last net.Conn
-	for range backlog + 1 {
-		conn, err := n1.dialTo(t.Context(), KindRaft, n2)
-		if err != nil {
-			t.Fatal(err)
+	inBubble(t, func(t *bed) {
+		n1, n2 := start(t, identity("n1"), nil, nil), serving(t, identity("n2"), nil, nil)
+		for range backlog + 1 {
+			conn, err := n1.dialTo(t.Context(), KindRaft, n2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
 		}
-		defer conn.Close()
-		last = conn
-	}
-	n2.logged(t, "no listener takes it")
-	_ = last
+		n2.logged(t, "no listener takes it")
+	})
 }
 
 // TestGRPCOverTheMesh shows that gRPC runs on the connections, that handlers know the caller, and
@@ -141,7 +142,7 @@ func TestConnectionsThatNobodyAcceptsAreBounded(t *testing.T) {
 func TestGRPCOverTheMesh(t *testing.T) {
 	ca := newAuthority(t)
 	for mode, tls := range map[string][2]*TLS{"plain": {}, "TLS": {ca.tls(t, "n1"), ca.tls(t, "n2")}} {
-		t.Run(mode, func(t *testing.T) {
+		runInBubble(t, mode, func(t *bed) {
 			n1, n2 := start(t, identity("n1"), tls[0], nil), start(t, identity("n2"), tls[1], nil)
 			callers := make(chan Identity, 1)
 			secret := make(chan error, 1)
@@ -169,15 +170,13 @@ func TestGRPCOverTheMesh(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-			defer cancel()
-			if _, err := grpc_health_v1.NewHealthClient(client).Check(ctx, &grpc_health_v1.HealthCheckRequest{}); err != nil {
+			if _, err := grpc_health_v1.NewHealthClient(client).Check(t.Context(), &grpc_health_v1.HealthCheckRequest{}); err != nil {
 				t.Fatal(err)
 			}
-			if who := receive(t, callers); who != n1.self {
+			if who := <-callers; who != n1.self {
 				t.Errorf("%+v calls", who)
 			}
-			if err := receive(t, secret); (err == nil) != (mode == "TLS") {
+			if err := <-secret; (err == nil) != (mode == "TLS") {
 				t.Errorf("level of security: %v", err)
 			}
 		})
@@ -186,17 +185,19 @@ func TestGRPCOverTheMesh(t *testing.T) {
 
 // TestOtherConnectionsHaveNoCredentials shows that gRPC cannot be had around the handshake.
 func TestOtherConnectionsHaveNoCredentials(t *testing.T) {
-	n := start(t, identity("n1"), nil, nil)
-	a, b := net.Pipe()
-	defer a.Close()
-	defer b.Close()
-	if _, _, err := n.Credentials().ServerHandshake(a); err == nil {
-		t.Error("a server took a connection of nobody")
-	}
-	if _, _, err := n.Credentials().ClientHandshake(t.Context(), "x", b); err == nil {
-		t.Error("a client took a connection of nobody")
-	}
-	if _, ok := From(t.Context()); ok {
-		t.Error("somebody calls where there is no call")
-	}
+	inBubble(t, func(t *bed) {
+		n := start(t, identity("n1"), nil, nil)
+		a, b := net.Pipe()
+		defer a.Close()
+		defer b.Close()
+		if _, _, err := n.Credentials().ServerHandshake(a); err == nil {
+			t.Error("a server took a connection of nobody")
+		}
+		if _, _, err := n.Credentials().ClientHandshake(t.Context(), "x", b); err == nil {
+			t.Error("a client took a connection of nobody")
+		}
+		if _, ok := From(t.Context()); ok {
+			t.Error("somebody calls where there is no call")
+		}
+	})
 }

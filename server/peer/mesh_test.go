@@ -13,7 +13,7 @@ func TestBothKindsCarryBytesBothWays(t *testing.T) {
 		"plain": {},
 		"TLS":   {ca.tls(t, "n1"), ca.tls(t, "n2")},
 	} {
-		t.Run(name, func(t *testing.T) {
+		runInBubble(t, name, func(t *bed) {
 			n1, n2 := start(t, identity("n1"), tls[0], nil), start(t, identity("n2"), tls[1], nil)
 			for kind, l := range map[Kind]net.Listener{KindRaft: n2.Listener(KindRaft), KindNode: n2.Listener(KindNode)} {
 				dialled, err := n1.Dial(t.Context(), kind, n2.address(), "n2.7")

@@ -6,7 +6,6 @@ import (
 	"crypto/x509"
 	"errors"
 	"math/big"
-	"net"
 	"os"
 	"strings"
 	"testing"
@@ -52,7 +51,7 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 			reason: Certificate, says: []string{"runlog://node/NODE"},
 		},
 	} {
-		t.Run("shown by the dialling end/"+name, func(t *testing.T) {
+		runInBubble(t, "shown by the dialling end/"+name, func(t *bed) {
 			dialler := start(t, identity("bad"), test.bad, nil)
 			other := serving(t, identity("good"), test.good, nil)
 			trustEach(test.bad, test.good)
@@ -60,7 +59,7 @@ func TestCertificatesThatAreRefused(t *testing.T) {
 			refusedWith(t, conn, err, test.reason, true, test.says...)
 			other.logged(t, "a node was refused", "reason="+string(test.reason), test.says[0])
 		})
-		t.Run("shown by the accepting end/"+name, func(t *testing.T) {
+		runInBubble(t, "shown by the accepting end/"+name, func(t *bed) {
 			address, last := credulous(t, identity("bad"), test.bad)
 			dialler := start(t, identity("good"), test.good, nil)
 			conn, err := dialler.Dial(t.Context(), KindRaft, address, "")
@@ -84,7 +83,7 @@ func trustEach(bad, good *TLS) {
 }
 
 // issued is a certificate that begins an hour before a time, which is on the node's clock too.
-func (a authority) issued(t *testing.T, node string, at time.Time) *TLS {
+func (a authority) issued(t testing.TB, node string, at time.Time) *TLS {
 	t.Helper()
 	ca, cert, key := a.issue(t, node, at, 90*day)
 	loaded, err := LoadTLS(ca, cert, key, clockAt(at).read)
@@ -95,7 +94,7 @@ func (a authority) issued(t *testing.T, node string, at time.Time) *TLS {
 }
 
 // odd is a certificate of the node bad that LoadTLS would refuse.
-func (a authority) odd(t *testing.T, change func(*x509.Certificate)) *TLS {
+func (a authority) odd(t testing.TB, change func(*x509.Certificate)) *TLS {
 	t.Helper()
 	loaded := a.tls(t, "bad")
 	own := &loaded.files.Last().own
@@ -120,53 +119,52 @@ func (a authority) odd(t *testing.T, change func(*x509.Certificate)) *TLS {
 
 // TestADiallerWithoutCertificateIsRefused shows that none is not taken for a good one.
 func TestADiallerWithoutCertificateIsRefused(t *testing.T) {
-	n := serving(t, identity("n1"), newAuthority(t).tls(t, "n1"), nil)
-	conn, err := tls.Dial("tcp", n.address(), &tls.Config{InsecureSkipVerify: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	told, err := readMessage(conn)
-	if err != nil || told.Type != refusal || told.Reason != Certificate || !strings.Contains(told.Text, "no certificate") {
-		t.Errorf("it was told %+v, %v", told, err)
-	}
-	n.logged(t, "a node was refused", "reason=CERTIFICATE", "no certificate")
+	inBubble(t, func(t *bed) {
+		n := serving(t, identity("n1"), newAuthority(t).tls(t, "n1"), nil)
+		conn := tls.Client(t.dial(n.address()), &tls.Config{InsecureSkipVerify: true})
+		defer conn.Close()
+		told, err := readMessage(conn)
+		if err != nil || told.Type != refusal || told.Reason != Certificate || !strings.Contains(told.Text, "no certificate") {
+			t.Errorf("it was told %+v, %v", told, err)
+		}
+		n.logged(t, "a node was refused", "reason=CERTIFICATE", "no certificate")
+	})
 }
 
 // TestOlderTLSIsRefused shows that TLS 1.2 is not spoken.
 func TestOlderTLSIsRefused(t *testing.T) {
-	n := serving(t, identity("n1"), newAuthority(t).tls(t, "n1"), nil)
-	if conn, err := tls.Dial("tcp", n.address(), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}); err == nil {
-		_ = conn.Close()
-		t.Error("TLS 1.2 was taken")
-	}
-	n.logged(t, "a node was refused", "reason=PROTOCOL", "TLS 1.3")
+	inBubble(t, func(t *bed) {
+		n := serving(t, identity("n1"), newAuthority(t).tls(t, "n1"), nil)
+		conn := tls.Client(t.dial(n.address()), &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12})
+		defer conn.Close()
+		if err := conn.Handshake(); err == nil {
+			t.Error("TLS 1.2 was taken")
+		}
+		n.logged(t, "a node was refused", "reason=PROTOCOL", "TLS 1.3")
+	})
 }
 
 // TestAnAlertOfTLSIsTakenForARefusal shows what a dialling end says when TLS itself refuses its
 // certificate, which it hears only at its first read.
 func TestAnAlertOfTLSIsTakenForARefusal(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	config := ours.tls(t, "n2").files.Last().config()
-	config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, theirs.tls(t, "x").files.Last().roots
-	l, err := tls.Listen("tcp", "127.0.0.1:0", config)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	go func() {
-		conn, err := l.Accept()
-		if err != nil {
-			return
-		}
-		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-		_ = conn.(*tls.Conn).Handshake()
-		linger(conn.(*tls.Conn).NetConn(), conn)
-	}()
-	n1 := start(t, identity("n1"), ours.tls(t, "n1"), nil)
-	conn, err := n1.Dial(t.Context(), KindRaft, l.Addr().String(), "")
-	refusedWith(t, conn, err, Certificate, true, "refused the certificate of this node", "unknown certificate authority")
+	inBubble(t, func(t *bed) {
+		ours, theirs := newAuthority(t), newAuthority(t)
+		config := ours.tls(t, "n2").files.Last().config()
+		config.ClientAuth, config.ClientCAs = tls.RequireAndVerifyClientCert, theirs.tls(t, "x").files.Last().roots
+		l := tls.NewListener(t.listen(), config)
+		go func() {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+			_ = conn.(*tls.Conn).Handshake()
+			linger(conn.(*tls.Conn).NetConn(), conn)
+		}()
+		n1 := start(t, identity("n1"), ours.tls(t, "n1"), nil)
+		conn, err := n1.Dial(t.Context(), KindRaft, l.Addr().String(), "")
+		refusedWith(t, conn, err, Certificate, true, "refused the certificate of this node", "unknown certificate authority")
+	})
 }
 
 // TestLoadTLSRefusesWhatOthersWould shows that a node with files of no use does not start, and says
@@ -207,17 +205,19 @@ func TestLoadTLSRefusesWhatOthersWould(t *testing.T) {
 
 // TestTheEndOfACertificateIsWarnedOf shows the warning of the last 14 days, and the metric.
 func TestTheEndOfACertificateIsWarnedOf(t *testing.T) {
-	ca := newAuthority(t)
-	for left, warned := range map[time.Duration]bool{13 * day: true, 15 * day: false} {
-		loaded := ca.tlsAt(t, "n1", clockAt(noon), 20*day+left)
-		n := start(t, identity("n1"), loaded, nil)
-		if got := strings.Contains(n.log.String(), "expires soon"); got != warned {
-			t.Errorf("%v before its end: warned %t", left, got)
+	inBubble(t, func(t *bed) {
+		ca := newAuthority(t)
+		for left, warned := range map[time.Duration]bool{13 * day: true, 15 * day: false} {
+			loaded := ca.tlsAt(t, "n1", clockAt(noon), 20*day+left)
+			n := start(t, identity("n1"), loaded, nil)
+			if got := strings.Contains(n.log.String(), "expires soon"); got != warned {
+				t.Errorf("%v before its end: warned %t", left, got)
+			}
+			if got, want := n.count(t, "runlog_peer_certificate_expiry_seconds"), float64(noon.Add(left).Unix()); got != want {
+				t.Errorf("the metric is %v, want %v", got, want)
+			}
 		}
-		if got, want := n.count(t, "runlog_peer_certificate_expiry_seconds"), float64(noon.Add(left).Unix()); got != want {
-			t.Errorf("the metric is %v, want %v", got, want)
-		}
-	}
+	})
 }
 
 // rotating is a node whose certificate files a test replaces, under a clock.
@@ -227,7 +227,7 @@ type rotating struct {
 	clock         *clock
 }
 
-func newRotating(t *testing.T, a authority, name string) *rotating {
+func newRotating(t *bed, a authority, name string) *rotating {
 	r := &rotating{clock: clockAt(noon)}
 	r.ca, r.cert, r.key = a.issue(t, name, noon.Add(-20*day), 110*day)
 	loaded, err := LoadTLS(r.ca, r.cert, r.key, r.clock.read)
@@ -239,7 +239,7 @@ func newRotating(t *testing.T, a authority, name string) *rotating {
 }
 
 // replace puts other files in the place of the node's.
-func (r *rotating) replace(t *testing.T, ca, cert, key string) {
+func (r *rotating) replace(t testing.TB, ca, cert, key string) {
 	t.Helper()
 	copyFile(t, ca, r.ca)
 	copyFile(t, cert, r.cert)
@@ -248,7 +248,7 @@ func (r *rotating) replace(t *testing.T, ca, cert, key string) {
 }
 
 // shown dials the node and returns the end of the certificate that it shows.
-func (r *rotating) shown(t *testing.T, from *node) time.Time {
+func (r *rotating) shown(t testing.TB, from *node) time.Time {
 	t.Helper()
 	conn, err := from.dialTo(t.Context(), KindNode, r.node)
 	if err != nil {
@@ -261,64 +261,68 @@ func (r *rotating) shown(t *testing.T, from *node) time.Time {
 // TestCertificatesAreReplacedWithoutARestart shows that new files are used from the next connection
 // on, and that broken ones, and those of another node, change nothing but the log.
 func TestCertificatesAreReplacedWithoutARestart(t *testing.T) {
-	ours, theirs := newAuthority(t), newAuthority(t)
-	n2 := newRotating(t, ours, "n2")
-	n1 := start(t, identity("n1"), ours.tls(t, "n1"), nil)
-	before := n2.shown(t, n1)
+	inBubble(t, func(t *bed) {
+		ours, theirs := newAuthority(t), newAuthority(t)
+		n2 := newRotating(t, ours, "n2")
+		n1 := start(t, identity("n1"), ours.tls(t, "n1"), nil)
+		before := n2.shown(t, n1)
 
-	n2.replace(t, n2.ca, n2.ca, n2.key) // The certificate does not fit the key.
-	if got := n2.shown(t, n1); !got.Equal(before) {
-		t.Errorf("broken files: shown is one that ends at %v", got)
-	}
-	n2.logged(t, "level=ERROR", "cannot load changed certificate files", "no certificate with its key")
+		n2.replace(t, n2.ca, n2.ca, n2.key) // The certificate does not fit the key.
+		if got := n2.shown(t, n1); !got.Equal(before) {
+			t.Errorf("broken files: shown is one that ends at %v", got)
+		}
+		n2.logged(t, "level=ERROR", "cannot load changed certificate files", "no certificate with its key")
 
-	ca, cert, key := ours.issue(t, "n3", noon, 50*day)
-	n2.replace(t, ca, cert, key)
-	if got := n2.shown(t, n1); !got.Equal(before) {
-		t.Errorf("another node's: shown is one that ends at %v", got)
-	}
-	n2.logged(t, "level=ERROR", "that of node n3, and this is node n2")
+		ca, cert, key := ours.issue(t, "n3", noon, 50*day)
+		n2.replace(t, ca, cert, key)
+		if got := n2.shown(t, n1); !got.Equal(before) {
+			t.Errorf("another node's: shown is one that ends at %v", got)
+		}
+		n2.logged(t, "level=ERROR", "that of node n3, and this is node n2")
 
-	_, cert, key = theirs.issue(t, "n2", noon, 50*day)
-	n2.replace(t, n2.ca, cert, key)
-	if got := n2.shown(t, n1); !got.Equal(before) {
-		t.Errorf("another authority's: shown is one that ends at %v", got)
-	}
+		_, cert, key = theirs.issue(t, "n2", noon, 50*day)
+		n2.replace(t, n2.ca, cert, key)
+		if got := n2.shown(t, n1); !got.Equal(before) {
+			t.Errorf("another authority's: shown is one that ends at %v", got)
+		}
 
-	ca, cert, key = ours.issue(t, "n2", noon, 70*day)
-	n2.replace(t, ca, cert, key)
-	if got := n2.shown(t, n1); !got.Equal(noon.Add(70 * day)) {
-		t.Errorf("sound files: shown is one that ends at %v", got)
-	}
-	if got := n2.count(t, "runlog_peer_certificate_expiry_seconds"); got != float64(noon.Add(70*day).Unix()) {
-		t.Errorf("the metric is %v", got)
-	}
+		ca, cert, key = ours.issue(t, "n2", noon, 70*day)
+		n2.replace(t, ca, cert, key)
+		if got := n2.shown(t, n1); !got.Equal(noon.Add(70 * day)) {
+			t.Errorf("sound files: shown is one that ends at %v", got)
+		}
+		if got := n2.count(t, "runlog_peer_certificate_expiry_seconds"); got != float64(noon.Add(70*day).Unix()) {
+			t.Errorf("the metric is %v", got)
+		}
+	})
 }
 
 // TestTheAuthorityIsReplacedWithoutARestart shows that a file with both authorities bridges from
 // one to the other.
 func TestTheAuthorityIsReplacedWithoutARestart(t *testing.T) {
-	first, second := newAuthority(t), newAuthority(t)
-	n2 := newRotating(t, first, "n2")
-	n1 := start(t, identity("n1"), second.tls(t, "n1"), nil)
-	conn, err := n1.dialTo(t.Context(), KindNode, n2.node)
-	refusedWith(t, conn, err, Certificate, false)
+	inBubble(t, func(t *bed) {
+		first, second := newAuthority(t), newAuthority(t)
+		n2 := newRotating(t, first, "n2")
+		n1 := start(t, identity("n1"), second.tls(t, "n1"), nil)
+		conn, err := n1.dialTo(t.Context(), KindNode, n2.node)
+		refusedWith(t, conn, err, Certificate, false)
 
-	ca, cert, key := second.issue(t, "n2", noon, 70*day)
-	both := t.TempDir() + "/both.crt"
-	copyFile(t, ca, both)
-	appendFile(t, both, n2.ca)
-	n2.replace(t, both, cert, key)
-	n2.shown(t, n1)
-	old := start(t, identity("n3"), first.tls(t, "n3"), nil)
-	conn, err = old.dialTo(t.Context(), KindNode, n2.node)
-	refusedWith(t, conn, err, Certificate, false) // It does not trust the second yet.
-	n3 := newRotating(t, first, "n4")
-	n3.replace(t, both, n3.cert, n3.key)
-	n2.shown(t, n3.node) // It trusts both, and n2 trusts the first still.
+		ca, cert, key := second.issue(t, "n2", noon, 70*day)
+		both := t.TempDir() + "/both.crt"
+		copyFile(t, ca, both)
+		appendFile(t, both, n2.ca)
+		n2.replace(t, both, cert, key)
+		n2.shown(t, n1)
+		old := start(t, identity("n3"), first.tls(t, "n3"), nil)
+		conn, err = old.dialTo(t.Context(), KindNode, n2.node)
+		refusedWith(t, conn, err, Certificate, false) // It does not trust the second yet.
+		n3 := newRotating(t, first, "n4")
+		n3.replace(t, both, n3.cert, n3.key)
+		n2.shown(t, n3.node) // It trusts both, and n2 trusts the first still.
+	})
 }
 
-func appendFile(t *testing.T, to, from string) {
+func appendFile(t testing.TB, to, from string) {
 	t.Helper()
 	a, err := os.ReadFile(to)
 	if err != nil {
@@ -336,21 +340,19 @@ func appendFile(t *testing.T, to, from string) {
 // TestADialEndsWithItsContext shows that neither a silent end nor one that does not take part in
 // TLS holds a dial.
 func TestADialEndsWithItsContext(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	for name, certificate := range map[string]*TLS{"plain": nil, "TLS": newAuthority(t).tls(t, "n1")} {
-		n := start(t, identity("n1"), certificate, func(o *Options) { o.handshakeTimeout = 50 * time.Millisecond })
-		_, err := n.Dial(t.Context(), KindRaft, l.Addr().String(), "")
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "not a runlog node") {
-			t.Errorf("%s: %v", name, err)
+	inBubble(t, func(t *bed) {
+		l := t.listen()
+		for name, certificate := range map[string]*TLS{"plain": nil, "TLS": newAuthority(t).tls(t, "n1")} {
+			n := start(t, identity("n1"), certificate, func(o *Options) { o.handshakeTimeout = 50 * time.Millisecond })
+			_, err := n.Dial(t.Context(), KindRaft, l.Addr().String(), "")
+			if !errors.Is(err, os.ErrDeadlineExceeded) || !strings.Contains(err.Error(), "not a runlog node") {
+				t.Errorf("%s: %v", name, err)
+			}
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := n.Dial(ctx, KindRaft, l.Addr().String(), ""); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v", name, err)
+			}
 		}
-		ctx, cancel := context.WithCancel(t.Context())
-		cancel()
-		if _, err := n.Dial(ctx, KindRaft, l.Addr().String(), ""); !errors.Is(err, context.Canceled) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
+	})
 }

@@ -11,7 +11,8 @@ import (
 // when data is not acknowledged. A new connection is made as soon as the other node can be reached,
 // and calls do not wait for TCP to send again (APP-10).
 func TestUnackedDataEndsConnections(t *testing.T) {
-	n1, n2 := start(t, identity("n1"), nil, nil), start(t, identity("n2"), nil, nil)
+	system := &bed{TB: t} // The kernel ends connections of its own network.
+	n1, n2 := start(system, identity("n1"), nil, nil), start(system, identity("n2"), nil, nil)
 	for _, kind := range []Kind{KindRaft, KindNode} {
 		listener := n2.Listener(kind)
 		dialled, err := n1.dialTo(t.Context(), kind, n2)
