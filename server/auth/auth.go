@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"strings"
 	"time"
 
@@ -29,6 +30,8 @@ type Options struct {
 	Token func(context.Context, TokenHash) (*Token, error)
 	// Open lets callers without credentials in, as Local.
 	Open bool
+	// Transport carries the requests to OpenID providers. Default: http.DefaultTransport.
+	Transport http.RoundTripper
 	// Clock is the node's. Default: time.Now.
 	Clock func() time.Time
 	// Logger gets what an operator must know of providers. Default: none.
@@ -53,6 +56,9 @@ type subjectRule struct {
 // New returns an authenticator. Providers are asked for their keys when the first token comes, and
 // again when they change, until ctx ends.
 func New(ctx context.Context, opts Options) (*Authenticator, error) {
+	if opts.Transport == nil {
+		opts.Transport = http.DefaultTransport
+	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}

@@ -81,7 +81,7 @@ func newProvider(life context.Context, config *OIDC, o *Options) (*provider, err
 		return nil, err
 	}
 	limit := rate.NewLimiter(rate.Every(keyFetchEvery), keyFetchBurst)
-	limited := &limitedFetch{limiter: limit, next: http.DefaultTransport}
+	limited := &limitedFetch{limiter: limit, next: o.Transport}
 	return &provider{
 		limit:  limit,
 		config: config, clock: o.Clock, log: o.Logger, life: life, verified: verified, told: rate.NewLimiter(1, 1),

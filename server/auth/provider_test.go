@@ -1,11 +1,13 @@
 package auth
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
 	"encoding/json"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync/atomic"
@@ -14,6 +16,8 @@ import (
 
 	"github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
+
+	"runlog/testbed/network"
 )
 
 // issuer is an OpenID provider: a description, keys, and tokens on demand.
@@ -24,10 +28,34 @@ type issuer struct {
 	fetched atomic.Int32
 	down    atomic.Bool
 	answer  atomic.Pointer[http.HandlerFunc] // in the place of the keys; nil: the keys
+	// transport of requests to it; nil: the system's network
+	transport http.RoundTripper
 }
 
+// newIssuer returns an issuer on the system's network.
 func newIssuer(t testing.TB) *issuer {
-	p := &issuer{t: t}
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveIssuer(t, l, nil)
+}
+
+// newIssuerOn returns an issuer on a network in fake time.
+func newIssuerOn(t testing.TB, n *network.Network) *issuer {
+	t.Helper()
+	l, err := n.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return n.Dial(ctx, "127.0.0.1", to) }}
+	t.Cleanup(transport.CloseIdleConnections)
+	return serveIssuer(t, l, transport)
+}
+
+func serveIssuer(t testing.TB, l net.Listener, transport http.RoundTripper) *issuer {
+	p := &issuer{t: t, transport: transport}
 	p.rotate("k1")
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
@@ -49,7 +77,8 @@ func newIssuer(t testing.TB) *issuer {
 			_ = json.NewEncoder(w).Encode(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{p.key.Load().Public()}})
 		}
 	})
-	p.Server = httptest.NewServer(mux)
+	p.Server = &httptest.Server{Listener: l, Config: &http.Server{Handler: mux}}
+	p.Start()
 	t.Cleanup(p.Close)
 	return p
 }
