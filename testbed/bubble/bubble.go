@@ -30,33 +30,48 @@ const grace = time.Second
 // with it. Those are forgiven that libraries leave behind. The time is 2030-01-01.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	defer forgiveLibraries()
+	var mark string
+	defer func() { forgiveLibraries(recover(), mark) }()
 	synctest.Test(t, func(t *testing.T) {
 		t.Helper()
+		mark = markOfThis()
 		time.Sleep(time.Until(epoch))
 		t.Cleanup(func() { time.Sleep(grace) })
 		f(t)
 	})
 }
 
+// markOfThis returns what the stacks of the calling goroutine's bubble have in their first line:
+// tests in parallel have bubbles at the same time.
+func markOfThis() string {
+	head := make([]byte, 200)
+	first, _, _ := strings.Cut(string(head[:runtime.Stack(head, false)]), "]")
+	return first[strings.LastIndex(first, "synctest bubble"):] + "]"
+}
+
 // forgiven are parts of the stacks of goroutines that libraries leave behind: hashicorp/raft leaves
 // barriers that it had not read at shutdown, and Pebble a timer if it cannot be opened.
 var forgiven = []string{"raft.(*deferError).Error", "periodicGranter"}
 
-// forgiveLibraries recovers the panic of a bubble that is empty but for goroutines of libraries.
-func forgiveLibraries() {
-	p := recover()
+// forgiveLibraries panics again with the panic of a bubble, unless that has only goroutines of
+// libraries left.
+func forgiveLibraries(p any, mark string) {
 	if p == nil {
 		return
 	}
 	if !strings.HasPrefix(fmt.Sprint(p), "deadlock: main bubble goroutine has exited") {
 		panic(p)
 	}
+	var left []string
 	stacks := make([]byte, 1<<24)
 	for part := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if first, _, _ := strings.Cut(part, "\n"); strings.Contains(first, "synctest bubble") && !forgive(part) {
-			panic(fmt.Sprintf("%v\n%s", p, part))
+		first, _, _ := strings.Cut(part, "\n")
+		if strings.Contains(first, mark) && !strings.Contains(part, "internal/synctest.Run(") && !forgive(part) {
+			left = append(left, part)
 		}
+	}
+	if len(left) > 0 {
+		panic(fmt.Sprintf("%v\n%s", p, strings.Join(left, "\n\n")))
 	}
 }
 

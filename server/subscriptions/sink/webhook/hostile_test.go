@@ -5,8 +5,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,32 +17,35 @@ import (
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/subscriptions/sink/sinktest"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // shortTimeout is the shortest that a subscription may set.
 const shortTimeout = minTimeout
 
 // listen serves each connection by a function, which may do anything until the test ends.
-func listen(t *testing.T, serve func(c net.Conn, stop <-chan struct{})) string {
+func listen(t *testing.T, n *network.Network, serve func(c net.Conn, stop <-chan struct{})) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := n.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	stop := make(chan struct{})
-	t.Cleanup(func() { close(stop); l.Close() })
-	go func() {
+	var serving sync.WaitGroup
+	t.Cleanup(func() { close(stop); l.Close(); serving.Wait() })
+	serving.Go(func() {
 		for {
 			c, err := l.Accept()
 			if err != nil {
 				return
 			}
-			go func() {
+			serving.Go(func() {
 				defer c.Close()
 				serve(c, stop)
-			}()
+			})
 		}
-	}()
+	})
 	return "http://" + l.Addr().String()
 }
 
@@ -138,47 +143,47 @@ func TestHostileEndpointsBUS9(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			timeout := 10 * time.Second // A slow machine makes none of the other cases late.
-			if tt.want == late {
-				timeout = shortTimeout
-			}
-			s := open(t, &runlogv1.WebhookDelivery{Url: listen(t, tt.serve), Timeout: durationpb.New(timeout)}, Options{})
-			// The body is more than sockets buffer.
-			err := sinktest.Send(t, s, sinktest.Event("run", 1, `{"a":"`+strings.Repeat("x", 8<<20)+`"}`))
-			if wholeRead.Load() != 0 {
-				t.Error("an answer of 64 MiB was read")
-			}
-			if tt.want == "" {
-				if err != nil {
-					t.Errorf("want no error, got %v", err)
+			bubble.Test(t, func(t *testing.T) {
+				n := network.New(1)
+				s := open(t, &runlogv1.WebhookDelivery{Url: listen(t, n, tt.serve), Timeout: durationpb.New(shortTimeout)}, on(n, Options{}))
+				// The body is more than sockets buffer.
+				err := sinktest.Send(t, s, sinktest.Event("run", 1, `{"a":"`+strings.Repeat("x", 8<<20)+`"}`))
+				if wholeRead.Load() != 0 {
+					t.Error("an answer of 64 MiB was read")
 				}
-				return
-			}
-			wantError(t, err, tt.want)
-			if err != nil && len(err.Error()) > 400 {
-				t.Errorf("an error of %d bytes", len(err.Error()))
-			}
+				if tt.want == "" {
+					if err != nil {
+						t.Errorf("want no error, got %v", err)
+					}
+					return
+				}
+				wantError(t, err, tt.want)
+				if err != nil && len(err.Error()) > 400 {
+					t.Errorf("an error of %d bytes", len(err.Error()))
+				}
+			})
 		})
 	}
 }
 
-// TestUnreachableBUS9 has endpoints that cannot be reached.
+// TestUnreachableBUS9 has an endpoint that cannot be reached.
 func TestUnreachableBUS9(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close()
-	s := open(t, &runlogv1.WebhookDelivery{Url: "http://" + address + "/secret-path"}, Options{})
-	err = sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
-	wantError(t, err, "webhook: no answer", "connection refused", "check the endpoint")
-	if strings.Contains(err.Error(), "secret-path") {
-		t.Errorf("the error has the URL: %v", err)
-	}
-	s = open(t, &runlogv1.WebhookDelivery{Url: "http://no-such-host.invalid/", Timeout: durationpb.New(time.Second)}, Options{})
-	if err = sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)); err == nil {
+	bubble.Test(t, func(t *testing.T) {
+		s := open(t, &runlogv1.WebhookDelivery{Url: "http://127.0.0.1:9/secret-path"}, on(network.New(1), Options{}))
+		err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
+		wantError(t, err, "webhook: no answer", "connection refused", "check the endpoint")
+		if strings.Contains(err.Error(), "secret-path") {
+			t.Errorf("the error has the URL: %v", err)
+		}
+	})
+}
+
+// TestUnknownHostBUS9 has an endpoint whose name nobody knows.
+func TestUnknownHostBUS9(t *testing.T) {
+	t.Parallel()
+	s := open(t, &runlogv1.WebhookDelivery{Url: "http://no-such-host.invalid/", Timeout: durationpb.New(time.Second)}, Options{})
+	if err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)); err == nil {
 		t.Error("want an error")
 	}
 }
@@ -187,7 +192,8 @@ func TestUnreachableBUS9(t *testing.T) {
 func TestPrivateAddressesBUS7(t *testing.T) {
 	t.Parallel()
 	var requests atomic.Int32
-	srv := serve(t, func(http.ResponseWriter, *http.Request) { requests.Add(1) })
+	srv := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { requests.Add(1) }))
+	t.Cleanup(srv.Close)
 	_, port, _ := net.SplitHostPort(strings.TrimPrefix(srv.URL, "http://"))
 	for _, host := range []string{"localhost", "127.0.0.1", "[::ffff:127.0.0.1]", "[::1]", "0.0.0.0", "[::]", "127.1", "2130706433", "0x7f.1"} {
 		s := openUnchecked(t, &runlogv1.WebhookDelivery{Url: "http://" + host + ":" + port}, Options{})

@@ -37,7 +37,9 @@ type Options struct {
 	// MaxInFlight is how many requests the caller has under way at most. Default: 64.
 	MaxInFlight int
 
-	tls *tls.Config // of tests
+	// of tests
+	tls  *tls.Config
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Sink posts events. Its methods may be called by many goroutines.
@@ -87,6 +89,9 @@ func (s *Sink) newTransport(opts Options, timeout time.Duration, allowPrivate bo
 	if inFlight <= 0 {
 		inFlight = defaultInFlight
 	}
+	if opts.dial == nil {
+		opts.dial = dialer.DialContext
+	}
 	if opts.tls == nil {
 		opts.tls = &tls.Config{MinVersion: tls.VersionTLS12}
 	}
@@ -98,7 +103,7 @@ func (s *Sink) newTransport(opts Options, timeout time.Duration, allowPrivate bo
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(s.attempts.Context(), cancel)()
-			return dialer.DialContext(ctx, network, address)
+			return opts.dial(ctx, network, address)
 		},
 		TLSClientConfig:        opts.tls,
 		TLSHandshakeTimeout:    timeout,

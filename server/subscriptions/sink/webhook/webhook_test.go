@@ -26,6 +26,8 @@ import (
 	"runlog/server/subscriptions/sink/attempt"
 	"runlog/server/subscriptions/sink/secret"
 	"runlog/server/subscriptions/sink/sinktest"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // open makes a sink that may reach this machine, with a timeout that no honest answer needs.
@@ -50,11 +52,29 @@ func openUnchecked(t *testing.T, d *runlogv1.WebhookDelivery, opts Options) *Sin
 	return s
 }
 
-func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
+// serve serves an endpoint on a network.
+func serve(t *testing.T, n *network.Network, h http.HandlerFunc) *httptest.Server {
 	t.Helper()
-	srv := httptest.NewServer(h)
+	srv := serverOn(t, n, h)
+	srv.Start()
 	t.Cleanup(srv.Close)
 	return srv
+}
+
+// serverOn is a server on a network, before its start.
+func serverOn(t *testing.T, n *network.Network, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	l, err := n.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &httptest.Server{Listener: l, Config: &http.Server{Handler: h}}
+}
+
+// on makes a sink post over a network.
+func on(n *network.Network, opts Options) Options {
+	opts.dial = func(ctx context.Context, _, to string) (net.Conn, error) { return n.Dial(ctx, "127.0.0.1", to) }
+	return opts
 }
 
 // wantError wants an error that has all of these texts.
@@ -76,95 +96,104 @@ func secretText(b byte, n int) string {
 // request.
 func TestStructuredBUS7(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	sinktest.Write(t, dir, "tenants/acme/hook", secretText('a', 32)+"\n")
-	verifier, err := standardwebhooks.NewWebhook(secretText('a', 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	e := sinktest.Event("run-1", 7, `{"status":"ok"}`)
-	srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		var got event.Event
-		if err := json.Unmarshal(body, &got); err != nil || got.Validate() != nil || string(got.Data()) != `{"status":"ok"}` {
-			t.Errorf("%v: %s", err, body)
+	bubble.Test(t, func(t *testing.T) {
+		n := network.New(1)
+		dir := t.TempDir()
+		sinktest.Write(t, dir, "tenants/acme/hook", secretText('a', 32)+"\n")
+		verifier, err := standardwebhooks.NewWebhook(secretText('a', 32))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := verifier.Verify(body, r.Header); err != nil {
-			t.Error(err)
-		}
-		for name, want := range map[string]string{
-			"Content-Type": "application/cloudevents+json", "Webhook-Id": e.Record.EventID.String(), "User-Agent": "runlog", "X-Env": "prod", "Accept-Encoding": "",
-		} {
-			if got := r.Header.Get(name); got != want {
-				t.Errorf("%s: want %q, got %q", name, want, got)
+		e := sinktest.Event("run-1", 7, `{"status":"ok"}`)
+		srv := serve(t, n, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			var got event.Event
+			if err := json.Unmarshal(body, &got); err != nil || got.Validate() != nil || string(got.Data()) != `{"status":"ok"}` {
+				t.Errorf("%v: %s", err, body)
 			}
+			if err := verifier.Verify(body, r.Header); err != nil {
+				t.Error(err)
+			}
+			for name, want := range map[string]string{
+				"Content-Type": "application/cloudevents+json", "Webhook-Id": e.Record.EventID.String(), "User-Agent": "runlog", "X-Env": "prod", "Accept-Encoding": "",
+			} {
+				if got := r.Header.Get(name); got != want {
+					t.Errorf("%s: want %q, got %q", name, want, got)
+				}
+			}
+			if r.Method != http.MethodPost || r.ContentLength != int64(len(body)) {
+				t.Errorf("%s with %d bytes", r.Method, r.ContentLength)
+			}
+			w.WriteHeader(http.StatusAccepted)
+		})
+		s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, SecretRef: "hook", Headers: map[string]string{"x-env": "prod"}}, on(n, Options{Secrets: secret.Of(dir, "acme")}))
+		if err := sinktest.Send(t, s, e); err != nil {
+			t.Fatal(err)
 		}
-		if r.Method != http.MethodPost || r.ContentLength != int64(len(body)) {
-			t.Errorf("%s with %d bytes", r.Method, r.ContentLength)
-		}
-		w.WriteHeader(http.StatusAccepted)
 	})
-	s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, SecretRef: "hook", Headers: map[string]string{"x-env": "prod"}}, Options{Secrets: secret.Of(dir, "acme")})
-	if err := sinktest.Send(t, s, e); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestBinaryBUS7: in binary mode the body is the payload, and it is what is signed.
 func TestBinaryBUS7(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	sinktest.Write(t, dir, "cluster/hook", secretText('a', 32))
-	verifier, err := standardwebhooks.NewWebhook(secretText('a', 32))
-	if err != nil {
-		t.Fatal(err)
-	}
-	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		body, _ := io.ReadAll(r.Body)
-		if string(body) != "{\n}" || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Ce-Subject") != "run%201" {
-			t.Errorf("%q, %v", body, r.Header)
+	bubble.Test(t, func(t *testing.T) {
+		n := network.New(1)
+		dir := t.TempDir()
+		sinktest.Write(t, dir, "cluster/hook", secretText('a', 32))
+		verifier, err := standardwebhooks.NewWebhook(secretText('a', 32))
+		if err != nil {
+			t.Fatal(err)
 		}
-		if err := verifier.Verify(body, r.Header); err != nil {
-			t.Error(err)
+		srv := serve(t, n, func(_ http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			if string(body) != "{\n}" || r.Header.Get("Content-Type") != "application/json" || r.Header.Get("Ce-Subject") != "run%201" {
+				t.Errorf("%q, %v", body, r.Header)
+			}
+			if err := verifier.Verify(body, r.Header); err != nil {
+				t.Error(err)
+			}
+		})
+		s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, SecretRef: "hook", Binary: true}, on(n, Options{Secrets: secret.Of(dir, "")}))
+		if err := sinktest.Send(t, s, sinktest.Event("run 1", 7, "{\n}")); err != nil {
+			t.Fatal(err)
 		}
 	})
-	s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, SecretRef: "hook", Binary: true}, Options{Secrets: secret.Of(dir, "")})
-	if err := sinktest.Send(t, s, sinktest.Event("run 1", 7, "{\n}")); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // TestRotationBUS7: during a rotation receivers with either secret accept a request.
 func TestRotationBUS7(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	headers, body := http.Header{}, []byte(nil)
-	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		headers = r.Header.Clone()
-		body, _ = io.ReadAll(r.Body)
-	})
-	s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, SecretRef: "hook"}, Options{Secrets: secret.Of(dir, "acme")})
-	// Without its secret a request is not sent. The file is then looked for at every attempt.
-	wantError(t, sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)), "webhook: cannot sign: secret tenants/acme/hook", "--sink-secrets-dir")
-	if body != nil {
-		t.Error("an unsigned request was sent")
-	}
-	sinktest.Write(t, dir, "tenants/acme/hook", secretText('n', 24)+"\r\n"+secretText('o', 64)+"\n\n")
-	if err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)); err != nil {
-		t.Fatal(err)
-	}
-	for _, tt := range []struct {
-		text string
-		ok   bool
-	}{{secretText('n', 24), true}, {secretText('o', 64), true}, {secretText('x', 32), false}} {
-		verifier, err := standardwebhooks.NewWebhook(tt.text)
-		if err != nil {
+	bubble.Test(t, func(t *testing.T) {
+		n := network.New(1)
+		dir := t.TempDir()
+		headers, body := http.Header{}, []byte(nil)
+		srv := serve(t, n, func(_ http.ResponseWriter, r *http.Request) {
+			headers = r.Header.Clone()
+			body, _ = io.ReadAll(r.Body)
+		})
+		s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, SecretRef: "hook"}, on(n, Options{Secrets: secret.Of(dir, "acme")}))
+		// Without its secret a request is not sent. The file is then looked for at every attempt.
+		wantError(t, sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)), "webhook: cannot sign: secret tenants/acme/hook", "--sink-secrets-dir")
+		if body != nil {
+			t.Error("an unsigned request was sent")
+		}
+		sinktest.Write(t, dir, "tenants/acme/hook", secretText('n', 24)+"\r\n"+secretText('o', 64)+"\n\n")
+		if err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`)); err != nil {
 			t.Fatal(err)
 		}
-		if err := verifier.Verify(body, headers); (err == nil) != tt.ok {
-			t.Errorf("%s: %v", tt.text, err)
+		for _, tt := range []struct {
+			text string
+			ok   bool
+		}{{secretText('n', 24), true}, {secretText('o', 64), true}, {secretText('x', 32), false}} {
+			verifier, err := standardwebhooks.NewWebhook(tt.text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := verifier.Verify(body, headers); (err == nil) != tt.ok {
+				t.Errorf("%s: %v", tt.text, err)
+			}
 		}
-	}
+	})
 }
 
 func TestSecretsBUS7(t *testing.T) {
@@ -226,21 +255,24 @@ func TestAnswersBUS2(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			calls := 0
-			srv := serve(t, func(w http.ResponseWriter, r *http.Request) {
-				calls++
-				for name, values := range tt.header {
-					w.Header()[name] = values
+			bubble.Test(t, func(t *testing.T) {
+				n := network.New(1)
+				calls := 0
+				srv := serve(t, n, func(w http.ResponseWriter, r *http.Request) {
+					calls++
+					for name, values := range tt.header {
+						w.Header()[name] = values
+					}
+					w.WriteHeader(tt.status)
+					io.WriteString(w, tt.body)
+				})
+				s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL + "/?token=SECRET"}, on(n, Options{}))
+				err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
+				wantOutcome(t, err, tt.want, tt.kind, tt.after)
+				if calls != 1 {
+					t.Errorf("want one request, got %d", calls)
 				}
-				w.WriteHeader(tt.status)
-				io.WriteString(w, tt.body)
 			})
-			s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL + "/?token=SECRET"}, Options{})
-			err := sinktest.Send(t, s, sinktest.Event("run", 1, `{}`))
-			wantOutcome(t, err, tt.want, tt.kind, tt.after)
-			if calls != 1 {
-				t.Errorf("want one request, got %d", calls)
-			}
 		})
 	}
 }
@@ -310,86 +342,95 @@ func TestTLSBUS7(t *testing.T) {
 // TestConnectionsAreReusedBUS9: the pool has room for as many connections as requests under way.
 func TestConnectionsAreReusedBUS9(t *testing.T) {
 	t.Parallel()
-	const inFlight, rounds = 20, 3
-	var mu sync.Mutex
-	opened, waiting := 0, make(chan struct{})
-	arrived := 0
-	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-		mu.Lock()
-		wait := waiting
-		if arrived++; arrived == inFlight { // All are under way at a time.
-			arrived, waiting = 0, make(chan struct{})
-			close(wait)
-		}
-		mu.Unlock()
-		<-wait
-	}))
-	srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
-		if state == http.StateNew {
+	bubble.Test(t, func(t *testing.T) {
+		n := network.New(1)
+		const inFlight, rounds = 20, 3
+		var mu sync.Mutex
+		opened, waiting := 0, make(chan struct{})
+		arrived := 0
+		srv := serverOn(t, n, func(http.ResponseWriter, *http.Request) {
 			mu.Lock()
-			opened++
+			wait := waiting
+			if arrived++; arrived == inFlight { // All are under way at a time.
+				arrived, waiting = 0, make(chan struct{})
+				close(wait)
+			}
 			mu.Unlock()
-		}
-	}
-	srv.Start()
-	t.Cleanup(srv.Close)
-	s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL}, Options{MaxInFlight: inFlight})
-	for range rounds {
-		var all [inFlight]*sinktest.Pending
-		for i := range all {
-			all[i] = sinktest.Begin(t.Context(), t, s, sinktest.Event("run", uint64(i), `{}`))
-		}
-		for _, p := range all {
-			if err := p.Wait(); err != nil {
-				t.Fatal(err)
+			<-wait
+		})
+		srv.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+			if state == http.StateNew {
+				mu.Lock()
+				opened++
+				mu.Unlock()
 			}
 		}
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	// A connection may be on its way back to the pool when the next request needs one.
-	if opened >= 2*inFlight {
-		t.Errorf("want about %d connections for %d requests, got %d", inFlight, rounds*inFlight, opened)
-	}
-	if s.transport.Proxy != nil {
-		t.Error("a proxy is used")
-	}
+		srv.Start()
+		t.Cleanup(srv.Close)
+		s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL}, on(n, Options{MaxInFlight: inFlight}))
+		for range rounds {
+			var all [inFlight]*sinktest.Pending
+			for i := range all {
+				all[i] = sinktest.Begin(t.Context(), t, s, sinktest.Event("run", uint64(i), `{}`))
+			}
+			for _, p := range all {
+				if err := p.Wait(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		// A connection may be on its way back to the pool when the next request needs one.
+		if opened >= 2*inFlight {
+			t.Errorf("want about %d connections for %d requests, got %d", inFlight, rounds*inFlight, opened)
+		}
+		if s.transport.Proxy != nil {
+			t.Error("a proxy is used")
+		}
+	})
 }
 
 // TestCloseBUS9: Close ends what is under way, and later attempts fail.
 func TestCloseBUS9(t *testing.T) {
 	t.Parallel()
-	arrived := make(chan struct{})
-	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body) // Only then the server notices that the client is gone.
-		close(arrived)
-		<-r.Context().Done()
+	bubble.Test(t, func(t *testing.T) {
+		n := network.New(1)
+		arrived := make(chan struct{})
+		srv := serve(t, n, func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body) // Only then the server notices that the client is gone.
+			close(arrived)
+			<-r.Context().Done()
+		})
+		s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, Timeout: durationpb.New(time.Minute)}, on(n, Options{}))
+		pending := sinktest.Begin(t.Context(), t, s, sinktest.Event("run", 1, `{}`))
+		<-arrived
+		s.Close()
+		if err := pending.Wait(); !errors.Is(err, attempt.ErrClosed) {
+			t.Errorf("want ErrClosed, got %v", err)
+		}
+		if err := sinktest.Send(t, s, sinktest.Event("run", 2, `{}`)); !errors.Is(err, attempt.ErrClosed) {
+			t.Errorf("want ErrClosed, got %v", err)
+		}
 	})
-	s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, Timeout: durationpb.New(time.Minute)}, Options{})
-	pending := sinktest.Begin(t.Context(), t, s, sinktest.Event("run", 1, `{}`))
-	<-arrived
-	s.Close()
-	if err := pending.Wait(); !errors.Is(err, attempt.ErrClosed) {
-		t.Errorf("want ErrClosed, got %v", err)
-	}
-	if err := sinktest.Send(t, s, sinktest.Event("run", 2, `{}`)); !errors.Is(err, attempt.ErrClosed) {
-		t.Errorf("want ErrClosed, got %v", err)
-	}
 }
 
 // TestCancelBUS9: an attempt ends with its caller's context.
 func TestCancelBUS9(t *testing.T) {
 	t.Parallel()
-	srv := serve(t, func(_ http.ResponseWriter, r *http.Request) {
-		io.Copy(io.Discard, r.Body)
-		<-r.Context().Done()
+	bubble.Test(t, func(t *testing.T) {
+		n := network.New(1)
+		srv := serve(t, n, func(_ http.ResponseWriter, r *http.Request) {
+			io.Copy(io.Discard, r.Body)
+			<-r.Context().Done()
+		})
+		s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, Timeout: durationpb.New(time.Minute)}, on(n, Options{}))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+		defer cancel()
+		if err := sinktest.Begin(ctx, t, s, sinktest.Event("run", 1, `{}`)).Wait(); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("want the deadline, got %v", err)
+		}
 	})
-	s := open(t, &runlogv1.WebhookDelivery{Url: srv.URL, Timeout: durationpb.New(time.Minute)}, Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if err := sinktest.Begin(ctx, t, s, sinktest.Event("run", 1, `{}`)).Wait(); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("want the deadline, got %v", err)
-	}
 }
 
 var _ sinktest.Sink = (*Sink)(nil)
