@@ -44,7 +44,7 @@ type Options struct {
 	// MaxInFlight is how many events the caller has under way at most. Default: 1,000.
 	MaxInFlight int
 
-	client []kgo.Opt // of tests, which cannot wait as long
+	client []kgo.Opt // of tests
 }
 
 // Sink produces records. Its methods may be called by many goroutines.
