@@ -258,7 +258,7 @@ func (b *bed) load() (stop func()) {
 func (b *bed) pull(ctx context.Context, change ...func(*pull)) (*storage.Received, error) {
 	var last error
 	p := &pull{id: rand.Text(), client: b.client, store: b.target.Store, log: slog.New(slog.DiscardHandler),
-		wait: time.Millisecond, maxWait: 10 * time.Millisecond, stall: patience}
+		wait: time.Millisecond, maxWait: 10 * time.Millisecond, stall: stallLimit}
 	p.progress = func(have, total uint64) {
 		if last = nil; have == total {
 			last = b.sameFiles(p.incoming.Applied().Index)
@@ -457,9 +457,6 @@ func startBed(t *testing.T) *bed {
 	t.Cleanup(b.end)
 	return b
 }
-
-// patience is how long a test waits for what takes milliseconds.
-const patience = 30 * time.Second
 
 // encode turns a refusal into a status as the server does: code and reason.
 func encode(err error) error {
