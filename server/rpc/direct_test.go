@@ -20,6 +20,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
 	"runlog/server/rpc/decode"
+	"runlog/testbed/bubble"
 )
 
 // listing answers ListEvents, a method of any node.
@@ -114,41 +115,45 @@ func TestDirect(t *testing.T) {
 // that does not look at it, such as a disk.
 func TestDirectDeadlineAPP10(t *testing.T) {
 	t.Parallel()
-	disk := make(chan struct{})
-	events := directTo(t, listing{list: func(context.Context, *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
-		<-disk
-		return nil, nil
-	}})
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
-	defer cancel()
-	if _, err := events.ListEvents(ctx, &runlogv1.ListEventsRequest{}); status.Code(err) != codes.DeadlineExceeded {
-		t.Errorf("after the deadline: %v", err)
-	}
-	close(disk)
+	bubble.Test(t, func(t *testing.T) {
+		disk := make(chan struct{})
+		events := directTo(t, listing{list: func(context.Context, *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
+			<-disk
+			return nil, nil
+		}})
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if _, err := events.ListEvents(ctx, &runlogv1.ListEventsRequest{}); status.Code(err) != codes.DeadlineExceeded {
+			t.Errorf("after the deadline: %v", err)
+		}
+		close(disk)
+	})
 }
 
 // TestDrainWaitsForDirectCalls: a stopping node closes what its services use only when the calls
 // without a connection have ended too (D13).
 func TestDrainWaitsForDirectCalls(t *testing.T) {
 	t.Parallel()
-	begun, end := make(chan struct{}), make(chan struct{})
-	events, chain := chainTo(t, listing{list: func(context.Context, *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
-		close(begun)
-		<-end
-		return &runlogv1.ListEventsResponse{}, nil
-	}})
-	var ended atomic.Bool
-	go func() {
-		_, _ = events.ListEvents(context.Background(), &runlogv1.ListEventsRequest{})
-	}()
-	<-begun
-	time.AfterFunc(200*time.Millisecond, func() {
-		ended.Store(true)
-		close(end)
+	bubble.Test(t, func(t *testing.T) {
+		begun, end := make(chan struct{}), make(chan struct{})
+		events, chain := chainTo(t, listing{list: func(context.Context, *runlogv1.ListEventsRequest) (*runlogv1.ListEventsResponse, error) {
+			close(begun)
+			<-end
+			return &runlogv1.ListEventsResponse{}, nil
+		}})
+		var ended atomic.Bool
+		go func() {
+			_, _ = events.ListEvents(context.Background(), &runlogv1.ListEventsRequest{})
+		}()
+		<-begun
+		time.AfterFunc(200*time.Millisecond, func() {
+			ended.Store(true)
+			close(end)
+		})
+		if err := chain.Inflight().Drain(grpc.NewServer()); err != nil || !ended.Load() {
+			t.Errorf("%v; the call had ended: %v", err, ended.Load())
+		}
 	})
-	if err := chain.Inflight().Drain(grpc.NewServer()); err != nil || !ended.Load() {
-		t.Errorf("%v; the call had ended: %v", err, ended.Load())
-	}
 }
 
 // TestDirectPanicD10: a panic in a service ends the process, as it does in a call over gRPC,
