@@ -9,6 +9,7 @@ import (
 
 	"runlog/storage"
 	"runlog/storage/machine/queue"
+	"runlog/testbed/bubble"
 )
 
 // TestTimersBehindRunThatCannotEndQUE9: a run whose end is refused holds up no timer.
@@ -46,30 +47,28 @@ func TestTimersBehindRunThatCannotEndQUE9(t *testing.T) {
 // time without one is. No call was told of the rows that came in between.
 func TestShortLossOfLeadershipQUE6(t *testing.T) {
 	t.Parallel()
-	s, l := testService(t)
-	s.ticker.wake = make(chan struct{}, 1)
-	c := &waiter{}
-	over, err := s.waiters.join(c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var once sync.Once
-	l.asked = func() { // The leadership is lost, and won again, as soon as it was asked for.
-		once.Do(func() {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			close(l.changed)
-			l.changed = make(chan struct{})
-		})
-	}
-	ctx, cancel := context.WithCancel(t.Context())
-	var keeping sync.WaitGroup
-	keeping.Go(func() { s.keepTime(ctx) })
-	select {
-	case <-over:
-	case <-time.After(10 * time.Second):
-		t.Error("the call waits on")
-	}
-	cancel()
-	keeping.Wait()
+	bubble.Test(t, func(t *testing.T) {
+		s, l := testService(t)
+		s.ticker.wake = make(chan struct{}, 1)
+		c := &waiter{}
+		over, err := s.waiters.join(c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var once sync.Once
+		l.asked = func() { // The leadership is lost, and won again, as soon as it was asked for.
+			once.Do(func() {
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				close(l.changed)
+				l.changed = make(chan struct{})
+			})
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var keeping sync.WaitGroup
+		keeping.Go(func() { s.keepTime(ctx) })
+		<-over
+		cancel()
+		keeping.Wait()
+	})
 }
