@@ -24,7 +24,7 @@ import (
 var (
 	fleet  = flag.Int("sim.fleet", 0, "run worlds in so many processes at a time, and print the sums; 0: do not")
 	losses = flag.Int("sim.losses", 0, "with -sim.fleet: run until nodes have lost their power so many times")
-	seed   = flag.Uint64("sim.seed", 1, "the first seed")
+	from   = flag.Uint64("sim.seed", 1, "the first seed")
 	seeds  = flag.Int("sim.seeds", 0, "how many seeds")
 	length = flag.Duration("sim.time", time.Minute, "fake time of a plan")
 	every  = flag.Duration("sim.every", time.Second, "mean time between two faults; negative: none")
@@ -61,7 +61,7 @@ func TestSeeds(t *testing.T) {
 		out = os.NewFile(3, "outcomes")
 	}
 	for i := range *seeds {
-		opts := Shape(*seed+uint64(i), *length, *every, *crowd)
+		opts := Shape(*from+uint64(i), *length, *every, *crowd)
 		opts.Keep, opts.Bus = kept(t), *busy || opts.Seed%busEvery == 0
 		keepLog := logTo(t, &opts)
 		r, took := inBubble(t, opts)
@@ -169,7 +169,7 @@ func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // make sim sets the flag
 	}
-	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), told: time.Now(), next: *seed}
+	f := &sums{happened: map[Kind]int{}, seen: map[string]int{}, counts: map[string]int{}, began: time.Now(), told: time.Now(), next: *from}
 	var all sync.WaitGroup
 	for range *fleet {
 		all.Go(func() {
@@ -221,7 +221,7 @@ func (f *sums) take() (first uint64, n int, more bool) {
 	defer f.mu.Unlock()
 	n = seedsAProcess
 	if *losses == 0 {
-		n = min(n, *seeds-int(f.next-*seed))
+		n = min(n, *seeds-int(f.next-*from))
 	} else if f.happened[PowerLoss] >= *losses {
 		return 0, 0, false
 	}
@@ -348,7 +348,7 @@ func (f *sums) add(l *lived) {
 // String returns the sums that make sim prints.
 func (f *sums) String() string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%d worlds, seeds %d to %d, %d failed, in %s\n", f.worlds, *seed, f.next-1, len(f.failed), time.Since(f.began).Round(time.Second))
+	fmt.Fprintf(&b, "%d worlds, seeds %d to %d, %d failed, in %s\n", f.worlds, *from, f.next-1, len(f.failed), time.Since(f.began).Round(time.Second))
 	fmt.Fprintf(&b, "%s of fake time, %.0f s a second of a processor; the slowest world: %d, %s in %s\n", f.fake.Round(time.Second), f.fake.Seconds()/max(f.real.Seconds(), 1e-9),
 		f.slowest.Seed, f.slowest.Fake.Round(time.Second), f.slowest.Real.Round(time.Second))
 	fmt.Fprint(&b, "faults:")

@@ -7,16 +7,16 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
-	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"testing/cryptotest"
-	"testing/synctest"
 	"time"
 
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
+	"runlog/testbed/seed"
 )
 
 // inBubble runs one world in a bubble of its own.
@@ -27,8 +27,7 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 		cryptotest.SetGlobalRandom(t, opts.Seed)
 		// hashicorp/raft draws from it, if GODEBUG=randseednop=0 is set
 		rand.Seed(int64(opts.Seed)) //nolint:staticcheck
-		defer forgiveLibraries()
-		synctest.Test(t, func(*testing.T) { r = Run(opts) })
+		bubble.Test(t, func(*testing.T) { r = Run(opts) })
 	})
 	if r == nil {
 		t.Fatalf("seed %d: the run did not end", opts.Seed)
@@ -36,31 +35,12 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 	return r, time.Since(began)
 }
 
-// forgiveLibraries recovers the panic of a bubble that is empty but for goroutines that libraries
-// leave behind: hashicorp/raft leaves barriers that it had not read at shutdown, and Pebble a timer
-// when it cannot be opened.
-func forgiveLibraries() {
-	p := recover()
-	if p == nil {
-		return
-	}
-	stacks := make([]byte, 1<<24)
-	for part := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-		if first, _, _ := strings.Cut(part, "\n"); strings.Contains(first, "synctest bubble") && !strings.Contains(part, "raft.(*deferError).Error") &&
-			!strings.Contains(part, "periodicGranter") {
-			panic(fmt.Sprintf("%v\n%s", p, part))
-		}
-	}
-	if !strings.HasPrefix(fmt.Sprint(p), "deadlock: main bubble goroutine has exited") {
-		panic(p)
-	}
-}
-
 // TestWorlds proves APP-1 to APP-5, IDM-6, IDM-10, READ-1 to READ-4, WATCH-3, PRJ-1 and
 // SEC-3 to SEC-6 under faults, with fresh seeds.
 func TestWorlds(t *testing.T) {
+	first := seed.New(t)
 	for i := range uint64(2) {
-		opts := Shape(uint64(time.Now().UnixNano())<<8+i, 15*time.Second, 500*time.Millisecond, 4)
+		opts := Shape(first+i, 15*time.Second, 500*time.Millisecond, 4)
 		if r, _ := inBubble(t, opts); !r.OK() {
 			t.Errorf("%v; repeat it with: make sim SEED=%d SEEDS=1 TIME=%s EVERY=%s\n%s", r.Invariants(), opts.Seed, 15*time.Second, opts.Every, r)
 		}
@@ -150,9 +130,10 @@ func TestShapesHaveScenarios(t *testing.T) {
 // the product must survive it.
 func TestScenarios(t *testing.T) {
 	storagetest.Large(t)
+	draws := seed.Rand(t)
 	for i, k := range slices.Concat(Scenarios(), Scenarios()) {
 		opts := Options{
-			Seed: uint64(time.Now().UnixNano()), Length: 20 * time.Second, Every: -1,
+			Seed: draws.Uint64(), Length: 20 * time.Second, Every: -1,
 			Scenarios: map[Kind]int{k: 1}, Gap: time.Second,
 		}
 		if i >= len(Scenarios()) {
