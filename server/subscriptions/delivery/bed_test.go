@@ -26,6 +26,7 @@ import (
 	"runlog/storage/machine"
 	"runlog/storage/machine/subscription"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // node is a delivery.Node with a log of its own.
@@ -186,7 +187,7 @@ type bed struct {
 // run runs a test in a bubble in which time passes as soon as nothing happens.
 func run(t *testing.T, seed uint64, do func(*bed)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All()})
 		if err != nil {
 			t.Fatal(err)

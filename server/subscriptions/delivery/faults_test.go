@@ -10,6 +10,7 @@ import (
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
+	"runlog/testbed/bubble"
 )
 
 // broken is a source that cannot read.
@@ -55,7 +56,7 @@ func TestReadFailsAmongEventsBUS8(t *testing.T) {
 // know of a subscription that was made while it began.
 func TestReloadAgainBUS1(t *testing.T) {
 	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
 		term := openTerm(t)
 		var end context.CancelFunc
 		term.ctx, end = context.WithCancel(t.Context())

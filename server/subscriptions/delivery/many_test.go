@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -89,8 +90,18 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// passing is how many goroutines the store may have for flushes and compactions.
-const passing = 10
+// goroutines returns how many goroutines of deliveries there are. It leaves out those that wait for
+// nothing but to end.
+func goroutines() (n int) {
+	synctest.Wait()
+	stacks := make([]byte, 1<<24)
+	for stack := range strings.SplitSeq(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
+		if strings.Contains(stack, "runlog/server/subscriptions/") && !strings.Contains(stack, "testing.tRunner") {
+			n++
+		}
+	}
+	return n
+}
 
 // TestManyIdleBUS9: subscriptions that do not match cost an event nothing, and while they are idle
 // they have no goroutine, few bytes and few commands. After a change of the leadership the events
@@ -99,10 +110,10 @@ func TestManyIdleBUS9(t *testing.T) {
 	run(t, 1, func(b *bed) {
 		s := b.make("t1", "s", "pull", nil)
 		c := b.consumer(s)
-		goroutines := runtime.NumGoroutine() + passing
+		before := goroutines()
 		b.makeIdle()
-		if n := runtime.NumGoroutine(); n > goroutines {
-			t.Errorf("%d goroutines; there were %d before", n, goroutines-passing)
+		if n := goroutines(); n > before {
+			t.Errorf("%d goroutines; there were %d before", n, before)
 		}
 		for _, tt := range []struct {
 			tenant, eventType string
@@ -121,7 +132,7 @@ func TestManyIdleBUS9(t *testing.T) {
 		b.want(c, first)
 		c.Ack(refs([]window.Place{first}))
 		// The cursors of idle subscriptions move at a bounded pace.
-		before := b.commands()
+		commands := b.commands()
 		const minutes = 10
 		for range minutes {
 			b.append("idle_a", types[0], 1)
@@ -129,14 +140,14 @@ func TestManyIdleBUS9(t *testing.T) {
 		}
 		const idlePace, settleIdle, settleItems = 5 * time.Millisecond, 10 * time.Second, 500
 		rounds := minutes*int(time.Minute/max(settleIdle, time.Duration(many())*idlePace)) + 2
-		if n := b.commands() - before - minutes; n > rounds*(many()/settleItems+1) {
+		if n := b.commands() - commands - minutes; n > rounds*(many()/settleItems+1) {
 			t.Errorf("%d commands in %d minutes without events", n, minutes)
 		}
 		c.Close()
 		b.checkIdleBytes()
 		synctest.Wait()
-		if n := runtime.NumGoroutine(); n > goroutines {
-			t.Errorf("%d goroutines after another leadership; there were %d before", n, goroutines-passing)
+		if n := goroutines(); n > before {
+			t.Errorf("%d goroutines after another leadership; there were %d before", n, before)
 		}
 		b.append("t1_a", types[0], 1)
 		b.want(b.consumer(s), window.Place{RunID: "t1_a", Seq: 2})
@@ -178,7 +189,7 @@ func (k stuckSink) Close() error {
 // leaves nothing behind. Another one may have its name.
 func TestManyDeletedBUS2(t *testing.T) {
 	run(t, 1, func(b *bed) {
-		goroutines := runtime.NumGoroutine() + passing
+		before := goroutines()
 		var has atomic.Int64
 		b.sink = func() delivery.Sink {
 			return stuckSink{attempt.NewGroup(attempt.Options{Timeout: time.Hour, Late: func() error { return errRefused }}), &has}
@@ -219,8 +230,8 @@ func TestManyDeletedBUS2(t *testing.T) {
 		if n := has.Load(); n != 0 {
 			t.Errorf("the sinks have %d events of deleted subscriptions", n)
 		}
-		if n := runtime.NumGoroutine(); n > goroutines {
-			t.Errorf("%d goroutines; there were %d before", n, goroutines-passing)
+		if n := goroutines(); n > before {
+			t.Errorf("%d goroutines; there were %d before", n, before)
 		}
 		if n, decoded := b.d.Consulted("idle", types[1]); n != 0 || decoded {
 			t.Errorf("%d deleted subscriptions are consulted, decoded: %t", n, decoded)
