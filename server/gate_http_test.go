@@ -327,13 +327,7 @@ func TestHTTPSlowBodies(t *testing.T) {
 		}
 		pages := gateway.NewPages(gateway.PagesOptions{Healthz: n.server.healthz, Readyz: n.server.readyz})
 		pages.Serve(g)
-		l, err := netOf(t).Listen("tcp", loopback+":0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		s := &http.Server{Handler: pages}
-		go func() { _ = s.Serve(l) }()
-		t.Cleanup(func() { _ = s.Close() })
+		url := serveHTTP(t, pages)
 		body := `{"events":[` + httpEvent("one") + `]}`
 		post := "POST " + appendRoute + " HTTP/1.1\r\nHost: localhost\r\n"
 		var waiting sync.WaitGroup
@@ -349,11 +343,11 @@ func TestHTTPSlowBodies(t *testing.T) {
 			"over a limit":  {post + "Content-Length: 2000000\r\n\r\nx", contract.ReasonPayloadTooLarge},
 			"a broken body": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{", contract.ReasonInvalidArgumentField},
 		} {
-			waiting.Go(func() { n.testSlow(what, l.Addr().String(), c.request, c.reason) })
+			waiting.Go(func() { n.testSlow(what, strings.TrimPrefix(url, "http://"), c.request, c.reason) })
 		}
 		waiting.Wait()
 		n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
-		n.testDeadlineEnds("http://"+l.Addr().String(), body)
+		n.testDeadlineEnds(url, body)
 	})
 }
 

@@ -58,6 +58,19 @@ type node struct {
 // networks has the network of each test that starts nodes.
 var networks sync.Map
 
+// serveHTTP serves on a test's network, and returns the address of the service.
+func serveHTTP(t testing.TB, handler http.Handler) (url string) {
+	t.Helper()
+	l, err := netOf(t).Listen("tcp", loopback+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &http.Server{Handler: handler}
+	go func() { _ = s.Serve(l) }()
+	t.Cleanup(func() { _ = s.Close() })
+	return "http://" + l.Addr().String()
+}
+
 // netOf returns the network of a test, on which all its nodes are.
 func netOf(t testing.TB) *network.Network {
 	n, there := networks.LoadOrStore(t, network.New(1))
@@ -74,6 +87,7 @@ func testOptions(t testing.TB) Options {
 		GRPCListen: loopback + ":0", HTTPListen: loopback + ":0", AdminListen: loopback + ":0", RaftListen: loopback + ":0",
 		Listen:  netOf(t).Listen,
 		Dial:    netOf(t).Dialer(loopback),
+		DialOut: func(ctx context.Context, _, to string) (net.Conn, error) { return netOf(t).Dial(ctx, loopback, to) },
 		MaxWait: patience,
 		// Tests that are not about checkpoints know what is in the log.
 		CheckpointInterval: -1,
@@ -128,7 +142,7 @@ func diskOptions(t testing.TB) Options {
 func onMachine(t testing.TB) func(*Options) {
 	return func(o *Options) {
 		onDisk(t)(o)
-		o.Listen, o.Dial = nil, nil
+		o.Listen, o.Dial, o.DialOut = nil, nil, nil
 	}
 }
 

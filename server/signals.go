@@ -43,7 +43,7 @@ func (s *Server) openSignals(*parts) any {
 	o := &s.opts.Signals
 	service := signals.New(signals.Options{
 		Node: s.replica, Snapshots: s.projector, Rules: s.rules, Roles: o.Roles, AcceptUnknown: o.AcceptUnknown,
-		PerMinute: o.PerMinute, PolicyURL: o.PolicyURL, PolicyTimeout: o.PolicyTimeout, Clock: s.opts.Clock, Registry: s.opts.Registry,
+		PerMinute: o.PerMinute, PolicyURL: o.PolicyURL, PolicyTimeout: o.PolicyTimeout, DialPolicy: s.opts.DialOut, Clock: s.opts.Clock, Registry: s.opts.Registry,
 	})
 	s.onClose(service.Close)
 	return service

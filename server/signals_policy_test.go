@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -91,7 +90,7 @@ func TestSignalPolicySIG3(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var n *node
 		var asked atomic.Int64
-		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hook := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			asked.Add(1)
 			body, _ := io.ReadAll(r.Body)
 			switch q := string(body); {
@@ -105,9 +104,8 @@ func TestSignalPolicySIG3(t *testing.T) {
 			}
 			_, _ = io.WriteString(w, `{"allow": true}`)
 		}))
-		t.Cleanup(hook.Close)
 		n = startNode(t, func(o *Options) {
-			o.Signals.PolicyURL, o.Signals.PolicyTimeout, o.Signals.PerMinute = hook.URL, patience, 4
+			o.Signals.PolicyURL, o.Signals.PolicyTimeout, o.Signals.PerMinute = hook, patience, 4
 		})
 		because := func(reason string) func(*runlogv1.SendSignalRequest) {
 			return func(r *runlogv1.SendSignalRequest) { r.Reason = reason }
@@ -144,15 +142,14 @@ func TestSlowPolicySIG3(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		waiting, released := make(chan struct{}), make(chan struct{})
-		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hook := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if body, _ := io.ReadAll(r.Body); strings.Contains(string(body), `"signalId":"slow"`) {
 				close(waiting)
 				<-released
 			}
 			_, _ = io.WriteString(w, `{"allow": true}`)
 		}))
-		t.Cleanup(hook.Close)
-		n := startNode(t, func(o *Options) { o.Signals.PolicyURL, o.Signals.PolicyTimeout = hook.URL, patience })
+		n := startNode(t, func(o *Options) { o.Signals.PolicyURL, o.Signals.PolicyTimeout = hook, patience })
 		n.append("run", newEvent("RunStarted"))
 		var slow sync.WaitGroup
 		slow.Go(func() { wantEqual(t, "the slow one", outcome(n.send(signal("slow", "PAUSE"))), "ALREADY_PAUSED") })

@@ -3,7 +3,6 @@ package server
 import (
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"sync/atomic"
 	"testing"
 
@@ -17,12 +16,11 @@ func TestSecretsStayFromPolicySIG3(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		var asked atomic.Int64
-		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		hook := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			asked.Add(1)
 			_, _ = io.WriteString(w, `{"allow": true}`)
 		}))
-		t.Cleanup(hook.Close)
-		n := startNode(t, func(o *Options) { o.Signals.PolicyURL, o.Signals.PolicyTimeout = hook.URL, patience })
+		n := startNode(t, func(o *Options) { o.Signals.PolicyURL, o.Signals.PolicyTimeout = hook, patience })
 		n.append("run", newEvent("RunStarted"))
 		_, err := n.signals().SendSignal(n.context(), signal("s-1", "PAUSE", func(r *runlogv1.SendSignalRequest) { r.Reason = "use " + fakeToken }))
 		refused(t, err, contract.ReasonPayloadHasSecret)

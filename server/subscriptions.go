@@ -16,7 +16,7 @@ func (s *Server) openSubscriptions(*parts) any {
 	x := subscriptions.New(subscriptions.Options{
 		Node: s.replica, Cluster: s.cluster.Identity().ClusterID, Memory: s.memory,
 		Windows:        &window.Memory{One: s.opts.MemoryBytes / windowShare, All: s.opts.MemoryBytes / windowsShare},
-		SinkSecretsDir: s.opts.SinkSecretsDir, OpenSink: s.opts.OpenSink,
+		SinkSecretsDir: s.opts.SinkSecretsDir, OpenSink: s.opts.OpenSink, DialSink: s.opts.DialOut,
 		Clock: s.opts.Clock, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(x.Close)

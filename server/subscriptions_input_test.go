@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -157,7 +156,7 @@ func TestTooLargeForTheSinkBUS4(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := startNode(t)
 		got := make(chan string, 100)
-		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hook := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 8<<10))
 			if err != nil {
 				http.Error(w, "at most 8 KiB", http.StatusRequestEntityTooLarge)
@@ -167,9 +166,8 @@ func TestTooLargeForTheSinkBUS4(t *testing.T) {
 			_ = json.Unmarshal(body, &e)
 			got <- e.RunSeq
 		}))
-		t.Cleanup(hook.Close)
 		n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
-			r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: hook.URL, AllowPrivate: true}}}
+			r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: hook, AllowPrivate: true}}}
 		})
 		n.append("run", newEvent("Noted", step("a")), newEvent("Noted", step("b"), payload(`{"a":"`+strings.Repeat("x", 16<<10)+`"}`)), newEvent("Noted", step("c")))
 		for _, want := range []string{"1", "3"} {

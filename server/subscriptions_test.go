@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -135,7 +134,7 @@ func TestWebhookBUS7(t *testing.T) {
 		got := map[string][]string{}
 		var refuse atomic.Bool
 		refuse.Store(true)
-		hook := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		hook := serveHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var e struct{ ID, Subject, RunSeq, Type string }
 			if err := json.NewDecoder(r.Body).Decode(&e); err != nil || r.Header.Get("Webhook-Signature") == "" || r.Header.Get("Webhook-Id") != e.ID {
 				t.Errorf("request %v: %v", r.Header, err)
@@ -148,10 +147,9 @@ func TestWebhookBUS7(t *testing.T) {
 			defer mu.Unlock()
 			got[e.Subject] = append(got[e.Subject], e.RunSeq)
 		}))
-		t.Cleanup(hook.Close)
 		n.subscribe("hook", func(r *runlogv1.CreateSubscriptionRequest) {
 			r.Delivery = &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{
-				Url: hook.URL, SecretRef: "hook", AllowPrivate: true,
+				Url: hook, SecretRef: "hook", AllowPrivate: true,
 			}}}
 			r.Filter = &runlogv1.SubscriptionFilter{TenantId: "", Types: []string{"StepStarted"}}
 			r.Retry = &runlogv1.Retry{Initial: durationpb.New(time.Millisecond), MaxAttempts: 3}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strings"
@@ -69,9 +70,12 @@ func CheckPolicyURL(address string) error {
 	}
 }
 
-func newPolicy(address string, timeout time.Duration) *policy {
+func newPolicy(address string, timeout time.Duration, dial func(context.Context, string, string) (net.Conn, error)) *policy {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost = maxPolicyCalls
+	if dial != nil {
+		t.DialContext = dial
+	}
 	return &policy{
 		url: address, timeout: timeout, slots: make(chan struct{}, maxPolicyCalls),
 		client: &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},

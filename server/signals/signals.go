@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -73,8 +74,10 @@ type Options struct {
 	PolicyURL string
 	// PolicyTimeout bounds one call of it. Default: DefaultPolicyTimeout.
 	PolicyTimeout time.Duration
-	Clock         func() time.Time
-	Registry      prometheus.Registerer
+	// DialPolicy connects to it. Default: TCP.
+	DialPolicy func(ctx context.Context, network, address string) (net.Conn, error)
+	Clock      func() time.Time
+	Registry   prometheus.Registerer
 }
 
 // Service is SignalService.
@@ -107,7 +110,7 @@ func New(opts Options) *Service {
 		operators: newLimiter(opts.PerMinute, opts.Clock), others: newLimiter(opts.PerMinute, opts.Clock),
 	}
 	if opts.PolicyURL != "" {
-		s.policy = newPolicy(opts.PolicyURL, opts.PolicyTimeout)
+		s.policy = newPolicy(opts.PolicyURL, opts.PolicyTimeout, opts.DialPolicy)
 	}
 	return s
 }

@@ -262,5 +262,5 @@ func (s *Service) openSink(tenant string, encoded []byte, maxInFlight int) (deli
 	if err != nil {
 		return nil, err
 	}
-	return sink.Open(d, sink.Env{SecretsDir: s.opts.SinkSecretsDir, TenantID: tenant, MaxInFlight: maxInFlight})
+	return sink.Open(d, sink.Env{SecretsDir: s.opts.SinkSecretsDir, TenantID: tenant, MaxInFlight: maxInFlight, Dial: s.opts.DialSink})
 }

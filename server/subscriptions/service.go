@@ -3,6 +3,7 @@ package subscriptions
 import (
 	"context"
 	"log/slog"
+	"net"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -27,7 +28,7 @@ type Node interface {
 	OtherLeader() string
 }
 
-// Options configure the service. All but SinkSecretsDir and OpenSink are required.
+// Options configure the service. All but SinkSecretsDir, OpenSink and DialSink are required.
 type Options struct {
 	Node Node
 	// Cluster is the id of the cluster, in the source of CloudEvents.
@@ -40,6 +41,8 @@ type Options struct {
 	SinkSecretsDir string
 	// OpenSink replaces the sinks of all subscriptions; nil: they have those of package sink.
 	OpenSink func() delivery.Sink
+	// DialSink connects to the receivers of webhooks; nil: over TCP.
+	DialSink func(ctx context.Context, network, address string) (net.Conn, error)
 	Clock    func() time.Time
 	Logger   *slog.Logger
 	Registry *prometheus.Registry

@@ -3,6 +3,7 @@ package sink
 import (
 	"context"
 	"errors"
+	"net"
 	"time"
 
 	"runlog/proto/contract"
@@ -47,6 +48,9 @@ type Env struct {
 	// MaxInFlight is how many attempts the caller has under way at most. 0: the default of the
 	// kind.
 	MaxInFlight int
+	// Dial connects to the receivers of webhooks; nil: over TCP, and not to private addresses unless
+	// the delivery allows them.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // Open makes the sink of a delivery that Check finds no fault in. It does not wait for the
@@ -55,7 +59,7 @@ func Open(d *runlogv1.Delivery, env Env) (Sink, error) {
 	secrets := secret.Of(env.SecretsDir, env.TenantID)
 	switch to := d.GetTo().(type) {
 	case *runlogv1.Delivery_Webhook:
-		return opened(webhook.New(to.Webhook, webhook.Options{Secrets: secrets, MaxInFlight: env.MaxInFlight}))
+		return opened(webhook.New(to.Webhook, webhook.Options{Secrets: secrets, MaxInFlight: env.MaxInFlight, Dial: env.Dial}))
 	case *runlogv1.Delivery_Nats:
 		return opened(nats.New(to.Nats, nats.Options{Secrets: secrets}))
 	case *runlogv1.Delivery_Kafka:

@@ -37,9 +37,11 @@ type Options struct {
 	// MaxInFlight is how many requests the caller has under way at most. Default: 64.
 	MaxInFlight int
 
-	// of tests
-	tls  *tls.Config
-	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// Dial connects to the receiver. It takes the place of the check that its address is not private.
+	// Default: TCP.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	tls *tls.Config // of tests
 }
 
 // Sink posts events. Its methods may be called by many goroutines.
@@ -89,8 +91,8 @@ func (s *Sink) newTransport(opts Options, timeout time.Duration, allowPrivate bo
 	if inFlight <= 0 {
 		inFlight = defaultInFlight
 	}
-	if opts.dial == nil {
-		opts.dial = dialer.DialContext
+	if opts.Dial == nil {
+		opts.Dial = dialer.DialContext
 	}
 	if opts.tls == nil {
 		opts.tls = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -103,7 +105,7 @@ func (s *Sink) newTransport(opts Options, timeout time.Duration, allowPrivate bo
 			ctx, cancel := context.WithCancel(ctx)
 			defer cancel()
 			defer context.AfterFunc(s.attempts.Context(), cancel)()
-			return opts.dial(ctx, network, address)
+			return opts.Dial(ctx, network, address)
 		},
 		TLSClientConfig:        opts.tls,
 		TLSHandshakeTimeout:    timeout,
