@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 
 	"runlog/raft"
 	"runlog/server/cluster"
@@ -46,12 +45,8 @@ func Recover(opts Options) (r *Recovery, err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	voters = cluster.Voters(store)
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // required by raft, but no peer is contacted
-	if err != nil {
-		return nil, err
-	}
 	had, err := raft.Recover(raft.Options{
-		FS: opts.FS, Dir: dir.File("raft"), NodeID: me.RaftID(), Listener: listener, Store: store, Fail: opts.Fail, Logger: opts.Logger,
+		FS: opts.FS, Dir: dir.File("raft"), NodeID: me.RaftID(), Listener: newUnreached(), Store: store, Fail: opts.Fail, Logger: opts.Logger,
 		SegmentBytes: opts.SegmentBytes,
 	})
 	if err != nil {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"net"
 
 	"runlog/audit/export"
 	"runlog/audit/proof"
@@ -99,12 +98,8 @@ func openStore(opts *Options, dir *datadir.Dir, id storage.ClusterID) (*storage.
 
 // replay applies what the log has beyond the store.
 func replay(opts *Options, dir *datadir.Dir, me *cluster.Identity, store *storage.Store) error {
-	listener, err := net.Listen("tcp", "127.0.0.1:0") // required by raft, but no peer is contacted
-	if err != nil {
-		return err
-	}
 	return raft.Replay(raft.Options{
-		FS: opts.FS, Dir: dir.File("raft"), NodeID: me.RaftID(), Listener: listener, Store: store, Fail: opts.Fail, Logger: opts.Logger,
+		FS: opts.FS, Dir: dir.File("raft"), NodeID: me.RaftID(), Listener: newUnreached(), Store: store, Fail: opts.Fail, Logger: opts.Logger,
 		SegmentBytes: opts.SegmentBytes,
 	})
 }
