@@ -20,6 +20,7 @@ import (
 	"runlog/storage"
 	"runlog/storage/machine"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // fake is a node on a store of its own, whose appends the test may get ahead of.
@@ -179,26 +180,28 @@ func TestDecisionsHoldAtTheirPlaceSIG2(t *testing.T) {
 // and with the context of its caller. An error of the append is the answer, and is not tried again.
 func TestBusyRunsEnd(t *testing.T) {
 	t.Parallel()
-	f, s := newFake(t)
-	appends := 0
-	f.before = func(*storage.Append) error {
-		appends++
-		return &storage.SequenceError{RunID: "run"}
-	}
-	ctx, cancel := context.WithTimeout(asLocal(t.Context()), 50*time.Millisecond)
-	defer cancel()
-	if _, err := s.SendSignal(ctx, pause("s")); !errors.Is(err, context.DeadlineExceeded) || appends < 2 {
-		t.Errorf("after %d appends %v", appends, err)
-	}
-	failed := errors.New("failed")
-	appends = 0
-	f.before = func(*storage.Append) error {
-		appends++
-		return failed
-	}
-	if _, err := s.SendSignal(asLocal(t.Context()), pause("s")); !errors.Is(err, failed) || appends != 1 {
-		t.Errorf("after %d appends %v", appends, err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		f, s := newFake(t)
+		appends := 0
+		f.before = func(*storage.Append) error {
+			appends++
+			return &storage.SequenceError{RunID: "run"}
+		}
+		ctx, cancel := context.WithTimeout(asLocal(t.Context()), 50*time.Millisecond)
+		defer cancel()
+		if _, err := s.SendSignal(ctx, pause("s")); !errors.Is(err, context.DeadlineExceeded) || appends < 2 {
+			t.Errorf("after %d appends %v", appends, err)
+		}
+		failed := errors.New("failed")
+		appends = 0
+		f.before = func(*storage.Append) error {
+			appends++
+			return failed
+		}
+		if _, err := s.SendSignal(asLocal(t.Context()), pause("s")); !errors.Is(err, failed) || appends != 1 {
+			t.Errorf("after %d appends %v", appends, err)
+		}
+	})
 }
 
 // TestBusyRunsEndInTime: without a deadline of its caller, a signal is tried for a time.
