@@ -40,6 +40,24 @@ const codeWrongStream jetstream.ErrorCode = 10060
 type Options struct {
 	// Secrets is where the credentials are.
 	Secrets secret.Scope
+
+	// of tests
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+	// attempt and write bound an attempt and a write to a server.
+	attempt, write time.Duration
+}
+
+// ensureDefaults sets the defaults of unset fields.
+func (o *Options) ensureDefaults() {
+	if o.dial == nil {
+		o.dial = (&net.Dialer{Timeout: connectTimeout}).DialContext
+	}
+	if o.attempt == 0 {
+		o.attempt = attemptTimeout
+	}
+	if o.write == 0 {
+		o.write = writeTimeout
+	}
 }
 
 // Sink publishes events. Its methods may be called by many goroutines.
@@ -69,8 +87,9 @@ type Sink struct {
 // New makes a sink of settings that Check finds no fault in, and begins to connect. It must be
 // closed.
 func New(d *runlogv1.NatsDelivery, opts Options) (*Sink, error) {
+	opts.ensureDefaults()
 	s := &Sink{subject: parseSubject(d.Subject), stream: d.Stream, servers: d.Url, opened: make(chan struct{}), reported: make(chan struct{})}
-	s.attempts = attempt.NewGroup(attempt.Options{Timeout: attemptTimeout, Late: s.late})
+	s.attempts = attempt.NewGroup(attempt.Options{Timeout: opts.attempt, Late: s.late})
 	s.mu.connected, s.mu.disconnect = context.WithCancel(s.attempts.Context())
 	go func() {
 		defer close(s.opened)
@@ -91,9 +110,9 @@ func (s *Sink) connect(d *runlogv1.NatsDelivery, opts Options) (err error) {
 		// Credentials may be replaced: a server that refuses them may take the next ones.
 		natsgo.IgnoreAuthErrorAbort(),
 		natsgo.Timeout(connectTimeout),
-		natsgo.FlusherTimeout(writeTimeout),
+		natsgo.FlusherTimeout(opts.write),
 		natsgo.PingInterval(pingInterval),
-		natsgo.SetCustomDialer(dialer{s.attempts.Context()}),
+		natsgo.SetCustomDialer(dialer{s.attempts.Context(), opts.dial}),
 		natsgo.ErrorHandler(func(_ *natsgo.Conn, _ *natsgo.Subscription, err error) { s.setFault(err) }),
 		natsgo.DisconnectErrHandler(func(_ *natsgo.Conn, err error) { s.setFault(err); s.endConnection() }),
 		natsgo.ReconnectErrHandler(func(_ *natsgo.Conn, err error) { s.setFault(err) }),
@@ -120,10 +139,13 @@ func (s *Sink) connect(d *runlogv1.NatsDelivery, opts Options) (err error) {
 }
 
 // dialer makes connections that end with a context, also while the library waits for one.
-type dialer struct{ ctx context.Context }
+type dialer struct {
+	ctx  context.Context
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+}
 
 func (d dialer) Dial(network, address string) (net.Conn, error) {
-	c, err := (&net.Dialer{Timeout: connectTimeout}).DialContext(d.ctx, network, address)
+	c, err := d.dial(d.ctx, network, address)
 	if err != nil {
 		return nil, err
 	}
