@@ -49,7 +49,9 @@ func newIssuerOn(t testing.TB, n *network.Network) *issuer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	transport := &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return n.Dial(ctx, "127.0.0.1", to) }}
+	transport := &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
+		return n.Dial(ctx, "127.0.0.1", to)
+	}}
 	t.Cleanup(transport.CloseIdleConnections)
 	return serveIssuer(t, l, transport)
 }

@@ -30,7 +30,8 @@ func TestNobodyIsMemberBeforeTheStart(t *testing.T) {
 		me := NewIdentity("a")
 		me.ClusterID, me.Started, me.Member = randomHex(16), true, true
 		c, err := New(Options{
-			Identity: me, Listener: listen(), Dial: n.Dialer("127.0.0.1"), Save: func(Identity) error { return nil }, Encode: func(err error) error { return err },
+			Identity: me, Listener: listen(), Dial: n.Dialer("127.0.0.1"),
+			Save: func(Identity) error { return nil }, Encode: func(err error) error { return err },
 			Fail: func(err error) { t.Errorf("the node stopped itself: %v", err) },
 		})
 		if err != nil {

@@ -24,10 +24,11 @@ func TestUnreadAnswerSEC6(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		answer := func(w http.ResponseWriter, _ *http.Request) {
 			_, err := newSteady(w, 100*time.Millisecond).Write(make([]byte, 64<<20))
 			failed <- err
-		})}}
+		}
+		s := &httptest.Server{Listener: l, Config: &http.Server{Handler: http.HandlerFunc(answer)}}
 		s.Start()
 		defer s.Close()
 		conn, err := net.Dial(t.Context(), "127.0.0.1", l.Addr().String())

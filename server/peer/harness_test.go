@@ -156,9 +156,11 @@ type node struct {
 // start starts a node on a free port. change may be nil.
 func start(t *bed, self Identity, tls *TLS, change func(*Options)) *node {
 	t.Helper()
-	n := &node{self: self, clock: clockAt(noon), reg: prometheus.NewRegistry(), log: buffer{written: make(chan struct{}, 1)}}
+	n := &node{self: self, clock: clockAt(noon), reg: prometheus.NewRegistry()}
+	n.log.written = make(chan struct{}, 1)
 	opts := Options{
-		Listener: t.listen(), Dial: t.dialer(), TLS: tls, Self: func() Identity { return self }, Clock: n.clock.read, Registerer: n.reg,
+		Listener: t.listen(), Dial: t.dialer(), TLS: tls,
+		Self: func() Identity { return self }, Clock: n.clock.read, Registerer: n.reg,
 		Logger: slog.New(slog.NewTextHandler(&n.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
 	if change != nil {

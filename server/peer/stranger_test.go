@@ -73,7 +73,9 @@ func damagedHello(t testing.TB) string {
 // TestAnHTTPClientIsToldInItsOwnWords shows what curl and a browser say about the nodes' port.
 func TestAnHTTPClientIsToldInItsOwnWords(t *testing.T) {
 	inBubble(t, func(t *bed) {
-		transport := &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) { return t.dialer()(ctx, to) }}
+		transport := &http.Transport{DialContext: func(ctx context.Context, _, to string) (net.Conn, error) {
+			return t.dialer()(ctx, to)
+		}}
 		defer transport.CloseIdleConnections()
 		client := &http.Client{Transport: transport}
 		for mode, certificate := range map[string]*TLS{"plain": nil, "TLS": newAuthority(t).tls(t, "n2")} {

@@ -17,6 +17,7 @@ import (
 	"runlog/storage/machine"
 	"runlog/storage/machine/queue"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // alone is a node without Raft, which never leads: the ticker rests.
@@ -54,65 +55,67 @@ func (n *alone) Execute(_ context.Context, cmd storage.Command) (storage.Outcome
 // decision. The same the other way round.
 func TestReleaseDecidesAgainQUE7(t *testing.T) {
 	t.Parallel()
-	for _, x := range []struct {
-		before, after uint32 // maxStartAttempts
-		state         runlogv1.QueuedRunState_Value
-		events        uint64
-	}{{5, 1, runlogv1.QueuedRunState_ENDED, 2}, {1, 5, runlogv1.QueuedRunState_DELAYED, 1}} {
-		local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All(), FeatureLevel: machine.FeatureLevel})
-		if err != nil {
-			t.Fatal(err)
-		}
-		n := &alone{local: local}
-		stopping, stop := context.WithCancel(t.Context())
-		s := New(Options{
-			Node: n, Snapshots: folds{}, Rules: func(id string) contract.Options { return contract.Options{RunID: id} }, Clock: time.Now, MaxWaiting: 1,
-			Registry: prometheus.NewRegistry(), Stopping: stopping,
-		})
-		name := queue.Name{Tenant: "tenant", Project: "project", Environment: "prod", Queue: "default"}
-		execute := func(ops ...storage.Operation) storage.Outcome {
-			t.Helper()
-			o, err := s.execute(stopping, ops...)
+	bubble.Test(t, func(t *testing.T) {
+		for _, x := range []struct {
+			before, after uint32 // maxStartAttempts
+			state         runlogv1.QueuedRunState_Value
+			events        uint64
+		}{{5, 1, runlogv1.QueuedRunState_ENDED, 2}, {1, 5, runlogv1.QueuedRunState_DELAYED, 1}} {
+			local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All(), FeatureLevel: machine.FeatureLevel})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return o
-		}
-		put := func(attempts uint32) {
-			op, err := queue.Put(name, queue.Change{MaxStartAttempts: proto.Uint32(attempts)})
-			if err != nil {
-				t.Fatal(err)
+			n := &alone{local: local}
+			stopping, stop := context.WithCancel(t.Context())
+			s := New(Options{
+				Node: n, Snapshots: folds{}, Rules: func(id string) contract.Options { return contract.Options{RunID: id} }, Clock: time.Now, MaxWaiting: 1,
+				Registry: prometheus.NewRegistry(), Stopping: stopping,
+			})
+			name := queue.Name{Tenant: "tenant", Project: "project", Environment: "prod", Queue: "default"}
+			execute := func(ops ...storage.Operation) storage.Outcome {
+				t.Helper()
+				o, err := s.execute(stopping, ops...)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return o
 			}
-			execute(op)
+			put := func(attempts uint32) {
+				op, err := queue.Put(name, queue.Change{MaxStartAttempts: proto.Uint32(attempts)})
+				if err != nil {
+					t.Fatal(err)
+				}
+				execute(op)
+			}
+			put(x.before)
+			event, err1 := storage.AppendOperation(&storage.Append{RunID: "run", Events: []contract.Event{storagetest.Event("run", 0)}})
+			request, err2 := queue.Request(&queue.RunRequest{Name: name, RunID: "run"})
+			lease, err3 := queue.Lease(&queue.LeaseRequest{Worker: "w", Max: 1})
+			if err1 != nil || err2 != nil || err3 != nil {
+				t.Fatal(err1, err2, err3)
+			}
+			execute(event, request)
+			got, err := queue.DecodeLease(execute(lease).Answers[0].Reply)
+			if err != nil || len(got.List) != 1 {
+				t.Fatalf("leases %v, %v", got, err)
+			}
+			n.before = func() { put(x.after) }
+			resp, err := s.ReleaseLease(auth.With(stopping, auth.Local), &runlogv1.ReleaseLeaseRequest{
+				RunId: "run", Fence: got.List[0].Fence, Outcome: runlogv1.LeaseOutcome_FAILED, RetryAfter: durationpb.New(time.Hour),
+			})
+			if err != nil || resp.State != x.state || resp.Idempotent {
+				t.Errorf("from %d to %d attempts: %v, %v", x.before, x.after, resp, err)
+			}
+			if run, err := local.Store.Run("run"); err != nil || run.LastSeq != x.events {
+				t.Errorf("from %d to %d attempts: run %+v, %v", x.before, x.after, run, err)
+			}
+			stop()
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+			if err := local.Close(); err != nil {
+				t.Error(err)
+			}
 		}
-		put(x.before)
-		event, err1 := storage.AppendOperation(&storage.Append{RunID: "run", Events: []contract.Event{storagetest.Event("run", 0)}})
-		request, err2 := queue.Request(&queue.RunRequest{Name: name, RunID: "run"})
-		lease, err3 := queue.Lease(&queue.LeaseRequest{Worker: "w", Max: 1})
-		if err1 != nil || err2 != nil || err3 != nil {
-			t.Fatal(err1, err2, err3)
-		}
-		execute(event, request)
-		got, err := queue.DecodeLease(execute(lease).Answers[0].Reply)
-		if err != nil || len(got.List) != 1 {
-			t.Fatalf("leases %v, %v", got, err)
-		}
-		n.before = func() { put(x.after) }
-		resp, err := s.ReleaseLease(auth.With(stopping, auth.Local), &runlogv1.ReleaseLeaseRequest{
-			RunId: "run", Fence: got.List[0].Fence, Outcome: runlogv1.LeaseOutcome_FAILED, RetryAfter: durationpb.New(time.Hour),
-		})
-		if err != nil || resp.State != x.state || resp.Idempotent {
-			t.Errorf("from %d to %d attempts: %v, %v", x.before, x.after, resp, err)
-		}
-		if run, err := local.Store.Run("run"); err != nil || run.LastSeq != x.events {
-			t.Errorf("from %d to %d attempts: run %+v, %v", x.before, x.after, run, err)
-		}
-		stop()
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-		if err := local.Close(); err != nil {
-			t.Error(err)
-		}
-	}
+	})
 }

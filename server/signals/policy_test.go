@@ -39,7 +39,10 @@ func service(t *testing.T, n *network.Network, answer http.HandlerFunc) *httptes
 
 // policyOf returns a policy at an address of a network.
 func policyOf(t *testing.T, n *network.Network, address string) *policy {
-	p := newPolicy(address, timeout, func(ctx context.Context, _, to string) (net.Conn, error) { return n.Dial(ctx, "127.0.0.1", to) })
+	t.Helper()
+	p := newPolicy(address, timeout, func(ctx context.Context, _, to string) (net.Conn, error) {
+		return n.Dial(ctx, "127.0.0.1", to)
+	})
 	transport := p.client.Transport.(*http.Transport)
 	t.Cleanup(transport.CloseIdleConnections)
 	return p

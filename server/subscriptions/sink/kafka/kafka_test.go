@@ -42,13 +42,16 @@ func newBed(t *testing.T) *bed {
 
 // client makes a client dial on the network.
 func (t *bed) client() kgo.Opt {
-	return kgo.Dialer(func(ctx context.Context, _, to string) (net.Conn, error) { return t.net.Dial(ctx, "127.0.0.1", to) })
+	return kgo.Dialer(func(ctx context.Context, _, to string) (net.Conn, error) {
+		return t.net.Dial(ctx, "127.0.0.1", to)
+	})
 }
 
 // cluster starts a cluster of one broker.
 func cluster(t *bed, opts ...kfake.Opt) *kfake.Cluster {
 	t.Helper()
-	c, err := kfake.NewCluster(append([]kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(3, topic), kfake.ListenFn(t.net.Listen)}, opts...)...)
+	opts = append([]kfake.Opt{kfake.NumBrokers(1), kfake.SeedTopics(3, topic), kfake.ListenFn(t.net.Listen)}, opts...)
+	c, err := kfake.NewCluster(opts...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,7 +73,9 @@ func serverOn(t *testing.T, n *network.Network, h http.HandlerFunc) *httptest.Se
 
 // on makes a sink post over a network.
 func on(n *network.Network, opts Options) Options {
-	opts.Dial = func(ctx context.Context, _, to string) (net.Conn, error) { return n.Dial(ctx, "127.0.0.1", to) }
+	opts.Dial = func(ctx context.Context, _, to string) (net.Conn, error) {
+		return n.Dial(ctx, "127.0.0.1", to)
+	}
 	return opts
 }
 
