@@ -12,6 +12,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // example is a story told in proposals; both tell the same, and it ends as expected.
@@ -95,28 +96,33 @@ func conditional(last uint64, events ...contract.Event) storagetest.Request {
 	return r
 }
 
-// Tell tells a system the stories, one a rule.
+// Tell tells a system the stories, one a rule, each in a bubble of fake time.
 func Tell(t *testing.T, open storagetest.Factory) {
-	examples(t, slices.Concat(stories, fenceStories, recurringStories, compoundStories), func(t rapid.TB) *storagetest.Pair { return storagetest.NewPair(open(t)) })
+	examples(t, bubble.Test, slices.Concat(stories, fenceStories, recurringStories, compoundStories), func(t rapid.TB) *storagetest.Pair { return storagetest.NewPair(open(t)) })
 }
 
-func examples(t *testing.T, stories []example, open func(t rapid.TB) *storagetest.Pair) {
+func examples(t *testing.T, run func(*testing.T, func(*testing.T)), stories []example, open func(t rapid.TB) *storagetest.Pair) {
 	for _, e := range stories {
 		t.Run(e.name, func(t *testing.T) {
-			s := &story{t: t, p: open(t)}
-			if e.leases && !storagetest.Leases(s.p.System) {
-				t.Skip("the system has no leases")
-			}
-			e.tell(s)
-			s.reopen()
-			if err := s.p.Close(); err != nil {
-				t.Errorf("close: %v", err)
-			}
+			run(t, func(t *testing.T) {
+				s := &story{t: t, p: open(t)}
+				if e.leases && !storagetest.Leases(s.p.System) {
+					t.Skip("the system has no leases")
+				}
+				e.tell(s)
+				s.reopen()
+				if err := s.p.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			})
 		})
 	}
 }
 
+// realTime runs a story where the system under test talks over a network.
+func realTime(t *testing.T, f func(*testing.T)) { f(t) }
+
 // TellRemote tells a node the stories that Tell tells a store, but for those that no API can carry.
 func TellRemote(t *testing.T, open storagetest.RemoteFactory) {
-	examples(t, slices.Concat(stories, fenceStories, recurringStories), func(t rapid.TB) *storagetest.Pair { return storagetest.NewRemotePair(open(t)) })
+	examples(t, realTime, slices.Concat(stories, fenceStories, recurringStories), func(t rapid.TB) *storagetest.Pair { return storagetest.NewRemotePair(open(t)) })
 }
