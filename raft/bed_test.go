@@ -15,18 +15,18 @@ import (
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
-
-// patience is how long a test waits for what takes milliseconds.
-const patience = 20 * time.Second
 
 // newLevel is the highest feature level that the nodes of tests support, but for older ones.
 const newLevel = storage.CoreLevel + 1
 
-// bed is a node in a test: its log lies in a real directory, its store on a disk in memory that can
-// lose power.
+// bed is a node in a test, in a bubble of fake time: its log lies in a real directory, its store on
+// a disk in memory that can lose power. Its network is simulated.
 type bed struct {
 	t    *testing.T
+	net  *network.Network
 	opts Options // of the next start
 	dir  string
 	disk vfs.FS
@@ -41,12 +41,14 @@ type bed struct {
 	failed struct {
 		sync.Mutex
 		errs []error
+		told chan struct{} // has room for one: errs has grown
 	}
 }
 
 func newBed(t *testing.T) *bed {
 	t.Helper()
-	b := &bed{t: t, dir: t.TempDir(), disk: vfs.NewCrashableMem(), storeDir: "store", level: newLevel}
+	b := &bed{t: t, net: network.New(1), dir: t.TempDir(), disk: vfs.NewCrashableMem(), storeDir: "store", level: newLevel}
+	b.failed.told = make(chan struct{}, 1)
 	t.Cleanup(func() {
 		if b.node != nil {
 			_ = b.node.Close()
@@ -62,6 +64,10 @@ func (b *bed) fail(err error) {
 	b.failed.Lock()
 	defer b.failed.Unlock()
 	b.failed.errs = append(b.failed.errs, err)
+	select {
+	case b.failed.told <- struct{}{}:
+	default:
+	}
 }
 
 // failures returns the calls of Options.Fail.
@@ -69,6 +75,28 @@ func (b *bed) failures() []error {
 	b.failed.Lock()
 	defer b.failed.Unlock()
 	return b.failed.errs
+}
+
+// awaitFailure waits for a call of Options.Fail.
+func (b *bed) awaitFailure(why string) {
+	b.t.Helper()
+	limit := soon(b.t)
+	for len(b.failures()) == 0 {
+		select {
+		case <-b.failed.told:
+		case <-limit.Done():
+			b.t.Fatalf("the node does not stop itself: %s", why)
+		}
+	}
+}
+
+// soon returns a context for a call that takes a moment of fake time.
+func soon(t *testing.T) context.Context { return within(t, bubble.Limit) }
+
+func within(t *testing.T, d time.Duration) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), d)
+	t.Cleanup(cancel)
+	return ctx
 }
 
 // wal is the directory of the log.
@@ -85,13 +113,18 @@ func (b *bed) prepare(id string) Options {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := b.net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	b.address = listener.Addr().String()
 	o := b.opts
 	o.Dir, o.NodeID, o.Listener, o.Store, o.Fail = b.dir, id, listener, store, b.fail
+	o.Dial = func(address string, timeout time.Duration) (net.Conn, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		return b.net.Dial(ctx, "127.0.0.1", address)
+	}
 	o.Founders = []Member{{ID: id, Address: b.address}}
 	if o.SegmentBytes == 0 {
 		o.SegmentBytes = 64 << 10
@@ -123,9 +156,7 @@ func (b *bed) start() *bed {
 	if err := b.tryStart(); err != nil {
 		b.t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(b.t.Context(), patience)
-	defer cancel()
-	if err := b.node.WaitLeading(ctx); err != nil {
+	if err := b.node.WaitLeading(soon(b.t)); err != nil {
 		b.t.Fatalf("does not lead: %v; failures %v", err, b.failures())
 	}
 	return b
@@ -161,15 +192,10 @@ func seal(t *testing.T, requests ...storagetest.Request) []byte {
 	return data
 }
 
-// propose proposes requests, and checks that each has an outcome without an error. It waits for a
-// node that has lost its leadership for a moment, as on a busy machine.
+// propose proposes requests, and checks that each has an outcome without an error.
 func (b *bed) propose(requests ...storagetest.Request) []storage.Outcome {
 	b.t.Helper()
 	f, err := propose(b.node, seal(b.t, requests...))
-	for deadline := time.Now().Add(patience); errors.Is(err, ErrNotLeader) && time.Now().Before(deadline); {
-		time.Sleep(time.Millisecond)
-		f, err = propose(b.node, seal(b.t, requests...))
-	}
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -211,7 +237,7 @@ func waitFor(t *testing.T, c answered) ([]storage.Outcome, error) {
 	select {
 	case a := <-c:
 		return a.outcomes, a.err
-	case <-time.After(patience):
+	case <-time.After(bubble.Limit):
 		t.Fatal("no answer")
 		return nil, nil
 	}

@@ -1,11 +1,14 @@
 package raft
 
 import (
+	"errors"
 	"fmt"
 	"testing"
-	"time"
 
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/testbed/await"
+	"runlog/testbed/bubble"
 )
 
 // coveredTransport passes requests through take, as transport.deliver does.
@@ -58,25 +61,27 @@ func covered(trans *hraft.InmemTransport, n *Node) coveredTransport {
 // leader has its whole log, and continues to send from where the member's log ended. The member's
 // log begins right after the snapshot, and has no entry that the snapshot covers.
 func TestLogBeginsAfterSnapshotD5(t *testing.T) {
-	g := newGroup(t, 3, Options{TrailingEntries: 1 << 20})
-	g.fill("run", 0, 10)
-	g.settle()
-	behind := g.follower()
-	g.halt(behind, true)
-	g.leaveBehind("run", 10, 20)
-	behind.open()
-	i := behind.receive(t, g.leader())
-	i.restore(t)
-	i.removeOldLogs(t)
-	behind.shut()
-	behind.open()
-	g.run(behind)
-	g.fill("run", 30, 5)
-	g.settle()
-	if first, last := behind.bounds(); first != i.meta.Index+1 || last < first {
-		t.Errorf("the log has entries %d to %d, the snapshot ends at %d", first, last, i.meta.Index)
-	}
-	g.expectEqual(35)
+	bubble.Test(t, func(t *testing.T) {
+		g := newGroup(t, 3, Options{TrailingEntries: 1 << 20})
+		g.fill("run", 0, 10)
+		g.settle()
+		behind := g.follower()
+		g.halt(behind, true)
+		g.leaveBehind("run", 10, 20)
+		behind.open()
+		i := behind.receive(t, g.leader())
+		i.restore(t)
+		i.removeOldLogs(t)
+		behind.shut()
+		behind.open()
+		g.run(behind)
+		g.fill("run", 30, 5)
+		g.settle()
+		if first, last := behind.bounds(); first != i.meta.Index+1 || last < first {
+			t.Errorf("the log has entries %d to %d, the snapshot ends at %d", first, last, i.meta.Index)
+		}
+		g.expectEqual(35)
+	})
 }
 
 // TestSkipCoveredD5 lists what of a request passes, by the log of the member and its snapshot of
@@ -109,30 +114,32 @@ func TestSkipCoveredD5(t *testing.T) {
 		{"a deposed leader's entry", nil, deposed, "9 1 [10 11]"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBed(t)
-			o := b.prepare("node")
-			o.EnsureDefaults()
-			n := newNode(o)
-			if err := n.open(); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = n.closeFiles() })
-			if _, err := n.snapshots.record(&hraft.SnapshotMeta{Index: 10, Term: 2}, snapshotMeta{}); err != nil {
-				t.Fatal(err)
-			}
-			for _, index := range c.log {
-				if err := n.logs.StoreLog(&hraft.Log{Index: index, Term: 2}); err != nil {
+			bubble.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				o := b.prepare("node")
+				o.EnsureDefaults()
+				n := newNode(o)
+				if err := n.open(); err != nil {
 					t.Fatal(err)
 				}
-			}
-			n.skipCovered(c.req)
-			var indexes []uint64
-			for _, e := range c.req.Entries {
-				indexes = append(indexes, e.Index)
-			}
-			if got := fmt.Sprint(c.req.PrevLogEntry, c.req.PrevLogTerm, indexes); got != c.want {
-				t.Errorf("%s passes, want %s", got, c.want)
-			}
+				t.Cleanup(func() { _ = errors.Join(n.closeFiles(), o.Store.Close()) })
+				if _, err := n.snapshots.record(&hraft.SnapshotMeta{Index: 10, Term: 2}, snapshotMeta{}); err != nil {
+					t.Fatal(err)
+				}
+				for _, index := range c.log {
+					if err := n.logs.StoreLog(&hraft.Log{Index: index, Term: 2}); err != nil {
+						t.Fatal(err)
+					}
+				}
+				n.skipCovered(c.req)
+				var indexes []uint64
+				for _, e := range c.req.Entries {
+					indexes = append(indexes, e.Index)
+				}
+				if got := fmt.Sprint(c.req.PrevLogEntry, c.req.PrevLogTerm, indexes); got != c.want {
+					t.Errorf("%s passes, want %s", got, c.want)
+				}
+			})
 		})
 	}
 }
@@ -147,7 +154,7 @@ func TestDeliverWaitsForNoRecordD3(t *testing.T) {
 	if err := n.open(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = n.closeFiles() })
+	t.Cleanup(func() { _ = errors.Join(n.closeFiles(), o.Store.Close()) })
 	if err := n.logs.StoreLog(&hraft.Log{Index: 1, Term: 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -158,9 +165,5 @@ func TestDeliverWaitsForNoRecordD3(t *testing.T) {
 		n.skipCovered(&hraft.AppendEntriesRequest{PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 1}}})
 		close(passed)
 	}()
-	select {
-	case <-passed:
-	case <-time.After(time.Second):
-		t.Error("the request waits")
-	}
+	await.Receive(t, "the request to pass", passed)
 }

@@ -14,6 +14,8 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/testbed/bubble"
 )
 
 // group is several nodes in one process, which talk over hashicorp's transport in memory.
@@ -165,7 +167,7 @@ func (m *member) shut() {
 // leader waits until a member leads.
 func (g *group) leader() *member {
 	g.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	for began := time.Now(); time.Since(began) < bubble.Limit; time.Sleep(time.Millisecond) {
 		if m := g.leading(); m != nil {
 			return m
 		}
@@ -201,18 +203,20 @@ func (g *group) follower() *member {
 	return nil
 }
 
-// append appends events to a run, one a proposal, at any leader.
+// append appends events to a run, one a proposal, at any leader. Each takes a moment: without it,
+// a load would use no fake time, and nothing else would happen meanwhile.
 func (g *group) append(run string, first, n int) error {
 	for i := range n {
-		for deadline := time.Now().Add(patience); ; time.Sleep(time.Millisecond) {
+		for began := time.Now(); ; {
 			f, err := propose(g.leader().node, seal(g.t, request(run, first+i, 1)))
 			if err == nil {
 				err = (<-f).err
 			}
+			time.Sleep(time.Millisecond)
 			if err == nil {
 				break
 			}
-			if time.Now().After(deadline) {
+			if time.Since(began) > bubble.Limit {
 				return fmt.Errorf("event %d: %w", first+i, err)
 			}
 		}
@@ -258,9 +262,7 @@ func (g *group) nextTerm() {
 // settle waits until all members that run have applied the same.
 func (g *group) settle() {
 	g.t.Helper()
-	ctx, cancel := context.WithTimeout(g.t.Context(), patience)
-	defer cancel()
-	want := g.leader().store.Applied()
+	ctx, want := soon(g.t), g.leader().store.Applied()
 	for _, m := range g.members {
 		if m.trans == nil {
 			continue

@@ -11,6 +11,7 @@ import (
 
 	"runlog/raft/internal/wal"
 	"runlog/storage"
+	"runlog/testbed/bubble"
 )
 
 // TestSnapshotsLost shows that a truncated log is refused, with an error and its remedy, if its
@@ -21,26 +22,28 @@ func TestSnapshotsLost(t *testing.T) {
 		"last": func(t *testing.T, b *bed) { removeLastSnapshot(t, b) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			b := newBed(t)
-			b.opts.TrailingEntries = 1
-			b.start().fill("run", 0, 10)
-			if err := b.node.Truncate(); err != nil {
-				t.Fatal(err)
-			}
-			b.fill("run", 10, 10)
-			if err := b.node.Truncate(); err != nil {
-				t.Fatal(err)
-			}
-			b.stop()
-			lose(t, b)
-			defer func() {
-				if p := recover(); p != nil {
-					t.Errorf("Start panics: %v", p)
+			bubble.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				b.opts.TrailingEntries = 1
+				b.start().fill("run", 0, 10)
+				if err := b.node.Truncate(); err != nil {
+					t.Fatal(err)
 				}
-			}()
-			if err := b.tryStart(); err == nil {
-				t.Error("started")
-			}
+				b.fill("run", 10, 10)
+				if err := b.node.Truncate(); err != nil {
+					t.Fatal(err)
+				}
+				b.stop()
+				lose(t, b)
+				defer func() {
+					if p := recover(); p != nil {
+						t.Errorf("Start panics: %v", p)
+					}
+				}()
+				if err := b.tryStart(); err == nil {
+					t.Error("started")
+				}
+			})
 		})
 	}
 }
@@ -61,20 +64,22 @@ func removeLastSnapshot(t *testing.T, b *bed) {
 
 // TestLogMetaLost proves D2: a log without metadata is refused, and its segments stay.
 func TestLogMetaLost(t *testing.T) {
-	b := newBed(t)
-	b.start().fill("run", 0, 10)
-	b.stop()
-	away := t.TempDir() + "/meta"
-	if err := os.Rename(filepath.Join(b.wal(), metaFile), away); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "meta is missing") {
-		t.Fatalf("started, or with another reason: %v", err)
-	}
-	if err := os.Rename(away, filepath.Join(b.wal(), metaFile)); err != nil {
-		t.Fatal(err)
-	}
-	b.start().expect("run", 10)
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.start().fill("run", 0, 10)
+		b.stop()
+		away := t.TempDir() + "/meta"
+		if err := os.Rename(filepath.Join(b.wal(), metaFile), away); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.tryStart(); err == nil || !strings.Contains(err.Error(), "meta is missing") {
+			t.Fatalf("started, or with another reason: %v", err)
+		}
+		if err := os.Rename(away, filepath.Join(b.wal(), metaFile)); err != nil {
+			t.Fatal(err)
+		}
+		b.start().expect("run", 10)
+	})
 }
 
 // votesLost are ways to lose the file of term and vote.
@@ -98,30 +103,32 @@ func votesLost(t *testing.T) map[string]func(path string) error {
 func TestVoteLost(t *testing.T) {
 	for name, lose := range votesLost(t) {
 		t.Run(name, func(t *testing.T) {
-			g := newGroup(t, 3, Options{})
-			g.fill("run", 0, 3)
-			g.settle()
-			m := g.follower()
-			g.halt(m, false)
-			kept, err := os.ReadFile(filepath.Join(m.dir, wal.VoteFile))
-			if err == nil {
-				err = lose(filepath.Join(m.dir, wal.VoteFile))
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			for range 2 { // What the first start makes does not deceive the second.
-				if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), wal.VoteFile) {
-					t.Fatalf("started, error %v", err)
+			bubble.Test(t, func(t *testing.T) {
+				g := newGroup(t, 3, Options{})
+				g.fill("run", 0, 3)
+				g.settle()
+				m := g.follower()
+				g.halt(m, false)
+				kept, err := os.ReadFile(filepath.Join(m.dir, wal.VoteFile))
+				if err == nil {
+					err = lose(filepath.Join(m.dir, wal.VoteFile))
 				}
-			}
-			if err := os.WriteFile(filepath.Join(m.dir, wal.VoteFile), kept, 0o644); err != nil {
-				t.Fatal(err)
-			}
-			m.open()
-			g.run(m)
-			g.settle()
-			g.expectEqual(3)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // What the first start makes does not deceive the second.
+					if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), wal.VoteFile) {
+						t.Fatalf("started, error %v", err)
+					}
+				}
+				if err := os.WriteFile(filepath.Join(m.dir, wal.VoteFile), kept, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				m.open()
+				g.run(m)
+				g.settle()
+				g.expectEqual(3)
+			})
 		})
 	}
 }
@@ -148,19 +155,21 @@ const markFile = "commit-mark"
 func TestMarkLost(t *testing.T) {
 	for name, lose := range marksLost {
 		t.Run(name, func(t *testing.T) {
-			g := newGroup(t, 3, Options{})
-			g.fill("run", 0, 3)
-			g.settle()
-			m := g.follower()
-			g.halt(m, false)
-			if err := lose(filepath.Join(m.dir, markFile)); err != nil {
-				t.Fatal(err)
-			}
-			for range 2 {
-				if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), markFile) {
-					t.Fatalf("started, error %v", err)
+			bubble.Test(t, func(t *testing.T) {
+				g := newGroup(t, 3, Options{})
+				g.fill("run", 0, 3)
+				g.settle()
+				m := g.follower()
+				g.halt(m, false)
+				if err := lose(filepath.Join(m.dir, markFile)); err != nil {
+					t.Fatal(err)
 				}
-			}
+				for range 2 {
+					if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), markFile) {
+						t.Fatalf("started, error %v", err)
+					}
+				}
+			})
 		})
 	}
 }
@@ -170,22 +179,24 @@ func TestMarkLost(t *testing.T) {
 func TestOnlyMemberRenews(t *testing.T) {
 	try := func(name, file string, lose func(path string) error) {
 		t.Run(file+" "+name, func(t *testing.T) {
-			b := newBed(t).start()
-			b.fill("run", 0, 3)
-			b.stop()
-			if err := lose(filepath.Join(b.dir, file)); err != nil {
-				t.Fatal(err)
-			}
-			b.start().expect("run", 3)
-			b.fill("run", 3, 2)
-			b.stop()
-			if m, err := wal.OpenMark(vfs.Default, b.dir); err != nil || m.Index() == 0 {
-				t.Errorf("the mark is %d: %v", m.Index(), err)
-			}
-			b.start().expect("run", 5)
-			if len(b.failures()) > 0 {
-				t.Error(b.failures())
-			}
+			bubble.Test(t, func(t *testing.T) {
+				b := newBed(t).start()
+				b.fill("run", 0, 3)
+				b.stop()
+				if err := lose(filepath.Join(b.dir, file)); err != nil {
+					t.Fatal(err)
+				}
+				b.start().expect("run", 3)
+				b.fill("run", 3, 2)
+				b.stop()
+				if m, err := wal.OpenMark(vfs.Default, b.dir); err != nil || m.Index() == 0 {
+					t.Errorf("the mark is %d: %v", m.Index(), err)
+				}
+				b.start().expect("run", 5)
+				if len(b.failures()) > 0 {
+					t.Error(b.failures())
+				}
+			})
 		})
 	}
 	for name, lose := range votesLost(t) {
@@ -199,12 +210,14 @@ func TestOnlyMemberRenews(t *testing.T) {
 // TestMarkAndEndLost proves D2: an only member whose commit mark is lost does not start if its log
 // has lost its end too, as far as the store knows.
 func TestMarkAndEndLost(t *testing.T) {
-	b := newBed(t).start()
-	b.fill("run", 0, 3)
-	b.stop()
-	remove(t, filepath.Join(b.dir, markFile))
-	replaceLog(t, b)
-	if err := b.tryStart(); !errors.Is(err, ErrLogBehindStore) {
-		t.Errorf("started, error %v", err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t).start()
+		b.fill("run", 0, 3)
+		b.stop()
+		remove(t, filepath.Join(b.dir, markFile))
+		replaceLog(t, b)
+		if err := b.tryStart(); !errors.Is(err, ErrLogBehindStore) {
+			t.Errorf("started, error %v", err)
+		}
+	})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // markDelay is how much later than an answer the commit mark may be on stable storage. A mark for
@@ -32,12 +33,16 @@ type rotten struct {
 
 func newRotten(t *testing.T) *rotten {
 	t.Helper()
-	b := newBed(t).start()
 	const events = 6
-	b.fill("run", 0, events)
-	time.Sleep(markDelay)
-	b.crash()
-	files, err := filepath.Glob(filepath.Join(b.wal(), "*.wal"))
+	dir := t.TempDir()
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.dir = dir
+		b.start().fill("run", 0, events)
+		time.Sleep(markDelay)
+		b.crash()
+	})
+	files, err := filepath.Glob(filepath.Join(dir, "wal", "*.wal"))
 	if err != nil || len(files) != 1 {
 		t.Fatalf("segments %v, error %v", files, err)
 	}
@@ -45,7 +50,7 @@ func newRotten(t *testing.T) *rotten {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &rotten{b.dir, filepath.Base(files[0]), data, events}
+	return &rotten{dir, filepath.Base(files[0]), data, events}
 }
 
 // frame is a piece of a segment of raft-wal: type (1), reserved (3), length (4, little endian), and
@@ -73,6 +78,12 @@ func (r *rotten) frames() []frame {
 // events are missing and the node has not noticed.
 func (r *rotten) start(t *testing.T, data []byte) (noticed bool, err error) {
 	t.Helper()
+	bubble.Test(t, func(t *testing.T) { noticed, err = r.startHere(t, data) })
+	return noticed, err
+}
+
+func (r *rotten) startHere(t *testing.T, data []byte) (noticed bool, err error) {
+	t.Helper()
 	b := newBed(t)
 	if err := os.CopyFS(b.dir, os.DirFS(r.dir)); err != nil {
 		t.Fatal(err)
@@ -89,13 +100,8 @@ func (r *rotten) start(t *testing.T, data []byte) (noticed bool, err error) {
 	if err := b.tryStart(); err != nil {
 		return true, nil
 	}
-	for deadline := time.Now().Add(2 * time.Second); !b.node.Leading() && len(b.failures()) == 0; {
-		if time.Now().After(deadline) {
-			return true, nil // Without the configuration entry, a node never leads.
-		}
-		time.Sleep(time.Millisecond)
-	}
-	if len(b.failures()) > 0 {
+	// A node that has stopped itself never leads, nor does one without the configuration entry.
+	if err := b.node.WaitLeading(within(t, 2*time.Second)); err != nil || len(b.failures()) > 0 {
 		return true, nil
 	}
 	records, err := storagetest.ReadRun(b.store, "run", 0)
@@ -196,77 +202,85 @@ func copyRunning(t *testing.T, to, from string) {
 // acknowledged since, even if the store was not flushed: the commit mark shows it.
 func TestTailLost(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).start()
-	b.fill("run", 0, 5)
-	early := t.TempDir()
-	copyRunning(t, early, b.wal())
-	b.fill("run", 5, 5)
-	time.Sleep(markDelay)
-	b.crash()
-	remove(t, b.wal())
-	if err := os.CopyFS(b.wal(), os.DirFS(early)); err != nil {
-		t.Fatal(err)
-	}
-	if err := b.tryStart(); err == nil {
-		_, last := b.bounds()
-		t.Errorf("10 events were acknowledged, and the node starts with a log that ends at %d", last)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t).start()
+		b.fill("run", 0, 5)
+		early := t.TempDir()
+		copyRunning(t, early, b.wal())
+		b.fill("run", 5, 5)
+		time.Sleep(markDelay)
+		b.crash()
+		remove(t, b.wal())
+		if err := os.CopyFS(b.wal(), os.DirFS(early)); err != nil {
+			t.Fatal(err)
+		}
+		if err := b.tryStart(); err == nil {
+			_, last := b.bounds()
+			t.Errorf("10 events were acknowledged, and the node starts with a log that ends at %d", last)
+		}
+	})
 }
 
 // TestLogLostBeforeFlush proves D2: a log that was removed is missed even when the store had not
 // been flushed.
 func TestLogLostBeforeFlush(t *testing.T) {
 	t.Parallel()
-	b := newBed(t).start()
-	b.fill("run", 0, 5)
-	time.Sleep(markDelay)
-	b.crash()
-	remove(t, b.wal())
-	if err := b.tryStart(); err == nil {
-		t.Errorf("5 events were acknowledged, and the node starts with a new log")
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t).start()
+		b.fill("run", 0, 5)
+		time.Sleep(markDelay)
+		b.crash()
+		remove(t, b.wal())
+		if err := b.tryStart(); err == nil {
+			t.Errorf("5 events were acknowledged, and the node starts with a new log")
+		}
+	})
 }
 
 // TestLargeEntry shows that the log never acknowledges an entry that it cannot read back: raft-wal
 // writes entries of any size and refuses to read those over 64 MiB, after which no node starts
 // again (D12).
 func TestLargeEntry(t *testing.T) {
-	b := newBed(t)
-	b.disk = vfs.NewMem()
-	b.start().fill("run", 0, 2)
-	ref := &storagetest.SetRef{RunID: "run", Ref: strings.Repeat("x", 64<<20)}
-	f, err := propose(b.node, seal(t, storagetest.Request{SetRef: ref}))
-	if err == nil {
-		o, err := waitFor(t, f)
-		t.Errorf("taken: %d outcomes, error %v", len(o), err)
-	}
-	if len(b.failures()) > 0 {
-		t.Errorf("one large request stops the node: %v", b.failures())
-	}
-	b.expect("run", 2)
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.disk = vfs.NewMem()
+		b.start().fill("run", 0, 2)
+		ref := &storagetest.SetRef{RunID: "run", Ref: strings.Repeat("x", 64<<20)}
+		f, err := propose(b.node, seal(t, storagetest.Request{SetRef: ref}))
+		if err == nil {
+			o, err := waitFor(t, f)
+			t.Errorf("taken: %d outcomes, error %v", len(o), err)
+		}
+		if len(b.failures()) > 0 {
+			t.Errorf("one large request stops the node: %v", b.failures())
+		}
+		b.expect("run", 2)
+	})
 }
 
 // TestYoungLogLost proves D2 for a node's first second, before the first commit mark: a node that
 // has led does not start over with an empty log. Only a group that was never complete does: it is
 // in term 1 and has never voted.
 func TestYoungLogLost(t *testing.T) {
-	b := newBed(t).start()
-	b.fill("run", 0, 3)
-	// As after a loss of power: closing would write the mark.
-	young := newBed(t)
-	copyRunning(t, young.dir, b.dir)
-	files, err := filepath.Glob(filepath.Join(young.wal(), "*.wal"))
-	if err != nil || len(files) != 1 {
-		t.Fatalf("segments %v, error %v", files, err)
-	}
-	if err := os.Truncate(files[0], 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := young.tryStart(); err != nil {
-		return // Refused, which is best.
-	}
-	time.Sleep(300 * time.Millisecond) // Many election timeouts.
-	if young.node.Leading() {
-		t.Error("3 events were acknowledged, and the node begins a new log")
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t).start()
+		b.fill("run", 0, 3)
+		// As after a loss of power: closing would write the mark.
+		young := newBed(t)
+		copyRunning(t, young.dir, b.dir)
+		files, err := filepath.Glob(filepath.Join(young.wal(), "*.wal"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("segments %v, error %v", files, err)
+		}
+		if err := os.Truncate(files[0], 0); err != nil {
+			t.Fatal(err)
+		}
+		if err := young.tryStart(); err != nil {
+			return // Refused, which is best.
+		}
+		time.Sleep(300 * time.Millisecond) // Many election timeouts.
+		if young.node.Leading() {
+			t.Error("3 events were acknowledged, and the node begins a new log")
+		}
+	})
 }

@@ -5,9 +5,10 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/raft-wal/segment"
+
+	"runlog/testbed/bubble"
 )
 
 const (
@@ -33,8 +34,8 @@ func sealedTail(t *testing.T, b *bed) (events int, tail string) {
 			b.fill("run", events, 1)
 			events++
 			// The rotation is concurrent; a further append would go to the new segment already.
-			for sealed := files()[segments-2]; hasIndex(t, sealed) && len(files()) < segments; {
-				time.Sleep(time.Millisecond)
+			if sealed := files()[segments-2]; hasIndex(t, sealed) {
+				bubble.Until(t, "the next segment", func() bool { return len(files()) >= segments })
 			}
 		}
 	}
@@ -69,45 +70,49 @@ func hasIndex(t *testing.T, file string) bool {
 // TestCrashInRotation proves APP-2 and D3: after a crash between sealing a segment and starting the
 // next, a node starts, has every event, and takes more.
 func TestCrashInRotation(t *testing.T) {
-	b := newBed(t)
-	events, _ := sealedTail(t, b)
-	b.start()
-	b.expect("run", events)
-	b.fill("run", events, 5)
-	b.expect("run", events+5)
-	b.stop()
-	b.start()
-	b.expect("run", events+5)
-	if errs := b.failures(); len(errs) > 0 {
-		t.Errorf("the node stopped itself: %v", errs)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		events, _ := sealedTail(t, b)
+		b.start()
+		b.expect("run", events)
+		b.fill("run", events, 5)
+		b.expect("run", events+5)
+		b.stop()
+		b.start()
+		b.expect("run", events+5)
+		if errs := b.failures(); len(errs) > 0 {
+			t.Errorf("the node stopped itself: %v", errs)
+		}
+	})
 }
 
 // TestTornSeal: the write that seals a segment is torn. Its entries were not acknowledged; the node
 // starts with those before it and takes more.
 func TestTornSeal(t *testing.T) {
-	b := newBed(t)
-	events, tail := sealedTail(t, b)
-	data, err := os.ReadFile(tail)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// The mark trails the log, and does not cover the write yet.
-	if err := os.Remove(filepath.Join(b.dir, "commit-mark")); err != nil {
-		t.Fatal(err)
-	}
-	// The index is the last frame but one; the entry before it is part of the same write.
-	index := lastFrame(t, data, segment.FrameIndex)
-	data[index-9] ^= 0x40
-	if err := os.WriteFile(tail, data, 0o644); err != nil {
-		t.Fatal(err)
-	}
-	b.start()
-	b.expect("run", events-1)
-	b.fill("run", events-1, 5)
-	b.stop()
-	b.start()
-	b.expect("run", events+4)
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		events, tail := sealedTail(t, b)
+		data, err := os.ReadFile(tail)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// The mark trails the log, and does not cover the write yet.
+		if err := os.Remove(filepath.Join(b.dir, "commit-mark")); err != nil {
+			t.Fatal(err)
+		}
+		// The index is the last frame but one; the entry before it is part of the same write.
+		index := lastFrame(t, data, segment.FrameIndex)
+		data[index-9] ^= 0x40
+		if err := os.WriteFile(tail, data, 0o644); err != nil {
+			t.Fatal(err)
+		}
+		b.start()
+		b.expect("run", events-1)
+		b.fill("run", events-1, 5)
+		b.stop()
+		b.start()
+		b.expect("run", events+4)
+	})
 }
 
 // lastFrame returns the offset of the last frame of a type.
