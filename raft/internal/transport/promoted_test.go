@@ -1,10 +1,14 @@
 package transport
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // votersIn returns a configuration in which some of the nodes vote, and the others do not.
@@ -19,9 +23,9 @@ func votersIn(voters []hraft.ServerID, others ...hraft.ServerID) (c hraft.Config
 }
 
 // knowsOf returns a node whose log has a configuration, and later ones.
-func knowsOf(t *testing.T, id string, first hraft.Configuration, later ...hraft.Configuration) *plainNode {
+func knowsOf(t *testing.T, hosts *network.Network, id string, first hraft.Configuration, later ...hraft.Configuration) *plainNode {
 	t.Helper()
-	n := newPlainNode(t, id, first, 50*time.Millisecond)
+	n := newPlainNode(t, hosts, id, first, 50*time.Millisecond)
 	for i, c := range later {
 		if err := n.log.StoreLog(&hraft.Log{Index: uint64(2 + i), Term: 5, Type: hraft.LogConfiguration, Data: hraft.EncodeConfiguration(c)}); err != nil {
 			t.Fatal(err)
@@ -42,14 +46,14 @@ func expectLeader(t *testing.T, nodes ...*plainNode) {
 	for _, n := range nodes {
 		rafts = append(rafts, n.start(t, n.trans))
 	}
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+	bubble.Until(t, fmt.Sprintf("%d nodes, which are a majority, elect one", len(nodes)), func() bool {
 		for _, r := range rafts {
-			if r.State() == hraft.Leader && r.Apply([]byte("committed"), patience).Error() == nil {
-				return
+			if r.State() == hraft.Leader && r.Apply([]byte("committed"), bubble.Limit).Error() == nil {
+				return true
 			}
 		}
-	}
-	t.Fatalf("%d nodes, which are a majority, elect nobody", len(nodes))
+		return false
+	})
 }
 
 // TestPromotedIsElected: a leader is lost permanently right after it has promoted a node. The
@@ -58,9 +62,12 @@ func expectLeader(t *testing.T, nodes ...*plainNode) {
 // (D4).
 func TestPromotedIsElected(t *testing.T) {
 	t.Parallel()
-	before := votersIn([]hraft.ServerID{"lost", "behind"}, "promoted")
-	after := votersIn([]hraft.ServerID{"lost", "behind", "promoted"})
-	expectLeader(t, knowsOf(t, "behind", before), knowsOf(t, "promoted", before, after))
+	bubble.Test(t, func(t *testing.T) {
+		before := votersIn([]hraft.ServerID{"lost", "behind"}, "promoted")
+		after := votersIn([]hraft.ServerID{"lost", "behind", "promoted"})
+		hosts := network.New(1)
+		expectLeader(t, knowsOf(t, hosts, "behind", before), knowsOf(t, hosts, "promoted", before, after))
+	})
 }
 
 // TestPromotedWithoutKnowing: of two nodes promoted in sequence, the first lacks its own promotion,
@@ -68,8 +75,11 @@ func TestPromotedIsElected(t *testing.T) {
 // voter in its own log.
 func TestPromotedWithoutKnowing(t *testing.T) {
 	t.Parallel()
-	before := votersIn([]hraft.ServerID{"lost", "lost too", "old"}, "first", "second")
-	one := votersIn([]hraft.ServerID{"lost", "lost too", "old", "first"}, "second")
-	both := votersIn([]hraft.ServerID{"lost", "lost too", "old", "first", "second"})
-	expectLeader(t, knowsOf(t, "old", before, one), knowsOf(t, "first", before), knowsOf(t, "second", before, one, both))
+	bubble.Test(t, func(t *testing.T) {
+		before := votersIn([]hraft.ServerID{"lost", "lost too", "old"}, "first", "second")
+		one := votersIn([]hraft.ServerID{"lost", "lost too", "old", "first"}, "second")
+		both := votersIn([]hraft.ServerID{"lost", "lost too", "old", "first", "second"})
+		hosts := network.New(1)
+		expectLeader(t, knowsOf(t, hosts, "old", before, one), knowsOf(t, hosts, "first", before), knowsOf(t, hosts, "second", before, one, both))
+	})
 }

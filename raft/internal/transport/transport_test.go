@@ -11,67 +11,62 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/streams"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // TestNothingIsSentAfterItsTermD3: a node sends nothing of a past leadership once its stored term
 // has changed. It may have read the entries from a log that the next leader has changed.
 func TestNothingIsSentAfterItsTermD3(t *testing.T) {
-	dialled := errors.New("dialled")
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
-	trans := New(streams.New(l, "here:1", dial), hclog.NewNullLogger(), Sender{func() uint64 { return 7 }, func() uint64 { return 0 }, func() bool { return false }}, forgetful)
-	t.Cleanup(func() { _ = trans.Close() })
-	for term, want := range map[uint64]error{6: ErrNotLeading, 7: dialled} {
-		entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}
-		if err := trans.AppendEntries("x", "x:1", entries, &hraft.AppendEntriesResponse{}); !errors.Is(err, want) {
-			t.Errorf("entries in term %d: %v, want %v", term, err, want)
+	bubble.Test(t, func(t *testing.T) {
+		dialled := errors.New("dialled")
+		l, err := network.New(1).Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-		snapshot := &hraft.InstallSnapshotRequest{Term: term, LastLogTerm: 6}
-		if err := trans.InstallSnapshot("x", "x:1", snapshot, &hraft.InstallSnapshotResponse{}, strings.NewReader("")); !errors.Is(err, want) {
-			t.Errorf("a snapshot in term %d: %v, want %v", term, err, want)
+		dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
+		trans := New(streams.New(l, "here:1", dial), hclog.NewNullLogger(), Sender{func() uint64 { return 7 }, func() uint64 { return 0 }, func() bool { return false }}, forgetful)
+		t.Cleanup(func() { _ = trans.Close() })
+		for term, want := range map[uint64]error{6: ErrNotLeading, 7: dialled} {
+			entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}
+			if err := trans.AppendEntries("x", "x:1", entries, &hraft.AppendEntriesResponse{}); !errors.Is(err, want) {
+				t.Errorf("entries in term %d: %v, want %v", term, err, want)
+			}
+			snapshot := &hraft.InstallSnapshotRequest{Term: term, LastLogTerm: 6}
+			if err := trans.InstallSnapshot("x", "x:1", snapshot, &hraft.InstallSnapshotResponse{}, strings.NewReader("")); !errors.Is(err, want) {
+				t.Errorf("a snapshot in term %d: %v, want %v", term, err, want)
+			}
 		}
-	}
+	})
 }
 
 // TestSnapshotReachesCandidateD4: a node stands for election, and gets a snapshot of its own term.
 // The leader is gone after that. The node forgets the leader, so that others can get its vote.
 func TestSnapshotReachesCandidateD4(t *testing.T) {
 	t.Parallel()
-	members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "node", Address: "node"}}}
-	node := newPlainNode(t, "node", members, 100*time.Millisecond)
-	raft := node.start(t, node.trans)
-	until := func(what string, holds func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(patience / 4); !holds(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				address, _ := raft.LeaderWithID()
-				t.Fatalf("%s; it is a %v, its leader is %q", what, raft.State(), address)
-			}
+	bubble.Test(t, func(t *testing.T) {
+		members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "node", Address: "node"}}}
+		hosts := network.New(1)
+		node := newPlainNode(t, hosts, "node", members, 100*time.Millisecond)
+		raft := node.start(t, node.trans)
+		bubble.Until(t, "the node stands for election", func() bool { return raft.State() == hraft.Candidate })
+		leader := newPlainNode(t, hosts, "leader", members, time.Minute)
+		leader.reach(node)
+		req := &hraft.InstallSnapshotRequest{
+			RPCHeader:       hraft.RPCHeader{ProtocolVersion: hraft.ProtocolVersionMax, ID: []byte("leader"), Addr: []byte("leader")},
+			SnapshotVersion: hraft.SnapshotVersionMax, Term: raft.CurrentTerm(), LastLogIndex: 9, LastLogTerm: 5,
+			Configuration: hraft.EncodeConfiguration(members), ConfigurationIndex: 1, Size: 1,
 		}
-	}
-	until("the node does not stand for election", func() bool { return raft.State() == hraft.Candidate })
-	leader := newPlainNode(t, "leader", members, time.Minute)
-	leader.reach(node)
-	req := &hraft.InstallSnapshotRequest{
-		RPCHeader:       hraft.RPCHeader{ProtocolVersion: hraft.ProtocolVersionMax, ID: []byte("leader"), Addr: []byte("leader")},
-		SnapshotVersion: hraft.SnapshotVersionMax, Term: raft.CurrentTerm(), LastLogIndex: 9, LastLogTerm: 5,
-		Configuration: hraft.EncodeConfiguration(members), ConfigurationIndex: 1, Size: 1,
-	}
-	err := leader.trans.InstallSnapshot("node", "node", req, &hraft.InstallSnapshotResponse{}, strings.NewReader("x"))
-	if err == nil {
-		t.Fatal("a snapshot was installed by a node that cannot")
-	}
-	until("the node does not forget the leader", func() bool {
-		address, _ := raft.LeaderWithID()
-		return address == ""
+		err := leader.trans.InstallSnapshot("node", "node", req, &hraft.InstallSnapshotResponse{}, strings.NewReader("x"))
+		if err == nil {
+			t.Fatal("a snapshot was installed by a node that cannot")
+		}
+		bubble.Until(t, "the node forgets the leader", func() bool {
+			address, _ := raft.LeaderWithID()
+			return address == ""
+		})
 	})
 }
-
-// patience is how long a test waits for what takes milliseconds.
-const patience = 20 * time.Second
 
 // forgetful notes nothing.
 var forgetful = Notes{func(uint64, string) error { return nil }, func(string, uint64, uint64) {}}

@@ -1,6 +1,7 @@
 package transport
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,8 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/streams"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // TestNothingUncommittedIsAppliedAPP2: a follower has entries of an earlier leader, and is
@@ -22,19 +25,22 @@ import (
 // entries only, and none of its own.
 func TestNothingUncommittedIsAppliedAPP2(t *testing.T) {
 	t.Parallel()
-	for range 10 {
-		if cameAbout := applyBehindARequest(t); cameAbout || t.Failed() {
-			return
+	bubble.Test(t, func(t *testing.T) {
+		for range 10 {
+			if cameAbout := applyBehindARequest(t); cameAbout || t.Failed() {
+				return
+			}
 		}
-	}
-	t.Error("no request said that more is committed than it sends: the test proved nothing")
+		t.Error("no request said that more is committed than it sends: the test proved nothing")
+	})
 }
 
 // applyBehindARequest reports whether such a request occurred.
 func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	t.Helper()
 	members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "follower", Address: "follower"}}}
-	follower := newPlainNode(t, "follower", members, time.Minute)
+	hosts := network.New(1)
+	follower := newPlainNode(t, hosts, "follower", members, time.Minute)
 	var own []*hraft.Log
 	for i := uint64(2); i <= 6; i++ {
 		own = append(own, &hraft.Log{Index: i, Term: 5, Type: hraft.LogCommand, Data: []byte("never committed")})
@@ -43,18 +49,14 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 		t.Fatal(err)
 	}
 	follower.start(t, follower.trans)
-	leader := newPlainNode(t, "leader", members, 500*time.Millisecond)
+	leader := newPlainNode(t, hosts, "leader", members, 500*time.Millisecond)
 	leader.reach(follower)
 	away := &awayTransport{Transport: leader.trans, open: make(chan struct{})}
 	leader.log.stall = make(chan struct{})
 	raft := leader.start(t, away)
-	for raft.State() != hraft.Leader {
-		time.Sleep(time.Millisecond)
-	}
+	bubble.Until(t, "the leader leads", func() bool { return raft.State() == hraft.Leader })
 	// replication retries with growing waits, up to 0.3 s
-	for away.refused() < 7 {
-		time.Sleep(time.Millisecond)
-	}
+	bubble.Until(t, "the follower does not answer", func() bool { return away.refused() >= 7 })
 	time.Sleep(50 * time.Millisecond)
 	close(leader.log.stall)
 	var futures []hraft.ApplyFuture
@@ -63,15 +65,12 @@ func applyBehindARequest(t *testing.T) (cameAbout bool) {
 	}
 	for _, f := range futures {
 		if err := f.Error(); err != nil {
-			// a busy machine can cost the leadership
 			t.Logf("not committed: %v", err)
 			return false
 		}
 	}
 	close(away.open)
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline) && len(follower.applied()) < 3; {
-		time.Sleep(time.Millisecond)
-	}
+	bubble.Until(t, "the follower applies the entries", func() bool { return len(follower.applied()) >= 3 })
 	if got, want := follower.applied(), leader.applied(); !slices.Equal(got, want) {
 		t.Errorf("the follower has applied %q, the leader %q", got, want)
 	}
@@ -93,13 +92,13 @@ type plainNode struct {
 	data []string
 }
 
-func newPlainNode(t *testing.T, id string, members hraft.Configuration, election time.Duration) *plainNode {
+func newPlainNode(t *testing.T, hosts *network.Network, id string, members hraft.Configuration, election time.Duration) *plainNode {
 	t.Helper()
 	n := &plainNode{conf: hraft.DefaultConfig(), log: &stallingLog{InmemStore: hraft.NewInmemStore()}, reached: map[string]string{}}
 	n.conf.LocalID, n.conf.Logger, n.conf.CommitTimeout = hraft.ServerID(id), hclog.NewNullLogger(), 10*time.Millisecond
 	n.conf.HeartbeatTimeout, n.conf.ElectionTimeout, n.conf.LeaderLeaseTimeout = election, election, election
 	var err error
-	if n.listener, err = net.Listen("tcp", "127.0.0.1:0"); err != nil {
+	if n.listener, err = hosts.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)
 	}
 	n.trans = New(streams.New(n.listener, id, func(address string, _ time.Duration) (net.Conn, error) {
@@ -107,7 +106,7 @@ func newPlainNode(t *testing.T, id string, members hraft.Configuration, election
 		if !ok {
 			return nil, errors.New("no node at this address")
 		}
-		return net.Dial("tcp", at)
+		return hosts.Dial(context.Background(), "127.0.0.1", at)
 	}), n.conf.Logger, Sender{
 		Term: func() uint64 {
 			term, _ := n.log.GetUint64([]byte(keyCurrentTerm))
