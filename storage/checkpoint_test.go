@@ -11,13 +11,13 @@ import (
 	"sync"
 	"testing"
 	"testing/iotest"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // streamOf returns the stream of a checkpoint of now, and closes the checkpoint.
@@ -242,80 +242,81 @@ func TestMembership(t *testing.T) {
 // on what they began with, all others see what was installed, and the database that was replaced
 // goes with its last reader.
 func TestReadersOverASwap(t *testing.T) {
-	fs := vfs.NewMem()
-	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
-	for n := range 10 {
-		propose(t, source, "run", n, 1)
-	}
-	target.Entries = source.Entries[:4]
-	if err := target.Replay(nil); err != nil {
-		t.Fatal(err)
-	}
-	view, err := target.Store.View("run")
-	if err != nil {
-		t.Fatal(err)
-	}
-	follower := target.Store.Follow(storage.Whole)
-	waited := make(chan error, 1)
-	held := target.Applied()
-	go func() { waited <- target.Store.Wait(t.Context(), held.Position()) }()
-	var positions []storage.Position // of the events; making the run is another commit
-	for c, err := range follower.Log(0) {
+	bubble.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
+		for n := range 10 {
+			propose(t, source, "run", n, 1)
+		}
+		target.Entries = source.Entries[:4]
+		if err := target.Replay(nil); err != nil {
+			t.Fatal(err)
+		}
+		view, err := target.Store.View("run")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(c.Records) == 0 {
-			if err := target.Store.Install(bytes.NewReader(streamOf(t, source))); err != nil {
+		follower := target.Store.Follow(storage.Whole)
+		waited := make(chan error, 1)
+		held := target.Applied()
+		go func() { waited <- target.Store.Wait(t.Context(), held.Position()) }()
+		var positions []storage.Position // of the events; making the run is another commit
+		for c, err := range follower.Log(0) {
+			if err != nil {
 				t.Fatal(err)
 			}
+			if len(c.Records) == 0 {
+				if err := target.Store.Install(bytes.NewReader(streamOf(t, source))); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(c.Records) > 0 {
+				positions = append(positions, c.Position)
+			}
 		}
-		if len(c.Records) > 0 {
+		if err := <-waited; err != nil || len(positions) != 4 {
+			t.Errorf("the pass over the log gave %d commits; Wait gave %v", len(positions), err)
+		}
+		for c, err := range follower.Log(positions[3]) {
+			if err != nil {
+				t.Fatal(err)
+			}
 			positions = append(positions, c.Position)
 		}
-	}
-	if err := <-waited; err != nil || len(positions) != 4 {
-		t.Errorf("the pass over the log gave %d commits; Wait gave %v", len(positions), err)
-	}
-	for c, err := range follower.Log(positions[3]) {
-		if err != nil {
-			t.Fatal(err)
+		if len(positions) != 10 {
+			t.Errorf("the follower met %d commits: %v", len(positions), positions)
 		}
-		positions = append(positions, c.Position)
-	}
-	if len(positions) != 10 {
-		t.Errorf("the follower met %d commits: %v", len(positions), positions)
-	}
-	seen := 0
-	for _, err := range view.Events(0) {
-		if err != nil {
-			t.Fatal(err)
+		seen := 0
+		for _, err := range view.Events(0) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			seen++
 		}
-		seen++
-	}
-	if r, err := target.Run("run"); seen != 4 || err != nil || r.LastSeq != 10 {
-		t.Errorf("the view sees %d events, a reader after it %+v, %v", seen, r, err)
-	}
-	if _, err := fs.Stat("store/000001"); err != nil {
-		t.Errorf("the database of an open view: %v", err)
-	}
-	if err := view.Close(); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if r, err := target.Run("run"); seen != 4 || err != nil || r.LastSeq != 10 {
+			t.Errorf("the view sees %d events, a reader after it %+v, %v", seen, r, err)
+		}
 		if _, err := fs.Stat("store/000001"); err != nil {
-			break
+			t.Errorf("the database of an open view: %v", err)
 		}
-	}
-	onlyLive(t, fs)
-	// IDM-6: what the old database's index of active runs knew is forgotten, and every key is a
-	// duplicate.
-	target.Entries = source.Entries
-	if o, err := target.Propose(99, []storagetest.Request{appendTo("run", 0, 10)}); err != nil || !o[0].Results[9].Duplicate || o[0].LastSeq != 10 {
-		t.Errorf("%+v, %v", o, err)
-	}
-	if err := errors.Join(source.Close(), target.Close()); err != nil {
-		t.Error(err)
-	}
+		if err := view.Close(); err != nil {
+			t.Fatal(err)
+		}
+		bubble.Until(t, "the replaced database is removed", func() bool {
+			_, err := fs.Stat("store/000001")
+			return err != nil
+		})
+		onlyLive(t, fs)
+		// IDM-6: what the old database's index of active runs knew is forgotten, and every key is a
+		// duplicate.
+		target.Entries = source.Entries
+		if o, err := target.Propose(99, []storagetest.Request{appendTo("run", 0, 10)}); err != nil || !o[0].Results[9].Duplicate || o[0].LastSeq != 10 {
+			t.Errorf("%+v, %v", o, err)
+		}
+		if err := errors.Join(source.Close(), target.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestSwapUnderLoad proves D5 and IDM-6: while stores are installed one after the other between

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 	"pgregory.net/rapid"
 
 	"runlog/storage"
@@ -106,27 +108,32 @@ func sameRows(a, b *storagetest.Local) error {
 	return nil
 }
 
-// TestCrashWhileApplying proves D2 when the power goes at any moment, also in the middle of a flush
-// or of an apply.
+// TestCrashWhileApplying proves D2 when the power goes with any operation on the disk, also in the
+// middle of a flush or of an apply.
 func TestCrashWhileApplying(t *testing.T) {
 	const proposals = 10
 	for seed := range storagetest.Draws(10) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		fs := vfs.NewCrashableMem()
-		l := open(t, storage.Options{FS: fs, MemTableBytes: 16 << 10})
+		crash := sync.OnceValue(func() *vfs.MemFS {
+			return fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: int(seed%3) * 50, RNG: rand.New(rand.NewPCG(seed, 2))})
+		})
+		var left atomic.Int64 // operations until the crash; below 0: none
+		left.Store(-1)
+		l := open(t, storage.Options{MemTableBytes: 16 << 10, FS: errorfs.Wrap(fs, errorfs.InjectorFunc(func(errorfs.Op) error {
+			if left.Load() >= 0 && left.Add(-1) == -1 {
+				crash()
+			}
+			return nil
+		}))})
 		p := storagetest.NewPair(l)
-		start, disk := make(chan time.Duration, 1), make(chan *vfs.MemFS)
-		go func() {
-			time.Sleep(<-start)
-			disk <- fs.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: int(seed%3) * 50, RNG: rand.New(rand.NewPCG(seed, 2))})
-		}()
 		crashAt := rng.IntN(proposals)
 		err := rapid.Custom(func(t *rapid.T) error {
 			w := storagetest.Workload{Model: p.Model, LargePayloads: true, Imports: true, Compound: true}
 			for n := range proposals {
 				clock, requests := w.Proposal(t)
 				if n == crashAt {
-					start <- time.Duration(rng.IntN(2000)) * time.Microsecond
+					left.Store(rng.Int64N(40))
 				}
 				if _, err := p.Propose(clock, requests...); err != nil {
 					return err
@@ -134,7 +141,7 @@ func TestCrashWhileApplying(t *testing.T) {
 			}
 			return nil
 		}).Example(int(seed))
-		if err := errors.Join(err, l.Move(<-disk)); err != nil {
+		if err := errors.Join(err, l.Move(crash())); err != nil {
 			t.Fatalf("seed %d: %v", seed, err)
 		}
 		n, _ := l.Prefix()

@@ -9,13 +9,13 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/await"
 )
 
 // content is all that a store says when it is read.
@@ -196,13 +196,8 @@ func TestFlushError(t *testing.T) {
 	broken.Store(true)
 	durable := make(chan error, 1)
 	go func() { durable <- l.Store.MakeDurable(l.Applied().Index) }()
-	select {
-	case err := <-failed:
-		if !errors.Is(err, errorfs.ErrInjected) {
-			t.Errorf("Fail was told %v", err)
-		}
-	case <-time.After(10 * time.Second):
-		t.Error("nobody was told")
+	if err := await.Receive(t, "a call of Fail", failed); !errors.Is(err, errorfs.ErrInjected) {
+		t.Errorf("Fail was told %v", err)
 	}
 	select {
 	case err := <-durable:

@@ -6,13 +6,13 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // sender is a store that checkpoints are pulled from.
@@ -180,93 +180,93 @@ func TestSeed(t *testing.T) {
 // that are whole are compared, the one that was cut goes on, and what Pebble changes comes again;
 // nothing of another sender is kept, and nothing at all after an install.
 func TestSeedKeeps(t *testing.T) {
-	fs := vfs.NewMem()
-	source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
-	grow(t, source, "run", 3)
-	// so that Pebble leaves the tables alone
-	if err := source.Store.Compact(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	c := checkpointOf(t, source)
-	tables := slices.DeleteFunc(namesOf(t, c), func(name string) bool { return !strings.HasSuffix(name, ".sst") })
-	s := seedOf(t, target, "a/1", c)
-	whole, err := pull(c, s, all, 1000)
-	if _, total := s.Progress(); err != nil || uint64(whole) != total || len(tables) != 1 {
-		t.Fatalf("pulled %d of %d bytes, %d tables, %v", whole, total, len(tables), err)
-	}
-	if err := errors.Join(s.Close(), target.Reopen()); err != nil {
-		t.Fatal(err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		fs := vfs.NewMem()
+		source, target := open(t, storage.Options{}), open(t, storage.Options{FS: fs})
+		grow(t, source, "run", 3)
+		// so that Pebble leaves the tables alone
+		if err := source.Store.Compact(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		c := checkpointOf(t, source)
+		tables := slices.DeleteFunc(namesOf(t, c), func(name string) bool { return !strings.HasSuffix(name, ".sst") })
+		s := seedOf(t, target, "a/1", c)
+		whole, err := pull(c, s, all, 1000)
+		if _, total := s.Progress(); err != nil || uint64(whole) != total || len(tables) != 1 {
+			t.Fatalf("pulled %d of %d bytes, %d tables, %v", whole, total, len(tables), err)
+		}
+		if err := errors.Join(s.Close(), target.Reopen()); err != nil {
+			t.Fatal(err)
+		}
 
-	// The sender has begun again, with a little more.
-	grow(t, source, "run", 1)
-	if err := c.Close(); err != nil {
-		t.Fatal(err)
-	}
-	c = checkpointOf(t, source)
-	s = seedOf(t, target, "a/1", c)
-	kept, _ := s.Progress()
-	for name, offset, ok := s.Next(); ok; name, offset, ok = s.Next() {
-		took := 0
-		sum, err := c.ReadFile(name, offset, func(b []byte) error { took += len(b); return s.Write(b) })
-		if err == nil {
-			err = s.EndFile(sum)
+		// The sender has begun again, with a little more.
+		grow(t, source, "run", 1)
+		if err := c.Close(); err != nil {
+			t.Fatal(err)
 		}
-		if old := slices.Contains(tables, name); err != nil || old && (offset == 0 || took > 0) || !old && offset > 0 {
-			t.Errorf("%s: from %d, %d bytes, %v", name, offset, took, err)
+		c = checkpointOf(t, source)
+		s = seedOf(t, target, "a/1", c)
+		kept, _ := s.Progress()
+		for name, offset, ok := s.Next(); ok; name, offset, ok = s.Next() {
+			took := 0
+			sum, err := c.ReadFile(name, offset, func(b []byte) error { took += len(b); return s.Write(b) })
+			if err == nil {
+				err = s.EndFile(sum)
+			}
+			if old := slices.Contains(tables, name); err != nil || old && (offset == 0 || took > 0) || !old && offset > 0 {
+				t.Errorf("%s: from %d, %d bytes, %v", name, offset, took, err)
+			}
 		}
-	}
-	if kept == 0 {
-		t.Error("nothing was kept")
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
+		if kept == 0 {
+			t.Error("nothing was kept")
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
 
-	// Cut in the middle of a table.
-	s = seedOf(t, target, "b/1", c)
-	if have, _ := s.Progress(); have != 0 {
-		t.Errorf("%d bytes of another sender were kept", have)
-	}
-	if _, err := pull(c, s, 1001, 1000); !errors.Is(err, errCut) {
-		t.Fatal(err)
-	}
-	name, at, _ := s.Next()
-	if err := errors.Join(s.Close(), target.Reopen()); err != nil {
-		t.Fatal(err)
-	}
-	s = seedOf(t, target, "b/1", c)
-	if again, offset, _ := s.Next(); again != name || offset != at || offset != 1001 || !strings.HasSuffix(name, ".sst") {
-		t.Errorf("goes on with %s from %d, was cut in %s at %d", again, offset, name, at)
-	}
-	// A file that is longer than it may be is nothing to go on with.
-	dirs, err := fs.List("store")
-	slices.Sort(dirs)
-	long := fs.PathJoin("store", dirs[len(dirs)-1], name)
-	if err := errors.Join(err, s.Close(), writeFile(fs, long, make([]byte, 1<<20))); err != nil {
-		t.Fatal(err)
-	}
-	s = seedOf(t, target, "b/1", c)
-	if have, _ := s.Progress(); have != 0 {
-		t.Errorf("%d bytes of a file that is too long were kept", have)
-	}
-	if err := s.Close(); err != nil {
-		t.Fatal(err)
-	}
-	// A checkpoint that came otherwise.
-	if err := target.Store.Install(c.Stream()); err != nil {
-		t.Fatal(err)
-	}
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-		// what is removed elsewhere is gone
-		if names, err := fs.List("store"); err == nil && len(names) == 2 {
-			break
+		// Cut in the middle of a table.
+		s = seedOf(t, target, "b/1", c)
+		if have, _ := s.Progress(); have != 0 {
+			t.Errorf("%d bytes of another sender were kept", have)
 		}
-	}
-	onlyLive(t, fs)
-	if err := errors.Join(c.Close(), source.Close(), target.Close()); err != nil {
-		t.Error(err)
-	}
+		if _, err := pull(c, s, 1001, 1000); !errors.Is(err, errCut) {
+			t.Fatal(err)
+		}
+		name, at, _ := s.Next()
+		if err := errors.Join(s.Close(), target.Reopen()); err != nil {
+			t.Fatal(err)
+		}
+		s = seedOf(t, target, "b/1", c)
+		if again, offset, _ := s.Next(); again != name || offset != at || offset != 1001 || !strings.HasSuffix(name, ".sst") {
+			t.Errorf("goes on with %s from %d, was cut in %s at %d", again, offset, name, at)
+		}
+		// A file that is longer than it may be is nothing to go on with.
+		dirs, err := fs.List("store")
+		slices.Sort(dirs)
+		long := fs.PathJoin("store", dirs[len(dirs)-1], name)
+		if err := errors.Join(err, s.Close(), writeFile(fs, long, make([]byte, 1<<20))); err != nil {
+			t.Fatal(err)
+		}
+		s = seedOf(t, target, "b/1", c)
+		if have, _ := s.Progress(); have != 0 {
+			t.Errorf("%d bytes of a file that is too long were kept", have)
+		}
+		if err := s.Close(); err != nil {
+			t.Fatal(err)
+		}
+		// A checkpoint that came otherwise.
+		if err := target.Store.Install(c.Stream()); err != nil {
+			t.Fatal(err)
+		}
+		bubble.Until(t, "what is removed elsewhere is gone", func() bool {
+			names, err := fs.List("store")
+			return err == nil && len(names) == 2
+		})
+		onlyLive(t, fs)
+		if err := errors.Join(c.Close(), source.Close(), target.Close()); err != nil {
+			t.Error(err)
+		}
+	})
 }
 
 // TestSeedLeftover proves D5: a seed is there when the store is opened again, unless the database
