@@ -18,6 +18,8 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/await"
+	"runlog/testbed/bubble"
 )
 
 // epoch is the time of the first proposal.
@@ -28,17 +30,21 @@ func newFolded(r *storage.Run, before, now *run.Snapshot, weight int) *folded {
 	return &folded{News: watch.News{Run: r, Before: before, Now: now}, weight: weight}
 }
 
-// patience is how long a test waits for something that must happen.
-const patience = 30 * time.Second
+// pace is between two proposals in fake time, which passes only while every goroutine waits. The
+// projector makes its rounds meanwhile.
+const pace = time.Millisecond
 
-// bed is a store, the log that feeds it, and a projector of it, on disks in memory.
+// bed is a store, the log that feeds it, and a projector of it, on disks in memory. It is in a
+// bubble of fake time.
 type bed struct {
 	t     testing.TB
 	local *storagetest.Local
 	opts  Options
 	p     *Projector
 	clock int64
-	runs  map[string]int // events made of each run
+	runs  map[string]int                   // events made of each run
+	pace  time.Duration                    // after each proposal
+	limit func(testing.TB) context.Context // of what must happen
 }
 
 func newBed(t testing.TB, change ...func(*Options)) *bed {
@@ -47,7 +53,7 @@ func newBed(t testing.TB, change ...func(*Options)) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, local: local, clock: epoch.UnixNano(), runs: map[string]int{}}
+	b := &bed{t: t, local: local, clock: epoch.UnixNano(), runs: map[string]int{}, pace: pace, limit: soon}
 	b.opts = Options{
 		Dir: "projection", FS: vfs.NewCrashableMem(), Cluster: storagetest.Cluster,
 		Fail: func(err error) { t.Errorf("the projector gave up: %v", err) },
@@ -57,6 +63,13 @@ func newBed(t testing.TB, change ...func(*Options)) *bed {
 	}
 	b.open()
 	t.Cleanup(b.close)
+	return b
+}
+
+// realTime is for a bed outside of a bubble: nothing paces the proposals, and the limit of a test is
+// that of its binary.
+func (b *bed) realTime() *bed {
+	b.pace, b.limit = 0, await.Context
 	return b
 }
 
@@ -112,6 +125,7 @@ func (b *bed) propose(requests ...storagetest.Request) storage.Position {
 		}
 	}
 	applied := b.local.Applied()
+	time.Sleep(b.pace)
 	return applied.Position()
 }
 
@@ -154,10 +168,8 @@ func keyed(e contract.Event) contract.Event {
 // settle waits until everything is folded.
 func (b *bed) settle() {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
 	applied := b.local.Applied()
-	if err := b.p.WaitPosition(ctx, applied.Position()); err != nil {
+	if err := b.p.WaitPosition(b.limit(b.t), applied.Position()); err != nil {
 		b.t.Fatalf("the projector is at %d of %d: %v", b.p.Position(), applied.Position(), err)
 	}
 }
@@ -234,12 +246,25 @@ func (b *bed) load(rng *rand.Rand, entries, runs int) {
 	}
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
+// soon returns the context of a call that ends in a moment of fake time.
+func soon(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), bubble.Limit)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+// ended waits in a bubble for what must end.
+func ended(t *testing.T, what string, f func()) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not so after %v: %s", patience, what)
-		}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		f()
+	}()
+	select {
+	case <-done:
+	case <-soon(t).Done():
+		t.Fatalf("%s does not end", what)
 	}
 }
 

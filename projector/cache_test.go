@@ -14,6 +14,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // stored returns up to where the database has a run.
@@ -45,91 +46,96 @@ func (b *bed) storedPosition() storage.Position {
 // TestIdleProjectorStoresEverything: soon after the last event the database has every run as it is,
 // and its position says so.
 func TestIdleProjectorStoresEverything(t *testing.T) {
-	b := newBed(t)
-	b.load(rand.New(rand.NewPCG(5, 5)), 60, 8)
-	b.settle()
-	for runID, events := range b.runs {
-		eventually(t, runID+" stored", func() bool { return b.stored(runID) == uint64(events) })
-	}
-	eventually(t, "the position", func() bool { return b.storedPosition() == b.p.Position() })
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.load(rand.New(rand.NewPCG(5, 5)), 60, 8)
+		b.settle()
+		for runID, events := range b.runs {
+			bubble.Until(t, runID+" stored", func() bool { return b.stored(runID) == uint64(events) })
+		}
+		bubble.Until(t, "the position", func() bool { return b.storedPosition() == b.p.Position() })
+	})
 }
 
 // TestBusyProjectorStoresInTime: while events keep coming, a run is stored when it has waited for
 // storeAfter, or while storeBehind events were folded, and not before; until then the database's
 // position waits for it.
 func TestBusyProjectorStoresInTime(t *testing.T) {
-	p := &Projector{opts: Options{}}
-	start := time.Unix(1000, 0)
-	e := &cached{since: moment{position: 7, events: 100, at: start}}
-	for _, c := range []struct {
-		folded uint64
-		idle   bool
-		at     time.Duration
-		due    bool
-	}{
-		{200, false, 0, false},
-		{200, false, storeAfter - 1, false},
-		{200, false, storeAfter, true},
-		{99 + storeBehind, false, 0, false},
-		{100 + storeBehind, false, 0, true},
-		{200, true, 0, true},
-	} {
-		p.folded = c.folded
-		r := round{p: p, idle: c.idle}
-		if got := r.due(e, start.Add(c.at)); got != c.due {
-			t.Errorf("%+v: due %v", c, got)
-		}
-	}
-
-	var now atomic.Int64
-	b := newBed(t, func(o *Options) { o.Clock = func() time.Time { return time.Unix(now.Load(), 0) } })
-	before := b.p.Position()
-	b.propose(b.more("old", 3))
-	keepBusy := func(done func() bool) {
-		t.Helper()
-		for deadline := time.Now().Add(patience); !done(); time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("not so after", patience)
+	bubble.Test(t, func(t *testing.T) {
+		p := &Projector{opts: Options{}}
+		start := time.Unix(1000, 0)
+		e := &cached{since: moment{position: 7, events: 100, at: start}}
+		for _, c := range []struct {
+			folded uint64
+			idle   bool
+			at     time.Duration
+			due    bool
+		}{
+			{200, false, 0, false},
+			{200, false, storeAfter - 1, false},
+			{200, false, storeAfter, true},
+			{99 + storeBehind, false, 0, false},
+			{100 + storeBehind, false, 0, true},
+			{200, true, 0, true},
+		} {
+			p.folded = c.folded
+			r := round{p: p, idle: c.idle}
+			if got := r.due(e, start.Add(c.at)); got != c.due {
+				t.Errorf("%+v: due %v", c, got)
 			}
-			b.propose(b.more("busy", 1))
 		}
-	}
-	b.settle()
-	// Nothing idle can have come between: the load never pauses for idleAfter.
-	keepBusy(func() bool { return b.runs["busy"] > 20 })
-	if got := b.storedPosition(); b.stored("old") == 0 && got > before {
-		t.Errorf("the database's position is %d, and old, changed after %d, is not stored", got, before)
-	}
-	now.Add(int64(storeAfter / time.Second))
-	keepBusy(func() bool { return b.stored("old") == 3 })
+
+		var now atomic.Int64
+		b := newBed(t, func(o *Options) { o.Clock = func() time.Time { return time.Unix(now.Load(), 0) } })
+		before := b.p.Position()
+		b.propose(b.more("old", 3))
+		keepBusy := func(done func() bool) {
+			t.Helper()
+			for began := time.Now(); !done(); b.propose(b.more("busy", 1)) {
+				if time.Since(began) > bubble.Limit {
+					t.Fatal("not so after", bubble.Limit)
+				}
+			}
+		}
+		b.settle()
+		// Nothing idle can have come between: the load never pauses for idleAfter.
+		keepBusy(func() bool { return b.runs["busy"] > 20 })
+		if got := b.storedPosition(); b.stored("old") == 0 && got > before {
+			t.Errorf("the database's position is %d, and old, changed after %d, is not stored", got, before)
+		}
+		now.Add(int64(storeAfter / time.Second))
+		keepBusy(func() bool { return b.stored("old") == 3 })
+	})
 }
 
 // TestCrashLosesNoFoldPRJ13: whatever a crash leaves of the database, every stored snapshot has at
 // least what came up to the stored position; so folding from there misses nothing. Events before it
 // are not folded again.
 func TestCrashLosesNoFoldPRJ13(t *testing.T) {
-	for seed := range storagetest.Draws(20) {
-		rng := rand.New(rand.NewPCG(seed, 9))
-		b := newBed(t, func(o *Options) { o.CacheBytes = 1 + rng.IntN(20*baseWeight) })
-		for range 4 {
-			b.load(rng, 5+rng.IntN(40), 6)
-			if rng.IntN(2) == 0 {
-				b.settle()
-			}
-			if rng.IntN(3) == 0 {
-				time.Sleep(idleAfter / 2 * time.Duration(rng.IntN(5)))
-			}
-			if rng.IntN(2) == 0 {
-				if err := b.p.disk.db.db.Flush(); err != nil {
-					t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		for seed := range storagetest.Draws(20) {
+			rng := rand.New(rand.NewPCG(seed, 9))
+			b := newBed(t, func(o *Options) { o.CacheBytes = 1 + rng.IntN(20*baseWeight) })
+			for range 4 {
+				b.load(rng, 5+rng.IntN(40), 6)
+				if rng.IntN(2) == 0 {
+					b.settle()
 				}
+				if rng.IntN(3) == 0 {
+					time.Sleep(idleAfter / 2 * time.Duration(rng.IntN(5)))
+				}
+				if rng.IntN(2) == 0 {
+					if err := b.p.disk.db.db.Flush(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+				b.reopen(func() { b.opts.FS = fs })
+				b.lacksNothing()
+				b.check(fmt.Sprint("seed ", seed))
 			}
-			fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
-			b.reopen(func() { b.opts.FS = fs })
-			b.lacksNothing()
-			b.check(fmt.Sprint("seed ", seed))
 		}
-	}
+	})
 }
 
 // lacksNothing looks into a database that was just opened.
@@ -155,28 +161,32 @@ func (b *bed) lacksNothing() {
 
 // TestSmallCaches come to the same as large ones, and stay small.
 func TestSmallCaches(t *testing.T) {
-	for _, size := range []int{1, 4 * baseWeight, 16 * baseWeight} {
-		b := newBed(t, func(o *Options) { o.CacheBytes = size })
-		b.load(rand.New(rand.NewPCG(5, 5)), 120, 10)
-		b.check(fmt.Sprint(size, " bytes"))
-		b.closeProjector()
-		b.reopen()
-		b.check("reopened")
-	}
+	bubble.Test(t, func(t *testing.T) {
+		for _, size := range []int{1, 4 * baseWeight, 16 * baseWeight} {
+			b := newBed(t, func(o *Options) { o.CacheBytes = size })
+			b.load(rand.New(rand.NewPCG(5, 5)), 120, 10)
+			b.check(fmt.Sprint(size, " bytes"))
+			b.closeProjector()
+			b.reopen()
+			b.check("reopened")
+		}
+	})
 }
 
 // TestLeavingMemoryIsStored: a run whose snapshot leaves memory is stored as it is, so that reading
 // it folds nothing again.
 func TestLeavingMemoryIsStored(t *testing.T) {
-	b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
-	for _, runID := range []string{"first", "second", "third"} {
-		b.propose(b.more(runID, 10))
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t, func(o *Options) { o.CacheBytes = 1 })
+		for _, runID := range []string{"first", "second", "third"} {
+			b.propose(b.more(runID, 10))
+			b.settle()
+		}
+		bubble.Until(t, "first stored", func() bool { return b.stored("first") == 10 })
+		b.propose(b.more("first", 5))
 		b.settle()
-	}
-	eventually(t, "first stored", func() bool { return b.stored("first") == 10 })
-	b.propose(b.more("first", 5))
-	b.settle()
-	b.check("changed again")
+		b.check("changed again")
+	})
 }
 
 // TestCacheCounts what it holds: by what was folded until a snapshot is stored, then by its true

@@ -5,59 +5,52 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"testing"
-	"time"
 
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // TestCloseEndsWithoutItsDirectory: if the disk takes no writes, Close still ends, also when memory
 // has more to store than the database's memtables hold.
 func TestCloseEndsWithoutItsDirectory(t *testing.T) {
-	storagetest.Large(t)
-	b := newBed(t)
-	rng := rand.New(rand.NewPCG(12, 12))
-	pool := make([]byte, 4<<20)
-	for i := range pool {
-		if pool[i] = byte(' ' + 3 + rng.IntN(80)); pool[i] == '\\' {
-			pool[i] = 'x'
-		}
-	}
-	text := func(n int) string {
-		at := rng.IntN(len(pool) - n)
-		return string(pool[at : at+n])
-	}
-	if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
-		t.Fatal(err)
-	}
-	const runs, events = 16, 40
-	for r := range runs {
-		runID := fmt.Sprint("large-", r)
-		var list []contract.Event
-		for i := range events {
-			e := storagetest.Event(runID, i)
-			e.Type = contract.StepCompleted
-			payload, err := json.Marshal(map[string]any{"artifacts": []any{map[string]any{"uri": text(60_000), "kind": "table"}}})
-			if err != nil {
-				t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		storagetest.Large(t)
+		b := newBed(t)
+		rng := rand.New(rand.NewPCG(12, 12))
+		pool := make([]byte, 4<<20)
+		for i := range pool {
+			if pool[i] = byte(' ' + 3 + rng.IntN(80)); pool[i] == '\\' {
+				pool[i] = 'x'
 			}
-			e.Payload = payload
-			list = append(list, keyed(e))
 		}
-		b.propose(storagetest.Request{Append: &storage.Append{RunID: runID, Events: list}})
-	}
-	b.settle()
-	p := b.p
-	b.p = nil
-	closed := make(chan struct{})
-	go func() {
-		defer close(closed)
-		_ = p.Close()
-	}()
-	select {
-	case <-closed:
-	case <-time.After(patience):
-		t.Fatal("Close does not end")
-	}
+		text := func(n int) string {
+			at := rng.IntN(len(pool) - n)
+			return string(pool[at : at+n])
+		}
+		if err := b.opts.FS.RemoveAll(b.opts.Dir); err != nil {
+			t.Fatal(err)
+		}
+		const runs, events = 16, 40
+		for r := range runs {
+			runID := fmt.Sprint("large-", r)
+			var list []contract.Event
+			for i := range events {
+				e := storagetest.Event(runID, i)
+				e.Type = contract.StepCompleted
+				payload, err := json.Marshal(map[string]any{"artifacts": []any{map[string]any{"uri": text(60_000), "kind": "table"}}})
+				if err != nil {
+					t.Fatal(err)
+				}
+				e.Payload = payload
+				list = append(list, keyed(e))
+			}
+			b.propose(storagetest.Request{Append: &storage.Append{RunID: runID, Events: list}})
+		}
+		b.settle()
+		p := b.p
+		b.p = nil
+		ended(t, "Close", func() { _ = p.Close() })
+	})
 }

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
+
+	"runlog/testbed/bubble"
 )
 
 // lose deletes the stored snapshot of a run, and its row in the list, while the projector is
@@ -27,36 +29,42 @@ func (b *bed) lose(runID string) {
 // TestHolePRJ12: a run whose snapshot lacks events is folded again from the log when its next
 // events come.
 func TestHolePRJ12(t *testing.T) {
-	b := newBed(t)
-	b.propose(b.more("run", 10))
-	b.settle()
-	b.reopen(func() { b.lose("run") })
-	b.propose(b.more("run", 3))
-	b.check("events")
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.propose(b.more("run", 10))
+		b.settle()
+		b.reopen(func() { b.lose("run") })
+		b.propose(b.more("run", 3))
+		b.check("events")
+	})
 }
 
 // TestMarkOverAHolePRJ12: the same when the first that comes of the run is its metadata, in the
 // same round as events or alone.
 func TestMarkOverAHolePRJ12(t *testing.T) {
 	t.Run("mark and events", func(t *testing.T) {
-		b := newBed(t)
-		b.propose(b.more("run", 10))
-		b.settle()
-		b.reopen(func() {
-			b.lose("run")
-			b.propose(setRef("run"))
-			b.propose(b.more("run", 3))
+		bubble.Test(t, func(t *testing.T) {
+			b := newBed(t)
+			b.propose(b.more("run", 10))
+			b.settle()
+			b.reopen(func() {
+				b.lose("run")
+				b.propose(setRef("run"))
+				b.propose(b.more("run", 3))
+			})
+			b.check("mark and events")
 		})
-		b.check("mark and events")
 	})
 	t.Run("mark alone", func(t *testing.T) {
-		b := newBed(t)
-		b.propose(b.more("run", 10))
-		b.settle()
-		b.reopen(func() {
-			b.lose("run")
-			b.propose(setRef("run"))
+		bubble.Test(t, func(t *testing.T) {
+			b := newBed(t)
+			b.propose(b.more("run", 10))
+			b.settle()
+			b.reopen(func() {
+				b.lose("run")
+				b.propose(setRef("run"))
+			})
+			b.check("mark")
 		})
-		b.check("mark")
 	})
 }

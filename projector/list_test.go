@@ -15,6 +15,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // makeListed makes runs of a few tenants, projects and so on in proposals of several runs, which
@@ -71,76 +72,82 @@ func makeListed(t *testing.T, b *bed, count int) []listtest.Run {
 
 // TestListAgreesWithANaiveFilter draws filters and page sizes.
 func TestListAgreesWithANaiveFilter(t *testing.T) {
-	b := newBed(t)
-	runs := makeListed(t, b, 60)
-	b.settle()
-	rapid.Check(t, func(rt *rapid.T) {
-		f := listtest.SomeFilter(runs).Draw(rt, "filter")
-		want := listtest.Filtered(runs, &f)
-		limit := rapid.SampledFrom([]int{1, 2, 7, 60, 1000}).Draw(rt, "limit")
-		var got []listtest.Named
-		var from []byte
-		for {
-			page, err := b.p.List(f, from, limit)
-			if err != nil {
-				rt.Fatal(err)
-			}
-			if len(page.Runs) > limit {
-				rt.Fatalf("a page of %d, limit %d", len(page.Runs), limit)
-			}
-			got = append(got, listtest.Names(page.Runs)...)
-			if from = page.Next; from == nil {
-				break
-			}
-			if len(page.Runs) < limit {
-				rt.Fatalf("a page of %d of %d, and yet another one", len(page.Runs), limit)
-			}
-		}
-		if !slices.Equal(got, want) {
-			rt.Fatalf("%+v:\n got %v\nwant %v", f, got, want)
-		}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		runs := makeListed(t, b, 60)
+		b.settle()
+		bubble.Run(t, "drawn", func(t testing.TB) {
+			rapid.Check(t, func(rt *rapid.T) {
+				f := listtest.SomeFilter(runs).Draw(rt, "filter")
+				want := listtest.Filtered(runs, &f)
+				limit := rapid.SampledFrom([]int{1, 2, 7, 60, 1000}).Draw(rt, "limit")
+				var got []listtest.Named
+				var from []byte
+				for {
+					page, err := b.p.List(f, from, limit)
+					if err != nil {
+						rt.Fatal(err)
+					}
+					if len(page.Runs) > limit {
+						rt.Fatalf("a page of %d, limit %d", len(page.Runs), limit)
+					}
+					got = append(got, listtest.Names(page.Runs)...)
+					if from = page.Next; from == nil {
+						break
+					}
+					if len(page.Runs) < limit {
+						rt.Fatalf("a page of %d of %d, and yet another one", len(page.Runs), limit)
+					}
+				}
+				if !slices.Equal(got, want) {
+					rt.Fatalf("%+v:\n got %v\nwant %v", f, got, want)
+				}
+			})
+		})
 	})
 }
 
 // TestListKeepsItsPlaceWhileRunsAreMade: a cursor goes on with older runs, whatever came meanwhile.
 func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
-	b := newBed(t)
-	for i := range 10 {
-		b.propose(b.more(fmt.Sprint("old-", i), 1))
-	}
-	b.settle()
-	page, err := b.p.List(run.Filter{}, nil, 4)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 5 {
-		b.propose(b.more(fmt.Sprint("new-", i), 1), b.of(fmt.Sprint("old-", i), contract.RunCancelled, 1))
-	}
-	b.settle()
-	rest, err := b.p.List(run.Filter{}, page.Next, 100)
-	if err != nil || rest.Next != nil {
-		t.Fatalf("second page: %v, %v", rest.Next, err)
-	}
-	var ids []string
-	for _, l := range append(page.Runs, rest.Runs...) {
-		ids = append(ids, l.RunID)
-	}
-	want := []string{"old-9", "old-8", "old-7", "old-6", "old-5", "old-4", "old-3", "old-2", "old-1", "old-0"}
-	if !slices.Equal(ids, want) {
-		t.Errorf("pages %v, want %v", ids, want)
-	}
-	if last := rest.Runs[len(rest.Runs)-1]; last.Status != run.Cancelled {
-		t.Errorf("status %v of a run that changed meanwhile", last.Status)
-	}
-	// A place that no page returned finds some runs or none, and is no error.
-	for _, odd := range [][]byte{{}, {0}, {255}, slices.Repeat([]byte{255}, 100)} {
-		if _, err := b.p.List(run.Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
-			t.Errorf("cursor %x: %v", odd, err)
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		for i := range 10 {
+			b.propose(b.more(fmt.Sprint("old-", i), 1))
 		}
-		if _, err := b.p.List(run.Filter{}, odd, 10); err != nil {
-			t.Errorf("cursor %x: %v", odd, err)
+		b.settle()
+		page, err := b.p.List(run.Filter{}, nil, 4)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		for i := range 5 {
+			b.propose(b.more(fmt.Sprint("new-", i), 1), b.of(fmt.Sprint("old-", i), contract.RunCancelled, 1))
+		}
+		b.settle()
+		rest, err := b.p.List(run.Filter{}, page.Next, 100)
+		if err != nil || rest.Next != nil {
+			t.Fatalf("second page: %v, %v", rest.Next, err)
+		}
+		var ids []string
+		for _, l := range append(page.Runs, rest.Runs...) {
+			ids = append(ids, l.RunID)
+		}
+		want := []string{"old-9", "old-8", "old-7", "old-6", "old-5", "old-4", "old-3", "old-2", "old-1", "old-0"}
+		if !slices.Equal(ids, want) {
+			t.Errorf("pages %v, want %v", ids, want)
+		}
+		if last := rest.Runs[len(rest.Runs)-1]; last.Status != run.Cancelled {
+			t.Errorf("status %v of a run that changed meanwhile", last.Status)
+		}
+		// A place that no page returned finds some runs or none, and is no error.
+		for _, odd := range [][]byte{{}, {0}, {255}, slices.Repeat([]byte{255}, 100)} {
+			if _, err := b.p.List(run.Filter{CreatedBefore: 5, CreatedAfter: 10}, odd, 10); err != nil {
+				t.Errorf("cursor %x: %v", odd, err)
+			}
+			if _, err := b.p.List(run.Filter{}, odd, 10); err != nil {
+				t.Errorf("cursor %x: %v", odd, err)
+			}
+		}
+	})
 }
 
 // turn proposes an event of one of some runs with hostile scopes, which may change the run's
@@ -167,41 +174,43 @@ func TestCrashKeepsTheIndexesPRJ13(t *testing.T) {
 	ahead := 0
 	for seed := range storagetest.Draws(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, 11))
-			b := newBed(t)
-			rows := func(what string) {
-				t.Helper()
-				b.checkRows(what)
-			}
-			play := func(entries int) {
-				for range entries {
-					b.propose(b.turn(rng, 20), b.turn(rng, 20))
-					if rng.IntN(4) == 0 {
-						b.settle()
+			bubble.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 11))
+				b := newBed(t)
+				rows := func(what string) {
+					t.Helper()
+					b.checkRows(what)
+				}
+				play := func(entries int) {
+					for range entries {
+						b.propose(b.turn(rng, 20), b.turn(rng, 20))
+						if rng.IntN(4) == 0 {
+							b.settle()
+						}
 					}
 				}
-			}
-			for range 4 {
-				play(10 + rng.IntN(30))
-				b.settle()
-				if rng.IntN(4) > 0 {
-					if err := b.p.disk.db.db.Flush(); err != nil {
-						t.Fatal(err)
+				for range 4 {
+					play(10 + rng.IntN(30))
+					b.settle()
+					if rng.IntN(4) > 0 {
+						if err := b.p.disk.db.db.Flush(); err != nil {
+							t.Fatal(err)
+						}
 					}
+					play(rng.IntN(20))
+					fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
+					b.reopen(func() { b.opts.FS = fs })
+					if d := b.p.disk.db; d.opened.newest > d.opened.from {
+						ahead++
+					}
+					rows("right after a crash")
+					play(rng.IntN(5))
+					rows("on the way")
+					b.check("after a crash")
+					rows("in the end")
+					b.checkFilters(rng)
 				}
-				play(rng.IntN(20))
-				fs := b.opts.FS.(*vfs.MemFS).CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: rng.IntN(101), RNG: rng})
-				b.reopen(func() { b.opts.FS = fs })
-				if d := b.p.disk.db; d.opened.newest > d.opened.from {
-					ahead++
-				}
-				rows("right after a crash")
-				play(rng.IntN(5))
-				rows("on the way")
-				b.check("after a crash")
-				rows("in the end")
-				b.checkFilters(rng)
-			}
+			})
 		})
 	}
 	if ahead == 0 {

@@ -7,40 +7,42 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/projector/run"
 	"runlog/storage"
+	"runlog/testbed/bubble"
 )
 
 // TestRemadeDatabaseIsStoredPRJ13: a database that replaces a damaged one gets every run, also
 // those whose newest snapshots the old one had, and those that it did not have yet.
 func TestRemadeDatabaseIsStoredPRJ13(t *testing.T) {
-	for _, idle := range []bool{true, false} {
-		b := newBed(t)
-		b.load(rand.New(rand.NewPCG(13, 13)), 60, 8)
-		b.settle()
-		if idle {
-			eventually(t, "everything stored", func() bool { return b.storedPosition() == b.p.Position() })
-		}
-		first := b.p.disk.db
-		first.damaged(errors.New("damaged by the test"))
-		eventually(t, "a new database", func() bool {
-			b.p.disk.RLock()
-			defer b.p.disk.RUnlock()
-			return b.p.disk.db != nil && b.p.disk.db != first
-		})
-		b.check("made anew")
-		b.reopen()
-		for runID, events := range b.runs {
-			if got := b.stored(runID); got != uint64(events) {
-				t.Errorf("%s is stored at %d of %d", runID, got, events)
+	bubble.Test(t, func(t *testing.T) {
+		for _, idle := range []bool{true, false} {
+			b := newBed(t)
+			b.load(rand.New(rand.NewPCG(13, 13)), 60, 8)
+			b.settle()
+			if idle {
+				bubble.Until(t, "everything stored", func() bool { return b.storedPosition() == b.p.Position() })
 			}
+			first := b.p.disk.db
+			first.damaged(errors.New("damaged by the test"))
+			bubble.Until(t, "a new database", func() bool {
+				b.p.disk.RLock()
+				defer b.p.disk.RUnlock()
+				return b.p.disk.db != nil && b.p.disk.db != first
+			})
+			b.check("made anew")
+			b.reopen()
+			for runID, events := range b.runs {
+				if got := b.stored(runID); got != uint64(events) {
+					t.Errorf("%s is stored at %d of %d", runID, got, events)
+				}
+			}
+			b.check("opened again")
 		}
-		b.check("opened again")
-	}
+	})
 }
 
 // slowRemoval is a file system whose RemoveAll waits.
@@ -61,46 +63,42 @@ func (s slowRemoval) RemoveAll(path string) error {
 // TestRemakingHoldsUpNoReader: while a damaged database is closed and removed, readers of the list
 // are told so at once, and snapshots are folded from the log.
 func TestRemakingHoldsUpNoReader(t *testing.T) {
-	slow := slowRemoval{FS: vfs.NewCrashableMem(), begun: make(chan struct{}), proceed: make(chan struct{})}
-	b := newBed(t, func(o *Options) { o.FS = slow })
-	b.load(rand.New(rand.NewPCG(7, 7)), 10, 4)
-	b.settle()
-	b.p.disk.db.damaged(errors.New("damaged by the test"))
-	<-slow.begun
-	read := make(chan error, 1)
-	go func() {
-		_, err := b.p.List(run.Filter{}, nil, 1)
-		read <- err
-	}()
-	select {
-	case err := <-read:
-		if !errors.Is(err, ErrRemaking) {
-			t.Errorf("list: %v, want %v", err, ErrRemaking)
-		}
-	case <-time.After(patience):
-		t.Error("a reader waits for the removal of the damaged database")
-	}
-	close(slow.proceed)
-	eventually(t, "a new database", func() bool {
-		b.p.disk.RLock()
-		defer b.p.disk.RUnlock()
-		return b.p.disk.db != nil
+	bubble.Test(t, func(t *testing.T) {
+		slow := slowRemoval{FS: vfs.NewCrashableMem(), begun: make(chan struct{}), proceed: make(chan struct{})}
+		b := newBed(t, func(o *Options) { o.FS = slow })
+		b.load(rand.New(rand.NewPCG(7, 7)), 10, 4)
+		b.settle()
+		b.p.disk.db.damaged(errors.New("damaged by the test"))
+		<-slow.begun
+		ended(t, "a reader during the removal of the damaged database", func() {
+			if _, err := b.p.List(run.Filter{}, nil, 1); !errors.Is(err, ErrRemaking) {
+				t.Errorf("list: %v, want %v", err, ErrRemaking)
+			}
+		})
+		close(slow.proceed)
+		bubble.Until(t, "a new database", func() bool {
+			b.p.disk.RLock()
+			defer b.p.disk.RUnlock()
+			return b.p.disk.db != nil
+		})
+		b.settle()
+		b.check("made anew")
 	})
-	b.settle()
-	b.check("made anew")
 }
 
 // TestDamagedTableAtOpenPRJ13: wherever a table of the database is damaged while the projector is
 // closed, Open succeeds, and everything is served.
 func TestDamagedTableAtOpenPRJ13(t *testing.T) {
-	b := newBed(t)
-	b.load(rand.New(rand.NewPCG(21, 21)), 60, 8)
-	b.settle()
-	for i := range 24 {
-		b.reopen(func() { flipByte(t, b.opts.FS, b.opts.Dir, i, 24) })
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.load(rand.New(rand.NewPCG(21, 21)), 60, 8)
 		b.settle()
-		b.check(fmt.Sprintf("damage %d", i))
-	}
+		for i := range 24 {
+			b.reopen(func() { flipByte(t, b.opts.FS, b.opts.Dir, i, 24) })
+			b.settle()
+			b.check(fmt.Sprintf("damage %d", i))
+		}
+	})
 }
 
 // flipByte damages the last table of a database at part i of n of its bytes.

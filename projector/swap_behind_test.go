@@ -9,6 +9,7 @@ import (
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // TestStoreIsReplacedWhileBehindPRJ13: when a checkpoint of another node is installed while
@@ -18,42 +19,44 @@ func TestStoreIsReplacedWhileBehindPRJ13(t *testing.T) {
 	behind := 0
 	for seed := range storagetest.Draws(4) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			rng := rand.New(rand.NewPCG(seed, 23))
-			b := newBed(t, func(o *Options) { o.stepEvents = 1 + rng.IntN(8) })
-			leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for format := range uint8(4) {
-				b.load(rng, 150, 12)
-				b.settle()
-				b.reopen(func() {
-					for _, name := range []string{nameRuns, nameList} {
-						if rng.IntN(2) == 0 {
-							b.ageFormat(name)
+			bubble.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(seed, 23))
+				b := newBed(t, func(o *Options) { o.stepEvents = 1 + rng.IntN(8) })
+				leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for format := range uint8(4) {
+					b.load(rng, 150, 12)
+					b.settle()
+					b.reopen(func() {
+						for _, name := range []string{nameRuns, nameList} {
+							if rng.IntN(2) == 0 {
+								b.ageFormat(name)
+							}
+						}
+						b.opts.Projections = []Projection{slowTenants(format)}
+					})
+					b.leadBy(leader, rng, rng.IntN(2)*300+1)
+					for _, name := range []string{nameRuns, nameList, "tenants"} {
+						if b.isBehind(name) {
+							behind++
 						}
 					}
-					b.opts.Projections = []Projection{perTenant(format)}
-				})
-				b.leadBy(leader, rng, rng.IntN(2)*300+1)
-				for _, name := range []string{nameRuns, nameList, "tenants"} {
-					if b.isBehind(name) {
-						behind++
+					if rng.IntN(2) == 0 {
+						b.load(rng, 5, 4)
+						b.leadBy(leader, rng, 100)
 					}
-				}
-				if rng.IntN(2) == 0 {
 					b.load(rng, 5, 4)
-					b.leadBy(leader, rng, 100)
+					b.check("after an install")
+					b.checkTenants("after an install")
+					b.checkRows("after an install")
+					b.checkFilters(rng)
 				}
-				b.load(rng, 5, 4)
-				b.check("after an install")
-				b.checkTenants("after an install")
-				b.checkRows("after an install")
-				b.checkFilters(rng)
-			}
-			if err := leader.Close(); err != nil {
-				t.Fatal(err)
-			}
+				if err := leader.Close(); err != nil {
+					t.Fatal(err)
+				}
+			})
 		})
 	}
 	if behind == 0 {

@@ -9,6 +9,7 @@ import (
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // TestStoreIsReplacedD5: when a checkpoint of another node is installed under a projector, the
@@ -16,27 +17,29 @@ import (
 // of the checkpoint, and those that are applied later. This also holds if the projector is started
 // again in between (PRJ-12, PRJ-13).
 func TestStoreIsReplacedD5(t *testing.T) {
-	b := newBed(t)
-	leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	rng := rand.New(rand.NewPCG(5, 5))
-	for round := range 8 {
-		b.load(rng, 20, 4)
-		if round%2 == 0 {
-			b.settle()
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		leader, err := storagetest.Open(storage.Options{FS: vfs.NewMem()})
+		if err != nil {
+			t.Fatal(err)
 		}
-		b.leadBy(leader, rng, rng.IntN(2)*200+1)
-		if round%3 == 2 {
-			b.reopen()
+		rng := rand.New(rand.NewPCG(5, 5))
+		for round := range 8 {
+			b.load(rng, 20, 4)
+			if round%2 == 0 {
+				b.settle()
+			}
+			b.leadBy(leader, rng, rng.IntN(2)*200+1)
+			if round%3 == 2 {
+				b.reopen()
+			}
+			b.load(rng, 5, 4)
+			b.check("after an install")
 		}
-		b.load(rng, 5, 4)
-		b.check("after an install")
-	}
-	if err := leader.Close(); err != nil {
-		t.Fatal(err)
-	}
+		if err := leader.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
 }
 
 // leadBy lets the leader apply what the bed's store has and some entries more, and installs the
@@ -48,9 +51,9 @@ func (b *bed) leadBy(leader *storagetest.Local, rng *rand.Rand, entries int) {
 	if err := leader.Replay(nil); err != nil {
 		b.t.Fatal(err)
 	}
-	b.local = leader
+	b.local, b.pace = leader, 0 // The bed's projector does not go on meanwhile.
 	b.load(rng, entries, 4)
-	b.local = follower
+	b.local, b.pace = follower, pace
 	follower.Entries = leader.Entries
 	c, err := leader.Store.Checkpoint()
 	if err != nil {

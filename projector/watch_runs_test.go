@@ -16,6 +16,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // traffic appends to runs of two tenants, whose status changes all the time.
@@ -100,10 +101,10 @@ func (b *bed) history() (map[string]watch.Change, map[watch.Cursor]uint64) {
 }
 
 // drain reads until everything is told that is published, and hands each change on.
-func drain(t *testing.T, b *bed, s *watch.RunsSubscription, told func(*watch.Change)) {
+func drain(t testing.TB, b *bed, s *watch.RunsSubscription, told func(*watch.Change)) {
 	t.Helper()
 	b.settle()
-	eventually(t, "everything is published", func() bool { return b.p.watch.Published() >= b.p.Position() })
+	bubble.Until(t, "everything is published", func() bool { return b.p.watch.Published() >= b.p.Position() })
 	for {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
 		if !s.CaughtUp() {
@@ -125,7 +126,7 @@ func drain(t *testing.T, b *bed, s *watch.RunsSubscription, told func(*watch.Cha
 
 // follower is a reader that keeps a list of runs as it is told, and checks the order on the way.
 type follower struct {
-	t      *testing.T
+	t      testing.TB
 	filter run.Filter
 	last   watch.Cursor
 	runs   map[string]watch.Mark
@@ -133,7 +134,7 @@ type follower struct {
 	seqs   []uint64 // told at these
 }
 
-func newFollower(t *testing.T, f run.Filter) *follower {
+func newFollower(t testing.TB, f run.Filter) *follower {
 	return &follower{t: t, filter: f, runs: map[string]watch.Mark{}}
 }
 
@@ -190,61 +191,65 @@ func (r *follower) runOf(id string) (string, error) {
 // losses of its database: the reader's list comes to be what the log says, in commit order, and
 // from each of its cursors another reader is told exactly what came behind.
 func TestRunsSubscriptionWATCH2(t *testing.T) {
-	rapid.Check(t, func(rt *rapid.T) {
-		b := newBed(t)
-		defer b.closeProjector()
-		tr := newTraffic(b, rapid.Uint64().Draw(rt, "seed"))
-		filter := run.Filter{
-			TenantID: rapid.SampledFrom([]string{"", "tenant-0"}).Draw(rt, "tenant"),
-			Statuses: rapid.SampledFrom([]run.Statuses{0, 0, run.StatusSet(run.Running), run.StatusSet(run.Paused, run.Waiting)}).Draw(rt, "status"),
-		}
-		r := newFollower(t, filter)
-		sub, err := b.p.SubscribeRuns(filter, &watch.Cursor{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for range rapid.IntRange(1, 8).Draw(rt, "turns") {
-			tr.propose(rapid.IntRange(0, 20).Draw(rt, "proposals"), 12)
-			switch rapid.IntRange(0, 5).Draw(rt, "then") {
-			case 0, 1: // the reader is slow
-			case 2:
-				drain(t, b, sub, r.told)
-			case 3, 4: // cut off anywhere
-				from := sub.Cursor()
-				if rapid.Bool().Draw(rt, "after what it was told") {
-					from = r.last
-				}
-				var lost []func()
-				if rapid.IntRange(0, 2).Draw(rt, "lose") == 0 {
-					lost = append(lost, func() { _ = b.opts.FS.RemoveAll(b.opts.Dir) })
-				}
-				b.reopen(lost...)
-				if sub, err = b.p.SubscribeRuns(filter, &from); err != nil {
-					t.Fatal(err)
-				}
-			case 5: // one step only
-				ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
-				news, _ := sub.Next(ctx)
-				cancel()
-				for _, c := range news {
-					r.told(c)
-				}
-			}
-		}
-		drain(t, b, sub, r.told)
-		sub.Close()
-		r.check("the reader", b)
-		history, _ := b.history()
-		for range 3 {
-			if len(r.tokens) > 0 {
-				checkRest(t, b, filter, rapid.SampledFrom(r.tokens).Draw(rt, "token"), history)
-			}
-		}
+	bubble.Test(t, func(t *testing.T) {
+		bubble.Run(t, "drawn", func(t testing.TB) { rapid.Check(t, func(rt *rapid.T) { playRuns(t, rt) }) })
 	})
 }
 
+func playRuns(t testing.TB, rt *rapid.T) {
+	b := newBed(t)
+	defer b.closeProjector()
+	tr := newTraffic(b, rapid.Uint64().Draw(rt, "seed"))
+	filter := run.Filter{
+		TenantID: rapid.SampledFrom([]string{"", "tenant-0"}).Draw(rt, "tenant"),
+		Statuses: rapid.SampledFrom([]run.Statuses{0, 0, run.StatusSet(run.Running), run.StatusSet(run.Paused, run.Waiting)}).Draw(rt, "status"),
+	}
+	r := newFollower(t, filter)
+	sub, err := b.p.SubscribeRuns(filter, &watch.Cursor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range rapid.IntRange(1, 8).Draw(rt, "turns") {
+		tr.propose(rapid.IntRange(0, 20).Draw(rt, "proposals"), 12)
+		switch rapid.IntRange(0, 5).Draw(rt, "then") {
+		case 0, 1: // the reader is slow
+		case 2:
+			drain(t, b, sub, r.told)
+		case 3, 4: // cut off anywhere
+			from := sub.Cursor()
+			if rapid.Bool().Draw(rt, "after what it was told") {
+				from = r.last
+			}
+			var lost []func()
+			if rapid.IntRange(0, 2).Draw(rt, "lose") == 0 {
+				lost = append(lost, func() { _ = b.opts.FS.RemoveAll(b.opts.Dir) })
+			}
+			b.reopen(lost...)
+			if sub, err = b.p.SubscribeRuns(filter, &from); err != nil {
+				t.Fatal(err)
+			}
+		case 5: // one step only
+			ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond)
+			news, _ := sub.Next(ctx)
+			cancel()
+			for _, c := range news {
+				r.told(c)
+			}
+		}
+	}
+	drain(t, b, sub, r.told)
+	sub.Close()
+	r.check("the reader", b)
+	history, _ := b.history()
+	for range 3 {
+		if len(r.tokens) > 0 {
+			checkRest(t, b, filter, rapid.SampledFrom(r.tokens).Draw(rt, "token"), history)
+		}
+	}
+}
+
 // checkRest resumes behind a cursor and wants exactly the runs whose newest commit is there.
-func checkRest(t *testing.T, b *bed, f run.Filter, from watch.Cursor, history map[string]watch.Change) {
+func checkRest(t testing.TB, b *bed, f run.Filter, from watch.Cursor, history map[string]watch.Change) {
 	t.Helper()
 	sub, err := b.p.SubscribeRuns(f, &from)
 	if err != nil {
@@ -277,142 +282,150 @@ func checkRest(t *testing.T, b *bed, f run.Filter, from watch.Cursor, history ma
 
 // TestRunsSubscriptionUnderLoadWATCH2: readers that come and go while appends come in miss nothing.
 func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
-	b := newBed(t)
-	tr := newTraffic(b, 1)
-	done := make(chan map[string]watch.Mark)
-	stop, end := context.WithCancel(context.Background())
-	go func() {
-		r, from := newFollower(t, run.Filter{}), watch.Cursor{}
-		for turn := 0; stop.Err() == nil; turn++ {
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		tr := newTraffic(b, 1)
+		done := make(chan map[string]watch.Mark)
+		stop, end := context.WithCancel(context.Background())
+		go func() {
+			r, from := newFollower(t, run.Filter{}), watch.Cursor{}
+			for turn := 0; stop.Err() == nil; turn++ {
+				sub, err := b.p.SubscribeRuns(run.Filter{}, &from)
+				if err != nil {
+					t.Error(err)
+					break
+				}
+				ctx, cancel := context.WithTimeout(context.Background(), time.Duration(turn%7)*time.Millisecond)
+				for err == nil {
+					var news []*watch.Change
+					if news, err = sub.Next(ctx); err == nil {
+						// what is not read is told again
+						for _, c := range news[:len(news)-turn%2*len(news)/2] {
+							r.told(c)
+						}
+						if turn%2 == 1 {
+							break
+						}
+					}
+				}
+				cancel()
+				if from = r.last; turn%2 == 0 {
+					from = sub.Cursor()
+				}
+				sub.Close()
+			}
 			sub, err := b.p.SubscribeRuns(run.Filter{}, &from)
 			if err != nil {
 				t.Error(err)
-				break
+				return
 			}
-			ctx, cancel := context.WithTimeout(context.Background(), time.Duration(turn%7)*time.Millisecond)
-			for err == nil {
-				var news []*watch.Change
-				if news, err = sub.Next(ctx); err == nil {
-					// what is not read is told again
-					for _, c := range news[:len(news)-turn%2*len(news)/2] {
-						r.told(c)
-					}
-					if turn%2 == 1 {
-						break
-					}
-				}
+			drain(t, b, sub, r.told)
+			done <- r.runs
+		}()
+		tr.propose(2000, 40)
+		b.settle()
+		end()
+		got := <-done
+		history, _ := b.history()
+		for id, want := range history {
+			if got[id].LastEventSeq != want.LastEventSeq || got[id].Status != want.Status {
+				t.Errorf("%s is told at %d %v, want %d %v", id, got[id].LastEventSeq, got[id].Status, want.LastEventSeq, want.Status)
 			}
-			cancel()
-			if from = r.last; turn%2 == 0 {
-				from = sub.Cursor()
-			}
-			sub.Close()
 		}
-		sub, err := b.p.SubscribeRuns(run.Filter{}, &from)
-		if err != nil {
-			t.Error(err)
-			return
-		}
-		drain(t, b, sub, r.told)
-		done <- r.runs
-	}()
-	tr.propose(2000, 40)
-	b.settle()
-	end()
-	got := <-done
-	history, _ := b.history()
-	for id, want := range history {
-		if got[id].LastEventSeq != want.LastEventSeq || got[id].Status != want.Status {
-			t.Errorf("%s is told at %d %v, want %d %v", id, got[id].LastEventSeq, got[id].Status, want.LastEventSeq, want.Status)
-		}
-	}
+	})
 }
 
 // TestSlowReaderOfManyRunsWATCH3: one that reads nothing while more runs change than there is room
 // for is told of each of them once, from the log.
 func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
-	storagetest.Large(t)
-	b := newBed(t)
-	sub, err := b.p.SubscribeRuns(run.Filter{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer sub.Close()
-	const runs = 2010 // more than twice as many as may wait
-	for turn := range 3 {
-		for i := 0; i < runs; i += 10 {
-			var requests []storagetest.Request
-			for j := range 10 {
-				requests = append(requests, b.more(fmt.Sprint("run-", i+j), 1+turn))
-			}
-			b.propose(requests...)
+	bubble.Test(t, func(t *testing.T) {
+		storagetest.Large(t)
+		b := newBed(t)
+		sub, err := b.p.SubscribeRuns(run.Filter{}, nil)
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	b.settle()
-	r := newFollower(t, run.Filter{})
-	count := 0
-	drain(t, b, sub, func(c *watch.Change) { r.told(c); count++ })
-	if count != runs {
-		t.Errorf("told %d times of %d runs", count, runs)
-	}
-	r.check("afterwards", b)
+		defer sub.Close()
+		const runs = 2010 // more than twice as many as may wait
+		for turn := range 3 {
+			for i := 0; i < runs; i += 10 {
+				var requests []storagetest.Request
+				for j := range 10 {
+					requests = append(requests, b.more(fmt.Sprint("run-", i+j), 1+turn))
+				}
+				b.propose(requests...)
+			}
+		}
+		b.settle()
+		r := newFollower(t, run.Filter{})
+		count := 0
+		drain(t, b, sub, func(c *watch.Change) { r.told(c); count++ })
+		if count != runs {
+			t.Errorf("told %d times of %d runs", count, runs)
+		}
+		r.check("afterwards", b)
+	})
 }
 
 // TestExistingRunsWATCH2: a reader that begins with the existing runs misses nothing, whenever they
 // change.
 func TestExistingRunsWATCH2(t *testing.T) {
-	b := newBed(t)
-	tr := newTraffic(b, 3)
-	tr.propose(300, 50)
-	filter := run.Filter{Statuses: run.StatusSet(run.Paused)}
-	for range 20 {
-		b.settle()
-		sub, err := b.p.SubscribeRuns(filter, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		r := newFollower(t, filter)
-		var cursor []byte
-		for {
-			tr.propose(3, 60)
-			page, next, err := sub.Existing(t.Context(), cursor, 7)
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		tr := newTraffic(b, 3)
+		tr.propose(300, 50)
+		filter := run.Filter{Statuses: run.StatusSet(run.Paused)}
+		for range 20 {
+			b.settle()
+			sub, err := b.p.SubscribeRuns(filter, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, e := range page {
-				r.runs[e.RunID] = e.Mark
+			r := newFollower(t, filter)
+			var cursor []byte
+			for {
+				tr.propose(3, 60)
+				page, next, err := sub.Existing(t.Context(), cursor, 7)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, e := range page {
+					r.runs[e.RunID] = e.Mark
+				}
+				if cursor = next; next == nil {
+					break
+				}
 			}
-			if cursor = next; next == nil {
-				break
-			}
+			drain(t, b, sub, r.told)
+			r.check("list and news", b)
+			sub.Close()
 		}
-		drain(t, b, sub, r.told)
-		r.check("list and news", b)
-		sub.Close()
-	}
+	})
 }
 
 // TestSubscriptionsOfBothKindsAreBoundedD12 by one number.
 func TestSubscriptionsOfBothKindsAreBoundedD12(t *testing.T) {
-	b := newBed(t, func(o *Options) { o.MaxSubscriptions = 2 })
-	one, err := b.p.Subscribe("run", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	many, err := b.p.SubscribeRuns(run.Filter{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := b.p.Subscribe("run", nil); !errors.Is(err, watch.ErrTooManyWatchers) {
-		t.Errorf("a third one: %v", err)
-	}
-	if _, err := b.p.SubscribeRuns(run.Filter{}, nil); !errors.Is(err, watch.ErrTooManyWatchers) {
-		t.Errorf("a third one of many: %v", err)
-	}
-	many.Close()
-	many.Close()
-	one.Close()
-	if got := b.p.watch.Count(); got != 0 {
-		t.Errorf("%d subscriptions are left", got)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t, func(o *Options) { o.MaxSubscriptions = 2 })
+		one, err := b.p.Subscribe("run", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		many, err := b.p.SubscribeRuns(run.Filter{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := b.p.Subscribe("run", nil); !errors.Is(err, watch.ErrTooManyWatchers) {
+			t.Errorf("a third one: %v", err)
+		}
+		if _, err := b.p.SubscribeRuns(run.Filter{}, nil); !errors.Is(err, watch.ErrTooManyWatchers) {
+			t.Errorf("a third one of many: %v", err)
+		}
+		many.Close()
+		many.Close()
+		one.Close()
+		if got := b.p.watch.Count(); got != 0 {
+			t.Errorf("%d subscriptions are left", got)
+		}
+	})
 }

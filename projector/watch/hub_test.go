@@ -12,10 +12,8 @@ import (
 
 	"runlog/projector/run"
 	"runlog/storage"
+	"runlog/testbed/bubble"
 )
-
-// patience is how long a test waits for something that must happen.
-const patience = 30 * time.Second
 
 // at is a projection of which only the position is asked for.
 type at storage.Position
@@ -28,10 +26,10 @@ func (at) List(run.Filter, []byte, int) ([]run.Listed, []byte, storage.Position,
 }
 func (at) After(*storage.Run) []byte { panic("not asked for") }
 
-// next waits for a snapshot as patiently as a test may.
+// next waits in a bubble for a snapshot.
 func next(t *testing.T, s *Subscription) *run.Snapshot {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), bubble.Limit)
 	defer cancel()
 	got, err := s.Next(ctx)
 	if err != nil {
@@ -49,22 +47,24 @@ func newsOf(runID string, seq uint64, position storage.Position) *News {
 // TestFromNowOnWATCH2: a caller that has waited until something is folded, and watches from then
 // on, is not told of it, even if it is published only then.
 func TestFromNowOnWATCH2(t *testing.T) {
-	w := NewHub(1, nil, at(7)) // folded up to 7, and published up to 5
-	w.Reset(5)
-	s, err := w.SubscribeRuns(run.Filter{}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	w.Publish(7, slices.Values([]*News{newsOf("known", 1, 7)}))
-	w.Publish(8, slices.Values([]*News{newsOf("news", 1, 8)}))
-	told, err := s.Next(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(told) != 1 || told[0].RunID != "news" {
-		t.Errorf("told of %d runs, %s first; want news alone", len(told), told[0].RunID)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		w := NewHub(1, nil, at(7)) // folded up to 7, and published up to 5
+		w.Reset(5)
+		s, err := w.SubscribeRuns(run.Filter{}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		w.Publish(7, slices.Values([]*News{newsOf("known", 1, 7)}))
+		w.Publish(8, slices.Values([]*News{newsOf("news", 1, 8)}))
+		told, err := s.Next(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(told) != 1 || told[0].RunID != "news" {
+			t.Errorf("told of %d runs, %s first; want news alone", len(told), told[0].RunID)
+		}
+	})
 }
 
 // TestPendingIsBoundedWATCH3: no more than maxPending runs wait for a reader that reads nothing.
@@ -89,42 +89,44 @@ func TestPendingIsBoundedWATCH3(t *testing.T) {
 // TestNextIsNeverEmpty: a snapshot published while another one is being taken wakes the reader for
 // nothing, once; that must not look like a snapshot.
 func TestNextIsNeverEmpty(t *testing.T) {
-	w := NewHub(1, nil, nil)
-	s, err := w.Subscribe("run", nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	// As it happens: the reader is awake, and before it takes the first snapshot a second one
-	// comes.
-	w.tellLocked("run", &run.Snapshot{LastEventSeq: 1}, 0)
-	<-s.wake
-	w.tellLocked("run", &run.Snapshot{LastEventSeq: 2}, 0)
-	if got := s.Take(); got.LastEventSeq != 2 {
-		t.Fatalf("took %v", got)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
-	defer cancel()
-	if got, err := s.Next(ctx); got != nil || !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("Next: %v, %v; want to wait", got, err)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		w := NewHub(1, nil, nil)
+		s, err := w.Subscribe("run", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// As it happens: the reader is awake, and before it takes the first snapshot a second one
+		// comes.
+		w.tellLocked("run", &run.Snapshot{LastEventSeq: 1}, 0)
+		<-s.wake
+		w.tellLocked("run", &run.Snapshot{LastEventSeq: 2}, 0)
+		if got := s.Take(); got.LastEventSeq != 2 {
+			t.Fatalf("took %v", got)
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Millisecond)
+		defer cancel()
+		if got, err := s.Next(ctx); got != nil || !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Next: %v, %v; want to wait", got, err)
+		}
 
-	// And with chance for it.
-	const last = 50_000
-	var publisher sync.WaitGroup
-	publisher.Go(func() {
-		for i := range uint64(last) {
-			w.tellLocked("run", &run.Snapshot{LastEventSeq: i + 3}, 0)
+		// And with chance for it.
+		const last = 50_000
+		var publisher sync.WaitGroup
+		publisher.Go(func() {
+			for i := range uint64(last) {
+				w.tellLocked("run", &run.Snapshot{LastEventSeq: i + 3}, 0)
+			}
+		})
+		var seen uint64
+		for seen < last+2 {
+			got := next(t, s)
+			if got == nil || got.LastEventSeq <= seen {
+				t.Fatalf("%v after %d", got, seen)
+			}
+			seen = got.LastEventSeq
 		}
+		publisher.Wait()
 	})
-	var seen uint64
-	for seen < last+2 {
-		got := next(t, s)
-		if got == nil || got.LastEventSeq <= seen {
-			t.Fatalf("%v after %d", got, seen)
-		}
-		seen = got.LastEventSeq
-	}
-	publisher.Wait()
 }
 
 // TestWatcherMemoryWATCH3: 20,000 watchers of 1,000 runs are small.
