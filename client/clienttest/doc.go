@@ -1,7 +1,8 @@
 // Package clienttest starts a real runlog server inside a test, for authors of engines and
 // adapters. The server is the one of cmd/runlog, with the same rules, errors and watches. Only its
-// disk, which is in memory, and its clock are simulated. A test breaks what lies between the client
-// and the server, and sees whether its code copes.
+// disk, which is in memory, and its clock are simulated, and the network and all time if the test
+// wants so. A test breaks what lies between the client and the server, and sees whether its code
+// copes.
 //
 //	func TestMyEngine(t *testing.T) {
 //		srv := clienttest.Start(t)
@@ -10,6 +11,24 @@
 //		runMyEngine(t, c)
 //		// ... read the run, and compare
 //	}
+//
+// # Fake time
+//
+// A test with InBubble runs in a bubble of package testing/synctest: an hour passes at once if
+// nothing else is to do, and no test fails because a machine is busy. Package runlog/testbed/bubble
+// starts the bubble, and waits in it.
+//
+//	func TestMyEngine(t *testing.T) {
+//		bubble.Test(t, func(t *testing.T) {
+//			srv := clienttest.Start(t, clienttest.InBubble())
+//			...
+//			time.Sleep(time.Hour)
+//		})
+//	}
+//
+// The clients of such a server are those of Client, or have its DialOptions: no other process
+// reaches it. On takes a network that the test has made, to cut and slow it. Code that uses the
+// network of the system in a bubble stops its time.
 //
 // # The path
 //

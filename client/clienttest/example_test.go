@@ -3,12 +3,14 @@ package clienttest_test
 import (
 	"context"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/client"
 	"runlog/client/clienttest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // startRun is what the test below is about.
@@ -31,6 +33,24 @@ func testStartRun(t *testing.T) {
 	if err != nil || run.GetLastSeq() != 1 {
 		t.Errorf("the run is %v, %v", run, err)
 	}
+}
+
+// testStartLater does the same in fake time, where waiting costs nothing.
+func testStartLater(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		srv := clienttest.Start(t, clienttest.InBubble())
+		c := srv.Client(client.Options{})
+		srv.Delay(time.Hour) // the next answers come late
+		began := time.Now()
+		if err := startRun(t.Context(), c, "run"); err != nil || time.Since(began) < time.Hour {
+			t.Errorf("the answer is %v, after %v", err, time.Since(began))
+		}
+	})
+}
+
+// A test in a bubble has a simulated network, and hours of a server take milliseconds.
+func ExampleInBubble() {
+	_ = []testing.InternalTest{{Name: "TestStartLater", F: testStartLater}} // go test runs it
 }
 
 // A test of an adapter starts a server, breaks something, and looks at what is stored.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -21,8 +20,11 @@ type node struct {
 	t       testing.TB
 	name    string
 	faults  *faults
+	wire    wire
+	host    string
 	address string // for clients
 	raft    string // its address for other nodes
+	free    []func()
 	members []string
 	clock   atomic.Int64 // nanoseconds ahead of the right time
 	ghosts  sync.WaitGroup
@@ -30,27 +32,25 @@ type node struct {
 	mu   sync.Mutex
 	disk *disk
 	life *life // nil: the node is down
-	// held are the listeners of both addresses before the first life, which keep the ports.
-	held map[string]net.Listener
 }
 
 // life is the time of a node between its start and its end.
 type life struct {
 	over   atomic.Bool
-	net    *network // of the server
+	net    *sockets // of the server
 	server *server.Server
 	path   *path
 }
 
-func newNode(index int, f *faults, t testing.TB) (*node, error) {
-	n := &node{t: t, name: fmt.Sprintf("node-%d", index+1), faults: f, disk: newDisk(), held: map[string]net.Listener{}}
+func newNode(index int, w wire, f *faults, t testing.TB) (*node, error) {
+	n := &node{t: t, name: fmt.Sprintf("node-%d", index+1), faults: f, wire: w, host: w.host(index), disk: newDisk()}
 	for _, address := range []*string{&n.address, &n.raft} {
-		l, err := listenFree()
+		at, free, err := w.reserve(index)
 		if err != nil {
-			return nil, err
+			return nil, errors.Join(err, n.close())
 		}
-		*address = l.Addr().String()
-		n.held[*address] = l
+		*address = at
+		n.free = append(n.free, free)
 	}
 	return n, nil
 }
@@ -63,18 +63,15 @@ func (n *node) join(nodes []*node) {
 }
 
 func (n *node) options(l *life, d *disk) server.Options {
+	any := net.JoinHostPort(n.host, "0")
 	o := server.Options{
 		DataDir: "data", FS: d, NodeID: n.name, Version: "clienttest",
-		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: n.raft,
+		GRPCListen: any, HTTPListen: any, AdminListen: any, RaftListen: n.raft,
 		GRPCAdvertise: n.address, BootstrapExpect: len(n.members),
-		Listen: func(_, address string) (net.Listener, error) {
-			in, err := n.listen(address)
-			if err != nil {
-				return nil, err
-			}
-			return l.net.listen(in), nil
+		Listen: func(_, address string) (net.Listener, error) { return l.net.listen(address) },
+		Dial: func(ctx context.Context, address string) (net.Conn, error) {
+			return l.net.dial(ctx, n.host, address)
 		},
-		Dial:  l.net.dial,
 		Clock: func() time.Time { return time.Now().Add(time.Duration(n.clock.Load())) },
 		// Nothing but the requests of the test is in the log.
 		CheckpointInterval: -1,
@@ -94,24 +91,6 @@ func (n *node) options(l *life, d *disk) server.Options {
 	return o
 }
 
-// listen listens on an address of a node. The port of an ended life is free at once, unless another
-// process has taken it.
-func (n *node) listen(address string) (net.Listener, error) {
-	n.mu.Lock()
-	held := n.held[address]
-	delete(n.held, address)
-	n.mu.Unlock()
-	if held != nil {
-		return held, nil
-	}
-	for deadline := time.Now().Add(patience / 3); ; time.Sleep(time.Millisecond) {
-		l, err := net.Listen("tcp", address)
-		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(deadline) {
-			return l, err
-		}
-	}
-}
-
 // up starts the node, if it is down, and waits until it takes writes.
 func (n *node) up(ctx context.Context) error {
 	n.mu.Lock()
@@ -120,14 +99,14 @@ func (n *node) up(ctx context.Context) error {
 	if current != nil {
 		return nil
 	}
-	l := &life{net: newNetwork()}
+	l := &life{net: newSockets(n.wire)}
 	s, err := server.Start(ctx, n.options(l, d))
 	if err != nil {
 		return err
 	}
 	l.server = s
 	if err = s.WaitReady(ctx); err == nil {
-		err = n.serve(l)
+		l.path, err = openPath(n, s.Addresses().GRPC)
 	}
 	if err != nil {
 		l.over.Store(true)
@@ -137,18 +116,6 @@ func (n *node) up(ctx context.Context) error {
 	n.life = l
 	n.mu.Unlock()
 	return nil
-}
-
-// serve opens the path to a life.
-func (n *node) serve(l *life) error {
-	in, err := n.listen(n.address)
-	if err != nil {
-		return err
-	}
-	if l.path, err = openPath(in, l.server.Addresses().GRPC, n.faults); err != nil {
-		_ = in.Close() // was just opened
-	}
-	return err
 }
 
 // down takes the power of the node, if it is up. Goroutines cannot be killed: the server goes on as
@@ -176,19 +143,20 @@ func (n *node) end() *life {
 	return l
 }
 
-// close stops the node as an operator does.
-func (n *node) close() {
+// close stops the node as an operator does, and gives its addresses back.
+func (n *node) close() (err error) {
 	if l := n.end(); l != nil {
 		l.path.close()
-		if err := l.server.Close(); err != nil {
-			n.t.Errorf("clienttest: stop %s: %v", n.name, err)
+		if err = l.server.Close(); err != nil {
+			err = fmt.Errorf("stop %s: %w", n.name, err)
 		}
 		l.over.Store(true)
 	}
-	for _, l := range n.held {
-		_ = l.Close() // of a node that has not started
-	}
 	n.ghosts.Wait()
+	for _, free := range n.free {
+		free()
+	}
+	return err
 }
 
 // conn returns a connection to the node that has no faults; nil: the node is down.

@@ -28,23 +28,29 @@ type path struct {
 	faults *faults
 	server *grpc.Server
 	node   *grpc.ClientConn
-	conns  *network // of clients
+	conns  *sockets // of clients
 }
 
-// openPath serves on a listener and forwards to the node at an address.
-func openPath(l net.Listener, to string, f *faults) (*path, error) {
+// openPath serves at the address of a node for clients, and forwards to its server.
+func openPath(n *node, to string) (*path, error) {
 	conn, err := grpc.NewClient(to, grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
+		grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+			return n.wire.dial(ctx, n.host, address)
+		}), grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(math.MaxInt32)))
 	if err != nil {
 		return nil, err
 	}
-	p := &path{faults: f, node: conn, conns: newNetwork()}
+	p := &path{faults: n.faults, node: conn, conns: newSockets(n.wire)}
+	l, err := p.conns.listen(n.address)
+	if err != nil {
+		return nil, errors.Join(err, conn.Close())
+	}
 	p.server = grpc.NewServer(grpc.ForceServerCodecV2(frameCodec{}), grpc.UnknownServiceHandler(p.handle),
 		// The limit of the node counts.
 		grpc.MaxRecvMsgSize(math.MaxInt32),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: time.Second, PermitWithoutStream: true}),
 		grpc.WaitForHandlers(true))
-	go func() { _ = p.server.Serve(p.conns.listen(l)) }() // ends with close
+	go func() { _ = p.server.Serve(l) }() // ends with close
 	return p, nil
 }
 
@@ -104,7 +110,7 @@ func (p *path) write(client grpc.ServerStream, method string) error {
 // lose closes the connection of a call.
 func (p *path) lose(ctx context.Context) error {
 	if from, ok := peer.FromContext(ctx); ok {
-		p.conns.drop(from.Addr)
+		_ = from.Addr.(peerAddr).conn.Close() // the client gets the failure
 	}
 	return status.Error(codes.Unavailable, "the answer is lost")
 }

@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -8,16 +9,19 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
-
-// patience bounds what must happen: a start, an election. It is long enough for a busy machine.
-const patience = 30 * time.Second
 
 // Server is a runlog server of one or more nodes. It ends with its test.
 type Server struct {
 	t      testing.TB
+	wire   wire
 	faults faults
 	nodes  []*node
 }
@@ -25,25 +29,39 @@ type Server struct {
 // Option is an option of Start.
 type Option func(*options)
 
-type options struct{ nodes int }
+type options struct {
+	nodes int
+	wire  wire
+}
 
 // Nodes starts a cluster of n nodes. Default: one node.
 func Nodes(n int) Option { return func(o *options) { o.nodes = n } }
 
+// InBubble starts a server in a bubble of fake time, on a simulated network of its own. Default:
+// the loopback interface of this machine, in real time.
+func InBubble() Option { return func(o *options) { o.wire = simulated{network.New(1)} } }
+
+// On is InBubble on a network that the test has made, and can cut or slow. Its hosts are 127.0.0.1
+// for the first node, 127.0.0.2 for the second and so on, and ClientHost.
+func On(n *network.Network) Option { return func(o *options) { o.wire = simulated{n} } }
+
+// ClientHost is the host of clients on a simulated network.
+const ClientHost = "client"
+
 // Start starts a server that takes writes. It fails the test if the server does not start.
 func Start(t testing.TB, opts ...Option) *Server {
 	t.Helper()
-	o := options{nodes: 1}
+	o := options{nodes: 1, wire: loopback{}}
 	for _, set := range opts {
 		set(&o)
 	}
 	if o.nodes < 1 {
 		t.Fatalf("clienttest: a server of %d nodes; want 1 or more", o.nodes)
 	}
-	s := &Server{t: t}
+	s := &Server{t: t, wire: o.wire}
 	t.Cleanup(s.close)
 	for i := range o.nodes {
-		n, err := newNode(i, &s.faults, t)
+		n, err := newNode(i, s.wire, &s.faults, t)
 		if err != nil {
 			t.Fatalf("clienttest: %v", err)
 		}
@@ -68,9 +86,15 @@ func (s *Server) Addrs() []string {
 // Addr returns the addresses of all nodes with commas between them, as client.Dial takes them.
 func (s *Server) Addr() string { return strings.Join(s.Addrs(), ",") }
 
-// Client returns a client of all nodes. It is closed with the test.
+// DialOptions lead connections to a server on a simulated network there. A client that Client does
+// not make needs them, and may have them always.
+func (s *Server) DialOptions() []grpc.DialOption { return s.wire.dialOptions() }
+
+// Client returns a client of all nodes. It is closed with the test. DialOptions precede those of
+// opts.
 func (s *Server) Client(opts client.Options) *client.Client {
 	s.t.Helper()
+	opts.DialOptions = append(s.DialOptions(), opts.DialOptions...)
 	c, err := client.Dial(s.Addr(), opts)
 	if err != nil {
 		s.t.Fatalf("clienttest: %v", err)
@@ -91,7 +115,7 @@ func (s *Server) Down(nodes ...int) {
 // writes. With it, a majority of the nodes must be up.
 func (s *Server) Up(nodes ...int) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), patience, fmt.Errorf("not ready after %v", patience))
+	ctx, cancel := s.bounded()
 	defer cancel()
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -127,7 +151,7 @@ func (s *Server) StepClock(by time.Duration, nodes ...int) {
 // Leader waits until a node leads, and returns its index.
 func (s *Server) Leader() int {
 	s.t.Helper()
-	return s.await("a leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
+	return s.await("leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
 		status, err := c.GetStatus(ctx, &runlogv1.GetStatusRequest{})
 		if err != nil || !status.GetLeaderConfirmed() {
 			return "", err
@@ -142,7 +166,7 @@ func (s *Server) StepDown() int {
 	if len(s.nodes) == 1 {
 		s.t.Fatal("clienttest: one node cannot hand the leadership to another; start with Nodes(3)")
 	}
-	return s.await("another leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
+	return s.await("other leader", func(ctx context.Context, c runlogv1.ClusterServiceClient) (string, error) {
 		answer, err := c.TransferLeadership(ctx, &runlogv1.TransferLeadershipRequest{})
 		return answer.GetLeaderId(), err
 	})
@@ -151,15 +175,17 @@ func (s *Server) StepDown() int {
 // await asks the nodes that are up until one of them names a node. It returns its index.
 func (s *Server) await(what string, ask func(context.Context, runlogv1.ClusterServiceClient) (string, error)) int {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := s.bounded()
 	defer cancel()
-	var last error
-	for ; ctx.Err() == nil; time.Sleep(time.Millisecond) {
+	for {
+		up := 0
+		var last error
 		for _, n := range s.nodes {
 			conn := n.conn()
 			if conn == nil {
 				continue
 			}
+			up++
 			name, err := ask(ctx, runlogv1.NewClusterServiceClient(conn))
 			if err != nil {
 				last = err
@@ -169,10 +195,26 @@ func (s *Server) await(what string, ask func(context.Context, runlogv1.ClusterSe
 					return i
 				}
 			}
+			// A node answers a read once a majority has confirmed its leader. Nothing has this id.
+			_, err = runlogv1.NewRunServiceClient(conn).GetRun(ctx, &runlogv1.GetRunRequest{RunId: "clienttest"})
+			last = cmp.Or(last, err)
+		}
+		switch {
+		case up <= len(s.nodes)/2:
+			s.t.Fatalf("clienttest: no %s: %d of %d nodes are up, which is no majority", what, up, len(s.nodes))
+		case ctx.Err() != nil:
+			s.t.Fatalf("clienttest: no %s: %v; the last answer: %v", what, context.Cause(ctx), last)
 		}
 	}
-	s.t.Fatalf("clienttest: no %s after %v: %v", what, patience, last)
-	return -1
+}
+
+// bounded returns a context for what may take long, and must end: with the time of the test binary,
+// or in fake time after a time of its own.
+func (s *Server) bounded() (context.Context, context.CancelFunc) {
+	if _, fake := s.wire.(simulated); fake {
+		return context.WithTimeoutCause(context.Background(), bubble.Limit, fmt.Errorf("not so after %v of fake time", bubble.Limit))
+	}
+	return context.WithCancel(await.Context(s.t))
 }
 
 // named returns nodes by their index; without any, all nodes.
@@ -191,7 +233,11 @@ func (s *Server) named(indexes []int) []*node {
 func (s *Server) close() {
 	var closed sync.WaitGroup
 	for _, n := range s.nodes {
-		closed.Go(n.close)
+		closed.Go(func() {
+			if err := n.close(); err != nil {
+				s.t.Errorf("clienttest: %v", err)
+			}
+		})
 	}
 	closed.Wait()
 }

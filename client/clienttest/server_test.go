@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"slices"
 	"syscall"
@@ -20,10 +19,30 @@ import (
 
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
-// patient is a client that retries fast, and for as long as a start may take.
-var patient = client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond, MaxAttempts: 10_000}
+// fast are the options of a client that retries fast.
+var fast = client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond}
+
+// everywhere runs a test on the loopback interface in real time, and in a bubble. The bubble also
+// shows the goroutines that a server leaves behind.
+func everywhere(t *testing.T, test func(t *testing.T, where Option)) {
+	t.Parallel()
+	t.Run("loopback", func(t *testing.T) {
+		t.Parallel()
+		test(t, func(*options) {})
+	})
+	t.Run("bubble", func(t *testing.T) {
+		t.Parallel()
+		bubble.Test(t, func(t *testing.T) { test(t, InBubble()) })
+	})
+}
+
+func inFakeTime(srv *Server) bool {
+	_, fake := srv.wire.(simulated)
+	return fake
+}
 
 // event is a valid event of a step.
 func event(step string) *runlogv1.EventWrite {
@@ -40,9 +59,9 @@ func request(run string, steps ...string) *runlogv1.AppendEventsRequest {
 }
 
 // dial is a connection without the client's retries.
-func dial(t *testing.T, address string) *grpc.ClientConn {
+func dial(t *testing.T, srv *Server) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(srv.Addr(), append(srv.DialOptions(), grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,6 +90,19 @@ func wantStored(t *testing.T, c *client.Client, run string, want ...string) {
 	}
 }
 
+// awaitStored returns once a run has some events.
+func awaitStored(t *testing.T, c *client.Client, run string, n uint64) {
+	t.Helper()
+	for m, err := range c.WatchRun(t.Context(), &runlogv1.WatchRunRequest{RunId: run}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m.GetWatermark().GetLastEventSeq() >= n {
+			return
+		}
+	}
+}
+
 // mustAppend appends through a client.
 func mustAppend(t *testing.T, c *client.Client, run string, steps ...string) *runlogv1.AppendEventsResponse {
 	t.Helper()
@@ -81,10 +113,11 @@ func mustAppend(t *testing.T, c *client.Client, run string, steps ...string) *ru
 	return answer
 }
 
-func TestStart(t *testing.T) {
-	t.Parallel()
+func TestStart(t *testing.T) { everywhere(t, testStart) }
+
+func testStart(t *testing.T, where Option) {
 	begun := time.Now()
-	srv := Start(t)
+	srv := Start(t, where)
 	t.Logf("ready after %v", time.Since(begun))
 	c := srv.Client(client.Options{})
 	mustAppend(t, c, "run", "a", "b")
@@ -108,9 +141,10 @@ func TestStart(t *testing.T) {
 }
 
 // TestErrorsPassThePath: the client gets the code and the details of the server.
-func TestErrorsPassThePath(t *testing.T) {
-	t.Parallel()
-	c := Start(t).Client(client.Options{})
+func TestErrorsPassThePath(t *testing.T) { everywhere(t, testErrorsPassThePath) }
+
+func testErrorsPassThePath(t *testing.T, where Option) {
+	c := Start(t, where).Client(client.Options{})
 	mustAppend(t, c, "run", "a")
 	conflict := request("run", "b")
 	conflict.ExpectedLastSeq = new(uint64)
@@ -122,14 +156,15 @@ func TestErrorsPassThePath(t *testing.T) {
 
 // TestDownUp: a server that is down refuses connections. What it has acknowledged is there when it
 // is up again, at the same address (APP-2).
-func TestDownUp(t *testing.T) {
-	t.Parallel()
-	srv := Start(t)
-	c, raw := srv.Client(patient), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
+func TestDownUp(t *testing.T) { everywhere(t, testDownUp) }
+
+func testDownUp(t *testing.T, where Option) {
+	srv := Start(t, where)
+	c, raw := srv.Client(fast), runlogv1.NewEventServiceClient(dial(t, srv))
 	mustAppend(t, c, "run", "a")
 	srv.Down()
 	srv.Down() // again, without effect
-	if conn, err := net.Dial("tcp", srv.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
+	if conn, err := srv.wire.dial(t.Context(), ClientHost, srv.Addr()); !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("a server that is down: %v, %v", conn, err)
 	}
 	if _, err := raw.AppendEvents(t.Context(), request("run", "b")); status.Code(err) != codes.Unavailable {
@@ -150,10 +185,11 @@ func TestDownUp(t *testing.T) {
 
 // TestRestartLosesUnsynced: a restart keeps what was synced, and loses the rest. A stream that is
 // open breaks.
-func TestRestartLosesUnsynced(t *testing.T) {
-	t.Parallel()
-	srv := Start(t)
-	c, raw := srv.Client(patient), runlogv1.NewEventServiceClient(dial(t, srv.Addr()))
+func TestRestartLosesUnsynced(t *testing.T) { everywhere(t, testRestartLosesUnsynced) }
+
+func testRestartLosesUnsynced(t *testing.T, where Option) {
+	srv := Start(t, where)
+	c, raw := srv.Client(fast), runlogv1.NewEventServiceClient(dial(t, srv))
 	stream, err := raw.AppendStream(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -182,9 +218,10 @@ func TestRestartLosesUnsynced(t *testing.T) {
 }
 
 // TestStepClock: the server stamps events with its clock, and never goes back (APP-5).
-func TestStepClock(t *testing.T) {
-	t.Parallel()
-	srv := Start(t)
+func TestStepClock(t *testing.T) { everywhere(t, testStepClock) }
+
+func testStepClock(t *testing.T, where Option) {
+	srv := Start(t, where)
 	c := srv.Client(client.Options{})
 	var last time.Time
 	for i, by := range []time.Duration{0, 48 * time.Hour, -96 * time.Hour} {
@@ -199,10 +236,11 @@ func TestStepClock(t *testing.T) {
 
 // TestLeaderLoss: a cluster goes on when its leader steps down, restarts or is lost, and a client
 // follows it.
-func TestLeaderLoss(t *testing.T) {
-	t.Parallel()
-	srv := Start(t, Nodes(3))
-	c := srv.Client(patient)
+func TestLeaderLoss(t *testing.T) { everywhere(t, testLeaderLoss) }
+
+func testLeaderLoss(t *testing.T, where Option) {
+	srv := Start(t, where, Nodes(3))
+	c := srv.Client(fast)
 	mustAppend(t, c, "run", "a")
 	old := srv.Leader()
 	if next := srv.StepDown(); next == old || srv.Leader() != next {
@@ -220,7 +258,7 @@ func TestLeaderLoss(t *testing.T) {
 	srv.Restart() // of all nodes
 	mustAppend(t, c, "run", "e")
 	for i, address := range srv.Addrs() {
-		one, err := client.Dial(address, client.Options{})
+		one, err := client.Dial(address, client.Options{DialOptions: srv.DialOptions()})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +292,11 @@ func (f *failing) Fatalf(format string, args ...any) {
 // TestMisuse: what a server cannot do fails the test, with the remedy.
 func TestMisuse(t *testing.T) {
 	t.Parallel()
-	srv := Start(t)
+	bubble.Test(t, testMisuse)
+}
+
+func testMisuse(t *testing.T) {
+	srv := Start(t, InBubble())
 	for want, misuse := range map[string]func(testing.TB){
 		"clienttest: a server of 0 nodes; want 1 or more": func(tb testing.TB) { Start(tb, Nodes(0)) },
 		`clienttest: the contract has no reason "NO_LEADR"`: func(tb testing.TB) {
@@ -262,6 +304,11 @@ func TestMisuse(t *testing.T) {
 		},
 		"clienttest: one node cannot hand the leadership to another; start with Nodes(3)": func(tb testing.TB) {
 			(&Server{t: tb, nodes: srv.nodes}).StepDown()
+		},
+		"clienttest: no leader: 1 of 3 nodes are up, which is no majority": func(tb testing.TB) {
+			three := Start(t, InBubble(), Nodes(3))
+			three.Down(0, 2)
+			(&Server{t: tb, wire: three.wire, nodes: three.nodes}).Leader()
 		},
 	} {
 		f := &failing{TB: t}

@@ -4,3 +4,6 @@ import "testing"
 
 // TestStartRun runs the test that the example shows.
 func TestStartRun(t *testing.T) { testStartRun(t) }
+
+// TestStartLater runs the one in fake time.
+func TestStartLater(t *testing.T) { testStartLater(t) }
