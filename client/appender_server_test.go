@@ -1,7 +1,6 @@
 package client_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -12,19 +11,23 @@ import (
 	"runlog/client/clienttest"
 	"runlog/client/events"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestAppenderKeepsOrder (APP-1, APP-10): through lost answers, duplicates, refusals, a transfer of
 // the leadership and the loss of its node, each event is stored once and in the order of the calls.
 func TestAppenderKeepsOrder(t *testing.T) {
-	srv := clienttest.Start(t, clienttest.Nodes(3))
+	bubble.Test(t, testAppenderKeepsOrder)
+}
+
+func testAppenderKeepsOrder(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble(), clienttest.Nodes(3))
 	c := srv.Client(client.Options{MinBackoff: 5 * time.Millisecond, MaxBackoff: 100 * time.Millisecond})
 	a, err := c.NewAppender(client.AppenderOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	const runs, calls = 6, 60
 	var writers sync.WaitGroup
 	var mu sync.Mutex
@@ -57,7 +60,7 @@ func TestAppenderKeepsOrder(t *testing.T) {
 		func() { srv.Refuse(client.ReasonNoLeader, 5) },
 	} {
 		mu.Lock()
-		for progress < (at+1)*runs*calls/8 && ctx.Err() == nil && !t.Failed() {
+		for progress < (at+1)*runs*calls/8 && !t.Failed() {
 			reached.Wait()
 		}
 		mu.Unlock()
@@ -87,7 +90,11 @@ func TestAppenderKeepsOrder(t *testing.T) {
 // TestAppenderLosesALease (QUE-8): a producer whose run was taken over gets LEASE_LOST, which no
 // retry changes, and stores nothing.
 func TestAppenderLosesALease(t *testing.T) {
-	srv := clienttest.Start(t)
+	bubble.Test(t, testAppenderLosesALease)
+}
+
+func testAppenderLosesALease(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble())
 	a, err := srv.Client(client.Options{}).NewAppender(client.AppenderOptions{})
 	if err != nil {
 		t.Fatal(err)

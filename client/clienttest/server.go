@@ -3,6 +3,7 @@ package clienttest
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -13,7 +14,6 @@ import (
 
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/testbed/await"
 	"runlog/testbed/bubble"
 	"runlog/testbed/network"
 )
@@ -208,14 +208,23 @@ func (s *Server) await(what string, ask func(context.Context, runlogv1.ClusterSe
 	}
 }
 
-// bounded returns a context for what may take long, and must end: with the time of the test binary,
-// or in fake time after a time of its own.
+// bounded returns a context for what may take long, and must end: shortly before the test binary
+// must, or in fake time after a time of its own.
 func (s *Server) bounded() (context.Context, context.CancelFunc) {
+	ctx := context.Background() // t may be that of an example, without a context
 	if _, fake := s.wire.(simulated); fake {
-		return context.WithTimeoutCause(context.Background(), bubble.Limit, fmt.Errorf("not so after %v of fake time", bubble.Limit))
+		return context.WithTimeoutCause(ctx, bubble.Limit, fmt.Errorf("not so after %v of fake time", bubble.Limit))
 	}
-	return context.WithCancel(await.Context(s.t))
+	if t, ok := s.t.(interface{ Deadline() (time.Time, bool) }); ok {
+		if at, limited := t.Deadline(); limited {
+			return context.WithDeadlineCause(ctx, at.Add(-margin), errors.New("the time of the test binary is over"))
+		}
+	}
+	return context.WithCancel(ctx)
 }
+
+// margin is left of the binary's time for a failed test to say what it awaited.
+const margin = 30 * time.Second
 
 // named returns nodes by their index; without any, all nodes.
 func (s *Server) named(indexes []int) []*node {

@@ -15,9 +15,8 @@ import (
 	"runlog/client/consumer"
 	"runlog/client/events"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
-
-const patience = time.Minute
 
 // write appends events of the steps from..to of a run, of which there are as many.
 func write(t *testing.T, c *client.Client, runID string, from, to int) {
@@ -61,26 +60,21 @@ func show(t *testing.T, c *client.Client, id string) *runlogv1.Subscription {
 	return res.GetSubscription()
 }
 
-func eventually(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !condition(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not so after %v: %s", patience, what)
-		}
-	}
-}
-
 // TestHandleBUS3: every event is handled, those of a run one after the other in their order, and
 // those of different runs side by side. A failed attempt is repeated.
 func TestHandleBUS3(t *testing.T) {
 	t.Parallel()
-	c := clienttest.Start(t).Client(client.Options{})
+	bubble.Test(t, testHandleBUS3)
+}
+
+func testHandleBUS3(t *testing.T) {
+	c := clienttest.Start(t, clienttest.InBubble()).Client(client.Options{})
 	const runs, each = 8, 12
 	for r := range runs {
 		write(t, c, fmt.Sprint("run-", r), 0, each)
 	}
 	subscribe(t, c, "s")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var mu sync.Mutex
 	next, busy, most, handled, failed := map[string]uint64{}, map[string]bool{}, 0, 0, false
@@ -112,7 +106,7 @@ func TestHandleBUS3(t *testing.T) {
 		t.Errorf("%v after %d events, %d at a time", err, handled, most)
 	}
 	// The end has passed on the last acknowledgements.
-	eventually(t, "everything is settled", func() bool {
+	bubble.Until(t, "everything is settled", func() bool {
 		s := show(t, c, "s")
 		return s.GetAcknowledgedTotal() == runs*each && s.GetLag().GetInFlight() == 0 && s.GetLag().GetConsumers() == 0
 	})
@@ -122,10 +116,14 @@ func TestHandleBUS3(t *testing.T) {
 // deliveries of the events of a run come in their order.
 func TestReconnectBUS6(t *testing.T) {
 	t.Parallel()
-	srv := clienttest.Start(t, clienttest.Nodes(3))
+	bubble.Test(t, testReconnectBUS6)
+}
+
+func testReconnectBUS6(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble(), clienttest.Nodes(3))
 	c := srv.Client(client.Options{MinBackoff: 5 * time.Millisecond})
 	subscribe(t, c, "s")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	const runs, rounds, each = 6, 4, 10
 	var written sync.WaitGroup
@@ -173,12 +171,16 @@ func TestReconnectBUS6(t *testing.T) {
 // An event that was refused comes again, after a delay if one is given.
 func TestCreditsBUS8(t *testing.T) {
 	t.Parallel()
-	c := clienttest.Start(t).Client(client.Options{})
+	bubble.Test(t, testCreditsBUS8)
+}
+
+func testCreditsBUS8(t *testing.T) {
+	c := clienttest.Start(t, clienttest.InBubble()).Client(client.Options{})
 	for r := range 10 {
 		write(t, c, fmt.Sprint("run-", r), 0, 1)
 	}
 	subscribe(t, c, "s")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var open []*consumer.Delivery
 	runs := map[string]bool{}
@@ -218,7 +220,7 @@ func TestCreditsBUS8(t *testing.T) {
 			break
 		}
 	}
-	eventually(t, "everything is settled", func() bool { return show(t, c, "s").GetAcknowledgedTotal() == 10 })
+	bubble.Until(t, "everything is settled", func() bool { return show(t, c, "s").GetAcknowledgedTotal() == 10 })
 	// Max ends the iteration, and no other event has a failed attempt.
 	if _, err := c.SeekSubscription(ctx, &runlogv1.SeekSubscriptionRequest{SubscriptionId: "s", To: &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}}}); err != nil {
 		t.Fatal(err)
@@ -244,8 +246,12 @@ func TestCreditsBUS8(t *testing.T) {
 // corrected.
 func TestRefusedConsumer(t *testing.T) {
 	t.Parallel()
-	c := clienttest.Start(t).Client(client.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	bubble.Test(t, testRefusedConsumer)
+}
+
+func testRefusedConsumer(t *testing.T) {
+	c := clienttest.Start(t, clienttest.InBubble()).Client(client.Options{})
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	ignore := func(context.Context, *consumer.Delivery) error { return nil }
 	var refused *client.Error
@@ -261,7 +267,7 @@ func TestRefusedConsumer(t *testing.T) {
 	subscribe(t, c, "s")
 	var deleted sync.WaitGroup
 	deleted.Go(func() {
-		eventually(t, "the consumer is there", func() bool { return show(t, c, "s").GetLag().GetConsumers() == 1 })
+		bubble.Until(t, "the consumer is there", func() bool { return show(t, c, "s").GetLag().GetConsumers() == 1 })
 		if _, err := c.DeleteSubscription(ctx, &runlogv1.DeleteSubscriptionRequest{SubscriptionId: "s"}); err != nil {
 			t.Error(err)
 		}

@@ -1,8 +1,6 @@
 package consumer_test
 
 import (
-	"context"
-	"net"
 	"strings"
 	"testing"
 
@@ -11,6 +9,8 @@ import (
 	"runlog/client"
 	"runlog/client/consumer"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // flooding is a server that sends deliveries without credits.
@@ -33,7 +33,12 @@ func (flooding) Consume(stream grpc.BidiStreamingServer[runlogv1.ConsumeRequest,
 // its queue stays bounded.
 func TestFloodOfDeliveriesBUS8(t *testing.T) {
 	t.Parallel()
-	ln, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	bubble.Test(t, testFloodOfDeliveriesBUS8)
+}
+
+func testFloodOfDeliveriesBUS8(t *testing.T) {
+	net := network.New(1)
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,15 +52,13 @@ func TestFloodOfDeliveriesBUS8(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	c, err := client.Dial(ln.Addr().String(), client.Options{})
+	c, err := client.Dial(ln.Addr().String(), client.Options{DialOptions: []grpc.DialOption{grpc.WithContextDialer(net.Dialer("client"))}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() { _ = c.Close() }()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
 	got := 0
-	for _, err = range consumer.Deliveries(ctx, c, consumer.Options{Subscription: "s", Credits: 7}) {
+	for _, err = range consumer.Deliveries(t.Context(), c, consumer.Options{Subscription: "s", Credits: 7}) {
 		if err == nil {
 			got++ // It is not settled: no credit comes back.
 		}

@@ -12,13 +12,18 @@ import (
 	"runlog/client/clienttest"
 	"runlog/client/consumer"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestUnusedDeliveriesBUS4BUS8: what a consumer was sent and has not begun with when it leaves is
 // no failed attempt. It comes again at once.
 func TestUnusedDeliveriesBUS4BUS8(t *testing.T) {
 	t.Parallel()
-	srv := clienttest.Start(t, clienttest.Nodes(3))
+	bubble.Test(t, testUnusedDeliveriesBUS4BUS8)
+}
+
+func testUnusedDeliveriesBUS4BUS8(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble(), clienttest.Nodes(3))
 	c := srv.Client(client.Options{})
 	const runs = 60
 	subscribe(t, c, "s", func(r *runlogv1.CreateSubscriptionRequest) { r.Retry.MaxAttempts = 1 })
@@ -29,7 +34,7 @@ func TestUnusedDeliveriesBUS4BUS8(t *testing.T) {
 			write(t, c, fmt.Sprint("run-", r), 0, 1)
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	for n := 0; n < runs; {
 		if n%2 == 0 {
@@ -54,7 +59,7 @@ func TestUnusedDeliveriesBUS4BUS8(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "everything is settled", func() bool {
+	bubble.Until(t, "everything is settled", func() bool {
 		s := show(t, c, "s")
 		return s.GetAcknowledgedTotal()+s.GetDeadLetters() == runs && s.GetLag().GetInFlight() == 0
 	})

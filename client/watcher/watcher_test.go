@@ -1,7 +1,6 @@
 package watcher_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,9 +12,8 @@ import (
 	"runlog/client/events"
 	"runlog/client/watcher"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
-
-const patience = 30 * time.Second
 
 func runOf(id string) *events.Run {
 	return &events.Run{ID: id, Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}
@@ -40,12 +38,15 @@ func write(t *testing.T, c *client.Client, run *events.Run, steps ...string) (po
 
 // TestSnapshots (WATCH-3): they rise, also when the server restarts, and do not change.
 func TestSnapshots(t *testing.T) {
-	srv := clienttest.Start(t)
+	bubble.Test(t, testSnapshots)
+}
+
+func testSnapshots(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble())
 	c := srv.Client(client.Options{MinBackoff: 10 * time.Millisecond})
 	run := runOf("run-1")
 	write(t, c, run, "a")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := t.Context()
 	var seen []watcher.Snapshot
 	err := watcher.Each(watcher.Snapshots(ctx, c, run.ID, ""), func(s watcher.Snapshot) error {
 		seen = append(seen, s)
@@ -99,12 +100,15 @@ var errEnough = errors.New("enough")
 
 // TestEvents (WATCH-3): the events of a run come once and in order, also when the server restarts.
 func TestEvents(t *testing.T) {
-	srv := clienttest.Start(t)
+	bubble.Test(t, testEvents)
+}
+
+func testEvents(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble())
 	c := srv.Client(client.Options{MinBackoff: 10 * time.Millisecond})
 	run := runOf("run-1")
 	write(t, c, run, "a", "b")
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := t.Context()
 	var steps []string
 	token := ""
 	for e, err := range watcher.Events(ctx, c, run.ID, 1, "") {
@@ -136,15 +140,18 @@ func TestEvents(t *testing.T) {
 
 // TestSelect (WATCH-2): selected events of many runs come once, in the order of the commits.
 func TestSelect(t *testing.T) {
-	srv := clienttest.Start(t)
+	bubble.Test(t, testSelect)
+}
+
+func testSelect(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble())
 	c := srv.Client(client.Options{MinBackoff: 10 * time.Millisecond})
 	position := write(t, c, runOf("order-0"), "before")
 	for i := range 3 {
 		write(t, c, runOf(fmt.Sprint("order-", i)), "a")
 		write(t, c, runOf(fmt.Sprint("other-", i)), "a")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
+	ctx := t.Context()
 	var runs []string
 	filter := watcher.Filter{Tenant: "acme", RunPrefix: "order-", Types: []string{"StepCompleted"}, AfterPosition: position}
 	for e, err := range watcher.Select(ctx, c, filter) {

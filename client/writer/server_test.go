@@ -1,7 +1,6 @@
 package writer_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -15,12 +14,17 @@ import (
 	"runlog/client/outbox"
 	"runlog/client/writer"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestOutageOfAServer: what a Writer has parked while a real server was down is in the log once the
 // server is back, in order and once, and a step that could not be recorded is not called done.
 func TestOutageOfAServer(t *testing.T) {
-	srv := clienttest.Start(t)
+	bubble.Test(t, testOutageOfAServer)
+}
+
+func testOutageOfAServer(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble())
 	c := srv.Client(client.Options{MinBackoff: 5 * time.Millisecond, MaxBackoff: 50 * time.Millisecond})
 	a, err := c.NewAppender(client.AppenderOptions{})
 	if err != nil {
@@ -36,8 +40,7 @@ func TestOutageOfAServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer w.Close()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
+	ctx := t.Context()
 	run := &events.Run{ID: "run-1", Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}
 	write := func(build func(string, events.Attempt, any) (*runlogv1.EventWrite, error), step string) (writer.Result, error) {
 		e, err := build(step, events.Attempt{Logical: 1, Engine: 1}, nil)
@@ -60,9 +63,7 @@ func TestOutageOfAServer(t *testing.T) {
 		t.Errorf("a completion without a server: %v", err)
 	}
 	srv.Up()
-	for box.Stats().Pending > 0 && ctx.Err() == nil {
-		time.Sleep(5 * time.Millisecond)
-	}
+	bubble.Until(t, "what was parked is sent", func() bool { return box.Stats().Pending == 0 })
 	var got []string
 	for e, err := range c.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: run.ID}) {
 		if err != nil {
