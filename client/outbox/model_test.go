@@ -65,14 +65,10 @@ func (m *model) open(t *rapid.T) {
 func (m *model) idle() { idle(m.box) }
 
 func idle(o *Outbox) {
-	for {
-		o.mu.Lock()
-		idle := len(o.mu.queue) == 0 && !o.mu.busy
-		o.mu.Unlock()
-		if idle {
-			return
-		}
-		time.Sleep(10 * time.Microsecond)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for len(o.mu.queue) > 0 || o.mu.busy {
+		o.rested.Wait()
 	}
 }
 

@@ -101,6 +101,7 @@ type Outbox struct {
 	wake     chan struct{} // the writer has work
 	ready    chan struct{}
 	stopped  chan struct{} // the writer has returned
+	rested   *sync.Cond    // of mu; the writer has nothing to do. For tests.
 
 	mu struct {
 		sync.Mutex
@@ -138,7 +139,7 @@ func Open(path string, opts Options) (*Outbox, error) {
 		opts: opts, path: path,
 		wake: make(chan struct{}, 1), ready: make(chan struct{}, 1), stopped: make(chan struct{}),
 	}
-	o.writer.Outbox = o
+	o.writer.Outbox, o.rested = o, sync.NewCond(&o.mu)
 	if o.lock, err = opts.files.Lock(path + lockSuffix); err != nil {
 		if errors.Is(err, ErrLocked) {
 			return nil, err

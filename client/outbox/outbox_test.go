@@ -10,12 +10,14 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // openTemp opens an outbox in a directory of the test.
@@ -78,6 +80,11 @@ func TestConcurrentPuts(t *testing.T) {
 
 // TestGroupCommit: Puts that wait for a slow fsync share the next one.
 func TestGroupCommit(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testGroupCommit)
+}
+
+func testGroupCommit(t *testing.T) {
 	disk := newCrashFS()
 	o := openOn(t, disk)
 	defer o.Close()
@@ -104,14 +111,12 @@ func TestGroupCommit(t *testing.T) {
 	for n := range 20 {
 		put(n + 1)
 	}
-	for {
-		o.mu.Lock()
-		queued := len(o.mu.queue)
-		o.mu.Unlock()
-		if queued == 20 {
-			break
-		}
-		time.Sleep(time.Millisecond)
+	synctest.Wait()
+	o.mu.Lock()
+	queued := len(o.mu.queue)
+	o.mu.Unlock()
+	if queued != 20 {
+		t.Errorf("%d Puts wait, want 20", queued)
 	}
 	close(release)
 	wait.Wait()
@@ -123,6 +128,11 @@ func TestGroupCommit(t *testing.T) {
 // TestPutEnds: a Put whose context ends returns at once, also while the disk hangs. If the writer
 // had not begun with it, the record is not there.
 func TestPutEnds(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testPutEnds)
+}
+
+func testPutEnds(t *testing.T) {
 	disk := newCrashFS()
 	o := openOn(t, disk)
 	entered, release := make(chan struct{}), make(chan struct{})
@@ -234,6 +244,11 @@ func TestFileStaysSmall(t *testing.T) {
 
 // TestDrainKeepsOrder: of records that wait, those of one run are sent in order and one at a time.
 func TestDrainKeepsOrder(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testDrainKeepsOrder)
+}
+
+func testDrainKeepsOrder(t *testing.T) {
 	const runs, each = 3, 8
 	o := openTemp(t, Options{})
 	for n := range runs * each {

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+
+	"runlog/testbed/seed"
 )
 
 // asProducer makes the test binary a program that puts into the outbox of its value.
@@ -87,20 +87,23 @@ func TestKill(t *testing.T) {
 		rounds = 4
 	}
 	path := filepath.Join(t.TempDir(), "box")
-	want := map[uint64]int{}
+	want, rng := map[uint64]int{}, seed.Rand(t)
 	for range rounds {
 		cmd, lines := producer(t, path)
-		time.AfterFunc(time.Duration(rand.IntN(150))*time.Millisecond, func() { _ = cmd.Process.Kill() })
+		killed := 20 + rng.IntN(400) // lines; the producer goes on meanwhile
 		removed := map[uint64]bool{}
-		for lines.Scan() {
+		for n := 0; lines.Scan(); n++ {
+			if n == killed {
+				_ = cmd.Process.Kill()
+			}
 			var what string
 			var id uint64
-			var n int
-			if k, _ := fmt.Sscan(lines.Text(), &what, &id, &n); k < 3 {
+			var number int
+			if k, _ := fmt.Sscan(lines.Text(), &what, &id, &number); k < 3 {
 				continue // The last line may be cut.
 			}
 			if removed[id] = what == "done"; what == "put" {
-				want[id] = n
+				want[id] = number
 			}
 		}
 		_ = cmd.Wait()

@@ -51,7 +51,9 @@ func (w *writer) take() (batch []*op, closed bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	batch, w.mu.queue = w.mu.queue, nil
-	w.mu.busy = len(batch) > 0
+	if w.mu.busy = len(batch) > 0; !w.mu.busy {
+		w.rested.Broadcast()
+	}
 	return batch, w.mu.closed
 }
 
