@@ -4,22 +4,34 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"runlog/client/outbox"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestLeaveDuringPut: a caller whose context ends while the outbox writes leaves a record that may
 // be there. The run waits for it, and later events stay behind it.
 func TestLeaveDuringPut(t *testing.T) {
 	t.Parallel()
-	log := newLog(false)
-	box, err := outbox.Open(filepath.Join(t.TempDir(), "outbox"), outbox.Options{})
+	bubble.Test(t, testLeaveDuringPut)
+}
+
+func testLeaveDuringPut(t *testing.T) {
+	log, dir := newLog(false), t.TempDir()
+	beside, err := os.Create(filepath.Join(dir, "beside"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer beside.Close()
+	box, err := outbox.Open(filepath.Join(dir, "outbox"), outbox.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,7 +47,14 @@ func TestLeaveDuringPut(t *testing.T) {
 	for i := range 300 {
 		ctx, cancel := context.WithCancel(t.Context())
 		if i > 0 && i < 299 {
-			time.AfterFunc(time.Duration(rng.IntN(int(2*time.Millisecond))), cancel)
+			syncs := rng.IntN(6)
+			go func() { // A Put takes no fake time. Other fsyncs last about as long as its own.
+				for range syncs {
+					_, _ = beside.WriteAt([]byte("x"), 0)
+					_ = beside.Sync()
+				}
+				cancel()
+			}()
 		}
 		e := event("r", contract.StepStarted, fmt.Sprint("k", i))
 		e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: make([]byte, 32<<10)}
@@ -45,12 +64,11 @@ func TestLeaveDuringPut(t *testing.T) {
 			left++
 		}
 		cancel()
-		w.opts.Budget = time.Minute // for a slow disk
 	}
-	// The last Put has returned, so those before it have an outcome.
+	synctest.Wait() // All Puts have an outcome.
 	pending := box.Stats().Pending
 	t.Logf("%d parked, %d left, %d in the outbox", len(parked), left, pending)
-	if b := w.backlogOf("r"); b == nil || !eventually(func() bool { return records(w, "r") == pending }) {
+	if b := w.backlogOf("r"); b == nil || records(w, "r") != pending {
 		t.Errorf("the run waits for %d records, and the outbox has %d", records(w, "r"), pending)
 	}
 	w.opts.Budget = time.Minute
@@ -58,9 +76,7 @@ func TestLeaveDuringPut(t *testing.T) {
 	if _, err := w.Write(t.Context(), event("r", contract.StepCompleted, "end")); err != nil {
 		t.Fatal(err)
 	}
-	if !eventually(func() bool { return box.Stats().Pending == 0 }) {
-		t.Error("the outbox is not sent")
-	}
+	bubble.Until(t, "the outbox is sent", func() bool { return box.Stats().Pending == 0 })
 	got := log.of("r")
 	if len(got) != pending+1 || got[len(got)-1] != "end" {
 		t.Errorf("the end is number %d of %d", slices.Index(got, "end")+1, len(got))
@@ -78,14 +94,4 @@ func records(w *Writer, run string) int {
 		return b.records
 	}
 	return 0
-}
-
-func eventually(is func() bool) bool {
-	for range 1000 {
-		if is() {
-			return true
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
-	return false
 }
