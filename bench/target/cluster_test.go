@@ -3,6 +3,7 @@ package target
 import (
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,7 +16,15 @@ import (
 // TestCluster starts nodes, kills the one that leads, starts it again and has the leadership
 // transferred.
 func TestCluster(t *testing.T) {
-	t.Setenv(asNode, "1")
+	alive, err := os.Create(filepath.Join(t.TempDir(), "alive"))
+	if err == nil {
+		err = syscall.Flock(int(alive.Fd()), syscall.LOCK_EX)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer alive.Close()
+	t.Setenv(asNode, alive.Name())
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)

@@ -12,6 +12,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -24,10 +25,8 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// fakeProcessLife is longer than any test takes.
-const fakeProcessLife = 90 * time.Second
-
-// asNode makes the test binary behave as runlog serve.
+// asNode makes the test binary behave as runlog serve, for as long as another process has the lock
+// of the file that it names.
 const asNode = "RUNLOG_BENCH_AS_NODE"
 
 func TestMain(m *testing.M) {
@@ -52,6 +51,7 @@ type fakeProcess struct {
 	runlogv1.UnimplementedClusterServiceServer
 	id, data string
 	peers    []string
+	asked    atomic.Bool // whether it is ready
 }
 
 // serveFakeNode takes the command line of a node.
@@ -83,9 +83,14 @@ func serveFakeNode(args []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	// It ends by itself if the test was killed.
-	ctx, cancel := context.WithTimeout(ctx, fakeProcessLife)
-	defer cancel()
+	alive, err := os.Open(os.Getenv(asNode))
+	if err != nil {
+		return err
+	}
+	go func() { // It ends by itself if the test was killed.
+		_ = syscall.Flock(int(alive.Fd()), syscall.LOCK_SH)
+		stop()
+	}()
 	server := grpc.NewServer()
 	benchtest.NewStore().Register(server)
 	runlogv1.RegisterClusterServiceServer(server, p)
@@ -107,11 +112,11 @@ func serveFakeNode(args []string) error {
 	return err
 }
 
-// answer is not ready for a moment after the start.
+// answer is not ready at the first question.
 func (p *fakeProcess) answer(w http.ResponseWriter, r *http.Request) {
 	switch r.URL.Path {
 	case "/readyz":
-		if file, err := os.Stat(filepath.Join(p.data, addressesFile)); err != nil || time.Since(file.ModTime()) < 100*time.Millisecond {
+		if !p.asked.Swap(true) {
 			w.WriteHeader(http.StatusServiceUnavailable)
 		}
 	case "/v1/cluster":

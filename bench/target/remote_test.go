@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -119,12 +118,8 @@ func TestSubscribeFails(t *testing.T) {
 	if _, err := Subscribe(ctx, address, runlogv1.ProjectionService_WatchRun_FullMethodName, 2, requests, told); err == nil {
 		t.Error("streams that say nothing are live")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
-	if _, err := Subscribe(t.Context(), l.Addr().String(), "/x/Y", 1, requests, told); err == nil {
-		t.Error("nobody listens")
+	// No server can have port 0.
+	if _, err := Subscribe(t.Context(), "127.0.0.1:0", "/x/Y", 1, requests, told); err == nil {
+		t.Error("no server listens")
 	}
 }

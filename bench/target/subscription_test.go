@@ -9,12 +9,18 @@ import (
 
 	"runlog/client/clienttest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestConsumer: a consumer returns what is stored, and ends when it is closed, also in a call that
 // waits.
 func TestConsumer(t *testing.T) {
-	r, err := Connect(clienttest.Start(t).Addr(), 1)
+	bubble.Test(t, testConsumer)
+}
+
+func testConsumer(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.InBubble())
+	r, err := Connect(srv.Addr(), 1, srv.DialOptions()...)
 	if err != nil {
 		t.Fatal(err)
 	}
