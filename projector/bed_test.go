@@ -66,8 +66,8 @@ func newBed(t testing.TB, change ...func(*Options)) *bed {
 	return b
 }
 
-// realTime is for a bed outside of a bubble: nothing paces the proposals, and the limit of a test is
-// that of its binary.
+// realTime is for a bed outside of a bubble: nothing paces the proposals, and the limit of a test
+// is that of its binary.
 func (b *bed) realTime() *bed {
 	b.pace, b.limit = 0, await.Context
 	return b

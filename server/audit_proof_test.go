@@ -239,7 +239,8 @@ func TestCheckpointsGoOn(t *testing.T) {
 		if keys := all[1].signingKeys(); len(keys) != 1 {
 			t.Errorf("keys %v", keys)
 		}
-		// The root is a function of the applied state: every node has it, and every leader signs it.
+		// The root is a function of the applied state: every node has it, and every leader signs
+		// it.
 		_, newest := all[0].prove("run-1", true)
 		for _, n := range all {
 			if l, c := n.prove("run-1", true); l.Head.LastSeq != 1 || c.Root != newest.Root {

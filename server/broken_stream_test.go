@@ -47,10 +47,11 @@ func TestBrokenStreamsAPP3APP8(t *testing.T) {
 type breakingStream struct {
 	run      string
 	requests []*runlogv1.AppendEventsRequest
-	// Where it breaks, if not earlier by itself.
-	sends, answers int                                                         // so many are made, and so many of them taken, before the call is cancelled
-	bytes          int                                                         // so many are written before the connection dies
-	via            func(ctx context.Context, address string) (net.Conn, error) // of the node
+	// Where it breaks, if not earlier by itself: so many requests are made, and so many answers
+	// taken, before the call is cancelled; so many bytes are written before the connection dies.
+	sends, answers, bytes int
+	// via connects to the node.
+	via func(ctx context.Context, address string) (net.Conn, error)
 
 	answered []*runlogv1.AppendStreamResponse
 }

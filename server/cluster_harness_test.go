@@ -38,7 +38,7 @@ func startNodes(t testing.TB, n int, change ...func(i int, o *Options)) nodes {
 	return all
 }
 
-// freeAddresses returns addresses of a test's network that nobody listens on, each on a loopback
+// freeAddresses returns addresses of a test's network without a listener, each on a loopback
 // host of its own.
 func freeAddresses(t testing.TB, n int) []string {
 	addresses := make([]string, n)

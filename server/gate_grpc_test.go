@@ -84,8 +84,8 @@ func TestLargeMessagesOverGRPC(t *testing.T) {
 		refused(t, err, contract.ReasonPayloadTooLarge)
 		n.append("run", large("run", limit/2).Events...)
 		wantEqual(t, "stored", len(n.list("run")), 1+limit/2/60_000+1)
-		// gRPC does not read a message far above the limit. Its answer has no reason, which the client
-		// library recognises.
+		// gRPC does not read a message far above the limit. Its answer has no reason, which the
+		// client library recognises.
 		_, err = n.events.AppendEvents(n.context(), large("run", 17<<20))
 		if status.Code(err) != codes.ResourceExhausted || refusalOf(t, err).reason != "" {
 			t.Errorf("a message of 17 MiB: %v", err)

@@ -64,8 +64,8 @@ type Options struct {
 	// Dial connects to other nodes' RaftAdvertise. Default: TCP, with keep-alives that detect a
 	// lost machine.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// DialOut connects to the receivers of webhooks and to the policy of signals. It takes the place
-	// of the check that a webhook's address is not private. Default: TCP.
+	// DialOut connects to the receivers of webhooks and to the policy of signals. It takes the
+	// place of the check that a webhook's address is not private. Default: TCP.
 	DialOut func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is the build's version, which the node reports.
 	Version string

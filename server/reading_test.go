@@ -223,8 +223,8 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 		wantEqual(t, "by the label that was taken", n.listed(&runlogv1.ListRunsRequest{Labels: []string{"team=data"}, RunIdPrefix: "pl"}), "plain")
 		n.append("bare", newEvent("StepStarted", step("s")))
 
-		// The same events without metadata have the same digest, but for the run's name: PRJ-1's check
-		// of what HTTP serves leaves the fields out.
+		// The same events without metadata have the same digest, but for the run's name: PRJ-1's
+		// check of what HTTP serves leaves the fields out.
 		served := n.get("/v1/runs/told/snapshot")["snapshot"].(map[string]any)
 		checkDigestPRJ1(t, "with metadata", served)
 		n.append("told", newEvent("RunStarted", payload(`{"engineType":"conductor","engineRunRef":"c/2"}`)))

@@ -110,8 +110,8 @@ func TestRestoreAPP5READ4(t *testing.T) {
 		}
 		wantEqual(t, "events of the old cluster", len(old[1].list("run")), 10)
 
-		// A new node is refused by the old cluster once it belongs to the new one, and a node of the
-		// old one by the new.
+		// A new node is refused by the old cluster once it belongs to the new one, and a node of
+		// the old one by the new.
 		for what, c := range map[string]struct{ stranger, host *node }{"new": {young[2], old[0]}, "old": {old[2], n}} {
 			c.stranger.close()
 			c.stranger.opts.Registry, c.stranger.opts.Join, c.stranger.opts.BootstrapExpect = nil, []string{c.host.server.Addresses().Raft}, 0

@@ -15,8 +15,8 @@ import (
 // signal from being decided, and none of their appends is refused.
 func TestSignalsInFloodedRunsSIG2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		// Not in parallel: it takes all processors, and the clusters of other tests would change their
-		// leaders.
+		// Not in parallel: it takes all processors, and the clusters of other tests would change
+		// their leaders.
 		n := startNode(t)
 		n.append("run", newEvent("RunStarted"))
 		const streams, warm = 4, 500

@@ -205,8 +205,8 @@ func TestSignalLimitsSIG5(t *testing.T) {
 // have signals, and other runs as they are.
 func TestSignalFloodSIG5(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		// Not in parallel: it takes all processors, and the clusters of other tests would change their
-		// leaders.
+		// Not in parallel: it takes all processors, and the clusters of other tests would change
+		// their leaders.
 		n := startNode(t)
 		n.append("run", newEvent("RunStarted"))
 		n.append("other", newEvent("RunStarted"))

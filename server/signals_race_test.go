@@ -106,8 +106,8 @@ func TestRacingPausesSIG2(t *testing.T) {
 // being decided, and each decision is made against the events before it.
 func TestSignalsInBusyRunsSIG2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		// Not in parallel: it takes all processors, and the clusters of other tests would change their
-		// leaders.
+		// Not in parallel: it takes all processors, and the clusters of other tests would change
+		// their leaders.
 		n := startNode(t, func(o *Options) { o.Signals.PerMinute = 1000 })
 		n.append("run", newEvent("RunStarted"))
 		stop := make(chan struct{})

@@ -117,7 +117,8 @@ func TestTenantQuotaSEC6(t *testing.T) {
 		n.append("b", newEvent("RunStarted"))
 		eventually(t, "two runs are open", func() bool { return used().RunningRuns == 2 })
 		refused(t, try("c", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
-		n.append("a", newEvent("RunStarted"), newEvent("RunCompleted")) // The first one is a duplicate.
+		// The first one is a duplicate.
+		n.append("a", newEvent("RunStarted"), newEvent("RunCompleted"))
 		eventually(t, "a run may be made after one has ended", func() bool { return try("c", newEvent("RunStarted")) == nil })
 
 		_, err := n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{

@@ -125,8 +125,8 @@ func TestWatchRunsWATCH2(t *testing.T) {
 		n.append("b", newEvent("RunPaused", plan("other")))
 		w.want("b@2 PAUSED")
 
-		// Existing runs come first, newest first, then changes. A run that leaves the filter is sent
-		// once more.
+		// Existing runs come first, newest first, then changes. A run that leaves the filter is
+		// sent once more.
 		there := n.watchRuns(&runlogv1.WatchRunsRequest{IncludeExisting: true})
 		cut := there.want("c@1 RUNNING")
 		there.want("b@2 PAUSED", "a@2 COMPLETED", "caughtUp")

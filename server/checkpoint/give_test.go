@@ -56,7 +56,8 @@ func TestMakerLosesItsDisk(t *testing.T) {
 				if rotation && !maker.signs() {
 					t.Fatal("no first key")
 				}
-				// It loses its disk when the log has the public part, and no other node has noticed.
+				// It loses its disk when the log has the public part, and no other node has
+				// noticed.
 				g.before = func(c storage.Command) error {
 					g.apply(c)
 					if err := maker.opts.FS.Remove(maker.opts.KeyFile); err != nil {

@@ -52,8 +52,8 @@ func Until(t testing.TB, what string, next func(context.Context) error, conditio
 }
 
 // Poll waits until a condition holds of which no event tells: a file of another process, a table of
-// the kernel. It is the one place where tests ask again and again in real time; TestClock lists who
-// may.
+// the kernel. It is the one place where tests ask again and again in real time. TestClock lists the
+// tests that may call it.
 func Poll(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	tick := time.NewTicker(pause)

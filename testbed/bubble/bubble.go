@@ -23,7 +23,7 @@ const Limit = 10 * time.Minute
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // grace is how long a goroutine may go on when a test has ended. Some of net/http sleep for half a
-// second when their connection ends, and nobody waits for them.
+// second when their connection ends, and their server does not wait for them.
 const grace = time.Second
 
 // Test runs f in a bubble of its own, as synctest.Test does: all goroutines that f starts must end

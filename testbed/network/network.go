@@ -107,7 +107,8 @@ func (n *Network) port() string {
 	}
 }
 
-// Listen accepts connections at an address, as net.Listen does for TCP. For port 0 it chooses a free one.
+// Listen accepts connections at an address, as net.Listen does for TCP. For port 0 it chooses a
+// free one.
 func (n *Network) Listen(_, at string) (net.Listener, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -48,8 +48,8 @@ type Env struct {
 	// MaxInFlight is how many attempts the caller has under way at most. 0: the default of the
 	// kind.
 	MaxInFlight int
-	// Dial connects to the receivers of webhooks; nil: over TCP, and not to private addresses unless
-	// the delivery allows them.
+	// Dial connects to the receivers of webhooks; nil: over TCP, and not to private addresses
+	// unless the delivery allows them.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 }
 

@@ -38,7 +38,8 @@ func TestCredentialsBUS7(t *testing.T) {
 					t.Errorf("the error has the password: %v", err)
 				}
 				sinktest.Write(t, dir, "cluster/kafka", mechanism+":runlog:pass:word\n")
-				// The client keeps a record for as long as an attempt takes, and fails others with it.
+				// The client keeps a record for as long as an attempt takes, and fails others with
+				// it.
 				time.Sleep(attemptTimeout)
 				if err := sinktest.Send(t, s, e); err != nil {
 					t.Error(err)

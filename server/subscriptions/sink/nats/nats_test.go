@@ -281,8 +281,8 @@ func TestNoServerAtFirstBUS6(t *testing.T) {
 	eventually(t, s, sinktest.Event("run", 1, `{}`))
 }
 
-// TestHostileServersBUS9: no server holds an attempt up for longer than its context, or a Close. All
-// other limits are an hour: the test does not end if an attempt or a Close waits for one.
+// TestHostileServersBUS9: no server holds an attempt up for longer than its context, or a Close.
+// All other limits are an hour: the test does not end if an attempt or a Close waits for one.
 func TestHostileServersBUS9(t *testing.T) {
 	t.Parallel()
 	hello := func(c net.Conn) {

@@ -179,7 +179,7 @@ func TestUnreachableBUS9(t *testing.T) {
 	})
 }
 
-// TestUnknownHostBUS9 has an endpoint whose name nobody knows.
+// TestUnknownHostBUS9 has an endpoint whose name does not resolve.
 func TestUnknownHostBUS9(t *testing.T) {
 	t.Parallel()
 	s := open(t, &runlogv1.WebhookDelivery{Url: "http://no-such-host.invalid/", Timeout: durationpb.New(time.Second)}, Options{})

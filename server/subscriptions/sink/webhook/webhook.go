@@ -37,8 +37,8 @@ type Options struct {
 	// MaxInFlight is how many requests the caller has under way at most. Default: 64.
 	MaxInFlight int
 
-	// Dial connects to the receiver. It takes the place of the check that its address is not private.
-	// Default: TCP.
+	// Dial connects to the receiver. It takes the place of the check that its address is not
+	// private. Default: TCP.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 
 	tls *tls.Config // of tests
