@@ -26,6 +26,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
+	"runlog/testbed/bubble"
 )
 
 // matrixGolden has the table of access. UPDATE_MATRIX=1 writes it again; read it before a commit.
@@ -61,7 +62,7 @@ func (m *served) line() string {
 var pathVariable = regexp.MustCompile(`\{[^}]*\}`)
 
 // servedMethods returns every method of every service that a node registers.
-func servedMethods(t *testing.T) (list []*served) {
+func servedMethods(t testing.TB) (list []*served) {
 	for _, s := range services {
 		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.desc.ServiceName))
 		if err != nil {
@@ -90,49 +91,49 @@ func servedMethods(t *testing.T) (list []*served) {
 // caller in.
 func TestMatrixSEC3(t *testing.T) {
 	t.Parallel()
-	methods := servedMethods(t)
-	var table strings.Builder
-	for _, m := range methods {
-		fmt.Fprintln(&table, m.line())
-	}
-	if os.Getenv("UPDATE_MATRIX") != "" {
-		if err := os.WriteFile(matrixGolden, []byte(table.String()), 0o644); err != nil {
-			t.Fatal(err)
+	bubble.Test(t, func(t *testing.T) {
+		methods := servedMethods(t)
+		var table strings.Builder
+		for _, m := range methods {
+			fmt.Fprintln(&table, m.line())
 		}
-	}
-	golden, err := os.ReadFile(matrixGolden)
-	if err != nil || string(golden) != table.String() {
-		t.Errorf("the table of access has changed: read it, and run the test with UPDATE_MATRIX=1\n%s", table.String())
-	}
-	t.Run("direct", func(t *testing.T) {
-		t.Parallel()
-		var root string
-		n := startNode(t, func(o *Options) { root = secured(o) })
-		for _, c := range n.matrixCallers(root) {
-			for _, m := range methods {
-				n.matches(m, c)
+		if os.Getenv("UPDATE_MATRIX") != "" {
+			if err := os.WriteFile(matrixGolden, []byte(table.String()), 0o644); err != nil {
+				t.Fatal(err)
 			}
 		}
-	})
-	t.Run("forwarded", func(t *testing.T) {
-		t.Parallel()
-		all, root := securedNodes(t)
-		for _, c := range all[0].matrixCallers(root) {
-			for _, m := range methods {
-				// A call may move the leadership.
-				follower := all.followers()[0]
-				follower.matches(m, c)
-				for _, route := range m.routes {
-					if c.want(m) == "" {
-						continue
-					}
-					code, body := follower.callHTTP(route, c.token)
-					if was, direct := all.leader().callHTTP(route, c.token); code != was || !bytes.Equal(body, direct) {
-						t.Errorf("%s %s by %s: HTTP %d %s through a follower, %d %s at the leader", route[0], route[1], c.role, code, body, was, direct)
+		golden, err := os.ReadFile(matrixGolden)
+		if err != nil || string(golden) != table.String() {
+			t.Errorf("the table of access has changed: read it, and run the test with UPDATE_MATRIX=1\n%s", table.String())
+		}
+		bubble.Run(t, "direct", func(t testing.TB) {
+			var root string
+			n := startNode(t, func(o *Options) { root = secured(o) })
+			for _, c := range n.matrixCallers(root) {
+				for _, m := range methods {
+					n.matches(m, c)
+				}
+			}
+		})
+		bubble.Run(t, "forwarded", func(t testing.TB) {
+			all, root := securedNodes(t)
+			for _, c := range all[0].matrixCallers(root) {
+				for _, m := range methods {
+					// A call may move the leadership.
+					follower := all.followers()[0]
+					follower.matches(m, c)
+					for _, route := range m.routes {
+						if c.want(m) == "" {
+							continue
+						}
+						code, body := follower.callHTTP(route, c.token)
+						if was, direct := all.leader().callHTTP(route, c.token); code != was || !bytes.Equal(body, direct) {
+							t.Errorf("%s %s by %s: HTTP %d %s through a follower, %d %s at the leader", route[0], route[1], c.role, code, body, was, direct)
+						}
 					}
 				}
 			}
-		}
+		})
 	})
 }
 

@@ -88,22 +88,22 @@ func TestTokensSEC2(t *testing.T) {
 // as what does not exist, over HTTP, directly and through a follower.
 func TestForeignTenantsSEC4(t *testing.T) {
 	t.Parallel()
-	t.Run("direct", func(t *testing.T) {
-		t.Parallel()
-		var root string
-		n := startNode(t, func(o *Options) { root = secured(o) })
-		foreignIsAbsent(t, n, root)
-	})
-	t.Run("forwarded", func(t *testing.T) {
-		t.Parallel()
-		all, root := securedNodes(t)
-		foreignIsAbsent(t, all.followers()[0], root)
+	bubble.Test(t, func(t *testing.T) {
+		bubble.Run(t, "direct", func(t testing.TB) {
+			var root string
+			n := startNode(t, func(o *Options) { root = secured(o) })
+			foreignIsAbsent(t, n, root)
+		})
+		bubble.Run(t, "forwarded", func(t testing.TB) {
+			all, root := securedNodes(t)
+			foreignIsAbsent(t, all.followers()[0], root)
+		})
 	})
 }
 
 // securedNodes starts a cluster whose nodes demand authentication, with a token that has every
 // right. All nodes can forward calls.
-func securedNodes(t *testing.T) (all nodes, root string) {
+func securedNodes(t testing.TB) (all nodes, root string) {
 	t.Helper()
 	root, hash := auth.NewToken()
 	all = startNodes(t, 3, func(_ int, o *Options) {
@@ -119,7 +119,7 @@ func securedNodes(t *testing.T) (all nodes, root string) {
 }
 
 // foreignIsAbsent compares the answers to calls about foreign and absent runs and tenants.
-func foreignIsAbsent(t *testing.T, n *node, root string) {
+func foreignIsAbsent(t testing.TB, n *node, root string) {
 	t.Helper()
 	roles := []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR}
 	owner, stranger := n.token(root, "owner", []string{"tenant"}, roles...), n.token(root, "stranger", []string{"other"}, roles...)

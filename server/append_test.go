@@ -21,7 +21,7 @@ import (
 )
 
 // wantResults compares the results of the events: n new, d duplicate, x diverged duplicate.
-func wantResults(t *testing.T, what string, results []*runlogv1.AppendResult, want string) {
+func wantResults(t testing.TB, what string, results []*runlogv1.AppendResult, want string) {
 	t.Helper()
 	var got strings.Builder
 	for _, r := range results {
@@ -42,7 +42,7 @@ func wantResults(t *testing.T, what string, results []*runlogv1.AppendResult, wa
 }
 
 // sameStored wants two answers to name the same stored event (IDM-6).
-func sameStored(t *testing.T, what string, got, want *runlogv1.AppendResult) {
+func sameStored(t testing.TB, what string, got, want *runlogv1.AppendResult) {
 	t.Helper()
 	if got.EventId != want.EventId || got.RunSeq != want.RunSeq || !proto.Equal(got.PersistedAt, want.PersistedAt) {
 		t.Errorf("%s: names %v, want %v", what, got, want)
@@ -51,102 +51,104 @@ func sameStored(t *testing.T, what string, got, want *runlogv1.AppendResult) {
 
 func TestAppendDuplicates(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
 
-	t.Run("APP1_APP5_numbered_and_stamped", func(t *testing.T) {
-		var last *timestamppb.Timestamp
-		for i := range 5 {
-			resp := n.append("numbered", steps(fmt.Sprint(i, "-"), 3)...)
-			wantResults(t, "append", resp.Results, "nnn")
-			wantEqual(t, "lastSeq", resp.LastSeq, uint64(3*i+3))
-			for k, r := range resp.Results {
-				wantEqual(t, "runSeq", r.RunSeq, uint64(3*i+k+1))
-				wantProto(t, "one stamp a proposal", r.PersistedAt, resp.Results[0].PersistedAt)
+		bubble.Run(t, "APP1_APP5_numbered_and_stamped", func(t testing.TB) {
+			var last *timestamppb.Timestamp
+			for i := range 5 {
+				resp := n.append("numbered", steps(fmt.Sprint(i, "-"), 3)...)
+				wantResults(t, "append", resp.Results, "nnn")
+				wantEqual(t, "lastSeq", resp.LastSeq, uint64(3*i+3))
+				for k, r := range resp.Results {
+					wantEqual(t, "runSeq", r.RunSeq, uint64(3*i+k+1))
+					wantProto(t, "one stamp a proposal", r.PersistedAt, resp.Results[0].PersistedAt)
+				}
+				if last != nil && !last.AsTime().Before(resp.Results[0].PersistedAt.AsTime()) {
+					t.Errorf("stamp %v after %v", resp.Results[0].PersistedAt.AsTime(), last.AsTime())
+				}
+				last = resp.Results[0].PersistedAt
 			}
-			if last != nil && !last.AsTime().Before(resp.Results[0].PersistedAt.AsTime()) {
-				t.Errorf("stamp %v after %v", resp.Results[0].PersistedAt.AsTime(), last.AsTime())
+		})
+
+		bubble.Run(t, "IDM6_duplicate", func(t testing.TB) {
+			e := newEvent("StepStarted", step("build"), payload(`{"a":1,"b":[true,null,"é"]}`))
+			first := n.append("dup", e).Results[0]
+			for _, again := range []*runlogv1.EventWrite{
+				e,
+				newEvent("StepStarted", step("build"), payload(`{ "b" : [true, null, "\u00e9"], "a": 1.0 }`)),
+				newEvent("StepStarted", step("build"), payload(`{"a":1e0,"b":[true,null,"é"]}`), func(e *runlogv1.EventWrite) {
+					// None of these is content (IDM-7) or part of the key (IDM-4).
+					e.EventId = "0b0e7b1c-6f3d-4c43-9e0b-0d8f5a3a1c11"
+					e.EngineAttemptId, e.EmittedBy = 7, "someone else"
+					e.EmittedAt = &timestamppb.Timestamp{Seconds: 1}
+				}),
+			} {
+				resp := n.append("dup", again)
+				wantResults(t, "again", resp.Results, "d")
+				sameStored(t, "again", resp.Results[0], first)
+				wantEqual(t, "lastSeq", resp.LastSeq, 1)
 			}
-			last = resp.Results[0].PersistedAt
-		}
-	})
+			if got := n.list("dup"); len(got) != 1 || got[0].EngineAttemptId != 1 || got[0].EmittedBy != nil {
+				t.Errorf("stored: %v", got)
+			}
+		})
 
-	t.Run("IDM6_duplicate", func(t *testing.T) {
-		e := newEvent("StepStarted", step("build"), payload(`{"a":1,"b":[true,null,"é"]}`))
-		first := n.append("dup", e).Results[0]
-		for _, again := range []*runlogv1.EventWrite{
-			e,
-			newEvent("StepStarted", step("build"), payload(`{ "b" : [true, null, "\u00e9"], "a": 1.0 }`)),
-			newEvent("StepStarted", step("build"), payload(`{"a":1e0,"b":[true,null,"é"]}`), func(e *runlogv1.EventWrite) {
-				// None of these is content (IDM-7) or part of the key (IDM-4).
-				e.EventId = "0b0e7b1c-6f3d-4c43-9e0b-0d8f5a3a1c11"
-				e.EngineAttemptId, e.EmittedBy = 7, "someone else"
-				e.EmittedAt = &timestamppb.Timestamp{Seconds: 1}
-			}),
-		} {
-			resp := n.append("dup", again)
-			wantResults(t, "again", resp.Results, "d")
-			sameStored(t, "again", resp.Results[0], first)
-			wantEqual(t, "lastSeq", resp.LastSeq, 1)
-		}
-		if got := n.list("dup"); len(got) != 1 || got[0].EngineAttemptId != 1 || got[0].EmittedBy != nil {
-			t.Errorf("stored: %v", got)
-		}
-	})
+		bubble.Run(t, "IDM7_diverged", func(t testing.TB) {
+			first := n.append("div", newEvent("StepStarted", step("build"), payload(`{"a":1}`))).Results[0]
+			for what, change := range map[string]func(*runlogv1.EventWrite){
+				"payload":          payload(`{"a":2}`),
+				"more payload":     payload(`{"a":1,"b":2}`),
+				"no payload":       func(e *runlogv1.EventWrite) { e.PayloadForm = nil },
+				"causedBySignalId": func(e *runlogv1.EventWrite) { e.CausedBySignalId = "sig" },
+				"parentEventId":    func(e *runlogv1.EventWrite) { e.ParentEventId = "parent" },
+			} {
+				resp := n.append("div", newEvent("StepStarted", step("build"), payload(`{"a":1}`), change))
+				wantResults(t, what, resp.Results, "x")
+				sameStored(t, what, resp.Results[0], first)
+			}
+			wantEqual(t, "payload: first write wins", string(n.list("div")[0].GetPayloadJson()), `{"a":1}`)
+		})
 
-	t.Run("IDM7_diverged", func(t *testing.T) {
-		first := n.append("div", newEvent("StepStarted", step("build"), payload(`{"a":1}`))).Results[0]
-		for what, change := range map[string]func(*runlogv1.EventWrite){
-			"payload":          payload(`{"a":2}`),
-			"more payload":     payload(`{"a":1,"b":2}`),
-			"no payload":       func(e *runlogv1.EventWrite) { e.PayloadForm = nil },
-			"causedBySignalId": func(e *runlogv1.EventWrite) { e.CausedBySignalId = "sig" },
-			"parentEventId":    func(e *runlogv1.EventWrite) { e.ParentEventId = "parent" },
-		} {
-			resp := n.append("div", newEvent("StepStarted", step("build"), payload(`{"a":1}`), change))
-			wantResults(t, what, resp.Results, "x")
-			sameStored(t, what, resp.Results[0], first)
-		}
-		wantEqual(t, "payload: first write wins", string(n.list("div")[0].GetPayloadJson()), `{"a":1}`)
-	})
-
-	t.Run("IDM7_over_HTTP", func(t *testing.T) {
-		n.append("http-div", newEvent("StepStarted", step("build"), payload(`{"n": 1.50, "s": "\u00e9", "big": 9007199254740992}`)))
-		send := func(payload string) map[string]any {
-			resp := n.post("/v1/runs/http-div/events:append", `{"events":[{"eventType":"StepStarted","tenantId":"tenant",
+		bubble.Run(t, "IDM7_over_HTTP", func(t testing.TB) {
+			n.append("http-div", newEvent("StepStarted", step("build"), payload(`{"n": 1.50, "s": "\u00e9", "big": 9007199254740992}`)))
+			send := func(payload string) map[string]any {
+				resp := n.post("/v1/runs/http-div/events:append", `{"events":[{"eventType":"StepStarted","tenantId":"tenant",
 				"projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1","stepId":"build","logicalAttemptId":1,
 				"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z","payload":`+payload+`}]}`)
-			return resp["results"].([]any)[0].(map[string]any)
-		}
-		same := send(`{"big":9007199254740992,"s":"é","n":1.5}`)
-		wantEqual(t, "same payload in another spelling", fmt.Sprint(same["idempotent"], same["persisted"], same["diverged"]), "true false false")
-		other := send(`{"big":9007199254740992,"s":"é","n":1.51}`)
-		wantEqual(t, "other payload", fmt.Sprint(other["idempotent"], other["persisted"], other["diverged"]), "true false true")
-		wantEqual(t, "runSeq over HTTP is a decimal string", fmt.Sprintf("%T %v", other["runSeq"], other["runSeq"]), "string 1")
+				return resp["results"].([]any)[0].(map[string]any)
+			}
+			same := send(`{"big":9007199254740992,"s":"é","n":1.5}`)
+			wantEqual(t, "same payload in another spelling", fmt.Sprint(same["idempotent"], same["persisted"], same["diverged"]), "true false false")
+			other := send(`{"big":9007199254740992,"s":"é","n":1.51}`)
+			wantEqual(t, "other payload", fmt.Sprint(other["idempotent"], other["persisted"], other["diverged"]), "true false true")
+			wantEqual(t, "runSeq over HTTP is a decimal string", fmt.Sprintf("%T %v", other["runSeq"], other["runSeq"]), "string 1")
 
-		// The other way round: stored over HTTP, sent again as bytes.
-		n.post("/v1/runs/http-first/events:append", `{"events":[{"eventType":"Noted","tenantId":"tenant",
+			// The other way round: stored over HTTP, sent again as bytes.
+			n.post("/v1/runs/http-first/events:append", `{"events":[{"eventType":"Noted","tenantId":"tenant",
 			"projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1","logicalAttemptId":1,
 			"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z","payload":{"z":1,"a":{"y":[1,2.5e3]}}}]}`)
-		resp := n.append("http-first", newEvent("Noted", payload(`{"a":{"y":[1.0,2500]},"z":1}`)))
-		wantResults(t, "bytes after Struct", resp.Results, "d")
-	})
+			resp := n.append("http-first", newEvent("Noted", payload(`{"a":{"y":[1.0,2500]},"z":1}`)))
+			wantResults(t, "bytes after Struct", resp.Results, "d")
+		})
 
-	t.Run("IDM8_inside_one_request", func(t *testing.T) {
-		a, b := newEvent("StepStarted", step("a")), newEvent("StepStarted", step("b"))
-		other := newEvent("StepStarted", step("a"), payload(`{"other":true}`))
-		resp := n.append("inner", a, b, a, other)
-		wantResults(t, "one request", resp.Results, "nndx")
-		sameStored(t, "third", resp.Results[2], resp.Results[0])
-		sameStored(t, "fourth", resp.Results[3], resp.Results[0])
-		wantEqual(t, "lastSeq", resp.LastSeq, 2)
-		wantEqual(t, "stored", len(n.list("inner")), 2)
-		// The duplicate is compared with the stored event, not with the first request.
-		wantResults(t, "again, other content", n.append("inner", other, other, a, other).Results, "xxdx")
-	})
+		bubble.Run(t, "IDM8_inside_one_request", func(t testing.TB) {
+			a, b := newEvent("StepStarted", step("a")), newEvent("StepStarted", step("b"))
+			other := newEvent("StepStarted", step("a"), payload(`{"other":true}`))
+			resp := n.append("inner", a, b, a, other)
+			wantResults(t, "one request", resp.Results, "nndx")
+			sameStored(t, "third", resp.Results[2], resp.Results[0])
+			sameStored(t, "fourth", resp.Results[3], resp.Results[0])
+			wantEqual(t, "lastSeq", resp.LastSeq, 2)
+			wantEqual(t, "stored", len(n.list("inner")), 2)
+			// The duplicate is compared with the stored event, not with the first request.
+			wantResults(t, "again, other content", n.append("inner", other, other, a, other).Results, "xxdx")
+		})
 
-	t.Run("IDM9_recurring_run_events", func(t *testing.T) {
-		wantResults(t, "pauses", n.append("pauses", newEvent("RunPaused"), newEvent("RunResumed"),
-			newEvent("RunPaused", attempt(2)), newEvent("RunPaused", attempt(2))).Results, "nnnd")
+		bubble.Run(t, "IDM9_recurring_run_events", func(t testing.TB) {
+			wantResults(t, "pauses", n.append("pauses", newEvent("RunPaused"), newEvent("RunResumed"),
+				newEvent("RunPaused", attempt(2)), newEvent("RunPaused", attempt(2))).Results, "nnnd")
+		})
 	})
 }
 
@@ -192,151 +194,153 @@ func TestAppendKeys(t *testing.T) {
 
 func TestAppendConditions(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	appendAt := func(runID string, expected uint64, events ...*runlogv1.EventWrite) (*runlogv1.AppendEventsResponse, error) {
-		return n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: runID, Events: events, ExpectedLastSeq: &expected})
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		appendAt := func(runID string, expected uint64, events ...*runlogv1.EventWrite) (*runlogv1.AppendEventsResponse, error) {
+			return n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: runID, Events: events, ExpectedLastSeq: &expected})
+		}
 
-	t.Run("APP4_expectedLastSeq", func(t *testing.T) {
-		first, err := appendAt("cond", 0, steps("a", 2)...)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again, err := appendAt("cond", 0, steps("a", 2)...)
-		if err != nil {
-			t.Fatalf("a retry of a successful conditional append: %v", err)
-		}
-		wantResults(t, "retry", again.Results, "dd")
-		sameStored(t, "retry", again.Results[1], first.Results[1])
-		for _, expected := range []uint64{0, 1, 3, math.MaxUint64} {
-			_, err := appendAt("cond", expected, steps("b", 1)...)
-			r := refused(t, err, contract.ReasonSequenceConflict)
-			wantEqual(t, "last_seq", r.metadata["last_seq"], "2")
-			wantEqual(t, "expected_last_seq", r.metadata["expected_last_seq"], fmt.Sprint(expected))
-			wantEqual(t, "run_id", r.metadata["run_id"], "cond")
-		}
-		_, err = appendAt("cond-new", 1, steps("a", 1)...)
-		wantEqual(t, "last_seq of a new run", refused(t, err, contract.ReasonSequenceConflict).metadata["last_seq"], "0")
-		_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "cond-new"})
-		refused(t, err, contract.ReasonRunNotFound)
-		if _, err = appendAt("cond", 2, steps("b", 1)...); err != nil {
-			t.Fatal(err)
-		}
-		n.http("POST", "/v1/runs/cond/events:append", `{"expectedLastSeq":"7","events":[{"eventType":"Noted","tenantId":"tenant",
+		bubble.Run(t, "APP4_expectedLastSeq", func(t testing.TB) {
+			first, err := appendAt("cond", 0, steps("a", 2)...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			again, err := appendAt("cond", 0, steps("a", 2)...)
+			if err != nil {
+				t.Fatalf("a retry of a successful conditional append: %v", err)
+			}
+			wantResults(t, "retry", again.Results, "dd")
+			sameStored(t, "retry", again.Results[1], first.Results[1])
+			for _, expected := range []uint64{0, 1, 3, math.MaxUint64} {
+				_, err := appendAt("cond", expected, steps("b", 1)...)
+				r := refused(t, err, contract.ReasonSequenceConflict)
+				wantEqual(t, "last_seq", r.metadata["last_seq"], "2")
+				wantEqual(t, "expected_last_seq", r.metadata["expected_last_seq"], fmt.Sprint(expected))
+				wantEqual(t, "run_id", r.metadata["run_id"], "cond")
+			}
+			_, err = appendAt("cond-new", 1, steps("a", 1)...)
+			wantEqual(t, "last_seq of a new run", refused(t, err, contract.ReasonSequenceConflict).metadata["last_seq"], "0")
+			_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "cond-new"})
+			refused(t, err, contract.ReasonRunNotFound)
+			if _, err = appendAt("cond", 2, steps("b", 1)...); err != nil {
+				t.Fatal(err)
+			}
+			n.http("POST", "/v1/runs/cond/events:append", `{"expectedLastSeq":"7","events":[{"eventType":"Noted","tenantId":"tenant",
 			"projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1","logicalAttemptId":1,
 			"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"}]}`).refused(t, contract.ReasonSequenceConflict)
-		wantEqual(t, "stored", len(n.list("cond")), 3)
-	})
+			wantEqual(t, "stored", len(n.list("cond")), 3)
+		})
 
-	t.Run("QUE8_fence", func(t *testing.T) {
-		appendUnder := func(runID string, fence uint64, events ...*runlogv1.EventWrite) (*runlogv1.AppendEventsResponse, error) {
-			return n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: runID, Events: events, Fence: &fence})
-		}
-		for _, run := range []string{"fenced", "fenced-new"} {
-			if run == "fenced" {
-				n.append(run, steps("a", 2)...)
+		bubble.Run(t, "QUE8_fence", func(t testing.TB) {
+			appendUnder := func(runID string, fence uint64, events ...*runlogv1.EventWrite) (*runlogv1.AppendEventsResponse, error) {
+				return n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: runID, Events: events, Fence: &fence})
 			}
-			_, err := appendUnder(run, math.MaxUint64, steps("b", 1)...)
-			r := refused(t, err, contract.ReasonLeaseLost)
-			wantEqual(t, "code", r.code, codes.FailedPrecondition)
-			wantEqual(t, "run_id", r.metadata["run_id"], run)
-			wantEqual(t, "fence", r.metadata["fence"], fmt.Sprint(uint64(math.MaxUint64)))
-			wantEqual(t, "current_fence", r.metadata["current_fence"], "0")
-		}
-		_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "fenced-new"})
-		refused(t, err, contract.ReasonRunNotFound)
-		again, err := appendUnder("fenced", 7, steps("a", 2)...)
-		if err != nil {
-			t.Fatalf("duplicates under another fence: %v", err)
-		}
-		wantResults(t, "duplicates", again.Results, "dd")
-		if _, err := appendUnder("fenced", 0, steps("b", 1)...); err != nil {
-			t.Fatal(err)
-		}
-		answer := n.http("POST", "/v1/runs/fenced/events:append", `{"fence":"7","events":[`+httpEvent("c")+`]}`)
-		answer.refused(t, contract.ReasonLeaseLost) // 409, not gRPC's 400
-		wantEqual(t, "stored", len(n.list("fenced")), 3)
-	})
+			for _, run := range []string{"fenced", "fenced-new"} {
+				if run == "fenced" {
+					n.append(run, steps("a", 2)...)
+				}
+				_, err := appendUnder(run, math.MaxUint64, steps("b", 1)...)
+				r := refused(t, err, contract.ReasonLeaseLost)
+				wantEqual(t, "code", r.code, codes.FailedPrecondition)
+				wantEqual(t, "run_id", r.metadata["run_id"], run)
+				wantEqual(t, "fence", r.metadata["fence"], fmt.Sprint(uint64(math.MaxUint64)))
+				wantEqual(t, "current_fence", r.metadata["current_fence"], "0")
+			}
+			_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "fenced-new"})
+			refused(t, err, contract.ReasonRunNotFound)
+			again, err := appendUnder("fenced", 7, steps("a", 2)...)
+			if err != nil {
+				t.Fatalf("duplicates under another fence: %v", err)
+			}
+			wantResults(t, "duplicates", again.Results, "dd")
+			if _, err := appendUnder("fenced", 0, steps("b", 1)...); err != nil {
+				t.Fatal(err)
+			}
+			answer := n.http("POST", "/v1/runs/fenced/events:append", `{"fence":"7","events":[`+httpEvent("c")+`]}`)
+			answer.refused(t, contract.ReasonLeaseLost) // 409, not gRPC's 400
+			wantEqual(t, "stored", len(n.list("fenced")), 3)
+		})
 
-	t.Run("APP3_one_invalid_event", func(t *testing.T) {
-		events := steps("ok", 5)
-		events[3] = newEvent("StepStarted", func(e *runlogv1.EventWrite) { e.PlanId = "" })
-		events[4] = newEvent("RunStarted", step("no"))
-		_, err := n.tryAppend("atomic", events...)
-		r := refused(t, err, contract.ReasonInvalidArgumentField)
-		wantEqual(t, "index", r.metadata["index"], "3")
-		got := slices.Sorted(maps.Keys(r.fields))
-		want := []string{"events[3].planId", "events[3].stepId", "events[4].stepId"}
-		if !slices.Equal(got, want) {
-			t.Errorf("violations %v, want all of %v", got, want)
-		}
-		_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "atomic"})
-		refused(t, err, contract.ReasonRunNotFound)
-	})
+		bubble.Run(t, "APP3_one_invalid_event", func(t testing.TB) {
+			events := steps("ok", 5)
+			events[3] = newEvent("StepStarted", func(e *runlogv1.EventWrite) { e.PlanId = "" })
+			events[4] = newEvent("RunStarted", step("no"))
+			_, err := n.tryAppend("atomic", events...)
+			r := refused(t, err, contract.ReasonInvalidArgumentField)
+			wantEqual(t, "index", r.metadata["index"], "3")
+			got := slices.Sorted(maps.Keys(r.fields))
+			want := []string{"events[3].planId", "events[3].stepId", "events[4].stepId"}
+			if !slices.Equal(got, want) {
+				t.Errorf("violations %v, want all of %v", got, want)
+			}
+			_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "atomic"})
+			refused(t, err, contract.ReasonRunNotFound)
+		})
 
-	t.Run("APP3_size_of_a_request", func(t *testing.T) {
-		_, err := n.tryAppend("size")
-		refused(t, err, contract.ReasonInvalidArgumentField)
-		_, err = n.tryAppend("size", steps("x", 1001)...)
-		refused(t, err, contract.ReasonInvalidArgumentField)
-		resp := n.append("size", steps("x", 1000)...)
-		wantEqual(t, "lastSeq", resp.LastSeq, 1000)
-		wantEqual(t, "last runSeq", resp.Results[999].RunSeq, 1000)
-	})
+		bubble.Run(t, "APP3_size_of_a_request", func(t testing.TB) {
+			_, err := n.tryAppend("size")
+			refused(t, err, contract.ReasonInvalidArgumentField)
+			_, err = n.tryAppend("size", steps("x", 1001)...)
+			refused(t, err, contract.ReasonInvalidArgumentField)
+			resp := n.append("size", steps("x", 1000)...)
+			wantEqual(t, "lastSeq", resp.LastSeq, 1000)
+			wantEqual(t, "last runSeq", resp.Results[999].RunSeq, 1000)
+		})
 
-	t.Run("APP6_scope", func(t *testing.T) {
-		n.append("scope", newEvent("RunStarted"))
-		for field, change := range map[string]func(*runlogv1.EventWrite){
-			"tenantId":      func(e *runlogv1.EventWrite) { e.TenantId = "other" },
-			"projectId":     func(e *runlogv1.EventWrite) { e.ProjectId = "other" },
-			"environmentId": func(e *runlogv1.EventWrite) { e.EnvironmentId = "other" },
-		} {
-			_, err := n.tryAppend("scope", newEvent("RunCompleted", change))
-			wantEqual(t, "field", refused(t, err, contract.ReasonRunScopeMismatch).metadata["field"], field)
-			_, err = n.tryAppend("scope-new", newEvent("RunStarted"), newEvent("RunCompleted", change))
-			wantEqual(t, "index", refused(t, err, contract.ReasonRunScopeMismatch).metadata["index"], "1")
-		}
-		answer := n.http("POST", "/v1/runs/scope/events:append", `{"events":[{"eventType":"Noted","tenantId":"other",
+		bubble.Run(t, "APP6_scope", func(t testing.TB) {
+			n.append("scope", newEvent("RunStarted"))
+			for field, change := range map[string]func(*runlogv1.EventWrite){
+				"tenantId":      func(e *runlogv1.EventWrite) { e.TenantId = "other" },
+				"projectId":     func(e *runlogv1.EventWrite) { e.ProjectId = "other" },
+				"environmentId": func(e *runlogv1.EventWrite) { e.EnvironmentId = "other" },
+			} {
+				_, err := n.tryAppend("scope", newEvent("RunCompleted", change))
+				wantEqual(t, "field", refused(t, err, contract.ReasonRunScopeMismatch).metadata["field"], field)
+				_, err = n.tryAppend("scope-new", newEvent("RunStarted"), newEvent("RunCompleted", change))
+				wantEqual(t, "index", refused(t, err, contract.ReasonRunScopeMismatch).metadata["index"], "1")
+			}
+			answer := n.http("POST", "/v1/runs/scope/events:append", `{"events":[{"eventType":"Noted","tenantId":"other",
 			"projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1","logicalAttemptId":1,
 			"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"}]}`)
-		answer.refused(t, contract.ReasonRunScopeMismatch) // 409, not gRPC's 400
-		wantEqual(t, "stored", len(n.list("scope")), 1)
-	})
+			answer.refused(t, contract.ReasonRunScopeMismatch) // 409, not gRPC's 400
+			wantEqual(t, "stored", len(n.list("scope")), 1)
+		})
 
-	t.Run("ENV1_first_event_without_tenant", func(t *testing.T) {
-		_, err := n.tryAppend("unscoped", newEvent("RunPaused", sparse, key("k")))
-		r := refused(t, err, contract.ReasonInvalidArgumentField)
-		for _, f := range []string{"tenantId", "projectId", "environmentId"} {
-			if _, ok := r.fields["events[0]."+f]; !ok {
-				t.Errorf("no violation of %s: %v", f, r.fields)
+		bubble.Run(t, "ENV1_first_event_without_tenant", func(t testing.TB) {
+			_, err := n.tryAppend("unscoped", newEvent("RunPaused", sparse, key("k")))
+			r := refused(t, err, contract.ReasonInvalidArgumentField)
+			for _, f := range []string{"tenantId", "projectId", "environmentId"} {
+				if _, ok := r.fields["events[0]."+f]; !ok {
+					t.Errorf("no violation of %s: %v", f, r.fields)
+				}
 			}
-		}
-		_, err = n.tryAppend("unscoped", newEvent("RunPaused", func(e *runlogv1.EventWrite) { e.TenantId = "" }))
-		refused(t, err, contract.ReasonInvalidArgumentField)
-		_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "unscoped"})
-		refused(t, err, contract.ReasonRunNotFound)
-	})
+			_, err = n.tryAppend("unscoped", newEvent("RunPaused", func(e *runlogv1.EventWrite) { e.TenantId = "" }))
+			refused(t, err, contract.ReasonInvalidArgumentField)
+			_, err = n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: "unscoped"})
+			refused(t, err, contract.ReasonRunNotFound)
+		})
 
-	t.Run("ENV1_sparse_events_inherit", func(t *testing.T) {
-		started := newEvent("RunStarted", sparse, payload(`{"status":"RUNNING","engineType":"mock","engineRunRef":"e","startedAt":"2026-02-11T10:30:00Z",
+		bubble.Run(t, "ENV1_sparse_events_inherit", func(t testing.TB) {
+			started := newEvent("RunStarted", sparse, payload(`{"status":"RUNNING","engineType":"mock","engineRunRef":"e","startedAt":"2026-02-11T10:30:00Z",
 			"context":{"tenantId":"T","projectId":"P","environmentId":"E"},
 			"planRef":{"uri":"u","sha256":"s","schemaVersion":"v","planId":"PL","planVersion":"7"}}`))
-		resp := n.append("sparse", started, newEvent("StepStarted", sparse, step("s"), key("k1")))
-		wantResults(t, "sparse", resp.Results, "nn")
-		n.append("sparse", newEvent("StepCompleted", sparse, step("s"), func(e *runlogv1.EventWrite) { e.PlanVersion = "7" }))
-		for _, r := range n.list("sparse") {
-			wantEqual(t, fmt.Sprint("scope and plan of ", r.RunSeq),
-				r.TenantId+r.ProjectId+r.EnvironmentId+" "+r.PlanId+r.PlanVersion, "TPE PL7")
-			wantEqual(t, "attempts", fmt.Sprint(r.LogicalAttemptId, r.EngineAttemptId), "1 1")
-			wantEqual(t, "contract", r.ContractVersion, "1.1")
-		}
-		// A duplicate that names an inherited field does not diverge (IDM-7).
-		resp = n.append("sparse", newEvent("StepStarted", sparse, step("s"), key("k1"), func(e *runlogv1.EventWrite) {
-			e.TenantId, e.PlanId, e.PlanVersion = "T", "PL", "7"
-		}))
-		wantResults(t, "the same, less sparse", resp.Results, "d")
-		_, err := n.tryAppend("sparse", newEvent("StepStarted", sparse, step("s2"), key("k2"), func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
-		refused(t, err, contract.ReasonRunScopeMismatch)
+			resp := n.append("sparse", started, newEvent("StepStarted", sparse, step("s"), key("k1")))
+			wantResults(t, "sparse", resp.Results, "nn")
+			n.append("sparse", newEvent("StepCompleted", sparse, step("s"), func(e *runlogv1.EventWrite) { e.PlanVersion = "7" }))
+			for _, r := range n.list("sparse") {
+				wantEqual(t, fmt.Sprint("scope and plan of ", r.RunSeq),
+					r.TenantId+r.ProjectId+r.EnvironmentId+" "+r.PlanId+r.PlanVersion, "TPE PL7")
+				wantEqual(t, "attempts", fmt.Sprint(r.LogicalAttemptId, r.EngineAttemptId), "1 1")
+				wantEqual(t, "contract", r.ContractVersion, "1.1")
+			}
+			// A duplicate that names an inherited field does not diverge (IDM-7).
+			resp = n.append("sparse", newEvent("StepStarted", sparse, step("s"), key("k1"), func(e *runlogv1.EventWrite) {
+				e.TenantId, e.PlanId, e.PlanVersion = "T", "PL", "7"
+			}))
+			wantResults(t, "the same, less sparse", resp.Results, "d")
+			_, err := n.tryAppend("sparse", newEvent("StepStarted", sparse, step("s2"), key("k2"), func(e *runlogv1.EventWrite) { e.TenantId = "other" }))
+			refused(t, err, contract.ReasonRunScopeMismatch)
+		})
 	})
 }
 

@@ -22,7 +22,7 @@ import (
 
 // attacked starts a node with a run "secret" of the tenant "victim", and returns a token of another
 // tenant, and one with every right.
-func attacked(t *testing.T) (n *node, stranger, root string) {
+func attacked(t testing.TB) (n *node, stranger, root string) {
 	t.Helper()
 	n = startNode(t, func(o *Options) { root = secured(o) })
 	e := newEvent("RunStarted", func(e *runlogv1.EventWrite) { e.TenantId = "victim" })

@@ -130,7 +130,7 @@ func TestKeyOfANewClusterIsListed(t *testing.T) {
 }
 
 // chained requires checkpoints that follow each other without a gap.
-func chained(t *testing.T, list []*runlogv1.Checkpoint) {
+func chained(t testing.TB, list []*runlogv1.Checkpoint) {
 	t.Helper()
 	for i, c := range list {
 		parsed, _, err := proof.PeekCheckpoint(c.Note)
@@ -356,7 +356,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 	})
 }
 
-func readKey(t *testing.T, n *node) []byte {
+func readKey(t testing.TB, n *node) []byte {
 	t.Helper()
 	path := filepath.Join(n.opts.DataDir, datadir.KeyFile)
 	text, err := os.ReadFile(path)

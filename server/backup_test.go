@@ -204,7 +204,7 @@ func (n *node) unread(ctx context.Context) grpc.ServerStreamingClient[runlogv1.B
 }
 
 // startLargeNode starts a node whose store exceeds the buffers between server and client.
-func startLargeNode(t *testing.T, change ...func(*Options)) *node {
+func startLargeNode(t testing.TB, change ...func(*Options)) *node {
 	n := startNode(t, append([]func(*Options){onDisk(t)}, change...)...)
 	n.dialWith()
 	for i := range 12 {

@@ -236,7 +236,7 @@ func TestBadInputOfWriting(t *testing.T) {
 
 // wantRefusal wants the words of a row. A batch that cannot be read names the request too, and a
 // line has no number in a request.
-func wantRefusal(t *testing.T, what string, err error, b badEvent) {
+func wantRefusal(t testing.TB, what string, err error, b badEvent) {
 	t.Helper()
 	if err == nil {
 		t.Errorf("%s is taken", what)

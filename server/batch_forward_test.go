@@ -67,7 +67,7 @@ func TestBatchThroughFollowerAPP3(t *testing.T) {
 	})
 }
 
-func waitKnowsLeader(t *testing.T, n *node) {
+func waitKnowsLeader(t testing.TB, n *node) {
 	t.Helper()
 	eventually(t, "the follower knows the leader", func() bool { return n.server.cluster.LeaderAddress() != "" })
 }

@@ -18,42 +18,44 @@ import (
 // not a broken connection.
 func TestLargeBodyIsAnswered(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
-	for name, length := range map[string]string{
-		"of a length that is told": fmt.Sprintf("Content-Length: %d\r\n", 24<<20),
-		"in chunks":                "Transfer-Encoding: chunked\r\n",
-	} {
-		t.Run(name, func(t *testing.T) {
-			conn, err := n.dialTo(n.context(), n.server.Addresses().HTTP)
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer conn.Close()
-			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
-				t.Fatal(err)
-			}
-			fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\n", length)
-			piece := bytes.Repeat([]byte(" "), 1<<20)
-			for range 24 {
-				if name == "in chunks" {
-					fmt.Fprintf(conn, "%x\r\n%s\r\n", len(piece), piece)
-				} else if _, err := conn.Write(piece); err != nil {
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
+		for name, length := range map[string]string{
+			"of a length that is told": fmt.Sprintf("Content-Length: %d\r\n", 24<<20),
+			"in chunks":                "Transfer-Encoding: chunked\r\n",
+		} {
+			bubble.Run(t, name, func(t testing.TB) {
+				conn, err := n.dialTo(n.context(), n.server.Addresses().HTTP)
+				if err != nil {
 					t.Fatal(err)
 				}
-			}
-			if name == "in chunks" {
-				fmt.Fprint(conn, "0\r\n\r\n")
-			}
-			resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-			if err != nil {
-				t.Fatalf("no answer: %v", err)
-			}
-			defer resp.Body.Close()
-			if resp.StatusCode != contract.ReasonPayloadTooLarge.Info().HTTP {
-				t.Errorf("HTTP %d", resp.StatusCode)
-			}
-		})
-	}
+				defer conn.Close()
+				if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+					t.Fatal(err)
+				}
+				fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n%s\r\n", length)
+				piece := bytes.Repeat([]byte(" "), 1<<20)
+				for range 24 {
+					if name == "in chunks" {
+						fmt.Fprintf(conn, "%x\r\n%s\r\n", len(piece), piece)
+					} else if _, err := conn.Write(piece); err != nil {
+						t.Fatal(err)
+					}
+				}
+				if name == "in chunks" {
+					fmt.Fprint(conn, "0\r\n\r\n")
+				}
+				resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+				if err != nil {
+					t.Fatalf("no answer: %v", err)
+				}
+				defer resp.Body.Close()
+				if resp.StatusCode != contract.ReasonPayloadTooLarge.Info().HTTP {
+					t.Errorf("HTTP %d", resp.StatusCode)
+				}
+			})
+		}
+	})
 }
 
 // TestRunIDInTheBody: a body with another runId than its path is refused.

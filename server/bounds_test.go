@@ -21,7 +21,7 @@ import (
 )
 
 // plainConn is a connection with gRPC's own limits, as clients in other languages have them.
-func plainConn(t *testing.T, n *node, opts ...grpc.DialOption) *grpc.ClientConn {
+func plainConn(t testing.TB, n *node, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append([]grpc.DialOption{n.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
 	if err != nil {
@@ -46,67 +46,69 @@ func faulty(count int) []*runlogv1.EventWrite {
 func TestRefusalsFitTheirCallers(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
-	n := startNode(t)
-	t.Run("8 KiB of trailers", func(t *testing.T) {
-		events := runlogv1.NewEventServiceClient(plainConn(t, n, grpc.WithMaxHeaderListSize(8<<10)))
-		_, err := events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: faulty(100)})
-		if r := refused(t, err, contract.ReasonInvalidArgumentField); r.metadata["truncated"] != "true" || len(r.fields) < 10 {
-			t.Errorf("%d violations, metadata %v", len(r.fields), r.metadata)
-		}
-	})
-	t.Run("4 MiB of answers", func(t *testing.T) {
-		req := &runlogv1.BatchAppendRequest{}
-		for i := range 1000 {
-			req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: faulty(10)})
-		}
-		req.Requests[0].Events = steps("s", 10)
-		resp, err := runlogv1.NewEventServiceClient(plainConn(t, n)).BatchAppend(n.context(), req)
-		if err != nil {
-			t.Fatal(err)
-		}
-		wantResults(t, "the good one", resp.Outcomes[0].Results, "nnnnnnnnnn")
-		if st := resp.Outcomes[999].Status; st == nil || len(st.Details) < 2 {
-			t.Errorf("the last one: %v", st)
-		}
-	})
-	t.Run("labels", func(t *testing.T) {
-		n.append("watched", newEvent("Noted"))
-		watch := n.httpStream(n.context(), http.MethodGet, runPath("watched", ":watch"), "", "Accept", "text/event-stream")
-		defer watch.Body.Close()
-		var labels strings.Builder
-		for i := range 100_000 {
-			fmt.Fprintf(&labels, `,"\u0001%d":"\u0001"`, i)
-		}
-		body := `{"run":{"runId":"r","tenantId":"t","projectId":"p","environmentId":"e","labels":{` + labels.String()[1:] + `}}}`
-		n.http(http.MethodPost, "/v1/runs", body, "Content-Type", "application/json").refused(t, contract.ReasonInvalidArgumentField)
-		n.append("watched", newEvent("Noted", step("more")))
-		seen := make([]byte, 0, 4096)
-		for !strings.Contains(string(seen), `"lastEventSeq":"2"`) && !strings.Contains(string(seen), `"lastEventSeq": "2"`) {
-			part := make([]byte, 1024)
-			k, err := watch.Body.Read(part)
-			seen = append(seen, part[:k]...)
-			if err != nil {
-				t.Fatalf("another caller's watch ended: %v after %q", err, seen)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		bubble.Run(t, "8 KiB of trailers", func(t testing.TB) {
+			events := runlogv1.NewEventServiceClient(plainConn(t, n, grpc.WithMaxHeaderListSize(8<<10)))
+			_, err := events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: faulty(100)})
+			if r := refused(t, err, contract.ReasonInvalidArgumentField); r.metadata["truncated"] != "true" || len(r.fields) < 10 {
+				t.Errorf("%d violations, metadata %v", len(r.fields), r.metadata)
 			}
-		}
-		long := newRun("r", func(r *runlogv1.Run) { r.Labels = map[string]string{strings.Repeat("x", 3<<20): "\x01"} })
-		_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: long})
-		refused(t, err, contract.ReasonInvalidArgumentField)
-	})
-	t.Run("requestId", func(t *testing.T) {
-		stream, err := runlogv1.NewEventServiceClient(plainConn(t, n)).AppendStream(n.context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, id := range []string{strings.Repeat("x", 5<<20), "2"} {
-			if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "r", RequestId: id, Events: steps("id", 1)}); err != nil {
+		})
+		bubble.Run(t, "4 MiB of answers", func(t testing.TB) {
+			req := &runlogv1.BatchAppendRequest{}
+			for i := range 1000 {
+				req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: faulty(10)})
+			}
+			req.Requests[0].Events = steps("s", 10)
+			resp, err := runlogv1.NewEventServiceClient(plainConn(t, n)).BatchAppend(n.context(), req)
+			if err != nil {
 				t.Fatal(err)
 			}
-			resp, err := stream.Recv()
-			if err != nil || (resp.RequestId == "2") != (id == "2") || (resp.Status == nil) != (id == "2") {
-				t.Errorf("answer %.200v, error %v", resp, err)
+			wantResults(t, "the good one", resp.Outcomes[0].Results, "nnnnnnnnnn")
+			if st := resp.Outcomes[999].Status; st == nil || len(st.Details) < 2 {
+				t.Errorf("the last one: %v", st)
 			}
-		}
+		})
+		bubble.Run(t, "labels", func(t testing.TB) {
+			n.append("watched", newEvent("Noted"))
+			watch := n.httpStream(n.context(), http.MethodGet, runPath("watched", ":watch"), "", "Accept", "text/event-stream")
+			defer watch.Body.Close()
+			var labels strings.Builder
+			for i := range 100_000 {
+				fmt.Fprintf(&labels, `,"\u0001%d":"\u0001"`, i)
+			}
+			body := `{"run":{"runId":"r","tenantId":"t","projectId":"p","environmentId":"e","labels":{` + labels.String()[1:] + `}}}`
+			n.http(http.MethodPost, "/v1/runs", body, "Content-Type", "application/json").refused(t, contract.ReasonInvalidArgumentField)
+			n.append("watched", newEvent("Noted", step("more")))
+			seen := make([]byte, 0, 4096)
+			for !strings.Contains(string(seen), `"lastEventSeq":"2"`) && !strings.Contains(string(seen), `"lastEventSeq": "2"`) {
+				part := make([]byte, 1024)
+				k, err := watch.Body.Read(part)
+				seen = append(seen, part[:k]...)
+				if err != nil {
+					t.Fatalf("another caller's watch ended: %v after %q", err, seen)
+				}
+			}
+			long := newRun("r", func(r *runlogv1.Run) { r.Labels = map[string]string{strings.Repeat("x", 3<<20): "\x01"} })
+			_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: long})
+			refused(t, err, contract.ReasonInvalidArgumentField)
+		})
+		bubble.Run(t, "requestId", func(t testing.TB) {
+			stream, err := runlogv1.NewEventServiceClient(plainConn(t, n)).AppendStream(n.context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, id := range []string{strings.Repeat("x", 5<<20), "2"} {
+				if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "r", RequestId: id, Events: steps("id", 1)}); err != nil {
+					t.Fatal(err)
+				}
+				resp, err := stream.Recv()
+				if err != nil || (resp.RequestId == "2") != (id == "2") || (resp.Status == nil) != (id == "2") {
+					t.Errorf("answer %.200v, error %v", resp, err)
+				}
+			}
+		})
 	})
 }
 

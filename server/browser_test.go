@@ -104,7 +104,7 @@ func siteOf(address *atomic.Value) http.Handler {
 }
 
 // hears waits for lines, in any order, and wants no other watermark before all of them are there.
-func hears(t *testing.T, said <-chan string, lines ...string) {
+func hears(t testing.TB, said <-chan string, lines ...string) {
 	t.Helper()
 	missing := map[string]bool{}
 	for _, line := range lines {

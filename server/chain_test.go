@@ -128,7 +128,7 @@ func derivedKey(r *runlogv1.EventRecord) string {
 }
 
 // verifyChain wants the records of a run to hold what docs/formats.md promises.
-func verifyChain(t *testing.T, records []*runlogv1.EventRecord) {
+func verifyChain(t testing.TB, records []*runlogv1.EventRecord) {
 	t.Helper()
 	if err := auditRun(records); err != nil {
 		t.Fatalf("run %s: %v", records[0].RunId, err)
@@ -137,7 +137,7 @@ func verifyChain(t *testing.T, records []*runlogv1.EventRecord) {
 
 // publishedChains reads docs/vectors/chains.json as records of the API. Inherited fields have
 // values that must not matter.
-func publishedChains(t *testing.T) map[string][]*runlogv1.EventRecord {
+func publishedChains(t testing.TB) map[string][]*runlogv1.EventRecord {
 	t.Helper()
 	text, err := os.ReadFile("../docs/vectors/chains.json")
 	if err != nil {

@@ -28,7 +28,7 @@ func (c *clocks) of(i int, o *Options) {
 }
 
 // lead makes a node the leader.
-func (ns nodes) lead(t *testing.T, n *node) {
+func (ns nodes) lead(t testing.TB, n *node) {
 	t.Helper()
 	eventually(t, "leadership", func() bool {
 		_, err := n.clusters().TransferLeadership(n.context(), &runlogv1.TransferLeadershipRequest{NodeId: n.opts.NodeID})

@@ -189,39 +189,41 @@ func TestCloseEndsExports(t *testing.T) {
 	for _, reads := range []bool{true, false} {
 		t.Run(fmt.Sprint("reads: ", reads), func(t *testing.T) {
 			t.Parallel()
-			n := startNode(t)
-			n.largeRun()
-			stream, err := n.audit.ExportEvents(context.Background(), &runlogv1.ExportEventsRequest{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			if _, err := stream.Recv(); err != nil {
-				t.Fatal(err)
-			}
-			s, ended := n.server, make(chan error, 1)
-			if reads {
-				go func() {
-					<-s.stopping.Done()
-					for {
-						if m, err := stream.Recv(); err != nil || m.Summary != nil {
-							ended <- err
-							return
+			bubble.Test(t, func(t *testing.T) {
+				n := startNode(t)
+				n.largeRun()
+				stream, err := n.audit.ExportEvents(context.Background(), &runlogv1.ExportEventsRequest{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := stream.Recv(); err != nil {
+					t.Fatal(err)
+				}
+				s, ended := n.server, make(chan error, 1)
+				if reads {
+					go func() {
+						<-s.stopping.Done()
+						for {
+							if m, err := stream.Recv(); err != nil || m.Summary != nil {
+								ended <- err
+								return
+							}
 						}
-					}
-				}()
-			}
-			began := time.Now()
-			closed := make(chan error, 1)
-			go func() { closed <- s.Close() }()
-			if err := within(t, "Close", func() error { return <-closed }); err != nil {
-				t.Errorf("Close: %v", err)
-			}
-			if took := time.Since(began); took >= rpc.DrainTimeout {
-				t.Errorf("Close took %v", took)
-			}
-			if n.server = nil; reads {
-				says(t, <-ended, contract.ReasonShuttingDown, "resumeToken")
-			}
+					}()
+				}
+				began := time.Now()
+				closed := make(chan error, 1)
+				go func() { closed <- s.Close() }()
+				if err := within(t, "Close", func() error { return <-closed }); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+				if took := time.Since(began); took >= rpc.DrainTimeout {
+					t.Errorf("Close took %v", took)
+				}
+				if n.server = nil; reads {
+					says(t, <-ended, contract.ReasonShuttingDown, "resumeToken")
+				}
+			})
 		})
 	}
 }

@@ -48,7 +48,7 @@ func (n *node) remove(id string) error {
 }
 
 // says wants an error with a reason, and a text that says what matters.
-func says(t *testing.T, err error, reason contract.Reason, words ...string) {
+func says(t testing.TB, err error, reason contract.Reason, words ...string) {
 	t.Helper()
 	r := refused(t, err, reason)
 	for _, w := range words {

@@ -49,7 +49,7 @@ func TestEveryTableIsDamagedD10(t *testing.T) {
 
 // damageTables damages the tables of a store. damaged has how many bytes of each are damaged: a
 // compaction may be writing a table.
-func damageTables(t *testing.T, dir string, damaged map[string]int) {
+func damageTables(t testing.TB, dir string, damaged map[string]int) {
 	t.Helper()
 	tables, err := filepath.Glob(filepath.Join(dir, "store", "*", "*.sst"))
 	if err != nil || len(tables) == 0 {

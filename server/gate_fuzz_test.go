@@ -105,7 +105,7 @@ func (g *gates) lastSeq(runID string) uint64 {
 }
 
 // requireReason requires a reason of the table with its code: never an internal error.
-func requireReason(t *testing.T, err error) contract.Reason {
+func requireReason(t testing.TB, err error) contract.Reason {
 	t.Helper()
 	st := status.Convert(err)
 	for _, d := range st.Details() {
@@ -122,7 +122,7 @@ func requireReason(t *testing.T, err error) contract.Reason {
 }
 
 // post sends a body, and returns the answer's JSON, or the reason it was refused for.
-func (g *gates) post(t *testing.T, target string, body []byte) (map[string]any, contract.Reason) {
+func (g *gates) post(t testing.TB, target string, body []byte) (map[string]any, contract.Reason) {
 	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, target, bytes.NewReader(body))
 	w := httptest.NewRecorder()
@@ -130,7 +130,7 @@ func (g *gates) post(t *testing.T, target string, body []byte) (map[string]any, 
 	return answered(t, w)
 }
 
-func (g *gates) get(t *testing.T, target string) map[string]any {
+func (g *gates) get(t testing.TB, target string) map[string]any {
 	t.Helper()
 	w := httptest.NewRecorder()
 	g.http.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, target, nil))
@@ -142,7 +142,7 @@ func (g *gates) get(t *testing.T, target string) map[string]any {
 }
 
 // answered wants JSON: that of a call, or an error with a reason of the table.
-func answered(t *testing.T, w *httptest.ResponseRecorder) (map[string]any, contract.Reason) {
+func answered(t testing.TB, w *httptest.ResponseRecorder) (map[string]any, contract.Reason) {
 	t.Helper()
 	var m map[string]any
 	d := json.NewDecoder(w.Body)
@@ -238,7 +238,7 @@ func (g *gates) lastSeqs(wire []byte, which uint8) map[string]uint64 {
 }
 
 // inserted counts the results that are new. There is one for each event.
-func inserted(t *testing.T, results []*runlogv1.AppendResult, events int) uint64 {
+func inserted(t testing.TB, results []*runlogv1.AppendResult, events int) uint64 {
 	t.Helper()
 	if len(results) != events {
 		t.Fatalf("%d results for %d events", len(results), events)
@@ -252,7 +252,7 @@ func inserted(t *testing.T, results []*runlogv1.AppendResult, events int) uint64
 	return n
 }
 
-func (g *gates) invoke(t *testing.T, method string, wire []byte, to proto.Message) bool {
+func (g *gates) invoke(t testing.TB, method string, wire []byte, to proto.Message) bool {
 	t.Helper()
 	var answer []byte
 	if err := g.conn.Invoke(t.Context(), method, wire, &answer, grpc.ForceCodecV2(rawCodec{})); err != nil {
@@ -265,7 +265,7 @@ func (g *gates) invoke(t *testing.T, method string, wire []byte, to proto.Messag
 	return true
 }
 
-func (g *gates) appendWire(t *testing.T, wire []byte) map[string]uint64 {
+func (g *gates) appendWire(t testing.TB, wire []byte) map[string]uint64 {
 	var req runlogv1.AppendEventsRequest
 	var resp runlogv1.AppendEventsResponse
 	if !g.invoke(t, runlogv1.EventService_AppendEvents_FullMethodName, wire, &resp) {
@@ -277,7 +277,7 @@ func (g *gates) appendWire(t *testing.T, wire []byte) map[string]uint64 {
 	return map[string]uint64{req.RunId: inserted(t, resp.Results, len(req.Events))}
 }
 
-func (g *gates) createWire(t *testing.T, wire []byte) map[string]uint64 {
+func (g *gates) createWire(t testing.TB, wire []byte) map[string]uint64 {
 	var req runlogv1.CreateRunRequest
 	var resp runlogv1.CreateRunResponse
 	if !g.invoke(t, runlogv1.RunService_CreateRun_FullMethodName, wire, &resp) {
@@ -289,7 +289,7 @@ func (g *gates) createWire(t *testing.T, wire []byte) map[string]uint64 {
 	return map[string]uint64{req.Run.RunId: inserted(t, resp.Results, len(req.Events))}
 }
 
-func (g *gates) batchWire(t *testing.T, wire []byte) map[string]uint64 {
+func (g *gates) batchWire(t testing.TB, wire []byte) map[string]uint64 {
 	var req runlogv1.BatchAppendRequest
 	var resp runlogv1.BatchAppendResponse
 	if !g.invoke(t, runlogv1.EventService_BatchAppend_FullMethodName, wire, &resp) {
@@ -310,7 +310,7 @@ func (g *gates) batchWire(t *testing.T, wire []byte) map[string]uint64 {
 }
 
 // streamWire sends the bytes between two requests that are refused, each with an answer of its own.
-func (g *gates) streamWire(t *testing.T, wire []byte) map[string]uint64 {
+func (g *gates) streamWire(t testing.TB, wire []byte) map[string]uint64 {
 	stream, err := g.conn.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 		runlogv1.EventService_AppendStream_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
 	if err != nil {

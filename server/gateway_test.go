@@ -72,67 +72,69 @@ func TestRunIDsInPaths(t *testing.T) {
 
 func TestHTTPRefusals(t *testing.T) {
 	t.Parallel()
-	n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
-	n.append("run", newEvent("RunStarted"))
-	const route = "/v1/runs/run/events:append"
-	envelope := `"eventType":"Noted","tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1",
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
+		n.append("run", newEvent("RunStarted"))
+		const route = "/v1/runs/run/events:append"
+		envelope := `"eventType":"Noted","tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1",
 		"logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"`
-	for what, c := range map[string]struct{ body, mention string }{
-		"unknown field":             {`{"events":[{` + envelope + `,"stepID":"x"}]}`, "stepID"},
-		"unknown field of request":  {`{"evnets":[]}`, "evnets"},
-		"occurredAt (ENV-4)":        {`{"events":[{` + envelope + `,"occurredAt":"2026-02-11T10:30:00Z"}]}`, "occurredAt"},
-		"occurredAt beside 1.1":     {`{"events":[{` + envelope + `,"occurredAt":"2026-02-11T10:30:00Z"},{"contractVersion":"1.1"}]}`, "ENV-4"},
-		"runSeq of a 2.x event":     {`{"events":[{` + envelope + `,"runSeq":"7"}]}`, "runSeq"},
-		"no JSON":                   {`{"events":[`, ""},
-		"no object":                 {`[]`, ""},
-		"empty body":                {``, ""},
-		"not UTF-8":                 {"{\"events\":[{\"eventType\":\"a\xff\"}]}", ""},
-		"type of a field":           {`{"events":[{"logicalAttemptId":"one"}]}`, "logicalAttemptId"},
-		"negative attempt":          {`{"events":[{"logicalAttemptId":-1}]}`, "logicalAttemptId"},
-		"time":                      {`{"events":[{"emittedAt":"yesterday"}]}`, "yesterday"},
-		"payload no object":         {`{"events":[{` + envelope + `,"payload":[1]}]}`, ""},
-		"payload too large":         {`{"events":[{` + envelope + `,"payload":{"pad":"` + strings.Repeat("x", 70_000) + `"}}]}`, ""},
-		"both contracts in one":     {`{"events":[{"contractVersion":"1.1","eventType":"RunPaused","emittedAt":"2026-02-11T10:30:00Z","a":1,"payload":{"a":2}}]}`, "a appears"},
-		"key of another event":      {`{"events":[{` + envelope + `,"idempotencyKey":"mine"}]}`, ""},
-		"events of another run":     {`{"events":[{` + envelope + `,"runId":"other"}]}`, "other"},
-		"no events":                 {`{"events":[]}`, "events"},
-		"a number beyond the field": {`{"expectedLastSeq":"18446744073709551616","events":[{` + envelope + `}]}`, "expectedLastSeq"},
-	} {
-		t.Run(what, func(t *testing.T) {
-			n := *n
-			n.t = t
-			reason := contract.ReasonInvalidArgumentField
-			switch what {
-			case "payload too large":
-				reason = contract.ReasonPayloadTooLarge
-			case "key of another event":
-				reason = contract.ReasonKeyMismatch
-			}
-			r := n.http("POST", route, c.body).refused(t, reason)
-			said := r.message
-			for field, text := range r.fields {
-				said += " " + field + " " + text
-			}
-			if !strings.Contains(said, c.mention) {
-				t.Errorf("%q does not mention %q", said, c.mention)
-			}
-		})
-	}
-	wantEqual(t, "stored", len(n.list("run")), 1)
+		for what, c := range map[string]struct{ body, mention string }{
+			"unknown field":             {`{"events":[{` + envelope + `,"stepID":"x"}]}`, "stepID"},
+			"unknown field of request":  {`{"evnets":[]}`, "evnets"},
+			"occurredAt (ENV-4)":        {`{"events":[{` + envelope + `,"occurredAt":"2026-02-11T10:30:00Z"}]}`, "occurredAt"},
+			"occurredAt beside 1.1":     {`{"events":[{` + envelope + `,"occurredAt":"2026-02-11T10:30:00Z"},{"contractVersion":"1.1"}]}`, "ENV-4"},
+			"runSeq of a 2.x event":     {`{"events":[{` + envelope + `,"runSeq":"7"}]}`, "runSeq"},
+			"no JSON":                   {`{"events":[`, ""},
+			"no object":                 {`[]`, ""},
+			"empty body":                {``, ""},
+			"not UTF-8":                 {"{\"events\":[{\"eventType\":\"a\xff\"}]}", ""},
+			"type of a field":           {`{"events":[{"logicalAttemptId":"one"}]}`, "logicalAttemptId"},
+			"negative attempt":          {`{"events":[{"logicalAttemptId":-1}]}`, "logicalAttemptId"},
+			"time":                      {`{"events":[{"emittedAt":"yesterday"}]}`, "yesterday"},
+			"payload no object":         {`{"events":[{` + envelope + `,"payload":[1]}]}`, ""},
+			"payload too large":         {`{"events":[{` + envelope + `,"payload":{"pad":"` + strings.Repeat("x", 70_000) + `"}}]}`, ""},
+			"both contracts in one":     {`{"events":[{"contractVersion":"1.1","eventType":"RunPaused","emittedAt":"2026-02-11T10:30:00Z","a":1,"payload":{"a":2}}]}`, "a appears"},
+			"key of another event":      {`{"events":[{` + envelope + `,"idempotencyKey":"mine"}]}`, ""},
+			"events of another run":     {`{"events":[{` + envelope + `,"runId":"other"}]}`, "other"},
+			"no events":                 {`{"events":[]}`, "events"},
+			"a number beyond the field": {`{"expectedLastSeq":"18446744073709551616","events":[{` + envelope + `}]}`, "expectedLastSeq"},
+		} {
+			bubble.Run(t, what, func(t testing.TB) {
+				n := *n
+				n.t = t
+				reason := contract.ReasonInvalidArgumentField
+				switch what {
+				case "payload too large":
+					reason = contract.ReasonPayloadTooLarge
+				case "key of another event":
+					reason = contract.ReasonKeyMismatch
+				}
+				r := n.http("POST", route, c.body).refused(t, reason)
+				said := r.message
+				for field, text := range r.fields {
+					said += " " + field + " " + text
+				}
+				if !strings.Contains(said, c.mention) {
+					t.Errorf("%q does not mention %q", said, c.mention)
+				}
+			})
+		}
+		wantEqual(t, "stored", len(n.list("run")), 1)
 
-	large := `{"events":[{` + envelope + `,"payload":{"pad":"` + strings.Repeat("x", 120_000) + `"}}]}`
-	n.http("POST", route, large).refused(t, contract.ReasonPayloadTooLarge)
-	for _, target := range []string{
-		"/v1/runs/run/events?pageSize=many", "/v1/runs/run/events?pageSize=-1", "/v1/runs/run/events?pageSize=1001",
-		"/v1/runs/run/events?consistency=SOMETIMES", "/v1/runs/run/events?consistency=17", "/v1/runs/run/events?afterSeq=x",
-		"/v1/runs/run/events?payloadForm=XML", "/v1/runs/run/snapshot?minSeq=1e3", "/v1/runs?status=DONE", "/v1/runs?createdAfter=today",
-		"/v1/runs?pageToken=x", "/v1/runs?minPosition=x", "/v1/runs?orderBy=name", "/v1/runs/run:watch?view=ALL", "/v1/runs/run/events?pageSize=1&pageSize=2",
-		"/v1/runs/run/events?afterSeq=%zz",
-	} {
-		n.http("GET", target, "").refused(t, contract.ReasonInvalidArgumentField)
-	}
-	// The method-override header opens no back door.
-	wantEqual(t, "overridden method", n.http("POST", "/v1/runs/run", "", "X-HTTP-Method-Override", "GET").code, 405)
+		large := `{"events":[{` + envelope + `,"payload":{"pad":"` + strings.Repeat("x", 120_000) + `"}}]}`
+		n.http("POST", route, large).refused(t, contract.ReasonPayloadTooLarge)
+		for _, target := range []string{
+			"/v1/runs/run/events?pageSize=many", "/v1/runs/run/events?pageSize=-1", "/v1/runs/run/events?pageSize=1001",
+			"/v1/runs/run/events?consistency=SOMETIMES", "/v1/runs/run/events?consistency=17", "/v1/runs/run/events?afterSeq=x",
+			"/v1/runs/run/events?payloadForm=XML", "/v1/runs/run/snapshot?minSeq=1e3", "/v1/runs?status=DONE", "/v1/runs?createdAfter=today",
+			"/v1/runs?pageToken=x", "/v1/runs?minPosition=x", "/v1/runs?orderBy=name", "/v1/runs/run:watch?view=ALL", "/v1/runs/run/events?pageSize=1&pageSize=2",
+			"/v1/runs/run/events?afterSeq=%zz",
+		} {
+			n.http("GET", target, "").refused(t, contract.ReasonInvalidArgumentField)
+		}
+		// The method-override header opens no back door.
+		wantEqual(t, "overridden method", n.http("POST", "/v1/runs/run", "", "X-HTTP-Method-Override", "GET").code, 405)
+	})
 }
 
 // TestNoHeaderIsForwardedD14: what a client puts into headers does not become metadata of the call.

@@ -30,7 +30,7 @@ type story struct {
 	events      []*runlogv1.EventWrite
 }
 
-func readStory(t *testing.T, file string) story {
+func readStory(t testing.TB, file string) story {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("../docs/quickstart", file+".jsonl"))
 	if err != nil {
@@ -136,7 +136,7 @@ func (n *node) foldTo(runID string, seq uint64) fold {
 
 // checkGolden compares a snapshot with testdata. Ids that the server made differ from time to time,
 // and with them the digest.
-func checkGolden(t *testing.T, s story, snapshot *runlogv1.RunSnapshot) {
+func checkGolden(t testing.TB, s story, snapshot *runlogv1.RunSnapshot) {
 	t.Helper()
 	text, err := protojson.MarshalOptions{EmitDefaultValues: true}.Marshal(snapshot)
 	if err != nil {
@@ -174,7 +174,7 @@ func checkGolden(t *testing.T, s story, snapshot *runlogv1.RunSnapshot) {
 
 // checkDigestPRJ1 makes the digest again from what HTTP served: without the members that are worked
 // out when a snapshot is served, with times written as short as they go, in the order of RFC 8785.
-func checkDigestPRJ1(t *testing.T, file string, snapshot map[string]any) {
+func checkDigestPRJ1(t testing.TB, file string, snapshot map[string]any) {
 	t.Helper()
 	want := snapshot["digest"]
 	if names, said := snapshot["fromMetadata"].([]any); said {

@@ -315,7 +315,7 @@ func steps(prefix string, count int) []*runlogv1.EventWrite {
 }
 
 // eventually waits until a condition holds.
-func eventually(t *testing.T, what string, condition func() bool) {
+func eventually(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
 	for !condition() {
@@ -327,7 +327,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 }
 
 // within fails the test when f takes longer than patience, and says so instead of hanging.
-func within[T any](t *testing.T, what string, f func() T) T {
+func within[T any](t testing.TB, what string, f func() T) T {
 	t.Helper()
 	done := make(chan T, 1)
 	go func() { done <- f() }()
@@ -347,7 +347,7 @@ func wantEqual[T comparable](t testing.TB, what string, got, want T) {
 	}
 }
 
-func wantProto(t *testing.T, what string, got, want proto.Message) {
+func wantProto(t testing.TB, what string, got, want proto.Message) {
 	t.Helper()
 	if !proto.Equal(got, want) {
 		t.Errorf("%s:\n got %v\nwant %v", what, got, want)

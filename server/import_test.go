@@ -203,56 +203,58 @@ func (a alertHandler) Handle(_ context.Context, r slog.Record) error {
 // stored.
 func TestImportRefusals(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("live", newEvent("RunStarted"))
-	n.imports(withGaps("old")...).ok(t)
-	future := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
-	for name, test := range map[string]struct {
-		lines  []string
-		code   int
-		reason string
-		says   string
-	}{
-		"nothing":           {nil, 400, "INVALID_ARGUMENT_FIELD", "has 0 events"},
-		"no JSON":           {[]string{"{"}, 400, "INVALID_ARGUMENT_FIELD", "events[0]"},
-		"no runSeq":         {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "runSeq", "engineSeq", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].runSeq"},
-		"no eventId":        {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), `"eventId":"0190b5a4-3c2e-7d11-8a4f-000000000001",`, "", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].eventId"},
-		"runSeq 0":          {[]string{foreign("r", 0, 1, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "from 1"},
-		"no time":           {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "10:00:01.5Z", "noon", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].persistedAt"},
-		"in the future":     {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "2024-05-01T10:00:01.5Z", future, 1)}, 400, "INVALID_ARGUMENT_FIELD", "not past"},
-		"invalid event":     {[]string{foreign("r", 1, 1, "StepStarted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[0].stepId"},
-		"two runs":          {[]string{foreign("r", 1, 1, "Noted", ""), foreign("s", 2, 2, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[1].runId"},
-		"goes back":         {[]string{foreign("r", 2, 1, "Noted", ""), foreign("r", 1, 2, "Noted", `,"stepId":"b"`)}, 409, "SEQUENCE_CONFLICT", "events[1].runSeq"},
-		"time goes back":    {[]string{foreign("r", 1, 2, "Noted", ""), foreign("r", 2, 1, "Noted", `,"stepId":"b"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[1].persistedAt"},
-		"a key twice":       {[]string{foreign("r", 1, 1, "Noted", ""), foreign("r", 2, 2, "Noted", "")}, 409, "RUN_ALREADY_EXISTS", "events[1].idempotencyKey"},
-		"into a hole":       {[]string{foreign("old", 3, 2, "Noted", "")}, 409, "SEQUENCE_CONFLICT", "above 7"},
-		"a changed record":  {[]string{strings.Replace(withGaps("old")[3], `"runSeq":"7"`, `"runSeq":"9"`, 1)}, 409, "RUN_ALREADY_EXISTS", "another event"},
-		"into a live run":   {[]string{foreign("live", 9, 1, "Noted", "")}, 409, "RUN_SCOPE_MISMATCH", "tenant"},
-		"into a run of its": {[]string{strings.NewReplacer(`"t"`, `"tenant"`, `"p"`, `"project"`, `"e"`, `"prod"`).Replace(foreign("live", 9, 1, "Noted", ""))}, 409, "RUN_ALREADY_EXISTS", "not imported"},
-		"a changed digest":  {[]string{foreign("r", 1, 1, "Noted", `,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].recordDigest"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			before := n.server.replica.Store().Applied().Events
-			answer := n.imports(test.lines...)
-			if answer.code != test.code || !strings.Contains(string(answer.body), test.reason) || !strings.Contains(string(answer.body), test.says) {
-				t.Errorf("HTTP %d %s\nwant %d, %s, %q", answer.code, answer.body, test.code, test.reason, test.says)
-			}
-			if after := n.server.replica.Store().Applied().Events; after != before {
-				t.Errorf("%d events were stored", after-before)
-			}
-		})
-	}
-	req, err := http.NewRequestWithContext(n.context(), http.MethodPost, "http://"+n.server.Addresses().Admin+"/import", strings.NewReader(foreign("r", 1, 1, "Noted", "")))
-	if err != nil {
-		t.Fatal(err)
-	}
-	req.Header.Set("Content-Type", "text/plain")
-	resp, err := n.httpClient().Do(req)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusBadRequest {
-		t.Errorf("what a web page may send unasked: HTTP %d", resp.StatusCode)
-	}
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("live", newEvent("RunStarted"))
+		n.imports(withGaps("old")...).ok(t)
+		future := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+		for name, test := range map[string]struct {
+			lines  []string
+			code   int
+			reason string
+			says   string
+		}{
+			"nothing":           {nil, 400, "INVALID_ARGUMENT_FIELD", "has 0 events"},
+			"no JSON":           {[]string{"{"}, 400, "INVALID_ARGUMENT_FIELD", "events[0]"},
+			"no runSeq":         {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "runSeq", "engineSeq", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].runSeq"},
+			"no eventId":        {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), `"eventId":"0190b5a4-3c2e-7d11-8a4f-000000000001",`, "", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].eventId"},
+			"runSeq 0":          {[]string{foreign("r", 0, 1, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "from 1"},
+			"no time":           {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "10:00:01.5Z", "noon", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].persistedAt"},
+			"in the future":     {[]string{strings.Replace(foreign("r", 1, 1, "Noted", ""), "2024-05-01T10:00:01.5Z", future, 1)}, 400, "INVALID_ARGUMENT_FIELD", "not past"},
+			"invalid event":     {[]string{foreign("r", 1, 1, "StepStarted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[0].stepId"},
+			"two runs":          {[]string{foreign("r", 1, 1, "Noted", ""), foreign("s", 2, 2, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[1].runId"},
+			"goes back":         {[]string{foreign("r", 2, 1, "Noted", ""), foreign("r", 1, 2, "Noted", `,"stepId":"b"`)}, 409, "SEQUENCE_CONFLICT", "events[1].runSeq"},
+			"time goes back":    {[]string{foreign("r", 1, 2, "Noted", ""), foreign("r", 2, 1, "Noted", `,"stepId":"b"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[1].persistedAt"},
+			"a key twice":       {[]string{foreign("r", 1, 1, "Noted", ""), foreign("r", 2, 2, "Noted", "")}, 409, "RUN_ALREADY_EXISTS", "events[1].idempotencyKey"},
+			"into a hole":       {[]string{foreign("old", 3, 2, "Noted", "")}, 409, "SEQUENCE_CONFLICT", "above 7"},
+			"a changed record":  {[]string{strings.Replace(withGaps("old")[3], `"runSeq":"7"`, `"runSeq":"9"`, 1)}, 409, "RUN_ALREADY_EXISTS", "another event"},
+			"into a live run":   {[]string{foreign("live", 9, 1, "Noted", "")}, 409, "RUN_SCOPE_MISMATCH", "tenant"},
+			"into a run of its": {[]string{strings.NewReplacer(`"t"`, `"tenant"`, `"p"`, `"project"`, `"e"`, `"prod"`).Replace(foreign("live", 9, 1, "Noted", ""))}, 409, "RUN_ALREADY_EXISTS", "not imported"},
+			"a changed digest":  {[]string{foreign("r", 1, 1, "Noted", `,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].recordDigest"},
+		} {
+			bubble.Run(t, name, func(t testing.TB) {
+				before := n.server.replica.Store().Applied().Events
+				answer := n.imports(test.lines...)
+				if answer.code != test.code || !strings.Contains(string(answer.body), test.reason) || !strings.Contains(string(answer.body), test.says) {
+					t.Errorf("HTTP %d %s\nwant %d, %s, %q", answer.code, answer.body, test.code, test.reason, test.says)
+				}
+				if after := n.server.replica.Store().Applied().Events; after != before {
+					t.Errorf("%d events were stored", after-before)
+				}
+			})
+		}
+		req, err := http.NewRequestWithContext(n.context(), http.MethodPost, "http://"+n.server.Addresses().Admin+"/import", strings.NewReader(foreign("r", 1, 1, "Noted", "")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "text/plain")
+		resp, err := n.httpClient().Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusBadRequest {
+			t.Errorf("what a web page may send unasked: HTTP %d", resp.StatusCode)
+		}
+	})
 }

@@ -25,12 +25,12 @@ import (
 // candidate is a node that speaks to others as one that is to join, and no more.
 type candidate struct {
 	nodev1.NodeServiceClient
-	t    *testing.T
+	t    testing.TB
 	self peer.Identity
 }
 
 // newCandidate connects to a node under a name of its own.
-func newCandidate(t *testing.T, to *node, name string, id storage.ClusterID) *candidate {
+func newCandidate(t testing.TB, to *node, name string, id storage.ClusterID) *candidate {
 	t.Helper()
 	c := &candidate{t: t, self: peer.Identity{NodeID: name, RaftID: name + ".1", Cluster: id, Format: cluster.Format}}
 	l, err := netOf(t).Listen("tcp", "127.0.0.1:0")
@@ -68,7 +68,7 @@ func (c *candidate) join(token string, check bool) error {
 }
 
 // wantRefused wants a refusal with a remedy, which tells nothing about the cluster.
-func wantRefused(t *testing.T, err error, code codes.Code, words ...string) {
+func wantRefused(t testing.TB, err error, code codes.Code, words ...string) {
 	t.Helper()
 	s := status.Convert(err)
 	if s.Code() != code {

@@ -24,7 +24,7 @@ func build(newer bool) func(int, *Options) {
 }
 
 // newOperation is an operation that level 1 does not know.
-func newOperation(t *testing.T) storage.Command {
+func newOperation(t testing.TB) storage.Command {
 	t.Helper()
 	value := "x"
 	c, err := storagetest.Request{Write: &storagetest.Write{Rows: []storagetest.WriteRow{{Key: "T1", Value: &value}}, Needs: 2}}.Encode()

@@ -176,35 +176,37 @@ func TestPausesKeepTheOrderOfAStreamIDM10(t *testing.T) {
 // TestAttemptsLeftOutIDM10: what may leave out its attempt, and what is told of the rest.
 func TestAttemptsLeftOutIDM10(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", newEvent("RunStarted"))
-	for _, c := range []struct {
-		name  string
-		event *runlogv1.EventWrite
-		field string // that is refused; empty: none
-	}{
-		{"a cause on the envelope", pauseBy("a"), ""},
-		{"a cause in the payload", newEvent("SignalAccepted", attempt(0), payload(`{"signalId":"s","signalType":"PAUSE"}`)), ""},
-		{"a cause that is no text", newEvent("RunPaused", attempt(0), payload(`{"signalId":7}`)), "events[0].logicalAttemptId"},
-		{"no cause", newEvent("RunPaused", attempt(0)), "events[0].logicalAttemptId"},
-		{"another type", newEvent("RunCompleted", attempt(0), func(e *runlogv1.EventWrite) { e.CausedBySignalId = "a" }), "events[0].logicalAttemptId"},
-		{"an unknown type", newEvent("RunPawsed", attempt(0), func(e *runlogv1.EventWrite) { e.CausedBySignalId = "a" }), "events[0].logicalAttemptId"},
-		{"a key without its attempt", newEvent("RunPaused", attempt(0), key(strings.Repeat("0", 64)), func(e *runlogv1.EventWrite) { e.CausedBySignalId = "a" }), "events[0].logicalAttemptId"},
-		{"1.1 with a cause", newEvent("RunPaused", attempt(0), func(e *runlogv1.EventWrite) { e.ContractVersion, e.CausedBySignalId = "1.1", "b" }), ""},
-		{"1.1 without a cause", newEvent("RunResumed", attempt(0), func(e *runlogv1.EventWrite) { e.ContractVersion = "1.1" }), ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			before := len(n.list("run"))
-			_, err := n.tryAppend("run", c.event)
-			if c.field == "" {
-				if err != nil || len(n.list("run")) != before+1 {
-					t.Errorf("%v, %d events after %d", err, len(n.list("run")), before)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", newEvent("RunStarted"))
+		for _, c := range []struct {
+			name  string
+			event *runlogv1.EventWrite
+			field string // that is refused; empty: none
+		}{
+			{"a cause on the envelope", pauseBy("a"), ""},
+			{"a cause in the payload", newEvent("SignalAccepted", attempt(0), payload(`{"signalId":"s","signalType":"PAUSE"}`)), ""},
+			{"a cause that is no text", newEvent("RunPaused", attempt(0), payload(`{"signalId":7}`)), "events[0].logicalAttemptId"},
+			{"no cause", newEvent("RunPaused", attempt(0)), "events[0].logicalAttemptId"},
+			{"another type", newEvent("RunCompleted", attempt(0), func(e *runlogv1.EventWrite) { e.CausedBySignalId = "a" }), "events[0].logicalAttemptId"},
+			{"an unknown type", newEvent("RunPawsed", attempt(0), func(e *runlogv1.EventWrite) { e.CausedBySignalId = "a" }), "events[0].logicalAttemptId"},
+			{"a key without its attempt", newEvent("RunPaused", attempt(0), key(strings.Repeat("0", 64)), func(e *runlogv1.EventWrite) { e.CausedBySignalId = "a" }), "events[0].logicalAttemptId"},
+			{"1.1 with a cause", newEvent("RunPaused", attempt(0), func(e *runlogv1.EventWrite) { e.ContractVersion, e.CausedBySignalId = "1.1", "b" }), ""},
+			{"1.1 without a cause", newEvent("RunResumed", attempt(0), func(e *runlogv1.EventWrite) { e.ContractVersion = "1.1" }), ""},
+		} {
+			bubble.Run(t, c.name, func(t testing.TB) {
+				before := len(n.list("run"))
+				_, err := n.tryAppend("run", c.event)
+				if c.field == "" {
+					if err != nil || len(n.list("run")) != before+1 {
+						t.Errorf("%v, %d events after %d", err, len(n.list("run")), before)
+					}
+					return
 				}
-				return
-			}
-			if err == nil || refusalOf(t, err).fields[c.field] == "" || len(n.list("run")) != before {
-				t.Errorf("%v, want a violation of %s and nothing stored", err, c.field)
-			}
-		})
-	}
+				if err == nil || refusalOf(t, err).fields[c.field] == "" || len(n.list("run")) != before {
+					t.Errorf("%v, want a violation of %s and nothing stored", err, c.field)
+				}
+			})
+		}
+	})
 }

@@ -79,7 +79,7 @@ type link struct {
 	events runlogv1.EventServiceClient
 }
 
-func startCrew(t *testing.T, activeBytes int) *clients {
+func startCrew(t testing.TB, activeBytes int) *clients {
 	c := &clients{read: map[string][]*runlogv1.EventRecord{}}
 	c.ledger.init()
 	c.node = startNode(t, hasty, func(o *Options) {

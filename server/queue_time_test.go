@@ -24,7 +24,7 @@ type aheadClock struct{ by atomic.Int64 }
 
 func (c *aheadClock) now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
 
-func startAhead(t *testing.T) (*node, *aheadClock) {
+func startAhead(t testing.TB) (*node, *aheadClock) {
 	c := &aheadClock{}
 	return startNode(t, func(o *Options) { o.Clock = c.now }), c
 }
@@ -34,7 +34,7 @@ func waiting(d time.Duration) func(*runlogv1.LeaseRunsRequest) {
 }
 
 // awaitWaiting waits until so many calls wait for a run.
-func (n *node) awaitWaiting(t *testing.T, calls float64) {
+func (n *node) awaitWaiting(t testing.TB, calls float64) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%v calls wait", calls), func() bool { return n.metric("runlog_queue_waiting_calls") == calls })
 }

@@ -114,7 +114,7 @@ func TestQuickstartPRJ3PRJ5PRJ6PRJ7(t *testing.T) {
 	})
 }
 
-func checkExpected(t *testing.T, file string, s *runlogv1.RunSnapshot) {
+func checkExpected(t testing.TB, file string, s *runlogv1.RunSnapshot) {
 	t.Helper()
 	want := expectedStories[file]
 	is := func(what string, got, want any) {
@@ -194,7 +194,7 @@ func checkExpected(t *testing.T, file string, s *runlogv1.RunSnapshot) {
 	}
 }
 
-func checkAnalytics(t *testing.T, s *runlogv1.RunSnapshot) {
+func checkAnalytics(t testing.TB, s *runlogv1.RunSnapshot) {
 	t.Helper()
 	wantEqual(t, "fct_sessions", stepLine(s, "fct_sessions"), "SUCCESS 3/1 02:25:31.240Z 02:30:12.600Z 2 artifacts"+
 		" [1/2 FAILED 02:10:50.144Z 02:12:35.500Z WAREHOUSE_OUT_OF_MEMORY RESOURCE retryable]"+
@@ -234,7 +234,7 @@ func checkAnalytics(t *testing.T, s *runlogv1.RunSnapshot) {
 		"69 ESCALATE_ALERT true, 72 UPDATE_PARAMS true, 73 RETRY_STEP true, 80 RESUME false, 82 RESUME true, 85 SKIP_STEP true")
 }
 
-func checkFailed(t *testing.T, s *runlogv1.RunSnapshot) {
+func checkFailed(t testing.TB, s *runlogv1.RunSnapshot) {
 	t.Helper()
 	wantEqual(t, "load_inventory", stepLine(s, "load_inventory"), "FAILED 2/1 05:33:40.946Z 05:34:12.450Z 0 artifacts"+
 		" SCHEMA_MISMATCH VALIDATION_ERROR final [1/1 FAILED 05:31:21.106Z 05:32:40.900Z CONNECTION_RESET INFRASTRUCTURE retryable]")
@@ -248,7 +248,7 @@ func checkFailed(t *testing.T, s *runlogv1.RunSnapshot) {
 	wantEqual(t, "engineAttemptId of build_supplier_scorecard", stepOf(s, "build_supplier_scorecard").GetEngineAttemptId(), 2)
 }
 
-func checkFlat(t *testing.T, s *runlogv1.RunSnapshot) {
+func checkFlat(t testing.TB, s *runlogv1.RunSnapshot) {
 	t.Helper()
 	wantEqual(t, "dbt_test_ltv", stepLine(s, "dbt_test_ltv"), "SUCCESS 2/1 10:38:03.009Z 10:38:31.660Z 1 artifacts"+
 		" [1/1 FAILED 10:36:11.300Z 10:36:40.720Z WAREHOUSE_UNAVAILABLE INFRASTRUCTURE retryable]")

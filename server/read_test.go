@@ -22,151 +22,153 @@ import (
 
 func TestListEvents(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	events := steps("a", 25)
-	for i := range events {
-		if i%5 == 0 {
-			events[i].EventType = "Rare"
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		events := steps("a", 25)
+		for i := range events {
+			if i%5 == 0 {
+				events[i].EventType = "Rare"
+			}
 		}
-	}
-	n.append("run", events[:10]...)
-	n.append("run", events[10:11]...)
-	position := n.append("run", events[11:]...).Position
-	n.append("other", steps("x", 3)...)
-	list := func(req *runlogv1.ListEventsRequest) *runlogv1.ListEventsResponse {
-		t.Helper()
-		if req.RunId == "" {
-			req.RunId = "run"
+		n.append("run", events[:10]...)
+		n.append("run", events[10:11]...)
+		position := n.append("run", events[11:]...).Position
+		n.append("other", steps("x", 3)...)
+		list := func(req *runlogv1.ListEventsRequest) *runlogv1.ListEventsResponse {
+			t.Helper()
+			if req.RunId == "" {
+				req.RunId = "run"
+			}
+			resp, err := n.events.ListEvents(n.context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp
 		}
-		resp, err := n.events.ListEvents(n.context(), req)
-		if err != nil {
-			t.Fatal(err)
+		seqs := func(events []*runlogv1.EventRecord) (out []uint64) {
+			for _, e := range events {
+				out = append(out, e.RunSeq)
+			}
+			return out
 		}
-		return resp
-	}
-	seqs := func(events []*runlogv1.EventRecord) (out []uint64) {
-		for _, e := range events {
-			out = append(out, e.RunSeq)
-		}
-		return out
-	}
 
-	t.Run("READ1_pages", func(t *testing.T) {
-		for _, size := range []uint32{1, 4, 24, 25, 26, 1000, 0} {
+		bubble.Run(t, "READ1_pages", func(t testing.TB) {
+			for _, size := range []uint32{1, 4, 24, 25, 26, 1000, 0} {
+				var got []uint64
+				after := uint64(0)
+				for range 30 {
+					resp := list(&runlogv1.ListEventsRequest{PageSize: size, AfterSeq: after})
+					if size > 0 && len(resp.Events) > int(size) {
+						t.Fatalf("%d events in a page of %d", len(resp.Events), size)
+					}
+					wantEqual(t, "lastSeq", resp.LastSeq, 25)
+					got = append(got, seqs(resp.Events)...)
+					if after = resp.NextAfterSeq; after == 0 {
+						break
+					}
+				}
+				if len(got) != 25 || !slices.IsSorted(got) || got[0] != 1 || got[24] != 25 {
+					t.Errorf("pages of %d: %v", size, got)
+				}
+			}
+			for after, want := range map[uint64]int{0: 25, 9: 16, 10: 15, 11: 14, 24: 1, 25: 0, 26: 0, ^uint64(0): 0} {
+				resp := list(&runlogv1.ListEventsRequest{AfterSeq: after})
+				wantEqual(t, fmt.Sprint("events after ", after), len(resp.Events), want)
+				wantEqual(t, fmt.Sprint("nextAfterSeq after ", after), resp.NextAfterSeq, 0)
+			}
+			_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", PageSize: 1001})
+			refused(t, err, contract.ReasonInvalidArgumentField)
+		})
+
+		bubble.Run(t, "READ1_types", func(t testing.TB) {
+			wantEqual(t, "Rare", fmt.Sprint(seqs(list(&runlogv1.ListEventsRequest{Types: []string{"Rare"}}).Events)), "[1 6 11 16 21]")
+			wantEqual(t, "two types", len(list(&runlogv1.ListEventsRequest{Types: []string{"Rare", "Noted"}}).Events), 25)
+			wantEqual(t, "no such type", len(list(&runlogv1.ListEventsRequest{Types: []string{"rare"}}).Events), 0)
 			var got []uint64
-			after := uint64(0)
-			for range 30 {
-				resp := list(&runlogv1.ListEventsRequest{PageSize: size, AfterSeq: after})
-				if size > 0 && len(resp.Events) > int(size) {
-					t.Fatalf("%d events in a page of %d", len(resp.Events), size)
+			for after, first := uint64(0), true; first || after != 0; first = false {
+				resp := list(&runlogv1.ListEventsRequest{Types: []string{"Rare"}, PageSize: 2, AfterSeq: after})
+				got, after = append(got, seqs(resp.Events)...), resp.NextAfterSeq
+			}
+			wantEqual(t, "pages of Rare", fmt.Sprint(got), "[1 6 11 16 21]")
+			over := n.get("/v1/runs/run/events?types=Rare&types=None&pageSize=2&afterSeq=1")
+			wantEqual(t, "over HTTP", fmt.Sprint(len(over["events"].([]any)), " ", over["nextAfterSeq"]), "2 11")
+		})
+
+		bubble.Run(t, "READ2_consistency", func(t testing.TB) {
+			for _, level := range []runlogv1.Consistency_Level{0, runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
+				resp := list(&runlogv1.ListEventsRequest{Consistency: level})
+				wantEqual(t, level.String(), len(resp.Events), 25)
+				at, err := rpc.ParsePosition("", resp.Applied.Position)
+				least, err2 := rpc.ParsePosition("", position)
+				if errors.Join(err, err2) != nil || at < least || resp.Applied.PersistedAt == nil {
+					t.Errorf("%v: applied %v, the last append was at %v", level, resp.Applied, position)
 				}
-				wantEqual(t, "lastSeq", resp.LastSeq, 25)
-				got = append(got, seqs(resp.Events)...)
-				if after = resp.NextAfterSeq; after == 0 {
-					break
+			}
+			if got := n.get("/v1/runs/run/events?consistency=LOCAL"); got["applied"].(map[string]any)["position"] == "" {
+				t.Errorf("no position in %v", got["applied"])
+			}
+		})
+
+		bubble.Run(t, "READ2_minSeq", func(t testing.TB) {
+			done := make(chan *runlogv1.ListEventsResponse, 2)
+			for _, run := range []string{"waited", "unborn"} {
+				if run == "waited" {
+					n.append(run, steps("a", 1)...)
 				}
+				go func() {
+					resp, err := n.events.ListEvents(context.Background(), &runlogv1.ListEventsRequest{RunId: run, MinSeq: 3})
+					if err != nil {
+						t.Errorf("waiting for runSeq 3: %v", err)
+					}
+					done <- resp
+				}()
 			}
-			if len(got) != 25 || !slices.IsSorted(got) || got[0] != 1 || got[24] != 25 {
-				t.Errorf("pages of %d: %v", size, got)
+			n.append("waited", steps("b", 1)...)
+			n.append("unborn", steps("b", 2)...)
+			select {
+			case resp := <-done:
+				t.Fatalf("answered too early: %v", resp)
+			case <-time.After(20 * time.Millisecond):
 			}
-		}
-		for after, want := range map[uint64]int{0: 25, 9: 16, 10: 15, 11: 14, 24: 1, 25: 0, 26: 0, ^uint64(0): 0} {
-			resp := list(&runlogv1.ListEventsRequest{AfterSeq: after})
-			wantEqual(t, fmt.Sprint("events after ", after), len(resp.Events), want)
-			wantEqual(t, fmt.Sprint("nextAfterSeq after ", after), resp.NextAfterSeq, 0)
-		}
-		_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", PageSize: 1001})
-		refused(t, err, contract.ReasonInvalidArgumentField)
-	})
+			n.append("waited", steps("c", 1)...)
+			n.append("unborn", steps("c", 1)...)
+			for range 2 {
+				resp := within(t, "reads that wait for runSeq 3", func() *runlogv1.ListEventsResponse { return <-done })
+				wantEqual(t, "events", len(resp.GetEvents()), 3)
+			}
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			_, err := n.events.ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: "run", MinSeq: 1000})
+			wantEqual(t, "beyond the deadline", status.Code(err), codes.DeadlineExceeded)
+		})
 
-	t.Run("READ1_types", func(t *testing.T) {
-		wantEqual(t, "Rare", fmt.Sprint(seqs(list(&runlogv1.ListEventsRequest{Types: []string{"Rare"}}).Events)), "[1 6 11 16 21]")
-		wantEqual(t, "two types", len(list(&runlogv1.ListEventsRequest{Types: []string{"Rare", "Noted"}}).Events), 25)
-		wantEqual(t, "no such type", len(list(&runlogv1.ListEventsRequest{Types: []string{"rare"}}).Events), 0)
-		var got []uint64
-		for after, first := uint64(0), true; first || after != 0; first = false {
-			resp := list(&runlogv1.ListEventsRequest{Types: []string{"Rare"}, PageSize: 2, AfterSeq: after})
-			got, after = append(got, seqs(resp.Events)...), resp.NextAfterSeq
-		}
-		wantEqual(t, "pages of Rare", fmt.Sprint(got), "[1 6 11 16 21]")
-		over := n.get("/v1/runs/run/events?types=Rare&types=None&pageSize=2&afterSeq=1")
-		wantEqual(t, "over HTTP", fmt.Sprint(len(over["events"].([]any)), " ", over["nextAfterSeq"]), "2 11")
-	})
-
-	t.Run("READ2_consistency", func(t *testing.T) {
-		for _, level := range []runlogv1.Consistency_Level{0, runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
-			resp := list(&runlogv1.ListEventsRequest{Consistency: level})
-			wantEqual(t, level.String(), len(resp.Events), 25)
-			at, err := rpc.ParsePosition("", resp.Applied.Position)
-			least, err2 := rpc.ParsePosition("", position)
-			if errors.Join(err, err2) != nil || at < least || resp.Applied.PersistedAt == nil {
-				t.Errorf("%v: applied %v, the last append was at %v", level, resp.Applied, position)
-			}
-		}
-		if got := n.get("/v1/runs/run/events?consistency=LOCAL"); got["applied"].(map[string]any)["position"] == "" {
-			t.Errorf("no position in %v", got["applied"])
-		}
-	})
-
-	t.Run("READ2_minSeq", func(t *testing.T) {
-		done := make(chan *runlogv1.ListEventsResponse, 2)
-		for _, run := range []string{"waited", "unborn"} {
-			if run == "waited" {
-				n.append(run, steps("a", 1)...)
-			}
-			go func() {
-				resp, err := n.events.ListEvents(context.Background(), &runlogv1.ListEventsRequest{RunId: run, MinSeq: 3})
-				if err != nil {
-					t.Errorf("waiting for runSeq 3: %v", err)
+		bubble.Run(t, "READ1_large_pages_stay_under_a_client's_limit", func(t testing.TB) {
+			for i := range 5 {
+				batch := steps(fmt.Sprint("l", i, "-"), 20)
+				for _, e := range batch {
+					payload(`{"pad":"` + strings.Repeat("x", 60_000) + `"}`)(e)
 				}
-				done <- resp
-			}()
-		}
-		n.append("waited", steps("b", 1)...)
-		n.append("unborn", steps("b", 2)...)
-		select {
-		case resp := <-done:
-			t.Fatalf("answered too early: %v", resp)
-		case <-time.After(20 * time.Millisecond):
-		}
-		n.append("waited", steps("c", 1)...)
-		n.append("unborn", steps("c", 1)...)
-		for range 2 {
-			resp := within(t, "reads that wait for runSeq 3", func() *runlogv1.ListEventsResponse { return <-done })
-			wantEqual(t, "events", len(resp.GetEvents()), 3)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
-		defer cancel()
-		_, err := n.events.ListEvents(ctx, &runlogv1.ListEventsRequest{RunId: "run", MinSeq: 1000})
-		wantEqual(t, "beyond the deadline", status.Code(err), codes.DeadlineExceeded)
-	})
+				n.append("large", batch...)
+			}
+			got := 0
+			for after, first := uint64(0), true; first || after != 0; first = false {
+				resp := list(&runlogv1.ListEventsRequest{RunId: "large", AfterSeq: after})
+				size := 0
+				for _, e := range resp.Events {
+					size += len(e.GetPayloadJson())
+				}
+				if size > 4<<20-100_000 {
+					t.Errorf("a page of %d bytes", size)
+				}
+				got, after = got+len(resp.Events), resp.NextAfterSeq
+			}
+			wantEqual(t, "events", got, 100)
+		})
 
-	t.Run("READ1_large_pages_stay_under_a_client's_limit", func(t *testing.T) {
-		for i := range 5 {
-			batch := steps(fmt.Sprint("l", i, "-"), 20)
-			for _, e := range batch {
-				payload(`{"pad":"` + strings.Repeat("x", 60_000) + `"}`)(e)
-			}
-			n.append("large", batch...)
-		}
-		got := 0
-		for after, first := uint64(0), true; first || after != 0; first = false {
-			resp := list(&runlogv1.ListEventsRequest{RunId: "large", AfterSeq: after})
-			size := 0
-			for _, e := range resp.Events {
-				size += len(e.GetPayloadJson())
-			}
-			if size > 4<<20-100_000 {
-				t.Errorf("a page of %d bytes", size)
-			}
-			got, after = got+len(resp.Events), resp.NextAfterSeq
-		}
-		wantEqual(t, "events", got, 100)
+		_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "nobody"})
+		wantEqual(t, "run_id", refused(t, err, contract.ReasonRunNotFound).metadata["run_id"], "nobody")
+		n.http("GET", "/v1/runs/nobody/events", "").refused(t, contract.ReasonRunNotFound)
 	})
-
-	_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "nobody"})
-	wantEqual(t, "run_id", refused(t, err, contract.ReasonRunNotFound).metadata["run_id"], "nobody")
-	n.http("GET", "/v1/runs/nobody/events", "").refused(t, contract.ReasonRunNotFound)
 }
 
 func TestReadEventsREAD1(t *testing.T) {

@@ -49,7 +49,7 @@ func refusalOf(t testing.TB, err error) refusal {
 }
 
 // refused wants an error of a reason, with the gRPC code of the contract's table.
-func refused(t *testing.T, err error, reason contract.Reason) refusal {
+func refused(t testing.TB, err error, reason contract.Reason) refusal {
 	t.Helper()
 	if err == nil {
 		t.Fatalf("no error, want %s", reason)

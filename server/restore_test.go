@@ -279,7 +279,7 @@ func TestRestoreRefuses(t *testing.T) {
 }
 
 // withoutSignatures is a node without the cluster's signing key.
-func withoutSignatures(t *testing.T, from backup.Source) backup.Source {
+func withoutSignatures(t testing.TB, from backup.Source) backup.Source {
 	return func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
 		return func(yield func(*runlogv1.BackupResponse, error) bool) {
 			for m, err := range from(req) {
@@ -360,7 +360,7 @@ func TestRestoreHere(t *testing.T) {
 }
 
 // refuseTarget wants a restore into an empty directory to be refused before anything is read.
-func refuseTarget(t *testing.T, repo *backup.Repository, target string) {
+func refuseTarget(t testing.TB, repo *backup.Repository, target string) {
 	t.Helper()
 	opts := diskOptions(t)
 	opts.DataDir = target

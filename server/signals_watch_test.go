@@ -14,7 +14,7 @@ import (
 
 // heard reads a watch of events until the signal with an id has come, and returns the ids of the
 // signals and the last token.
-func heard(t *testing.T, next func() (*runlogv1.EventBatch, string, error), last string) (ids []string, token string) {
+func heard(t testing.TB, next func() (*runlogv1.EventBatch, string, error), last string) (ids []string, token string) {
 	t.Helper()
 	for {
 		batch, token, err := next()

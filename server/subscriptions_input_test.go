@@ -24,54 +24,56 @@ import (
 // field that has it, for a new subscription and for a seek, over gRPC and HTTP. The cursor stays.
 func TestBadStartsBUS2(t *testing.T) {
 	t.Parallel()
-	n := startNode(t)
-	n.append("run", steps("s", 3)...)
-	n.subscribe("s")
-	beyond := rpc.FormatPosition(1 << 40)
-	hour := time.Now().Add(time.Hour)
-	type from = runlogv1.StartFrom
-	at := func(t time.Time) *from { return &from{From: &runlogv1.StartFrom_Time{Time: timestamppb.New(t)}} }
-	for name, x := range map[string]struct {
-		from  *from
-		text  string // over HTTP
-		field string
-	}{
-		"beyond the log":    {&from{From: &runlogv1.StartFrom_Position{Position: beyond}}, `{"position":"` + beyond + `"}`, "position"},
-		"no position":       {&from{From: &runlogv1.StartFrom_Position{Position: "7"}}, `{"position":"7"}`, "position"},
-		"in an hour":        {at(hour), `{"time":"` + hour.UTC().Format(time.RFC3339) + `"}`, "time"},
-		"in the year 3000":  {at(time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)), `{"time":"3000-01-01T00:00:00Z"}`, "time"},
-		"in the year 9999":  {at(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)), `{"time":"9999-12-31T00:00:00Z"}`, "time"},
-		"a time that is no": {&from{From: &runlogv1.StartFrom_Time{Time: &timestamppb.Timestamp{Nanos: -1}}}, "", "time"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			_, err := n.subscriptions().SeekSubscription(n.context(), &runlogv1.SeekSubscriptionRequest{SubscriptionId: "s", To: x.from})
-			wantField(t, err, "to."+x.field)
-			_, err = n.subscriptions().CreateSubscription(n.context(), &runlogv1.CreateSubscriptionRequest{SubscriptionId: "new", Start: x.from,
-				Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}})
-			wantField(t, err, "start."+x.field)
-			if x.text == "" {
-				return
-			}
-			for target, body := range map[string]string{
-				"/v1/subscriptions/s:seek": `{"to":` + x.text + `}`, "/v1/subscriptions": `{"subscriptionId":"new","delivery":{"pull":{}},"start":` + x.text + `}`,
-			} {
-				a := n.http("POST", target, body)
-				if a.refused(t, contract.ReasonInvalidArgumentField); !strings.Contains(string(a.body), "."+x.field+`"`) {
-					t.Errorf("%s: %s", target, a.body)
+	bubble.Test(t, func(t *testing.T) {
+		n := startNode(t)
+		n.append("run", steps("s", 3)...)
+		n.subscribe("s")
+		beyond := rpc.FormatPosition(1 << 40)
+		hour := time.Now().Add(time.Hour)
+		type from = runlogv1.StartFrom
+		at := func(t time.Time) *from { return &from{From: &runlogv1.StartFrom_Time{Time: timestamppb.New(t)}} }
+		for name, x := range map[string]struct {
+			from  *from
+			text  string // over HTTP
+			field string
+		}{
+			"beyond the log":    {&from{From: &runlogv1.StartFrom_Position{Position: beyond}}, `{"position":"` + beyond + `"}`, "position"},
+			"no position":       {&from{From: &runlogv1.StartFrom_Position{Position: "7"}}, `{"position":"7"}`, "position"},
+			"in an hour":        {at(hour), `{"time":"` + hour.UTC().Format(time.RFC3339) + `"}`, "time"},
+			"in the year 3000":  {at(time.Date(3000, 1, 1, 0, 0, 0, 0, time.UTC)), `{"time":"3000-01-01T00:00:00Z"}`, "time"},
+			"in the year 9999":  {at(time.Date(9999, 12, 31, 0, 0, 0, 0, time.UTC)), `{"time":"9999-12-31T00:00:00Z"}`, "time"},
+			"a time that is no": {&from{From: &runlogv1.StartFrom_Time{Time: &timestamppb.Timestamp{Nanos: -1}}}, "", "time"},
+		} {
+			bubble.Run(t, name, func(t testing.TB) {
+				_, err := n.subscriptions().SeekSubscription(n.context(), &runlogv1.SeekSubscriptionRequest{SubscriptionId: "s", To: x.from})
+				wantField(t, err, "to."+x.field)
+				_, err = n.subscriptions().CreateSubscription(n.context(), &runlogv1.CreateSubscriptionRequest{SubscriptionId: "new", Start: x.from,
+					Delivery: &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{Pull: &runlogv1.PullDelivery{}}}})
+				wantField(t, err, "start."+x.field)
+				if x.text == "" {
+					return
 				}
-			}
-		})
-	}
-	n.http("GET", "/v1/subscriptions/new", "").refused(t, contract.ReasonSubscriptionNotFound)
-	place := func(e map[string]any) string { return fmt.Sprint(e["subject"], e["runseq"]) }
-	all := n.pullAll("s", 3, place)
-	if fmt.Sprint(all) != "[run1 run2 run3]" {
-		t.Errorf("after refused seeks: %v", all)
-	}
+				for target, body := range map[string]string{
+					"/v1/subscriptions/s:seek": `{"to":` + x.text + `}`, "/v1/subscriptions": `{"subscriptionId":"new","delivery":{"pull":{}},"start":` + x.text + `}`,
+				} {
+					a := n.http("POST", target, body)
+					if a.refused(t, contract.ReasonInvalidArgumentField); !strings.Contains(string(a.body), "."+x.field+`"`) {
+						t.Errorf("%s: %s", target, a.body)
+					}
+				}
+			})
+		}
+		n.http("GET", "/v1/subscriptions/new", "").refused(t, contract.ReasonSubscriptionNotFound)
+		place := func(e map[string]any) string { return fmt.Sprint(e["subject"], e["runseq"]) }
+		all := n.pullAll("s", 3, place)
+		if fmt.Sprint(all) != "[run1 run2 run3]" {
+			t.Errorf("after refused seeks: %v", all)
+		}
+	})
 }
 
 // wantField requires that a call was refused because of one field.
-func wantField(t *testing.T, err error, field string) {
+func wantField(t testing.TB, err error, field string) {
 	t.Helper()
 	if status.Code(err) != codes.InvalidArgument || !strings.Contains(err.Error(), field) {
 		t.Errorf("%v; want a fault of %s", err, field)

@@ -57,7 +57,7 @@ var _ storagetest.Remote = (*remote)(nil)
 
 // openRemote starts a node whose clock is the suite's. It ends with the check, if it is one of
 // rapid's.
-func openRemote(t *testing.T, tb rapid.TB, connect func(*node) transport) *remote {
+func openRemote(t testing.TB, tb rapid.TB, connect func(*node) transport) *remote {
 	r := &remote{positions: map[string]bool{}}
 	r.node = startNode(t, hasty, func(o *Options) {
 		o.Clock = func() time.Time { return time.Unix(0, r.clock.Load()) }

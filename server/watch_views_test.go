@@ -81,7 +81,7 @@ func (n *node) collect(ctx context.Context, req *runlogv1.WatchRunRequest, last 
 	return out
 }
 
-func wantSeqs(t *testing.T, what string, got []uint64, from, to uint64) {
+func wantSeqs(t testing.TB, what string, got []uint64, from, to uint64) {
 	t.Helper()
 	var want []uint64
 	for seq := from; seq <= to; seq++ {
