@@ -56,7 +56,7 @@ func TestAccessLogSEC7(t *testing.T) {
 		})
 		n := all[(slices.Index(all, all.leader())+1)%len(all)]
 		var auditor string
-		eventually(t, "the members have a secret", func() bool {
+		bubble.Until(t, "the members have a secret", func() bool {
 			resp, err := n.access().CreateToken(n.bearing(root), &runlogv1.CreateTokenRequest{
 				Name: "auditor", Tenants: []string{rpc.AccessTenant}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER, runlogv1.Role_PRODUCER}})
 			auditor = resp.GetToken()
@@ -251,10 +251,10 @@ func TestAccessLogGoneSEC7(t *testing.T) {
 			_, err := n.access().ListTokens(n.bearing(root), &runlogv1.ListTokensRequest{})
 			return err
 		}
-		eventually(t, "the members have a secret", func() bool { return list() == nil })
+		bubble.Until(t, "the members have a secret", func() bool { return list() == nil })
 		all[1].close()
 		all[2].close()
-		eventually(t, "the call is refused", func() bool {
+		bubble.Until(t, "the call is refused", func() bool {
 			err := list()
 			return err != nil && refusalOf(t, err).reason == contract.ReasonNoLeader
 		})

@@ -110,7 +110,7 @@ func securedNodes(t testing.TB) (all nodes, root string) {
 		o.Authenticate, o.AdminToken, o.CheckpointInterval = true, hash, time.Hour
 	})
 	for _, n := range all {
-		eventually(t, "the members have a secret", func() bool {
+		bubble.Until(t, "the members have a secret", func() bool {
 			_, err := n.access().SetTenantLimits(n.bearing(root), &runlogv1.SetTenantLimitsRequest{TenantId: "tenant", Limits: &runlogv1.TenantLimits{}})
 			return err == nil
 		})

@@ -39,7 +39,7 @@ func TestAlertRules(t *testing.T) {
 		}
 		n := startNode(t)
 		n.subscribe("s") // Metrics of subscriptions need one.
-		eventually(t, "the leader exports how many voters may fail", func() bool { return n.metric("runlog_raft_failure_tolerance") == 0 })
+		bubble.Until(t, "the leader exports how many voters may fail", func() bool { return n.metric("runlog_raft_failure_tolerance") == 0 })
 		name := regexp.MustCompile(`\brunlog_\w+`)
 		for _, r := range rules.Groups[0].Rules {
 			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["remedy"] == "" {
@@ -74,7 +74,7 @@ func TestFailureToleranceOfTheLeader(t *testing.T) {
 		const metric = "runlog_raft_failure_tolerance"
 		all := startNodes(t, 3)
 		first := all.leader()
-		eventually(t, "one voter may fail", func() bool { return first.metric(metric) == 1 })
+		bubble.Until(t, "one voter may fail", func() bool { return first.metric(metric) == 1 })
 		for _, n := range all.followers() {
 			if got := n.metric(metric); got >= 0 {
 				t.Errorf("a follower exports %v", got)
@@ -84,7 +84,7 @@ func TestFailureToleranceOfTheLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 		var next *node
-		eventually(t, "the next leader alone exports it", func() bool {
+		bubble.Until(t, "the next leader alone exports it", func() bool {
 			var exporting nodes
 			for _, n := range all {
 				if n.metric(metric) >= 0 {
@@ -98,6 +98,6 @@ func TestFailureToleranceOfTheLeader(t *testing.T) {
 			return true
 		})
 		all.other(next).close()
-		eventually(t, "no voter may fail", func() bool { return next.metric(metric) == 0 })
+		bubble.Until(t, "no voter may fail", func() bool { return next.metric(metric) == 0 })
 	})
 }

@@ -113,7 +113,7 @@ func TestAppendStreamOfASilentReader(t *testing.T) {
 			}
 		}
 		cancel()
-		eventually(t, "the stream has ended", func() bool { return n.metric("runlog_rpc_streams") == 0 })
+		bubble.Until(t, "the stream has ended", func() bool { return n.metric("runlog_rpc_streams") == 0 })
 		n.append("broken", newEvent("RunStarted"))
 		if stored := len(n.list("broken")) - 1; stored%5 != 0 {
 			t.Errorf("%d events of requests of 5", stored)

@@ -119,7 +119,7 @@ func TestProjectRunPRJ1(t *testing.T) {
 				_, _ = n.tryAppend("run", newEvent("StepStarted", step(fmt.Sprint("s", i%7)), attempt(uint32(1+i/7))))
 			}
 		}()
-		eventually(t, "some events", func() bool {
+		bubble.Until(t, "some events", func() bool {
 			s, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
 			return err == nil && s.Snapshot.LastEventSeq > 20
 		})

@@ -214,7 +214,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 			appended++
 			runs = append(runs, fmt.Sprint("run-", appended))
 			all[appended%3].mustAppend(runs[appended-1], numbered(appended))
-			eventually(t, "a checkpoint of it", func() bool {
+			bubble.Until(t, "a checkpoint of it", func() bool {
 				list := all[0].signedCheckpoints()
 				return len(list) > 0 && list[0].Events == uint64(appended)
 			})
@@ -301,7 +301,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 			return err == nil && signed
 		}
 		for _, n := range all {
-			eventually(t, "the key at node "+n.opts.NodeID, func() bool { return hasKey(n) })
+			bubble.Until(t, "the key at node "+n.opts.NodeID, func() bool { return hasKey(n) })
 		}
 		one := string(readKey(t, all[0]))
 		for _, n := range all[1:] {
@@ -333,7 +333,7 @@ func TestSigningKeyReachesAll(t *testing.T) {
 			if keys := n.signingKeys(); len(keys) != 2 {
 				t.Errorf("node %s has keys %v", n.opts.NodeID, keys)
 			}
-			eventually(t, "the new key at node "+n.opts.NodeID, func() bool { return hasKey(n) })
+			bubble.Until(t, "the new key at node "+n.opts.NodeID, func() bool { return hasKey(n) })
 			if text := string(readKey(t, n)); text == one || strings.Count(text, "number") != 1 {
 				t.Errorf("node %s keeps %d keys", n.opts.NodeID, strings.Count(text, "number"))
 			}
@@ -345,14 +345,14 @@ func TestSigningKeyReachesAll(t *testing.T) {
 					t.Fatal(err)
 				}
 			})
-			eventually(t, "the key back at node "+n.opts.NodeID, func() bool { return hasKey(n) })
+			bubble.Until(t, "the key back at node "+n.opts.NodeID, func() bool { return hasKey(n) })
 		}
 		young := &node{t: t, opts: diskOptions(t)}
 		young.opts.NodeID, young.opts.Join = "young", []string{all[0].server.Addresses().Raft}
 		young.opts.JoinToken = all[0].joinToken()
 		young.start()
 		t.Cleanup(young.close)
-		eventually(t, "the key at a node that joined", func() bool { return hasKey(young) })
+		bubble.Until(t, "the key at a node that joined", func() bool { return hasKey(young) })
 	})
 }
 
@@ -382,7 +382,7 @@ func TestSigningKeyMissing(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		eventually(t, "the alert", func() bool { return strings.Contains(fmt.Sprint(n.server.alerts.Standing()), "AUDIT_KEY_MISSING") })
+		bubble.Until(t, "the alert", func() bool { return strings.Contains(fmt.Sprint(n.server.alerts.Standing()), "AUDIT_KEY_MISSING") })
 		if note, signed, err := n.server.signer.Load().Sign(n.context(), &proof.Statement{Title: "a test"}); err != nil || signed || note != "a test\n\n" {
 			t.Errorf("signed %t: %q, %v", signed, note, err)
 		}

@@ -242,7 +242,7 @@ func TestBackupBounds(t *testing.T) {
 			t.Errorf("a third: %v", err)
 		}
 		cancel()
-		eventually(t, "backups without a reader end", func() bool { return len(n.checkpoints()) == 0 })
+		bubble.Until(t, "backups without a reader end", func() bool { return len(n.checkpoints()) == 0 })
 		n.backUp(newRepository(t))
 		// A node that stops does not wait for it.
 		n.unread(t.Context())
@@ -257,7 +257,7 @@ func TestBackupSlowReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := startLargeNode(t, func(o *Options) { o.SlowConsumer = 200 * time.Millisecond })
 		stream := n.unread(t.Context())
-		eventually(t, "the backup ends", func() bool { return len(n.checkpoints()) == 0 })
+		bubble.Until(t, "the backup ends", func() bool { return len(n.checkpoints()) == 0 })
 		wantEqual(t, "checkpoints", len(n.checkpoints()), 0)
 		var err error
 		for err == nil {
@@ -278,7 +278,7 @@ func TestBackupKnown(t *testing.T) {
 		repo := newRepository(t)
 		first := n.backUp(repo)
 		// once the store has put its first tables together
-		eventually(t, "a file is known", func() bool {
+		bubble.Until(t, "a file is known", func() bool {
 			first = n.backUp(repo)
 			return first.KnownFiles > 0
 		})

@@ -38,7 +38,7 @@ func TestBatchThroughFollowerAPP3(t *testing.T) {
 			var header metadata.MD
 			var resp *runlogv1.BatchAppendResponse
 			// The machine may be so busy that a leader is lost.
-			eventually(t, "a leader answers the whole batch", func() bool {
+			bubble.Until(t, "a leader answers the whole batch", func() bool {
 				var err error
 				header = nil
 				resp, err = follower.events.BatchAppend(follower.context(), req, grpc.Header(&header), grpc.MaxCallRecvMsgSize(64<<20))
@@ -69,5 +69,5 @@ func TestBatchThroughFollowerAPP3(t *testing.T) {
 
 func waitKnowsLeader(t testing.TB, n *node) {
 	t.Helper()
-	eventually(t, "the follower knows the leader", func() bool { return n.server.cluster.LeaderAddress() != "" })
+	bubble.Until(t, "the follower knows the leader", func() bool { return n.server.cluster.LeaderAddress() != "" })
 }

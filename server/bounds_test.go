@@ -142,7 +142,7 @@ func TestUnreadAnswersD12(t *testing.T) {
 			sent <- stream.CloseSend()
 		}()
 		var stored uint64
-		eventually(t, "the node reads no further", func() bool {
+		bubble.Until(t, "the node reads no further", func() bool {
 			before := n.server.replica.Store().Applied().Events
 			time.Sleep(300 * time.Millisecond)
 			stored = n.server.replica.Store().Applied().Events
@@ -152,7 +152,7 @@ func TestUnreadAnswersD12(t *testing.T) {
 		if most := uint64(1024/(proto.Size(request(0))/(8<<10)) + 4); stored > most*each {
 			t.Errorf("%d requests were taken, at most %d may be", stored/each, most)
 		}
-		eventually(t, "what is stored is let go of", func() bool { return !n.server.replica.Busy() })
+		bubble.Until(t, "what is stored is let go of", func() bool { return !n.server.replica.Busy() })
 		for i := range requests {
 			resp, err := stream.Recv()
 			if err != nil || resp.Status != nil || resp.RequestId != fmt.Sprint(i) {

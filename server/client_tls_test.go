@@ -281,17 +281,17 @@ func TestClientCertificateReload(t *testing.T) {
 		}
 		wantEqual(t, "certificate", shown(), "first")
 		a.write(files, "second")
-		eventually(t, "the second certificate is shown", func() bool { return shown() == "second" })
+		bubble.Until(t, "the second certificate is shown", func() bool { return shown() == "second" })
 		if err := os.WriteFile(files.Cert, []byte("broken"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		const warning = "cannot reload client certificates"
-		eventually(t, "the log tells of the broken file", func() bool {
+		bubble.Until(t, "the log tells of the broken file", func() bool {
 			wantEqual(t, "certificate", shown(), "second")
 			return strings.Contains(log.String(), warning)
 		})
 		a.write(files, "third")
-		eventually(t, "the third certificate is shown", func() bool { return shown() == "third" })
+		bubble.Until(t, "the third certificate is shown", func() bool { return shown() == "third" })
 		if count := strings.Count(log.String(), warning); count != 1 {
 			t.Errorf("%d warnings:\n%s", count, log.String())
 		}

@@ -30,7 +30,7 @@ func (c *clocks) of(i int, o *Options) {
 // lead makes a node the leader.
 func (ns nodes) lead(t testing.TB, n *node) {
 	t.Helper()
-	eventually(t, "leadership", func() bool {
+	bubble.Until(t, "leadership", func() bool {
 		_, err := n.clusters().TransferLeadership(n.context(), &runlogv1.TransferLeadershipRequest{NodeId: n.opts.NodeID})
 		return err == nil && ns.leader() == n
 	})
@@ -74,7 +74,7 @@ func TestClockFarAheadAPP5(t *testing.T) {
 			{majorityAhead, [3]time.Duration{far, 2 * far, 0}, false},
 		} {
 			offset.set([3]time.Duration{})
-			eventually(t, "no alert", func() bool { return !all[1].raises(all[0].opts.NodeID, "CLOCK_FAR_AHEAD") })
+			bubble.Until(t, "no alert", func() bool { return !all[1].raises(all[0].opts.NodeID, "CLOCK_FAR_AHEAD") })
 			all.lead(t, all[0])
 			offset.set(c.offsets)
 			for i, n := range all {
@@ -87,7 +87,7 @@ func TestClockFarAheadAPP5(t *testing.T) {
 				t.Errorf("%s: it leads: %v", c.name, leads)
 			}
 			if c.ahead {
-				eventually(t, c.name+": the alert", func() bool { return all[1].raises(all[0].opts.NodeID, "CLOCK_FAR_AHEAD") })
+				bubble.Until(t, c.name+": the alert", func() bool { return all[1].raises(all[0].opts.NodeID, "CLOCK_FAR_AHEAD") })
 			}
 		}
 		all.wantSame("run", 30)
@@ -121,7 +121,7 @@ func TestStampsAreRefusedAPP5(t *testing.T) {
 			return all[1].metric("runlog_clock_refused_total") + all[2].metric("runlog_clock_refused_total")
 		}
 		for _, n := range all[1:] {
-			eventually(t, "a refusal", func() bool { return n.server.replica.Stamps().Refused() > 0 })
+			bubble.Until(t, "a refusal", func() bool { return n.server.replica.Stamps().Refused() > 0 })
 		}
 		select {
 		case err := <-answered:
@@ -139,7 +139,7 @@ func TestStampsAreRefusedAPP5(t *testing.T) {
 		// An operator restarts the node with a right clock.
 		all[0].close()
 		offset[0].Store(0)
-		eventually(t, "the metric", func() bool { return refused() > 0 })
+		bubble.Until(t, "the metric", func() bool { return refused() > 0 })
 		all[1].mustAppend("run", numbered(1))
 		all[0].opts.Registry = nil
 		all[0].start()

@@ -150,7 +150,7 @@ func TestJoin(t *testing.T) {
 		all.wantSame("run", 52)
 		voters := func(n int) {
 			t.Helper()
-			eventually(t, "voters", func() bool {
+			bubble.Until(t, "voters", func() bool {
 				members := all.leader().server.replica.Node().Members()
 				return len(members) == n && !slices.ContainsFunc(members, func(m raft.Member) bool { return !m.Voter })
 			})
@@ -195,7 +195,7 @@ func TestRemovedAtOnce(t *testing.T) {
 		n.opts.Fail = telling(gone)
 		n.start()
 		t.Cleanup(n.close)
-		eventually(t, "removed", func() bool { return first.remove("young") == nil })
+		bubble.Until(t, "removed", func() bool { return first.remove("young") == nil })
 		select {
 		case err := <-gone:
 			if !strings.Contains(err.Error(), "removed") {
@@ -242,10 +242,10 @@ func TestInvitedNode(t *testing.T) {
 			waiting.start()
 		}()
 		t.Cleanup(waiting.close)
-		eventually(t, "invited", func() bool { return n.add(waiting.opts.RaftListen) == nil })
+		bubble.Until(t, "invited", func() bool { return n.add(waiting.opts.RaftListen) == nil })
 		<-started
 		nodes{n, waiting}.wantSame("run", 1)
-		eventually(t, "two members", func() bool {
+		bubble.Until(t, "two members", func() bool {
 			state, err := waiting.clusters().GetStatus(waiting.context(), &runlogv1.GetStatusRequest{})
 			return err == nil && len(state.Members) == 2 && state.Members[1].Role == runlogv1.MemberRole_VOTER
 		})
@@ -297,7 +297,7 @@ func TestLeaderUnderAnotherAddress(t *testing.T) {
 		if n.server.Addresses().Raft == before {
 			t.Fatalf("the node is at %s again", before)
 		}
-		eventually(t, "the members' list names the new address", func() bool {
+		bubble.Until(t, "the members' list names the new address", func() bool {
 			members := n.server.replica.Node().Members()
 			return len(members) == 1 && members[0].Address == n.server.Addresses().Raft && members[0].Voter
 		})

@@ -101,7 +101,7 @@ func TestFollowersTellTheLeader(t *testing.T) {
 		all := startNodes(t, 3)
 		for _, n := range all {
 			// On a busy machine the leader may change meanwhile.
-			eventually(t, fmt.Sprintf("node %s tells the leader's address", n.opts.NodeID), func() bool {
+			bubble.Until(t, fmt.Sprintf("node %s tells the leader's address", n.opts.NodeID), func() bool {
 				var header metadata.MD
 				_, err := n.events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{numbered(1)}}, grpc.Header(&header))
 				if err != nil {
@@ -114,7 +114,7 @@ func TestFollowersTellTheLeader(t *testing.T) {
 				return slices.Equal(header.Get("runlog-leader"), want)
 			})
 		}
-		eventually(t, "the status tells the leader", func() bool {
+		bubble.Until(t, "the status tells the leader", func() bool {
 			state, err := runlogv1.NewClusterServiceClient(all[0].conn).GetStatus(all[0].context(), &runlogv1.GetStatusRequest{})
 			return err == nil && state.LeaderId == all.leader().opts.NodeID && len(state.Members) == 3 && state.FailureTolerance == 1
 		})
@@ -211,7 +211,7 @@ func TestSkewedClocksAPP5(t *testing.T) {
 		client := runlogv1.NewClusterServiceClient(all[0].conn)
 		last, seen := time.Time{}, 0
 		for round, i := range []int{0, 2, 1, 0, 2, 0} {
-			eventually(t, "leadership", func() bool {
+			bubble.Until(t, "leadership", func() bool {
 				_, err := client.TransferLeadership(all[0].context(), &runlogv1.TransferLeadershipRequest{NodeId: all[i].opts.NodeID})
 				return err == nil && all.leader() == all[i]
 			})
@@ -227,7 +227,7 @@ func TestSkewedClocksAPP5(t *testing.T) {
 				continue
 			}
 			seen++
-			eventually(t, "CLOCK_SKEW_HIGH", func() bool {
+			bubble.Until(t, "CLOCK_SKEW_HIGH", func() bool {
 				state, err := client.GetStatus(all[0].context(), &runlogv1.GetStatusRequest{})
 				if err != nil {
 					return false
@@ -243,7 +243,7 @@ func TestSkewedClocksAPP5(t *testing.T) {
 		if seen < 3 {
 			t.Errorf("a leader was behind %d times, want 3", seen)
 		}
-		eventually(t, "only the leader says that its clock is behind", func() bool {
+		bubble.Until(t, "only the leader says that its clock is behind", func() bool {
 			state, err := client.GetStatus(all[0].context(), &runlogv1.GetStatusRequest{})
 			if err != nil {
 				return false
@@ -287,7 +287,7 @@ func TestLossOfAMinorityAPP2(t *testing.T) {
 		if reason := reasonIn(status.Convert(err)); reason != contract.ReasonNoLeader && reason != contract.ReasonOutcomeUnknown {
 			t.Errorf("one of three answers an append with %v", err)
 		}
-		eventually(t, "one of three is not ready", func() bool { return !last.server.Ready() })
+		bubble.Until(t, "one of three is not ready", func() bool { return !last.server.Ready() })
 		_, err = last.events.ListEvents(last.context(), &runlogv1.ListEventsRequest{RunId: "run"})
 		refused(t, err, contract.ReasonNoLeader)
 		wantEqual(t, "events that can be read LOCAL", len(last.local("run", 0)), 20)
@@ -356,14 +356,14 @@ func TestNoLeaderInTimeREAD4(t *testing.T) {
 			t.Fatal(err)
 		}
 		last := all.leader() // A follower might lead for a moment, because its leader hands over.
-		eventually(t, "both events at the one that stays", func() bool { return len(last.local("run", 0)) == 2 })
+		bubble.Until(t, "both events at the one that stays", func() bool { return len(last.local("run", 0)) == 2 })
 		for _, n := range all {
 			if n != last {
 				n.close()
 			}
 		}
 		// An append to a leader has an unknown outcome.
-		eventually(t, "one of three is not ready and does not lead", func() bool {
+		bubble.Until(t, "one of three is not ready and does not lead", func() bool {
 			return !last.server.Ready() && !last.server.replica.Leading()
 		})
 		audit := last.audits()

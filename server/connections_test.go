@@ -70,7 +70,7 @@ func TestConnectionsOverTheLimit(t *testing.T) {
 		for i := range 16 {
 			idle = append(idle, open([]string{a.GRPC, a.HTTP}[i%2]))
 		}
-		eventually(t, "connections are refused", func() bool { return n.metric("runlog_connections_refused_total") > 0 })
+		bubble.Until(t, "connections are refused", func() bool { return n.metric("runlog_connections_refused_total") > 0 })
 		c := idle[15] // The last one.
 		if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
 			t.Fatal(err)
@@ -82,7 +82,7 @@ func TestConnectionsOverTheLimit(t *testing.T) {
 		for _, c := range idle {
 			_ = c.Close()
 		}
-		eventually(t, "there is room again", func() bool {
+		bubble.Until(t, "there is room again", func() bool {
 			resp, err := n.httpClient().Get("http://" + a.HTTP + "/readyz")
 			if err != nil {
 				return false

@@ -127,7 +127,7 @@ func TestCopyFromBeforeTheOthersD3(t *testing.T) {
 			t.Cleanup(n.close)
 			all = append(all, n)
 		}
-		eventually(t, "all vote", func() bool {
+		bubble.Until(t, "all vote", func() bool {
 			voters := 0
 			for _, m := range all[1].server.replica.Node().Members() {
 				if m.Voter {

@@ -92,7 +92,7 @@ func TestDataDirModes(t *testing.T) {
 		for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, "LOCK": 0o644, "identity.json": 0o644, "addresses.json": 0o644, datadir.KeyFile: 0o600} {
 			var info os.FileInfo
 			var err error
-			eventually(t, path, func() bool { info, err = os.Stat(filepath.Join(n.opts.DataDir, path)); return err == nil })
+			bubble.Until(t, path, func() bool { info, err = os.Stat(filepath.Join(n.opts.DataDir, path)); return err == nil })
 			if has := info.Mode().Perm(); has&^want != 0 || has&0o600 != 0o600 {
 				t.Errorf("%q has mode %v, want %v", path, has, want)
 			}

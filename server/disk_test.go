@@ -31,7 +31,7 @@ func TestDiskLowAPP9(t *testing.T) {
 		n.append("run", newEvent("Noted", step("a")))
 
 		free.Store(1<<20 - 1)
-		eventually(t, "DISK_LOW is raised", func() bool { return n.metric("runlog_disk_low_alerts_total") == 1 })
+		bubble.Until(t, "DISK_LOW is raised", func() bool { return n.metric("runlog_disk_low_alerts_total") == 1 })
 		for what, call := range map[string]func() error{
 			"append": func() error {
 				_, err := n.tryAppend("run", newEvent("Noted", step("b")))
@@ -66,7 +66,7 @@ func TestDiskLowAPP9(t *testing.T) {
 			t.Error("ready without knowing about room")
 		}
 		free.Store(1 << 20)
-		eventually(t, "appends are taken", n.server.Ready)
+		bubble.Until(t, "appends are taken", n.server.Ready)
 		n.append("run", newEvent("Noted", step("b")))
 		wantEqual(t, "alerts", n.metric("runlog_disk_low_alerts_total"), 1)
 	})

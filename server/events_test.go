@@ -164,6 +164,6 @@ func TestNDJSON(t *testing.T) {
 			}
 			resp.Body.Close()
 		}
-		eventually(t, "no subscription is left", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
+		bubble.Until(t, "no subscription is left", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
 	})
 }

@@ -187,7 +187,7 @@ func TestPagesAboutTheNode(t *testing.T) {
 				t.Errorf("admin %s: %d, %d bytes, %v", path, resp.StatusCode, len(text), err)
 			}
 		}
-		eventually(t, "the run is folded", func() bool { return n.metric("runlog_projector_events_total") == 1 })
+		bubble.Until(t, "the run is folded", func() bool { return n.metric("runlog_projector_events_total") == 1 })
 		for name, least := range map[string]float64{
 			"runlog_append_events_total": 2, "runlog_append_diverged_total": 1, "runlog_rpc_seconds_count": 3, "runlog_projector_events_total": 1,
 			"runlog_projector_position": 1, "runlog_projector_behind_entries": 0, "runlog_projector_lag_seconds_count": 1,

@@ -314,18 +314,6 @@ func steps(prefix string, count int) []*runlogv1.EventWrite {
 	return out
 }
 
-// eventually waits until a condition holds.
-func eventually(t testing.TB, what string, condition func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(patience)
-	for !condition() {
-		if time.Now().After(deadline) {
-			t.Fatalf("still not so after %v: %s", patience, what)
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-}
-
 // within fails the test when f takes longer than patience, and says so instead of hanging.
 func within[T any](t testing.TB, what string, f func() T) T {
 	t.Helper()

@@ -282,12 +282,12 @@ func TestInvitedWhileItWaitsSEC1(t *testing.T) {
 		started := make(chan error, 1)
 		go func() { started <- n.tryStart(t.Context()) }()
 		t.Cleanup(n.close)
-		eventually(t, "invited", func() bool { return first.add(n.opts.RaftListen) == nil })
+		bubble.Until(t, "invited", func() bool { return first.add(n.opts.RaftListen) == nil })
 		if err := <-started; err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "a member", func() bool { return len(first.memberIDs()) == 2 })
+		bubble.Until(t, "a member", func() bool { return len(first.memberIDs()) == 2 })
 		me := n.server.cluster.Identity()
-		eventually(t, "no admission any more", func() bool { return !first.server.gate.Admitted(me.RaftID()) })
+		bubble.Until(t, "no admission any more", func() bool { return !first.server.gate.Admitted(me.RaftID()) })
 	})
 }

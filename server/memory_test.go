@@ -53,7 +53,7 @@ func TestNodeInMemory(t *testing.T) {
 		if !errors.Is(err, io.EOF) {
 			t.Error("backup:", err)
 		}
-		eventually(t, "the signing key", func() bool { _, err := disk.Stat(key); return err == nil })
+		bubble.Until(t, "the signing key", func() bool { _, err := disk.Stat(key); return err == nil })
 
 		second := n.opts
 		second.Registry = nil
@@ -65,7 +65,7 @@ func TestNodeInMemory(t *testing.T) {
 		wantEqual(t, "name of the node", n.server.NodeID(), id)
 		wantEqual(t, "events", len(n.list("run")), 2)
 		wantProto(t, "snapshot", n.snapshot("run"), before)
-		eventually(t, "the size of the data", func() bool { _, data := n.server.disk.Usage(); return data > 0 })
+		bubble.Until(t, "the size of the data", func() bool { _, data := n.server.disk.Usage(); return data > 0 })
 	})
 }
 

@@ -62,7 +62,7 @@ func TestStalledBodiesSEC6(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "the bodies count as they grow", func() bool { return memory.Used() > 4*6<<20 })
+		bubble.Until(t, "the bodies count as they grow", func() bool { return memory.Used() > 4*6<<20 })
 		over := post("12000000")
 		go func() { _, _ = over.Write(part); _, _ = over.Write(part) }()
 		refusedAs(over, contract.ReasonOverloaded)
@@ -76,7 +76,7 @@ func TestStalledBodiesSEC6(t *testing.T) {
 		for _, conn := range stalled {
 			_ = conn.Close()
 		}
-		eventually(t, "the bodies are let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the bodies are let go of", func() bool { return memory.Used() == 0 })
 	})
 }
 
@@ -95,7 +95,7 @@ func TestUnreadReadsSEC6(t *testing.T) {
 			}
 			n.append("run", events...)
 		}
-		eventually(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
 		ctx, cancel := context.WithCancel(n.context())
 		defer cancel()
 		refusal := make(chan error, 100)
@@ -121,7 +121,7 @@ func TestUnreadReadsSEC6(t *testing.T) {
 			n.append("other", steps(fmt.Sprint("small", i), 3)...)
 		}
 		cancel()
-		eventually(t, "the reads are let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the reads are let go of", func() bool { return memory.Used() == 0 })
 	})
 }
 
@@ -155,7 +155,7 @@ func TestImportBodiesSEC6(t *testing.T) {
 		refusedAs(in, contract.ReasonPayloadTooLarge)
 		_ = huge.Close()
 		stalled, _ := post(10<<20, 6<<20)
-		eventually(t, "the body counts as it grows", func() bool { return memory.Used() > 2*6<<20 })
+		bubble.Until(t, "the body counts as it grows", func() bool { return memory.Used() > 2*6<<20 })
 		rest, err := memory.Acquire(budget.Shared, memory.Free(budget.Shared))
 		if err != nil {
 			t.Fatal(err)
@@ -165,7 +165,7 @@ func TestImportBodiesSEC6(t *testing.T) {
 		_ = over.Close()
 		_ = stalled.Close()
 		rest.Release()
-		eventually(t, "the bodies are let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the bodies are let go of", func() bool { return memory.Used() == 0 })
 		n.imports(withGaps("after")...).ok(t)
 	})
 }
@@ -185,16 +185,16 @@ func TestUnreadExportSEC6(t *testing.T) {
 			}
 			n.append("run", events...)
 		}
-		eventually(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
 		ctx, cancel := context.WithCancel(n.context())
 		defer cancel()
 		if _, err := n.audit.ExportEvents(ctx, &runlogv1.ExportEventsRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		// exportAhead messages of 256 KiB or more wait, and one is in gRPC.
-		eventually(t, "messages count", func() bool { return memory.Used() > 1<<20 })
+		bubble.Until(t, "messages count", func() bool { return memory.Used() > 1<<20 })
 		cancel()
-		eventually(t, "the export is let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the export is let go of", func() bool { return memory.Used() == 0 })
 	})
 }
 
@@ -229,7 +229,7 @@ func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 		}
 		n.append("large", events...)
 		n.append("small", steps("s", 3)...)
-		eventually(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
+		bubble.Until(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
 		rest, err := memory.Acquire(budget.Shared, memory.Free(budget.Shared)-1<<20)
 		if err != nil {
 			t.Fatal(err)
@@ -267,7 +267,7 @@ func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 		if answer.code != contract.ReasonOverloaded.Info().HTTP {
 			t.Errorf("HTTP: %d", answer.code)
 		}
-		eventually(t, "the pages are let go of", func() bool { return memory.Used() == used })
+		bubble.Until(t, "the pages are let go of", func() bool { return memory.Used() == used })
 		rest.Release()
 	})
 }

@@ -55,7 +55,7 @@ func TestPassportsOfEarlierKeysSEC3(t *testing.T) {
 			}
 		}
 		before := calls.Load()
-		eventually(t, "calls after the rotations", func() bool { return calls.Load() > before || len(ended) > 0 })
+		bubble.Until(t, "calls after the rotations", func() bool { return calls.Load() > before || len(ended) > 0 })
 		stop()
 		if err := <-ended; err != nil {
 			t.Errorf("after %d forwarded calls: %v", calls.Load(), err)

@@ -68,7 +68,7 @@ func TestClockSkewAPP5(t *testing.T) {
 
 		offset.Store(int64(-time.Hour))
 		n.restart()
-		eventually(t, "CLOCK_SKEW_HIGH is raised", func() bool { return n.metric("runlog_clock_skew_alerts_total") == 1 })
+		bubble.Until(t, "CLOCK_SKEW_HIGH is raised", func() bool { return n.metric("runlog_clock_skew_alerts_total") == 1 })
 		if skew := n.metric("runlog_clock_skew_seconds"); skew < 3500 || skew > 3600 {
 			t.Errorf("skew of %v s, want about an hour", skew)
 		}
@@ -78,7 +78,7 @@ func TestClockSkewAPP5(t *testing.T) {
 		}
 
 		offset.Store(int64(time.Hour))
-		eventually(t, "the alert ends", func() bool { return n.metric("runlog_clock_skew_seconds") == 0 })
+		bubble.Until(t, "the alert ends", func() bool { return n.metric("runlog_clock_skew_seconds") == 0 })
 		wantEqual(t, "alerts", n.metric("runlog_clock_skew_alerts_total"), 1)
 	})
 }

@@ -28,7 +28,7 @@ func TestSmallPayloadsQUE7(t *testing.T) {
 			r.RunRequestId, r.NotBefore = "l", timestamppb.New(time.Now().Add(time.Hour))
 		})
 		clock.by.Add(int64(2 * time.Hour))
-		eventually(t, "the run fails", func() bool { return n.snapshot(run).Status == runlogv1.RunStatus_FAILED })
-		eventually(t, "the other run is ready", func() bool { return n.queue().Ready == 1 })
+		bubble.Until(t, "the run fails", func() bool { return n.snapshot(run).Status == runlogv1.RunStatus_FAILED })
+		bubble.Until(t, "the other run is ready", func() bool { return n.queue().Ready == 1 })
 	})
 }

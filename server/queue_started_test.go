@@ -236,7 +236,7 @@ func TestStartsOfTenantsSEC4(t *testing.T) {
 			noted[i] = runEnd("Noted")
 			noted[i].LogicalAttemptId = uint32(i + 1)
 		}
-		eventually(t, "the limit counts", func() bool {
+		bubble.Until(t, "the limit counts", func() bool {
 			_, err := n.events.AppendEvents(acme, &runlogv1.AppendEventsRequest{RunId: "run", Events: noted})
 			return err != nil
 		})

@@ -36,7 +36,7 @@ func waiting(d time.Duration) func(*runlogv1.LeaseRunsRequest) {
 // awaitWaiting waits until so many calls wait for a run.
 func (n *node) awaitWaiting(t testing.TB, calls float64) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%v calls wait", calls), func() bool { return n.metric("runlog_queue_waiting_calls") == calls })
+	bubble.Until(t, fmt.Sprintf("%v calls wait", calls), func() bool { return n.metric("runlog_queue_waiting_calls") == calls })
 }
 
 // TestExpiryQUE9: a lease that is not renewed in time ends by the stamp of a proposal. The run is
@@ -141,7 +141,7 @@ func TestExhaustedQUE7(t *testing.T) {
 		run := n.request("r1").Run.RunId
 		l := n.lease()[0]
 		clock.by.Add(int64(time.Minute))
-		eventually(t, "the run fails", func() bool { return len(n.list(run)) == 2 })
+		bubble.Until(t, "the run fails", func() bool { return len(n.list(run)) == 2 })
 		last := n.list(run)[1]
 		const payload = `{"error":{"code":"START_ATTEMPTS_EXHAUSTED","message":"no start has succeeded in 1 attempts"},"startAttempts":1}`
 		if last.EventType != contract.RunFailed || string(last.GetPayloadJson()) != payload || last.GetEmittedBy() != "runlog" {
@@ -168,7 +168,7 @@ func TestStartedIsNotFailedQUE7(t *testing.T) {
 		}
 		clock.by.Add(int64(time.Minute))
 		var again []*runlogv1.Lease
-		eventually(t, "the run is leased again", func() bool {
+		bubble.Until(t, "the run is leased again", func() bool {
 			again = n.lease()
 			return len(again) == 1
 		})
@@ -349,7 +349,7 @@ func TestWaitingLeaseSEC5(t *testing.T) {
 			_, err := n.queues().LeaseRuns(n.bearing(made.Token), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Wait: durationpb.New(time.Minute)})
 			ended <- err
 		}()
-		eventually(t, "the call waits", func() bool { return n.metric("runlog_queue_waiting_calls") == 1 })
+		bubble.Until(t, "the call waits", func() bool { return n.metric("runlog_queue_waiting_calls") == 1 })
 		if _, err := n.access().RevokeToken(n.bearing(root), &runlogv1.RevokeTokenRequest{TokenId: made.TokenId}); err != nil {
 			t.Fatal(err)
 		}

@@ -310,6 +310,6 @@ func TestInconsistenciesPRJ8(t *testing.T) {
 		wantEqual(t, "entry", fmt.Sprint(i.Kind, " ", i.RunSeq, " ", i.State, " ", i.Attempted), "INVALID_TRANSITION 3 COMPLETED RunResumed")
 		wantEqual(t, "eventId", i.EventId, n.list("run")[2].EventId)
 		wantEqual(t, "other run", n.snapshot("fine").InconsistencyCount, 0)
-		eventually(t, "the metric counts it", func() bool { return n.metric("runlog_projector_inconsistencies_total") == 1 })
+		bubble.Until(t, "the metric counts it", func() bool { return n.metric("runlog_projector_inconsistencies_total") == 1 })
 	})
 }

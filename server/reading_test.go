@@ -154,7 +154,7 @@ func TestLocalReadsNeedNoMajorityREAD6(t *testing.T) {
 		n.settle()
 		nodes[1].close()
 		nodes[2].close()
-		eventually(t, "a list without a majority is refused", func() bool {
+		bubble.Until(t, "a list without a majority is refused", func() bool {
 			_, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{})
 			return err != nil && refusalOf(t, err).reason == contract.ReasonNoLeader
 		})

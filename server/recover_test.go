@@ -51,7 +51,7 @@ func TestRecover(t *testing.T) {
 		t.Cleanup(young.close)
 		nodes{left, young}.wantSame("run", 11)
 		wantEqual(t, "last", young.append("run", numbered(11)).LastSeq, uint64(12))
-		eventually(t, "the new node votes", func() bool {
+		bubble.Until(t, "the new node votes", func() bool {
 			members, err := left.server.replica.Node().CommittedMembers()
 			if err != nil {
 				t.Fatal(err)

@@ -89,7 +89,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 				t.Errorf("the window at %s: %v, was %v", m.opts.NodeID, after.summary, before.summary)
 			}
 		}
-		eventually(t, "all vote", func() bool {
+		bubble.Until(t, "all vote", func() bool {
 			voters := 0
 			for _, m := range n.server.replica.Node().Members() {
 				if m.Voter {
@@ -98,7 +98,7 @@ func TestRestoreAPP5READ4(t *testing.T) {
 			}
 			return voters == 3
 		})
-		eventually(t, "the first one is known where it is", func() bool {
+		bubble.Until(t, "the first one is known where it is", func() bool {
 			self, _ := n.server.replica.Node().Self()
 			return self.Address == n.server.Addresses().Raft
 		})

@@ -70,7 +70,7 @@ func TestNobodyKeepsTheKey(t *testing.T) {
 		var why error
 		for _, n := range all {
 			if n != leader {
-				eventually(t, "the first key", func() bool {
+				bubble.Until(t, "the first key", func() bool {
 					_, signed, err := n.server.signer.Load().Sign(n.context(), &proof.Statement{Title: "x"})
 					return signed && err == nil
 				})

@@ -120,7 +120,7 @@ func TestDeliveriesOverHTTPBUS8(t *testing.T) {
 			t.Errorf("refused %v", got)
 		}
 		letters := func() []any { return n.get("/v1/subscriptions/s/deadLetters")["deadLetters"].([]any) }
-		eventually(t, "the event is parked", func() bool { return len(letters()) == 1 })
+		bubble.Until(t, "the event is parked", func() bool { return len(letters()) == 1 })
 		letter := letters()[0].(map[string]any)
 		if letter["runId"] != "run" || letter["runSeq"] != "2" || letter["deliveryId"] != list[0].id || letter["error"] == "" || letter["redriving"] != false {
 			t.Errorf("dead letter %v", letter)
@@ -134,7 +134,7 @@ func TestDeliveriesOverHTTPBUS8(t *testing.T) {
 			t.Fatalf("redriven deliveries %v", list)
 		}
 		n.post("/v1/subscriptions/s:nack", ids(list[0]))
-		eventually(t, "the event is parked again", func() bool {
+		bubble.Until(t, "the event is parked again", func() bool {
 			l := letters()
 			return len(l) == 1 && l[0].(map[string]any)["redriving"] == false
 		})

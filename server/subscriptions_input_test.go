@@ -134,7 +134,7 @@ func TestDeletedUnderWayBUS2(t *testing.T) {
 		list := c.recv()
 		waiting := make(chan httpAnswer, 1)
 		go func() { waiting <- n.http("POST", "/v1/subscriptions/s:pull", `{"wait":"60s"}`) }()
-		eventually(t, "two consumers", func() bool {
+		bubble.Until(t, "two consumers", func() bool {
 			resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "s"})
 			return err == nil && resp.Subscription.Lag.Consumers == 2
 		})
@@ -175,7 +175,7 @@ func TestTooLargeForTheSinkBUS4(t *testing.T) {
 		for _, want := range []string{"1", "3"} {
 			wantEqual(t, "runSeq", within(t, "an event", func() string { return <-got }), want)
 		}
-		eventually(t, "the event is parked", func() bool {
+		bubble.Until(t, "the event is parked", func() bool {
 			letters := n.get("/v1/subscriptions/hook/deadLetters")["deadLetters"].([]any)
 			if len(letters) == 0 {
 				return false

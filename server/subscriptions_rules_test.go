@@ -110,7 +110,7 @@ func TestParkedBUS4(t *testing.T) {
 				}
 			}
 			var letters []any
-			eventually(t, "the event is parked", func() bool {
+			bubble.Until(t, "the event is parked", func() bool {
 				letters = n.get("/v1/subscriptions/" + id + "/deadLetters")["deadLetters"].([]any)
 				return len(letters) == 1
 			})
@@ -172,12 +172,12 @@ func TestLagBUS9(t *testing.T) {
 			}
 			return resp.Subscription.Lag
 		}
-		eventually(t, "the events are behind", func() bool { return lag().Events >= 5 && n.metric("runlog_subscription_lag_events") >= 5 })
+		bubble.Until(t, "the events are behind", func() bool { return lag().Events >= 5 && n.metric("runlog_subscription_lag_events") >= 5 })
 		if got := n.metric("runlog_subscription_paused"); got != 1 {
 			t.Errorf("the metric of a paused subscription is %v, want 1", got)
 		}
 		n.post("/v1/subscriptions/s:resume", "{}")
-		eventually(t, "the oldest event has an age", func() bool { return lag().Seconds > 0 })
+		bubble.Until(t, "the oldest event has an age", func() bool { return lag().Seconds > 0 })
 		if got := n.metric("runlog_subscription_paused"); got != 0 {
 			t.Errorf("the metric of a resumed subscription is %v, want 0", got)
 		}
@@ -185,7 +185,7 @@ func TestLagBUS9(t *testing.T) {
 			t.Errorf("lag %v, want 5 events", l)
 		}
 		n.pullAll("s", 5, func(map[string]any) string { return "" })
-		eventually(t, "nothing is behind", func() bool {
+		bubble.Until(t, "nothing is behind", func() bool {
 			l := lag()
 			return l.Events == 0 && l.Seconds == 0 && n.metric("runlog_subscription_lag_events") == 0 && n.metric("runlog_subscription_acknowledged_total") == 5
 		})

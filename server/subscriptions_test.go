@@ -110,7 +110,7 @@ func TestConsumeBUS8(t *testing.T) {
 			c.ack(list...)
 			total += len(list)
 		}
-		eventually(t, "settled cursor", func() bool {
+		bubble.Until(t, "settled cursor", func() bool {
 			resp, err := n.subscriptions().GetSubscription(n.context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "all"})
 			return err == nil && resp.Subscription.AcknowledgedTotal == runs*each && resp.Subscription.Lag.Events == 0 && resp.Subscription.Lag.InFlight == 0
 		})
@@ -170,10 +170,10 @@ func TestWebhookBUS7(t *testing.T) {
 			}
 			return resp.Subscription
 		}
-		eventually(t, "dead letter", func() bool { return shown().DeadLetters == 1 && shown().HeldRuns == 1 && received("run-0") == "2 3 4" })
+		bubble.Until(t, "dead letter", func() bool { return shown().DeadLetters == 1 && shown().HeldRuns == 1 && received("run-0") == "2 3 4" })
 		wantEqual(t, "events of the held run", received("run-1"), "2")
 		refuse.Store(false)
-		eventually(t, "dead letter in the log", func() bool {
+		bubble.Until(t, "dead letter in the log", func() bool {
 			list, err := n.subscriptions().ListDeadLetters(n.context(), &runlogv1.ListDeadLettersRequest{SubscriptionId: "hook"})
 			return err == nil && len(list.DeadLetters) == 1 && list.DeadLetters[0].RunSeq == 3 && list.DeadLetters[0].Attempts == 3 &&
 				strings.Contains(list.DeadLetters[0].Error, "500")
@@ -184,6 +184,6 @@ func TestWebhookBUS7(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "redriven run", func() bool { return received("run-1") == "2 3 4" && shown().DeadLetters == 0 && shown().HeldRuns == 0 })
+		bubble.Until(t, "redriven run", func() bool { return received("run-1") == "2 3 4" && shown().DeadLetters == 0 && shown().HeldRuns == 0 })
 	})
 }

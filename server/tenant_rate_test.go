@@ -31,7 +31,7 @@ func TestTenantRateSEC6(t *testing.T) {
 		n := all[(leader+1)%len(all)]
 		roles := []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER}
 		var owner string
-		eventually(t, "the members have a secret", func() bool {
+		bubble.Until(t, "the members have a secret", func() bool {
 			resp, err := n.access().CreateToken(n.bearing(root), &runlogv1.CreateTokenRequest{Name: "owner", Tenants: []string{"tenant"}, Roles: roles})
 			owner = resp.GetToken()
 			return err == nil
@@ -65,7 +65,7 @@ func TestTenantRateSEC6(t *testing.T) {
 			t.Errorf("stream: %v, %v", resp, err)
 		}
 		// The follower may have opened the first stream before it knew of the limit.
-		eventually(t, "a second stream is refused", func() bool {
+		bubble.Until(t, "a second stream is refused", func() bool {
 			ctx, cancel := context.WithCancel(n.bearing(owner))
 			defer cancel()
 			second, err := n.events.AppendStream(ctx)
@@ -115,11 +115,11 @@ func TestTenantQuotaSEC6(t *testing.T) {
 		set(&runlogv1.TenantLimits{RunningRuns: 2})
 		n.append("a", newEvent("RunStarted"))
 		n.append("b", newEvent("RunStarted"))
-		eventually(t, "two runs are open", func() bool { return used().RunningRuns == 2 })
+		bubble.Until(t, "two runs are open", func() bool { return used().RunningRuns == 2 })
 		refused(t, try("c", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
 		// The first one is a duplicate.
 		n.append("a", newEvent("RunStarted"), newEvent("RunCompleted"))
-		eventually(t, "a run may be made after one has ended", func() bool { return try("c", newEvent("RunStarted")) == nil })
+		bubble.Until(t, "a run may be made after one has ended", func() bool { return try("c", newEvent("RunStarted")) == nil })
 
 		_, err := n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{
 			TenantId: "tenant", Limits: &runlogv1.TenantLimits{RunningRuns: 10_001},
@@ -128,16 +128,16 @@ func TestTenantQuotaSEC6(t *testing.T) {
 		_, err = n.access().SetTenantLimits(n.context(), &runlogv1.SetTenantLimitsRequest{TenantId: rpc.AccessTenant, Limits: &runlogv1.TenantLimits{Streams: 1}})
 		refused(t, err, contract.ReasonInvalidArgumentField)
 
-		eventually(t, "four events count", func() bool { return used().StoredBytes >= 4*512 })
+		bubble.Until(t, "four events count", func() bool { return used().StoredBytes >= 4*512 })
 		stored := used().StoredBytes
 		set(&runlogv1.TenantLimits{StoredBytes: stored + 1})
 		n.append("b", newEvent("StepStarted", step("s")))
-		eventually(t, "the bytes count", func() bool { return used().StoredBytes > stored })
-		eventually(t, "the limit is known", func() bool {
+		bubble.Until(t, "the bytes count", func() bool { return used().StoredBytes > stored })
+		bubble.Until(t, "the limit is known", func() bool {
 			return reasonIn(status.Convert(try("b", newEvent("StepCompleted", step("s"))))) == contract.ReasonQuotaExceeded
 		})
 		refused(t, try("d", newEvent("RunStarted")), contract.ReasonQuotaExceeded)
 		set(&runlogv1.TenantLimits{})
-		eventually(t, "without a limit", func() bool { return try("d", newEvent("RunStarted")) == nil })
+		bubble.Until(t, "without a limit", func() bool { return try("d", newEvent("RunStarted")) == nil })
 	})
 }

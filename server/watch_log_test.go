@@ -147,7 +147,7 @@ func TestWatchEventsOfRunsEndsSlowReadersWATCH3(t *testing.T) {
 			}
 			n.append("run", batch...)
 		}
-		eventually(t, "the watch is ended", func() bool { return n.metric("runlog_watch_slow_consumers_total") == 1 })
+		bubble.Until(t, "the watch is ended", func() bool { return n.metric("runlog_watch_slow_consumers_total") == 1 })
 		got := 0
 		var ended error
 		for ended == nil {

@@ -86,7 +86,7 @@ func TestWatchersComeAndGoWATCH1(t *testing.T) {
 				t.Errorf("%s was told to be at %d, and is at %d (WATCH-2)", runID(run), all.marks[runID(run)], last)
 			}
 		}
-		eventually(t, "nothing is left of the streams", func() bool { return n.metric("runlog_projector_subscriptions") <= 1 })
+		bubble.Until(t, "nothing is left of the streams", func() bool { return n.metric("runlog_projector_subscriptions") <= 1 })
 	})
 }
 
@@ -234,7 +234,7 @@ func TestClientThatOpensStreamsWithoutEndD12(t *testing.T) {
 			w.until("the append", reaches(2))
 		}
 		began[0].cancel()
-		eventually(t, "a stream that ended makes room", func() bool { return n.metric("runlog_projector_subscriptions") == limit-1 })
+		bubble.Until(t, "a stream that ended makes room", func() bool { return n.metric("runlog_projector_subscriptions") == limit-1 })
 		n.watch(&runlogv1.WatchRunRequest{RunId: "run"}).until("caughtUp", isCaughtUp)
 	})
 }

@@ -169,7 +169,7 @@ func TestWatchWithoutASeamWATCH1(t *testing.T) {
 			w.cancel()
 			wantEqual(t, "end of a watch that its reader left", status.Code(w.end()), codes.Canceled)
 		}
-		eventually(t, "no subscription is left", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
+		bubble.Until(t, "no subscription is left", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
 	})
 }
 

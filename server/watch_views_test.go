@@ -160,7 +160,7 @@ func TestWatchEventsSlowConsumerWATCH3(t *testing.T) {
 		for i := range (last - 1) / 200 {
 			n.append("run", steps(fmt.Sprint(i, "-"), 200)...)
 		}
-		eventually(t, "the subscription is given up", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
+		bubble.Until(t, "the subscription is given up", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
 		seqs := []uint64{1}
 		for err == nil {
 			var m *runlogv1.WatchRunResponse
@@ -201,7 +201,7 @@ func TestWatchersThatNeverReadWATCH3(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		eventually(t, "all of them have begun", func() bool { return n.metric("runlog_projector_subscriptions") == 100 })
+		bubble.Until(t, "all of them have begun", func() bool { return n.metric("runlog_projector_subscriptions") == 100 })
 		for i := range 100 {
 			n.append("run", steps(fmt.Sprint(i, "-"), 50)...)
 			n.append(fmt.Sprint("other-", i), newEvent("RunStarted"))

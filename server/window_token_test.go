@@ -185,7 +185,7 @@ func TestStalledExports(t *testing.T) {
 		if _, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"}); err == nil {
 			t.Error("a ninth export is taken")
 		}
-		eventually(t, "the places of stalled exports are free again", func() bool {
+		bubble.Until(t, "the places of stalled exports are free again", func() bool {
 			_, err := n.tryExport(&runlogv1.ExportEventsRequest{RunId: "other"})
 			return err == nil
 		})
