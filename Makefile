@@ -45,7 +45,7 @@ generate: $(BUF) $(PLUGINS) $(PROTOS) ## generate code from proto/
 	tools/generate.sh
 
 .PHONY: check
-check: check-generated check-format check-lint check-imports check-prose ## check everything except the tests: generated code, format, vet, lint, imports, prose
+check: check-format check-rules check-generated check-lint ## check everything except the tests: format, imports, sizes, clocks, prose, generated code, vet, lint
 
 .PHONY: check-generated
 check-generated: $(BUF) $(PLUGINS) $(PROTOS)
@@ -64,13 +64,9 @@ check-lint: $(LINT)
 	$(LINT) run
 
 # -count=1: the result depends on files that the test cache does not see.
-.PHONY: check-imports
-check-imports:
-	go test -count=1 -run TestImportTable .
-
-.PHONY: check-prose
-check-prose:
-	go test -count=1 -run TestProse .
+.PHONY: check-rules
+check-rules:
+	go test -count=1 -run 'TestImportTable|TestSizes|TestClock|TestProse' .
 
 .PHONY: breaking
 breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compared with AGAINST (main)
@@ -103,6 +99,12 @@ test: ## run all tests, and those of goroutines again with the race detector
 	go test $(TESTFLAGS) ./...
 	@packages=$$(go list ./... | grep -vx -e runlog/server $(patsubst %,-e %,$(NO_RACE))); set -x; \
 	TMPDIR=$(or $(RACE_TMP),$${TMPDIR:-/tmp}) GORACE=atexit_sleep_ms=0 go test $(RACEFLAGS) runlog/server $$packages
+
+# What needs processes, other people's servers or a whole cluster's minute is left to make test.
+.PHONY: quick
+quick: ## run what a change in storage/, raft/, projector/ or server/ needs, in under three minutes
+	go vet ./proto/... ./storage/... ./raft/... ./projector/... ./server/...
+	go test -short $(TESTFLAGS) . ./testbed/... $$(go list ./proto/... ./storage/... ./raft/... ./projector/... ./server/... | grep -vx -e runlog/server/servertest/procs -e runlog/server/servertest/mutants)
 
 .PHONY: race
 race: ## run all tests in full with the race detector, those of real processes too

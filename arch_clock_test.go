@@ -1,0 +1,406 @@
+package runlog_test
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"os"
+	"os/exec"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// maxRealTime bounds how many functions may depend on the real clock, see realTime.
+const maxRealTime = 40
+
+// TestClock holds all tests to fake time. Outside of a bubble, a test does not sleep, does not ask
+// again and again, and has no upper bound on time: on a busy machine each of these fails a product
+// that works. It takes no port by number, draws from a seed that is printed, and does not count
+// goroutines. realTime lists the functions that may, each with its reason.
+func TestClock(t *testing.T) {
+	found, err := clockUses()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, uses := range found {
+		if realTime[name] != "" {
+			continue
+		}
+		for _, u := range uses {
+			t.Errorf("%s: %s %s%s", u.at, name, u.remedy(), u.by)
+		}
+	}
+	for name := range realTime {
+		if len(found[name]) == 0 {
+			t.Errorf("realTime: %s does not need its exception any more: remove it", name)
+		}
+	}
+	if n := len(realTime); n > maxRealTime {
+		t.Errorf("realTime has %d exceptions, at most %d", n, maxRealTime)
+	}
+}
+
+// clockUse is what a function does outside of a bubble that depends on the machine.
+type clockUse struct {
+	at, what string
+	by       string // The functions from a test to this one.
+}
+
+func (u clockUse) remedy() string {
+	switch u.what {
+	case "rand":
+		return "draws from the global source: use testbed/seed, which prints the seed"
+	case "port":
+		return "listens on a port by number: use port 0, and hand the listener over"
+	case "runtime.NumGoroutine":
+		return "counts goroutines: a bubble finds those that are left, by their stacks"
+	case "time.Since":
+		return "has an upper bound on real time: prove it in a bubble (testbed/bubble)"
+	default:
+		return u.what + " in real time: run the test in a bubble (testbed/bubble), or wait for an event (testbed/await)"
+	}
+}
+
+// fakeOnly are kits that run in bubbles alone.
+var fakeOnly = []string{"testbed/bubble", "testbed/network", "testbed/seed", "server/servertest/sim", "server/servertest/workload", "server/servertest/workload/bus"}
+
+// bubbles are the functions whose arguments run in fake time.
+var bubbles = []string{"synctest.Test", "bubble.Test", "bubble.Run", "bubble.Check", "bubble.Until"}
+
+// waits are the functions that make a test depend on the real clock.
+var waits = []string{
+	"time.Sleep", "time.After", "time.Tick", "time.NewTimer", "time.NewTicker", "time.AfterFunc", "await.Poll", "runtime.NumGoroutine",
+}
+
+// sources make a source of draws that has a seed of its own, or are of crypto/rand.
+var sources = []string{"New", "NewPCG", "NewChaCha8", "NewSource", "NewZipf", "Read", "Text", "Prime"}
+
+// clockUses returns what the functions of all tests and kits do in real time, by folder and name.
+func clockUses() (map[string][]clockUse, error) {
+	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "*.go").Output()
+	if err != nil {
+		return nil, err
+	}
+	folders := map[string][]string{}
+	for name := range strings.Lines(string(list)) {
+		name = strings.TrimSuffix(name, "\n")
+		dir := path.Dir(name)
+		if strings.HasSuffix(name, "_test.go") || isKit(dir) && !slices.Contains(fakeOnly, dir) {
+			folders[dir] = append(folders[dir], name)
+		}
+	}
+	found := map[string][]clockUse{}
+	for dir, names := range folders {
+		tests := newTests()
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			if os.IsNotExist(err) {
+				continue // Deleted, and not yet in the index.
+			}
+			if err != nil {
+				return nil, err
+			}
+			tree, err := parser.ParseFile(tests.files, name, text, parser.SkipObjectResolution)
+			if err != nil {
+				return nil, err
+			}
+			tests.trees = append(tests.trees, tree)
+		}
+		tests.read(isKit(dir))
+		for name, uses := range tests.inRealTime() {
+			found[path.Join(dir, name)] = uses
+		}
+	}
+	return found, nil
+}
+
+// tests are the functions of one folder's tests, or of a kit.
+type tests struct {
+	files *token.FileSet
+	trees []*ast.File
+	enter map[string]bool // What runs its arguments in a bubble, by name.
+	funcs map[string]*testFunc // By name; those of a method have its type's before a point.
+	named map[string][]*testFunc
+	roots []*testFunc
+}
+
+// testFunc is what a function does outside of bubbles.
+type testFunc struct {
+	name     string
+	mentions map[string]bool
+	uses     []clockUse
+}
+
+func newTests() *tests {
+	x := &tests{files: token.NewFileSet(), enter: map[string]bool{}, funcs: map[string]*testFunc{}, named: map[string][]*testFunc{}}
+	for _, name := range bubbles {
+		x.enter[name] = true
+	}
+	return x
+}
+
+// read reads the trees. All that a kit exports may be called in real time.
+func (x *tests) read(kit bool) {
+	var decls []ast.Decl
+	for _, tree := range x.trees {
+		decls = append(decls, tree.Decls...)
+	}
+	x.findBubbles(decls)
+	for _, d := range decls {
+		f := &testFunc{name: "var", mentions: map[string]bool{}}
+		plain, root := "", true
+		if decl, ok := d.(*ast.FuncDecl); ok {
+			plain = decl.Name.Name
+			f.name = receiver(decl) + plain
+			if decl.Recv != nil {
+				plain = "." + plain
+			}
+			root = isRoot(decl, kit && !strings.HasSuffix(x.files.Position(d.Pos()).Filename, "_test.go"))
+			if decl.Body == nil {
+				continue
+			}
+		}
+		x.walk(f, d)
+		if old := x.funcs[f.name]; old != nil { // Of another platform, or another var.
+			maps.Copy(old.mentions, f.mentions)
+			old.uses = append(old.uses, f.uses...)
+			continue
+		}
+		x.funcs[f.name] = f
+		x.named[plain] = append(x.named[plain], f)
+		if root {
+			x.roots = append(x.roots, f)
+		}
+	}
+}
+
+// findBubbles finds the functions that call what they are given in a bubble alone.
+func (x *tests) findBubbles(decls []ast.Decl) {
+	for before := -1; before != len(x.enter); {
+		before = len(x.enter)
+		for _, d := range decls {
+			if decl, ok := d.(*ast.FuncDecl); ok && decl.Body != nil && x.runsInBubble(decl) {
+				x.enter[decl.Name.Name] = true
+			}
+		}
+	}
+}
+
+// runsInBubble reports whether a function mentions a parameter that is a function, and does so in
+// bubbles only.
+func (x *tests) runsInBubble(decl *ast.FuncDecl) bool {
+	given := map[string]bool{}
+	for _, p := range decl.Type.Params.List {
+		if _, ok := p.Type.(*ast.FuncType); ok {
+			for _, name := range p.Names {
+				given[name.Name] = true
+			}
+		}
+	}
+	inside, outside := false, false
+	ast.Inspect(decl.Body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			if x.enters(dotted(n.Fun)) {
+				ast.Inspect(n, func(n ast.Node) bool {
+					name, ok := n.(*ast.Ident)
+					inside = inside || ok && given[name.Name]
+					return true
+				})
+				return false
+			}
+		case *ast.Ident:
+			outside = outside || given[n.Name]
+		}
+		return true
+	})
+	return inside && !outside
+}
+
+// enters reports whether a call runs its arguments in a bubble.
+func (x *tests) enters(called string) bool {
+	return x.enter[called] || x.enter[called[strings.LastIndexByte(called, '.')+1:]]
+}
+
+// isRoot reports whether a function begins in real time. Benchmarks are no tests.
+func isRoot(decl *ast.FuncDecl, kit bool) bool {
+	name := decl.Name.Name
+	if kit {
+		return decl.Name.IsExported()
+	}
+	return decl.Recv == nil && (name == "init" || slices.ContainsFunc([]string{"Test", "Fuzz", "Example"}, func(p string) bool { return strings.HasPrefix(name, p) }))
+}
+
+// receiver returns the type of a method with a point after it.
+func receiver(decl *ast.FuncDecl) string {
+	if decl.Recv == nil {
+		return ""
+	}
+	t := decl.Recv.List[0].Type
+	for {
+		switch of := t.(type) {
+		case *ast.StarExpr:
+			t = of.X
+		case *ast.IndexExpr:
+			t = of.X
+		case *ast.Ident:
+			return of.Name + "."
+		default:
+			return ""
+		}
+	}
+}
+
+// walk notes what a declaration mentions and does, but for what it lets run in a bubble.
+func (x *tests) walk(f *testFunc, d ast.Node) {
+	note := func(n ast.Node, what string) { f.uses = append(f.uses, clockUse{at: x.files.Position(n.Pos()).String(), what: what}) }
+	elapsed := map[string]bool{} // Variables that hold a time.Since.
+	var walk func(n ast.Node) bool
+	walk = func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.CallExpr:
+			called := dotted(n.Fun)
+			switch {
+			case x.enters(called):
+				return false
+			case slices.Contains(waits, called):
+				note(n, called)
+			case called == "time.Now().After" || called == "time.Now().Before":
+				note(n, "a loop with a deadline")
+			case called == "net.Listen" && !isFreePort(n.Args[1]):
+				note(n, "port")
+			default:
+				if draws, ok := strings.CutPrefix(called, "rand."); ok && !strings.Contains(draws, ".") && !slices.Contains(sources, draws) {
+					note(n, "rand")
+				}
+			}
+		case *ast.AssignStmt:
+			for i, value := range n.Rhs {
+				if name, ok := n.Lhs[min(i, len(n.Lhs)-1)].(*ast.Ident); ok && dotted(value) == "time.Since()" {
+					elapsed[name.Name] = true
+				}
+			}
+		case *ast.BinaryExpr:
+			longer := n.X
+			if n.Op == token.LSS || n.Op == token.LEQ {
+				longer = n.Y
+			} else if n.Op != token.GTR && n.Op != token.GEQ {
+				break
+			}
+			if name := dotted(longer); name == "time.Since()" || elapsed[name] {
+				note(n, "time.Since")
+			}
+		case *ast.SelectorExpr: // A method has a point before its name.
+			f.mentions["."+n.Sel.Name] = true
+			ast.Inspect(n.X, walk)
+			return false
+		case *ast.Ident:
+			f.mentions[n.Name] = true
+		}
+		return true
+	}
+	ast.Inspect(d, walk)
+}
+
+// dotted writes names and calls as in the source, without arguments.
+func dotted(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.Ident:
+		return e.Name
+	case *ast.SelectorExpr:
+		return dotted(e.X) + "." + e.Sel.Name
+	case *ast.CallExpr:
+		return dotted(e.Fun) + "()"
+	case *ast.IndexExpr:
+		return dotted(e.X)
+	default:
+		return ""
+	}
+}
+
+// isFreePort reports whether an address leaves the port to the system.
+func isFreePort(address ast.Expr) bool {
+	text, ok := address.(*ast.BasicLit)
+	if !ok {
+		return false
+	}
+	value, err := strconv.Unquote(text.Value)
+	return err == nil && strings.HasSuffix(value, ":0")
+}
+
+// inRealTime returns what functions do that are reached from a root outside of every bubble.
+func (x *tests) inRealTime() map[string][]clockUse {
+	found, by := map[string][]clockUse{}, map[*testFunc]string{}
+	next := slices.Clone(x.roots)
+	for _, f := range next {
+		by[f] = ""
+	}
+	for ; len(next) > 0; next = next[1:] {
+		f := next[0]
+		for i := range f.uses {
+			f.uses[i].by = by[f]
+		}
+		if len(f.uses) > 0 {
+			found[f.name] = f.uses
+		}
+		for name := range f.mentions {
+			for _, callee := range x.named[name] {
+				if _, seen := by[callee]; !seen {
+					by[callee] = ", called by " + f.name + strings.TrimPrefix(by[f], ", called")
+					next = append(next, callee)
+				}
+			}
+		}
+	}
+	return found
+}
+
+// TestClockFails shows what TestClock finds, and what it lets through.
+func TestClockFails(t *testing.T) {
+	tests := []struct{ name, body, want string }{
+		{"sleep", `func TestX(t *testing.T) { time.Sleep(1) }`, "time.Sleep"},
+		{"sleep of a helper", `func TestX(t *testing.T) { help() }; func help() { time.Sleep(1) }`, "time.Sleep"},
+		{"sleep of a method", `func TestX(t *testing.T) { b.help() }; func (b *bed) help() { time.Sleep(1) }`, "time.Sleep"},
+		{"sleep of a variable", `var x = func() { time.Sleep(1) }`, "time.Sleep"},
+		{"sleep in a bubble", `func TestX(t *testing.T) { bubble.Test(t, func(t *testing.T) { time.Sleep(1) }) }`, ""},
+		{"helper of bubbles", `func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { help() }) }; func help() { time.Sleep(1) }`, ""},
+		{"function of bubbles", `func TestX(t *testing.T) { inBed(t, func() { time.Sleep(1) }) }; func inBed(t *testing.T, f func()) { bubble.Test(t, func(t *testing.T) { f() }) }`, ""},
+		{"function of both", `func TestX(t *testing.T) { inBed(t, func() { time.Sleep(1) }) }; func inBed(t *testing.T, f func()) { bubble.Test(t, func(t *testing.T) { f() }); f() }`, "time.Sleep"},
+		{"helper of both", `func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { help() }); help() }; func help() { time.Sleep(1) }`, "time.Sleep"},
+		{"a benchmark", `func BenchmarkX(b *testing.B) { time.Sleep(1) }`, ""},
+		{"timeout", `func TestX(t *testing.T) { select { case <-c: case <-time.After(1): } }`, "time.After"},
+		{"poll", `func TestX(t *testing.T) { await.Poll(t, "", nil) }`, "await.Poll"},
+		{"loop with a deadline", `func TestX(t *testing.T) { for time.Now().Before(end) { } }`, "a loop with a deadline"},
+		{"upper bound", `func TestX(t *testing.T) { if took := time.Since(began); took > 1 { } }`, "time.Since"},
+		{"upper bound, turned", `func TestX(t *testing.T) { if 1 <= time.Since(began) { } }`, "time.Since"},
+		{"lower bound", `func TestX(t *testing.T) { if took := time.Since(began); took < 1 { } }`, ""},
+		{"port by number", `func TestX(t *testing.T) { net.Listen("tcp", address) }`, "port"},
+		{"port 0", `func TestX(t *testing.T) { net.Listen("tcp", "127.0.0.1:0") }`, ""},
+		{"global draws", `func TestX(t *testing.T) { rand.IntN(3) }`, "rand"},
+		{"draws from a seed", `func TestX(t *testing.T) { rand.New(rand.NewPCG(1, 2)).IntN(3) }`, ""},
+		{"goroutines by count", `func TestX(t *testing.T) { runtime.NumGoroutine() }`, "runtime.NumGoroutine"},
+	}
+	for _, tt := range tests {
+		x := newTests()
+		tree, err := parser.ParseFile(x.files, "x_test.go", "package x\n"+tt.body, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x.trees = []*ast.File{tree}
+		x.read(false)
+		var got []string
+		for _, uses := range x.inRealTime() {
+			for _, u := range uses {
+				got = append(got, u.what)
+			}
+		}
+		if fmt.Sprint(got) != fmt.Sprintf("[%s]", tt.want) {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
