@@ -1,10 +1,7 @@
 package writer_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"testing"
 	"time"
@@ -14,71 +11,51 @@ import (
 	"runlog/client/events"
 	"runlog/client/outbox"
 	"runlog/client/writer"
+	"runlog/testbed/bubble"
 )
 
-// example takes the place of the *testing.T that a test gives to clienttest.
-type example struct {
-	testing.TB
-	cleanups []func()
+// testOutage writes while the server is down. It runs in fake time: a busy machine must not use up
+// the budget.
+func testOutage(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		srv := clienttest.Start(t, clienttest.InBubble()) // elsewhere: client.Dial
+		appender, err := srv.Client(client.Options{}).NewAppender(client.AppenderOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		box, err := outbox.Open(filepath.Join(t.TempDir(), "engine.outbox"), outbox.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer box.Close()
+		w, err := writer.New(appender, writer.Options{Outbox: box, Budget: 100 * time.Millisecond})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer w.Close()
+
+		srv.Down() // an outage
+		run := &events.Run{ID: "run-7", Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}
+		one := events.Attempt{Logical: 1, Engine: 1}
+		started, err := run.StepStarted("extract", one, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if res, err := w.Write(t.Context(), started); err != nil || !res.Parked {
+			t.Errorf("started: parked %v, %v", res.Parked, err)
+		}
+		completed, err := run.StepCompleted("extract", one, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var over *writer.BudgetError
+		if _, err := w.Write(t.Context(), completed); !errors.As(err, &over) {
+			t.Errorf("completed: %v; the engine must fail the step", err)
+		}
+	})
 }
 
-func (e *example) Helper()          {}
-func (e *example) Cleanup(f func()) { e.cleanups = append(e.cleanups, f) }
-
-func (e *example) end() {
-	for i := len(e.cleanups) - 1; i >= 0; i-- {
-		e.cleanups[i]()
-	}
-}
-
+// A step starts during an outage, and does not complete.
 func ExampleWriter() {
-	t := &example{}
-	defer t.end()
-	srv := clienttest.Start(t)
-	appender, err := srv.Client(client.Options{}).NewAppender(client.AppenderOptions{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	dir, err := os.MkdirTemp("", "outbox-*")
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer os.RemoveAll(dir)
-	box, err := outbox.Open(filepath.Join(dir, "engine.outbox"), outbox.Options{})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer box.Close()
-	w, err := writer.New(appender, writer.Options{Outbox: box, Budget: 100 * time.Millisecond})
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	defer w.Close()
-
-	srv.Down() // an outage
-	run := &events.Run{ID: "run-7", Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}
-	one := events.Attempt{Logical: 1, Engine: 1}
-	started, err := run.StepStarted("extract", one, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	res, err := w.Write(context.Background(), started)
-	fmt.Println("started: parked", res.Parked, err)
-	completed, err := run.StepCompleted("extract", one, nil)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
-	var over *writer.BudgetError
-	if _, err := w.Write(context.Background(), completed); errors.As(err, &over) {
-		fmt.Println("completed: fail the step")
-	}
-	// Output:
-	// started: parked true <nil>
-	// completed: fail the step
+	_ = []testing.InternalTest{{Name: "TestOutage", F: testOutage}} // go test runs it
 }
