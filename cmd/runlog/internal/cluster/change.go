@@ -117,11 +117,17 @@ func (a *app) addMember(ctx context.Context, c *client.Client, address string, n
 		return nil
 	case ctx.Err() != nil:
 		return output.Errorf(output.ExitInterrupted, "wait interrupted; %s goes on joining: runlog cluster status shows how far it is", node)
-	case waiting.Err() != nil:
+	case over(waiting):
 		return output.Errorf(output.ExitTimeout, "%s is no voter after %v; it goes on joining: runlog cluster status shows how far it is", node, lasting)
 	default:
 		return output.WithHint(err, node+" is invited and goes on joining")
 	}
+}
+
+// over reports whether a wait has ended. A call learns of its deadline a moment before the context.
+func over(waiting context.Context) bool {
+	deadline, limited := waiting.Deadline()
+	return waiting.Err() != nil || limited && !time.Now().Before(deadline)
 }
 
 // followJoin shows how far a node is until it is a voter. On a terminal it redraws one line;
