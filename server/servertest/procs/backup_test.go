@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"runlog/server/servertest/history"
+	"runlog/testbed/seed"
 )
 
 // TestBackupRestoreNodes proves APP-2, APP-5, APP-11 and IDM-6 across a backup and a restore: while
@@ -23,6 +24,7 @@ import (
 // nodes join it, and the cluster goes on.
 func TestBackupRestoreNodes(t *testing.T) {
 	t.Parallel()
+	rng := seed.Rand(t)
 	c := newCluster(t, Options{Seed: *seedFlag})
 	c.Work(6)
 	repo := filepath.Join(t.TempDir(), "backups")
@@ -38,7 +40,7 @@ func TestBackupRestoreNodes(t *testing.T) {
 		if n == leader && before != nil {
 			continue
 		}
-		killLater(t, exec.Command(n.Binary, "backup", repo, "--server", n.grpc))
+		killLater(t, rng, exec.Command(n.Binary, "backup", repo, "--server", n.grpc))
 		before = c.clients.History()
 		runJSON(t, &last, n.Binary, "backup", repo, "--server", n.grpc)
 	}
@@ -56,7 +58,7 @@ func TestBackupRestoreNodes(t *testing.T) {
 	restored := New(t, Options{Binary: binary(t), Seed: *seedFlag + 1, Before: before, OldKeys: 1, Keep: *keepFlag})
 	first := restored.Nodes()[0]
 	for range 3 {
-		killLater(t, exec.Command(first.Binary, "restore", repo, "--data-dir", first.Dir, "--node-id", first.Name))
+		killLater(t, rng, exec.Command(first.Binary, "restore", repo, "--data-dir", first.Dir, "--node-id", first.Name))
 		if _, err := os.Stat(first.Dir); err == nil {
 			err = os.RemoveAll(first.Dir) // The restore was faster.
 			if err != nil {
@@ -126,12 +128,12 @@ func runJSON(t *testing.T, to any, binary string, args ...string) {
 }
 
 // killLater starts a process and kills it a while later; it may have ended before.
-func killLater(t *testing.T, cmd *exec.Cmd) {
+func killLater(t *testing.T, rng *rand.Rand, cmd *exec.Cmd) {
 	t.Helper()
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(time.Duration(20+rand.IntN(150)) * time.Millisecond)
+	Pass(time.Duration(20+rng.IntN(150)) * time.Millisecond)
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }

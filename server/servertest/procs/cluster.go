@@ -5,22 +5,17 @@ package procs
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest/history"
 	"runlog/server/servertest/workload"
+	"runlog/testbed/await"
 )
-
-// Patience is how long a test waits for what must happen. The machine may be busy.
-const Patience = 90 * time.Second
 
 // Election is the election timeout of the nodes.
 const Election = 300 * time.Millisecond
@@ -53,6 +48,7 @@ type Options struct {
 // Cluster is a cluster of processes, with its clients.
 type Cluster struct {
 	t       testing.TB
+	ctx     context.Context // ends with the time of the test
 	opts    Options
 	dir     string
 	nodes   []*Node
@@ -76,7 +72,7 @@ func New(t testing.TB, opts Options) *Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Cluster{t: t, opts: opts, dir: dir}
+	c := &Cluster{t: t, ctx: await.Context(t), opts: opts, dir: dir}
 	t.Cleanup(c.end)
 	var names, join []string
 	for i := range opts.Nodes {
@@ -107,7 +103,7 @@ func (c *Cluster) newNode(i int) *Node {
 		n.grpc, n.http, n.admin, n.raft = at+":7410", at+":7411", at+":7412", net.peerIP(i)+":7413"
 		return n
 	}
-	at := freePorts(c.t, 4)
+	at := Reserve(c.t, 4)
 	n.grpc, n.http, n.admin, n.raft = at[0], at[1], at[2], at[3]
 	return n
 }
@@ -153,10 +149,8 @@ func (c *Cluster) Work(clients int) {
 // AwaitAck waits until n more appends have been acknowledged.
 func (c *Cluster) AwaitAck(n int) {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
 	for range n {
-		if err := c.clients.AwaitAck(ctx); err != nil {
+		if err := c.clients.AwaitAck(c.ctx); err != nil {
 			c.t.Fatal(err)
 		}
 	}
@@ -166,14 +160,12 @@ func (c *Cluster) AwaitAck(n int) {
 // clients, waits until all nodes are ready, and checks the history.
 func (c *Cluster) Settle() *history.Report {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	if err := c.clients.Probe(ctx); err != nil {
+	if err := c.clients.Probe(c.ctx); err != nil {
 		c.t.Fatalf("%s: %v", history.Progress, err)
 	}
 	c.rest()
 	c.Ready()
-	r, err := c.check(ctx)
+	r, err := c.check(c.ctx)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -184,9 +176,7 @@ func (c *Cluster) Settle() *history.Report {
 // that attempt again (IDM-10). The cluster must have settled.
 func (c *Cluster) RepeatAssigned() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	n, err := c.clients.RepeatAssigned(ctx)
+	n, err := c.clients.RepeatAssigned(c.ctx)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -226,13 +216,12 @@ func (c *Cluster) rest() {
 // Leader waits until a node leads that is not among the given ones.
 func (c *Cluster) Leader(without ...*Node) *Node {
 	c.t.Helper()
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if n := c.leads(without...); n != nil {
-			return n
-		}
-	}
-	c.t.Fatal("no node leads")
-	return nil
+	var n *Node
+	await.Poll(c.t, "a node that leads", func() bool {
+		n = c.leads(without...)
+		return n != nil
+	})
+	return n
 }
 
 // leads returns a node that reports now that it leads; nil: no node does.
@@ -256,13 +245,11 @@ func (c *Cluster) Transfer(to *Node) error {
 		return err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
 	req := &runlogv1.TransferLeadershipRequest{}
 	if to != nil {
 		req.NodeId = to.Name
 	}
-	_, err = runlogv1.NewClusterServiceClient(conn).TransferLeadership(ctx, req)
+	_, err = runlogv1.NewClusterServiceClient(conn).TransferLeadership(c.ctx, req)
 	return err
 }
 
@@ -308,31 +295,4 @@ func (c *Cluster) keepHistory() {
 	if err != nil {
 		c.t.Errorf("the history is not kept: %v", err)
 	}
-}
-
-// portsTaken are the addresses of all nodes of this process's tests.
-var portsTaken sync.Map
-
-// freePorts returns loopback addresses that are free. Their ports are below those that the kernel
-// gives to connections, so that a restarted node gets its own again.
-func freePorts(t testing.TB, n int) []string {
-	t.Helper()
-	var addresses []string
-	for tries := 0; len(addresses) < n; tries++ {
-		address := fmt.Sprintf("127.0.0.1:%d", 12000+rand.IntN(20000))
-		if _, taken := portsTaken.LoadOrStore(address, true); taken {
-			continue
-		}
-		l, err := net.Listen("tcp", address)
-		if err == nil {
-			err = l.Close()
-		}
-		switch {
-		case err == nil:
-			addresses = append(addresses, address)
-		case tries > 1000:
-			t.Fatal(err)
-		}
-	}
-	return addresses
 }

@@ -10,16 +10,20 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+
+	"google.golang.org/grpc"
+
+	"runlog/testbed/await"
 )
 
-// stored returns how many events of a run a node has.
-func (n *Node) stored(run string) (count int) {
-	out, err := exec.Command(n.Binary, "--server", n.grpc, "events", run, "-o", "json").Output()
+// stored returns how many events of a run a node has. No answer means none.
+func (n *Node) stored(conn *grpc.ClientConn, run string) (count int) {
+	n.c.t.Helper()
+	all, err := n.c.events(conn, run)
 	if err != nil {
 		return 0
 	}
-	return strings.Count(string(out), `"runSeq"`)
+	return len(all)
 }
 
 // append1 appends some events to a run of its own, through a node, and waits until they are
@@ -55,14 +59,13 @@ func (n *Node) hasKey() bool {
 // want waits until a node has as many events of each run.
 func (n *Node) want(events map[string]int) {
 	n.c.t.Helper()
+	conn, err := dialNode(n.grpc)
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	defer conn.Close()
 	for run, count := range events {
-		got := n.stored(run)
-		for deadline := time.Now().Add(Patience); got != count && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-			got = n.stored(run)
-		}
-		if got != count {
-			n.c.t.Errorf("%s has %d events of %s, acknowledged were %d", n.Name, got, run, count)
-		}
+		await.Poll(n.c.t, fmt.Sprintf("%d events of %s at %s", count, run, n.Name), func() bool { return n.stored(conn, run) == count })
 	}
 }
 
@@ -78,9 +81,7 @@ func threeWithCopy(t *testing.T) (n [3]*Node, older string) {
 		m.want(map[string]int{"before": 3})
 	}
 	older = filepath.Join(t.TempDir(), "older")
-	for deadline := time.Now().Add(Patience); !n[1].hasKey() && time.Now().Before(deadline); {
-		time.Sleep(100 * time.Millisecond) // what is salvaged is signed
-	}
+	await.Poll(t, "the signing key, for what is salvaged is signed", n[1].hasKey)
 	for c.Leader() != n[1] {
 		if err := c.Transfer(n[1]); err != nil {
 			t.Log(err)

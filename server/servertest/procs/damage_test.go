@@ -12,9 +12,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // damage is one way to damage a file of a node that is down.
@@ -244,9 +244,16 @@ func startDamaged(t *testing.T, c *Cluster) (lastLine string) {
 	n.Start()
 	n.ExpectEnd()
 	if n.readyOrEnded() {
-		ctx, cancel := context.WithTimeout(t.Context(), Patience)
+		ctx, cancel := context.WithCancel(c.ctx)
 		defer cancel()
-		go func() { <-n.last().exited; cancel() }()
+		life := n.last()
+		go func() {
+			select {
+			case <-life.exited:
+				cancel()
+			case <-ctx.Done():
+			}
+		}()
 		_, err := c.check(ctx)
 		if err == nil {
 			return ""
@@ -320,21 +327,16 @@ func TestLeaderIsReplaced(t *testing.T) {
 // awaitVoters waits until all nodes count for a majority.
 func (c *Cluster) awaitVoters() {
 	c.t.Helper()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(50 * time.Millisecond) {
-		members, err := c.members()
+	await.Poll(c.t, "a cluster all of whose nodes are voters", func() bool {
+		members, _ := c.members()
 		voters := 0
 		for _, m := range members {
 			if m.GetRole() == runlogv1.MemberRole_VOTER && m.GetState() != runlogv1.MemberState_UNREACHABLE {
 				voters++
 			}
 		}
-		if voters == len(c.nodes) {
-			return
-		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("%d voters of %d nodes: %v %v", voters, len(c.nodes), members, err)
-		}
-	}
+		return voters == len(c.nodes)
+	})
 }
 
 // members asks the leader for the members of the cluster.
@@ -344,8 +346,6 @@ func (c *Cluster) members() ([]*runlogv1.Member, error) {
 		return nil, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	status, err := runlogv1.NewClusterServiceClient(conn).GetStatus(ctx, &runlogv1.GetStatusRequest{})
+	status, err := runlogv1.NewClusterServiceClient(conn).GetStatus(c.ctx, &runlogv1.GetStatusRequest{})
 	return status.GetMembers(), err
 }

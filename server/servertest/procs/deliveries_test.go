@@ -3,7 +3,6 @@
 package procs
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -20,6 +19,7 @@ import (
 	"runlog/client"
 	"runlog/client/events"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 const (
@@ -41,6 +41,7 @@ type deliveries struct {
 	stop    chan struct{}
 	load    sync.WaitGroup
 	appends atomic.Int64
+	stored  chan struct{} // receives at an append
 
 	mu sync.Mutex
 	// excuses are times in which an acknowledgement may not have become durable.
@@ -63,18 +64,13 @@ func (d *deliveries) excuse(from time.Time) {
 // lost.
 func TestDeliveries(t *testing.T) {
 	t.Parallel()
-	began := time.Now()
-	for i := range *seedsFlag {
-		if *timeFlag > 0 && time.Since(began) > *timeFlag {
-			break
-		}
-		seed := *seedFlag + uint64(i)
+	for seed := range seeds(t) {
 		t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) { deliver(t, seed) })
 	}
 }
 
 func deliver(t *testing.T, seed uint64) {
-	d := &deliveries{t: t, c: newCluster(t, Options{Seed: seed}), rng: rand.New(rand.NewPCG(seed, 9)), stop: make(chan struct{})}
+	d := &deliveries{t: t, c: newCluster(t, Options{Seed: seed}), rng: rand.New(rand.NewPCG(seed, 9)), stop: make(chan struct{}), stored: make(chan struct{}, 1)}
 	d.hook, d.nats = newSink(t, asHook), newSink(t, asNATS)
 	d.nats.stream()
 	all, err := d.c.connect("")
@@ -121,9 +117,7 @@ func runName(i int) (id, tenant string) {
 
 func (d *deliveries) subscribe(id string, to *runlogv1.Delivery) {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
-	_, err := d.client.CreateSubscription(ctx, &runlogv1.CreateSubscriptionRequest{
+	_, err := d.client.CreateSubscription(d.c.ctx, &runlogv1.CreateSubscriptionRequest{
 		SubscriptionId: id, Filter: &runlogv1.SubscriptionFilter{TenantId: "acme", Types: []string{"StepStarted"}},
 		Start: &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}}, Delivery: to,
 		Retry: &runlogv1.Retry{Initial: durationpb.New(10 * time.Millisecond), Max: durationpb.New(200 * time.Millisecond), MaxAttempts: 1000},
@@ -166,13 +160,16 @@ func (d *deliveries) append(i int, rng *rand.Rand) {
 			return
 		}
 		d.appends.Add(1)
+		select {
+		case d.stored <- struct{}{}:
+		default:
+		}
 	}
 }
 
 // store appends events. An unknown outcome is tried again until it is known.
 func (d *deliveries) store(run string, list ...*runlogv1.EventWrite) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
+	ctx := d.c.ctx
 	for {
 		began := time.Now()
 		_, err := d.client.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: run, Events: list})
@@ -195,21 +192,14 @@ func (d *deliveries) more(n int) {
 	d.t.Helper()
 	d.moreAppends(n)
 	before := len(d.hook.answers())
-	d.until("requests to the webhook", func() bool { return len(d.hook.answers()) >= before+n })
+	await.Poll(d.t, "requests to the webhook", func() bool { return len(d.hook.answers()) >= before+n })
 }
 
 func (d *deliveries) moreAppends(n int) {
 	d.t.Helper()
 	before := d.appends.Load()
-	d.until("appends", func() bool { return d.appends.Load() >= before+int64(n) })
-}
-
-func (d *deliveries) until(what string, is func() bool) {
-	d.t.Helper()
-	for deadline := time.Now().Add(Patience); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			d.t.Fatalf("no %s", what)
-		}
+	for d.appends.Load() < before+int64(n) {
+		await.Receive(d.t, "appends", d.stored)
 	}
 }
 
@@ -237,7 +227,7 @@ func (d *deliveries) pauseNATS() { d.nats.pause(hookTimeout / 2) }
 
 // killLeader kills the leader after a time without faults, behind which nothing is excused.
 func (d *deliveries) killLeader() {
-	time.Sleep(2 * settledWithin)
+	Pass(2 * settledWithin)
 	leader := d.c.Leader()
 	from := time.Now()
 	leader.Kill()
@@ -263,31 +253,20 @@ func (d *deliveries) killLeaderAndHook() {
 // drained waits until a subscription has nothing left to deliver, and its dead letters are durable.
 func (d *deliveries) drained(id string) {
 	d.t.Helper()
-	var last *runlogv1.Subscription
-	for deadline := time.Now().Add(Patience); ; time.Sleep(20 * time.Millisecond) {
-		ctx, cancel := context.WithTimeout(context.Background(), Patience)
-		resp, err := d.client.GetSubscription(ctx, &runlogv1.GetSubscriptionRequest{TenantId: "acme", SubscriptionId: id})
-		cancel()
-		if err == nil {
-			last = resp.GetSubscription()
-			if l := last.GetLag(); l != nil && l.GetEvents() == 0 && l.GetInFlight() == 0 && len(d.parked(id)) == int(last.GetDeadLetters()) {
-				return
-			}
-		}
-		if time.Now().After(deadline) {
-			d.t.Fatalf("%s is not drained: %v, %v", id, last, err)
-		}
-	}
+	await.Poll(d.t, "the end of what is due to "+id, func() bool {
+		resp, err := d.client.GetSubscription(d.c.ctx, &runlogv1.GetSubscriptionRequest{TenantId: "acme", SubscriptionId: id})
+		s := resp.GetSubscription()
+		l := s.GetLag()
+		return err == nil && l != nil && l.GetEvents() == 0 && l.GetInFlight() == 0 && len(d.parked(id)) == int(s.GetDeadLetters())
+	})
 }
 
 // parked returns the dead letters of a subscription.
 func (d *deliveries) parked(id string) map[place]bool {
 	d.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
 	all := map[place]bool{}
 	for req := (&runlogv1.ListDeadLettersRequest{TenantId: "acme", SubscriptionId: id}); ; {
-		resp, err := d.client.ListDeadLetters(ctx, req)
+		resp, err := d.client.ListDeadLetters(d.c.ctx, req)
 		if err != nil {
 			d.t.Fatal(err)
 		}

@@ -7,9 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"runlog/testbed/await"
 )
 
 // wantMount skips the test if it cannot mount file systems, or if a command for them is missing.
@@ -115,13 +116,16 @@ func diskCluster(t *testing.T, disk string) (*Cluster, *Node) {
 // contains says. The others must go on. Once the disk is repaired, the node must come back, and
 // nothing may be lost (D10, APP-2).
 //
-// It calls wait until the node has ended.
-func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, wait, repair func()) {
+// It calls again until the node has ended. If that is nil, the load of the clients is enough.
+func wantFailStop(t *testing.T, c *Cluster, victim *Node, says string, hurt, again, repair func()) {
 	t.Helper()
 	victim.ExpectEnd()
 	hurt()
-	for deadline := time.Now().Add(Patience); victim.Up() && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
-		wait()
+	if again != nil {
+		await.Poll(t, "the end of the node whose disk fails", func() bool {
+			again()
+			return !victim.Up()
+		})
 	}
 	code, last := victim.Ended()
 	said := victim.last().said()
@@ -152,9 +156,6 @@ func lead(c *Cluster, victim *Node) func() {
 		}
 	}
 }
-
-// load waits: the clients' load is enough.
-func load() {}
 
 // TestFullDisk fills the disk.
 func TestFullDisk(t *testing.T) {
@@ -187,7 +188,7 @@ func TestReadOnlyDisk(t *testing.T) {
 		if err := output(exec.Command("mount", "-o", "remount,abort", disk)); err != nil {
 			t.Fatal(err)
 		}
-	}, load, func() {
+	}, nil, func() {
 		// Of a copy: as long as a process in another namespace still has the file system, it stays
 		// as it is.
 		repaired := image + ".repaired"
@@ -235,7 +236,7 @@ func TestManifestCannotBeWritten(t *testing.T) {
 				}
 				repair = immutableUntil(t, manifests[0])
 				d.flush(t, victim)
-			}, load, func() { repair() })
+			}, nil, func() { repair() })
 		})
 	}
 }

@@ -50,6 +50,12 @@
 //	golden      This version opens data directories of earlier ones (testdata/golden),
 //	            compares them and writes to them.
 //
+// # Waiting
+//
+// A test waits for events: a line of a process (Words), its end, its health over gRPC, an append.
+// Where a process tells of nothing, await.Poll asks. Pass alone lets real time pass. The only limit
+// is that of the test binary. Nodes keep their addresses over restarts (Reserve).
+//
 // # Requirements
 //
 // Namespaces and mounts need root, Linux, and the commands ip, mount and mkfs.ext4. Tests that lack

@@ -72,7 +72,7 @@ func TestDoctorOfADeadLeader(t *testing.T) {
 	c.Ready()
 
 	leader.Kill()
-	time.Sleep(time.Second)
+	Pass(time.Second)
 	c.wantDoctor(exitFailed, []string{
 		"ERROR    no leader: " + leader.Name + " led last and does not answer", "ERROR    " + leader.Name + " does not answer",
 		"no alert is raised (not known of " + leader.Name + ")",

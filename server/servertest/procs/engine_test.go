@@ -6,6 +6,7 @@ import (
 	"bufio"
 	"context"
 	"fmt"
+	"log/slog"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -17,11 +18,14 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
+
 	"runlog/client"
 	"runlog/client/events"
 	"runlog/client/outbox"
 	"runlog/client/writer"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // The test binary is an engine if asEngine has the address of a node. engineBox has the path of its
@@ -52,17 +56,21 @@ func engine(server string) error {
 	if err != nil {
 		return err
 	}
-	w, err := writer.New(appender, writer.Options{Outbox: box, Budget: engineBudget})
+	sent := make(sentHandler, 1)
+	w, err := writer.New(appender, writer.Options{Outbox: box, Budget: engineBudget, Logger: slog.New(sent)})
 	if err != nil {
 		return err
 	}
 	if os.Getenv(engineLast) != "" {
-		for box.Stats().Pending > 0 {
-			time.Sleep(time.Millisecond)
+		if box.Stats().Pending > 0 {
+			<-sent
 		}
 		w.Close()
 		if err := box.Close(); err != nil {
 			return err
+		}
+		if left := box.Stats().Pending; left > 0 {
+			return fmt.Errorf("%d records are left", left)
 		}
 		fmt.Println(engineEmpty)
 		return nil
@@ -71,6 +79,24 @@ func engine(server string) error {
 		go engineRun(w, fmt.Sprint("engine-", i), os.Getenv(engineLife))
 	}
 	select {}
+}
+
+// sentHandler is a handler of the writer's log. It receives when the writer says that its outbox is
+// sent.
+type sentHandler chan struct{}
+
+func (sentHandler) Enabled(context.Context, slog.Level) bool { return true }
+func (h sentHandler) WithAttrs([]slog.Attr) slog.Handler     { return h }
+func (h sentHandler) WithGroup(string) slog.Handler          { return h }
+
+func (h sentHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "the outbox is sent" {
+		select {
+		case h <- struct{}{}:
+		default:
+		}
+	}
+	return nil
 }
 
 // engineRun writes one step of a run after another.
@@ -108,29 +134,37 @@ type reports struct {
 	t    *testing.T
 	runs map[string][]report
 
-	mu  sync.Mutex
-	sum map[string]int // by outcome
+	mu      sync.Mutex
+	sum     map[string]int // by outcome
+	changed chan struct{}  // closed at the next report
 
 	ended chan struct{} // closed when the last life has ended and everything is read
 	empty bool
 }
 
-// count returns how many events had an outcome.
-func (r *reports) count(outcome string) int {
+// count returns how many events had an outcome, and a channel that is closed at the next report.
+func (r *reports) count(outcome string) (n int, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.sum[outcome]
+	return r.sum[outcome], r.changed
 }
 
-// more waits until n more events have had an outcome than had it before. It reports whether they
-// have: a machine may be too slow for the engine's budget.
-func (r *reports) more(outcome string, before, n int) bool {
-	for limit := time.Now().Add(Patience / 10); r.count(outcome) < before+n; time.Sleep(time.Millisecond) {
-		if time.Now().After(limit) {
-			return false
+// more waits until n more events have had an outcome than had it before, or the life has ended.
+func (r *reports) more(ctx context.Context, outcome string, before, n int) {
+	for {
+		now, changed := r.count(outcome)
+		if now >= before+n {
+			return
+		}
+		select {
+		case <-changed:
+		case <-r.ended:
+			return
+		case <-ctx.Done():
+			r.t.Errorf("no more events are %s: %v", outcome, context.Cause(ctx))
+			return
 		}
 	}
-	return true
 }
 
 // start starts a life of the engine.
@@ -171,6 +205,8 @@ func (r *reports) read(line string) {
 		seq, _ := strconv.ParseUint(f[3], 10, 64)
 		r.mu.Lock()
 		r.sum[f[0]]++
+		close(r.changed)
+		r.changed = make(chan struct{})
 		r.mu.Unlock()
 		if f[0] != "failed" {
 			r.runs[f[1]] = append(r.runs[f[1]], report{f[2], seq})
@@ -179,14 +215,9 @@ func (r *reports) read(line string) {
 }
 
 // await waits until the life has ended.
-func (r *reports) await(cmd *exec.Cmd) {
+func (r *reports) await() {
 	r.t.Helper()
-	select {
-	case <-r.ended:
-	case <-time.After(Patience):
-		_ = cmd.Process.Kill()
-		r.t.Fatal("the engine does not end")
-	}
+	await.Receive(r.t, "the end of the engine", r.ended)
 }
 
 // check requires that a run has each reported event once, in the order of the reports.
@@ -223,23 +254,23 @@ func TestEngineKilled(t *testing.T) {
 	c := newCluster(t, Options{Nodes: 1, Seed: *seedFlag})
 	node, rng := c.Nodes()[0], rand.New(rand.NewPCG(*seedFlag, 7))
 	box := filepath.Join(t.TempDir(), "outbox")
-	r := &reports{t: t, runs: map[string][]report{}, sum: map[string]int{}}
+	r := &reports{t: t, runs: map[string][]report{}, sum: map[string]int{}, changed: make(chan struct{})}
 	const lives = 9
-	some := func(most int) { time.Sleep(time.Duration(rng.IntN(most)) * time.Millisecond) }
+	some := func(most int) { Pass(time.Duration(rng.IntN(most)) * time.Millisecond) }
 	for life := range lives {
-		before := r.count("stored")
+		before, _ := r.count("stored")
 		cmd := r.start(node.grpc, box, strconv.Itoa(life))
-		r.more("stored", before, 8)
+		r.more(c.ctx, "stored", before, 8)
 		// The node is away until the engine parks events.
-		parked := r.count("parked")
+		parked, _ := r.count("parked")
 		var faults sync.WaitGroup
 		fault := func(begin, end func()) {
 			faults.Go(func() {
 				begin()
-				r.more("parked", parked, 1)
+				r.more(c.ctx, "parked", parked, 1)
 				end()
 			})
-			r.more("parked", parked, 1)
+			r.more(c.ctx, "parked", parked, 1)
 		}
 		switch life % 3 {
 		case 0:
@@ -256,10 +287,10 @@ func TestEngineKilled(t *testing.T) {
 		}
 		_ = cmd.Process.Kill()
 		faults.Wait()
-		r.await(cmd)
+		r.await()
 	}
-	cmd := r.start(node.grpc, box, strconv.Itoa(lives), engineLast+"=1")
-	r.await(cmd)
+	r.start(node.grpc, box, strconv.Itoa(lives), engineLast+"=1")
+	r.await()
 	if !r.empty {
 		t.Error("the last engine did not empty the outbox")
 	}
@@ -280,16 +311,22 @@ func (c *Cluster) log(run string) (all []*runlogv1.EventRecord) {
 		c.t.Fatal(err)
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
+	if all, err = c.events(conn, run); err != nil {
+		c.t.Fatal(err)
+	}
+	return all
+}
+
+// events returns the events of a run, as a node lists them.
+func (c *Cluster) events(conn *grpc.ClientConn, run string) (all []*runlogv1.EventRecord, err error) {
 	for req := (&runlogv1.ListEventsRequest{RunId: run}); ; {
-		resp, err := runlogv1.NewEventServiceClient(conn).ListEvents(ctx, req)
+		resp, err := runlogv1.NewEventServiceClient(conn).ListEvents(c.ctx, req)
 		if err != nil {
-			c.t.Fatal(err)
+			return nil, err
 		}
 		all = append(all, resp.GetEvents()...)
 		if req.AfterSeq = resp.GetNextAfterSeq(); req.AfterSeq == 0 {
-			return all
+			return all, nil
 		}
 	}
 }

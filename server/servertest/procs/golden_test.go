@@ -4,7 +4,6 @@ package procs
 
 import (
 	"compress/gzip"
-	"context"
 	"errors"
 	"flag"
 	"os"
@@ -72,9 +71,7 @@ func TestGolden(t *testing.T) {
 				t.Fatal(err)
 			}
 			c.Start()
-			ctx, cancel := context.WithTimeout(t.Context(), Patience)
-			defer cancel()
-			now, err := c.clients.Finals(ctx)
+			now, err := c.clients.Finals(c.ctx)
 			if err != nil {
 				t.Fatal(err)
 			}

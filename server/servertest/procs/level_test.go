@@ -12,7 +12,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -23,6 +22,7 @@ import (
 	counterv1 "runlog/proto/example/counter/v1"
 	"runlog/server/servertest/mutants"
 	"runlog/storage/machine"
+	"runlog/testbed/await"
 )
 
 // newerLevel is the highest feature level of the next version.
@@ -65,9 +65,7 @@ func (n *Node) counters(call func(context.Context, counterv1.CounterServiceClien
 		return 0, err
 	}
 	defer conn.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
-	defer cancel()
-	return call(ctx, counterv1.NewCounterServiceClient(conn))
+	return call(n.c.ctx, counterv1.NewCounterServiceClient(conn))
 }
 
 // increment adds 1 to the counter of the test: an operation of the next version.
@@ -125,33 +123,32 @@ func reasonOf(st *status.Status) contract.Reason {
 // taken. It returns how many increments have an effect, and how many may have one.
 func (c *Cluster) awaitLevel() (least, most uint64) {
 	c.t.Helper()
-	for deadline := time.Now().Add(Patience); ; time.Sleep(50 * time.Millisecond) {
+	await.Poll(c.t, "a higher feature level", func() bool {
 		_, err := c.Leader().increment()
-		switch {
-		case err == nil:
-			return least + 1, most + 1
-		case status.Code(err) != codes.FailedPrecondition:
+		if status.Code(err) != codes.FailedPrecondition {
 			most++
 		}
-		if time.Now().After(deadline) {
-			c.t.Fatalf("the feature level does not rise: %v", err)
+		if err == nil {
+			least++
 		}
-	}
+		return err == nil
+	})
+	return least, most
 }
 
 // lead lets a node lead until something has happened. On a busy machine it may lose the leadership
 // before.
 func (c *Cluster) lead(n *Node, happened func() bool) {
 	c.t.Helper()
-	var err error
-	for deadline := time.Now().Add(Patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if c.Leader() != n {
-			err = c.Transfer(n)
-		} else if happened() {
-			return
+	await.Poll(c.t, "what is expected while "+n.Name+" leads", func() bool {
+		if c.Leader() == n {
+			return happened()
 		}
-	}
-	c.t.Fatalf("what is expected while %s leads does not happen: %v", n.Name, err)
+		if err := c.Transfer(n); err != nil {
+			c.t.Logf("transfer to %s: %v", n.Name, err)
+		}
+		return false
+	})
 }
 
 // leadsAndWaits lets a node lead until it says that another one keeps the feature level down.
@@ -200,9 +197,7 @@ func TestUpgradeRaisesLevelAPP2(t *testing.T) {
 	}
 
 	last.runs(newer)
-	upgraded := time.Now()
 	least, most := c.awaitLevel()
-	t.Logf("the level rose %s after the last upgrade", time.Since(upgraded).Round(10*time.Millisecond))
 	for _, n := range c.nodes {
 		if _, err := n.increment(); err == nil {
 			least++
@@ -261,10 +256,8 @@ func TestDowngradeAfterLevelRoseAPP2(t *testing.T) {
 		n.Binary = older
 		n.Start()
 		n.ExpectEnd()
-		for deadline := time.Now().Add(Patience); len(others) > 0 && n.Up() && !strings.Contains(n.Said(), "requestVote"); {
-			if time.Sleep(10 * time.Millisecond); time.Now().After(deadline) {
-				t.Fatalf("%s finds a majority, or does not look for one: %s", n.Name, n.Said())
-			}
+		if len(others) > 0 && !n.saidOrEnded("requestVote") && n.Up() {
+			t.Fatalf("%s finds a majority, or does not look for one: %s", n.Name, n.Said())
 		}
 		for _, o := range others {
 			o.Start()

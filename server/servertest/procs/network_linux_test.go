@@ -11,9 +11,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
+
+	"runlog/testbed/await"
 )
 
 // inSpace calls f in a network namespace.
@@ -50,7 +51,7 @@ func TestNetworkCuts(t *testing.T) {
 	if why := WhyNoNetwork(); why != "" {
 		t.Skip(why)
 	}
-	n := NewNetwork(t, 3)
+	n, ctx := NewNetwork(t, 3), await.Context(t)
 	var at [3]*net.UDPConn
 	for i := range at {
 		inSpace(t, n.space(i), func() (err error) {
@@ -58,6 +59,9 @@ func TestNetworkCuts(t *testing.T) {
 			return err
 		})
 		defer at[i].Close()
+		if end, limited := ctx.Deadline(); limited {
+			_ = at[i].SetReadDeadline(end)
+		}
 	}
 	// arrive returns the ways that are open, as "01 02 …". Sending may fail if the packet is
 	// dropped on the way out.
@@ -73,7 +77,6 @@ func TestNetworkCuts(t *testing.T) {
 		// A node's packet to itself comes last, so that the test need not wait.
 		for to := range at {
 			_, _ = at[to].WriteToUDP(fmt.Appendf(nil, "%d:end", seq), &net.UDPAddr{IP: net.ParseIP(n.peerIP(to)), Port: 7413})
-			_ = at[to].SetReadDeadline(time.Now().Add(Patience))
 			buf := make([]byte, 100)
 			for {
 				got, _, err := at[to].ReadFromUDP(buf)
@@ -93,16 +96,12 @@ func TestNetworkCuts(t *testing.T) {
 		return strings.Join(open, " ")
 	}
 	const all = "01 02 10 12 20 21"
-	settle := func(want string) string {
-		got := arrive()
-		for deadline := time.Now().Add(Patience); got != want && time.Now().Before(deadline); got = arrive() {
-			time.Sleep(50 * time.Millisecond) // a bridge learns, links come up
-		}
-		return got
+	// settle waits: a bridge learns, links come up.
+	settle := func(after string) {
+		t.Helper()
+		await.Poll(t, "all ways open, after "+after, func() bool { return arrive() == all })
 	}
-	if got := settle(all); got != all {
-		t.Fatalf("with nothing cut, %s arrive", got)
-	}
+	settle("the network was made")
 	for _, c := range []struct {
 		kind Kind
 		want []string // over several seeds
@@ -121,9 +120,7 @@ func TestNetworkCuts(t *testing.T) {
 			}
 			seen[open] = true
 			heal()
-			if got := settle(all); got != all {
-				t.Fatalf("after %s, %s arrive", c.kind, got)
-			}
+			settle(string(c.kind))
 		}
 		if got := slices.Sorted(maps.Keys(seen)); !slices.Equal(got, c.want) {
 			t.Errorf("%s: arrive %q, want %q", c.kind, got, c.want)

@@ -17,7 +17,10 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/backoff"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 
 	"runlog/client"
 )
@@ -119,8 +122,8 @@ func (n *Node) Ended() (code int, lastLine string) {
 	p := n.last()
 	select {
 	case <-p.exited:
-	case <-time.After(Patience):
-		n.c.t.Errorf("%s goes on", n.Name)
+	case <-n.c.ctx.Done():
+		n.c.t.Errorf("%s goes on: %v", n.Name, context.Cause(n.c.ctx))
 		p.kill()
 	}
 	return p.cmd.ProcessState.ExitCode(), p.lastLine()
@@ -157,17 +160,55 @@ func (n *Node) Ready() {
 // the node is ready.
 func (n *Node) readyOrEnded() bool {
 	n.c.t.Helper()
-	for deadline := time.Now().Add(Patience); n.Up(); time.Sleep(10 * time.Millisecond) {
-		code, said := n.ask(n.http, "/readyz")
-		if code == http.StatusOK {
+	life := n.last()
+	if life == nil {
+		return false
+	}
+	ctx, cancel := context.WithCancel(n.c.ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-life.exited:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	conn, err := dialNode(n.grpc)
+	if err != nil {
+		n.c.t.Fatal(err)
+	}
+	defer conn.Close()
+	for ctx.Err() == nil {
+		err := n.watchReady(ctx, conn)
+		if err == nil {
 			return true
 		}
-		if time.Now().After(deadline) {
-			n.c.t.Errorf("%s neither gets ready nor ends: %d %v", n.Name, code, said)
-			return false
+		if code := status.Code(err); code != codes.Unavailable && code != codes.Canceled {
+			n.c.t.Fatalf("the health of %s: %v", n.Name, err)
 		}
 	}
+	if n.c.ctx.Err() != nil {
+		code, said := n.ask(n.http, "/readyz")
+		n.c.t.Errorf("%s neither gets ready nor ends: %d %v", n.Name, code, said)
+	}
 	return false
+}
+
+// watchReady follows the node's health until it is ready, or the stream ends. The stream begins
+// when the node listens.
+func (n *Node) watchReady(ctx context.Context, conn *grpc.ClientConn) error {
+	stream, err := grpc_health_v1.NewHealthClient(conn).Watch(ctx, &grpc_health_v1.HealthCheckRequest{}, grpc.WaitForReady(true))
+	for err == nil {
+		var health *grpc_health_v1.HealthCheckResponse
+		health, err = stream.Recv()
+		if health.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
+			continue
+		}
+		if code, _ := n.ask(n.http, "/readyz"); code == http.StatusOK {
+			return nil
+		}
+	}
+	return err
 }
 
 // leads reports whether the node says that it leads. No answer means no.
@@ -200,7 +241,11 @@ func (n *Node) ask(at, path string) (code int, lines []string) {
 
 // dial makes a client's connection to a node.
 func (c *Cluster) dial(_ string, node int) (*grpc.ClientConn, error) {
-	return grpc.NewClient("passthrough:///"+c.nodes[node].grpc, grpc.WithTransportCredentials(insecure.NewCredentials()),
+	return dialNode(c.nodes[node].grpc)
+}
+
+func dialNode(address string) (*grpc.ClientConn, error) {
+	return grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(64<<20)),
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},

@@ -16,7 +16,7 @@ func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	var mu sync.Mutex
 	happened := map[Kind]int{}
 	for _, f := range plan {
-		time.Sleep(f.After)
+		Pass(f.After)
 		faults.Go(func() {
 			if c.do(f) {
 				mu.Lock()
@@ -28,6 +28,10 @@ func (c *Cluster) Play(plan []Fault) map[Kind]int {
 	faults.Wait()
 	return happened
 }
+
+// Pass lets real time pass. A plan says how long a fault lasts, and at which moment between two
+// events a process is killed. The kernel and other processes have no other clock.
+func Pass(d time.Duration) { time.Sleep(d) }
 
 // do makes one fault happen, and ends it.
 func (c *Cluster) do(f Fault) bool {
@@ -47,13 +51,13 @@ func (c *Cluster) do(f Fault) bool {
 	case Restart:
 		defer hold(order[:1])()
 		order[0].Stop()
-		time.Sleep(f.For)
+		Pass(f.For)
 		order[0].Start()
 	case Transfer:
 		return c.Transfer(nil) == nil
 	default:
 		heal := c.opts.Network.cut(f, c.index(order[0]), c.index(order[1]))
-		time.Sleep(f.For)
+		Pass(f.For)
 		heal()
 	}
 	return true
@@ -100,11 +104,11 @@ func (c *Cluster) kill(f Fault, nodes []*Node, rng *rand.Rand) {
 	}
 	killed.Wait()
 	for _, n := range nodes {
-		time.Sleep(f.For / time.Duration(len(nodes)))
+		Pass(f.For / time.Duration(len(nodes)))
 		n.Start()
 	}
 	if f.Kind == KillAgain {
-		time.Sleep(time.Duration(rng.IntN(300)) * time.Millisecond)
+		Pass(time.Duration(rng.IntN(300)) * time.Millisecond)
 		nodes[0].Kill()
 		nodes[0].Start()
 	}
@@ -116,7 +120,7 @@ func (c *Cluster) pause(f Fault, nodes []*Node) {
 	for _, n := range nodes {
 		n.Pause()
 	}
-	time.Sleep(f.For)
+	Pass(f.For)
 	for _, n := range nodes {
 		n.Resume()
 	}

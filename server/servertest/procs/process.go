@@ -4,7 +4,6 @@ package procs
 
 import (
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"strings"
@@ -19,32 +18,26 @@ const exitFailed = 8
 // process is one life of a node.
 type process struct {
 	cmd    *exec.Cmd
-	log    string // a file, to which the lives of a node write one after another
-	from   int64  // where this one begins in it, in bytes
+	words  *Words
 	exited chan struct{}
 	// meant: the test has ended the process, or expects its end.
 	meant atomic.Bool
 }
 
-// spawn starts a process in a group of its own. It calls ended if the process ends and the test did
-// not expect that.
+// spawn starts a process in a group of its own, whose words also go to a file, after those of
+// earlier lives. It calls ended if the process ends and the test did not expect that.
 func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
 	f, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("procs: %w", err)
 	}
-	at, err := f.Seek(0, io.SeekEnd)
-	if err == nil {
-		// A pipe: what limits the files of the process must not cut its log.
-		cmd.Stderr = struct{ io.Writer }{f}
-		cmd.SysProcAttr = attributes()
-		err = cmd.Start()
-	}
-	if err != nil {
+	p := &process{cmd: cmd, words: &Words{File: f}, exited: make(chan struct{})}
+	// A pipe: what limits the files of the process must not cut its log.
+	cmd.Stderr, cmd.SysProcAttr = p.words, attributes()
+	if err := cmd.Start(); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("procs: %w", err)
 	}
-	p := &process{cmd: cmd, log: log, from: at, exited: make(chan struct{})}
 	go func() {
 		_ = cmd.Wait()
 		_ = f.Close()
@@ -76,13 +69,7 @@ func (p *process) up() bool {
 }
 
 // said returns what this life has written.
-func (p *process) said() string {
-	text, err := os.ReadFile(p.log)
-	if err != nil {
-		return err.Error()
-	}
-	return string(text[min(p.from, int64(len(text))):])
-}
+func (p *process) said() string { return p.words.String() }
 
 // lastLine returns the last line of what this life has written.
 func (p *process) lastLine() string {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"iter"
 	"maps"
 	"os"
 	"path/filepath"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"runlog/server/servertest/history"
+	"runlog/testbed/await"
 )
 
 var (
@@ -73,9 +75,7 @@ func binaryOf(t *testing.T, source, version string, args ...string) string {
 		return path
 	}
 	path := filepath.Join(built.dir, "runlog-"+version)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	if err := Build(ctx, source, path, version, args...); err != nil {
+	if err := Build(await.Context(t), source, path, version, args...); err != nil {
 		t.Fatal(err)
 	}
 	built.path[version] = path
@@ -130,6 +130,22 @@ func (s *totals) String() string {
 	return strings.TrimSuffix(b.String(), ",")
 }
 
+// seeds are those that a test plays. It begins none after the time of -procs.time.
+func seeds(t *testing.T) iter.Seq[uint64] {
+	ctx, cancel := t.Context(), func() {}
+	if *timeFlag > 0 {
+		ctx, cancel = context.WithTimeout(ctx, *timeFlag)
+	}
+	return func(yield func(uint64) bool) {
+		defer cancel()
+		for i := range *seedsFlag {
+			if ctx.Err() != nil || !yield(*seedFlag+uint64(i)) {
+				return
+			}
+		}
+	}
+}
+
 // TestRounds proves APP-1 to APP-5, APP-10, IDM-6, IDM-7, IDM-10, READ-1 to READ-4, WATCH-1 to
 // WATCH-3 and PRJ-1 against processes that are killed, paused and restarted, and, with root on
 // Linux, against networks that are cut. Clients use every call meanwhile.
@@ -138,11 +154,7 @@ func TestRounds(t *testing.T) {
 	began := time.Now()
 	sum := &totals{happened: map[Kind]int{}, counts: map[string]int{}}
 	violations := 0
-	for i := range *seedsFlag {
-		if *timeFlag > 0 && time.Since(began) > *timeFlag {
-			break
-		}
-		seed := *seedFlag + uint64(i)
+	for seed := range seeds(t) {
 		for _, network := range []bool{false, true} {
 			name := "processes"
 			if network {

@@ -21,6 +21,8 @@ import (
 	natsserver "github.com/nats-io/nats-server/v2/server"
 	natsgo "github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
+
+	"runlog/testbed/await"
 )
 
 // The test binary is a webhook if asHook has an address, and writes what it gets to the file that
@@ -36,6 +38,13 @@ const (
 	// natsLargest is the largest message that the stream takes, in bytes.
 	natsLargest = 4 << 10
 	natsStream  = "EVENTS"
+	// natsDuplicates is for how long the stream knows the ids of messages.
+	natsDuplicates = 90 * time.Second
+	// natsStart is how long NATS waits for its own listener.
+	natsStart = time.Hour
+
+	// sinkListens is the line of a sink that listens.
+	sinkListens = "the sink listens"
 )
 
 // What the payload of an event says of how the webhook answers.
@@ -62,7 +71,12 @@ func hook(address string) error {
 		seen[id] = true
 		return !before
 	}
-	return http.ListenAndServe(address, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	l, err := net.Listen("tcp", address)
+	if err != nil {
+		return err
+	}
+	_, _ = fmt.Fprintln(os.Stderr, sinkListens)
+	return http.Serve(l, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		var e struct {
 			ID, Subject, RunSeq string
@@ -76,14 +90,14 @@ func hook(address string) error {
 		case x == answerLarge:
 			code = http.StatusRequestEntityTooLarge
 		case x == answerOK || !first(e.ID):
-			time.Sleep(5 * time.Millisecond)
+			Pass(5 * time.Millisecond)
 		case x == answerError:
 			code = http.StatusInternalServerError
 		case x == answerBusy:
 			w.Header().Set("Retry-After", "0")
 			code = http.StatusServiceUnavailable
 		case x == answerLate:
-			time.Sleep(hookLate)
+			Pass(hookLate)
 		}
 		_, _ = fmt.Fprintln(f, began.UnixNano(), time.Now().UnixNano(), code, e.Subject, e.RunSeq, ".")
 		w.WriteHeader(code)
@@ -104,6 +118,10 @@ func natsNode(address string) error {
 		return err
 	}
 	s.Start()
+	if !s.ReadyForConnections(natsStart) {
+		return fmt.Errorf("the server does not listen within %v", natsStart)
+	}
+	_, _ = fmt.Fprintln(os.Stderr, sinkListens)
 	s.WaitForShutdown()
 	return errors.New("the server has ended")
 }
@@ -120,7 +138,7 @@ type sinkProcess struct {
 func newSink(t *testing.T, as string) *sinkProcess {
 	t.Helper()
 	dir := t.TempDir()
-	s := &sinkProcess{t: t, as: as, address: freePorts(t, 1)[0], file: filepath.Join(dir, "got"), log: filepath.Join(dir, "log")}
+	s := &sinkProcess{t: t, as: as, address: Reserve(t, 1)[0], file: filepath.Join(dir, "got"), log: filepath.Join(dir, "log")}
 	s.start()
 	t.Cleanup(func() { s.life.kill() })
 	return s
@@ -136,14 +154,8 @@ func (s *sinkProcess) start() {
 		s.t.Fatal(err)
 	}
 	s.life = life
-	for deadline := time.Now().Add(Patience); ; time.Sleep(5 * time.Millisecond) {
-		if conn, err := net.DialTimeout("tcp", s.address, time.Second); err == nil {
-			_ = conn.Close()
-			return
-		}
-		if time.Now().After(deadline) {
-			s.t.Fatalf("%s does not listen: %s", s.as, life.lastLine())
-		}
+	if !life.words.Await(life.exited, await.Context(s.t).Done(), func(said string) bool { return strings.Contains(said, sinkListens) }) {
+		s.t.Fatalf("%s does not listen: %s", s.as, life.lastLine())
 	}
 }
 
@@ -151,7 +163,7 @@ func (s *sinkProcess) start() {
 func (s *sinkProcess) pause(d time.Duration) {
 	s.t.Helper()
 	err := s.life.signal(syscall.SIGSTOP)
-	time.Sleep(d)
+	Pass(d)
 	if err = errors.Join(err, s.life.signal(syscall.SIGCONT)); err != nil {
 		s.t.Error(err)
 	}
@@ -191,7 +203,7 @@ func (s *sinkProcess) stream() {
 	s.t.Helper()
 	s.jetStream(func(ctx context.Context, js jetstream.JetStream) error {
 		_, err := js.CreateStream(ctx, jetstream.StreamConfig{
-			Name: natsStream, Subjects: []string{"runlog.>"}, MaxMsgSize: natsLargest, Duplicates: Patience,
+			Name: natsStream, Subjects: []string{"runlog.>"}, MaxMsgSize: natsLargest, Duplicates: natsDuplicates,
 		})
 		return err
 	})
@@ -233,8 +245,7 @@ func (s *sinkProcess) messages() (list []place) {
 
 func (s *sinkProcess) jetStream(do func(context.Context, jetstream.JetStream) error) {
 	s.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
+	ctx := await.Context(s.t)
 	nc, err := natsgo.Connect("nats://"+s.address, natsgo.RetryOnFailedConnect(true))
 	if err != nil {
 		s.t.Fatal(err)

@@ -56,11 +56,16 @@ func (c *Cluster) joinToken(uses int) string {
 // awaitSaid waits until the process has written a text.
 func (n *Node) awaitSaid(what string) {
 	n.c.t.Helper()
-	for deadline := time.Now().Add(Patience); !strings.Contains(n.Said(), what); time.Sleep(10 * time.Millisecond) {
-		if !n.Up() || time.Now().After(deadline) {
-			n.c.t.Fatalf("%s (up: %v) does not say %q:\n%s", n.Name, n.Up(), what, n.Said())
-		}
+	if !n.saidOrEnded(what) {
+		n.c.t.Fatalf("%s (up: %v) does not say %q:\n%s", n.Name, n.Up(), what, n.Said())
 	}
+}
+
+// saidOrEnded waits until the process has written a text, or has ended. It reports whether it has
+// written it.
+func (n *Node) saidOrEnded(what string) bool {
+	p := n.last()
+	return p.words.Await(p.exited, n.c.ctx.Done(), func(said string) bool { return strings.Contains(said, what) })
 }
 
 // wantRefused wants the process to end by itself with a last line that says why.
@@ -114,7 +119,7 @@ func (n *Node) wantNotReady(why string) {
 func TestWaitingNodesSayWhy(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Seed: *seedFlag})
-	alone := c.outsider("alone", "--bootstrap-expect=3", "--join="+freePorts(t, 1)[0])
+	alone := c.outsider("alone", "--bootstrap-expect=3", "--join="+Reserve(t, 1)[0])
 	other := c.outsider("other", "--bootstrap-expect=2", "--join="+alone.raft)
 	for _, n := range c.Nodes()[:2] {
 		n.Kill()
@@ -203,15 +208,21 @@ func TestWrongCertificates(t *testing.T) {
 	c.Start()
 	c.Work(3)
 	flags(strange, "n4", now)
-	wrong := map[string][]string{
-		"n4": nodeTLS(t, dir, strange, "n4"), "n5": flags(dir, "n5", now.Add(-24*time.Hour)), "n7": flags(dir, "n6", now), "n8": nil,
+	wrong := map[string]struct {
+		flags []string
+		says  string
+	}{
+		"n4": {nodeTLS(t, dir, strange, "n4"), "is of another certificate authority"},
+		"n5": {flags(dir, "n5", now.Add(-24*time.Hour)), "is expired since"},
+		"n7": {flags(dir, "n6", now), `belongs to node "n6", but --node-id is "n7"`},
+		"n8": {nil, "refuses this node: PROTOCOL: one end speaks TLS and the other does not"},
 	}
-	var nodes []*Node
+	nodes := map[*Node]string{}
 	for name, with := range wrong {
-		nodes = append(nodes, c.outsider(name, append(with, c.join())...))
+		nodes[c.outsider(name, append(with.flags, c.join())...)] = with.says
 	}
-	time.Sleep(time.Second) // In which a node that is let in serves.
-	for _, n := range nodes {
+	for n, says := range nodes {
+		n.awaitSaid(says)
 		t.Logf("%s said:\n%s", n.Name, n.Said())
 		if _, err := os.Stat(filepath.Join(n.Dir, "addresses.json")); err == nil {
 			t.Errorf("%s has begun to serve", n.Name)
