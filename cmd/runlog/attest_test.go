@@ -11,9 +11,10 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"runlog/cmd/runlog/internal/output"
+	"runlog/server/servertest/procs"
+	"runlog/testbed/await"
 )
 
 // TestWhoAttestedATT6: with access control, an attestation is in the name of its caller. An audit
@@ -24,53 +25,54 @@ func TestWhoAttestedATT6(t *testing.T) {
 	admin := filepath.Join(dir, "admin.token")
 	n := spawnNode(t, filepath.Join(dir, "data"), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
 	root := []string{"--server", n.ready(t).GRPC, "--token-file", admin}
-	do := func(ctx context.Context, args ...string) string {
-		t.Helper()
-		var out, errs bytes.Buffer
-		s := testSession(&out, &errs)
-		s.Getenv = func(name string) string { return map[string]string{"HOME": dir}[name] }
-		if code := run(ctx, s, append(slices.Clone(root), args...)); code != output.ExitOK && ctx.Err() == nil {
-			t.Errorf("%v: exit %d, %s", args, code, errs.String())
+	runOf := func(errs *procs.Words) func(ctx context.Context, args ...string) string {
+		return func(ctx context.Context, args ...string) string {
+			var out bytes.Buffer
+			s := testSession(&out, nil)
+			s.Stderr, s.Getenv = errs, func(name string) string { return map[string]string{"HOME": dir}[name] }
+			if code := run(ctx, s, append(slices.Clone(root), args...)); code != output.ExitOK && ctx.Err() == nil {
+				t.Errorf("%v: exit %d, %s", args, code, errs)
+			}
+			return out.String()
 		}
-		return out.String()
 	}
+	do := func(ctx context.Context, args ...string) string { return runOf(&procs.Words{})(ctx, args...) }
 	tokens := map[string]string{}
 	for _, name := range []string{"jed", "ann"} {
 		tokens[name], _, _ = strings.Cut(do(t.Context(), "token", "create", name, "--tenant", "acme", "--role", "producer", "--role", "reader", "--role", "operator"), "\n")
 	}
-	listen, ended := freeAddress(t), make(chan struct{})
+	said, ended := &procs.Words{}, make(chan struct{})
 	serving, stop := context.WithCancel(t.Context())
 	go func() {
 		defer close(ended)
-		do(serving, "runner", "serve", "--listen", listen, "--store", filepath.Join(dir, "store"), "--tenant", "acme", "--project", "shop", "--environment", "prod")
+		runOf(said)(serving, "runner", "serve", "--listen", "127.0.0.1:0", "--store", filepath.Join(dir, "store"), "--tenant", "acme", "--project", "shop", "--environment", "prod")
 	}()
 	defer func() { stop(); <-ended }()
+	if !said.Await(ended, await.Context(t).Done(), listens.MatchString) {
+		t.Fatalf("the runner does not serve:\n%s", said)
+	}
+	listen := listens.FindStringSubmatch(said.String())[1]
 	call := func(who, method, path, body string) (status int, answer map[string]any) {
 		t.Helper()
-		for deadline := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+listen+path, strings.NewReader(body))
-			if err != nil {
-				t.Fatal(err)
-			}
-			req.Header.Set("Authorization", "Bearer "+tokens[who])
-			req.Header.Set("Content-Type", "application/json")
-			resp, err := http.DefaultClient.Do(req)
-			if err != nil && time.Now().Before(deadline) {
-				continue // It starts.
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer resp.Body.Close()
-			text, err := io.ReadAll(resp.Body)
-			if err == nil {
-				err = json.Unmarshal(text, &answer)
-			}
-			if err != nil {
-				t.Fatal(err, string(text))
-			}
-			return resp.StatusCode, answer
+		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+listen+path, strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
 		}
+		req.Header.Set("Authorization", "Bearer "+tokens[who])
+		req.Header.Set("Content-Type", "application/json")
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err == nil {
+			err = json.Unmarshal(text, &answer)
+		}
+		if err != nil {
+			t.Fatal(err, string(text))
+		}
+		return resp.StatusCode, answer
 	}
 	_, manifest := call("jed", "POST", "/api/manifests", `{"name":"m","steps":[{"step_key":"B","step_type":"compute",
 		"compute_contract":{"executor":"x","inputs":[],"outputs":["y"],"verification":"operator_attest"}}]}`)

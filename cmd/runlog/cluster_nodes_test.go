@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -16,10 +17,9 @@ import (
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
+	"runlog/server/servertest/procs"
+	"runlog/testbed/await"
 )
-
-// clusterPatience is how long a test waits for what must happen: a machine may do much else.
-const clusterPatience = 60 * time.Second
 
 // reserved has the listeners of reserveAddresses that no node has yet, by address.
 var reserved sync.Map
@@ -66,7 +66,7 @@ func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 	raft = reserveAddresses(t, n+1)
 	nodes = make([]*server.Server, n)
 	var started sync.WaitGroup
-	ctx, failed := context.WithCancel(t.Context())
+	ctx, failed := context.WithCancel(await.Context(t))
 	defer failed()
 	for i := range nodes {
 		started.Go(func() {
@@ -78,8 +78,6 @@ func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 				failed() // The others would wait for it.
 				return
 			}
-			ctx, cancel := context.WithTimeout(ctx, clusterPatience)
-			defer cancel()
 			if err := s.WaitReady(ctx); err != nil {
 				t.Errorf("node %d: %v", i, err)
 			}
@@ -100,17 +98,6 @@ func startCluster(t *testing.T, n int) (nodes []*server.Server, raft []string) {
 		t.FailNow()
 	}
 	return nodes, raft
-}
-
-// freeAddress returns a loopback address that was free a moment ago.
-func freeAddress(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // runlogAt runs a command line against servers.
@@ -146,7 +133,7 @@ func TestClusterCommands(t *testing.T) {
 	do(output.ExitOK, "Voters   3, 1 may fail", "cluster", "status")
 	do(output.ExitOK, "share the host 127.0.0.1", "cluster", "doctor")
 	do(output.ExitNotFound, "MEMBER_NOT_FOUND", "cluster", "remove", "n9")
-	do(output.ExitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", freeAddress(t))
+	do(output.ExitRefused, "MEMBERSHIP_REFUSED", "cluster", "add", procs.Reserve(t, 1)[0])
 	do(output.ExitOK, "n2 leads", "cluster", "transfer", "n2")
 	do(output.ExitOK, "n2 leads, as before", "cluster", "transfer", "n2")
 	_ = nodes[2].Close()
@@ -167,6 +154,8 @@ func TestClusterAdd(t *testing.T) {
 	do := clusterLine(t, nodes)
 	o := clusterOptions(t, 3, 2, raft)
 	o.Join = raft[3:] // it waits for a node that does not come
+	said := &procs.Words{}
+	o.Logger = slog.New(slog.NewTextHandler(said, nil))
 	type started struct {
 		server *server.Server
 		err    error
@@ -176,14 +165,10 @@ func TestClusterAdd(t *testing.T) {
 		s, err := server.Start(t.Context(), o)
 		fourth <- started{s, err}
 	}()
-	var code output.ExitCode
-	var out, errs string
-	for deadline := time.Now().Add(clusterPatience); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
-		code, out, errs = runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
-		if !strings.Contains(errs, "MEMBERSHIP_REFUSED") { // it does not listen yet
-			break
-		}
+	if !said.Await(nil, await.Context(t).Done(), func(said string) bool { return strings.Contains(said, "belongs to no cluster yet") }) {
+		t.Fatalf("the node does not wait for others:\n%s", said)
 	}
+	code, out, errs := runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
 	t.Log(out, errs)
 	s := <-fourth
 	if s.err != nil {
@@ -207,7 +192,7 @@ func TestClientGoesOnWhereNodesStop(t *testing.T) {
 	for _, s := range nodes {
 		list = append(list, s.Addresses().GRPC)
 	}
-	c, err := client.Dial(strings.Join(list, ","), client.Options{MaxAttempts: 30, Timeout: clusterPatience})
+	c, err := client.Dial(strings.Join(list, ","), client.Options{MaxAttempts: 30, Timeout: 60 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,13 +1,14 @@
 package main
 
 import (
-	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"testing"
 	"time"
+
+	"runlog/testbed/await"
 )
 
 // TestClusterScript has `make cluster` start nodes, watch them for a moment and end them again.
@@ -16,10 +17,8 @@ func TestClusterScript(t *testing.T) {
 	if _, err := exec.LookPath("bash"); err != nil {
 		t.Skip("there is no bash")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*clusterPatience)
-	defer cancel()
 	dir := t.TempDir()
-	cmd := exec.CommandContext(ctx, "bash", filepath.Join("..", "..", "tools", "cluster.sh"))
+	cmd := exec.CommandContext(await.Context(t), "bash", filepath.Join("..", "..", "tools", "cluster.sh"))
 	cmd.Env = append(os.Environ(), asRunlog+"=1", "RUNLOG="+filepath.Join(binDir(t), "runlog"), "CLUSTER_SECONDS=3", "TMPDIR="+dir)
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.WaitDelay = 30 * time.Second

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
@@ -195,7 +196,7 @@ func TestGolden(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s.do(t.Context(), t, sampleServer())
+			bubble.Test(t, func(t *testing.T) { s.do(t.Context(), t, sampleServer()) })
 			golden(t, name, s.text())
 		})
 	}
@@ -281,10 +282,12 @@ func TestCtrlC(t *testing.T) {
 		"watch --until-done": {[]string{"watch", "running", "--until-done"}, output.ExitInterrupted},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(200*time.Millisecond, cancel)
 			s := invocation{args: test.args}
-			s.do(ctx, t, &fakeServer{down: asStatus(unknownLeader())})
+			bubble.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				time.AfterFunc(200*time.Millisecond, cancel)
+				s.do(ctx, t, &fakeServer{down: asStatus(unknownLeader())})
+			})
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
 			}
@@ -309,7 +312,7 @@ func TestWatchUntilDone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := invocation{args: []string{"watch", "r", "--until-done", "--for", "300ms"}}
-			s.do(t.Context(), t, &fakeServer{marks: test.marks})
+			bubble.Test(t, func(t *testing.T) { s.do(t.Context(), t, &fakeServer{marks: test.marks}) })
 			if s.code != test.code {
 				t.Errorf("exit %d, want %d: %s", s.code, test.code, s.stderr.String())
 			}

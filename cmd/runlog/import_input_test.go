@@ -4,9 +4,9 @@ import (
 	"os"
 	"strings"
 	"testing"
-	"time"
 
 	"runlog/cmd/runlog/internal/output"
+	"runlog/testbed/await"
 )
 
 // closedRecord is a run of one record.
@@ -41,20 +41,15 @@ func TestInterruptedImport(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	if _, err := in.Write([]byte(closedRecord("run"))); err != nil {
 		t.Fatal(err)
 	}
-	for begun := time.Now(); len(entries(t, temp)) == 0; time.Sleep(5 * time.Millisecond) {
-		if time.Since(begun) > 20*time.Second {
-			t.Fatal("nothing is put aside")
-		}
-	}
+	await.Poll(t, "a file in which the input is put aside", func() bool { return len(entries(t, temp)) > 0 })
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
-	hung := time.AfterFunc(20*time.Second, func() { _ = cmd.Process.Kill() })
 	_ = cmd.Wait()
-	hung.Stop()
 	if code := cmd.ProcessState.ExitCode(); code != int(output.ExitInterrupted) {
 		t.Errorf("exit code %d, want %d", code, output.ExitInterrupted)
 	}

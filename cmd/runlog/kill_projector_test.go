@@ -24,6 +24,8 @@ import (
 	prun "runlog/projector/run"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
+	"runlog/server/servertest/procs"
+	"runlog/testbed/await"
 )
 
 // TestKillNineProjector proves PRJ-13, PRJ-1, PRJ-14, WATCH-1, WATCH-2 and WATCH-3 against SIGKILL:
@@ -79,12 +81,14 @@ func TestKillNineProjector(t *testing.T) {
 // killBed is a node that is killed over and over, and what is known about its runs.
 type killBed struct {
 	t        *testing.T
+	ctx      context.Context // ends with the time of the test
 	dir      string
 	writers  []*runWriter
 	watchers []follower
 	early    int
 	acked    atomic.Int64 // requests
 	rebuilds struct{ begun, done atomic.Int64 }
+	changed  chan struct{} // receives when one of these has risen
 
 	mu sync.Mutex
 	// heads has the highest runSeq of each run that was acknowledged; 0 where the run was, and no
@@ -102,15 +106,12 @@ const (
 	// followedRuns are written by all writers and in all rounds, and slowly once they are long.
 	followedRuns    = 4
 	longFollowedRun = 4000
-
-	// killPatience is how long the test waits for something that must happen.
-	killPatience = 60 * time.Second
 )
 
 func newKillBed(t *testing.T) *killBed {
 	b := &killBed{
-		t: t, dir: t.TempDir(), heads: map[string]uint64{}, tried: map[string]bool{}, dirty: map[string]bool{},
-		folds: map[string]*prun.Snapshot{}, told: map[string]map[uint64]*sighting{},
+		t: t, ctx: await.Context(t), dir: t.TempDir(), heads: map[string]uint64{}, tried: map[string]bool{}, dirty: map[string]bool{},
+		folds: map[string]*prun.Snapshot{}, told: map[string]map[uint64]*sighting{}, changed: make(chan struct{}, 1),
 	}
 	for i := range 5 {
 		b.writers = append(b.writers, &runWriter{bed: b, number: i})
@@ -157,7 +158,7 @@ func (b *killBed) round(round int) {
 	}
 	n := spawnNode(t, b.dir, env...)
 	if rng.IntN(4) == 0 {
-		time.Sleep(time.Duration(rng.IntN(400)) * time.Millisecond)
+		procs.Pass(time.Duration(rng.IntN(400)) * time.Millisecond)
 		n.kill()
 		b.early++
 		n = spawnNode(t, b.dir, env...)
@@ -175,7 +176,7 @@ func (b *killBed) round(round int) {
 	if rng.IntN(2) == 0 {
 		b.awaitWatchers(conn)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
+	ctx, cancel := context.WithCancel(b.ctx)
 	defer cancel()
 	var work sync.WaitGroup
 	for _, w := range b.writers {
@@ -186,16 +187,23 @@ func (b *killBed) round(round int) {
 	rebuild := round%2 == 0
 	if rebuild {
 		work.Go(func() {
-			time.Sleep(begin)
+			procs.Pass(begin)
 			b.rebuild(ctx, addresses.Admin)
 		})
 	}
 	// A machine that does much else must not make this a test of idle nodes. What a rebuild that is
 	// done leaves on disk is what a killed node goes on from.
-	for ctx.Err() == nil && (b.acked.Load() == acked || rebuild && b.rebuilds.begun.Load() == begun || round%4 == 0 && b.rebuilds.done.Load() == done) {
-		time.Sleep(time.Millisecond)
-	}
-	time.Sleep(kill)
+	await.Until(t, "appends, and a rebuild", func(ctx context.Context) error {
+		select {
+		case <-b.changed:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}, func() bool {
+		return b.acked.Load() > acked && (!rebuild || b.rebuilds.begun.Load() > begun) && (round%4 != 0 || b.rebuilds.done.Load() > done)
+	})
+	procs.Pass(kill)
 	n.kill()
 	work.Wait()
 	end()
@@ -209,7 +217,7 @@ func (b *killBed) round(round int) {
 func (b *killBed) attach(at server.Addresses) (conn *grpc.ClientConn, end func()) {
 	b.t.Helper()
 	conn, watching := dialNode(b.t, at.GRPC), dialNode(b.t, at.GRPC)
-	ctx, cancel := context.WithCancel(context.Background())
+	ctx, cancel := context.WithCancel(b.ctx)
 	var gone atomic.Bool
 	var streams sync.WaitGroup
 	b.t.Cleanup(func() { // if the test stops early
@@ -218,26 +226,33 @@ func (b *killBed) attach(at server.Addresses) (conn *grpc.ClientConn, end func()
 	})
 	for _, w := range b.watchers {
 		streams.Go(func() {
-			for !gone.Load() && ctx.Err() == nil {
+			await.Poll(b.t, "the end of the node", func() bool {
 				known := b.acknowledged()
 				if err := w.follow(ctx, runlogv1.NewProjectionServiceClient(watching), known); ctx.Err() == nil {
 					b.ended(w, known, err)
 				}
-				time.Sleep(5 * time.Millisecond)
-			}
+				return gone.Load() || ctx.Err() != nil
+			})
 		})
 	}
 	return conn, func() {
 		// What the node has sent is read to its end: a stream ends with the connection, not before.
 		gone.Store(true)
-		late := time.AfterFunc(killPatience, func() {
-			b.t.Error("the streams of a node that is gone do not end")
-			cancel()
-		})
 		streams.Wait()
-		late.Stop()
+		if b.ctx.Err() != nil {
+			b.t.Error("the streams of a node that is gone do not end")
+		}
 		cancel()
 		_, _ = conn.Close(), watching.Close()
+	}
+}
+
+// count counts something, and wakes the round that waits for it.
+func (b *killBed) count(what *atomic.Int64) {
+	what.Add(1)
+	select {
+	case b.changed <- struct{}{}:
+	default:
 	}
 }
 
@@ -253,7 +268,7 @@ func (b *killBed) rebuild(ctx context.Context, admin string) {
 		return // killed
 	}
 	defer resp.Body.Close()
-	b.rebuilds.begun.Add(1)
+	b.count(&b.rebuilds.begun)
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		var line struct {
 			Phase, Error string
@@ -267,7 +282,7 @@ func (b *killBed) rebuild(ctx context.Context, admin string) {
 			b.t.Errorf("rebuild: %s (PRJ-1, PRJ-13)", lines.Bytes())
 		}
 		if line.Phase == "done" {
-			b.rebuilds.done.Add(1)
+			b.count(&b.rebuilds.done)
 		}
 	}
 }
@@ -312,9 +327,7 @@ func (w *runWriter) create(ctx context.Context, conn *grpc.ClientConn, run strin
 
 // settle sends once more what had no answer.
 func (w *runWriter) settle(conn *grpc.ClientConn) {
-	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
-	defer cancel()
-	if w.pending != nil && !w.send(ctx, conn) {
+	if w.pending != nil && !w.send(w.bed.ctx, conn) {
 		w.bed.t.Error("the node does not answer")
 	}
 }
@@ -329,7 +342,7 @@ func (w *runWriter) send(ctx context.Context, conn *grpc.ClientConn) bool {
 	}
 	run := w.pending.RunId
 	w.pending = nil
-	w.bed.acked.Add(1)
+	w.bed.count(&w.bed.acked)
 	for _, r := range resp.Results {
 		w.bed.acknowledge(run, r.RunSeq)
 	}

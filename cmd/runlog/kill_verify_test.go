@@ -73,8 +73,7 @@ func (b *killBed) checkTold(s *prun.Snapshot, chain string) {
 // their first events on.
 func (b *killBed) verify(conn *grpc.ClientConn, rng *rand.Rand) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 2*killPatience)
-	defer cancel()
+	ctx := b.ctx
 	runs := slices.Sorted(maps.Keys(b.tried))
 	if rng == nil {
 		clear(b.folds)

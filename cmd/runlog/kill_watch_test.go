@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // follower is a watcher that goes on from its token, node after node. What it knows is guarded by
@@ -39,22 +40,20 @@ func (b *killBed) ended(w follower, known map[string]uint64, err error) {
 // awaitWatchers waits until all watchers have been told of everything, while nothing is appended.
 func (b *killBed) awaitWatchers(conn *grpc.ClientConn) {
 	b.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), killPatience)
-	defer cancel()
-	runs := b.list(ctx, conn, &runlogv1.ListRunsRequest{})
+	runs := b.list(b.ctx, conn, &runlogv1.ListRunsRequest{})
 	for _, w := range b.watchers {
-		for {
+		missing := ""
+		b.t.Cleanup(func() {
+			if missing != "" {
+				b.t.Logf("not told to %v: %s", w, missing)
+			}
+		})
+		await.Poll(b.t, "a watcher that has been told of everything", func() bool {
 			b.mu.Lock()
-			missing := w.missing(runs)
-			b.mu.Unlock()
-			if missing == "" {
-				break
-			}
-			if ctx.Err() != nil {
-				b.t.Fatalf("%v has not been told of everything after %v: %s", w, killPatience, missing)
-			}
-			time.Sleep(5 * time.Millisecond)
-		}
+			defer b.mu.Unlock()
+			missing = w.missing(runs)
+			return missing == ""
+		})
 	}
 }
 

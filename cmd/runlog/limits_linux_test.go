@@ -1,7 +1,6 @@
 package main
 
 import (
-	"context"
 	"fmt"
 	"io"
 	"net"
@@ -13,6 +12,7 @@ import (
 	"testing"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // metricOf returns a metric without labels, or with those in its name, of a node.
@@ -56,8 +56,7 @@ func TestIdleConnectionsD10(t *testing.T) {
 		t.Errorf("the process may open %v files, want %d", got, limit)
 	}
 	events := runlogv1.NewEventServiceClient(dialNode(t, a.GRPC))
-	ctx, cancel := context.WithTimeout(t.Context(), clusterPatience)
-	defer cancel()
+	ctx := await.Context(t)
 	appendOne := func(i int) {
 		t.Helper()
 		req := benchMarker()

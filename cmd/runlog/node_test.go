@@ -10,8 +10,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"strings"
-	"sync"
+	"regexp"
 	"syscall"
 	"testing"
 	"time"
@@ -26,7 +25,9 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"runlog/server"
+	"runlog/server/servertest/procs"
 	"runlog/storage"
+	"runlog/testbed/await"
 )
 
 // asRunlog makes the test binary behave as the runlog binary: real processes without another build.
@@ -90,7 +91,7 @@ func serveSmall(args []string) int {
 type nodeProcess struct {
 	dir    string
 	cmd    *exec.Cmd
-	stderr *lockedBuffer
+	stderr *procs.Words
 	exited chan struct{}
 }
 
@@ -123,7 +124,7 @@ func spawnServe(t *testing.T, dir string, env []string, flags ...string) *nodePr
 // spawnCommand starts a node by its command line.
 func spawnCommand(t *testing.T, dir string, cmd *exec.Cmd) *nodeProcess {
 	t.Helper()
-	n := &nodeProcess{dir: dir, cmd: cmd, stderr: &lockedBuffer{}, exited: make(chan struct{})}
+	n := &nodeProcess{dir: dir, cmd: cmd, stderr: &procs.Words{}, exited: make(chan struct{})}
 	n.cmd.Stderr = n.stderr
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -139,20 +140,26 @@ func spawnCommand(t *testing.T, dir string, cmd *exec.Cmd) *nodeProcess {
 // ready waits until the node serves and returns its addresses.
 func (n *nodeProcess) ready(t *testing.T) server.Addresses {
 	t.Helper()
-	deadline := time.After(60 * time.Second)
-	for {
-		var a server.Addresses
-		text, err := os.ReadFile(filepath.Join(n.dir, "addresses.json"))
-		if err == nil && json.Unmarshal(text, &a) == nil {
-			return a
-		}
-		select {
-		case <-n.exited:
-			t.Fatalf("the node ended before it served:\n%s", n.stderr)
-		case <-deadline:
-			t.Fatalf("the node did not serve in time:\n%s", n.stderr)
-		case <-time.After(5 * time.Millisecond):
-		}
+	n.says(t, func(said string) bool { return serves.MatchString(said) })
+	var a server.Addresses
+	text, err := os.ReadFile(filepath.Join(n.dir, "addresses.json"))
+	if err == nil {
+		err = json.Unmarshal(text, &a)
+	}
+	if err != nil {
+		t.Fatalf("the node serves, and does not say where: %v\n%s", err, n.stderr)
+	}
+	return a
+}
+
+// serves is what a node logs once it serves. It has written addresses.json before.
+var serves = regexp.MustCompile(`(?m)^.*( msg=ready |"msg":"ready",).*\n`)
+
+// says waits until a condition holds of what the process has written.
+func (n *nodeProcess) says(t *testing.T, condition func(said string) bool) {
+	t.Helper()
+	if !n.stderr.Await(n.exited, await.Context(t).Done(), condition) {
+		t.Fatalf("the process does not say what is awaited; it said:\n%s", n.stderr)
 	}
 }
 
@@ -168,11 +175,7 @@ func (n *nodeProcess) stop(t *testing.T) int {
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	select {
-	case <-n.exited:
-	case <-time.After(30 * time.Second):
-		t.Fatalf("the node did not stop:\n%s", n.stderr)
-	}
+	await.Receive(t, "the end of the node", n.exited)
 	return n.cmd.ProcessState.ExitCode()
 }
 
@@ -185,24 +188,6 @@ func dialNode(t *testing.T, address string) *grpc.ClientConn {
 	}
 	t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-// lockedBuffer collects what a process writes while a test may read it.
-type lockedBuffer struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (b *lockedBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.Write(p)
-}
-
-func (b *lockedBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.text.String()
 }
 
 func hexSHA256(text string) string {

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"runlog/server/servertest/procs"
 )
 
 // TestReadme runs the console blocks of the documents as they are written, in order, against one
@@ -27,7 +29,7 @@ func TestReadme(t *testing.T) {
 			a := n.ready(t)
 			sh := shell{t: t, dir: workDir(t), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
 				"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
-			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7430", freeAddress(t))
+			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7430", procs.Reserve(t, 1)[0])
 			for _, s := range steps {
 				if tool, _, _ := strings.Cut(s.command, " "); slices.Contains(others, tool) && !installed(t, tool) {
 					continue

@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
@@ -98,7 +97,7 @@ type runnerProcess struct {
 	url string
 }
 
-var listens = regexp.MustCompile(`runner serves" listen=(\S+)`)
+var listens = regexp.MustCompile(`runner serves" listen=(\S+) `)
 
 // spawnRunner starts a runner of the scope acme/shop/prod on a free port, and waits until it
 // serves.
@@ -113,19 +112,8 @@ func spawnRunner(t *testing.T, node string, env []string, flags ...string) *runn
 // awaitRunner waits until a process serves the API of a runner, and returns its URL.
 func awaitRunner(t *testing.T, p *nodeProcess) string {
 	t.Helper()
-	for deadline := time.Now().Add(60 * time.Second); ; time.Sleep(10 * time.Millisecond) {
-		if m := listens.FindStringSubmatch(p.stderr.String()); m != nil {
-			return "http://" + m[1]
-		}
-		select {
-		case <-p.exited:
-			t.Fatalf("the runner ended:\n%s", p.stderr)
-		default:
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("the runner does not serve:\n%s", p.stderr)
-		}
-	}
+	p.says(t, listens.MatchString)
+	return "http://" + listens.FindStringSubmatch(p.stderr.String())[1]
 }
 
 // get returns an answer of the runner.

@@ -18,6 +18,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // fakeSubscriptions has a few subscriptions, and remembers what was asked.
@@ -271,25 +272,26 @@ func TestConsumeAcknowledges(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string]string{"consume planner --max 2": "[d0 d1]", "consume planner --max 2 --no-ack": "[]", "consume planner": "[d0 d1 d2]"} {
 		fake := &fakeServer{}
-		ctx, cancel := context.WithCancel(t.Context())
 		s := &invocation{args: strings.Fields(line)}
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			s.do(ctx, t, fake)
-		}()
 		f := &fake.fakeSubscriptions
-		for deadline := time.Now().Add(time.Minute); !strings.Contains(line, "--max"); time.Sleep(time.Millisecond) {
-			f.mu.Lock()
-			n := len(f.acked)
-			f.mu.Unlock()
-			if n == 3 || time.Now().After(deadline) {
+		bubble.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				s.do(ctx, t, fake)
+			}()
+			if !strings.Contains(line, "--max") {
+				bubble.Until(t, "three acknowledged events", func() bool {
+					f.mu.Lock()
+					defer f.mu.Unlock()
+					return len(f.acked) == 3
+				})
 				cancel()
-				break
 			}
-		}
-		<-done
-		cancel()
+			<-done
+		})
 		f.mu.Lock()
 		if got := fmt.Sprint(f.acked); got != want || !f.left {
 			t.Errorf("%s: acknowledged %s, want %s; ended %v\n%s", line, got, want, f.left, s.text())

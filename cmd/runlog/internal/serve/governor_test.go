@@ -5,7 +5,8 @@ import (
 	"os"
 	"runtime"
 	"testing"
-	"time"
+
+	"runlog/testbed/bubble"
 )
 
 // TestProcsFollowTheLoad: cores come at once with the load and go after it has been little for a
@@ -39,21 +40,17 @@ func TestGovernorIsBounded(t *testing.T) {
 	if _, ok := processorTime(); !ok || high == 1 || os.Getenv("GOMAXPROCS") != "" {
 		t.Skip("nothing to govern here")
 	}
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		governProcs(ctx)
-	}()
-	deadline := time.Now().Add(time.Minute)
-	for runtime.GOMAXPROCS(0) != high/2 {
-		if time.Now().After(deadline) {
-			t.Fatalf("still %d cores", runtime.GOMAXPROCS(0))
-		}
-		time.Sleep(procsEvery)
-	}
-	cancel()
-	<-done
+	bubble.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			governProcs(ctx)
+		}()
+		bubble.Until(t, "half of the cores", func() bool { return runtime.GOMAXPROCS(0) == high/2 })
+		cancel()
+		<-done
+	})
 	if got := runtime.GOMAXPROCS(0); got != high {
 		t.Errorf("%d cores afterwards, had %d", got, high)
 	}
