@@ -62,7 +62,8 @@ func serveSmall(args []string) int {
 	if err != nil {
 		return 1
 	}
-	opts := server.Options{Logger: log, MinFreeBytes: -1, Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10}}
+	// Without a size of its memory, serve.Run would have Go collect garbage all the time.
+	opts := server.Options{Logger: log, MemoryBytes: server.DefaultMemoryBytes, MinFreeBytes: -1, Store: storage.Options{MemTableBytes: 256 << 10, ActiveBytes: 64 << 10}}
 	opts.Raft.TruncateBytes, opts.Raft.TrailingEntries, opts.Raft.TrailingBytes, opts.Raft.SegmentBytes = 128<<10, 8, 32<<10, 1<<20
 	opts.Raft.Autopilot.StableAfter, opts.Raft.Autopilot.Every = 500*time.Millisecond, 250*time.Millisecond
 	f := pflag.NewFlagSet("serve", pflag.ContinueOnError)
