@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -27,7 +28,7 @@ func TestReadme(t *testing.T) {
 			steps := readConsole(t, filepath.Join("..", "..", doc))
 			n := spawnNode(t, t.TempDir())
 			a := n.ready(t)
-			sh := shell{t: t, dir: workDir(t), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
+			sh := shell{t: t, dir: workDir(t, doc), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
 				"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
 			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7430", procs.Reserve(t, 1)[0])
 			for _, s := range steps {
@@ -112,13 +113,13 @@ func binDir(t *testing.T) string {
 }
 
 // workDir has the documents where the commands look for them, and room for what they write.
-func workDir(t *testing.T) string {
+func workDir(t *testing.T, doc string) string {
 	t.Helper()
-	dir := t.TempDir()
 	root, err := filepath.Abs(filepath.Join("..", ".."))
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := sameDir(t, root+"/"+doc)
 	for _, name := range []string{"docs", "proto", "client", "engine", "examples", "go.mod", "go.sum",
 		"server", "storage", "raft", "projector", "audit", "certfile"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
@@ -126,6 +127,31 @@ func workDir(t *testing.T) string {
 		}
 	}
 	return dir
+}
+
+// sameDir returns an empty directory, which is the same one in the next run of the test. Go then
+// has in its cache what programs of a document import: to Go, the same package in another directory
+// is another one. While another run of the tests has the directory, it returns another one.
+func sameDir(t *testing.T, name string) string {
+	t.Helper()
+	dir := filepath.Join(os.TempDir(), "runlog-"+hexSHA256(name)[:16])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	lock, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = lock.Close() })
+	if syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) != nil {
+		return t.TempDir()
+	}
+	work := filepath.Join(dir, "work")
+	if err := errors.Join(os.RemoveAll(work), os.Mkdir(work, 0o700)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(work) })
+	return work
 }
 
 type shell struct {
