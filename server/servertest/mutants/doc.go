@@ -6,10 +6,17 @@
 //	                                             ▼
 //	          found: the violated invariants, the seed, the processor time
 //
-// A mutant replaces a few lines of a file, of the product or of a library that it uses. Only the
-// simulator that is built for it contains it. If the simulator does not find a mutant within a
-// minute of processor time, the simulator is too weak. It must find nothing in a build without a
-// mutant.
+// A mutant changes a few places of the product, or of a library that it uses. Only the simulator
+// that is built for it contains it. If the simulator does not find a mutant within a minute of
+// processor time, the simulator is too weak. It must find nothing in a build without a mutant.
+//
+// An edit names a package, a function, and a pattern of the syntax tree, as gofmt -r does:
+//
+//	queue.replace("(queueState) canLease", "r < s.MaxRunning", "r <= s.MaxRunning")
+//
+// Single letters stand for whatever is there, so no edit names a local variable. Positions, order
+// and formatting do not count. The pattern names as little as tells the place from others in the
+// function. It must be found once. If it is not, the error lists what is like it.
 //
 // Most packages of the product run in the simulator. A mutant of another one, such as the outbox of
 // the Go client, names the package and the test that must fail with it: one that compares the
@@ -20,6 +27,7 @@
 // machine may miss it on another. Every run starts from a fresh seed and prints it; -mutants.seed
 // repeats the run, and -mutants.runs asks for several.
 //
-// TestTable keeps the table valid without running it: it finds every text that a mutant replaces
-// exactly once, and parses the edited file.
+// Two tests need the flag -mutants, and make mutants runs both. TestApplied makes all edits and
+// compiles the packages that they change. TestFound lets the simulator look for the mutants. The
+// other tests are about the edits themselves, on small sources.
 package mutants

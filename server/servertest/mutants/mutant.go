@@ -4,8 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"go/parser"
-	"go/token"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -37,16 +35,6 @@ type Mutant struct {
 	Test string
 }
 
-// Edit replaces a text that occurs exactly once in a file.
-type Edit struct {
-	// Module of the file; empty: this one.
-	Module string
-	// File is its path in the module.
-	File string
-	Old  string
-	New  string
-}
-
 // Dirs maps modules to their directories, and the empty path to this module's.
 type Dirs map[string]string
 
@@ -55,37 +43,37 @@ func Modules() []string { return []string{hashicorpRaft} }
 
 const hashicorpRaft = "github.com/hashicorp/raft"
 
-// errEdit means that the table does not match the sources.
-var errEdit = errors.New("mutants: edit does not fit")
-
-// Arguments writes edited copies of files to an empty directory, and returns the arguments with
-// which go build uses them. Files of this module are overlaid one by one. A module of the cache is
-// replaced by an edited copy, because go build does not overlay files there.
+// Arguments makes edits, and returns the arguments with which go build uses them. It writes the
+// edited files to an empty directory. Files of this module are overlaid one by one. A module of the
+// cache is replaced by an edited copy, because go build does not overlay files there.
 func Arguments(dir string, dirs Dirs, edits []Edit) ([]string, error) {
+	edited := sources{}
 	copies := map[string]string{} // of modules, where they lie
-	replace := map[string]string{}
-	for _, e := range edits {
-		from := filepath.Join(dirs[e.Module], filepath.FromSlash(e.File))
-		to := replace[from]
-		var err error
-		switch {
-		case e.Module != "":
-			if copies[e.Module] == "" {
-				copies[e.Module] = filepath.Join(dir, strings.ReplaceAll(e.Module, "/", "-"))
-				err = copyModule(copies[e.Module], dirs[e.Module])
+	for i := range edits {
+		module, folder := dirs.locate(edits[i].Package)
+		if err := edited.apply(folder, &edits[i]); err != nil {
+			return nil, err
+		}
+		if module != "" && copies[module] == "" {
+			copies[module] = filepath.Join(dir, strings.ReplaceAll(module, "/", "-"))
+			if err := copyModule(copies[module], dirs[module]); err != nil {
+				return nil, err
 			}
-			to = filepath.Join(copies[e.Module], filepath.FromSlash(e.File))
-			from = to
-		case to == "":
+		}
+	}
+	replace := map[string]string{}
+	for from, text := range edited {
+		to := ""
+		for module, at := range copies {
+			if below, ok := strings.CutPrefix(from, dirs[module]); ok {
+				to = filepath.Join(at, below)
+			}
+		}
+		if to == "" {
 			to = filepath.Join(dir, strconv.Itoa(len(replace))+"-"+filepath.Base(from))
 			replace[from] = to
-		default: // another edit of the same file
-			from = to
 		}
-		if err == nil {
-			err = e.apply(from, to)
-		}
-		if err != nil {
+		if err := os.WriteFile(to, text, 0o600); err != nil {
 			return nil, err
 		}
 	}
@@ -104,23 +92,14 @@ func Arguments(dir string, dirs Dirs, edits []Edit) ([]string, error) {
 	return args, nil
 }
 
-// apply writes an edited file to another path, or to the same.
-func (e *Edit) apply(from, to string) error {
-	text, err := os.ReadFile(from)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errEdit, err)
+// locate returns the module of a package, and the package's folder.
+func (d Dirs) locate(pkg string) (module, folder string) {
+	for module, dir := range d {
+		if below, ok := strings.CutPrefix(pkg+"/", module+"/"); ok && module != "" {
+			return module, filepath.Join(dir, filepath.FromSlash(below))
+		}
 	}
-	if n := strings.Count(string(text), e.Old); n != 1 {
-		return fmt.Errorf("%w: %s has the text %d times, want once:\n%s", errEdit, e.File, n, e.Old)
-	}
-	edited := strings.Replace(string(text), e.Old, e.New, 1)
-	if edited == string(text) {
-		return fmt.Errorf("%w: it does not change %s", errEdit, e.File)
-	}
-	if _, err := parser.ParseFile(token.NewFileSet(), to, edited, parser.SkipObjectResolution); err != nil {
-		return fmt.Errorf("%w: %w", errEdit, err)
-	}
-	return os.WriteFile(to, []byte(edited), 0o600)
+	return "", filepath.Join(d[""], filepath.FromSlash(pkg))
 }
 
 // copyModule copies the Go files of a module and its go.mod. The module cache is read-only.

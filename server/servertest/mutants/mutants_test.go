@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
@@ -16,12 +17,10 @@ import (
 	"testing"
 	"text/tabwriter"
 	"time"
-
-	"runlog/server/servertest/sim"
 )
 
 var (
-	which   = flag.String("mutants", "no-fsync,batch-half-stored", "names of the mutants to look for; all: all of them")
+	which   = flag.String("mutants", "", "names of mutants, with commas between them; all: all of them; empty: none")
 	timeout = flag.Duration("mutants.time", time.Minute, "processor time within which each run must find its mutant")
 	runs    = flag.Int("mutants.runs", 1, "runs a mutant, each from a fresh seed")
 	first   = flag.Uint64("mutants.seed", 0, "the first seed of every run; 0: a fresh one a run")
@@ -45,32 +44,47 @@ func moduleDirs(t *testing.T) Dirs {
 	return dirs
 }
 
-// TestTable requires that each text that a mutant replaces occurs once, and that the edited files
-// parse.
-func TestTable(t *testing.T) {
-	dirs := moduleDirs(t)
-	names := map[string]bool{}
+// chosen returns the mutants that -mutants names. Without it, a test of the sources is skipped.
+func chosen(t *testing.T) (list []Mutant) {
+	t.Helper()
+	if *which == "" {
+		t.Skip("make mutants runs it")
+	}
+	names := strings.Split(*which, ",")
 	for _, m := range All() {
-		if m.Name == "" || m.Breaks == "" || m.What == "" || len(m.Edits) == 0 || names[m.Name] {
-			t.Errorf("mutant %q: a field is missing, or the name is taken", m.Name)
-		}
-		names[m.Name] = true
-		for _, kind := range m.Faults {
-			if !slices.Contains(slices.Concat(sim.Kinds(), sim.Scenarios()), sim.Kind(kind)) {
-				t.Errorf("%s: no kind of fault and no scenario is called %q", m.Name, kind)
-			}
-		}
-		if m.Package != "" && (len(m.Faults) > 0 || !declares(t, filepath.Join(dirs[""], m.Package), m.Test)) {
-			t.Errorf("%s: it has faults, or %s has no %s", m.Name, m.Package, m.Test)
-		}
-		for _, edits := range [][]Edit{m.Edits, m.Control} {
-			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
-				t.Errorf("%s: %v", m.Name, err)
-			}
+		if *which == "all" || slices.Contains(names, m.Name) {
+			list = append(list, m)
 		}
 	}
-	if len(names) < 18 {
-		t.Errorf("%d mutants, want 18 at least", len(names))
+	if len(list) == 0 {
+		t.Fatalf("no mutant is called %q", *which)
+	}
+	return list
+}
+
+// TestApplied puts each mutant into the sources and compiles the packages that it changes. It shows
+// within minutes which mutants no longer fit the sources.
+func TestApplied(t *testing.T) {
+	mutants, dirs := chosen(t), moduleDirs(t)
+	for _, m := range mutants {
+		t.Run(m.Name, func(t *testing.T) {
+			t.Parallel()
+			if m.Package != "" && !declares(t, filepath.Join(dirs[""], m.Package), m.Test) {
+				t.Errorf("%s has no %s", m.Package, m.Test)
+			}
+			for _, edits := range [][]Edit{m.Edits, m.Control} {
+				packages := map[string]bool{}
+				for _, e := range edits {
+					if module, _ := dirs.locate(e.Package); module == "" {
+						e.Package = "./" + e.Package
+					}
+					packages[e.Package] = true
+				}
+				if len(edits) > 0 {
+					goes(t, dirs, edits, append([]string{"build"}, slices.Sorted(maps.Keys(packages))...))
+				}
+			}
+		})
 	}
 }
 
@@ -90,23 +104,20 @@ func declares(t *testing.T, dir, test string) bool {
 // TestFound builds the simulator, or the tests of a package, with each mutant, and requires that
 // they find the mutant. Without a mutant they must find nothing.
 func TestFound(t *testing.T) {
-	dirs := moduleDirs(t)
+	mutants, dirs := chosen(t), moduleDirs(t)
 	var rows []row
 	longest := 10 * time.Second
 	if *which == "all" {
 		longest = *timeout
 	}
-	for _, m := range All() {
-		if *which != "all" && !slices.Contains(strings.Split(*which, ","), m.Name) {
-			continue
-		}
+	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
 			r := row{name: m.Name, trials: find(t, dirs, &m)}
 			rows, longest = append(rows, r), max(longest, r.worst())
 		})
 	}
 	t.Run("control", func(t *testing.T) {
-		c := run(t, build(t, dirs, &Mutant{}, nil), &Mutant{}, longest)
+		c := run(t, compile(t, dirs, &Mutant{}, nil), &Mutant{}, longest)
 		rows = append(rows, row{name: "none", trials: []*trial{c}})
 		if c.Found != "" {
 			t.Errorf("a violation without a mutant: %s", c)
@@ -119,7 +130,7 @@ func TestFound(t *testing.T) {
 // that are no bug.
 func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 	t.Helper()
-	binary := build(t, dirs, m, m.Edits)
+	binary := compile(t, dirs, m, m.Edits)
 	var trials []*trial
 	for range *runs {
 		r := run(t, binary, m, *timeout)
@@ -135,7 +146,7 @@ func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 			atMost = 1 // Once: with every test run, this test runs too.
 		}
 		// Delays may make writes slow (I10).
-		c := run(t, build(t, dirs, m, m.Control), m, atMost)
+		c := run(t, compile(t, dirs, m, m.Control), m, atMost)
 		if c.Found != "" && c.Found != "I10" {
 			t.Errorf("without the bug: %s", c)
 		}
@@ -144,22 +155,27 @@ func find(t *testing.T, dirs Dirs, m *Mutant) []*trial {
 	return trials
 }
 
-// build builds the tests that look for a mutant with edits. Those of this package have TestTrial.
-func build(t *testing.T, dirs Dirs, m *Mutant, edits []Edit) string {
+// compile builds the tests that look for a mutant with edits. Those of this package have TestTrial.
+func compile(t *testing.T, dirs Dirs, m *Mutant, edits []Edit) string {
 	t.Helper()
-	dir := t.TempDir()
-	args, err := Arguments(dir, dirs, edits)
+	binary := filepath.Join(t.TempDir(), "trial.test")
+	pkg := "./" + cmp.Or(m.Package, "server/servertest/mutants")
+	goes(t, dirs, edits, []string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary, pkg})
+	return binary
+}
+
+// goes runs the go command on the sources with edits.
+func goes(t *testing.T, dirs Dirs, edits []Edit, command []string) {
+	t.Helper()
+	args, err := Arguments(t.TempDir(), dirs, edits)
 	if err != nil {
 		t.Fatal(err)
 	}
-	binary := filepath.Join(dir, "trial.test")
-	args = append([]string{"test", "-c", "-vet=off", "-ldflags=-s -w", "-o", binary}, args...)
-	cmd := exec.Command("go", append(args, "./"+cmp.Or(m.Package, "server/servertest/mutants"))...)
+	cmd := exec.Command("go", slices.Concat(command[:1], args, command[1:])...)
 	cmd.Dir = dirs[""]
 	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+		t.Fatalf("go %s: %v\n%s", command[0], err, out)
 	}
-	return binary
 }
 
 // run runs a binary seed after seed, from a fresh one on, until it finds a violation or has used

@@ -4,114 +4,107 @@ import "time"
 
 // reads are bugs about what readers and watchers are told.
 func reads() []Mutant {
-	const read, window, watch = "server/replica/leader.go", "server/audit/window.go", "server/watch/watch.go"
-	return []Mutant{{
-		Name: "stale-read", Breaks: "READ-2", What: "a linearizable read is answered as a local one",
-		Edits: []Edit{{
-			File: read,
-			Old:  "func (r *Replica) ReadIndex(ctx context.Context) error {\n",
-			New:  "func (r *Replica) ReadIndex(ctx context.Context) error {\n\tif true {\n\t\treturn nil\n\t}\n",
-		}},
-	}, {
-		Name: "read-lease", Breaks: "READ-2, D8",
-		What:    "a leader does not confirm its leadership before a read; its lease check may be delayed",
-		Edits:   []Edit{lateLease, {File: "raft/confirm.go", Old: "n.verify.Join(ctx)", New: "ctx.Err()"}},
-		Control: []Edit{lateLease},
-		Faults:  []string{"split", "one-way", "partial"},
-	}, {
-		Name: "read-behind-leader", Breaks: "READ-2, D8", What: "a follower answers before it has applied what the leader had",
-		Edits: []Edit{{
-			File: read,
-			Old:  "\t\tposition, err := r.opts.Cluster.ReadPosition(ctx, leadership)\n\t\tif err != nil {\n\t\t\treturn err\n\t\t}\n\t\treturn r.Await(ctx, position)",
-			New:  "\t\t_, err := r.opts.Cluster.ReadPosition(ctx, leadership)\n\t\treturn err",
-		}},
-	}, {
-		Name: "drop-watermark", Breaks: "WATCH-3", What: "a resumed watch starts where the node is, even if that is behind the last watermark",
-		Edits: []Edit{
-			{
-				File: watch,
-				Old:  "w.s.node.View(ctx, w.runID, w.level, 0)",
-				New:  "w.s.node.View(ctx, w.runID, runlogv1.Consistency_LOCAL, 0)",
-			},
-			{File: watch, Old: "return w.current.LastEventSeq > w.sent ||", New: "return w.current.LastEventSeq != w.sent ||"},
-		},
-	}, {
-		Name: "list-not-fresh", Breaks: "READ-6", What: "a list does not wait for the projection to have what was acknowledged before the call",
-		Edits: []Edit{{
-			File: "server/runs/list.go",
-			Old:  "\tapplied := s.node.Store().Applied()\n\treturn max(least, applied.Position()), nil",
-			New:  "\treturn least, nil",
-		}},
-	}, {
-		Name: "window-closes-early", Breaks: "READ-4, D7", What: "a window is closed as soon as the node's own clock is past it",
-		Edits: []Edit{
-			{File: window, Old: "w.to == 0 || w.to > now.PersistedAt {", New: "w.to == 0 || w.to > max(now.PersistedAt, s.opts.Clock().UnixNano()) {"},
-			{File: window, Old: "a.through = min(a.through, w.to)", New: "a.through = w.to"},
-		},
-	}, {
-		Name: "page-repeats", Breaks: "READ-3", What: "a page of a window begins with the last event of the one before",
-		Edits: []Edit{{File: "storage/internal/read/window.go", Old: "r.cursor.Event = r.at[n-1] + 1", New: "r.cursor.Event = r.at[n-1]"}},
-	}, {
-		Name: "projector-skips", Breaks: "PRJ-1, PRJ-2", What: "of the events of one append only the last is folded",
-		Edits: []Edit{{
-			File: "projector/round.go",
-			Old:  "ReduceReporting(f.Now, c.Records, alert)",
-			New:  "ReduceReporting(f.Now, c.Records[len(c.Records)-1:], alert)",
-		}},
-	}}
+	const replica, watch, window in = "server/replica", "server/watch", "server/audit"
+	return []Mutant{
+		bug("stale-read", "READ-2", "a linearizable read is answered as a local one",
+			replica.begin("(Replica) ReadIndex", "if true { return nil }")),
+		bug("read-lease", "READ-2, D8",
+			"a leader does not confirm its leadership before a read; its lease check may be delayed",
+			in("raft").replace("(Node) ConfirmLeader(c)", "n.verify.Join(c)", "c.Err()")).
+			delayed(lateLease).under(0, "split", "one-way", "partial"),
+		bug("read-behind-leader", "READ-2, D8", "a follower answers before it has applied what the leader had",
+			replica.replace("(Replica) ReadIndex", "return r.Await(c, p)", "_ = p\nreturn nil")),
+		bug("drop-watermark", "WATCH-3",
+			"a resumed watch starts where the node is, even if that is behind the last watermark",
+			watch.replace("(runWatch) look", "w.level", "runlogv1.Consistency_LOCAL"),
+			watch.replace("(runWatch) isNews", "w.current.LastEventSeq > w.sent", "w.current.LastEventSeq != w.sent")),
+		bug("list-not-fresh", "READ-6",
+			"a list does not wait for the projection to have what was acknowledged before the call",
+			in("server/runs").replace("(Service) least", "max(l, a.Position())", "l"),
+			in("server/runs").remove("(Service) least", "s.Applied()")),
+		bug("window-closes-early", "READ-4, D7", "a window is closed as soon as the node's own clock is past it",
+			window.replace("(s Service) closeWindow", "w.to > n.PersistedAt",
+				"w.to > max(n.PersistedAt, s.opts.Clock().UnixNano())"),
+			window.replace("(Service) closeWindow", "min(a.through, t)", "t")),
+		bug("page-repeats", "READ-3", "a page of a window begins with the last event of the one before",
+			in("storage/internal/read").replace("(WindowReader) Next", "r.at[n] + 1", "r.at[n]")),
+		bug("projector-skips", "PRJ-1, PRJ-2", "of the events of one append only the last is folded",
+			in("projector").replace("(round) fold", "run.ReduceReporting(n, c.Records, a)",
+				"run.ReduceReporting(n, c.Records[len(c.Records)-1:], a)")),
+	}
 }
 
 // proofs are bugs about what the cluster signs with.
 func proofs() []Mutant {
-	return []Mutant{{
-		Name: "key-not-kept", Breaks: "READ-4", What: "a restarted node forgets a signing key that its log names and its store does not have yet",
-		Edits: []Edit{{
-			File: "server/checkpoint/keyring.go",
-			Old:  "func(other heldKey) bool { return other.number <= k.number })",
-			New:  "func(heldKey) bool { return true })",
-		}},
-		Faults: []string{"rotate-key", "kill"}, Every: 200 * time.Millisecond,
-	}, {
-		Name: "key-not-given", Breaks: "READ-4", What: "a new signing key is on one disk alone until the others have read the log",
-		Edits: []Edit{{
-			File: "server/checkpoint/key.go",
-			Old:  "if err := s.giveLocked(k); err != nil {",
-			New:  "if err := error(nil); err != nil {",
-		}},
-		Faults: []string{"replace"},
-	}}
+	const checkpoint in = "server/checkpoint"
+	return []Mutant{
+		bug("key-not-kept", "READ-4",
+			"a restarted node forgets a signing key that its log names and its store does not have yet",
+			checkpoint.replace("(keyring) keep", "o.number <= k.number", "true")).
+			under(200*time.Millisecond, "rotate-key", "kill"),
+		bug("key-not-given", "READ-4", "a new signing key is on one disk alone until the others have read the log",
+			checkpoint.replace("(Maker) makeKeyLocked", "s.giveLocked()", "error(nil)")).under(0, "replace"),
+	}
 }
 
 // requests are bugs on an append's way to the leader.
 func requests() []Mutant {
-	return []Mutant{{
-		Name: "batch-half-stored", Breaks: "APP-3", What: "an append of several events is proposed in two halves",
-		Edits: []Edit{{
-			File: "server/replica/append.go",
-			Old:  "\tp, err := r.admit(a, around, tenant, tenant.Name+line)\n",
-			New: `	if n := len(a.Events); n > 1 && around == nil {
-		first, rest := *a, *a
-		first.Events, rest.Events, rest.ExpectedLastSeq, rest.Create = a.Events[:n/2], a.Events[n/2:], nil, nil
-		done, err := r.Append(ctx, &first)
-		if err != nil {
-			return Appended{}, err
-		}
-		more, err := r.Append(ctx, &rest)
-		for i := range more.Diverged {
-			more.Diverged[i] += n / 2
-		}
-		more.Results, more.Diverged = append(done.Results, more.Results...), append(done.Diverged, more.Diverged...)
-		return more, err
+	return []Mutant{
+		bug("batch-half-stored", "APP-3", "an append of several events is proposed in two halves",
+			in("server/replica").before("(r Replica) append(c, a, o)", "r.admit()", `
+				if n := len(a.Events); n > 1 && o == nil {
+					first, rest := *a, *a
+					first.Events, rest.Events = a.Events[:n/2], a.Events[n/2:]
+					rest.ExpectedLastSeq, rest.Create = nil, nil
+					done, err := r.Append(c, &first)
+					if err != nil {
+						return Appended{}, err
+					}
+					more, err := r.Append(c, &rest)
+					for i := range more.Diverged {
+						more.Diverged[i] += n / 2
+					}
+					more.Results = append(done.Results, more.Results...)
+					more.Diverged = append(done.Diverged, more.Diverged...)
+					return more, err
+				}`)),
+		bug("forward-unknown-as-refused", "APP-10, D8", "a forwarded call whose leader is lost counts as refused",
+			in("server/rpc").replace("ForwardingError(c, s)", "t := status.Convert(); !s",
+				"!s, t.Code() == codes.Unavailable")),
 	}
-	p, err := r.admit(a, around, tenant, tenant.Name+line)
-`,
-		}},
-	}, {
-		Name: "forward-unknown-as-refused", Breaks: "APP-10, D8", What: "a forwarded call whose leader is lost counts as refused",
-		Edits: []Edit{{
-			File: "server/rpc/forward.go",
-			Old:  "\tcase !sent:\n",
-			New:  "\tcase !sent, st.Code() == codes.Unavailable:\n",
-		}},
-	}}
+}
+
+// access are bugs about what a caller of one tenant may see and do.
+func access() []Mutant {
+	const rpc, tenant in = "server/rpc", "storage/machine/tenant"
+	return []Mutant{
+		bug("filter-dropped", "SEC-4",
+			"a list, a window and a watch of any tenant show those that the caller does not see",
+			rpc.replace("ShownTenants(c, a)", `a != "" && i.Sees(a)`, `a == "" || i.Sees(a)`)),
+		bug("foreign-run-shown", "SEC-4", "a read by a run's name does not ask whose the run is",
+			in("server/replica").replace("(Replica) view", "auth.From(c).Sees(t)", "auth.From(c) != nil")),
+		bug("foreign-run-written", "SEC-4", "an event without a tenant is appended to any run",
+			rpc.replace("CheckAppend", "e == nil && !i.Sees(o)", `e == nil && i == nil && o != ""`)),
+		bug("passport-unsigned", "SEC-3", "the identity of a forwarded call counts without the code of a member",
+			in("server/auth").replace("(Passports) Verify", "!hmac.Equal(c, t)", "hmac.Equal(c, nil)")).
+			under(0, "client-slow"),
+		bug("stream-not-checked", "SEC-5", "a stream is not checked again after it was opened",
+			rpc.remove("(Access) whileAllowed", "defer t.Stop(); t.Reset()")).under(0, "client-slow"),
+		bug("limit-not-replicated", "SEC-6", "the limits of a tenant are in the memory of the node that has set them",
+			in("server/access").replace("(s Service) SetTenantLimits", "s.execute(c)(tenant.SetLimits(l))",
+				"tenant.Keep(s.opts.Node.Store(), l)"),
+			tenant.before("Read(s, t) (o)", "read(v, Default)", `
+				if l, ok := kept.Load(s); ok && l.(*Limits).Tenant == t {
+					o = l.(*Limits)
+				}`),
+			tenant.before("read", "", `
+				var kept sync.Map
+
+				// Keep is the bug.
+				func Keep(s *storage.Store, l *Limits) error {
+					kept.Store(s, l)
+					return nil
+				}
+				`).importing("sync")).under(0, "transfer"),
+	}
 }

@@ -36,20 +36,25 @@ func successor(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const list, services = "storage/machine/machine.go", "server/services.go"
+	const list = "storage/machine"
+	level := func(name string) string { return fmt.Sprintf("%s = %d", name, newerLevel) }
 	edits := []mutants.Edit{
-		{File: list, Old: "import (\n", New: "import (\n\t\"runlog/docs/examples/counter\"\n"},
-		{File: list, Old: "const FeatureLevel = ", New: "const FeatureLevel = 1 + "},
-		{File: list, Old: "return []storage.Machine{", New: "return []storage.Machine{counter.Machine{}, "},
-		{File: services, Old: "import (\n", New: "import (\n\t\"runlog/docs/examples/counters\"\n\tcounterv1 \"runlog/proto/example/counter/v1\"\n"},
-		{File: services, Old: "var services = []service{\n", New: "var services = []service{\n" +
-			"\t{&counterv1.CounterService_ServiceDesc, nil, func(s *Server, _ *parts) any { return counters.New(s.replica) }},\n"},
+		{Package: list, In: "FeatureLevel", With: level("FeatureLevel")},
+		{
+			Package: list, In: "All", Find: "return a", With: "return append(a, counter.Machine{})",
+			Imports: []string{"runlog/docs/examples/counter"},
+		}, {
+			Package: "server", In: "services", Op: mutants.Before, With: `
+				func init() {
+					open := func(s *Server, _ *parts) any { return counters.New(s.replica) }
+					services = append(services, service{&counterv1.CounterService_ServiceDesc, nil, open})
+				}
+				`,
+			Imports: []string{"runlog/docs/examples/counters", "counterv1 runlog/proto/example/counter/v1"},
+		},
 	}
 	if counter.Level != newerLevel {
-		edits = append(edits, mutants.Edit{
-			File: "docs/examples/counter/counter.go",
-			Old:  fmt.Sprintf("\tLevel = %d\n", counter.Level), New: fmt.Sprintf("\tLevel = %d\n", newerLevel),
-		})
+		edits = append(edits, mutants.Edit{Package: "docs/examples/counter", In: "Level", With: level("Level")})
 	}
 	args, err := mutants.Arguments(t.TempDir(), mutants.Dirs{"": root}, edits)
 	if err != nil {

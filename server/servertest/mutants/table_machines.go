@@ -1,0 +1,108 @@
+package mutants
+
+import "slices"
+
+// queues are bugs about run requests, leases and running slots. The machine's own tests compare it
+// with a model and draw their cases.
+func queues() []Mutant {
+	const queue in = "storage/machine/queue"
+	return slices.Concat(foundBy(queue, "TestQueueQUE",
+		bug("queue-local-clock", "QUE-9", "a lease expires by the clock of the node that applies",
+			queue.replace("(work) holds", "m.ExpiresAt > s", "m.ExpiresAt > time.Now().UnixNano()").importing("time")),
+		bug("queue-renewed-after-expiry", "QUE-9", "a lease that has expired can be renewed and released",
+			queue.replace("(work) holds", "l && m.ExpiresAt > s", "l")),
+		bug("queue-fence-ignored", "QUE-7", "a lease is renewed and released with the fence of an earlier one",
+			queue.replace("(work) leased", "f != m.Fence", "f > m.Fence")),
+		bug("queue-slot-freed-early", "QUE-7", "a run that was started holds no slot",
+			queue.replace("(queueState) canLease", "q.Leased + q.Running", "q.Leased")),
+		bug("queue-slot-freed-twice", "QUE-7", "the end of a run frees two slots",
+			queue.after("(work) end(q, m)", "q.Ends++", `
+				if State(m.State) == Running && q.Running > 1 {
+					q.Running--
+				}`)),
+		bug("queue-key-forgotten", "QUE-2", "the request key of a run is forgotten with the end of its request",
+			queue.after("(w work) end(q, m)", "runKey(m.RunId)", "w.tx.Delete(requestKey(m.RequestKey))")),
+		bug("queue-attempts-forgotten", "QUE-7", "a start attempt is not counted",
+			queue.replace("(work) leaseRun", "r.StartAttempts++", "r.StartAttempts = max(r.StartAttempts, 1)")),
+		bug("queue-cancelled-not-fenced", "QUE-8",
+			"the worker of a run whose request was cancelled keeps a current fence",
+			queue.remove("(work) cancel", "w.raiseFence()")),
+		bug("queue-timer-left", "QUE-6", "a run that is released keeps the timer of its lease",
+			queue.remove("(work) release", "w.leave()")),
+	), foundBy(queue, "TestOrderQUE5",
+		bug("queue-aging-inverted", "QUE-5", "a run that waits loses priority",
+			queue.replace("effective(p)", "uint64(p) + a", "uint64(p) + 1<<32 - a")),
+		bug("queue-order-lost", "QUE-5", "of runs with the same effective priority, the newer one comes first",
+			queue.replace("(queueState) next", "l.Order < f.Order", "l.Order > f.Order")),
+	))
+}
+
+// leases are bugs about runs that workers of the simulator lease, hold for too long and start.
+func leases() []Mutant {
+	const queue in = "storage/machine/queue"
+	return []Mutant{
+		bug("fence-not-on-streams", "QUE-8", "the fence of a request on a stream is not checked",
+			in("server/events").before("(Service) admit", "r.err = s.check()", "r.append.Fence = nil")),
+		bug("fence-as-least", "QUE-8", "an append with a fence below the current one is stored",
+			in("storage").replace("unmet", "*m.Fence != r.head.Fence", "*m.Fence > r.head.Fence")),
+		bug("leased-before-expiry", "QUE-6", "a run is leased again although its lease lasts",
+			queue.replace("(work) expiry(q, t)", "time.Duration(t)", "time.Duration(t)/2"),
+			queue.replace("(w work) leaseRun(q, r)", "recordv1.LeaseReply_Lease{}; r.ExpiresAt",
+				"r.ExpiresAt + (r.ExpiresAt - w.tx.Stamp())")),
+		bug("slots-exceeded", "QUE-3", "one run more than maxRunning is leased",
+			queue.replace("(queueState) canLease", "r < s.MaxRunning", "r <= s.MaxRunning")),
+		bug("started-and-ready", "QUE-7", "a run that was started is leased again",
+			queue.replace("(work) release", "Running", "Ready")),
+		bug("failed-start-lost", "QUE-7", "a run whose start has failed is in no queue any more",
+			queue.replace("(w work) release", "f = w.wait(q, r, t)", "w.tx.Delete(runKey(r.RunId))")),
+		bug("start-before-release", "QUE-7", "the events of a release are stored although the release is refused",
+			in("server/queue").before("(s Service) storeStart(c, r, a)", "s.node.ExecuteAppend()", `
+				if done, err := s.node.ExecuteAppend(c, a, replica.Around{}); err != nil {
+					return done, err
+				}`)),
+		bug("request-not-unique", "QUE-2", "a request with another plan under the same key is answered as the first",
+			queue.replace("(k knownRequest) against", "!bytes.Equal(k.PlanDigest, d)",
+				"!bytes.Equal(k.PlanDigest, d) && k == nil")),
+	}
+}
+
+// subscriptions are bugs about what the cluster keeps of deliveries. The own tests of the machine
+// compare it with a model and draw their cases.
+func subscriptions() []Mutant {
+	const subscription in = "storage/machine/subscription"
+	return foundBy(subscription, "TestSubscriptionsBUS",
+		bug("cursor-falls", "BUS-6", "a late settlement takes the cursor back",
+			subscription.replace("(work) mayMove(f, t)", "t > f && p", "p")),
+		bug("cursor-passes-unread", "BUS-6", "the cursor passes the entry of its own command",
+			subscription.replace("(work) mayMove(f, t)", "t < p", "t <= p")),
+		bug("cursor-ahead", "BUS-6", "a cursor begins ahead of the log",
+			subscription.replace("(work) begin(m, p, n)", "n || a", "n")),
+		bug("settled-late", "BUS-6", "a settlement of an earlier version has effect",
+			subscription.replace("(work) settleItem", "s.Version != m.Version", "s.Version < m.Version")),
+		bug("number-reused", "BUS-6", "a subscription that is made again has the number of the one that was deleted",
+			subscription.after("(w work) delete", "rowKey(s.Number)", `
+				if err := w.set(numbersKey(), &recordv1.SubscriptionNumbers{Last: s.Number - 1}); err != nil {
+					return nil, err
+				}`)),
+		bug("owed-and-paid", "BUS-6", "a run that is owed and paid at once owes nothing",
+			subscription.before("(staged) owe(u, m)", "s.put(owedKey(n, o.RunId), r, c)", `
+				for _, runID := range m.Paid {
+					if runID == o.RunId {
+						r = nil
+					}
+				}`)),
+		bug("seek-keeps-owed", "BUS-6", "runs owe events that lie before the cursor of a seek",
+			subscription.remove("(work) seek", "s.OwedRuns = 0"),
+			subscription.remove("(work) seek", "s.CursorVersion++")),
+		bug("parked-still-redriven", "BUS-5", "a dead letter that fails again is delivered on and on",
+			subscription.remove("(staged) park", "s.put(letterKey(n, redrivenRow, p), r, c)")),
+		bug("delivered-not-redriven", "BUS-5", "a dead letter goes although it was not redriven",
+			subscription.replace("(staged) park", "r, e := s.has(); if !r {}", "_ = r")),
+		bug("discarded-twice", "BUS-5", "an event that is named twice counts as two dead letters",
+			subscription.replace("(work) discard(s)", "e != nil || r == nil", "e != nil || r == nil && !s.Paused")),
+		bug("letters-of-longer-run", "BUS-5", "dead letters are redriven of runs with a longer id too",
+			subscription.replace("(work) choose", "text(f, w.GetRunId())", "append(f, w.GetRunId()...)")),
+		bug("deleted-letters-stay", "BUS-2", "the dead letters of a subscription stay when it is deleted",
+			subscription.replace("(work) delete", "w.clear(letterTable, n)", "nil")),
+	)
+}
