@@ -62,16 +62,26 @@ func chosen(t *testing.T) (list []Mutant) {
 	return list
 }
 
-// TestApplied puts each mutant into the sources and compiles the packages that it changes. It shows
-// within minutes which mutants no longer fit the sources.
+// TestApplied makes the edits of each mutant, and says within seconds which ones no longer fit the
+// sources. If all fit, it compiles the packages that each mutant changes.
 func TestApplied(t *testing.T) {
 	mutants, dirs := chosen(t), moduleDirs(t)
 	for _, m := range mutants {
+		if m.Package != "" && !declares(t, filepath.Join(dirs[""], m.Package), m.Test) {
+			t.Errorf("%s: %s has no %s", m.Name, m.Package, m.Test)
+		}
+		for _, edits := range [][]Edit{m.Edits, m.Control} {
+			if _, err := Arguments(t.TempDir(), dirs, edits); err != nil {
+				t.Errorf("%s: %v", m.Name, err)
+			}
+		}
+	}
+	if t.Failed() {
+		return
+	}
+	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
-			if m.Package != "" && !declares(t, filepath.Join(dirs[""], m.Package), m.Test) {
-				t.Errorf("%s has no %s", m.Package, m.Test)
-			}
 			for _, edits := range [][]Edit{m.Edits, m.Control} {
 				packages := map[string]bool{}
 				for _, e := range edits {
