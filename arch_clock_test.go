@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"maps"
 	"os"
 	"os/exec"
 	"path"
@@ -36,8 +35,8 @@ func TestClock(t *testing.T) {
 		}
 	}
 	for name := range realTime {
-		if len(found[name]) == 0 {
-			t.Errorf("realTime: %s does not need its exception any more: remove it", name)
+		if _, uses := found[name]; !uses {
+			t.Errorf("realTime: no test calls %s any more: remove its exception", name)
 		}
 	}
 	if n := len(realTime); n > maxRealTime {
@@ -70,7 +69,7 @@ func (u clockUse) remedy() string {
 var fakeOnly = []string{"testbed/bubble", "testbed/network", "testbed/seed", "server/servertest/sim", "server/servertest/workload", "server/servertest/workload/bus"}
 
 // bubbles are the functions whose arguments run in fake time.
-var bubbles = []string{"synctest.Test", "bubble.Test", "bubble.Run", "bubble.Check", "bubble.Until"}
+var bubbles = []string{"synctest.Test", "bubble.Test", "bubble.Run", "bubble.Check", "bubble.Until", "rapid.SyncTest"}
 
 // waits are the functions that make a test depend on the real clock.
 var waits = []string{
@@ -80,7 +79,8 @@ var waits = []string{
 // sources make a source of draws that has a seed of its own, or are of crypto/rand.
 var sources = []string{"New", "NewPCG", "NewChaCha8", "NewSource", "NewZipf", "Read", "Text", "Prime"}
 
-// clockUses returns what the functions of all tests and kits do in real time, by folder and name.
+// clockUses returns what the functions of all tests and kits of this module do in real time, by
+// folder and name.
 func clockUses() (map[string][]clockUse, error) {
 	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "*.go").Output()
 	if err != nil {
@@ -90,6 +90,9 @@ func clockUses() (map[string][]clockUse, error) {
 	for name := range strings.Lines(string(list)) {
 		name = strings.TrimSuffix(name, "\n")
 		dir := path.Dir(name)
+		if inOtherModule(dir) || within(dir, realTimeRoom) {
+			continue
+		}
 		if strings.HasSuffix(name, "_test.go") || isKit(dir) && !slices.Contains(fakeOnly, dir) {
 			folders[dir] = append(folders[dir], name)
 		}
@@ -112,18 +115,31 @@ func clockUses() (map[string][]clockUse, error) {
 			tests.trees = append(tests.trees, tree)
 		}
 		tests.read(isKit(dir))
+		for name, f := range tests.funcs {
+			f.excepted = realTime[dir+"."+name] != ""
+		}
 		for name, uses := range tests.inRealTime() {
-			found[path.Join(dir, name)] = uses
+			found[dir+"."+name] = uses
 		}
 	}
 	return found, nil
+}
+
+// inOtherModule reports whether a folder belongs to a module below this one.
+func inOtherModule(dir string) bool {
+	for ; dir != "."; dir = path.Dir(dir) {
+		if _, err := os.Stat(path.Join(dir, "go.mod")); err == nil {
+			return true
+		}
+	}
+	return false
 }
 
 // tests are the functions of one folder's tests, or of a kit.
 type tests struct {
 	files *token.FileSet
 	trees []*ast.File
-	enter map[string]bool // What runs its arguments in a bubble, by name.
+	enter map[string]bool      // What runs its arguments in a bubble, by name.
 	funcs map[string]*testFunc // By name; those of a method have its type's before a point.
 	named map[string][]*testFunc
 	roots []*testFunc
@@ -134,6 +150,7 @@ type testFunc struct {
 	name     string
 	mentions map[string]bool
 	uses     []clockUse
+	excepted bool
 }
 
 func newTests() *tests {
@@ -152,31 +169,41 @@ func (x *tests) read(kit bool) {
 	}
 	x.findBubbles(decls)
 	for _, d := range decls {
-		f := &testFunc{name: "var", mentions: map[string]bool{}}
-		plain, root := "", true
-		if decl, ok := d.(*ast.FuncDecl); ok {
-			plain = decl.Name.Name
-			f.name = receiver(decl) + plain
-			if decl.Recv != nil {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Body == nil {
+				break
+			}
+			name, plain := receiver(d)+d.Name.Name, d.Name.Name
+			if d.Recv != nil {
 				plain = "." + plain
 			}
-			root = isRoot(decl, kit && !strings.HasSuffix(x.files.Position(d.Pos()).Filename, "_test.go"))
-			if decl.Body == nil {
-				continue
+			f := x.add(name, d, plain)
+			if isRoot(d, kit && !strings.HasSuffix(x.files.Position(d.Pos()).Filename, "_test.go")) {
+				x.roots = append(x.roots, f)
+			}
+		case *ast.GenDecl:
+			for _, spec := range d.Specs {
+				if v, ok := spec.(*ast.ValueSpec); ok {
+					for _, name := range v.Names {
+						x.add(name.Name, v, name.Name)
+					}
+				}
 			}
 		}
-		x.walk(f, d)
-		if old := x.funcs[f.name]; old != nil { // Of another platform, or another var.
-			maps.Copy(old.mentions, f.mentions)
-			old.uses = append(old.uses, f.uses...)
-			continue
-		}
-		x.funcs[f.name] = f
-		x.named[plain] = append(x.named[plain], f)
-		if root {
-			x.roots = append(x.roots, f)
-		}
 	}
+}
+
+// add notes what a declaration does, and that mentions of a name are of it.
+func (x *tests) add(name string, d ast.Node, mentioned string) *testFunc {
+	f := x.funcs[name]
+	if f == nil {
+		f = &testFunc{name: name, mentions: map[string]bool{}}
+		x.funcs[name] = f
+		x.named[mentioned] = append(x.named[mentioned], f)
+	}
+	x.walk(f, d) // Once more for another platform's.
+	return f
 }
 
 // findBubbles finds the functions that call what they are given in a bubble alone.
@@ -256,26 +283,42 @@ func receiver(decl *ast.FuncDecl) string {
 	}
 }
 
-// walk notes what a declaration mentions and does, but for what it lets run in a bubble.
+// walk notes what a declaration mentions and does, but for what it lets run in a bubble. In a
+// function that enters a bubble, a function that is kept in a variable or a table is for the bubble.
 func (x *tests) walk(f *testFunc, d ast.Node) {
-	note := func(n ast.Node, what string) { f.uses = append(f.uses, clockUse{at: x.files.Position(n.Pos()).String(), what: what}) }
-	elapsed := map[string]bool{} // Variables that hold a time.Since.
+	note := func(n ast.Node, what string) {
+		f.uses = append(f.uses, clockUse{at: x.files.Position(n.Pos()).String(), what: what})
+	}
+	elapsed := map[string]bool{}  // Variables that hold a time.Since.
+	called := map[ast.Expr]bool{} // Functions that are called, and arguments of calls.
+	entersOne := false
+	ast.Inspect(d, func(n ast.Node) bool {
+		call, ok := n.(*ast.CallExpr)
+		entersOne = entersOne || ok && x.enters(dotted(call.Fun))
+		return !entersOne
+	})
 	var walk func(n ast.Node) bool
 	walk = func(n ast.Node) bool {
 		switch n := n.(type) {
+		case *ast.FuncLit:
+			return !entersOne || called[n]
 		case *ast.CallExpr:
-			called := dotted(n.Fun)
+			called[n.Fun] = true
+			for _, arg := range n.Args {
+				called[arg] = true
+			}
+			name := dotted(n.Fun)
 			switch {
-			case x.enters(called):
+			case x.enters(name):
 				return false
-			case slices.Contains(waits, called):
-				note(n, called)
-			case called == "time.Now().After" || called == "time.Now().Before":
+			case slices.Contains(waits, name):
+				note(n, name)
+			case name == "time.Now().After" || name == "time.Now().Before":
 				note(n, "a loop with a deadline")
-			case called == "net.Listen" && !isFreePort(n.Args[1]):
+			case name == "net.Listen" && !isFreePort(n.Args[1]):
 				note(n, "port")
 			default:
-				if draws, ok := strings.CutPrefix(called, "rand."); ok && !strings.Contains(draws, ".") && !slices.Contains(sources, draws) {
+				if draws, ok := strings.CutPrefix(name, "rand."); ok && !strings.Contains(draws, ".") && !slices.Contains(sources, draws) {
 					note(n, "rand")
 				}
 			}
@@ -325,6 +368,9 @@ func dotted(e ast.Expr) string {
 
 // isFreePort reports whether an address leaves the port to the system.
 func isFreePort(address ast.Expr) bool {
+	if sum, ok := address.(*ast.BinaryExpr); ok {
+		address = sum.Y
+	}
 	text, ok := address.(*ast.BasicLit)
 	if !ok {
 		return false
@@ -345,8 +391,11 @@ func (x *tests) inRealTime() map[string][]clockUse {
 		for i := range f.uses {
 			f.uses[i].by = by[f]
 		}
-		if len(f.uses) > 0 {
+		if len(f.uses) > 0 || f.excepted {
 			found[f.name] = f.uses
+		}
+		if f.excepted {
+			continue // With all that it calls.
 		}
 		for name := range f.mentions {
 			for _, callee := range x.named[name] {
@@ -366,7 +415,11 @@ func TestClockFails(t *testing.T) {
 		{"sleep", `func TestX(t *testing.T) { time.Sleep(1) }`, "time.Sleep"},
 		{"sleep of a helper", `func TestX(t *testing.T) { help() }; func help() { time.Sleep(1) }`, "time.Sleep"},
 		{"sleep of a method", `func TestX(t *testing.T) { b.help() }; func (b *bed) help() { time.Sleep(1) }`, "time.Sleep"},
-		{"sleep of a variable", `var x = func() { time.Sleep(1) }`, "time.Sleep"},
+		{"sleep of a variable", `var x = func() { time.Sleep(1) }; func TestX(t *testing.T) { x() }`, "time.Sleep"},
+		{"sleep of a goroutine", `func TestX(t *testing.T) { bubble.Test(t, f); go func() { time.Sleep(1) }() }`, "time.Sleep"},
+		{"sleep of a case", `func TestX(t *testing.T) { bubble.Test(t, f); t.Run("", func(t *testing.T) { time.Sleep(1) }) }`, "time.Sleep"},
+		{"function for a bubble", `func TestX(t *testing.T) { f := func() { time.Sleep(1) }; bubble.Test(t, func(t *testing.T) { f() }) }`, ""},
+		{"table for bubbles", `func TestX(t *testing.T) { for _, f := range []func(){func() { time.Sleep(1) }, func() { help() }} { bubble.Test(t, func(t *testing.T) { f() }) } }; func help() { time.Sleep(1) }`, ""},
 		{"sleep in a bubble", `func TestX(t *testing.T) { bubble.Test(t, func(t *testing.T) { time.Sleep(1) }) }`, ""},
 		{"helper of bubbles", `func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { help() }) }; func help() { time.Sleep(1) }`, ""},
 		{"function of bubbles", `func TestX(t *testing.T) { inBed(t, func() { time.Sleep(1) }) }; func inBed(t *testing.T, f func()) { bubble.Test(t, func(t *testing.T) { f() }) }`, ""},

@@ -70,8 +70,8 @@ func (l *ledger) hasNew(req *runlogv1.AppendEventsRequest) bool {
 	return slices.ContainsFunc(req.GetEvents(), func(e *runlogv1.EventWrite) bool { return l.keys[req.GetRunId()+"/"+e.GetIdempotencyKey()] == 0 })
 }
 
-// serve is AppendStream of a node that fails now and then.
-func (l *ledger) serve(stream appendServer) error {
+// serveAll is AppendStream of a node that fails now and then.
+func (l *ledger) serveAll(stream appendServer) error {
 	for {
 		req, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
@@ -162,7 +162,7 @@ func TestAppenderModel(t *testing.T) {
 			MaxBytes: int64(rapid.IntRange(200, 4000).Draw(r, "bytes"))}
 		synctest.Test(t, func(t *testing.T) {
 			l := newLedger(seed, faults)
-			fakes := map[string]*fakeServer{"a": {appendStream: l.serve}, "b": {appendStream: l.serve, leader: "passthrough:///a"}}
+			fakes := map[string]*fakeServer{"a": {appendStream: l.serveAll}, "b": {appendStream: l.serveAll, leader: "passthrough:///a"}}
 			c := dialFakes(t, Options{}, "a,b", fakes)
 			a, err := c.NewAppender(opts)
 			if err != nil {

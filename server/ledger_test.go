@@ -226,8 +226,8 @@ func checkRefusal(c *call) error {
 	return nil
 }
 
-// audit reads all runs and compares them with the answers, and with the records of the last audit.
-func (c *clients) audit(s scenario) error {
+// judge reads all runs and compares them with the answers, and with the records of the last audit.
+func (c *clients) judge(s scenario) error {
 	var errs []error
 	for i := range s.runs {
 		run := fmt.Sprint("run/", i)

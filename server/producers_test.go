@@ -42,18 +42,18 @@ func TestProducersAtOnce(t *testing.T) {
 			defer c.end()
 			for i, r := range s.rounds {
 				c.play(r)
-				if err := errors.Join(c.ledger.faults(), c.audit(s)); err != nil {
+				if err := errors.Join(c.ledger.faults(), c.judge(s)); err != nil {
 					rt.Fatalf("round %d: %v", i, err)
 				}
 			}
 			// The answers and records stay the same forever, now and after a restart.
 			before := c.sendAllAgain(s)
 			c.restart()
-			if err := c.audit(s); err != nil {
+			if err := c.judge(s); err != nil {
 				rt.Fatalf("after a restart: %v", err)
 			}
 			after := c.sendAllAgain(s)
-			if err := errors.Join(c.ledger.faults(), c.audit(s)); err != nil {
+			if err := errors.Join(c.ledger.faults(), c.judge(s)); err != nil {
 				rt.Fatalf("everything sent again: %v", err)
 			}
 			for i := range before {

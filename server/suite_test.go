@@ -63,7 +63,7 @@ func openRemote(t testing.TB, tb rapid.TB, connect func(*node) transport) *remot
 		o.Clock = func() time.Time { return time.Unix(0, r.clock.Load()) }
 		o.OpaqueKeys = true // as a store takes them
 	})
-	tb.(interface{ Cleanup(func()) }).Cleanup(r.end)
+	tb.(interface{ Cleanup(func()) }).Cleanup(r.shut)
 	r.wire = connect(r.node)
 	return r
 }
@@ -71,12 +71,12 @@ func openRemote(t testing.TB, tb rapid.TB, connect func(*node) transport) *remot
 // hasty makes a node lead sooner, for tests that start many.
 func hasty(o *Options) { o.Raft.ElectionTimeout = 10 * time.Millisecond }
 
-func (r *remote) end() {
+func (r *remote) shut() {
 	r.node.close()
 }
 
 func (r *remote) Close() error {
-	r.end()
+	r.shut()
 	return nil
 }
 

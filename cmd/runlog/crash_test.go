@@ -3,13 +3,13 @@
 package main
 
 import (
-	"math/rand/v2"
 	"os"
 	"strconv"
 	"testing"
 	"time"
 
 	"runlog/server/servertest/procs"
+	"runlog/testbed/seed"
 )
 
 // smallCluster starts nodes that are this test binary, with clients at work on them. The nodes
@@ -47,8 +47,9 @@ func crashRounds(t *testing.T, usual int) int {
 // SIGTERM ends every node with exit code 0.
 func attack(t *testing.T, c *procs.Cluster, rounds int, leader bool, kinds ...procs.Kind) {
 	t.Helper()
+	draws := seed.Rand(t)
 	for i, f := range procs.Plan(9, len(c.Nodes()), rounds, 200*time.Millisecond, kinds) {
-		c.AwaitAck(20 + rand.IntN(40))
+		c.AwaitAck(20 + draws.IntN(40))
 		for _, n := range c.Nodes() {
 			// Some nodes are ordinary ones, and open the data of small ones.
 			if n.Env = smallEnv; i%4 == 3 {

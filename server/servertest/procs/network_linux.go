@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"runlog/testbed/seed"
 )
 
 // Network gives each node a network namespace of its own. The nodes reach each other over a bridge.
@@ -147,8 +149,8 @@ func freeBlock(t testing.TB) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 1000 {
-		if block := rand.IntN(256); !strings.Contains(string(out), " 10.215."+strconv.Itoa(block)+".") {
+	for _, block := range seed.Rand(t).Perm(256) {
+		if !strings.Contains(string(out), " 10.215."+strconv.Itoa(block)+".") {
 			return block
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +14,7 @@ import (
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
 	"runlog/storage/storagetest"
+	"runlog/testbed/seed"
 )
 
 var types = [...]string{contract.StepStarted, contract.StepCompleted, contract.StepFailed}
@@ -31,8 +31,9 @@ func TestDeliversAllBUS1BUS3BUS6(t *testing.T) {
 	seeds := []uint64{*storySeed}
 	if *storySeed == 0 {
 		seeds = nil
+		draws := seed.Rand(t)
 		for range storagetest.Draws(3) {
-			seeds = append(seeds, 1+rand.Uint64N(math.MaxUint32))
+			seeds = append(seeds, 1+draws.Uint64N(math.MaxUint32))
 		}
 	}
 	for _, seed := range seeds {

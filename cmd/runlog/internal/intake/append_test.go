@@ -18,6 +18,7 @@ import (
 
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // readAll returns what an intake makes of r, chunk by chunk.
@@ -163,7 +164,7 @@ type recorder struct {
 	fail error
 }
 
-func (r *recorder) send(_ context.Context, batch []item) outcome {
+func (r *recorder) take(_ context.Context, batch []item) outcome {
 	run := batch[0].event.GetRunId()
 	r.mu.Lock()
 	if r.mu.batches == nil {
@@ -230,7 +231,7 @@ func TestGrouping(t *testing.T) {
 				}()
 				var r recorder
 				rep := newReport()
-				if err := newGrouper(r.send, rep, nil).pump(t.Context(), in); err != nil {
+				if err := newGrouper(r.take, rep, nil).pump(t.Context(), in); err != nil {
 					t.Fatal(err)
 				}
 				var sizes []int
@@ -254,7 +255,7 @@ func TestGroupingKeepsTheOrderOfEachRun(t *testing.T) {
 		in <- inputOf(5000, 7, 1000)
 		close(in)
 		var r recorder
-		if err := newGrouper(r.send, newReport(), nil).pump(t.Context(), in); err != nil {
+		if err := newGrouper(r.take, newReport(), nil).pump(t.Context(), in); err != nil {
 			t.Fatal(err)
 		}
 		count := 0
@@ -276,7 +277,7 @@ func TestGroupingStopsAtAFailure(t *testing.T) {
 		in := make(chan chunk, 1)
 		in <- inputOf(40, 20, 100) // and never closed: the producer lives on
 		r := recorder{fail: errors.New("gone")}
-		err := newGrouper(r.send, newReport(), nil).pump(t.Context(), in)
+		err := newGrouper(r.take, newReport(), nil).pump(t.Context(), in)
 		if err == nil || err.Error() != "gone" || len(r.mu.batches) > 2*maxFlying {
 			t.Errorf("%v after %d runs", err, len(r.mu.batches))
 		}
@@ -459,24 +460,26 @@ func TestRunsStopAtTheirFirstRefusedLine(t *testing.T) {
 }
 
 func TestSenderEndsOnFailure(t *testing.T) {
-	for _, failure := range []error{
-		&client.Error{Code: codes.Unavailable, Reason: "NO_LEADER"},
-		&client.Error{Code: codes.ResourceExhausted, Reason: "OVERLOADED"},
-		errors.New("no client error"),
-	} {
-		calls := 0
-		s := sender{func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-			calls++
-			return nil, failure
-		}, true}
-		if o := s.send(t.Context(), inputOf(3, 1, 1).items); !errors.Is(o.err, failure) || calls != 1 {
-			t.Errorf("%v: %v after %d calls", failure, o.err, calls)
+	bubble.Test(t, func(t *testing.T) {
+		for _, failure := range []error{
+			&client.Error{Code: codes.Unavailable, Reason: "NO_LEADER"},
+			&client.Error{Code: codes.ResourceExhausted, Reason: "OVERLOADED"},
+			errors.New("no client error"),
+		} {
+			calls := 0
+			s := sender{func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+				calls++
+				return nil, failure
+			}, true}
+			if o := s.send(t.Context(), inputOf(3, 1, 1).items); !errors.Is(o.err, failure) || calls != 1 {
+				t.Errorf("%v: %v after %d calls", failure, o.err, calls)
+			}
 		}
-	}
-	short := sender{func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-		return &runlogv1.AppendEventsResponse{}, nil
-	}, true}
-	if o := short.send(t.Context(), inputOf(3, 1, 1).items); o.err == nil {
-		t.Error("an answer without results was taken")
-	}
+		short := sender{func(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			return &runlogv1.AppendEventsResponse{}, nil
+		}, true}
+		if o := short.send(t.Context(), inputOf(3, 1, 1).items); o.err == nil {
+			t.Error("an answer without results was taken")
+		}
+	})
 }
