@@ -20,11 +20,12 @@ import (
 	"runlog/engine/plan"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 const (
-	// patience is how long a scenario waits for what must happen.
-	patience = time.Minute
 	// quiet is how long nothing has happened when the clock of the platform is set forward.
 	quiet = 50 * time.Millisecond
 	// lapse is longer than a lease.
@@ -45,6 +46,10 @@ type bed struct {
 	runs     []string
 	kills    int
 	numbered int
+	// limit ends all waiting.
+	limit context.Context
+	// changed has a value if an event, an execution or a kill may be new to the scenario.
+	changed chan struct{}
 	// first is the first action at which a process is killed, and stride the distance to the next.
 	first, stride int
 
@@ -62,7 +67,8 @@ type opened struct {
 	join func()
 }
 
-func newBed(t testing.TB, open func(testing.TB, *Env) Engine) *bed {
+// newBed returns a bed on a network in fake time; nil: on that of the machine, in real time.
+func newBed(t testing.TB, n *network.Network, open func(testing.TB, *Env) Engine) *bed {
 	t.Helper()
 	base, err := blob.FileURI(t.TempDir())
 	if err != nil {
@@ -72,17 +78,47 @@ func newBed(t testing.TB, open func(testing.TB, *Env) Engine) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	env := &Env{Server: clienttest.Start(t), Blobs: blobs, Base: base, Tenant: "acme", Project: "shop", Environment: "prod"}
-	return &bed{
+	env := &Env{Network: n, Blobs: blobs, Base: base, Tenant: "acme", Project: "shop", Environment: "prod"}
+	limit := t.Context()
+	if n == nil {
+		env.Server, limit = clienttest.Start(t), await.Context(t)
+	} else {
+		env.Server = clienttest.Start(t, clienttest.On(n))
+	}
+	b := &bed{
 		t: t, first: 1, stride: 1, env: env, engine: open(t, env), log: env.Server.Client(client.Options{}), plans: map[string]*plan.Plan{},
 		faults: map[string][]string{}, accepted: map[string]chan struct{}{}, cancelled: map[string]bool{},
+		limit: limit, changed: make(chan struct{}, 1),
+	}
+	b.follow()
+	return b
+}
+
+// follow lets the scenario hear of each event.
+func (b *bed) follow() {
+	ctx, cancel := context.WithCancel(context.Background())
+	var following sync.WaitGroup
+	following.Go(func() {
+		// If the watch ends, the scenario looks now and then.
+		for range b.log.WatchRuns(ctx, &runlogv1.WatchRunsRequest{TenantId: b.env.Tenant, View: runlogv1.WatchView_EVENT}) {
+			b.change()
+		}
+	})
+	b.t.Cleanup(func() { cancel(); following.Wait() })
+}
+
+// change tells the scenario that something may have happened.
+func (b *bed) change() {
+	select {
+	case b.changed <- struct{}{}:
+	default: // It has not looked since the last time.
 	}
 }
 
 // open opens a process that is killed at one of its actions; 0: at none.
 func (b *bed) open(action int, late bool) *opened {
 	b.t.Helper()
-	p := &Process{Env: b.env, Name: fmt.Sprint("process-", len(b.opened)+1), left: action, late: late}
+	p := &Process{Env: b.env, Name: fmt.Sprint("process-", len(b.opened)+1), left: action, late: late, changed: b.change}
 	if p.ctx, p.cancel = context.WithCancel(context.Background()); action == 0 {
 		p.left = -1
 	}
@@ -222,7 +258,7 @@ func ended(list []event) bool {
 }
 
 // await waits until a condition of the events of a run holds. It fails the test if the run ends
-// before that, or after patience.
+// before that.
 func (b *bed) await(run, what string, holds func([]event) bool) []event {
 	b.t.Helper()
 	var w waiting
@@ -238,21 +274,14 @@ func (b *bed) await(run, what string, holds func([]event) bool) []event {
 	}
 }
 
-// waiting is how long a scenario waits.
-type waiting struct {
-	began, changed time.Time
-	seen           int
-}
+// waiting is how long a scenario waits, in fake time.
+type waiting struct{ began time.Time }
 
-// pass lets a moment go by.
+// pass waits until something happens, or nothing has for a moment.
 func (b *bed) pass(w *waiting, run, what string, list []event) {
 	b.t.Helper()
-	now := time.Now()
 	if w.began.IsZero() {
-		w.began, w.changed = now, now
-	}
-	if n := len(list) + len(b.of(run)); n != w.seen {
-		w.seen, w.changed = n, now
+		w.began = time.Now()
 	}
 	b.mu.Lock()
 	faults := b.faults[run]
@@ -260,17 +289,21 @@ func (b *bed) pass(w *waiting, run, what string, list []event) {
 	if len(faults) > 0 { // The run may never end.
 		b.t.Fatalf("run %s: %s; its events are %v", run, strings.Join(faults, "; "), list)
 	}
-	if now.Sub(w.began) > patience {
+	if b.limit.Err() != nil || b.env.Network != nil && time.Since(w.began) > bubble.Limit {
 		b.verify() // What is wrong so far may be why.
-		b.t.Fatalf("run %s: there is no %s within %v among %v", run, what, patience, list)
+		b.t.Fatalf("run %s: there is no %s in the time of the test among %v", run, what, list)
 	}
-	if now.Sub(w.changed) > quiet {
-		if w.changed = now; b.engine.Tick != nil {
+	timer := time.NewTimer(quiet)
+	defer timer.Stop()
+	select {
+	case <-b.changed:
+	case <-b.limit.Done():
+	case <-timer.C:
+		if b.engine.Tick != nil {
 			b.engine.Tick()
 		}
 		b.expire(run)
 	}
-	time.Sleep(2 * time.Millisecond)
 }
 
 // expire lets the lease of a run expire that a killed process has: its last poll got the run.

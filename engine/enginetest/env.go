@@ -21,12 +21,15 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/network"
 )
 
 // Env is what an engine under test finds outside.
 type Env struct {
 	// Server is the server of runlog.
 	Server *clienttest.Server
+	// Network is that of a scenario in fake time, where the server is. nil: that of the machine.
+	Network *network.Network
 	// Blobs has the plans, and has room for more below the URI Base.
 	Blobs *blob.Registry
 	Base  string
@@ -63,6 +66,8 @@ type Process struct {
 
 	ctx    context.Context // ends when the process is killed
 	cancel context.CancelFunc
+	// changed tells the scenario that the process is killed.
+	changed func()
 
 	mu   sync.Mutex
 	left int  // actions until it is killed; below 0: it is not
@@ -110,6 +115,7 @@ func (p *Process) kill() {
 	defer p.mu.Unlock()
 	p.dead = true
 	p.cancel()
+	p.changed()
 }
 
 // Transport makes each request of an HTTP client of the process an action, but for those that skip

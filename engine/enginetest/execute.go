@@ -70,6 +70,7 @@ func (b *bed) begin(e *execution) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.executions = append(b.executions, e)
+	b.change()
 	switch {
 	case ended != "":
 		b.faults[e.run] = append(b.faults[e.run], fmt.Sprintf("%s is executed again after its %s", e, ended))
@@ -82,6 +83,7 @@ func (b *bed) begin(e *execution) error {
 func (b *bed) end(ctx context.Context, e *execution, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	b.change()
 	e.succeeded, e.failed, e.stopped = err == nil, err != nil, ctx.Err() != nil
 }
 

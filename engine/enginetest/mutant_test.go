@@ -20,6 +20,8 @@ import (
 	"runlog/engine/plan"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // recorder takes the place of a test that is to fail.
@@ -55,8 +57,14 @@ func (r *recorder) Failed() bool {
 	return len(r.faults) > 0
 }
 
-// record plays a scenario with an engine, and returns what the suite finds.
-func record(t *testing.T, name string, open func(testing.TB, *Env) Engine) []string {
+// record plays a scenario with an engine in fake time, and returns what the suite finds.
+func record(t *testing.T, name string, open func(testing.TB, *Env) Engine) (faults []string) {
+	t.Helper()
+	bubble.Test(t, func(t *testing.T) { faults = recordHere(t, name, open) })
+	return faults
+}
+
+func recordHere(t *testing.T, name string, open func(testing.TB, *Env) Engine) []string {
 	t.Helper()
 	r := &recorder{TB: t}
 	found := false
@@ -64,7 +72,7 @@ func record(t *testing.T, name string, open func(testing.TB, *Env) Engine) []str
 	for _, s := range scenarios() {
 		if s.name == name {
 			found = true
-			playing.Go(func() { s.play(newBed(r, open)) })
+			playing.Go(func() { s.play(newBed(r, network.New(1), open)) })
 		}
 	}
 	playing.Wait()

@@ -5,6 +5,9 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // scenario is one test of the suite.
@@ -25,12 +28,25 @@ func scenarios() (list []scenario) {
 	return list
 }
 
+// Option is an option of Run.
+type Option func(*options)
+
+type options struct{ bubble bool }
+
+// InBubble plays each scenario in a bubble of fake time, on a network of its own, Env.Network. The
+// engine and its platform use no other network.
+func InBubble() Option { return func(o *options) { o.bubble = true } }
+
 // Run runs the suite against an engine. open is called once for each scenario.
 //
 // TEST_RUNLOG_ENGINE_STRIDE is the distance between the actions at which processes are killed, 23
 // by default. With 1, each action has its kills. A short test kills only if the variable is set.
-func Run(t *testing.T, open func(t testing.TB, env *Env) Engine) {
+func Run(t *testing.T, open func(t testing.TB, env *Env) Engine, opts ...Option) {
 	t.Helper()
+	var o options
+	for _, set := range opts {
+		set(&o)
+	}
 	stride := 23
 	text := os.Getenv("TEST_RUNLOG_ENGINE_STRIDE")
 	if text != "" {
@@ -44,11 +60,18 @@ func Run(t *testing.T, open func(t testing.TB, env *Env) Engine) {
 		if testing.Short() && text == "" && strings.HasPrefix(s.name, "Killed") {
 			continue
 		}
-		t.Run(s.name, func(t *testing.T) {
-			t.Parallel()
-			b := newBed(t, open)
+		play := func(t *testing.T, n *network.Network) {
+			b := newBed(t, n, open)
 			b.stride, b.first = stride, 1+i%min(stride, minActions)
 			s.play(b)
+		}
+		t.Run(s.name, func(t *testing.T) {
+			t.Parallel()
+			if o.bubble {
+				bubble.Test(t, func(t *testing.T) { play(t, network.New(uint64(i))) })
+			} else {
+				play(t, nil)
+			}
 		})
 	}
 }

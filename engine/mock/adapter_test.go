@@ -24,5 +24,5 @@ func TestAdapterENG2(t *testing.T) {
 			}
 			return a, a.Run
 		}}
-	})
+	}, enginetest.InBubble())
 }
