@@ -18,12 +18,12 @@ import (
 func TestAdapterENG2(t *testing.T) {
 	t.Parallel()
 	const silent = 6 * time.Second
-	enginetest.Run(t, func(t testing.TB, _ *enginetest.Env) enginetest.Engine {
-		fake := conductortest.Start(t)
+	enginetest.Run(t, func(t testing.TB, env *enginetest.Env) enginetest.Engine {
+		fake := conductortest.Start(t, conductortest.On(env.Network))
 		return enginetest.Engine{
 			Open: func(t testing.TB, p *enginetest.Process) (engine.Adapter, func(context.Context)) {
 				poll := func(r *http.Request) bool { return strings.Contains(r.URL.Path, "/poll/") }
-				c, err := api.New(api.Options{URL: fake.URL(), Transport: p.Transport(http.DefaultTransport, poll)})
+				c, err := api.New(api.Options{URL: fake.URL(), Transport: p.Transport(fake.Transport(), poll)})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -43,5 +43,5 @@ func TestAdapterENG2(t *testing.T) {
 				}
 			},
 		}
-	})
+	}, enginetest.InBubble())
 }

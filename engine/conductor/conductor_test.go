@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"os"
 	"slices"
 	"strconv"
@@ -20,11 +19,17 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+	"runlog/testbed/seed"
 )
 
 // TestGraphENG1: the steps of a graph run once each, after those that they depend on.
 func TestGraphENG1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testGraphENG1)
+}
+
+func testGraphENG1(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.create("run-1")
 	e := w.worker()
@@ -55,6 +60,10 @@ func TestGraphENG1(t *testing.T) {
 // After the last attempt the step fails, what depends on it is skipped, and so ends the run.
 func TestRetriesENG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetriesENG2)
+}
+
+func testRetriesENG2(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.do = func(_ context.Context, task executor.Task) error {
 		switch {
@@ -100,6 +109,10 @@ func TestRetriesENG2(t *testing.T) {
 // and a resume repeats nothing.
 func TestPauseENG5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPauseENG5)
+}
+
+func testPauseENG5(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.response = time.Minute // More than the test sets the clock forward while a task is executed.
 	w.create("run-1")
@@ -176,6 +189,10 @@ func (s *said) has(text string) bool {
 // works.
 func TestDrainTimeoutENG5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testDrainTimeoutENG5)
+}
+
+func testDrainTimeoutENG5(t *testing.T) {
 	w, logged := newWorld(t, diamond), &said{}
 	w.drain, w.logger = time.Millisecond, slog.New(slog.NewTextHandler(logged, nil))
 	w.create("run-1")
@@ -194,11 +211,7 @@ func TestDrainTimeoutENG5(t *testing.T) {
 	<-begun
 	<-begun
 	w.signal(e, ref, "run-1", "s-1", "PAUSE", "")
-	for end := time.Now().Add(patience); !logged.has("PAUSE_DRAIN_TIMEOUT"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("there is no warning")
-		}
-	}
+	bubble.Until(t, "the warning", func() bool { return logged.has("PAUSE_DRAIN_TIMEOUT") })
 	status, err := e.RunStatus(t.Context(), ref)
 	if err != nil || status.State != engine.RunPaused || status.Substatus != "" || status.InFlight != 2 || !strings.HasPrefix(status.Message, "PAUSE_DRAIN_TIMEOUT") {
 		t.Errorf("got %+v, %v", status, err)
@@ -214,6 +227,10 @@ func TestDrainTimeoutENG5(t *testing.T) {
 // TestCancelENG2: a cancelled run ends at once, and so do its executions.
 func TestCancelENG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testCancelENG2)
+}
+
+func testCancelENG2(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.create("run-1")
 	begun, ended := make(chan struct{}, 4), make(chan struct{}, 4)
@@ -228,13 +245,7 @@ func TestCancelENG2(t *testing.T) {
 	<-begun
 	<-begun
 	w.signal(e, ref, "run-1", "s-1", "CANCEL", "")
-	for range 2 {
-		select {
-		case <-ended:
-		case <-time.After(patience):
-			t.Fatal("an execution goes on")
-		}
-	}
+	bubble.Until(t, "the end of both executions", func() bool { return len(ended) == 2 })
 	if events := w.until("run-1", "RunCancelled"); slices.ContainsFunc(events, func(e string) bool { return strings.HasPrefix(e, "StepFailed") }) {
 		t.Errorf("got %q", events)
 	}
@@ -251,6 +262,10 @@ func TestCancelENG2(t *testing.T) {
 // engine attempts begin at 1.
 func TestRetryStepSIG7(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryStepSIG7)
+}
+
+func testRetryStepSIG7(t *testing.T) {
 	w := newWorld(t, `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[
 		{"stepId":"a","type":"test"},{"stepId":"hold","type":"test"}]}`)
 	w.create("run-1")
@@ -271,15 +286,9 @@ func TestRetryStepSIG7(t *testing.T) {
 	}
 	e := w.worker()
 	ref := w.start(e, "run-1")
-	for !slices.Contains(w.events("run-1"), "StepFailed a 1.2") {
-		w.fake.Advance(time.Second) // the delay of the retry; hold keeps its lease
-		time.Sleep(50 * time.Millisecond)
-	}
+	w.until("run-1", "StepFailed a 1.2") // After the delay of the retry; hold keeps its lease.
 	w.signal(e, ref, "run-1", "s-1", "RETRY_STEP", "a")
-	for !slices.Contains(w.events("run-1"), "StepCompleted a 2.2") {
-		w.fake.Advance(time.Second)
-		time.Sleep(50 * time.Millisecond)
-	}
+	w.until("run-1", "StepCompleted a 2.2")
 	close(free)
 	w.until("run-1", "RunCompleted")
 	if got := w.executions("run-1"); !slices.Contains(got, "a 2.1") || !slices.Contains(got, "a 2.2") || slices.Contains(got, "a 2.3") {
@@ -291,6 +300,10 @@ func TestRetryStepSIG7(t *testing.T) {
 // TestSkipStepSIG3: a SKIP_STEP ends the execution of its step, and what depends on it is skipped.
 func TestSkipStepSIG3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSkipStepSIG3)
+}
+
+func testSkipStepSIG3(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.create("run-1")
 	begun := make(chan struct{})
@@ -327,6 +340,10 @@ func TestSkipStepSIG3(t *testing.T) {
 // sent again, and a task that is delivered twice is executed once.
 func TestConductorDownENG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testConductorDownENG2)
+}
+
+func testConductorDownENG2(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.create("run-1")
 	var once sync.Once
@@ -355,6 +372,10 @@ func TestConductorDownENG2(t *testing.T) {
 // TestPlanChangedPLAN2: a plan that can no more be read fails the run.
 func TestPlanChangedPLAN2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPlanChangedPLAN2)
+}
+
+func testPlanChangedPLAN2(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.create("run-1")
 	w.start(w.engine(-1, false, nil), "run-1")
@@ -371,6 +392,10 @@ func TestPlanChangedPLAN2(t *testing.T) {
 // if the answers are lost.
 func TestStartTwiceENG1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStartTwiceENG1)
+}
+
+func testStartTwiceENG1(t *testing.T) {
 	w := newWorld(t, diamond)
 	w.create("run-1")
 	w.fake.HideCorrelated(4)
@@ -411,6 +436,10 @@ func TestStartTwiceENG1(t *testing.T) {
 // TEST_RUNLOG_CONDUCTOR_ROUNDS is the number of runs.
 func TestKilledENG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledENG2)
+}
+
+func testKilledENG2(t *testing.T) {
 	rounds := 40
 	if text := os.Getenv("TEST_RUNLOG_CONDUCTOR_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -419,7 +448,7 @@ func TestKilledENG2(t *testing.T) {
 		}
 		rounds = n
 	}
-	w, all := newWorld(t, diamond), int32(0)
+	w, all, rng := newWorld(t, diamond), int32(0), seed.Rand(t)
 	for round := range rounds {
 		run := fmt.Sprint("run-", round)
 		w.create(run)
@@ -427,21 +456,14 @@ func TestKilledENG2(t *testing.T) {
 		for !slices.Contains(w.events(run), "RunCompleted") || w.open(run) {
 			action := 1 + round%30
 			if kills.Load() > 0 {
-				action = 10 + rand.IntN(60)
+				action = 10 + rng.IntN(60)
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			e := w.engine(action, round%2 == 0, func() { kills.Add(1); cancel() })
 			var running sync.WaitGroup
 			running.Go(func() { e.Run(ctx) })
 			_, _ = e.StartRun(ctx, plan.Ref{}, engine.RunContext{RunID: run, TenantID: "acme", ProjectID: "web", EnvironmentID: "prod"})
-			for end := time.Now().Add(patience); ctx.Err() == nil && w.open(run); time.Sleep(2 * time.Millisecond) {
-				if _, working := w.fake.Open(); working == 0 {
-					w.fake.AdvanceToDue()
-				}
-				if time.Now().After(end) {
-					t.Fatalf("round %d goes on: %q", round, w.events(run))
-				}
-			}
+			w.wait(fmt.Sprintf("the end of round %d or of its worker", round), 0, func() bool { return ctx.Err() != nil || !w.open(run) })
 			cancel()
 			running.Wait()
 			w.fake.Advance(4 * time.Second) // what the dead worker had times out

@@ -10,12 +10,17 @@ import (
 
 	"runlog/engine/executor"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestLateWorkerENG3: a worker was silent for so long that Conductor has given its task to another
 // one, which ends the step. What the first one then says of the step is not stored.
 func TestLateWorkerENG3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testLateWorkerENG3)
+}
+
+func testLateWorkerENG3(t *testing.T) {
 	w := newWorld(t, `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[
 		{"stepId":"a","type":"test"},{"stepId":"b","type":"test","dependsOn":["a"]}]}`)
 	w.response = time.Minute

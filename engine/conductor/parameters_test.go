@@ -7,11 +7,16 @@ import (
 	"runlog/client/events"
 	"runlog/engine/executor"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestParametersENG1: a step gets the parameters of the request of its run.
 func TestParametersENG1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testParametersENG1)
+}
+
+func testParametersENG1(t *testing.T) {
 	w, got := newWorld(t, diamond), make(chan string, 4)
 	w.do = func(_ context.Context, task executor.Task) error {
 		got <- string(task.Parameters)

@@ -6,6 +6,7 @@ import (
 
 	"runlog/client/events"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestTakenEventsENG2: another writer has taken the place of an event of a step, without effect.
@@ -28,18 +29,20 @@ func TestTakenEventsENG2(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, diamond)
-			w.create("run-1")
-			for _, e := range list {
-				if _, err := w.log.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "run-1", Events: []*runlogv1.EventWrite{e}}); err != nil {
-					t.Fatal(err)
+			bubble.Test(t, func(t *testing.T) {
+				w := newWorld(t, diamond)
+				w.create("run-1")
+				for _, e := range list {
+					if _, err := w.log.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: "run-1", Events: []*runlogv1.EventWrite{e}}); err != nil {
+						t.Fatal(err)
+					}
 				}
-			}
-			w.start(w.worker(), "run-1")
-			w.until("run-1", "RunFailed")
-			if got := w.executions("run-1"); slices.Contains(got, "a 1.2") {
-				t.Errorf("executed %q", got)
-			}
+				w.start(w.worker(), "run-1")
+				w.until("run-1", "RunFailed")
+				if got := w.executions("run-1"); slices.Contains(got, "a 1.2") {
+					t.Errorf("executed %q", got)
+				}
+			})
 		})
 	}
 }

@@ -24,16 +24,16 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
-
-const patience = 30 * time.Second
 
 // diamond is a graph that is not series-parallel.
 const diamond = `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[
 	{"stepId":"a","type":"test"},{"stepId":"b","type":"test"},
 	{"stepId":"c","type":"test","dependsOn":["a"]},{"stepId":"d","type":"test","dependsOn":["a","b"]}]}`
 
-// world is a server of runlog, a fake Conductor, and a plan.
+// world is a server of runlog, a fake Conductor, and a plan, in fake time.
 type world struct {
 	t    *testing.T
 	log  *client.Client
@@ -55,7 +55,9 @@ type world struct {
 
 func newWorld(t *testing.T, body string) *world {
 	t.Helper()
-	return &world{t: t, log: clienttest.Start(t).Client(client.Options{}), fake: conductortest.Start(t), body: body, response: 3 * time.Second}
+	n := network.New(1)
+	return &world{t: t, log: clienttest.Start(t, clienttest.On(n)).Client(client.Options{}), fake: conductortest.Start(t, conductortest.On(n)),
+		body: body, response: 3 * time.Second}
 }
 
 // Fetch returns the plan of each run.
@@ -177,7 +179,7 @@ func (s *switched) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsReque
 // engine returns an engine of the world, which is killed at one of its actions; below 0: at none.
 func (w *world) engine(action int, late bool, killed context.CancelFunc) *conductor.Engine {
 	w.t.Helper()
-	s := &switched{Client: w.log, world: w, next: http.DefaultTransport, left: action, late: late, killed: killed}
+	s := &switched{Client: w.log, world: w, next: w.fake.Transport(), left: action, late: late, killed: killed}
 	c, err := api.New(api.Options{URL: w.fake.URL(), Transport: s})
 	if err != nil {
 		w.t.Fatal(err)
@@ -231,19 +233,31 @@ func (w *world) events(run string) (list []string) {
 	return list
 }
 
-// until waits for an event of a run. Tasks that wait in their queues are due at once.
-func (w *world) until(run, event string) []string {
+// wait waits until a condition holds. Tasks that wait in their queues are due at once, while only a
+// number of tasks is in progress.
+func (w *world) wait(what string, working int, holds func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
-		if list := w.events(run); slices.Contains(list, event) {
-			return list
+	bubble.Until(w.t, what, func() bool {
+		if holds() {
+			return true
 		}
-		if _, working := w.fake.Open(); working == 0 {
+		if _, n := w.fake.Open(); n <= working {
 			w.fake.AdvanceToDue()
 		}
-	}
-	w.t.Fatalf("there is no %s among %q", event, w.events(run))
-	return nil
+		return false
+	})
+}
+
+// until waits for an event of a run.
+func (w *world) until(run, event string) (list []string) {
+	w.t.Helper()
+	defer func() {
+		if !slices.Contains(list, event) { // The wait has ended the test.
+			w.t.Logf("there is no %s among %q", event, list)
+		}
+	}()
+	w.wait(event, 0, func() bool { list = w.events(run); return slices.Contains(list, event) })
+	return list
 }
 
 // ends waits for the end of all workflows of a run, and returns that of the one that has it.
@@ -253,7 +267,7 @@ func (w *world) ends(run string) (status string) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+	w.wait("the end of the workflows of "+run, 0, func() bool {
 		open := false
 		for _, f := range w.fake.Workflows(run) {
 			open = open || f.Status == conductortest.Running || f.Status == conductortest.Paused
@@ -261,15 +275,9 @@ func (w *world) ends(run string) (status string) {
 				status = f.Status
 			}
 		}
-		if !open {
-			return status
-		}
-		if _, working := w.fake.Open(); working == 0 {
-			w.fake.AdvanceToDue()
-		}
-	}
-	w.t.Fatalf("a workflow of %s goes on: %s", run, status)
-	return ""
+		return !open
+	})
+	return status
 }
 
 // clean compares the snapshot of a run with a status, and fails for inconsistencies.

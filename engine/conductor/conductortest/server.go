@@ -9,12 +9,15 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"runlog/testbed/network"
 )
 
 // Server is a Conductor. It ends with its test. Its methods may be called from any goroutine; Start
 // and Up belong to that of the test.
 type Server struct {
 	t       testing.TB
+	network *network.Network // nil: that of the machine
 	address string
 	authKey string
 
@@ -31,6 +34,8 @@ type Server struct {
 	faults    []*fault
 	changed   chan struct{} // closed when a task may have become due
 
+	transport *http.Transport // of clients on a network in memory
+
 	serving *http.Server
 	served  sync.WaitGroup
 }
@@ -41,6 +46,10 @@ type Option func(*Server)
 // Authorized makes the server refuse each request under /api that does not have a value in its
 // header X-Authorization.
 func Authorized(value string) Option { return func(s *Server) { s.authKey = value } }
+
+// On makes the server listen on a network in memory, as a test in fake time needs it. Transport
+// leads there.
+func On(n *network.Network) Option { return func(s *Server) { s.network = n } }
 
 // Start starts a server on a free port of loopback.
 func Start(t testing.TB, opts ...Option) *Server {
@@ -54,6 +63,11 @@ func Start(t testing.TB, opts ...Option) *Server {
 	}
 	t.Cleanup(s.Down)
 	s.address = "127.0.0.1:0"
+	if s.network != nil {
+		dial := s.network.Dialer("client")
+		s.transport = &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) { return dial(ctx, at) }}
+		t.Cleanup(s.transport.CloseIdleConnections)
+	}
 	s.Up()
 	return s
 }
@@ -61,11 +75,18 @@ func Start(t testing.TB, opts ...Option) *Server {
 // URL returns the address of the server, without a path.
 func (s *Server) URL() string { return "http://" + s.address }
 
+// Transport returns a transport of clients of the server.
+func (s *Server) Transport() http.RoundTripper {
+	if s.network == nil {
+		return http.DefaultTransport
+	}
+	return s.transport
+}
+
 // Up starts a server that is down, at the same address. It has forgotten nothing.
 func (s *Server) Up() {
 	s.t.Helper()
-	var config net.ListenConfig
-	l, err := config.Listen(context.Background(), "tcp", s.address)
+	l, err := s.listen()
 	if err != nil {
 		s.t.Fatalf("conductortest: cannot listen: %v", err)
 	}
@@ -75,6 +96,14 @@ func (s *Server) Up() {
 	s.serving = serving
 	s.mu.Unlock()
 	s.served.Go(func() { _ = serving.Serve(l) }) // returns when it is closed
+}
+
+func (s *Server) listen() (net.Listener, error) {
+	if s.network != nil {
+		return s.network.Listen("tcp", s.address)
+	}
+	var config net.ListenConfig
+	return config.Listen(context.Background(), "tcp", s.address)
 }
 
 // Down ends the server: connections break, and nothing listens at its address. Requests that have

@@ -10,6 +10,8 @@ import (
 
 	"runlog/engine/conductor/api"
 	"runlog/engine/conductor/conductortest"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 type world struct {
@@ -20,12 +22,16 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	w := &world{t: t, srv: conductortest.Start(t)}
+	w := &world{t: t, srv: conductortest.Start(t, conductortest.On(network.New(1)))}
 	var err error
-	if w.c, err = api.New(api.Options{URL: w.srv.URL()}); err != nil {
+	if w.c, err = api.New(api.Options{URL: w.srv.URL(), Transport: w.srv.Transport()}); err != nil {
 		t.Fatal(err)
 	}
 	return w
+}
+
+func (w *world) do(req *http.Request) (*http.Response, error) {
+	return (&http.Client{Transport: w.srv.Transport()}).Do(req)
 }
 
 // start starts a workflow of one task with one retry.
@@ -67,6 +73,10 @@ func (w *world) update(task *api.Task, r api.TaskResult) {
 // The retry is a new task, after its delay, and the late update is ignored.
 func TestClock(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testClock)
+}
+
+func testClock(t *testing.T) {
 	w := newWorld(t)
 	id := w.start(false)
 	first := w.poll()
@@ -74,7 +84,7 @@ func TestClock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if res, err := http.DefaultClient.Do(req); err != nil || res.Body.Close() != nil || !slices.Equal(w.srv.Logs(first.ID), []string{"begun"}) {
+	if res, err := w.do(req); err != nil || res.Body.Close() != nil || !slices.Equal(w.srv.Logs(first.ID), []string{"begun"}) {
 		t.Errorf("got %q, %v", w.srv.Logs(first.ID), err)
 	}
 	w.srv.Advance(50 * time.Second)
@@ -122,6 +132,10 @@ func TestClock(t *testing.T) {
 // TestFailures: without retries left, a task ends its workflow, unless it may fail.
 func TestFailures(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testFailures)
+}
+
+func testFailures(t *testing.T) {
 	for optional, want := range map[bool]string{false: conductortest.Failed, true: conductortest.Completed} {
 		w := newWorld(t)
 		id := w.start(optional)
@@ -139,6 +153,10 @@ func TestFailures(t *testing.T) {
 // TestRefusals: statuses of requests that are not as Conductor wants them.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRefusals)
+}
+
+func testRefusals(t *testing.T) {
 	w := newWorld(t)
 	id := w.start(false)
 	for _, tt := range []struct {
@@ -168,7 +186,7 @@ func TestRefusals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		res, err := http.DefaultClient.Do(req)
+		res, err := w.do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
