@@ -247,7 +247,7 @@ func (f *fakeLog) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRe
 }
 
 // request queues so many runs.
-func (f *fakeLog) request(_ *testing.T, n int) (ids []string) {
+func (f *fakeLog) request(_ testing.TB, n int) (ids []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for range n {
@@ -276,7 +276,7 @@ func (f *fakeLog) cancel(id string) {
 }
 
 // stored returns what the log has of a run.
-func (f *fakeLog) stored(_ *testing.T, id string) (ref string, state runlogv1.QueuedRunState_Value, events []string) {
+func (f *fakeLog) stored(_ testing.TB, id string) (ref string, state runlogv1.QueuedRunState_Value, events []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	r := f.find(id)

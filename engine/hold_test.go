@@ -19,7 +19,7 @@ func options(w *fakeLog, s engine.Starter) engine.Options {
 }
 
 // begin calls DequeueAndStart, and returns a way to get its only result.
-func begin(ctx context.Context, t *testing.T, o engine.Options) (result func() engine.Result) {
+func begin(ctx context.Context, t testing.TB, o engine.Options) (result func() engine.Result) {
 	t.Helper()
 	r, err := engine.New(o)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"runlog/engine/mock"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 var rounds = flag.Int("engine.rounds", 1000, "rounds of TestKilledReconcilerQUE11; with a real server, a third of them")
@@ -22,9 +23,9 @@ var rounds = flag.Int("engine.rounds", 1000, "rounds of TestKilledReconcilerQUE1
 // world is a queue, and what a test sees of it.
 type world interface {
 	engine.Client
-	request(t *testing.T, n int) (runs []string)
+	request(t testing.TB, n int) (runs []string)
 	expire() // all leases
-	stored(t *testing.T, run string) (ref string, state runlogv1.QueuedRunState_Value, events []string)
+	stored(t testing.TB, run string) (ref string, state runlogv1.QueuedRunState_Value, events []string)
 }
 
 // errKilled is what a process gets from its calls after its end: it cannot do anything more.
@@ -95,7 +96,7 @@ func (p *process) Start(ctx context.Context, req engine.StartRequest) (string, e
 }
 
 // dequeue lets the process lease and start once.
-func (p *process) dequeue(t *testing.T, opts engine.Options) ([]engine.Result, error) {
+func (p *process) dequeue(t testing.TB, opts engine.Options) ([]engine.Result, error) {
 	opts.Client, opts.Starter, opts.Worker = p, p, "worker"
 	r, err := engine.New(opts)
 	if err != nil {
@@ -108,6 +109,10 @@ func (p *process) dequeue(t *testing.T, opts engine.Options) ([]engine.Result, e
 // rounds. The last one finishes, and the engine begins each run once.
 func TestKilledReconcilerQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledReconcilerQUE11)
+}
+
+func testKilledReconcilerQUE11(t *testing.T) {
 	reached := map[string]int{}
 	for seed := range *rounds {
 		killRound(t, newFakeLog(), engine.Options{}, uint64(seed), reached)
@@ -123,7 +128,7 @@ func TestKilledReconcilerQUE11(t *testing.T) {
 }
 
 // killRound lets up to three reconcilers be killed or paused, and then one finish.
-func killRound(t *testing.T, w world, opts engine.Options, seed uint64, reached map[string]int) {
+func killRound(t testing.TB, w world, opts engine.Options, seed uint64, reached map[string]int) {
 	t.Helper()
 	draw := rand.New(rand.NewPCG(seed, 11))
 	m := mock.New()
@@ -178,7 +183,7 @@ func killRound(t *testing.T, w world, opts engine.Options, seed uint64, reached 
 }
 
 // note notes how far a reconciler came with the first of its runs.
-func note(t *testing.T, w world, m *mock.Engine, runs []string, reached map[string]int) {
+func note(t testing.TB, w world, m *mock.Engine, runs []string, reached map[string]int) {
 	t.Helper()
 	ref, state, events := w.stored(t, runs[0])
 	reached["killed"]++
@@ -196,6 +201,10 @@ func note(t *testing.T, w world, m *mock.Engine, runs []string, reached map[stri
 // TestEachBoundaryQUE11: a reconciler with one run is killed at each boundary in turn.
 func TestEachBoundaryQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testEachBoundaryQUE11)
+}
+
+func testEachBoundaryQUE11(t *testing.T) {
 	var seen []string
 	for n := 0; ; n++ {
 		w, m := newFakeLog(), mock.New()

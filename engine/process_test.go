@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -14,6 +13,7 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -23,6 +23,8 @@ import (
 	"runlog/engine"
 	"runlog/engine/mock"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
+	"runlog/testbed/seed"
 )
 
 // Variables with which the test binary is a reconciler: the addresses of its log and its engine.
@@ -78,9 +80,16 @@ func TestKillNineQUE11(t *testing.T) {
 	if testing.Short() {
 		kills = 3
 	}
-	began, w, m := time.Now(), newServerWorld(t), mock.New()
+	ctx, w, m, draw := await.Context(t), newServerWorld(t), mock.New(), seed.Rand(t)
 	w.allowAttempts(t, 1000)
-	runs := w.request(t, 30)
+	started := w.starts(ctx, t)
+	runs, begun := w.request(t, 30), 0
+	var drawing sync.Mutex
+	drawn := func(n int64) int64 {
+		drawing.Lock()
+		defer drawing.Unlock()
+		return draw.Int64N(n)
+	}
 	var victim atomic.Pointer[os.Process]
 	kill := func() {
 		if p := victim.Swap(nil); p != nil {
@@ -89,7 +98,7 @@ func TestKillNineQUE11(t *testing.T) {
 	}
 	web := httptest.NewServer(http.HandlerFunc(func(out http.ResponseWriter, in *http.Request) {
 		id, _ := io.ReadAll(in.Body)
-		fate := rand.IntN(12)
+		fate := drawn(12)
 		if fate == 0 {
 			kill()
 		}
@@ -101,7 +110,7 @@ func TestKillNineQUE11(t *testing.T) {
 		case 1:
 			kill()
 		case 2, 3:
-			time.AfterFunc(rand.N(5*time.Millisecond), kill)
+			time.AfterFunc(time.Duration(drawn(int64(5*time.Millisecond))), kill)
 		}
 		_, _ = io.WriteString(out, ref) // the process may be gone
 	}))
@@ -112,15 +121,23 @@ func TestKillNineQUE11(t *testing.T) {
 		if err := p.cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
+		t.Cleanup(func() { _ = p.cmd.Process.Kill() }) // if the test fails
 		go func() { p.exited <- p.cmd.Wait() }()
 		return p
 	}
 	for range kills {
 		p := spawn()
 		victim.Store(p.cmd.Process)
-		for p.runs() {
-			if w.started(t, runs) { // There is nothing left to kill it at.
-				runs = append(runs, w.request(t, 10)...)
+		for lives := true; lives; {
+			select {
+			case <-p.exited:
+				lives = false
+			case <-started:
+				if begun++; begun == len(runs) { // There is nothing left to kill it at.
+					runs = append(runs, w.request(t, 10)...)
+				}
+			case <-ctx.Done():
+				t.Fatalf("a process is not killed: %v", context.Cause(ctx))
 			}
 		}
 		if p.cmd.ProcessState.Exited() {
@@ -129,13 +146,17 @@ func TestKillNineQUE11(t *testing.T) {
 		w.expire()
 	}
 	last := spawn()
-	for last.runs() && !w.started(t, runs) {
-		if time.Since(began) > time.Minute {
-			_ = last.cmd.Process.Kill() // it is joined below
+	for ; begun < len(runs); begun++ {
+		select {
+		case <-started:
+		case err := <-last.exited:
+			t.Fatalf("the last process has ended by itself: %v\n%s", err, &last.stderr)
+		case <-ctx.Done():
+			t.Fatalf("%d of %d runs are started: %v", begun, len(runs), context.Cause(ctx))
 		}
 	}
 	_ = last.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended, which is told below
-	if err := <-last.exited; err != nil {
+	if err := await.Receive(t, "the end of the last process", last.exited); err != nil {
 		t.Errorf("the last process: %v\n%s", err, &last.stderr)
 	}
 	for _, run := range runs {
@@ -146,30 +167,38 @@ func TestKillNineQUE11(t *testing.T) {
 	}
 }
 
+// starts returns a channel with a value for each run that is started from now on, and whose lease
+// is released.
+func (w *serverWorld) starts(ctx context.Context, t testing.TB) <-chan struct{} {
+	t.Helper()
+	started, watching := make(chan struct{}, 1000), make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	t.Cleanup(func() { cancel(); ended.Wait() })
+	ended.Go(func() {
+		req := &runlogv1.WatchRunsRequest{TenantId: "acme", View: runlogv1.WatchView_EVENT, Types: []string{"RunStarted"}}
+		for res, err := range w.WatchRuns(ctx, req) {
+			if err != nil {
+				if ctx.Err() == nil {
+					t.Error(err)
+				}
+				return
+			}
+			if res.GetCaughtUp() != nil {
+				close(watching)
+			}
+			for range res.GetEvents().GetEvents() {
+				started <- struct{}{}
+			}
+		}
+	})
+	await.Receive(t, "the beginning of the watch", watching)
+	return started
+}
+
 // child is a process with a reconciler.
 type child struct {
 	cmd    *exec.Cmd
 	stderr bytes.Buffer // of a process that has exited
 	exited chan error
-}
-
-// runs waits a moment, and reports whether the process has not exited.
-func (p *child) runs() bool {
-	select {
-	case err := <-p.exited:
-		p.exited <- err
-		return false
-	case <-time.After(5 * time.Millisecond):
-		return true
-	}
-}
-
-// started reports whether runs are started and their leases released.
-func (w *serverWorld) started(t *testing.T, runs []string) bool {
-	t.Helper()
-	q, err := w.GetQueue(t.Context(), &runlogv1.GetQueueRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return q.GetQueue().GetRunning() == uint64(len(runs))
 }

@@ -24,7 +24,7 @@ import (
 )
 
 // event returns an event of a run of the tests.
-func event(t *testing.T, run, eventType string) *runlogv1.EventWrite {
+func event(t testing.TB, run, eventType string) *runlogv1.EventWrite {
 	t.Helper()
 	of := &events.Run{ID: run, Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}
 	e, err := of.Event(eventType, "", events.Attempt{Logical: 1, Engine: 1}, nil)
@@ -35,7 +35,7 @@ func event(t *testing.T, run, eventType string) *runlogv1.EventWrite {
 }
 
 // store appends an event without a fence.
-func store(t *testing.T, c engine.Client, e *runlogv1.EventWrite) {
+func store(t testing.TB, c engine.Client, e *runlogv1.EventWrite) {
 	t.Helper()
 	if _, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: e.GetRunId(), Events: []*runlogv1.EventWrite{e}}); err != nil {
 		t.Error(err)
@@ -50,7 +50,7 @@ func (f starterFunc) Start(ctx context.Context, req engine.StartRequest) (string
 }
 
 // dequeue leases and starts once.
-func dequeue(t *testing.T, c engine.Client, s engine.Starter) []engine.Result {
+func dequeue(t testing.TB, c engine.Client, s engine.Starter) []engine.Result {
 	t.Helper()
 	r, err := engine.New(engine.Options{Client: c, Starter: s, Worker: "worker"})
 	if err != nil {
@@ -64,7 +64,7 @@ func dequeue(t *testing.T, c engine.Client, s engine.Starter) []engine.Result {
 }
 
 // text shows results and what is stored of each run.
-func text(t *testing.T, w world, results []engine.Result) string {
+func text(t testing.TB, w world, results []engine.Result) string {
 	t.Helper()
 	var lines []string
 	for _, r := range results {

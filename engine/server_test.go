@@ -15,6 +15,7 @@ import (
 	"runlog/engine/mock"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // serverWorld is a queue of a real server.
@@ -25,9 +26,9 @@ type serverWorld struct {
 	made  int
 }
 
-func newServerWorld(t *testing.T) *serverWorld {
+func newServerWorld(t testing.TB, opts ...clienttest.Option) *serverWorld {
 	t.Helper()
-	srv := clienttest.Start(t)
+	srv := clienttest.Start(t, opts...)
 	return &serverWorld{Client: srv.Client(client.Options{}), srv: srv, queue: "default"}
 }
 
@@ -35,7 +36,7 @@ func (w *serverWorld) options() engine.Options {
 	return engine.Options{Client: w.Client, Worker: "worker", Tenant: "acme", Project: "web", Environment: "prod", Queue: w.queue}
 }
 
-func (w *serverWorld) request(t *testing.T, n int) (runs []string) {
+func (w *serverWorld) request(t testing.TB, n int) (runs []string) {
 	t.Helper()
 	for range n {
 		w.made++
@@ -51,7 +52,7 @@ func (w *serverWorld) request(t *testing.T, n int) (runs []string) {
 }
 
 // allowAttempts sets how often a run of the queue is leased before it fails.
-func (w *serverWorld) allowAttempts(t *testing.T, n uint32) {
+func (w *serverWorld) allowAttempts(t testing.TB, n uint32) {
 	t.Helper()
 	_, err := w.PutQueue(t.Context(), &runlogv1.PutQueueRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue,
 		Settings: &runlogv1.QueueSettings{MaxStartAttempts: &n}})
@@ -63,7 +64,7 @@ func (w *serverWorld) allowAttempts(t *testing.T, n uint32) {
 // expire lets more time pass than any lease lasts, and any run waits after its start has failed.
 func (w *serverWorld) expire() { w.srv.StepClock(10 * time.Minute) }
 
-func (w *serverWorld) stored(t *testing.T, run string) (ref string, state runlogv1.QueuedRunState_Value, events []string) {
+func (w *serverWorld) stored(t testing.TB, run string) (ref string, state runlogv1.QueuedRunState_Value, events []string) {
 	t.Helper()
 	for e, err := range w.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: run}) {
 		if err != nil {
@@ -79,7 +80,7 @@ func (w *serverWorld) stored(t *testing.T, run string) (ref string, state runlog
 }
 
 // state returns where a run is.
-func (w *serverWorld) state(t *testing.T, run string) runlogv1.QueuedRunState_Value {
+func (w *serverWorld) state(t testing.TB, run string) runlogv1.QueuedRunState_Value {
 	t.Helper()
 	runs, err := w.ListQueuedRuns(t.Context(), &runlogv1.ListQueuedRunsRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue})
 	if err != nil {
@@ -94,7 +95,7 @@ func (w *serverWorld) state(t *testing.T, run string) runlogv1.QueuedRunState_Va
 }
 
 // end appends the terminal event of a run, as its engine does.
-func (w *serverWorld) end(t *testing.T, run string) {
+func (w *serverWorld) end(t testing.TB, run string) {
 	t.Helper()
 	_, err := w.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{event(t, run, contract.RunCompleted)}})
 	if err != nil {
@@ -102,11 +103,25 @@ func (w *serverWorld) end(t *testing.T, run string) {
 	}
 }
 
+// started reports whether runs are started and their leases released.
+func (w *serverWorld) started(t testing.TB, runs []string) bool {
+	t.Helper()
+	q, err := w.GetQueue(t.Context(), &runlogv1.GetQueueRequest{TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: w.queue})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return q.GetQueue().GetRunning() == uint64(len(runs))
+}
+
 // TestKilledReconcilerOfServerQUE11 is TestKilledReconcilerQUE11 with a real server. At the end
 // every run ends, and every slot is free.
 func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 	t.Parallel()
-	w := newServerWorld(t)
+	bubble.Test(t, testKilledReconcilerOfServerQUE11)
+}
+
+func testKilledReconcilerOfServerQUE11(t *testing.T) {
+	w := newServerWorld(t, clienttest.InBubble())
 	n := (*rounds + 2) / 3
 	if testing.Short() {
 		n = min(n, 50)
@@ -137,7 +152,11 @@ func TestKilledReconcilerOfServerQUE11(t *testing.T) {
 // TestOutcomesOfServerQUE11 is TestOutcomesQUE11 and TestEndedMeanwhileQUE11 with a real server.
 func TestOutcomesOfServerQUE11(t *testing.T) {
 	t.Parallel()
-	w := newServerWorld(t)
+	bubble.Test(t, testOutcomesOfServerQUE11)
+}
+
+func testOutcomesOfServerQUE11(t *testing.T) {
+	w := newServerWorld(t, clienttest.InBubble())
 	secret := errors.New("cannot log in with AKIAIOSFODNN7EXAMPLE and " + "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY")
 	cancel := func(run string) {
 		if _, err := w.CancelQueued(t.Context(), &runlogv1.CancelQueuedRequest{RunId: run}); err != nil {
@@ -168,7 +187,7 @@ func TestOutcomesOfServerQUE11(t *testing.T) {
 			return err
 		}, "FAILED DELAYED RunQueued"},
 	} {
-		t.Run(tt.name, func(t *testing.T) { // one after the other: they share w
+		bubble.Run(t, tt.name, func(t testing.TB) {
 			w.queue = tt.name
 			run, o := w.request(t, 1)[0], w.options()
 			o.Starter = starterFunc(func(_ context.Context, req engine.StartRequest) (string, error) {
@@ -186,7 +205,11 @@ func TestOutcomesOfServerQUE11(t *testing.T) {
 // TestLeadersChangeQUE11: two reconcilers start runs while the leader changes and a node restarts.
 func TestLeadersChangeQUE11(t *testing.T) {
 	t.Parallel()
-	srv := clienttest.Start(t, clienttest.Nodes(3))
+	bubble.Test(t, testLeadersChangeQUE11)
+}
+
+func testLeadersChangeQUE11(t *testing.T) {
+	srv := clienttest.Start(t, clienttest.Nodes(3), clienttest.InBubble())
 	w, m := &serverWorld{Client: srv.Client(client.Options{}), srv: srv, queue: "default"}, mock.New()
 	w.allowAttempts(t, 1000)
 	ctx, stop := context.WithCancel(t.Context())
@@ -205,11 +228,7 @@ func TestLeadersChangeQUE11(t *testing.T) {
 		runs = append(runs, w.request(t, 20)...)
 		change()
 	}
-	for deadline := time.Now().Add(time.Minute); !w.started(t, runs); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("not all runs are started")
-		}
-	}
+	bubble.Until(t, "the start of all runs", func() bool { return w.started(t, runs) })
 	stop()
 	for range 2 {
 		if err := <-ended; err != nil {
