@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/executor/command"
 	"runlog/engine/secret"
+	"runlog/testbed/await"
 )
 
 const hunter = "hunter2-correct-horse"
@@ -289,16 +291,29 @@ func needsLinux(t *testing.T, script string) {
 	}
 }
 
-// wantGone waits until a process has ended.
+// wantGone waits until a process has ended. Its parent is another process, which hears of that.
 func wantGone(t *testing.T, file string) {
 	t.Helper()
-	for range 500 {
-		if !alive(t, file) {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	await.Poll(t, "the end of process "+filepath.Base(file), func() bool { return !alive(t, file) })
+}
+
+// once calls a function when a script has written a line to a file.
+func once(t *testing.T, file string, do func()) {
+	t.Helper()
+	if err := syscall.Mkfifo(file, 0o600); err != nil {
+		t.Fatal(err)
 	}
-	t.Errorf("%s is alive", filepath.Base(file))
+	pipe, err := os.OpenFile(file, os.O_RDWR, 0) // Without a writer at first, only this does not block.
+	if err != nil {
+		t.Fatal(err)
+	}
+	var reading sync.WaitGroup
+	reading.Go(func() {
+		if _, err := pipe.Read(make([]byte, 1)); err == nil {
+			do()
+		}
+	})
+	t.Cleanup(func() { _ = pipe.Close(); reading.Wait() })
 }
 
 // TestCancelENG3: a cancelled command gets SIGTERM, and SIGKILL after the grace. Nothing of it is
@@ -310,12 +325,12 @@ func TestCancelENG3(t *testing.T) {
 		grace        time.Duration
 		text         string
 	}{
-		{"obeys", `echo $$ >$1/a; : >$1/ready; exec sleep 60`, time.Minute, "signal terminated"},
-		{"cleans up", `trap 'echo clean >&2; exit 0' TERM; echo $$ >$1/a; : >$1/ready; while :; do sleep 0.05; done`, time.Minute, "exit status 0"},
-		{"ignores SIGTERM", `trap '' TERM; echo $$ >$1/a; : >$1/ready; while :; do sleep 0.05; done`, 200 * time.Millisecond, "signal killed"},
-		{"child cleans up", `sh -c 'trap "sleep 0.3; echo clean >&2; exit" TERM; echo $$ >$0/a; : >$0/ready; while :; do sleep 0.05; done' $1; true`, time.Minute, "clean"},
-		{"child has left the group", `trap '' TERM; setsid sleep 60 & echo $! >$1/a; : >$1/ready; while :; do sleep 0.05; done`, 200 * time.Millisecond, "signal killed"},
-		{"child ignores SIGTERM", `sh -c 'trap "" TERM; echo $$ >$0/a; : >$0/ready; while :; do sleep 0.05; done' $1; true`, 200 * time.Millisecond, "signal"},
+		{"obeys", `echo $$ >$1/a; echo >$1/ready; exec sleep 3600`, time.Hour, "signal terminated"},
+		{"cleans up", `trap 'echo clean >&2; exit 0' TERM; echo $$ >$1/a; echo >$1/ready; while :; do sleep 0.05; done`, time.Hour, "exit status 0"},
+		{"ignores SIGTERM", `trap '' TERM; echo $$ >$1/a; echo >$1/ready; while :; do sleep 0.05; done`, 200 * time.Millisecond, "signal killed"},
+		{"child cleans up", `sh -c 'trap "sleep 0.3; echo clean >&2; exit" TERM; echo $$ >$0/a; echo >$0/ready; while :; do sleep 0.05; done' $1; true`, time.Hour, "clean"},
+		{"child has left the group", `trap '' TERM; setsid sh -c 'echo $$ >$0/a; echo >$0/ready; exec sleep 3600' $1 & while :; do sleep 0.05; done`, 200 * time.Millisecond, "signal killed"},
+		{"child ignores SIGTERM", `sh -c 'trap "" TERM; echo $$ >$0/a; echo >$0/ready; while :; do sleep 0.05; done' $1; true`, 200 * time.Millisecond, "signal"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -323,15 +338,7 @@ func TestCancelENG3(t *testing.T) {
 			dir := t.TempDir()
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
-			go func() {
-				for ctx.Err() == nil {
-					if _, err := os.Stat(filepath.Join(dir, "ready")); err == nil {
-						cancel()
-						return
-					}
-					time.Sleep(5 * time.Millisecond)
-				}
-			}()
+			once(t, filepath.Join(dir, "ready"), cancel)
 			_, fault := run(ctx, t, command.Options{Grace: tt.grace}, shell(t, tt.script, dir))
 			wantFault(t, fault, executor.Cancelled, executor.CodeCancelled, tt.text)
 			wantGone(t, filepath.Join(dir, "a"))
@@ -342,10 +349,19 @@ func TestCancelENG3(t *testing.T) {
 // TestTimeoutENG3: a timeout ends a command as a cancellation does, and is retryable.
 func TestTimeoutENG3(t *testing.T) {
 	t.Parallel()
-	in := shell(t, `exec sleep 60`)
-	in.Timeout = 50 * time.Millisecond
-	_, fault := run(t.Context(), t, command.Options{}, in)
-	wantFault(t, fault, executor.Retryable, executor.CodeTimeout, "signal terminated")
+	began := filepath.Join(t.TempDir(), "began")
+	in := shell(t, `: >$1; exec sleep 3600`, began)
+	for in.Timeout = 50 * time.Millisecond; ; in.Timeout *= 2 {
+		_, fault := run(t.Context(), t, command.Options{}, in)
+		text := ""
+		_, err := os.Stat(began)
+		if err == nil {
+			text = "signal terminated"
+		}
+		if wantFault(t, fault, executor.Retryable, executor.CodeTimeout, text); err == nil || t.Failed() {
+			return
+		}
+	}
 }
 
 // TestLeftBehindENG3: what a command leaves behind is ended, also one that holds the pipes open,
@@ -353,10 +369,10 @@ func TestTimeoutENG3(t *testing.T) {
 func TestLeftBehindENG3(t *testing.T) {
 	t.Parallel()
 	for name, script := range map[string]string{
-		"holds the pipes":      `(echo $$; exec sleep 60) & echo $! >$1/a; echo '{}'`,
-		"has closed the pipes": `sleep 60 >/dev/null 2>&1 & echo $! >$1/a; echo '{}'`,
-		"ignores SIGTERM":      `sh -c 'trap "" TERM; while :; do sleep 0.05; done' & echo $! >$1/a; sleep 0.1; echo '{}'`,
-		"has left the group":   `setsid sleep 60 & sleep 0.2; echo $! >$1/a; echo '{}'`,
+		"holds the pipes":      `(echo $$; exec sleep 3600) & echo $! >$1/a; echo '{}'`,
+		"has closed the pipes": `sleep 3600 >/dev/null 2>&1 & echo $! >$1/a; echo '{}'`,
+		"ignores SIGTERM":      `sh -c 'trap "" TERM; echo $$ >$0/a; while :; do sleep 0.05; done' $1 & until [ -s $1/a ]; do sleep 0.01; done; echo '{}'`,
+		"has left the group":   `setsid sh -c 'echo $$ >$0/a; exec sleep 3600' $1 & until [ -s $1/a ]; do sleep 0.01; done; echo '{}'`,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
