@@ -36,6 +36,8 @@ const (
 type ClientOptions struct {
 	// Transport sends the requests. Nil: one with limits of its own.
 	Transport http.RoundTripper
+	// Dial connects the transport with limits of its own. Nil: the network of this machine.
+	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxResponse bounds the body of an answer, in bytes, by default 1 MiB.
 	MaxResponse int64
 	// Now is time.Now unless it is set.
@@ -51,9 +53,12 @@ type Client struct {
 
 // NewClient returns a Client.
 func NewClient(o ClientOptions) *Client {
+	if o.Dial == nil {
+		o.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	}
 	if o.Transport == nil {
 		o.Transport = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: (&net.Dialer{Timeout: 10 * time.Second}).DialContext,
+			Proxy: http.ProxyFromEnvironment, DialContext: o.Dial,
 			TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true,
 			MaxIdleConns: 100, IdleConnTimeout: time.Minute,
 		}

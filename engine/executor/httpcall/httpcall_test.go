@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
@@ -17,6 +18,8 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/executor/httpcall"
 	"runlog/engine/secret"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 const hunter = "hunter2-correct-horse"
@@ -30,9 +33,34 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
+// serveOn serves on a network in fake time.
+func serveOn(t *testing.T, n *network.Network, h http.HandlerFunc) *httptest.Server {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	_ = s.Listener.Close() // nobody uses it
+	var err error
+	if s.Listener, err = n.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
 func run(ctx context.Context, t *testing.T, inputs map[string]any, change func(*executor.Task)) (executor.Result, *executor.Error) {
 	t.Helper()
-	client := httpcall.NewClient(httpcall.ClientOptions{MaxResponse: 100_000, Now: func() time.Time { return now }})
+	return runOn(ctx, t, nil, inputs, change)
+}
+
+// runOn runs a task whose requests go over a network in fake time; nil: that of the machine.
+func runOn(ctx context.Context, t *testing.T, n *network.Network, inputs map[string]any, change func(*executor.Task)) (executor.Result, *executor.Error) {
+	t.Helper()
+	o := httpcall.ClientOptions{MaxResponse: 100_000, Now: func() time.Time { return now }}
+	if n != nil {
+		dial := n.Dialer("worker")
+		o.Dial = func(ctx context.Context, _, at string) (net.Conn, error) { return dial(ctx, at) }
+	}
+	client := httpcall.NewClient(o)
 	t.Cleanup(client.Close)
 	r, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{"http": httpcall.New(client)})
 	if err != nil {
@@ -250,12 +278,17 @@ func TestHostileENG3(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			timeout := time.Minute
-			if tt.code == executor.CodeTimeout {
-				timeout = 100 * time.Millisecond
+			if tt.code != executor.CodeTimeout {
+				_, fault := run(t.Context(), t, map[string]any{"url": serve(t, tt.answer).URL}, nil)
+				wantFault(t, fault, tt.kind, tt.code, "")
+				return
 			}
-			_, fault := run(t.Context(), t, map[string]any{"url": serve(t, tt.answer).URL}, func(task *executor.Task) { task.Timeout = timeout })
-			wantFault(t, fault, tt.kind, tt.code, "")
+			bubble.Test(t, func(t *testing.T) {
+				n := network.New(1)
+				url := serveOn(t, n, tt.answer).URL
+				_, fault := runOn(t.Context(), t, n, map[string]any{"url": url}, func(task *executor.Task) { task.Timeout = 100 * time.Millisecond })
+				wantFault(t, fault, tt.kind, tt.code, "")
+			})
 		})
 	}
 	gone := serve(t, nil)

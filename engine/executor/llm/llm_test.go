@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -17,6 +18,8 @@ import (
 	"runlog/engine/executor/httpcall"
 	"runlog/engine/executor/llm"
 	"runlog/engine/secret"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // hunter is the key of the worker, and stepKey that of a step.
@@ -28,6 +31,20 @@ const (
 func serve(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewServer(h)
+	t.Cleanup(s.Close)
+	return s.URL
+}
+
+// serveOn serves on a network in fake time.
+func serveOn(t *testing.T, n *network.Network, h http.HandlerFunc) string {
+	t.Helper()
+	s := httptest.NewUnstartedServer(h)
+	_ = s.Listener.Close() // nobody uses it
+	var err error
+	if s.Listener, err = n.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	s.Start()
 	t.Cleanup(s.Close)
 	return s.URL
 }
@@ -290,15 +307,28 @@ func TestHostileENG3(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, fault := run(t, serve(t, tt.answer), hello(), func(_ *llm.Options, task *executor.Task) {
-				if task.Timeout = time.Minute; tt.code == executor.CodeTimeout {
-					task.Timeout = 100 * time.Millisecond
+			check := func(t *testing.T, fault *executor.Error) {
+				wantFault(t, fault, tt.kind, tt.code, "")
+				if fault != nil && strings.Contains(fault.Message, "FORBIDDEN") {
+					t.Errorf("the error has the answer: %v", fault)
 				}
-			})
-			wantFault(t, fault, tt.kind, tt.code, "")
-			if fault != nil && strings.Contains(fault.Message, "FORBIDDEN") {
-				t.Errorf("the error has the answer: %v", fault)
 			}
+			if tt.code != executor.CodeTimeout {
+				_, fault := run(t, serve(t, tt.answer), hello(), nil)
+				check(t, fault)
+				return
+			}
+			bubble.Test(t, func(t *testing.T) {
+				n := network.New(1)
+				dial := n.Dialer("worker")
+				client := httpcall.NewClient(httpcall.ClientOptions{MaxResponse: 100_000,
+					Dial: func(ctx context.Context, _, at string) (net.Conn, error) { return dial(ctx, at) }})
+				t.Cleanup(client.Close)
+				_, fault := run(t, serveOn(t, n, tt.answer), hello(), func(o *llm.Options, task *executor.Task) {
+					o.Client, task.Timeout = client, 100*time.Millisecond
+				})
+				check(t, fault)
+			})
 		})
 	}
 }
