@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"runlog/engine/blob"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 const planBytes = 16 << 20
@@ -33,6 +35,30 @@ type hostile struct {
 func newHostile(t *testing.T) *hostile {
 	t.Helper()
 	h := &hostile{}
+	mux := h.handler(t)
+	h.Server, h.tls = httptest.NewServer(mux), httptest.NewTLSServer(mux)
+	t.Cleanup(h.Close)
+	t.Cleanup(h.tls.Close)
+	return h
+}
+
+// newHostileOn starts a server without TLS on a network in fake time.
+func newHostileOn(t *testing.T, n *network.Network) *hostile {
+	t.Helper()
+	h := &hostile{}
+	h.Server = httptest.NewUnstartedServer(h.handler(t))
+	_ = h.Listener.Close() // nobody uses it
+	var err error
+	if h.Listener, err = n.Listen("tcp", "127.0.0.1:0"); err != nil {
+		t.Fatal(err)
+	}
+	h.Start()
+	t.Cleanup(h.Close)
+	return h
+}
+
+// handler answers as the paths say.
+func (h *hostile) handler(t *testing.T) http.Handler {
 	mux := http.NewServeMux()
 	raw := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, r *http.Request) {
@@ -103,10 +129,7 @@ func newHostile(t *testing.T) *hostile {
 	} {
 		mux.HandleFunc(path, handler)
 	}
-	h.Server, h.tls = httptest.NewServer(mux), httptest.NewTLSServer(mux)
-	t.Cleanup(h.Close)
-	t.Cleanup(h.tls.Close)
-	return h
+	return mux
 }
 
 func zipped(t *testing.T) []byte {
@@ -123,8 +146,7 @@ func zipped(t *testing.T) []byte {
 // caller may try again, and none repeats the query.
 func TestHostileHTTPPLAN2(t *testing.T) {
 	t.Parallel()
-	h := newHostile(t)
-	patient, hasty := newRegistry(t, blob.Options{}), newRegistry(t, blob.Options{Timeout: 300 * time.Millisecond})
+	h, r := newHostile(t), newRegistry(t, blob.Options{})
 	for path, want := range map[string]struct {
 		body string
 		kind blob.Kind // empty: no error
@@ -142,20 +164,28 @@ func TestHostileHTTPPLAN2(t *testing.T) {
 	} {
 		t.Run(path[1:], func(t *testing.T) {
 			t.Parallel()
-			r := patient
-			if path == "/hang" || path == "/drip" {
-				r = hasty
+			check := func(t *testing.T, h *hostile, r *blob.Registry) {
+				body, err := blob.ReadAll(t.Context(), r, h.URL+path+"?X-Signature=hunter2", 100)
+				if want.kind == "" && err != nil || want.kind != "" && !kindIs(err, want.kind) || want.is != nil && !errors.Is(err, want.is) {
+					t.Fatalf("want %q, got %v", want.kind, err)
+				}
+				if path != "/drip" && string(body) != want.body {
+					t.Errorf("want %q, got %q", want.body, body)
+				}
+				if err != nil && (strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), h.URL+path+":")) {
+					t.Errorf("got %v", err)
+				}
 			}
-			body, err := blob.ReadAll(t.Context(), r, h.URL+path+"?X-Signature=hunter2", 100)
-			if want.kind == "" && err != nil || want.kind != "" && !kindIs(err, want.kind) || want.is != nil && !errors.Is(err, want.is) {
-				t.Fatalf("want %q, got %v", want.kind, err)
+			if path != "/hang" && path != "/drip" {
+				check(t, h, r)
+				return
 			}
-			if path != "/drip" && string(body) != want.body {
-				t.Errorf("want %q, got %q", want.body, body)
-			}
-			if err != nil && (strings.Contains(err.Error(), "hunter2") || !strings.Contains(err.Error(), h.URL+path+":")) {
-				t.Errorf("got %v", err)
-			}
+			bubble.Test(t, func(t *testing.T) {
+				n := network.New(1)
+				dial := n.Dialer("worker")
+				transport := &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) { return dial(ctx, at) }}
+				check(t, newHostileOn(t, n), newRegistry(t, blob.Options{Timeout: 300 * time.Millisecond, HTTP: blob.HTTPOptions{Transport: transport}}))
+			})
 		})
 	}
 }
