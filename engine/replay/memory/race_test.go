@@ -16,11 +16,13 @@ import (
 	"runlog/engine/replay"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/seed"
 )
 
 // sharedLog is the log of some runs, to which several goroutines append.
 type sharedLog struct {
 	mu   sync.Mutex
+	rng  *rand.Rand
 	runs map[string][]*runlogv1.EventRecord
 }
 
@@ -37,7 +39,7 @@ func (l *sharedLog) ReadEvents(_ context.Context, req *runlogv1.ReadEventsReques
 			if e.GetRunSeq() <= req.GetAfterSeq() {
 				continue
 			}
-			if rand.IntN(50) == 0 {
+			if l.fails() {
 				yield(nil, errRead)
 				return
 			}
@@ -46,6 +48,13 @@ func (l *sharedLog) ReadEvents(_ context.Context, req *runlogv1.ReadEventsReques
 			}
 		}
 	}
+}
+
+// fails reports whether a read fails.
+func (l *sharedLog) fails() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.rng.IntN(50) == 0
 }
 
 // append appends an event behind the last one that is known; nil: another one came first.
@@ -66,23 +75,25 @@ func (l *sharedLog) append(runID string, after uint64, e *runlogv1.EventRecord) 
 // log had.
 func TestManyReadersAndWriters(t *testing.T) {
 	t.Parallel()
-	l := &sharedLog{runs: map[string][]*runlogv1.EventRecord{}}
+	s := seed.New(t)
+	l := &sharedLog{rng: rand.New(rand.NewPCG(s, 0)), runs: map[string][]*runlogv1.EventRecord{}}
 	m := New(l, nil, 40<<10)
 	var all sync.WaitGroup
-	for range 8 {
+	for i := range 8 {
+		rng := rand.New(rand.NewPCG(s, uint64(1+i)))
 		all.Go(func() {
 			for range 300 {
-				runID := fmt.Sprint("run ", rand.IntN(4))
+				runID := fmt.Sprint("run ", rng.IntN(4))
 				s, err := m.State(t.Context(), runID)
 				if err != nil {
 					continue
 				}
-				for s.LastSeq < 60 && rand.IntN(3) > 0 {
-					step := fmt.Sprint(rand.IntN(5))
-					eventType := []string{contract.StepStarted, contract.StepCompleted, contract.StepFailed, "StepMeasured"}[rand.IntN(4)]
+				for s.LastSeq < 60 && rng.IntN(3) > 0 {
+					step := fmt.Sprint(rng.IntN(5))
+					eventType := []string{contract.StepStarted, contract.StepCompleted, contract.StepFailed, "StepMeasured"}[rng.IntN(4)]
 					e := l.append(runID, s.LastSeq, &runlogv1.EventRecord{
 						EventType: eventType, StepId: &step, LogicalAttemptId: 1 + rand.Uint32N(3), EngineAttemptId: 1,
-						PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"output":"%s"}`, strings.Repeat("x", rand.IntN(2000)))},
+						PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"output":"%s"}`, strings.Repeat("x", rng.IntN(2000)))},
 					})
 					if e == nil {
 						break
@@ -96,7 +107,7 @@ func TestManyReadersAndWriters(t *testing.T) {
 				if got := s.Clone(); !reflect.DeepEqual(got, want.Clone()) {
 					t.Errorf("the state is %+v, want %+v", got, want)
 				}
-				if rand.IntN(2) == 0 {
+				if rng.IntN(2) == 0 {
 					m.Keep(runID, s)
 				}
 			}
