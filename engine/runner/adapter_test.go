@@ -23,5 +23,5 @@ func TestAdapterENG2(t *testing.T) {
 			}
 			return r, func(ctx context.Context) { _ = r.Run(ctx) } // It ends with its process.
 		}}
-	})
+	}, enginetest.InBubble())
 }

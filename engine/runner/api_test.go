@@ -6,18 +6,22 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"runlog/client"
 	"runlog/client/events"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestOtherEngineTypesENG1: a runner executes nothing of another engine's run in its queue, and
 // leaves the run there.
 func TestOtherEngineTypesENG1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOtherEngineTypesENG1)
+}
+
+func testOtherEngineTypesENG1(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	ref := b.plan(t, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"A","type":"count"}]}`))
@@ -29,7 +33,7 @@ func TestOtherEngineTypesENG1(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	bubble.Until(t, "a refusal of both runs", func() bool {
 		now, err := p.c.ListQueuedRuns(t.Context(), &runlogv1.ListQueuedRunsRequest{TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: runner.DefaultQueue})
 		if err != nil {
 			t.Fatal(err)
@@ -40,13 +44,8 @@ func TestOtherEngineTypesENG1(t *testing.T) {
 				refused++
 			}
 		}
-		if refused == 2 {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(now)
-		}
-	}
+		return refused == 2
+	})
 	for _, id := range []string{"other", "none"} {
 		if got := b.types(t, id); !slices.Equal(got, []string{"RunQueued"}) || b.count(id, "A") != 0 {
 			t.Errorf("run %s has %q, and A was executed %d times", id, got, b.count(id, "A"))
@@ -59,6 +58,10 @@ func TestOtherEngineTypesENG1(t *testing.T) {
 // resumed.
 func TestResumeOfForeignResumeATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testResumeOfForeignResumeATT5)
+}
+
+func testResumeOfForeignResumeATT5(t *testing.T) {
 	b, let := newBed(t), make(chan struct{})
 	p := b.play(t, holding(let))
 	m := p.manifest(`{"step_key":"first"},{"step_key":"B","step_type":"compute",` + contractB + `},{"step_key":"hold"}`)
@@ -102,6 +105,10 @@ func TestResumeOfForeignResumeATT5(t *testing.T) {
 // TestRetryAfterAPP9: an answer of 429 says when to try again.
 func TestRetryAfterAPP9(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryAfterAPP9)
+}
+
+func testRetryAfterAPP9(t *testing.T) {
 	b, let := newBed(t), make(chan struct{})
 	defer close(let)
 	p := b.run(t, b.scripted(t, b.srv.Client(client.Options{MaxAttempts: 1}), holding(let)))
@@ -118,7 +125,7 @@ func TestRetryAfterAPP9(t *testing.T) {
 		t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.http.Do(req)
 	if err != nil {
 		t.Fatal(err)
 	}

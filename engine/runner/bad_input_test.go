@@ -10,19 +10,22 @@ import (
 	"testing"
 
 	"runlog/client"
+	"runlog/client/watcher"
 	"runlog/engine/executor"
 	"runlog/engine/executor/command"
 	"runlog/engine/plan"
 	"runlog/engine/runner"
 	"runlog/engine/secret"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
+	"runlog/testbed/bubble"
 )
 
 // request requests a run of a plan.
 func (b *bed) request(t testing.TB, runID string, ref *runlogv1.PlanRef) {
 	t.Helper()
 	engineType := runner.EngineType
-	if _, err := b.srv.Client(client.Options{}).RequestRun(t.Context(), &runlogv1.RequestRunRequest{
+	if _, err := b.c.RequestRun(t.Context(), &runlogv1.RequestRunRequest{
 		RunRequestId: runID, RunId: runID, TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: runner.DefaultQueue, EngineType: &engineType, PlanRef: ref,
 	}); err != nil {
 		t.Fatal(err)
@@ -32,14 +35,13 @@ func (b *bed) request(t testing.TB, runID string, ref *runlogv1.PlanRef) {
 // failure returns the error of the event that has ended a run.
 func (b *bed) failure(t testing.TB, runID string) (code string, details map[string]any) {
 	t.Helper()
-	c := b.srv.Client(client.Options{})
 	var p struct {
 		Error struct {
 			Code    string
 			Details map[string]any
 		}
 	}
-	for e, err := range c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: runID, PayloadForm: runlogv1.PayloadForm_JSON}) {
+	for e, err := range b.c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: runID, PayloadForm: runlogv1.PayloadForm_JSON}) {
 		if err == nil && e.GetEventType() == "RunFailed" {
 			err = json.Unmarshal(e.GetPayloadJson(), &p)
 		}
@@ -55,6 +57,10 @@ func (b *bed) failure(t testing.TB, runID string) (code string, details map[stri
 // alert stands in the log of the runner.
 func TestPlanSwappedMeanwhilePLAN2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPlanSwappedMeanwhilePLAN2)
+}
+
+func testPlanSwappedMeanwhilePLAN2(t *testing.T) {
 	b := newBed(t)
 	log := &logged{}
 	o := b.options(t, b.srv.Client(client.Options{}))
@@ -88,6 +94,10 @@ func TestPlanSwappedMeanwhilePLAN2(t *testing.T) {
 // is executed.
 func TestPlanVersionsPLAN3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPlanVersionsPLAN3)
+}
+
+func testPlanVersionsPLAN3(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	for i, tt := range []struct{ version, want string }{
@@ -108,6 +118,10 @@ func TestPlanVersionsPLAN3(t *testing.T) {
 // not resumed.
 func TestResumeOnlyWaitingATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testResumeOnlyWaitingATT5)
+}
+
+func testResumeOnlyWaitingATT5(t *testing.T) {
 	b := newBed(t)
 	b.fail["broken"] = 100
 	p := b.start(t)
@@ -147,7 +161,7 @@ func TestHostileCommandsENG7(t *testing.T) { // Alone: beside others a gigabyte 
 		t.Skip("a gigabyte goes through a pipe")
 	}
 	const token = "hunter2-is-no-good-password"
-	b := newBed(t)
+	b := newRealBed(t) // the processes live in real time
 	log := &logged{}
 	o := b.options(t, b.srv.Client(client.Options{}))
 	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{"command": command.New(command.Options{})})
@@ -166,11 +180,18 @@ func TestHostileCommandsENG7(t *testing.T) { // Alone: beside others a gigabyte 
 		if err != nil {
 			t.Fatal(err)
 		}
-		timeout := map[bool]string{true: "100ms", false: "50s"}[id == "hangs"]
+		timeout := map[bool]string{true: "100ms", false: "1h"}[id == "hangs"]
 		steps = append(steps, fmt.Sprintf(`{"stepId":%q,"type":"command","inputs":%s,"secretRefs":["env:TOKEN"],"timeout":%q,"retry":{"maxAttempts":2,"initial":"1ms"}}`, id, inputs, timeout))
 	}
 	b.request(t, "hostile", b.plan(t, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[`+strings.Join(steps, ",")+`]}`)))
-	p.until("hostile", "error")
+	for s, err := range watcher.Snapshots(await.Context(t), b.c, "hostile", "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if s.Status() == runlogv1.RunStatus_FAILED {
+			break
+		}
+	}
 	_, got, _ := p.steps("hostile")
 	slices.Sort(got)
 	if want := []string{"gigabyte=SUCCESS", "hangs=FAIL", "killed=FAIL", "leaks-failing=FAIL", "leaks=SUCCESS", "works=SUCCESS"}; !slices.Equal(got, want) {
@@ -203,6 +224,10 @@ func TestHostileCommandsENG7(t *testing.T) { // Alone: beside others a gigabyte 
 // TestSkippedComputeATT3: a compute step that is skipped is shown as one, with its contract.
 func TestSkippedComputeATT3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSkippedComputeATT3)
+}
+
+func testSkippedComputeATT3(t *testing.T) {
 	b := newBed(t)
 	b.fail["A"] = 100
 	p := b.start(t)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
@@ -18,18 +19,18 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
-
-// patience is how long a test waits for what must happen.
-const patience = time.Minute
 
 // bed is a server, a directory of blobs, and counts of what executors did.
 type bed struct {
+	net   *network.Network // in fake time; nil: that of the machine, in real time
 	srv   *clienttest.Server
+	c     *client.Client // of the test
 	blobs *blob.Registry
 	base  string // the URI of their folder
-	// ttl is that of leases. A test in which one passes to another runner has a short one. A busy
-	// machine must not lose the lease of any other.
+	// ttl is that of leases. A test in which one passes to another runner has a short one.
 	ttl time.Duration
 
 	mu       sync.Mutex
@@ -38,7 +39,23 @@ type bed struct {
 	check    func(runID, step string)
 }
 
+// newBed returns a bed in fake time.
 func newBed(t testing.TB, opts ...clienttest.Option) *bed {
+	t.Helper()
+	n := network.New(1)
+	return newBedOn(t, n, append(opts, clienttest.On(n))...)
+}
+
+// newRealBed returns a bed in real time, for processes and benchmarks. A busy machine must not lose
+// a lease.
+func newRealBed(t testing.TB) *bed {
+	t.Helper()
+	b := newBedOn(t, nil)
+	b.ttl = time.Hour
+	return b
+}
+
+func newBedOn(t testing.TB, n *network.Network, opts ...clienttest.Option) *bed {
 	t.Helper()
 	base, err := blob.FileURI(t.TempDir())
 	if err != nil {
@@ -48,7 +65,9 @@ func newBed(t testing.TB, opts ...clienttest.Option) *bed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &bed{srv: clienttest.Start(t, opts...), blobs: blobs, base: base, ttl: 20 * time.Second, executed: map[string]int{}, fail: map[string]int{}}
+	srv := clienttest.Start(t, opts...)
+	return &bed{net: n, srv: srv, c: srv.Client(client.Options{}), blobs: blobs, base: base, ttl: 20 * time.Second,
+		executed: map[string]int{}, fail: map[string]int{}}
 }
 
 // Execute counts, and fails as often as the bed says.
@@ -98,7 +117,8 @@ func (hang) Execute(ctx context.Context, _ executor.Task) (executor.Result, erro
 type process struct {
 	t    testing.TB
 	api  *httptest.Server
-	kill func() // ends it at once, and leaves its leases
+	http *http.Client // of its callers
+	kill func()       // ends it at once, and leaves its leases
 	c    *client.Client
 	r    *runner.Runner
 }
@@ -129,7 +149,7 @@ func (b *bed) run(t testing.TB, o runner.Options) *process {
 		defer close(ended)
 		_ = r.Run(ctx) // It ends with its context or its client.
 	}()
-	p := &process{t: t, c: c, r: r, api: httptest.NewServer(r.Handler())}
+	p := b.api(t, r, c)
 	p.kill = sync.OnceFunc(func() {
 		_ = c.Close()
 		cancel()
@@ -138,6 +158,25 @@ func (b *bed) run(t testing.TB, o runner.Options) *process {
 		p.api.Close()
 	})
 	t.Cleanup(p.kill)
+	return p
+}
+
+// api serves the API of a runner.
+func (b *bed) api(t testing.TB, r *runner.Runner, c *client.Client) *process {
+	t.Helper()
+	p := &process{t: t, c: c, r: r, api: httptest.NewUnstartedServer(r.Handler()), http: http.DefaultClient}
+	if b.net != nil {
+		_ = p.api.Listener.Close() // nobody uses it
+		var err error
+		if p.api.Listener, err = b.net.Listen("tcp", "127.0.0.1:0"); err != nil {
+			t.Fatal(err)
+		}
+		dial := b.net.Dialer("caller")
+		calls := &http.Transport{DialContext: func(ctx context.Context, _, at string) (net.Conn, error) { return dial(ctx, at) }}
+		t.Cleanup(calls.CloseIdleConnections)
+		p.http = &http.Client{Transport: calls}
+	}
+	p.api.Start()
 	return p
 }
 
@@ -152,14 +191,14 @@ func (p *process) call(method, path, body string) (int, map[string]any) {
 }
 
 func (p *process) try(method, path, body string) (int, map[string]any, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), bubble.Limit)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, p.api.URL+path, bytes.NewReader([]byte(body)))
 	if err != nil {
 		return 0, nil, err
 	}
 	req.Header.Set("Content-Type", "application/json")
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := p.http.Do(req)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -211,8 +250,7 @@ func (p *process) steps(runID string) (status string, list []string, stepRuns ma
 // types returns the types of the events of a run, with their steps.
 func (b *bed) types(t testing.TB, runID string) (list []string) {
 	t.Helper()
-	c := b.srv.Client(client.Options{})
-	for e, err := range c.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: runID}) {
+	for e, err := range b.c.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: runID}) {
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,7 +13,7 @@ import (
 // BenchmarkNoopSteps executes runs of 50 steps that do nothing, 16 at a time, on one node.
 func BenchmarkNoopSteps(b *testing.B) {
 	const steps, atOnce = 50, 16
-	bed := newBed(b)
+	bed := newRealBed(b)
 	p := bed.start(b)
 	var list []string
 	for i := range steps {
@@ -45,7 +45,7 @@ func BenchmarkResume(b *testing.B) {
 
 func resume(b *testing.B, memoryBytes int64) {
 	const steps = 5_000
-	bed := newBed(b)
+	bed := newRealBed(b)
 	o := bed.options(b, bed.srv.Client(client.Options{}))
 	o.MemoryBytes = memoryBytes
 	p := bed.run(b, o)

@@ -7,12 +7,17 @@ import (
 	"testing"
 
 	"runlog/client"
+	"runlog/testbed/bubble"
 )
 
 // TestAllFaultsOfAManifestATT1: a manifest is refused with all its faults at once, each with the
 // place that its author has written.
 func TestAllFaultsOfAManifestATT1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testAllFaultsOfAManifestATT1)
+}
+
+func testAllFaultsOfAManifestATT1(t *testing.T) {
 	b := newBed(t)
 	p := b.serve(t, b.options(t, b.srv.Client(client.Options{})))
 	for body, want := range map[string][]string{
@@ -50,6 +55,10 @@ func TestAllFaultsOfAManifestATT1(t *testing.T) {
 // faults.
 func TestFaultsOfNumbersATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testFaultsOfNumbersATT4)
+}
+
+func testFaultsOfNumbersATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.serve(t, b.options(t, b.srv.Client(client.Options{})))
 	for _, number := range []string{"1.5", "1e3", `"5"`, "9223372036854775808", "true", "[]"} {

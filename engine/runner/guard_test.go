@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+
+	"runlog/testbed/bubble"
 )
 
 // TestForeignPagesATT1: a web page that a browser on this machine shows cannot have the runner
@@ -11,6 +13,10 @@ import (
 // browser, nor be the runner's own site by a name that means 127.0.0.1 now.
 func TestForeignPagesATT1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testForeignPagesATT1)
+}
+
+func testForeignPagesATT1(t *testing.T) {
 	p := newBed(t).start(t)
 	const body = `{"name":"m","steps":[{"step_key":"A"}]}`
 	for _, tt := range []struct {
@@ -44,7 +50,7 @@ func TestForeignPagesATT1(t *testing.T) {
 			req.Header.Set("Authorization", tt.authorization)
 		}
 		req.Header.Set("Origin", "http://evil.example")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := p.http.Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -15,6 +15,7 @@ import (
 	"runlog/client/events"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // soon is far below the interval of sweeps.
@@ -40,8 +41,7 @@ func (b *bed) append(t testing.TB, runID, plan string, of func(events.Run) (*run
 		t.Error(err)
 		return
 	}
-	c := b.srv.Client(client.Options{})
-	if _, err := c.AppendEvents(context.Background(), &runlogv1.AppendEventsRequest{RunId: runID, Events: []*runlogv1.EventWrite{e}}); err != nil {
+	if _, err := b.c.AppendEvents(context.Background(), &runlogv1.AppendEventsRequest{RunId: runID, Events: []*runlogv1.EventWrite{e}}); err != nil {
 		t.Error(err)
 	}
 }
@@ -50,6 +50,10 @@ func (b *bed) append(t testing.TB, runID, plan string, of func(events.Run) (*run
 // plan does not have. They decide nothing.
 func TestOtherEventsOfStepsATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOtherEventsOfStepsATT5)
+}
+
+func testOtherEventsOfStepsATT5(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -73,6 +77,10 @@ func TestOtherEventsOfStepsATT5(t *testing.T) {
 // runner has found.
 func TestLogDecidesEndsATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testLogDecidesEndsATT5)
+}
+
+func testLogDecidesEndsATT5(t *testing.T) {
 	b := newBed(t)
 	b.fail["A"] = 100
 	m := ""
@@ -99,6 +107,10 @@ func TestLogDecidesEndsATT5(t *testing.T) {
 // followed once the lease has ended.
 func TestResumeBeforeReleaseATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testResumeBeforeReleaseATT5)
+}
+
+func testResumeBeforeReleaseATT5(t *testing.T) {
 	b := newBed(t)
 	let := make(chan struct{})
 	requeued := make(chan struct{}, 100)
@@ -131,6 +143,10 @@ func TestResumeBeforeReleaseATT5(t *testing.T) {
 // back, and the run goes on.
 func TestPauseTakenBackSIG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPauseTakenBackSIG2)
+}
+
+func testPauseTakenBackSIG2(t *testing.T) {
 	b := newBed(t)
 	c := b.srv.Client(client.Options{})
 	signal := func(id, signalType string) {
@@ -158,6 +174,10 @@ func TestPauseTakenBackSIG2(t *testing.T) {
 // TestEarlyResumeATT4: an attestation resumes no run, though a RESUME was accepted before it.
 func TestEarlyResumeATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testEarlyResumeATT4)
+}
+
+func testEarlyResumeATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -189,6 +209,10 @@ func TestEarlyResumeATT4(t *testing.T) {
 // of others are answered like runs that do not exist.
 func TestOtherScopesSEC4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOtherScopesSEC4)
+}
+
+func testOtherScopesSEC4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	engineType := runner.EngineType
@@ -218,6 +242,10 @@ func TestOtherScopesSEC4(t *testing.T) {
 // TestRefusedAttestationsATT4: an attestation that the log cannot take is the caller's fault.
 func TestRefusedAttestationsATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRefusedAttestationsATT4)
+}
+
+func testRefusedAttestationsATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	id, _ := p.begin(p.manifest(acceptance))
@@ -236,6 +264,10 @@ func TestRefusedAttestationsATT4(t *testing.T) {
 // TestRacingOutcomesATT4: of SUCCESS and FAIL that race, one is stored, and only FAIL ends the run.
 func TestRacingOutcomesATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRacingOutcomesATT4)
+}
+
+func testRacingOutcomesATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -274,6 +306,10 @@ func TestRacingOutcomesATT4(t *testing.T) {
 // has no effect (PRJ-8), and is the only one of the step run. The operator hears what to do.
 func TestEarlyAttestationATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testEarlyAttestationATT4)
+}
+
+func testEarlyAttestationATT4(t *testing.T) {
 	b := newBed(t)
 	m := ""
 	var first sync.Once
@@ -298,11 +334,7 @@ func TestEarlyAttestationATT4(t *testing.T) {
 	if _, err := p.c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: "s", SignalType: "SKIP_STEP", StepId: "B"}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); !slices.Contains(b.types(t, id), "StepSkipped B"); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("the step is not skipped: %q", b.types(t, id))
-		}
-	}
+	bubble.Until(t, "the step is skipped", func() bool { return slices.Contains(b.types(t, id), "StepSkipped B") })
 	if got := p.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" {
 		t.Errorf("resumed: %v: %q", got, b.types(t, id))
 	}
@@ -312,6 +344,10 @@ func TestEarlyAttestationATT4(t *testing.T) {
 // for its operator, whose call is answered.
 func TestWaitingForNothingATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testWaitingForNothingATT2)
+}
+
+func testWaitingForNothingATT2(t *testing.T) {
 	b := newBed(t)
 	m := ""
 	var first sync.Once

@@ -22,6 +22,7 @@ import (
 	"runlog/engine/runner"
 	"runlog/engine/secret"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // serve returns the API of a runner that executes nothing.
@@ -31,7 +32,7 @@ func (b *bed) serve(t testing.TB, o runner.Options) *process {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &process{t: t, api: httptest.NewServer(r.Handler()), c: o.Client}
+	p := b.api(t, r, o.Client)
 	t.Cleanup(p.api.Close)
 	return p
 }
@@ -57,6 +58,10 @@ func (b *bed) serveAs(t testing.TB, who *runlogv1.WhoAmIResponse) *process {
 // a token and a certificate of one name are two callers. An administrator may attest for others.
 func TestAttestedByATT6(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testAttestedByATT6)
+}
+
+func testAttestedByATT6(t *testing.T) {
 	b := newBed(t)
 	m := b.start(t)
 	manifest := m.manifest(acceptance)
@@ -105,6 +110,10 @@ func TestStepRunIDATT6(t *testing.T) {
 // TestManifestAccessSEC3: manifests are for callers of the runner's tenant with a role alone.
 func TestManifestAccessSEC3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testManifestAccessSEC3)
+}
+
+func testManifestAccessSEC3(t *testing.T) {
 	b := newBed(t)
 	own := b.srv.Client(client.Options{})
 	m := b.serve(t, b.options(t, own)).manifest(acceptance)
@@ -143,6 +152,10 @@ func TestManifestAccessSEC3(t *testing.T) {
 // say that it has no contract.
 func TestStoredManifestsATT1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStoredManifestsATT1)
+}
+
+func testStoredManifestsATT1(t *testing.T) {
 	b := newBed(t)
 	p := b.serve(t, b.options(t, b.srv.Client(client.Options{})))
 	for name, steps := range map[string]string{
@@ -160,6 +173,10 @@ func TestStoredManifestsATT1(t *testing.T) {
 // stored before.
 func TestOtherDefaultExecutorATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOtherDefaultExecutorATT2)
+}
+
+func testOtherDefaultExecutorATT2(t *testing.T) {
 	b := newBed(t)
 	o := b.options(t, b.srv.Client(client.Options{}))
 	o.DefaultExecutor = "noop"
@@ -173,6 +190,10 @@ func TestOtherDefaultExecutorATT2(t *testing.T) {
 // TestCallerLeavesATT2: a caller that does not wait for its run learns the id of the run.
 func TestCallerLeavesATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testCallerLeavesATT2)
+}
+
+func testCallerLeavesATT2(t *testing.T) {
 	b := newBed(t)
 	o := b.options(t, b.srv.Client(client.Options{}))
 	m := b.serve(t, o).manifest(`{"step_key":"A"}`)
@@ -196,6 +217,10 @@ func TestCallerLeavesATT2(t *testing.T) {
 // TestLargeContractATT4: a contract of the largest size is waited for, attested and kept.
 func TestLargeContractATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testLargeContractATT4)
+}
+
+func testLargeContractATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	large := strings.Replace(acceptance, `"notes":"n"`, `"notes":"`+strings.Repeat("<", 20<<10)+`"`, 1)
@@ -238,6 +263,10 @@ func (b busy) Resolve(ctx context.Context, refs []string, scope secret.Scope) (*
 // provider of secrets that does not answer is asked again.
 func TestStepsThatFailATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStepsThatFailATT2)
+}
+
+func testStepsThatFailATT2(t *testing.T) {
 	b := newBed(t)
 	c := b.srv.Client(client.Options{})
 	o := b.options(t, c)
@@ -267,6 +296,10 @@ func TestStepsThatFailATT2(t *testing.T) {
 // TestManyFaultsPLAN2: a plan with many faults fails its run, with faults on record.
 func TestManyFaultsPLAN2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testManyFaultsPLAN2)
+}
+
+func testManyFaultsPLAN2(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	var members strings.Builder

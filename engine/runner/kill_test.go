@@ -20,6 +20,7 @@ import (
 	"runlog/client"
 	"runlog/client/clienttest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestKillsATT5 kills runners and nodes at any moment of runs with a compute step: no step run is
@@ -27,6 +28,10 @@ import (
 // TEST_RUNLOG_RUNNER_ROUNDS is the number of runs.
 func TestKillsATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKillsATT5)
+}
+
+func testKillsATT5(t *testing.T) {
 	rounds := 12
 	if testing.Short() {
 		rounds = 3
@@ -49,7 +54,7 @@ func TestKillsATT5(t *testing.T) {
 			select {
 			case <-done:
 				return
-			case <-time.After(time.Second + rand.N(time.Second)):
+			case <-time.After(time.Second + time.Duration(rng.Int64N(int64(time.Second)))):
 			}
 			if rng.IntN(2) == 0 {
 				b.srv.StepDown()
@@ -125,7 +130,7 @@ func (b *bed) round(t *testing.T, c *client.Client, i int) (kills int) {
 func (b *bed) through(t *testing.T, c *client.Client, i int, next func() *process) {
 	steps := fmt.Sprintf(`{"step_key":"A","input":{"round":%d}},`, i) + strings.Join(strings.Split(acceptance, ",")[1:], ",")
 	manifest, runID := "", ""
-	for deadline := time.Now().Add(2 * patience); ; {
+	for deadline := time.Now().Add(bubble.Limit); ; {
 		if time.Now().After(deadline) {
 			t.Errorf("run %s of round %d does not end: %q", runID, i, b.types(t, runID))
 			return
@@ -230,36 +235,44 @@ func TestEachBoundaryATT5(t *testing.T) {
 	}
 	t.Run("runner", func(t *testing.T) {
 		t.Parallel()
-		b := newBed(t)
-		b.ttl = 2 * time.Second
-		c := b.neverAgain(t)
-		const atOnce = 6
-		var over atomic.Bool
-		for n := int64(0); !over.Load(); n += atOnce * step {
-			var all sync.WaitGroup
-			for i := range int64(atOnce) {
-				all.Go(func() {
-					if !b.killAt(t, c, n+i*step) {
-						over.Store(true)
-					}
-				})
-			}
-			all.Wait()
-		}
+		bubble.Test(t, func(t *testing.T) { testEachBoundaryOfRunner(t, step) })
 	})
 	t.Run("node", func(t *testing.T) {
 		t.Parallel()
-		b := newBed(t)
-		c := b.neverAgain(t)
-		for n := int64(0); ; n += step {
-			opts, reached := dies(n, func() bool { b.srv.Restart(); return false })
-			p := b.startWith(t, opts)
-			b.through(t, c, int(n), func() *process { return p })
-			if reached.Load() <= n {
-				break
-			}
-		}
+		bubble.Test(t, func(t *testing.T) { testEachBoundaryOfNode(t, step) })
 	})
+}
+
+func testEachBoundaryOfRunner(t *testing.T, step int64) {
+	b := newBed(t)
+	b.ttl = 2 * time.Second
+	c := b.neverAgain(t)
+	const atOnce = 6
+	var over atomic.Bool
+	for n := int64(0); !over.Load(); n += atOnce * step {
+		var all sync.WaitGroup
+		for i := range int64(atOnce) {
+			all.Go(func() {
+				if !b.killAt(t, c, n+i*step) {
+					over.Store(true)
+				}
+			})
+		}
+		all.Wait()
+	}
+}
+
+func testEachBoundaryOfNode(t *testing.T, step int64) {
+	b := newBed(t)
+	c := b.neverAgain(t)
+	for n := int64(0); ; n += step {
+		opts, reached := dies(n, func() bool { b.srv.Restart(); return false })
+		p := b.startWith(t, opts)
+		b.through(t, c, int(n), func() *process { return p })
+		if reached.Load() <= n {
+			break
+		}
+	}
 }
 
 // drive does what operators do, as far as the process lives: it makes the run, attests and resumes.

@@ -8,12 +8,17 @@ import (
 
 	"runlog/engine/replay"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestKeptStatesATT5: what a runner keeps of a run that it has executed, and with what it goes on,
 // is what a replay of the log gives.
 func TestKeptStatesATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKeptStatesATT5)
+}
+
+func testKeptStatesATT5(t *testing.T) {
 	b := newBed(t)
 	b.fail["A"] = 1
 	p := b.start(t)

@@ -9,18 +9,24 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"runlog/client/events"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestLostAnswersATT4: an attestation whose answer the network loses is stored once, and the caller
 // hears of it. So is each other call of a run.
 func TestLostAnswersATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testLostAnswersATT4)
+}
+
+func testLostAnswersATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -80,21 +86,29 @@ func strange(rng *rand.Rand, r events.Run) (*runlogv1.EventWrite, error) {
 // compute step.
 func TestForeignWritersATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testForeignWritersATT5)
+}
+
+func testForeignWritersATT5(t *testing.T) {
 	b := newBed(t)
 	c := b.neverAgain(t)
 	var mu sync.Mutex // for rng and m
-	rng, m, stored := rand.New(rand.NewPCG(7, 23)), "", 0
+	var stored atomic.Int64
+	rng, m := rand.New(rand.NewPCG(7, 23)), ""
 	p := b.startWith(t, between("AppendEvents", func(ctx context.Context, req any) {
-		mu.Lock()
-		defer mu.Unlock()
 		id := req.(*runlogv1.AppendEventsRequest).GetRunId()
+		var list []*runlogv1.EventWrite
+		mu.Lock()
 		for range rng.IntN(3) {
 			e, err := strange(rng, events.Run{ID: id, Tenant: "acme", Project: "shop", Environment: "prod", Plan: m, PlanVersion: "1", EmittedBy: "other"})
-			if err != nil {
-				continue // The log refuses it too.
+			if err == nil { // else the log refuses it too
+				list = append(list, e)
 			}
-			if _, err = c.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: id, Events: []*runlogv1.EventWrite{e}}); err == nil {
-				stored++
+		}
+		mu.Unlock()
+		for _, e := range list {
+			if _, err := c.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: id, Events: []*runlogv1.EventWrite{e}}); err == nil {
+				stored.Add(1)
 			}
 		}
 	}))
@@ -130,7 +144,7 @@ func TestForeignWritersATT5(t *testing.T) {
 			t.Errorf("run %s, which was %s, executed %v: %q", id, status, b.executed, b.types(t, id))
 		}
 		// A worker may have the run still, or a step may wait again.
-		for end := time.Now().Add(patience); ; time.Sleep(5 * time.Millisecond) {
+		for end := time.Now().Add(bubble.Limit); ; time.Sleep(5 * time.Millisecond) {
 			is, _, stepRuns := p.steps(id)
 			if is == "success" || is == "error" {
 				break
@@ -147,7 +161,7 @@ func TestForeignWritersATT5(t *testing.T) {
 			_, _ = p.call("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`)
 		}
 	}
-	if stored < rounds {
-		t.Errorf("%d events of others prove little", stored)
+	if stored.Load() < int64(rounds) {
+		t.Errorf("%d events of others prove little", stored.Load())
 	}
 }

@@ -11,11 +11,16 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestParametersENG1: a step gets the parameters of the request of its run.
 func TestParametersENG1(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testParametersENG1)
+}
+
+func testParametersENG1(t *testing.T) {
 	b, got := newBed(t), make(chan string, 2)
 	p := b.play(t, func(_ context.Context, task executor.Task) error {
 		got <- string(task.Parameters)

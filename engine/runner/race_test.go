@@ -20,13 +20,13 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // accepts sends a signal to a run, which must be accepted.
 func (b *bed) accepts(t testing.TB, runID, signalType string) {
 	t.Helper()
-	c := b.srv.Client(client.Options{})
-	res, err := c.SendSignal(context.Background(), &runlogv1.SendSignalRequest{RunId: runID, SignalId: signalType, SignalType: signalType})
+	res, err := b.c.SendSignal(context.Background(), &runlogv1.SendSignalRequest{RunId: runID, SignalId: signalType, SignalType: signalType})
 	if err != nil || res.GetDecision() != runlogv1.Decision_ACCEPTED {
 		t.Error(signalType, res, err)
 	}
@@ -51,13 +51,15 @@ func TestSignalBeforeStepENG2(t *testing.T) {
 	for signalType, want := range map[string]string{"CANCEL": "RunCancelled", "EMERGENCY_STOP": "RunCancelled", "PAUSE": "RunPaused"} {
 		t.Run(signalType, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t)
-			p := b.startWith(t, b.signalling(t, "StepStarted", signalType))
-			m := p.manifest(`{"step_key":"A","executor":"hang"}`)
-			go func() { _, _, _ = p.try("POST", "/api/runs", `{"manifest_id":"`+m+`","initiated_by":"jed"}`) }()
-			id := p.requested(m)
-			b.happens(t, id, want)
-			b.tells(t, id, "RunQueued", "RunStarted", want)
+			bubble.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				p := b.startWith(t, b.signalling(t, "StepStarted", signalType))
+				m := p.manifest(`{"step_key":"A","executor":"hang"}`)
+				go func() { _, _, _ = p.try("POST", "/api/runs", `{"manifest_id":"`+m+`","initiated_by":"jed"}`) }()
+				id := p.requested(m)
+				b.happens(t, id, want)
+				b.tells(t, id, "RunQueued", "RunStarted", want)
+			})
 		})
 	}
 }
@@ -68,10 +70,12 @@ func TestSignalBeforeEndENG2(t *testing.T) {
 	for signalType, want := range map[string]string{"CANCEL": "RunCancelled", "PAUSE": "RunPaused"} {
 		t.Run(signalType, func(t *testing.T) {
 			t.Parallel()
-			b := newBed(t)
-			p := b.startWith(t, b.signalling(t, "RunCompleted", signalType))
-			id, _ := p.begin(p.manifest(`{"step_key":"A"}`))
-			b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepCompleted A 1.1", want)
+			bubble.Test(t, func(t *testing.T) {
+				b := newBed(t)
+				p := b.startWith(t, b.signalling(t, "RunCompleted", signalType))
+				id, _ := p.begin(p.manifest(`{"step_key":"A"}`))
+				b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepCompleted A 1.1", want)
+			})
 		})
 	}
 }
@@ -80,6 +84,10 @@ func TestSignalBeforeEndENG2(t *testing.T) {
 // RESUME back: the run is paused, and nothing is executed. The caller of resume is answered.
 func TestPauseTakesResumeBackSIG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPauseTakesResumeBackSIG2)
+}
+
+func testPauseTakesResumeBackSIG2(t *testing.T) {
 	b := newBed(t)
 	p := b.startWith(t, b.signalling(t, "RunResumed", "PAUSE"))
 	id, _ := p.begin(p.manifest(acceptance))
@@ -99,6 +107,10 @@ func TestPauseTakesResumeBackSIG2(t *testing.T) {
 // seen it. No event of the run follows, and the caller of resume is answered.
 func TestPauseWhileResumingATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testPauseWhileResumingATT5)
+}
+
+func testPauseWhileResumingATT5(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	id, _ := p.begin(p.manifest(acceptance))
@@ -113,9 +125,7 @@ func TestPauseWhileResumingATT5(t *testing.T) {
 		_, answer, _ := idle.try("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`)
 		done <- answer["status"]
 	}()
-	for count(b.types(t, id), "SignalAccepted") < 2 {
-		time.Sleep(5 * time.Millisecond)
-	}
+	bubble.Until(t, "the RESUME", func() bool { return count(b.types(t, id), "SignalAccepted") == 2 })
 	c := b.srv.Client(client.Options{})
 	res, err := c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: "again", SignalType: "PAUSE"})
 	if err != nil || res.GetDecision() != runlogv1.Decision_ACCEPTED {
@@ -138,6 +148,10 @@ func TestPauseWhileResumingATT5(t *testing.T) {
 // runner has read. The runner does not try forever: it ends its lease, and reads the run again.
 func TestRestoredLogATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRestoredLogATT5)
+}
+
+func testRestoredLogATT5(t *testing.T) {
 	b := newBed(t)
 	refused, err := status.New(codes.Aborted, "restored").WithDetails(&errdetails.ErrorInfo{Domain: "runlog", Reason: "SEQUENCE_CONFLICT"})
 	if err != nil {
@@ -166,6 +180,10 @@ func TestRestoredLogATT5(t *testing.T) {
 // begun, however many start attempts its queue allows.
 func TestStopsDoNotFailRunsATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStopsDoNotFailRunsATT5)
+}
+
+func testStopsDoNotFailRunsATT5(t *testing.T) {
 	b, let := newBed(t), make(chan struct{})
 	c := b.srv.Client(client.Options{MinBackoff: 5 * time.Millisecond})
 	if _, err := c.PutQueue(t.Context(), &runlogv1.PutQueueRequest{
@@ -229,6 +247,10 @@ func (s *closedStore) Open(ctx context.Context, uri string) (io.ReadCloser, erro
 // however many start attempts its queue allows.
 func TestOutagesDoNotFailRunsATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOutagesDoNotFailRunsATT5)
+}
+
+func testOutagesDoNotFailRunsATT5(t *testing.T) {
 	b := newBed(t)
 	b.ttl = 2 * time.Second
 	p := b.start(t)
@@ -262,16 +284,16 @@ func TestOutagesDoNotFailRunsATT5(t *testing.T) {
 }
 
 // requested waits until the log has the one run of a manifest, and returns its id.
-func (p *process) requested(manifest string) string {
+func (p *process) requested(manifest string) (id string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	bubble.Until(p.t, "the request of a run", func() bool {
 		for run, err := range p.c.ListRuns(p.t.Context(), &runlogv1.ListRunsRequest{PlanId: manifest}) {
 			if err != nil {
 				p.t.Fatal(err)
 			}
-			return run.GetRunId()
+			id = run.GetRunId()
 		}
-	}
-	p.t.Fatal("no run was requested")
-	return ""
+		return id != ""
+	})
+	return id
 }

@@ -15,6 +15,7 @@ import (
 	"runlog/client"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // otherCluster refuses the resume tokens of watches, as a cluster does that was restored from a
@@ -53,6 +54,10 @@ func (s *otherCluster) RecvMsg(m any) error {
 // backup, which refuses the tokens of the cluster before.
 func TestSignalsAfterRestoreSIG6(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSignalsAfterRestoreSIG6)
+}
+
+func testSignalsAfterRestoreSIG6(t *testing.T) {
 	b := newBed(t)
 	var broken, refuses atomic.Bool
 	p := b.startWith(t, client.Options{MinBackoff: 5 * time.Millisecond, DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
@@ -68,11 +73,7 @@ func TestSignalsAfterRestoreSIG6(t *testing.T) {
 	b.accepts(t, id, "PAUSE") // The watch has a token.
 	b.happens(t, id, "RunPaused")
 	broken.Store(true)
-	for end := time.Now().Add(patience); !refuses.Load(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("no token was sent")
-		}
-	}
+	bubble.Until(t, "a token is sent", refuses.Load)
 	time.Sleep(6 * time.Second)
 	b.accepts(t, id, "CANCEL")
 	began := time.Now()
@@ -86,6 +87,10 @@ func TestSignalsAfterRestoreSIG6(t *testing.T) {
 // caller's watch: a call that fails would be repeated, and request another run.
 func TestAnswerHasTheIDATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testAnswerHasTheIDATT2)
+}
+
+func testAnswerHasTheIDATT2(t *testing.T) {
 	b := newBed(t)
 	p := b.startWith(t, client.Options{MinBackoff: 5 * time.Millisecond, DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(
 		func(ctx context.Context, d *grpc.StreamDesc, cc *grpc.ClientConn, name string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -106,6 +111,10 @@ func TestAnswerHasTheIDATT2(t *testing.T) {
 // signal among them may have lost its answer. The runner reads the run again.
 func TestSweepAfterRestoreSIG6(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSweepAfterRestoreSIG6)
+}
+
+func testSweepAfterRestoreSIG6(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	p.begin(p.manifest(acceptance))

@@ -14,6 +14,7 @@ import (
 	"runlog/client"
 	"runlog/engine/executor"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // dying returns options of a client that ends its process at one of its appends, before the append
@@ -46,6 +47,10 @@ func dying(action int, late bool, kill func()) client.Options {
 // succeeded is executed again, and all runs end alike.
 func TestKilledRetriesENG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKilledRetriesENG2)
+}
+
+func testKilledRetriesENG2(t *testing.T) {
 	const appends = 14
 	b := newBed(t)
 	b.ttl = time.Second
@@ -53,7 +58,7 @@ func TestKilledRetriesENG2(t *testing.T) {
 	if testing.Short() {
 		step = 5
 	}
-	turns := make(chan struct{}, 4) // More at a time would lose leases on a busy machine.
+	turns := make(chan struct{}, 4)
 	var all sync.WaitGroup
 	kills, rounds := make(chan struct{}, 2*appends), 0
 	for i := 0; i < 2*appends; i += step {
@@ -126,7 +131,7 @@ func (b *bed) operate(t *testing.T, c *client.Client, runID string) {
 			t.Error(err)
 		}
 	}
-	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(bubble.Limit); ; time.Sleep(20 * time.Millisecond) {
 		res, err := c.GetSnapshot(t.Context(), &runlogv1.GetSnapshotRequest{RunId: runID})
 		if err != nil || time.Now().After(deadline) {
 			t.Error(err, b.story(t, runID))

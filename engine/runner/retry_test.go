@@ -14,6 +14,7 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // script executes steps as a test says.
@@ -61,8 +62,7 @@ func (p *process) signal(runID, signalType, step string) {
 // story returns the events of a run, each with its step, its attempts and its signal.
 func (b *bed) story(t testing.TB, runID string) (list []string) {
 	t.Helper()
-	c := b.srv.Client(client.Options{})
-	for e, err := range c.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: runID}) {
+	for e, err := range b.c.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: runID}) {
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -94,7 +94,7 @@ func (b *bed) tells(t testing.TB, runID string, want ...string) {
 // clean fails if the snapshot of a run has an inconsistency.
 func (b *bed) clean(t testing.TB, runID string) {
 	t.Helper()
-	res, err := b.srv.Client(client.Options{}).GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: runID})
+	res, err := b.c.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: runID})
 	if err != nil || len(res.GetSnapshot().GetInconsistencies()) > 0 {
 		t.Errorf("%v: inconsistencies %v", err, res.GetSnapshot().GetInconsistencies())
 	}
@@ -103,11 +103,7 @@ func (b *bed) clean(t testing.TB, runID string) {
 // happens waits for an event of a run.
 func (b *bed) happens(t testing.TB, runID, event string) {
 	t.Helper()
-	for deadline := time.Now().Add(patience); !slices.Contains(b.story(t, runID), event); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("there is no %s among\n%s", event, strings.Join(b.story(t, runID), "\n"))
-		}
-	}
+	bubble.Until(t, event, func() bool { return slices.Contains(b.story(t, runID), event) })
 }
 
 // holding is a script in which A fails for good in its first logical attempt, and once for another
@@ -135,6 +131,10 @@ func holding(let <-chan struct{}) script {
 // has succeeded does not, and a step that was skipped for another reason stays so.
 func TestRetryStepSIG7(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryStepSIG7)
+}
+
+func testRetryStepSIG7(t *testing.T) {
 	b, let := newBed(t), make(chan struct{})
 	p := b.play(t, holding(let))
 	id := p.request(`{"step_key":"first"},{"step_key":"A"},{"step_key":"B","depends_on":["A"]},{"step_key":"C","depends_on":["B","skipped"]},` +
@@ -162,6 +162,10 @@ func TestRetryStepSIG7(t *testing.T) {
 // step that the plan does not have is ignored.
 func TestSkipStepSIG3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSkipStepSIG3)
+}
+
+func testSkipStepSIG3(t *testing.T) {
 	b := newBed(t)
 	p := b.play(t, func(ctx context.Context, task executor.Task) error {
 		if task.StepID == "hang" {
@@ -183,6 +187,10 @@ func TestSkipStepSIG3(t *testing.T) {
 // would, and does not resume the run. The step run that was skipped cannot be attested any more.
 func TestSkipOfWaitingStepATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSkipOfWaitingStepATT2)
+}
+
+func testSkipOfWaitingStepATT2(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	id, _ := p.begin(p.manifest(acceptance + `,{"step_key":"D"}`))
@@ -207,6 +215,10 @@ func TestSkipOfWaitingStepATT2(t *testing.T) {
 // no step that is to be retried. It is once the run is resumed.
 func TestRetryWhileWaitingATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryWhileWaitingATT2)
+}
+
+func testRetryWhileWaitingATT2(t *testing.T) {
 	b := newBed(t)
 	p := b.play(t, holding(nil))
 	id, status := p.begin(p.manifest(`{"step_key":"A"},{"step_key":"B","step_type":"compute",` + contractB + `},{"step_key":"C","depends_on":["A","B"]}`))
@@ -228,6 +240,10 @@ func TestRetryWhileWaitingATT2(t *testing.T) {
 // waited for again by a RETRY_STEP. That is another step run.
 func TestRetryOfAttestedFailureATT6(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryOfAttestedFailureATT6)
+}
+
+func testRetryOfAttestedFailureATT6(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -258,6 +274,10 @@ func TestRetryOfAttestedFailureATT6(t *testing.T) {
 // TestSignalsInPauseSIG3: signals to steps of a paused run have their effect after the RESUME.
 func TestSignalsInPauseSIG3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSignalsInPauseSIG3)
+}
+
+func testSignalsInPauseSIG3(t *testing.T) {
 	b, let := newBed(t), make(chan struct{})
 	p := b.play(t, holding(let))
 	id := p.request(`{"step_key":"A"},{"step_key":"B","depends_on":["A"]},{"step_key":"hold"},{"step_key":"C"}`)
@@ -284,6 +304,10 @@ func TestSignalsInPauseSIG3(t *testing.T) {
 // another writer has put into its log.
 func TestRetryAfterEndSIG3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryAfterEndSIG3)
+}
+
+func testRetryAfterEndSIG3(t *testing.T) {
 	b := newBed(t)
 	p := b.play(t, holding(nil))
 	m := p.manifest(`{"step_key":"A"}`)
@@ -310,6 +334,10 @@ func TestRetryAfterEndSIG3(t *testing.T) {
 // run does not end with a failure that is retried.
 func TestRetryBeforeEndSIG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetryBeforeEndSIG2)
+}
+
+func testRetryBeforeEndSIG2(t *testing.T) {
 	b := newBed(t)
 	c, sent := b.srv.Client(client.Options{}), false
 	p := b.run(t, b.scripted(t, b.srv.Client(between("AppendEvents", func(ctx context.Context, req any) {

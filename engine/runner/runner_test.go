@@ -9,13 +9,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"runlog/client"
 	"runlog/client/clienttest"
 	"runlog/client/events"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestAcceptanceATT3 is section 9 of the specification of compute steps, over HTTP: a run halts at
@@ -23,6 +23,10 @@ import (
 // ATT-5).
 func TestAcceptanceATT3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testAcceptanceATT3)
+}
+
+func testAcceptanceATT3(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -82,6 +86,10 @@ func TestAcceptanceATT3(t *testing.T) {
 // TestAttestedFailATT4: an attestation of FAIL ends the run, and no later step is executed.
 func TestAttestedFailATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testAttestedFailATT4)
+}
+
+func testAttestedFailATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	id, _ := p.begin(p.manifest(acceptance))
@@ -104,6 +112,10 @@ func TestAttestedFailATT4(t *testing.T) {
 // TestRacingAttestationsATT4: of attestations that race, one wins, and the log has one.
 func TestRacingAttestationsATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRacingAttestationsATT4)
+}
+
+func testRacingAttestationsATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	id, _ := p.begin(p.manifest(acceptance))
@@ -143,6 +155,10 @@ func TestRacingAttestationsATT4(t *testing.T) {
 // TestBadInputATT4: bad bodies are refused with all faults, and what is not there is not found.
 func TestBadInputATT4(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testBadInputATT4)
+}
+
+func testBadInputATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	id, _ := p.begin(p.manifest(acceptance))
@@ -197,6 +213,10 @@ func TestBadInputATT4(t *testing.T) {
 // fails the run, and what depends on it is skipped.
 func TestRetriesATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRetriesATT2)
+}
+
+func testRetriesATT2(t *testing.T) {
 	b := newBed(t)
 	b.fail["flaky"], b.fail["broken"] = 1, 100
 	p := b.start(t)
@@ -216,6 +236,10 @@ func TestRetriesATT2(t *testing.T) {
 // TestSignalsENG2: a CANCEL ends a step that hangs, and a PAUSE holds a run until its RESUME.
 func TestSignalsENG2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSignalsENG2)
+}
+
+func testSignalsENG2(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	signal := func(id, signalType string) {
@@ -245,11 +269,7 @@ func TestSignalsENG2(t *testing.T) {
 	p.until(waiting, "error")
 	paused, _ := p.begin(p.manifest(acceptance))
 	signal(paused, "PAUSE")
-	for deadline := time.Now().Add(patience); !slices.Contains(b.types(t, paused), "RunPaused"); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("the run is not paused")
-		}
-	}
+	b.happens(t, paused, "RunPaused")
 	_, _, stepRuns := p.steps(paused)
 	p.ok("POST", "/api/runs/"+paused+"/steps/"+stepRuns["B"]+"/attest", attestB)
 	if got := p.ok("POST", "/api/runs/"+paused+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" {
@@ -258,36 +278,38 @@ func TestSignalsENG2(t *testing.T) {
 }
 
 // running waits until the one run of a manifest executes its first step, and returns its id.
-func (p *process) running(manifest string) string {
+func (p *process) running(manifest string) (id string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	bubble.Until(p.t, "the start of a step", func() bool {
 		for run, err := range p.c.ListRuns(p.t.Context(), &runlogv1.ListRunsRequest{PlanId: manifest}) {
 			if err != nil {
 				p.t.Fatal(err)
 			}
 			if _, steps, _ := p.steps(run.GetRunId()); len(steps) > 0 {
-				return run.GetRunId()
+				id = run.GetRunId()
 			}
 		}
-	}
-	p.t.Fatal("no step was started")
-	return ""
+		return id != ""
+	})
+	return id
 }
 
 func (p *process) until(runID, want string) {
 	p.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if is, _, _ := p.steps(runID); is == want {
-			return
-		}
-	}
-	p.t.Fatalf("run %s is not %s", runID, want)
+	bubble.Until(p.t, "run "+runID+" is "+want, func() bool {
+		is, _, _ := p.steps(runID)
+		return is == want
+	})
 }
 
 // TestChangedPlanPLAN2: a plan that was changed in its store fails the run, with both digests on
 // record.
 func TestChangedPlanPLAN2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testChangedPlanPLAN2)
+}
+
+func testChangedPlanPLAN2(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	uri, engineType := b.base+"/swapped.json", runner.EngineType
@@ -325,6 +347,10 @@ func TestChangedPlanPLAN2(t *testing.T) {
 // executed, also if another writer has resumed the run.
 func TestForeignResumeATT2(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testForeignResumeATT2)
+}
+
+func testForeignResumeATT2(t *testing.T) {
 	b := newBed(t)
 	released := make(chan struct{}, 100)
 	p := b.startWith(t, between("ReleaseLease", func(context.Context, any) { released <- struct{}{} }))
@@ -350,15 +376,13 @@ func TestForeignResumeATT2(t *testing.T) {
 			}
 		}
 		<-released
-		for deadline := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+		bubble.Until(t, "the end of the lease", func() bool {
 			now, err := p.c.ListQueuedRuns(t.Context(), &runlogv1.ListQueuedRunsRequest{TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", Queue: runner.DefaultQueue})
-			if err != nil || len(now.GetRuns()) != 1 || time.Now().After(deadline) {
+			if err != nil || len(now.GetRuns()) != 1 {
 				t.Fatal(now, err)
 			}
-			if now.GetRuns()[0].GetState() == runlogv1.QueuedRunState_RUNNING {
-				break
-			}
-		}
+			return now.GetRuns()[0].GetState() == runlogv1.QueuedRunState_RUNNING
+		})
 	}
 	if _, steps, _ := p.steps(id); !slices.Equal(steps, []string{"A=SUCCESS", "B=WAITING_FOR_ATTESTATION"}) || b.count(id, "D") != 0 {
 		t.Errorf("steps %v; D was executed %d times", steps, b.count(id, "D"))
@@ -368,6 +392,10 @@ func TestForeignResumeATT2(t *testing.T) {
 // TestOtherEnginesATT3: the runs of other engines are none of the runner's.
 func TestOtherEnginesATT3(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOtherEnginesATT3)
+}
+
+func testOtherEnginesATT3(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	other := "temporal"
@@ -398,6 +426,10 @@ func TestOptions(t *testing.T) {
 // run.
 func TestTwoRunnersATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testTwoRunnersATT5)
+}
+
+func testTwoRunnersATT5(t *testing.T) {
 	b := newBed(t, clienttest.Nodes(3))
 	one, two := b.start(t), b.start(t)
 	m := one.manifest(acceptance)

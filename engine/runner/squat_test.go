@@ -11,6 +11,7 @@ import (
 	"runlog/client"
 	"runlog/client/events"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // TestTakenKeysATT5: another writer has stored an event under the key of one of the runner's, as
@@ -18,6 +19,10 @@ import (
 // goes on, and a step is executed once.
 func TestTakenKeysATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testTakenKeysATT5)
+}
+
+func testTakenKeysATT5(t *testing.T) {
 	b := newBed(t)
 	b.fail["broken"] = 100
 	var mu sync.Mutex
@@ -70,6 +75,10 @@ func TestTakenKeysATT5(t *testing.T) {
 // ends, and the step is executed once.
 func TestEndWithoutEffectATT5(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testEndWithoutEffectATT5)
+}
+
+func testEndWithoutEffectATT5(t *testing.T) {
 	b := newBed(t)
 	m := ""
 	var first sync.Once

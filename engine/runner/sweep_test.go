@@ -20,6 +20,7 @@ import (
 	"runlog/client/events"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // logged is a log that a test reads.
@@ -73,6 +74,10 @@ const overdue, lowered = `msg="an attestation is overdue" alert=ATTESTATION_OVER
 // nothing ends. The alert ends with the attestation.
 func TestOverdueATT7(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOverdueATT7)
+}
+
+func testOverdueATT7(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -115,6 +120,10 @@ func TestOverdueATT7(t *testing.T) {
 // TestOverdueMetricATT7: the metric counts the attestations that are overdue.
 func TestOverdueMetricATT7(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testOverdueMetricATT7)
+}
+
+func testOverdueMetricATT7(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
@@ -156,6 +165,10 @@ func TestOverdueMetricATT7(t *testing.T) {
 // It gets to every run, though each look is bounded.
 func TestSweepReadsNewsATT7(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testSweepReadsNewsATT7)
+}
+
+func testSweepReadsNewsATT7(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
