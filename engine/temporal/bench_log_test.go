@@ -22,6 +22,7 @@ import (
 	"runlog/client"
 	"runlog/engine/temporal"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // memoryLog is a Log in this process, which stores nothing: what a worker costs without runlog.
@@ -167,15 +168,10 @@ func startNode(t *testing.T) (c *client.Client, pid int) {
 	var addresses struct {
 		GRPC string `json:"grpc"`
 	}
-	for end := time.Now().Add(patience); ; time.Sleep(10 * time.Millisecond) {
+	await.Poll(t, "the addresses of the node", func() bool {
 		text, err := os.ReadFile(filepath.Join(dir, "addresses.json"))
-		if err == nil && json.Unmarshal(text, &addresses) == nil && addresses.GRPC != "" {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatalf("the node does not start: %v", err)
-		}
-	}
+		return err == nil && json.Unmarshal(text, &addresses) == nil && addresses.GRPC != ""
+	})
 	c, err := client.Dial(addresses.GRPC, client.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"runlog/engine/temporal"
 	"runlog/engine/temporal/temporaltest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // request requests a run, which then waits in a queue.
@@ -101,9 +102,7 @@ func TestForeignQUE8(t *testing.T) {
 	second, _ := w.leased(e, run)
 	w.release(second, "other://1")
 	w.run(e)
-	for end := time.Now().Add(patience); !slices.Contains(w.workflows(run), "Failed") && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	w.found(run, "Failed")
 	if got, flows := w.events(run), w.workflows(run); !slices.Equal(got, []string{"RunQueued"}) || !slices.Equal(flows, []string{"Failed"}) {
 		t.Errorf("the run of another engine has %q, and %q in Temporal", got, flows)
 	}
@@ -170,11 +169,10 @@ func TestSweepENG3(t *testing.T) {
 		Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: gone}}); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if _, err := w.sdk.DescribeWorkflowExecution(t.Context(), gone, ""); err != nil {
-			break
-		}
-	}
+	await.Poll(t, "the deletion of a workflow", func() bool {
+		_, err := w.sdk.DescribeWorkflowExecution(t.Context(), gone, "")
+		return err != nil
+	})
 	want := []string{terminated, cancelled}
 	swept, err := sweeper.Sweep(t.Context())
 	slices.Sort(swept.Ended)
@@ -309,13 +307,14 @@ func TestSearchENG3(t *testing.T) {
 	w.signal(e, ref, run, "s-1", "PAUSE", "")
 	query := "tenantId = 'acme' AND projectId = 'web' AND environmentId = '" + w.environment() + "' AND planId = 'build' AND runStatus = 'PAUSED'"
 	found := 0
-	for end := time.Now().Add(patience); found == 0 && time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
+	await.Poll(t, "a workflow by "+query, func() bool {
 		res, err := w.sdk.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: query})
 		if err != nil {
 			t.Fatal(err)
 		}
 		found = len(res.GetExecutions())
-	}
+		return found > 0
+	})
 	if found != 1 {
 		t.Errorf("%s finds %d workflows", query, found)
 	}
@@ -370,10 +369,7 @@ func TestTemporalDiesENG3(t *testing.T) {
 	e := w.worker()
 	ref := w.start(e, run)
 	for range 3 {
-		select {
-		case <-kills:
-		case <-time.After(10 * time.Second):
-		}
+		await.Receive(t, "an execution of one of the four steps", kills)
 		w.temporal.Kill()
 		w.temporal.Restart(t)
 	}

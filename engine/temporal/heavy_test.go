@@ -14,6 +14,7 @@ import (
 	"runlog/engine/executor/command"
 	"runlog/engine/temporal"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // TestHeavyStepENG3: the process of a step that is cancelled gets SIGTERM, and if it goes on,
@@ -41,17 +42,15 @@ func TestHeavyStepENG3(t *testing.T) {
 	ref := w.start(e, run)
 	pid := func(step string) (pid int) {
 		t.Helper()
-		for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+		await.Poll(t, "the process of step "+step, func() bool {
 			text, err := os.ReadFile(filepath.Join(dir, step+".pid"))
 			if err != nil {
-				continue
+				return false
 			}
-			if _, err := fmt.Sscan(strings.TrimSpace(string(text)), &pid); err == nil {
-				return pid
-			}
-		}
-		t.Fatalf("the step %s has not begun: %q", step, w.events(run))
-		return 0
+			_, err = fmt.Sscan(strings.TrimSpace(string(text)), &pid)
+			return err == nil
+		})
+		return pid
 	}
 	pids := []int{pid("stubborn"), pid("polite")}
 	w.signal(e, ref, run, "s-1", "CANCEL", "")
@@ -89,12 +88,6 @@ func TestContinueBytesENG3(t *testing.T) {
 	if got := w.executions(run); len(got) != 6 {
 		t.Errorf("got %q", got)
 	}
-	continued := 0
-	for end := time.Now().Add(patience); continued < 2 && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
-		continued = count(w.workflows(run), "ContinuedAsNew")
-	}
-	if continued < 2 {
-		t.Errorf("the run has the workflows %q", w.workflows(run))
-	}
+	await.Poll(t, "two continued workflows", func() bool { return count(w.workflows(run), "ContinuedAsNew") >= 2 })
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
 }

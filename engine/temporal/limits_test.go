@@ -17,6 +17,7 @@ import (
 	"runlog/engine/temporal"
 	"runlog/engine/temporal/temporaltest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // TestOutageENG3: runlog is away for longer than activities may take. No step is lost, executed
@@ -152,9 +153,7 @@ func TestThousandStepsENG3(t *testing.T) {
 	run := w.create("1")
 	e := w.worker()
 	ref := w.start(e, run)
-	for end := time.Now().Add(5 * patience); time.Now().Before(end) && !slices.Contains(w.events(run), "RunCompleted"); {
-		time.Sleep(time.Second)
-	}
+	w.until(run, "RunCompleted")
 	w.ends(e, ref, engine.RunCompleted)
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
 	ends := 0
@@ -167,15 +166,14 @@ func TestThousandStepsENG3(t *testing.T) {
 		t.Errorf("%d steps have ended", ends)
 	}
 	var flows []*workflowservice.ListWorkflowExecutionsResponse
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	await.Poll(t, "all workflows of the run in Temporal's search", func() bool {
 		res, err := w.sdk.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + run + "'", PageSize: 200})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if flows = append(flows[:0], res); len(res.GetExecutions()) >= fewest {
-			break
-		}
-	}
+		flows = append(flows[:0], res)
+		return len(res.GetExecutions()) >= fewest
+	})
 	if n := len(flows[0].GetExecutions()); n < fewest || n > steps/temporal.DefaultContinueSteps+1 {
 		t.Errorf("the run had %d workflows", n)
 	}
@@ -225,18 +223,14 @@ func TestNamespaceGoneENG3(t *testing.T) {
 	}
 	soon := func(what string, is func() bool) {
 		t.Helper()
-		for end := time.Now().Add(patience); !is(); time.Sleep(50 * time.Millisecond) {
-			if time.Now().After(end) {
-				t.Fatal(what)
-			}
-		}
+		await.Poll(t, what, is)
 	}
-	soon("the engine does not notice", func() bool { return e.Ping(t.Context()) != nil })
+	soon("the engine notices", func() bool { return e.Ping(t.Context()) != nil })
 	start := func() error {
 		_, err := e.StartRun(t.Context(), plan.Ref{}, engine.RunContext{RunID: other})
 		return err
 	}
-	soon("a run is started in a namespace that is gone", func() bool { return start() != nil })
+	soon("no run is started in a namespace that is gone", func() bool { return start() != nil })
 	sweeper := &temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Grace: time.Millisecond}
 	if swept, err := sweeper.Sweep(t.Context()); err == nil || len(swept.Ended)+len(swept.Restarted) > 0 {
 		t.Errorf("got %+v, %v", swept, err)
@@ -256,9 +250,9 @@ func TestNamespaceGoneENG3(t *testing.T) {
 	server.File += ".new"
 	server.Restart(t)
 	close(g.free)
-	soon("the new namespace is not known", func() bool { return e.Register(t.Context()) == nil && e.Ping(t.Context()) == nil })
+	soon("the new namespace is known", func() bool { return e.Register(t.Context()) == nil && e.Ping(t.Context()) == nil })
 	w.run(e)
-	soon("the run is not started again", func() bool {
+	soon("the run is started again", func() bool {
 		swept, err := sweeper.Sweep(t.Context())
 		return err == nil && slices.Contains(swept.Restarted, run)
 	})

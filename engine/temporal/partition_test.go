@@ -13,11 +13,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"runlog/client/watcher"
 	"runlog/engine"
 	"runlog/engine/executor"
 	"runlog/engine/temporal"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // TestPartitionedWorkerENG3: a worker reaches the log, and no longer Temporal, which gives its step
@@ -48,8 +50,8 @@ func TestPartitionedWorkerENG3(t *testing.T) {
 			before := r.log.calls.Load()
 			close(last.free)
 			r.w.ends(r.other, r.ref, tt.state)
-			for stop := time.Now().Add(patience); !tt.lostFirst && r.log.calls.Load() == before && time.Now().Before(stop); {
-				time.Sleep(10 * time.Millisecond)
+			if !tt.lostFirst {
+				r.log.await(t, before)
 			}
 			r.w.clean(r.run, tt.want)
 			if got := ends(r.w.events(r.run)); len(got) != 1 || got[0] != end || !strings.HasPrefix(end, tt.event) {
@@ -72,9 +74,7 @@ func TestLateAppendENG3(t *testing.T) {
 	before := r.log.calls.Load()
 	close(r.log.on)
 	r.w.ends(r.other, r.ref, engine.RunFailed)
-	for stop := time.Now().Add(patience); r.log.calls.Load() == before && time.Now().Before(stop); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	r.log.await(t, before)
 	r.w.clean(r.run, runlogv1.RunStatus_FAILED)
 	if got := ends(r.w.events(r.run)); len(got) != 1 || got[0] != end || !strings.HasPrefix(end, "StepFailed") {
 		t.Errorf("the step has the ends %q, want one StepFailed", got)
@@ -97,7 +97,7 @@ func newRivals(t *testing.T, log *asked) *rivals {
 	r := &rivals{t: t, log: log, w: newWorld(t, `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[{"stepId":"a","type":"test"}]}`)}
 	r.w.settings.Heartbeat = time.Second
 	link := newLink()
-	r.log.Log = r.w.log
+	r.log.Log, r.log.ended = r.w.log, make(chan struct{}, 1)
 	r.lost, r.second = newHeld(nil), newHeld(executor.Fail("BROKEN", "the second worker fails"))
 	o := r.w.options(r.log)
 	o.Registry = r.lost.registry(t)
@@ -129,10 +129,15 @@ func (r *rivals) follow() {
 
 // firstEnd waits for the end of the step.
 func (r *rivals) firstEnd() (end string) {
-	for stop := time.Now().Add(patience); end == "" && time.Now().Before(stop); time.Sleep(10 * time.Millisecond) {
-		end = strings.Join(ends(r.w.events(r.run)), " ")
+	for e, err := range watcher.Events(await.Context(r.t), r.w.log, r.run, 0, "") {
+		if err != nil {
+			r.t.Fatalf("the step does not end: %v", err)
+		}
+		if len(ends([]string{show(e.EventRecord)})) > 0 {
+			break
+		}
 	}
-	return end
+	return strings.Join(ends(r.w.events(r.run)), " ")
 }
 
 // ends returns those of events that end a step.
@@ -199,20 +204,43 @@ func (l *link) intercept(ctx context.Context, method string, req, reply any, cc 
 type asked struct {
 	temporal.Log
 	calls atomic.Int32
+	ended chan struct{} // has a value once another call has ended
 	// late gets a value when a StepCompleted is on its way, which arrives once on is closed. nil:
 	// it arrives at once.
 	late, on chan struct{}
 }
 
+// end counts a call.
+func (a *asked) end() {
+	a.calls.Add(1)
+	select {
+	case a.ended <- struct{}{}:
+	default:
+	}
+}
+
+// await waits until more than some calls have ended.
+func (a *asked) await(t testing.TB, before int32) {
+	t.Helper()
+	await.Until(t, "another call of the first worker", func(ctx context.Context) error {
+		select {
+		case <-a.ended:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}, func() bool { return a.calls.Load() > before })
+}
+
 func (a *asked) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error] {
 	return func(yield func(*runlogv1.EventRecord, error) bool) {
-		defer a.calls.Add(1)
+		defer a.end()
 		a.Log.ReadEvents(ctx, req)(yield)
 	}
 }
 
 func (a *asked) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
-	defer a.calls.Add(1)
+	defer a.end()
 	if a.late != nil && req.GetEvents()[0].GetEventType() == contract.StepCompleted {
 		select {
 		case a.late <- struct{}{}:

@@ -5,13 +5,9 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"runlog/engine/temporal/temporaltest"
 )
-
-// patience bounds what must happen. It is long enough for a busy machine.
-const patience = 2 * time.Minute
 
 // shared is the server of all tests that do not kill it. Their runs have names of their own.
 var shared struct {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -335,9 +334,7 @@ func TestContinueWithSignalsENG3(t *testing.T) {
 	w.until(run, "RunPaused")
 	close(free)
 	w.until(run, "StepCompleted hold 1.1")
-	for end := time.Now().Add(patience); !slices.Contains(w.workflows(run), "ContinuedAsNew") && time.Now().Before(end); {
-		time.Sleep(20 * time.Millisecond)
-	}
+	w.found(run, "ContinuedAsNew")
 	w.signal(e, ref, run, "s-2", "RETRY_STEP", "a")
 	w.signal(e, ref, run, "s-3", "RESUME", "")
 	w.until(run, "RunCompleted")

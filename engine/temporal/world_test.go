@@ -19,6 +19,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/clienttest"
+	"runlog/client/watcher"
 	"runlog/engine"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
@@ -26,6 +27,7 @@ import (
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // diamond is a graph that is not series-parallel.
@@ -182,37 +184,42 @@ func (w *world) events(run string) (list []string) {
 		if err != nil {
 			w.t.Fatal(err)
 		}
-		text := e.GetEventType()
-		if e.GetStepId() != "" {
-			text += fmt.Sprintf(" %s %d.%d", e.GetStepId(), e.GetLogicalAttemptId(), e.GetEngineAttemptId())
-		}
-		list = append(list, text)
+		list = append(list, show(e))
 	}
 	return list
+}
+
+// show returns the type of an event, with its step and attempts.
+func show(e *runlogv1.EventRecord) string {
+	if e.GetStepId() == "" {
+		return e.GetEventType()
+	}
+	return fmt.Sprintf("%s %s %d.%d", e.GetEventType(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEngineAttemptId())
 }
 
 // until waits for an event of a run.
 func (w *world) until(run, event string) []string {
 	w.t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		if list := w.events(run); slices.Contains(list, event) {
-			return list
+	for e, err := range watcher.Events(await.Context(w.t), w.log, run, 0, "") {
+		if err != nil {
+			w.t.Fatalf("there is no %s among %q: %v", event, w.events(run), err)
+		}
+		if show(e.EventRecord) == event {
+			break
 		}
 	}
-	w.t.Fatalf("there is no %s among %q", event, w.events(run))
-	return nil
+	return w.events(run)
 }
 
 // ends waits for the end of the workflow of a run.
 func (w *world) ends(e *temporal.Engine, ref engine.EngineRunRef, want engine.RunState) {
 	w.t.Helper()
 	var got engine.RunStatus
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
+	await.Poll(w.t, "the end of the workflow of "+string(ref), func() (ended bool) {
 		var err error
-		if got, err = e.RunStatus(context.Background(), ref); err == nil && got.State.Ended() {
-			break
-		}
-	}
+		got, err = e.RunStatus(context.Background(), ref)
+		return err == nil && got.State.Ended()
+	})
 	if got.State != want {
 		w.t.Errorf("the workflow of %s: want %s, got %+v", ref, want, got)
 	}
@@ -245,14 +252,16 @@ func (w *world) signal(e *temporal.Engine, ref engine.EngineRunRef, run, id, sig
 // settles waits until the adapter tells a status of a run.
 func (w *world) settles(e *temporal.Engine, ref engine.EngineRunRef, is func(engine.RunStatus) bool) {
 	w.t.Helper()
-	var got engine.RunStatus
-	var err error
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(20 * time.Millisecond) {
-		if got, err = e.RunStatus(context.Background(), ref); err == nil && is(got) {
-			return
-		}
-	}
-	w.t.Errorf("%s: got %+v, %v", ref, got, err)
+	await.Poll(w.t, "another status of "+string(ref), func() bool {
+		got, err := e.RunStatus(context.Background(), ref)
+		return err == nil && is(got)
+	})
+}
+
+// found waits until Temporal's search has found a workflow of a run with a status.
+func (w *world) found(run, status string) {
+	w.t.Helper()
+	await.Poll(w.t, "a workflow of "+run+" that is "+status, func() bool { return slices.Contains(w.workflows(run), status) })
 }
 
 // workflows returns the statuses of the workflows of a run that Temporal's search has found.

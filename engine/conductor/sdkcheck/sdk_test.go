@@ -14,9 +14,8 @@ import (
 	"github.com/conductor-sdk/conductor-go/sdk/workflow/executor"
 
 	"runlog/engine/conductor/conductortest"
+	"runlog/testbed/await"
 )
-
-const patience = 30 * time.Second
 
 // world is a fake with the SDK's executor, and a worker of the SDK that does what a test says.
 type world struct {
@@ -86,22 +85,27 @@ func (w *world) start(correlation string) string {
 func (w *world) until(id string, what string, holds func(*model.Workflow) bool) *model.Workflow {
 	w.t.Helper()
 	var last *model.Workflow
-	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(10 * time.Millisecond) {
-		found, err := w.ex.GetWorkflow(id, true)
-		if err != nil {
+	held := false
+	defer func() {
+		if held || last == nil {
+			return
+		}
+		w.t.Logf("workflow is not %s but %s", what, last.Status) // The wait has ended the test.
+		for _, t := range last.Tasks {
+			w.t.Logf("%s %d is %s", t.ReferenceTaskName, t.RetryCount, t.Status)
+		}
+	}()
+	await.Poll(w.t, "a workflow that is "+what, func() bool {
+		var err error
+		if last, err = w.ex.GetWorkflow(id, true); err != nil {
 			w.t.Fatal(err)
 		}
-		if last = found; holds(found) {
-			return found
+		if held = holds(last); !held {
+			w.fake.AdvanceToDue() // retries have a delay of one second
 		}
-		w.fake.AdvanceToDue() // retries have a delay of one second
-	}
-	w.t.Errorf("workflow is not %s but %s", what, last.Status)
-	for _, t := range last.Tasks {
-		w.t.Errorf("%s %d is %s", t.ReferenceTaskName, t.RetryCount, t.Status)
-	}
-	w.t.FailNow()
-	return nil
+		return held
+	})
+	return last
 }
 
 func has(status string) func(*model.Workflow) bool {
@@ -169,9 +173,7 @@ func TestTimeout(t *testing.T) {
 	w.until(id, "COMPLETED", has("COMPLETED"))
 	updates := w.fake.Calls(conductortest.OpUpdate)
 	close(silent)
-	for end := time.Now().Add(patience); w.fake.Calls(conductortest.OpUpdate) == updates && time.Now().Before(end); {
-		time.Sleep(10 * time.Millisecond)
-	}
+	await.Poll(t, "the late update", func() bool { return w.fake.Calls(conductortest.OpUpdate) > updates })
 	a := task(w.until(id, "COMPLETED", has("COMPLETED")), "a", 0)
 	if string(a.Status) != "TIMED_OUT" || len(a.OutputData) > 0 {
 		t.Errorf("the late update counted: %+v", a)

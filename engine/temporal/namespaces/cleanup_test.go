@@ -16,6 +16,7 @@ import (
 
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
+	"runlog/testbed/await"
 )
 
 // TestCleanENG4: an ephemeral namespace is deleted after it was idle for seven days, with its
@@ -33,15 +34,11 @@ func TestCleanENG4(t *testing.T) {
 		t.Helper()
 		in := s.Client(t, namespace)
 		// Temporal learns of a namespace late.
-		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		await.Poll(t, "a start in the namespace "+namespace, func() bool {
 			_, err := in.ExecuteWorkflow(t.Context(), sdkclient.StartWorkflowOptions{ID: "w/1", TaskQueue: "none"}, "nothing")
-			if err == nil {
-				return in
-			}
-			if time.Now().After(end) {
-				t.Fatal(err)
-			}
-		}
+			return err == nil
+		})
+		return in
 	}
 	idle := start("pr-idle")
 	start("pr-busy")
@@ -61,12 +58,10 @@ func TestCleanENG4(t *testing.T) {
 		return list
 	}
 	// So does its search of what has ended.
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	await.Poll(t, "the terminated workflow in Temporal's search", func() bool {
 		res, err := idle.CountWorkflow(t.Context(), &workflowservice.CountWorkflowExecutionsRequest{Query: "ExecutionStatus = 'Terminated'"})
-		if err == nil && res.GetCount() == 1 {
-			break
-		}
-	}
+		return err == nil && res.GetCount() == 1
+	})
 	for _, after := range []time.Duration{0, 8 * 24 * time.Hour, 6 * 24 * time.Hour} {
 		if list := clean(after); len(list) > 0 {
 			t.Fatalf("after %v: got %+v", after, list)

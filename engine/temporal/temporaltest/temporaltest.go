@@ -28,9 +28,6 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// patience bounds the start of a server. It is long enough for a busy machine.
-const patience = time.Minute
-
 // Server is a Temporal server with a database of its own.
 type Server struct {
 	// Address of its API.
@@ -86,18 +83,35 @@ func StartInMemory(t testing.TB) *Server {
 // StartIn starts a server with some namespaces, and with its database in a directory; empty: in
 // memory. The caller kills it.
 func StartIn(dir string, namespaces int) (*Server, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := reserve()
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reserve a port: %w", err)
 	}
-	s := &Server{Address: listener.Addr().String(), namespaces: namespaces}
+	s := &Server{Address: address, namespaces: namespaces}
 	if dir != "" {
 		s.File = filepath.Join(dir, "temporal.db")
 	}
-	if err := listener.Close(); err != nil {
-		return nil, err
-	}
 	return s, s.start()
+}
+
+// reserve binds a socket to a free port, and does not listen. The system gives the port to no other
+// process, until this one ends; a listener of Go may share it.
+func reserve() (address string, err error) {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return "", err
+	}
+	if err = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err == nil {
+		err = syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
+	}
+	if err != nil {
+		return "", err
+	}
+	at, err := syscall.Getsockname(fd)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprint("127.0.0.1:", at.(*syscall.SockaddrInet4).Port), nil
 }
 
 func (s *Server) start() error {
@@ -132,16 +146,18 @@ func (s *Server) start() error {
 		return err
 	}
 	defer c.Close()
-	for end := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+	// A server that starts tells nothing. It is asked until it answers, or has ended.
+	for {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 		_, err := c.CheckHealth(ctx, &sdkclient.CheckHealthRequest{})
 		cancel()
 		if err == nil {
 			return nil
 		}
-		if time.Now().After(end) {
-			s.Kill()
-			return fmt.Errorf("the Temporal server does not answer: %w\n%s", err, s.log.String())
+		select {
+		case <-s.ended:
+			return fmt.Errorf("the Temporal server has ended: %w\n%s", err, s.log.String())
+		case <-time.After(20 * time.Millisecond):
 		}
 	}
 }

@@ -21,6 +21,7 @@ import (
 
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
 )
 
 // wantError checks that an error names each of some texts.
@@ -99,11 +100,10 @@ func TestAway(t *testing.T) {
 	}
 	for _, line := range [][]string{{"worker", "--server", nothing}, {"start", "--server", nothing, "--run", "away-1", plan},
 		{"signal", "--server", nothing, "--run", "away-1", "PAUSE"}, {"sweep", "--server", nothing}} {
-		begun := time.Now()
 		out, err := b.impatient(line[0], line[1:]...)
 		wantError(t, strings.Join(line, " "), err, "cannot ", "connection refused", "--server is "+nothing+": start a node", "runlog serve")
-		if took := time.Since(begun); took > 20*time.Second || strings.Contains(out, "runs that go on") {
-			t.Errorf("%s took %v: %s", strings.Join(line, " "), took, out)
+		if strings.Contains(out, "runs that go on") {
+			t.Errorf("%s: %s", strings.Join(line, " "), out)
 		}
 	}
 	for roles, want := range map[*[]runlogv1.Role_Value][]string{
@@ -188,16 +188,10 @@ func TestUnsupportedPlan(t *testing.T) {
 		"computeContract":{"executor":"excel_farm","inputs":["r"],"outputs":["m"],"verification":"operator_attest"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for try := 0; ; try++ { // The worker makes the search attributes known.
+	await.Poll(t, "the start of the run", func() bool { // The worker makes the search attributes known.
 		_, err := b.command("start", "--run", "compute", path)
-		if err == nil {
-			break
-		}
-		if try == 100 {
-			t.Fatal(err)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		return err == nil
+	})
 	if status := b.ends("compute"); status != runlogv1.RunStatus_FAILED {
 		t.Errorf("the run is %v", status)
 	}
@@ -218,12 +212,10 @@ func TestUnsupportedPlan(t *testing.T) {
 	}
 }
 
-// impatient runs a command that does not wait long. Its flags precede those of the bed, which they
+// impatient runs a command that does not wait long, and ends by itself. Its flags precede those of the bed, which they
 // override.
 func (b *bed) impatient(verb string, more ...string) (string, error) {
 	var out bytes.Buffer
-	ctx, cancel := context.WithTimeout(b.t.Context(), time.Minute)
-	defer cancel()
 	a, do, err := parse(&out, &out, b.args(verb, more...))
 	if err != nil {
 		return out.String(), err
@@ -233,6 +225,6 @@ func (b *bed) impatient(verb string, more ...string) (string, error) {
 		return out.String(), err
 	}
 	defer a.close()
-	err = a.explain(do(ctx, a, a.flags.Args()))
+	err = a.explain(do(await.Context(b.t), a, a.flags.Args()))
 	return out.String(), err
 }

@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,6 +27,8 @@ import (
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/await"
+	"runlog/testbed/seed"
 )
 
 // asCommand makes the binary of this test the command.
@@ -115,21 +116,22 @@ func (b *bed) plan(id string, steps int) string {
 func (b *bed) ends(run string) runlogv1.RunStatus_Value {
 	b.t.Helper()
 	var s *runlogv1.RunSnapshot
-	for end := time.Now().Add(15 * time.Minute); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
+	defer func() {
+		if s.GetCompletedAt() == nil { // The wait has ended the test.
+			b.t.Logf("run %s does not end: %v\n%s", run, s, tail(b.said.String()))
+		}
+	}()
+	await.Poll(b.t, "the end of run "+run, func() bool {
 		b.temporal.Revive(b.t)
-		res, err := b.log.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: run})
-		if err != nil {
-			continue
+		if res, err := b.log.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: run}); err == nil {
+			s = res.GetSnapshot()
 		}
-		if s = res.GetSnapshot(); s.GetCompletedAt() != nil {
-			if s.GetInconsistencyCount() > 0 {
-				b.t.Errorf("run %s has the inconsistencies %v", run, s.GetInconsistencies())
-			}
-			return s.GetStatus()
-		}
+		return s.GetCompletedAt() != nil
+	})
+	if s.GetInconsistencyCount() > 0 {
+		b.t.Errorf("run %s has the inconsistencies %v", run, s.GetInconsistencies())
 	}
-	b.t.Fatalf("run %s does not end: %v\n%s", run, s, tail(b.said.String()))
-	return 0
+	return s.GetStatus()
 }
 
 func tail(text string) string { return text[max(0, len(text)-4000):] }
@@ -222,9 +224,7 @@ func TestChaosENG2(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("seed %d", seed)
-	random := rand.New(rand.NewPCG(seed, 0))
+	random := seed.Rand(t)
 	const steps = 8
 	plan := b.plan("chaos", steps)
 	b.startWorker()
@@ -234,16 +234,13 @@ func TestChaosENG2(t *testing.T) {
 		run := fmt.Sprint("chaos-", round)
 		// The worker makes the search attributes known, and a Temporal server that begins looks for
 		// its namespaces every ten seconds.
-		for end := time.Now().Add(2 * time.Minute); ; time.Sleep(100 * time.Millisecond) {
+		await.Poll(t, "the start of "+run, func() bool {
 			_, err := b.command("start", "--run", run, "--heartbeat", "3s", "--task-timeout", "2s", "--continue-steps", "3", plan)
-			if err == nil {
-				break
+			if err != nil {
+				b.temporal.Revive(t)
 			}
-			if time.Now().After(end) {
-				t.Fatal(err)
-			}
-			b.temporal.Revive(t)
-		}
+			return err == nil
+		})
 		runs = append(runs, run)
 		time.Sleep(time.Duration(random.IntN(1500)) * time.Millisecond)
 		what := random.IntN(len(kills))
