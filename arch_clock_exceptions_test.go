@@ -1,20 +1,21 @@
 package runlog_test
 
-// realTimeRoom has tests that still wait for the real clock. No other room may.
-const realTimeRoom = "engine"
-
 // realTime lists the functions that depend on the real clock, each with its reason: by folder, type
 // and name. What such a function calls is excepted with it.
 var realTime = map[string]string{
 	"testbed/await.Poll": "asks again and again: the one place that does, for what no event tells of",
 
-	// Fakes and kits that take time, or a port, because somebody outside gives it to them.
+	// Fakes and kits that take time, or a port, that their caller asks for.
 	"bench.fakeNode.Append":              "the pause is the service time of the fake that is measured",
 	"bench/benchtest.Store.Restart":      "a fake server is away for a moment; no test waits for it",
 	"bench/target.serveFakeNode":         "is a process; the benchmark that starts it chooses the address",
 	"client/clienttest.plan.wait":        "an answer of the kit is late by as much as the test asks for",
 	"client/clienttest.testStreamFaults": "has the bound on its time in a bubble only; runs on TCP too",
 	"cmd/runlog.listenReserved":          "hands over a listener that is open; a restarted node takes its old port",
+
+	"engine/blob.hostile.handler":                "a hostile server that sends a byte now and then, until its caller leaves",
+	"engine/conductor/conductortest.Server.poll": "a long poll of the fake Conductor ends when its caller asked for it",
+	"engine/enginetest.bed.pass":                 "a moment in which nothing happens, of engines with processes of their own",
 
 	// Real processes, of which no event tells. Each of these asks another process, or its files.
 	"bench/target.TestProcessThatDoesNotServe":    "reads a line in the log file of another process",
@@ -23,6 +24,8 @@ var realTime = map[string]string{
 	"cmd/runlog.TestSmallNodeIsSmall":             "reads the resident memory of a process",
 	"cmd/runlog.killBed.attach":                   "kills a process at drawn moments of its start",
 	"cmd/runlog.killBed.awaitWatchers":            "asks a process for its number of watchers",
+	"engine.TestKillNineQUE11":                    "kills a process at drawn moments",
+	"engine/executor/command.wantGone":            "asks the kernel whether a process is gone",
 	"server.TestBrowserWATCH4":                    "follows a real browser",
 	"server/servertest/procs.Cluster.Leader":      "asks processes which of them leads",
 	"server/servertest/procs.Cluster.awaitLevel":  "asks processes for their feature level",

@@ -90,7 +90,7 @@ func clockUses() (map[string][]clockUse, error) {
 	for name := range strings.Lines(string(list)) {
 		name = strings.TrimSuffix(name, "\n")
 		dir := path.Dir(name)
-		if inOtherModule(dir) || within(dir, realTimeRoom) {
+		if inOtherModule(dir) {
 			continue
 		}
 		if strings.HasSuffix(name, "_test.go") || isKit(dir) && !slices.Contains(fakeOnly, dir) {
@@ -284,7 +284,8 @@ func receiver(decl *ast.FuncDecl) string {
 }
 
 // walk notes what a declaration mentions and does, but for what it lets run in a bubble. In a
-// function that enters a bubble, a function that is kept in a variable or a table is for the bubble.
+// function that enters a bubble, a function that is kept in a variable or a table is for the
+// bubble.
 func (x *tests) walk(f *testFunc, d ast.Node) {
 	note := func(n ast.Node, what string) {
 		f.uses = append(f.uses, clockUse{at: x.files.Position(n.Pos()).String(), what: what})

@@ -92,7 +92,7 @@ func TestManyReadersAndWriters(t *testing.T) {
 					step := fmt.Sprint(rng.IntN(5))
 					eventType := []string{contract.StepStarted, contract.StepCompleted, contract.StepFailed, "StepMeasured"}[rng.IntN(4)]
 					e := l.append(runID, s.LastSeq, &runlogv1.EventRecord{
-						EventType: eventType, StepId: &step, LogicalAttemptId: 1 + rand.Uint32N(3), EngineAttemptId: 1,
+						EventType: eventType, StepId: &step, LogicalAttemptId: 1 + rng.Uint32N(3), EngineAttemptId: 1,
 						PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"output":"%s"}`, strings.Repeat("x", rng.IntN(2000)))},
 					})
 					if e == nil {

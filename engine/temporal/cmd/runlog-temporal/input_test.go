@@ -212,8 +212,8 @@ func TestUnsupportedPlan(t *testing.T) {
 	}
 }
 
-// impatient runs a command that does not wait long, and ends by itself. Its flags precede those of the bed, which they
-// override.
+// impatient runs a command that does not wait long, and ends by itself. Its flags precede those of
+// the bed, which they override.
 func (b *bed) impatient(verb string, more ...string) (string, error) {
 	var out bytes.Buffer
 	a, do, err := parse(&out, &out, b.args(verb, more...))
