@@ -21,6 +21,7 @@ import (
 	"runlog/engine/mock"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
 )
 
 // event returns an event of a run of the tests.
@@ -91,18 +92,20 @@ func TestOutcomesQUE11(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w, m := newFakeLog(), mock.New()
-			run := w.request(t, 1)[0]
-			if tt.err != nil {
-				m.Fail(1, tt.err)
-			}
-			got := dequeue(t, w, m)
-			if text(t, w, got) != tt.want || !errors.Is(got[0].Err, tt.err) || (tt.err == nil) != (got[0].EngineRunRef == mock.RefOf(run)) {
-				t.Errorf("got %+v: %s; want %s", got, text(t, w, got), tt.want)
-			}
-			if r := w.find(run); tt.err != nil && r.last == nil && r.failure != tt.err.Error() {
-				t.Errorf("the error of the release is %q", r.failure)
-			}
+			bubble.Test(t, func(t *testing.T) {
+				w, m := newFakeLog(), mock.New()
+				run := w.request(t, 1)[0]
+				if tt.err != nil {
+					m.Fail(1, tt.err)
+				}
+				got := dequeue(t, w, m)
+				if text(t, w, got) != tt.want || !errors.Is(got[0].Err, tt.err) || (tt.err == nil) != (got[0].EngineRunRef == mock.RefOf(run)) {
+					t.Errorf("got %+v: %s; want %s", got, text(t, w, got), tt.want)
+				}
+				if r := w.find(run); tt.err != nil && r.last == nil && r.failure != tt.err.Error() {
+					t.Errorf("the error of the release is %q", r.failure)
+				}
+			})
 		})
 	}
 }
@@ -110,6 +113,10 @@ func TestOutcomesQUE11(t *testing.T) {
 // TestRunFailedQUE11: the RunFailed of a start that can never succeed has its code and its cause.
 func TestRunFailedQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testRunFailedQUE11)
+}
+
+func testRunFailedQUE11(t *testing.T) {
 	for code, want := range map[string]string{"": "START_FAILED", "PLAN_INVALID": "PLAN_INVALID"} {
 		w, m := newFakeLog(), mock.New()
 		run := w.request(t, 1)[0]
@@ -125,6 +132,10 @@ func TestRunFailedQUE11(t *testing.T) {
 // TestStartRequestQUE11: the Starter gets the run, its context, its fence and the attempt.
 func TestStartRequestQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testStartRequestQUE11)
+}
+
+func testStartRequestQUE11(t *testing.T) {
 	w, m := newFakeLog(), mock.New()
 	run := w.request(t, 1)[0]
 	given, err := structpb.NewStruct(map[string]any{"invoice": "4711"})
@@ -179,16 +190,18 @@ func TestEndedMeanwhileQUE11(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newFakeLog()
-			run := w.request(t, 1)[0]
-			got := dequeue(t, w, starterFunc(func(context.Context, engine.StartRequest) (string, error) {
-				tt.meanwhile(t, w, run)
-				return mock.RefOf(run), nil
-			}))
-			e, _ := errors.AsType[*client.Error](got[0].Err)
-			if text(t, w, got) != tt.want || (e == nil) != (tt.reason == "") || e != nil && e.Reason != tt.reason || got[0].EngineRunRef != mock.RefOf(run) {
-				t.Errorf("got %+v: %s; want %s", got, text(t, w, got), tt.want)
-			}
+			bubble.Test(t, func(t *testing.T) {
+				w := newFakeLog()
+				run := w.request(t, 1)[0]
+				got := dequeue(t, w, starterFunc(func(context.Context, engine.StartRequest) (string, error) {
+					tt.meanwhile(t, w, run)
+					return mock.RefOf(run), nil
+				}))
+				e, _ := errors.AsType[*client.Error](got[0].Err)
+				if text(t, w, got) != tt.want || (e == nil) != (tt.reason == "") || e != nil && e.Reason != tt.reason || got[0].EngineRunRef != mock.RefOf(run) {
+					t.Errorf("got %+v: %s; want %s", got, text(t, w, got), tt.want)
+				}
+			})
 		})
 	}
 }
@@ -197,6 +210,10 @@ func TestEndedMeanwhileQUE11(t *testing.T) {
 // not release the lease of the other one.
 func TestFencedQUE8(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testFencedQUE8)
+}
+
+func testFencedQUE8(t *testing.T) {
 	for _, permanent := range []bool{false, true} {
 		w := &refusing{fakeLog: newFakeLog(), released: map[string][]string{}}
 		run := w.request(t, 1)[0]
@@ -221,6 +238,10 @@ func TestFencedQUE8(t *testing.T) {
 // TestKnownReferenceQUE11: a run that has its reference is not started again, and is recorded.
 func TestKnownReferenceQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testKnownReferenceQUE11)
+}
+
+func testKnownReferenceQUE11(t *testing.T) {
 	w, m := newFakeLog(), mock.New()
 	run, ref := w.request(t, 1)[0], "set by hand"
 	w.find(run).meta.EngineRunRef = &ref
@@ -234,6 +255,10 @@ func TestKnownReferenceQUE11(t *testing.T) {
 // run.
 func TestFailedMeanwhileQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testFailedMeanwhileQUE11)
+}
+
+func testFailedMeanwhileQUE11(t *testing.T) {
 	for meanwhile, want := range map[string]string{
 		"Noted":               "FAILED ENDED RunQueued,Noted,RunFailed",
 		contract.RunCancelled: "FAILED ENDED RunQueued,RunCancelled",
@@ -306,15 +331,17 @@ func TestRefusedWritesQUE11(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			tt.log.fakeLog, tt.log.released = newFakeLog(), map[string][]string{}
-			run, m := tt.log.request(t, 1)[0], mock.New()
-			if tt.err != nil {
-				m.Fail(1, tt.err)
-			}
-			got := dequeue(t, &tt.log, m)
-			if !slices.Equal(tt.log.released[run], tt.want) || got[0].Status != engine.StatusFailed || got[0].Err == nil {
-				t.Errorf("releases %q, want %q; result %+v", tt.log.released[run], tt.want, got)
-			}
+			bubble.Test(t, func(t *testing.T) {
+				tt.log.fakeLog, tt.log.released = newFakeLog(), map[string][]string{}
+				run, m := tt.log.request(t, 1)[0], mock.New()
+				if tt.err != nil {
+					m.Fail(1, tt.err)
+				}
+				got := dequeue(t, &tt.log, m)
+				if !slices.Equal(tt.log.released[run], tt.want) || got[0].Status != engine.StatusFailed || got[0].Err == nil {
+					t.Errorf("releases %q, want %q; result %+v", tt.log.released[run], tt.want, got)
+				}
+			})
 		})
 	}
 }
@@ -322,6 +349,10 @@ func TestRefusedWritesQUE11(t *testing.T) {
 // TestNoReferenceQUE11: a Starter that names no run of its engine has not started it.
 func TestNoReferenceQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testNoReferenceQUE11)
+}
+
+func testNoReferenceQUE11(t *testing.T) {
 	w := newFakeLog()
 	w.request(t, 1)
 	got := dequeue(t, w, starterFunc(func(context.Context, engine.StartRequest) (string, error) { return "", nil }))
@@ -333,6 +364,10 @@ func TestNoReferenceQUE11(t *testing.T) {
 // TestLongErrorQUE11: the text of an error is cut to what the log takes, between two characters.
 func TestLongErrorQUE11(t *testing.T) {
 	t.Parallel()
+	bubble.Test(t, testLongErrorQUE11)
+}
+
+func testLongErrorQUE11(t *testing.T) {
 	w, m := newFakeLog(), mock.New()
 	run := w.request(t, 1)[0]
 	m.Fail(1, errors.New("x"+strings.Repeat("ä", 4000)+"\xff"))
