@@ -47,7 +47,7 @@ func newHostileOn(t *testing.T, n *network.Network) *hostile {
 	t.Helper()
 	h := &hostile{}
 	h.Server = httptest.NewUnstartedServer(h.handler(t))
-	_ = h.Listener.Close() // nobody uses it
+	_ = h.Listener.Close() // the server listens on n
 	var err error
 	if h.Listener, err = n.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)

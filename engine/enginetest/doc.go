@@ -15,9 +15,9 @@
 //	  │                                                               │
 //	  └── counts, fails, blocks ◄── Executors ────────────────────────┘
 //
-// With InBubble a scenario runs in fake time, on a network in memory: an engine whose platform is
-// in the test's process passes the suite in seconds, however busy the machine is. Without, it waits
-// for events in real time.
+// With InBubble a scenario runs in fake time, on a network in memory. An engine whose platform is
+// in the process of the test passes the suite in seconds, however busy the machine is. Without it,
+// the suite waits for events in real time.
 //
 // Each scenario has a server (package clienttest), an Engine and plans of its own. A Process stands
 // for one process of the engine. The suite kills it: from then on none of its calls to the log, to

@@ -166,7 +166,7 @@ func (b *bed) api(t testing.TB, r *runner.Runner, c *client.Client) *process {
 	t.Helper()
 	p := &process{t: t, c: c, r: r, api: httptest.NewUnstartedServer(r.Handler()), http: http.DefaultClient}
 	if b.net != nil {
-		_ = p.api.Listener.Close() // nobody uses it
+		_ = p.api.Listener.Close() // the server listens on b.net
 		var err error
 		if p.api.Listener, err = b.net.Listen("tcp", "127.0.0.1:0"); err != nil {
 			t.Fatal(err)

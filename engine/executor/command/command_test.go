@@ -303,7 +303,7 @@ func once(t *testing.T, file string, do func()) {
 	if err := syscall.Mkfifo(file, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	pipe, err := os.OpenFile(file, os.O_RDWR, 0) // Without a writer at first, only this does not block.
+	pipe, err := os.OpenFile(file, os.O_RDWR, 0) // To open it for reading waits for a writer.
 	if err != nil {
 		t.Fatal(err)
 	}

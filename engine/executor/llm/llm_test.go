@@ -39,7 +39,7 @@ func serve(t *testing.T, h http.HandlerFunc) string {
 func serveOn(t *testing.T, n *network.Network, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
-	_ = s.Listener.Close() // nobody uses it
+	_ = s.Listener.Close() // the server listens on n
 	var err error
 	if s.Listener, err = n.Listen("tcp", "127.0.0.1:0"); err != nil {
 		t.Fatal(err)

@@ -188,7 +188,8 @@ func TestUnsupportedPlan(t *testing.T) {
 		"computeContract":{"executor":"excel_farm","inputs":["r"],"outputs":["m"],"verification":"operator_attest"}}]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	await.Poll(t, "the start of the run", func() bool { // The worker makes the search attributes known.
+	// The worker makes the search attributes known.
+	await.Poll(t, "the start of the run", func() bool {
 		_, err := b.command("start", "--run", "compute", path)
 		return err == nil
 	})
