@@ -7,6 +7,8 @@
 
 function short(s) { return length(s) > 180 ? substr(s, 1, 177) "..." : s }
 
+function folder(p) { sub(/^runlog\/?/, "./", p); return p }
+
 function finish() {
 	if (name == "" || shown >= 4) return
 	tests[++shown] = name
@@ -38,10 +40,9 @@ timedOut && /^goroutine / { timedOut = 0 }
 	for (i = done + 1; i <= shown; i++) {
 		test = tests[i]; gsub(/\//, "$/^", test)
 		if (test ~ /^\(/) test = ""; else test = " -run '^" test "$'"
-		sub(/^runlog\/?/, "./", package)
-		out[i] = "FAILED " tests[i] " in " package "\n" bodies[i] "    repeat it: " envs[i] "go test" flags " -count=1" test " " package "\n"
+		out[i] = "FAILED " tests[i] " in " folder(package) "\n" bodies[i] "    repeat it: " envs[i] "go test" flags " -count=1" test " " folder(package) "\n"
 	}
-	if (shown == done && / \[build failed\]| \[setup failed\]/) { shown++; out[shown] = "FAILED to build " package ": go vet " package "\n" }
+	if (shown == done && / \[build failed\]| \[setup failed\]/) { shown++; out[shown] = "FAILED to build " folder(package) ": go vet " folder(package) "\n" }
 	failed++; done = shown; loose = ""; next
 }
 name != "" && !/^(===|---|PASS|FAIL$|exit status|coverage:|goroutine |$)/ { keepLine($0) }

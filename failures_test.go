@@ -1,0 +1,70 @@
+package runlog_test
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+)
+
+// TestFailures shows what a failed run of go test leaves in the last lines of .ci/run: each failed
+// test with its seed, the end of its log and the command that repeats it, in at most 40 lines.
+func TestFailures(t *testing.T) {
+	const log = `ok  	runlog/a	0.1s
+--- FAIL: TestDraws (0.00s)
+    x_test.go:1: one
+    seed.go:30: the draws repeat with TEST_RUNLOG_SEED=77
+    x_test.go:2: two
+--- FAIL: TestCases (0.00s)
+    --- FAIL: TestCases/a_case (0.00s)
+        x_test.go:9: nine
+FAIL
+FAIL	runlog/server	12.1s
+?   	runlog/b	[no test files]
++ TMPDIR=/dev/shm go test -race -short -vet=off runlog/server
+panic: test timed out after 20m0s
+	running tests:
+		TestHangs (19m0s)
+
+goroutine 1 [running]:
+FAIL	runlog/engine	1200.1s
+panic: boom
+
+goroutine 7 [running]:
+FAIL	runlog/c	0.1s
+FAIL	runlog/d [build failed]
+FAIL
+`
+	const want = `FAILED TestDraws in ./server
+        seed.go:30: the draws repeat with TEST_RUNLOG_SEED=77
+        x_test.go:1: one
+        x_test.go:2: two
+    repeat it: TEST_RUNLOG_SEED=77 go test -count=1 -run '^TestDraws$' ./server
+FAILED TestCases/a_case in ./server
+            x_test.go:9: nine
+    repeat it: go test -count=1 -run '^TestCases$/^a_case$' ./server
+FAILED TestHangs in ./engine
+    panic: test timed out after 20m0s
+    still running: TestHangs (19m0s)
+    repeat it: go test -race -short -count=1 -run '^TestHangs$' ./engine
+FAILED (panic: boom) in ./c
+    repeat it: go test -race -short -count=1 ./c
+FAILED to build ./d: go vet ./d
+4 packages failed
+`
+	show := func(log string) string {
+		cmd := exec.Command("awk", "-f", "tools/failures.awk")
+		cmd.Stdin = strings.NewReader(log)
+		out, err := cmd.CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		return string(out)
+	}
+	if got := show(log); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	long := strings.Repeat("--- FAIL: TestLong (0.00s)\n"+strings.Repeat("    x_test.go:1: seed 1\n    x_test.go:2: a line\n", 20)+"FAIL\nFAIL\trunlog/a\t1s\n", 20)
+	if lines := strings.Count(show(long), "\n"); lines > 40 {
+		t.Errorf("%d lines, at most 40", lines)
+	}
+}
