@@ -3,23 +3,37 @@ package server
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
+	"time"
+
+	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	runlogv1 "runlog/proto/runlog/v1"
-
 	"runlog/testbed/bubble"
 )
+
+// slowLog is a disk that takes a time to sync the log.
+func slowLog(disk vfs.FS, takes time.Duration) vfs.FS {
+	return errorfs.Wrap(disk, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if (op.Kind == errorfs.OpFileSync || op.Kind == errorfs.OpFileSyncData) && strings.HasSuffix(op.Path, ".wal") {
+			time.Sleep(takes)
+		}
+		return nil
+	}))
+}
 
 // TestSignalsInFloodedRunsSIG2: streams that have thousands of appends to a run in flight keep no
 // signal from being decided, and none of their appends is refused.
 func TestSignalsInFloodedRunsSIG2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		// Not in parallel: it takes all processors, and the clusters of other tests would change
-		// their leaders.
-		n := startNode(t)
+		n := startNode(t, func(o *Options) { o.FS = slowLog(o.FS, 5*time.Millisecond) })
 		n.append("run", newEvent("RunStarted"))
-		const streams, warm = 4, 500
+		// Without a pause, a producer would keep fake time from passing. With it, the four send
+		// 400,000 events a second, of which 2,000 are in flight while the log is synced.
+		const streams, warm, pause = 4, 500, 10 * time.Microsecond
 		ctx, stop := context.WithCancel(n.context())
 		defer stop()
 		var flowing, producers sync.WaitGroup
@@ -35,6 +49,7 @@ func TestSignalsInFloodedRunsSIG2(t *testing.T) {
 					if stream.Send(req) != nil {
 						return // Recv has the error.
 					}
+					time.Sleep(pause)
 				}
 			})
 			producers.Go(func() {
