@@ -3,8 +3,6 @@ package runlog_test
 // realTime lists the functions that depend on the real clock, each with its reason: by folder, type
 // and name. What such a function calls is excepted with it.
 var realTime = map[string]string{
-	"testbed/await.Poll": "asks again and again: the one place that does, for what no event tells of",
-
 	// Fakes and kits that take time, or a port, that their caller asks for.
 	"bench.fakeNode.Append":              "the pause is the service time of the fake that is measured",
 	"bench/benchtest.Store.Restart":      "a fake server is away for a moment; no test waits for it",
