@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"log/slog"
 	"net"
 	"path/filepath"
 	"strings"
@@ -154,8 +153,6 @@ func TestClusterAdd(t *testing.T) {
 	do := clusterLine(t, nodes)
 	o := clusterOptions(t, 3, 2, raft)
 	o.Join = raft[3:] // it waits for a node that does not come
-	said := &procs.Words{}
-	o.Logger = slog.New(slog.NewTextHandler(said, nil))
 	type started struct {
 		server *server.Server
 		err    error
@@ -165,12 +162,14 @@ func TestClusterAdd(t *testing.T) {
 		s, err := server.Start(t.Context(), o)
 		fourth <- started{s, err}
 	}()
-	if !said.Await(nil, await.Context(t).Done(), func(said string) bool { return strings.Contains(said, "belongs to no cluster yet") }) {
-		t.Fatalf("the node does not wait for others:\n%s", said)
-	}
-	code, out, errs := runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
+	var code output.ExitCode
+	var out, errs string
+	await.Poll(t, "a node that listens, and can be invited", func() bool {
+		code, out, errs = runlogAt(t, nodes[1].Addresses().GRPC, "cluster", "add", raft[3], "--for", "30s")
+		return !strings.Contains(errs, "MEMBERSHIP_REFUSED")
+	})
 	t.Log(out, errs)
-	s := <-fourth
+	s := await.Receive(t, "the node that was invited", fourth)
 	if s.err != nil {
 		t.Fatal(s.err)
 	}
