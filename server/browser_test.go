@@ -36,7 +36,7 @@ func TestBrowserWATCH4(t *testing.T) {
 	if tool == "" {
 		t.Skip("needs a browser: make check-browser")
 	}
-	n := startNode(t, func(o *Options) { o.Heartbeat = 100 * time.Millisecond })
+	n := startNode(t, onMachine(t), func(o *Options) { o.Heartbeat = 100 * time.Millisecond })
 	n.append("run", newEvent("RunStarted"))
 	n.settle()
 	var address atomic.Value

@@ -63,10 +63,10 @@ func (n *node) join(nodes []*node) {
 }
 
 func (n *node) options(l *life, d *disk) server.Options {
-	any := net.JoinHostPort(n.host, "0")
+	free := net.JoinHostPort(n.host, "0")
 	o := server.Options{
 		DataDir: "data", FS: d, NodeID: n.name, Version: "clienttest",
-		GRPCListen: any, HTTPListen: any, AdminListen: any, RaftListen: n.raft,
+		GRPCListen: free, HTTPListen: free, AdminListen: free, RaftListen: n.raft,
 		GRPCAdvertise: n.address, BootstrapExpect: len(n.members),
 		Listen: func(_, address string) (net.Listener, error) { return l.net.listen(address) },
 		Dial: func(ctx context.Context, address string) (net.Conn, error) {

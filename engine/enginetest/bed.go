@@ -100,7 +100,11 @@ func (b *bed) follow() {
 	var following sync.WaitGroup
 	following.Go(func() {
 		// If the watch ends, the scenario looks now and then.
-		for range b.log.WatchRuns(ctx, &runlogv1.WatchRunsRequest{TenantId: b.env.Tenant, View: runlogv1.WatchView_EVENT}) {
+		req := &runlogv1.WatchRunsRequest{TenantId: b.env.Tenant, View: runlogv1.WatchView_EVENT}
+		for _, err := range b.log.WatchRuns(ctx, req) {
+			if err != nil {
+				return
+			}
 			b.change()
 		}
 	})

@@ -62,8 +62,8 @@ func TestAddresses(t *testing.T) {
 		if _, err := n.Dial(t.Context(), "a", "127.0.0.9:1"); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Errorf("a port without a listener: %v", err)
 		}
-		if n.Host() == n.Host() {
-			t.Error("a host is named twice")
+		if one, other := n.Host(), n.Host(); one == other {
+			t.Errorf("%s is named twice", one)
 		}
 	})
 }

@@ -229,13 +229,11 @@ type matcher struct {
 
 // matches reports whether a node is like a pattern.
 func (m *matcher) matches(pattern, n ast.Node) bool {
-	switch pattern.(type) {
-	case ast.Expr:
+	if p, ok := pattern.(ast.Expr); ok {
 		x, ok := n.(ast.Expr)
-		return ok && m.expr(pattern.(ast.Expr), x)
-	default:
-		return reflect.TypeOf(pattern) == reflect.TypeOf(n) && m.value(reflect.ValueOf(pattern), reflect.ValueOf(n))
+		return ok && m.expr(p, x)
 	}
+	return reflect.TypeOf(pattern) == reflect.TypeOf(n) && m.value(reflect.ValueOf(pattern), reflect.ValueOf(n))
 }
 
 // is reports whether a letter stands for a source.
