@@ -69,6 +69,8 @@ func testOptions(t testing.TB) Options {
 		Dial:    netOf(t).Dialer(loopback),
 		DialOut: func(ctx context.Context, _, to string) (net.Conn, error) { return netOf(t).Dial(ctx, loopback, to) },
 		MaxWait: patience,
+		// A node has hundreds of goroutines for calls otherwise, which take most of a short test.
+		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 		// Tests that are not about checkpoints know what is in the log.
 		CheckpointInterval: -1,
 		Fail:               func(err error) { t.Errorf("the node stopped itself: %v", err) },

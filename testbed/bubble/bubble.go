@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -122,31 +124,44 @@ func Run(t testing.TB, name string, f func(t testing.TB)) {
 type oneCase struct {
 	testing.TB
 	name     string
-	failed   bool
-	cleanups []func()
+	failed   atomic.Bool
+	mu       sync.Mutex
+	cleanups []func() // Under mu; the last one runs first.
 }
 
 func (c *oneCase) cleanUp() {
-	for len(c.cleanups) > 0 {
-		last := c.cleanups[len(c.cleanups)-1]
-		c.cleanups = c.cleanups[:len(c.cleanups)-1]
+	for {
+		c.mu.Lock()
+		n := len(c.cleanups)
+		if n == 0 {
+			c.mu.Unlock()
+			return
+		}
+		last := c.cleanups[n-1]
+		c.cleanups = c.cleanups[:n-1]
+		c.mu.Unlock()
 		last()
 	}
 }
 
-func (c *oneCase) Name() string     { return c.TB.Name() + "/" + c.name }
-func (c *oneCase) Cleanup(f func()) { c.cleanups = append(c.cleanups, f) }
-func (c *oneCase) Failed() bool     { return c.failed }
+func (c *oneCase) Name() string { return c.TB.Name() + "/" + c.name }
+func (c *oneCase) Failed() bool { return c.failed.Load() }
+
+func (c *oneCase) Cleanup(f func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.cleanups = append(c.cleanups, f)
+}
 
 func (c *oneCase) Error(args ...any) {
 	c.Helper()
-	c.failed = true
+	c.failed.Store(true)
 	c.TB.Errorf("%s: %s", c.name, fmt.Sprint(args...))
 }
 
 func (c *oneCase) Errorf(format string, args ...any) {
 	c.Helper()
-	c.failed = true
+	c.failed.Store(true)
 	c.TB.Errorf("%s: %s", c.name, fmt.Sprintf(format, args...))
 }
 
@@ -163,7 +178,7 @@ func (c *oneCase) Fatalf(format string, args ...any) {
 }
 
 func (c *oneCase) Fail() {
-	c.failed = true
+	c.failed.Store(true)
 	c.TB.Fail()
 }
 
