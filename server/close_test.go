@@ -132,7 +132,7 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 			t.Errorf("Close took %v with nothing that holds it up", took)
 		}
 		load.Wait()
-		refused(t, w.end(), contract.ReasonShuttingDown)
+		refused(t, w.over(), contract.ReasonShuttingDown)
 		for range 2 {
 			refused(t, <-reads, contract.ReasonShuttingDown)
 		}

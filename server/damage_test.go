@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	runlogv1 "runlog/proto/runlog/v1"
-
 )
 
 // TestEveryTableIsDamagedD10: a node whose tables have all become unreadable reports it with the

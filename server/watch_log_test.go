@@ -39,7 +39,7 @@ func TestWatchWaitsForARun(t *testing.T) {
 			n.append(id, newEvent("RunStarted"))
 			w.until("the event", fits)
 			stream.until("caughtUp")
-			refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "no " + id, View: view, MustExist: true}).end(), contract.ReasonRunNotFound)
+			refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "no " + id, View: view, MustExist: true}).over(), contract.ReasonRunNotFound)
 		}
 		n.http("GET", "/v1/runs/nobody:watch?mustExist=true", "").refused(t, contract.ReasonRunNotFound)
 	})

@@ -90,7 +90,7 @@ func (w *runsWatcher) want(texts ...string) *runlogv1.WatchRunsResponse {
 	return last
 }
 
-func (w *runsWatcher) end() error {
+func (w *runsWatcher) over() error {
 	w.t.Helper()
 	for {
 		select {
@@ -186,20 +186,20 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 			}
 		}
 		for _, b := range bad {
-			refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: b}).end(), contract.ReasonResumeTokenInvalid)
+			refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: b}).over(), contract.ReasonResumeTokenInvalid)
 		}
 		for _, req := range []*runlogv1.WatchRunsRequest{
 			{}, {TenantId: "tenant2"}, {ProjectId: "tenant"}, {TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}},
 		} {
 			req.ResumeToken = token
-			refused(t, n.watchRuns(req).end(), contract.ReasonResumeTokenInvalid)
+			refused(t, n.watchRuns(req).over(), contract.ReasonResumeTokenInvalid)
 		}
 		n.http("GET", "/v1/runs:watch?resumeToken="+url.QueryEscape(foreign), "").refused(t, contract.ReasonResumeTokenInvalid)
-		refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{77}}).end(), contract.ReasonInvalidArgumentField)
+		refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{77}}).over(), contract.ReasonInvalidArgumentField)
 		for i := range 60 {
 			n.append("run", newEvent("Noted", step(fmt.Sprint(i))))
 		}
-		r := refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: token}).end(), contract.ReasonResumeTokenInvalid)
+		r := refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: token}).over(), contract.ReasonResumeTokenInvalid)
 		if r.metadata["limit"] != "50" || !strings.Contains(r.message, "includeExisting") {
 			t.Errorf("too old: %v %q", r.metadata, r.message)
 		}
@@ -236,7 +236,7 @@ func TestTooManyWatchesOfBothKindsD12(t *testing.T) {
 			}
 			defer s.Close()
 		}
-		if r := refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{}).end(), contract.ReasonOverloaded); r.retryAfter <= 0 {
+		if r := refused(t, n.watchRuns(&runlogv1.WatchRunsRequest{}).over(), contract.ReasonOverloaded); r.retryAfter <= 0 {
 			t.Error("no retry delay")
 		}
 		answer := n.http("GET", "/v1/runs:watch", "", "Accept", "text/event-stream")
@@ -299,7 +299,7 @@ func TestWatchRunsAtTheEndOfTheNode(t *testing.T) {
 		if err := n.server.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		refused(t, w.end(), contract.ReasonShuttingDown)
-		refused(t, events.end(), contract.ReasonShuttingDown)
+		refused(t, w.over(), contract.ReasonShuttingDown)
+		refused(t, events.over(), contract.ReasonShuttingDown)
 	})
 }

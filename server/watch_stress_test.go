@@ -221,7 +221,7 @@ func TestClientThatOpensStreamsWithoutEndD12(t *testing.T) {
 				began = append(began, w)
 				continue
 			}
-			if r := refused(t, w.end(), contract.ReasonOverloaded); r.retryAfter <= 0 {
+			if r := refused(t, w.over(), contract.ReasonOverloaded); r.retryAfter <= 0 {
 				t.Error("no retry delay")
 			}
 			refusals++

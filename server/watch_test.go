@@ -109,8 +109,8 @@ func (w *watcher) until(what string, fits func(*runlogv1.WatchRunResponse) bool)
 	}
 }
 
-// end waits for the end of the stream and returns its error.
-func (w *watcher) end() error {
+// over waits for the end of the stream and returns its error.
+func (w *watcher) over() error {
 	w.t.Helper()
 	deadline := time.After(patience)
 	for {
@@ -167,7 +167,7 @@ func TestWatchWithoutASeamWATCH1(t *testing.T) {
 				w.until("caughtUp", isCaughtUp) // all were there before the watch began
 			}
 			w.cancel()
-			wantEqual(t, "end of a watch that its reader left", status.Code(w.end()), codes.Canceled)
+			wantEqual(t, "end of a watch that its reader left", status.Code(w.over()), codes.Canceled)
 		}
 		bubble.Until(t, "no subscription is left", func() bool { return n.metric("runlog_projector_subscriptions") == 0 })
 	})
@@ -212,11 +212,11 @@ func TestWatchResumes(t *testing.T) {
 			n.watchToken("run", 3) + "A", n.watchToken("other", 3), n.watchToken("", 3), watchToken(storage.ClusterID{1}, "run", []byte{3}), watchToken(id, "run", nil),
 			watchToken(id, "run", []byte{1, 2}), position.Seal(rpc.TokenRuns, []byte{3})} {
 			w := n.watch(&runlogv1.WatchRunRequest{RunId: "run", ResumeToken: token})
-			refused(t, w.end(), contract.ReasonResumeTokenInvalid)
+			refused(t, w.over(), contract.ReasonResumeTokenInvalid)
 			n.http("GET", "/v1/runs/run:watch?resumeToken="+strings.ReplaceAll(token, "%", "%25"), "").refused(t, contract.ReasonResumeTokenInvalid)
 		}
-		refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "nobody", MustExist: true}).end(), contract.ReasonRunNotFound)
-		refused(t, n.watch(&runlogv1.WatchRunRequest{}).end(), contract.ReasonInvalidArgumentField)
+		refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "nobody", MustExist: true}).over(), contract.ReasonRunNotFound)
+		refused(t, n.watch(&runlogv1.WatchRunRequest{}).over(), contract.ReasonInvalidArgumentField)
 		// A token outlives a restart.
 		n.restart()
 		w = n.watch(&runlogv1.WatchRunRequest{RunId: "run", ResumeToken: first.ResumeToken})
@@ -375,7 +375,7 @@ func TestTooManyWatchesD12(t *testing.T) {
 			}
 			defer s.Close()
 		}
-		r := refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run"}).end(), contract.ReasonOverloaded)
+		r := refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run"}).over(), contract.ReasonOverloaded)
 		if r.retryAfter <= 0 {
 			t.Error("no retry delay")
 		}
@@ -409,7 +409,7 @@ func TestWatchAtTheEndOfTheNode(t *testing.T) {
 			t.Errorf("Close took %v: it waited for the streams", took)
 		}
 		for _, w := range watchers {
-			refused(t, w.end(), contract.ReasonShuttingDown)
+			refused(t, w.over(), contract.ReasonShuttingDown)
 		}
 		e := sse.until("error")
 		if !strings.Contains(e.data, "SHUTTING_DOWN") || parseObject(t, []byte(e.data))["code"] == nil {
@@ -427,7 +427,7 @@ func TestWatchOfANodeThatStops(t *testing.T) {
 		n.append("run", newEvent("RunStarted"))
 		n.server.stop()
 		for view := range runlogv1.WatchView_Kind_name {
-			refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_Kind(view)}).end(), contract.ReasonShuttingDown)
+			refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_Kind(view)}).over(), contract.ReasonShuttingDown)
 		}
 		stream, err := n.projection.WatchRuns(t.Context(), &runlogv1.WatchRunsRequest{})
 		for err == nil {

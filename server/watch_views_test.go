@@ -48,7 +48,7 @@ func TestWatchSnapshotsWATCH1(t *testing.T) {
 		if m := w.until("the first message", func(*runlogv1.WatchRunResponse) bool { return true }); m.GetCaughtUp() == nil {
 			t.Errorf("nothing new, and yet: %v", m)
 		}
-		refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run", View: 9}).end(), contract.ReasonInvalidArgumentField)
+		refused(t, n.watch(&runlogv1.WatchRunRequest{RunId: "run", View: 9}).over(), contract.ReasonInvalidArgumentField)
 	})
 }
 
