@@ -87,7 +87,9 @@ func forgive(stack string) bool {
 }
 
 // Until waits in a bubble until a condition holds. It asks whenever no other goroutine can go on,
-// and lets fake time pass in between.
+// and lets fake time pass in between. What others did before happened before the question
+// (synctest.Wait), but the question did not happen before what they do next: what the condition
+// reads is atomic or under a lock.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for began := time.Now(); ; time.Sleep(time.Millisecond) {

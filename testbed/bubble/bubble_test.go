@@ -3,6 +3,7 @@ package bubble_test
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -57,12 +58,12 @@ func TestUntil(t *testing.T) {
 		if began.UTC().Format(time.DateOnly) != "2030-01-01" {
 			t.Errorf("it is %v", began)
 		}
-		later := false
+		var later atomic.Bool
 		go func() {
 			time.Sleep(time.Minute)
-			later = true
+			later.Store(true)
 		}()
-		bubble.Until(t, "a minute is over", func() bool { return later })
+		bubble.Until(t, "a minute is over", later.Load)
 		if took := time.Since(began); took != time.Minute {
 			t.Errorf("%v went by", took)
 		}
