@@ -76,7 +76,7 @@ func testOptions(t testing.TB) Options {
 		Fail:               func(err error) { t.Errorf("the node stopped itself: %v", err) },
 	}
 	opts.Store.CacheBytes, opts.Store.MemTableBytes = 1<<20, 1<<20
-	opts.Raft.SegmentBytes = 1 << 20
+	opts.Raft.SegmentBytes = 64 << 10
 	return opts
 }
 

@@ -87,7 +87,7 @@ func (n *node) options(l *life, d *disk) server.Options {
 		o.Join = n.members
 	}
 	o.Store.CacheBytes, o.Store.MemTableBytes = 1<<20, 1<<20
-	o.Raft.SegmentBytes, o.Raft.ElectionTimeout = 1<<20, 300*time.Millisecond
+	o.Raft.SegmentBytes, o.Raft.ElectionTimeout = 64<<10, 300*time.Millisecond
 	return o
 }
 
