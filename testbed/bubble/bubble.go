@@ -21,6 +21,9 @@ import (
 // Limit is how long Until waits, in fake time.
 const Limit = 10 * time.Minute
 
+// longestPause is the longest time between two questions of Until.
+const longestPause = 50 * time.Millisecond
+
 // epoch is when a test begins, in fake time: after all dates in the data of tests.
 var epoch = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
@@ -89,17 +92,20 @@ func forgive(stack string) bool {
 // Until waits in a bubble until a condition holds. It asks whenever no other goroutine can go on,
 // and lets fake time pass in between. What others did before happened before the question
 // (synctest.Wait), but the question did not happen before what they do next: what the condition
-// reads is atomic or under a lock.
+// reads is atomic or under a lock. The longer it waits, the less often it asks: a question may cost
+// as much as a second of fake time.
 func Until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(time.Millisecond) {
+	for began := time.Now(); ; {
 		synctest.Wait()
 		if condition() {
 			return
 		}
-		if time.Since(began) > Limit {
+		waited := time.Since(began)
+		if waited > Limit {
 			t.Fatalf("still not so after %v of fake time: %s", Limit, what)
 		}
+		time.Sleep(min(max(waited/8, time.Millisecond), longestPause))
 	}
 }
 
