@@ -31,7 +31,7 @@ func TestBrokenStreamsAPP3APP8(t *testing.T) {
 				streams[i] = drawBreakingStream(rt, fmt.Sprint("run-", i))
 			}
 			restart := rapid.IntRange(0, 3).Draw(rt, "restart") == 3
-			n := startNode(t, hasty)
+			n := startNode(t)
 			defer n.close()
 			breakAll(n, streams, restart)
 			for _, s := range streams {

@@ -82,7 +82,7 @@ type link struct {
 func startCrew(t testing.TB, activeBytes int) *clients {
 	c := &clients{read: map[string][]*runlogv1.EventRecord{}}
 	c.ledger.init()
-	c.node = startNode(t, hasty, func(o *Options) {
+	c.node = startNode(t, func(o *Options) {
 		o.Store.ActiveBytes = activeBytes // 1: receipts are read from disk, always
 		o.MaxPayloadBytes = maxDrawnPayload
 	})

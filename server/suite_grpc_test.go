@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
-	"pgregory.net/rapid"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -23,14 +22,12 @@ import (
 func TestConformanceOverGRPC(t *testing.T) {
 	t.Parallel()
 	t.Run("examples", func(t *testing.T) {
-		stories.TellRemote(t, func(tb rapid.TB) storagetest.Remote {
-			t := tb.(*testing.T)
-			t.Parallel()
-			return openRemote(t, tb, overGRPC)
-		})
+		t.Parallel()
+		stories.TellRemote(t, opening(overGRPC))
 	})
 	t.Run("workloads", func(t *testing.T) {
-		storagetest.RemoteWorkloads(t, func(tb rapid.TB) storagetest.Remote { return openRemote(t, tb, overGRPC) })
+		t.Parallel()
+		storagetest.RemoteWorkloads(t, opening(overGRPC))
 	})
 }
 

@@ -15,7 +15,6 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
-	"pgregory.net/rapid"
 
 	"runlog/proto/contract"
 	"runlog/proto/contract/jsontext"
@@ -30,14 +29,12 @@ import (
 func TestConformanceOverHTTP(t *testing.T) {
 	t.Parallel()
 	t.Run("examples", func(t *testing.T) {
-		stories.TellRemote(t, func(tb rapid.TB) storagetest.Remote {
-			t := tb.(*testing.T)
-			t.Parallel()
-			return openRemote(t, tb, overHTTP)
-		})
+		t.Parallel()
+		stories.TellRemote(t, opening(overHTTP))
 	})
 	t.Run("workloads", func(t *testing.T) {
-		storagetest.RemoteWorkloads(t, func(tb rapid.TB) storagetest.Remote { return openRemote(t, tb, overHTTP) })
+		t.Parallel()
+		storagetest.RemoteWorkloads(t, opening(overHTTP))
 	})
 }
 

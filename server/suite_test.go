@@ -55,21 +55,19 @@ type remote struct {
 
 var _ storagetest.Remote = (*remote)(nil)
 
-// openRemote starts a node whose clock is the suite's. It ends with the check, if it is one of
-// rapid's.
-func openRemote(t testing.TB, tb rapid.TB, connect func(*node) transport) *remote {
-	r := &remote{positions: map[string]bool{}}
-	r.node = startNode(t, hasty, func(o *Options) {
-		o.Clock = func() time.Time { return time.Unix(0, r.clock.Load()) }
-		o.OpaqueKeys = true // as a store takes them
-	})
-	tb.(interface{ Cleanup(func()) }).Cleanup(r.shut)
-	r.wire = connect(r.node)
-	return r
+// opening returns what starts a node whose clock is the suite's.
+func opening(connect func(*node) transport) storagetest.RemoteFactory {
+	return func(t *testing.T, check rapid.TB) storagetest.Remote {
+		r := &remote{positions: map[string]bool{}}
+		r.node = startNode(t, func(o *Options) {
+			o.Clock = func() time.Time { return time.Unix(0, r.clock.Load()) }
+			o.OpaqueKeys = true // as a store takes them
+		})
+		check.(interface{ Cleanup(func()) }).Cleanup(r.shut)
+		r.wire = connect(r.node)
+		return r
+	}
 }
-
-// hasty makes a node lead sooner, for tests that start many.
-func hasty(o *Options) { o.Raft.ElectionTimeout = 10 * time.Millisecond }
 
 func (r *remote) shut() {
 	r.node.close()

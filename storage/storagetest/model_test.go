@@ -15,7 +15,7 @@ func TestModel(t *testing.T) {
 	t.Run("examples", func(t *testing.T) { stories.Tell(t, open) })
 	t.Run("workloads", func(t *testing.T) { storagetest.Workloads(t, open) })
 	t.Run("from outside", func(t *testing.T) {
-		hidden := func(rapid.TB) storagetest.Remote { return storagetest.NewHidden() }
+		hidden := func(*testing.T, rapid.TB) storagetest.Remote { return storagetest.NewHidden() }
 		stories.TellRemote(t, hidden)
 		storagetest.RemoteWorkloads(t, hidden)
 	})

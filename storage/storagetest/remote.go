@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"runlog/storage"
+	"runlog/testbed/bubble"
 )
 
 // Remote is a node as its clients see it. Its proposals are made for it, so that Propose gets one
@@ -27,12 +28,15 @@ type Remote interface {
 	Fit(r Request) Request
 }
 
-// RemoteFactory opens an empty node. It may use t for cleanups and fatal errors.
-type RemoteFactory func(t rapid.TB) Remote
+// RemoteFactory opens an empty node in the bubble of t. It ends with check, which is t or one of
+// rapid's checks in it.
+type RemoteFactory func(t *testing.T, check rapid.TB) Remote
 
-// RemoteWorkloads holds a node to the model as Workloads holds a store.
+// RemoteWorkloads holds a node to the model as Workloads holds a store, in a bubble of fake time.
 func RemoteWorkloads(t *testing.T, open RemoteFactory) {
-	workloads(t, func(t rapid.TB) *Pair { return NewRemotePair(open(t)) })
+	bubble.Test(t, func(t *testing.T) {
+		bubble.Check(t, func(rt *rapid.T) { checkWorkload(rt, NewRemotePair(open(t, rt))) })
+	})
 }
 
 // NewRemotePair returns a node with a model of its own. The node must be empty.

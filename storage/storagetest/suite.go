@@ -17,15 +17,13 @@ type Factory func(t rapid.TB) System
 // Workloads holds a system to the model on whatever rapid draws: IDM-6 to IDM-8, APP-1, APP-3 to
 // APP-6, APP-11, APP-12, READ-1, ENV-1.
 func Workloads(t *testing.T, open Factory) {
-	workloads(t, func(t rapid.TB) *Pair { return NewPair(open(t)) })
+	rapid.Check(t, func(rt *rapid.T) { checkWorkload(rt, NewPair(open(rt))) })
 }
 
-func workloads(t *testing.T, open func(t rapid.TB) *Pair) {
-	rapid.Check(t, func(rt *rapid.T) {
-		if err := workload(rt, open(rt)); err != nil {
-			rt.Fatal(err)
-		}
-	})
+func checkWorkload(t *rapid.T, p *Pair) {
+	if err := workload(t, p); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Pair drives a system and the model side by side.

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"testing"
 
-	"pgregory.net/rapid"
-
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
@@ -98,13 +96,13 @@ func conditional(last uint64, events ...contract.Event) storagetest.Request {
 
 // Tell tells a system the stories, one a rule, each in a bubble of fake time.
 func Tell(t *testing.T, open storagetest.Factory) {
-	examples(t, bubble.Test, slices.Concat(stories, fenceStories, recurringStories, compoundStories), func(t rapid.TB) *storagetest.Pair { return storagetest.NewPair(open(t)) })
+	examples(t, slices.Concat(stories, fenceStories, recurringStories, compoundStories), func(t *testing.T) *storagetest.Pair { return storagetest.NewPair(open(t)) })
 }
 
-func examples(t *testing.T, run func(*testing.T, func(*testing.T)), stories []example, open func(t rapid.TB) *storagetest.Pair) {
+func examples(t *testing.T, stories []example, open func(t *testing.T) *storagetest.Pair) {
 	for _, e := range stories {
 		t.Run(e.name, func(t *testing.T) {
-			run(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				s := &story{t: t, p: open(t)}
 				if e.leases && !storagetest.Leases(s.p.System) {
 					t.Skip("the system has no leases")
@@ -119,10 +117,8 @@ func examples(t *testing.T, run func(*testing.T, func(*testing.T)), stories []ex
 	}
 }
 
-// realTime runs a story where the system under test talks over a network.
-func realTime(t *testing.T, f func(*testing.T)) { f(t) }
-
 // TellRemote tells a node the stories that Tell tells a store, but for those that no API can carry.
+// The node is on a network of the bubble's.
 func TellRemote(t *testing.T, open storagetest.RemoteFactory) {
-	examples(t, realTime, slices.Concat(stories, fenceStories, recurringStories), func(t rapid.TB) *storagetest.Pair { return storagetest.NewRemotePair(open(t)) })
+	examples(t, slices.Concat(stories, fenceStories, recurringStories), func(t *testing.T) *storagetest.Pair { return storagetest.NewRemotePair(open(t, t)) })
 }
