@@ -90,6 +90,9 @@ func servedMethods(t testing.TB) (list []*served) {
 // HTTP, directly and through a follower: the table of access decides, and nothing else lets a
 // caller in.
 func TestMatrixSEC3(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it makes one call at a time, thousands of them")
+	}
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		methods := servedMethods(t)

@@ -33,7 +33,11 @@ func TestSignalsInFloodedRunsSIG2(t *testing.T) {
 		n.append("run", newEvent("RunStarted"))
 		// Without a pause, a producer would keep fake time from passing. With it, the four send
 		// 400,000 events a second, of which 2,000 are in flight while the log is synced.
-		const streams, warm, pause = 4, 500, 10 * time.Microsecond
+		const streams, warm = 4, 500
+		pause := 10 * time.Microsecond
+		if testing.Short() {
+			pause *= 10
+		}
 		ctx, stop := context.WithCancel(n.context())
 		defer stop()
 		var flowing, producers sync.WaitGroup
