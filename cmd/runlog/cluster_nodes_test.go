@@ -56,6 +56,7 @@ func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: raft[i], BootstrapExpect: n, Join: raft,
 	}
 	o.Raft.ElectionTimeout, o.Raft.Autopilot.StableAfter = 300*time.Millisecond, 200*time.Millisecond
+	o.Raft.SegmentBytes = 1 << 20
 	return o
 }
 
@@ -153,6 +154,12 @@ func TestClusterAdd(t *testing.T) {
 	do := clusterLine(t, nodes)
 	o := clusterOptions(t, 3, 2, raft)
 	o.Join = raft[3:] // it waits for a node that does not come
+	o.Fail = func(err error) {
+		// It may be told of its removal before it is closed.
+		if !strings.Contains(err.Error(), "it was removed from the cluster") {
+			t.Errorf("a node stopped itself: %v", err)
+		}
+	}
 	type started struct {
 		server *server.Server
 		err    error
