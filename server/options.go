@@ -32,6 +32,8 @@ const (
 
 	// maxMemTableBytes keeps flushes short. It is well below Pebble's limit of 4 GiB.
 	maxMemTableBytes = 512 << 20
+	// maxSegmentBytes keeps short what a new node waits for.
+	maxSegmentBytes = 64 << 20
 )
 
 // DefaultMinFreeBytes has room for the next log segments, and for the flush that frees the old
@@ -287,6 +289,10 @@ func (o *Options) ensureStoreDefaults() {
 	if o.Store.MemTableBytes == 0 {
 		// Up to four memtables wait for their flush.
 		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)
+	}
+	if o.Raft.SegmentBytes == 0 {
+		// Two are filled with zeros, which a system counts as memory until they are on disk.
+		o.Raft.SegmentBytes = int(min(o.MemoryBytes/16, maxSegmentBytes))
 	}
 	if o.OpenFiles > 0 && o.Store.OpenFiles == 0 {
 		o.Store.OpenFiles, _ = shareFiles(o.OpenFiles)

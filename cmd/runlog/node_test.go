@@ -76,7 +76,7 @@ func serveSmall(args []string) int {
 	f.IntVar(&opts.BootstrapExpect, "bootstrap-expect", 0, "")
 	f.StringSliceVar(&opts.Join, "join", nil, "")
 	f.DurationVar(&opts.Raft.ElectionTimeout, "election-timeout", time.Second, "")
-	_ = f.String("min-free-disk", "", "")
+	_, _ = f.String("min-free-disk", "", ""), f.String("memory", "", "")
 	err = f.Parse(args)
 	if err == nil {
 		err = serve.Run(ctx, opts, nil)
@@ -101,8 +101,10 @@ func runlogCommand(env []string, args ...string) *exec.Cmd {
 	return asRunlogProcess(env, exec.Command(os.Args[0], args...))
 }
 
+// asRunlogProcess gives a process the environment of the command. A node in it is small: it fills
+// the files of its log before it serves.
 func asRunlogProcess(env []string, cmd *exec.Cmd) *exec.Cmd {
-	cmd.Env = append(append(os.Environ(), asRunlog+"=1"), env...)
+	cmd.Env = append(append(os.Environ(), asRunlog+"=1", "RUNLOG_MEMORY=256MiB"), env...)
 	return cmd
 }
 

@@ -59,7 +59,7 @@ func (n *Node) logFile() string {
 func (n *Node) Start() {
 	n.c.t.Helper()
 	args := append([]string{"serve", "--data-dir", n.Dir, "--node-id", n.Name, "--grpc-listen", n.grpc, "--http-listen", n.http,
-		"--admin-listen", n.admin, "--raft-listen", n.raft, "--election-timeout", Election.String(), "--min-free-disk", "0"}, n.flags...)
+		"--admin-listen", n.admin, "--raft-listen", n.raft, "--election-timeout", Election.String(), "--min-free-disk", "0", "--memory", "256MiB"}, n.flags...)
 	cmd := exec.Command(n.Binary, args...)
 	if n.space != "" { // ip becomes the process, with its id
 		args = append(args, "--insecure") // The network has no other machines.
