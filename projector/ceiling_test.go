@@ -14,7 +14,10 @@ import (
 // ceiling rises meanwhile, as in a rebuild. In each round, another goroutine raises the ceiling by
 // one commit, a few nanoseconds later than in the round before.
 func TestCeilingRisesPRJ13(t *testing.T) {
-	const rounds = 1500
+	rounds := 1500
+	if testing.Short() {
+		rounds = 500
+	}
 	low := &ceiling{}
 	var folded, later atomic.Uint64
 	b := newBed(t, func(o *Options) {

@@ -441,6 +441,9 @@ func TestKilledENG2(t *testing.T) {
 
 func testKilledENG2(t *testing.T) {
 	rounds := 40
+	if testing.Short() {
+		rounds = 8
+	}
 	if text := os.Getenv("TEST_RUNLOG_CONDUCTOR_ROUNDS"); text != "" {
 		n, err := strconv.Atoi(text)
 		if err != nil {
@@ -489,12 +492,4 @@ func testKilledENG2(t *testing.T) {
 	if all < int32(rounds) {
 		t.Errorf("%d kills in %d rounds", all, rounds)
 	}
-}
-
-// open reports whether a workflow of a run goes on, or there is none.
-func (w *world) open(run string) bool {
-	all := w.fake.Workflows(run)
-	return len(all) == 0 || slices.ContainsFunc(all, func(f *conductortest.Workflow) bool {
-		return f.Status == conductortest.Running || f.Status == conductortest.Paused
-	})
 }

@@ -187,7 +187,10 @@ func TestKilledRetriesENG2(t *testing.T) {
 }
 
 func testKilledRetriesENG2(t *testing.T) {
-	const rounds = 24
+	rounds := 24
+	if testing.Short() {
+		rounds = 6
+	}
 	w, all, rng := newWorld(t, retried), 0, seed.Rand(t)
 	w.do = func(ctx context.Context, task executor.Task) error {
 		if task.StepID == "hold" { // It ends after the retry.

@@ -260,6 +260,14 @@ func (w *world) until(run, event string) (list []string) {
 	return list
 }
 
+// open reports whether a workflow of a run goes on, or there is none.
+func (w *world) open(run string) bool {
+	all := w.fake.Workflows(run)
+	return len(all) == 0 || slices.ContainsFunc(all, func(f *conductortest.Workflow) bool {
+		return f.Status == conductortest.Running || f.Status == conductortest.Paused
+	})
+}
+
 // ends waits for the end of all workflows of a run, and returns that of the one that has it.
 func (w *world) ends(run string) (status string) {
 	w.t.Helper()

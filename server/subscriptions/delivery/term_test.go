@@ -143,6 +143,9 @@ func TestSqueezeBesideRefreshBUS6(t *testing.T) {
 // beside calls a and b at the same time, in many rounds, and check after each.
 func beside(t *testing.T, rounds int, a, b func(), check func(round int)) {
 	t.Helper()
+	if testing.Short() {
+		rounds /= 10
+	}
 	var begun, ended atomic.Int64
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
