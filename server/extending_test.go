@@ -3,7 +3,6 @@ package server
 import (
 	"strings"
 	"testing"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -36,11 +35,7 @@ func TestExtending(t *testing.T) {
 		leader.opts.NodeID = "leader"
 		leader.start()
 		t.Cleanup(leader.close)
-		for deadline := time.Now().Add(patience); leader.server.replica.Store().Level() != counter.Level; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatal("the feature level did not rise")
-			}
-		}
+		bubble.Until(t, "the feature level has risen", func() bool { return leader.server.replica.Store().Level() == counter.Level })
 		follower := &node{t: t, opts: testOptions(t)}
 		withCounters(follower)
 		follower.opts.NodeID, follower.opts.Join = "follower", []string{leader.server.Addresses().Raft}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"runlog/storage"
 	"runlog/storage/machine"
@@ -67,24 +66,15 @@ func TestRollingUpgradeRaisesLevel(t *testing.T) {
 				upgrade(n, true)
 			}
 		}
-		for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
+		bubble.Until(t, "the level has risen", func() bool {
 			o, err := ns.leader().server.replica.Submit(t.Context(), newOperation(t))
-			if err == nil {
-				if o.Err != nil || string(o.Answers[0].Reply) != `"T1"="x" ` {
-					t.Fatalf("outcome %+v", o)
-				}
-				break
+			if err == nil && (o.Err != nil || string(o.Answers[0].Reply) != `"T1"="x" `) {
+				t.Fatalf("outcome %+v", o)
 			}
-			if time.Now().After(deadline) {
-				t.Fatalf("the level did not rise: %v", err)
-			}
-		}
+			return err == nil
+		})
 		for _, n := range ns {
-			for deadline := time.Now().Add(patience); n.server.replica.Store().Level() != 2; time.Sleep(time.Millisecond) {
-				if time.Now().After(deadline) {
-					t.Fatalf("node %s is at level %d", n.opts.NodeID, n.server.replica.Store().Level())
-				}
-			}
+			bubble.Until(t, n.opts.NodeID+" is at level 2", func() bool { return n.server.replica.Store().Level() == 2 })
 		}
 		n := ns.followers()[0]
 		if err := n.server.replica.Store().MakeDurable(n.server.replica.Store().Applied().Index); err != nil {
