@@ -69,10 +69,10 @@ func (u clockUse) remedy() string {
 const asks = "testbed/await"
 
 // fakeOnly are kits that run in bubbles alone.
-var fakeOnly = []string{"testbed/bubble", "testbed/network", "testbed/seed", "server/servertest/sim", "server/servertest/workload", "server/servertest/workload/bus"}
+var fakeOnly = []string{"testbed/bubble", "testbed/bubble/property", "testbed/network", "testbed/seed", "server/servertest/sim", "server/servertest/workload", "server/servertest/workload/bus"}
 
 // bubbles are the functions whose arguments run in fake time.
-var bubbles = []string{"synctest.Test", "bubble.Test", "bubble.Run", "bubble.Check", "bubble.Until", "rapid.SyncTest"}
+var bubbles = []string{"synctest.Test", "bubble.Test", "bubble.Run", "property.Check", "bubble.Until", "rapid.SyncTest"}
 
 // waits are the functions that make a test depend on the real clock.
 var waits = []string{

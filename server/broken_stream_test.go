@@ -17,6 +17,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 
 	"runlog/testbed/bubble"
+	"runlog/testbed/bubble/property"
 )
 
 // TestBrokenStreamsAPP3APP8: an append stream that breaks anywhere leaves complete requests behind:
@@ -25,7 +26,7 @@ import (
 func TestBrokenStreamsAPP3APP8(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		bubble.Check(t, func(rt *rapid.T) {
+		property.Check(t, func(rt *rapid.T) {
 			streams := make([]*breakingStream, rapid.IntRange(1, 3).Draw(rt, "streams"))
 			for i := range streams {
 				streams[i] = drawBreakingStream(rt, fmt.Sprint("run-", i))

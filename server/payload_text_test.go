@@ -18,6 +18,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
 	"runlog/testbed/bubble"
+	"runlog/testbed/bubble/property"
 )
 
 // drawObject draws the text of a JSON object: any order and repetition of members, any spelling of
@@ -243,7 +244,7 @@ func TestTextsKeepTheirBytesENV8(t *testing.T) {
 			{`{"a":1,"a":2}`, ""}, {`{}`, "{}"}, {large, `{"pad":"` + strings.Repeat("x", 4<<10-len(`{"pad":""}`)) + `"}`},
 		})
 		round := 0
-		bubble.Check(t, func(rt *rapid.T) {
+		property.Check(t, func(rt *rapid.T) {
 			round++
 			var all []sentText
 			for range rapid.IntRange(1, 4).Draw(rt, "events") {

@@ -20,6 +20,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 
 	"runlog/testbed/bubble"
+	"runlog/testbed/bubble/property"
 )
 
 // TestProducersAtOnce: several producers send at the same time with AppendEvents, BatchAppend and
@@ -36,7 +37,7 @@ import (
 func TestProducersAtOnce(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		bubble.Check(t, func(rt *rapid.T) {
+		property.Check(t, func(rt *rapid.T) {
 			s := drawScenario(rt)
 			c := startCrew(t, rapid.SampledFrom([]int{1, 0}).Draw(rt, "active bytes"))
 			defer c.end()

@@ -10,6 +10,7 @@ import (
 
 	"runlog/storage"
 	"runlog/testbed/bubble"
+	"runlog/testbed/bubble/property"
 )
 
 // Remote is a node as its clients see it. Its proposals are made for it, so that Propose gets one
@@ -35,7 +36,7 @@ type RemoteFactory func(t *testing.T, check rapid.TB) Remote
 // RemoteWorkloads holds a node to the model as Workloads holds a store, in a bubble of fake time.
 func RemoteWorkloads(t *testing.T, open RemoteFactory) {
 	bubble.Test(t, func(t *testing.T) {
-		bubble.Check(t, func(rt *rapid.T) { checkWorkload(rt, NewRemotePair(open(t, rt))) })
+		property.Check(t, func(rt *rapid.T) { checkWorkload(rt, NewRemotePair(open(t, rt))) })
 	})
 }
 

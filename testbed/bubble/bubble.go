@@ -14,8 +14,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"pgregory.net/rapid"
 )
 
 // Limit is how long Until waits, in fake time.
@@ -193,10 +191,4 @@ func (c *oneCase) Fail() {
 func (c *oneCase) FailNow() {
 	c.Fail()
 	runtime.Goexit()
-}
-
-// Check checks a property in the bubble of its test, as rapid.Check does outside of one.
-func Check(t testing.TB, property func(*rapid.T)) {
-	t.Helper()
-	rapid.Check(struct{ testing.TB }{t}, property) // rapid asks a *testing.T for its deadline.
 }

@@ -8,8 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"pgregory.net/rapid"
-
 	"runlog/testbed/bubble"
 )
 
@@ -66,17 +64,6 @@ func TestUntil(t *testing.T) {
 		bubble.Until(t, "a minute is over", later.Load)
 		if took := time.Since(began); took < time.Minute || took > time.Minute+50*time.Millisecond {
 			t.Errorf("%v went by", took)
-		}
-	})
-}
-
-// TestCheck: rapid checks properties in a bubble.
-func TestCheck(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		drawn := 0
-		bubble.Check(t, func(t *rapid.T) { drawn += rapid.IntRange(1, 2).Draw(t, "n") })
-		if drawn == 0 {
-			t.Error("nothing was checked")
 		}
 	})
 }
