@@ -57,6 +57,7 @@ check-format:
 	@unformatted=$$($(GOFILES) | xargs -r gofmt -l); \
 	if [[ -n $$unformatted ]]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	go mod tidy -diff
+	go -C examples/engine mod tidy -diff
 
 .PHONY: check-lint
 check-lint: $(LINT)
@@ -221,7 +222,6 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 # Not part of check, because it has tests. The module uses this one as other modules do.
 .PHONY: check-example
 check-example: build $(LINT) ## vet, lint, test and run the module examples/engine, as its author would
-	go -C examples/engine mod tidy -diff
 	go -C examples/engine vet ./...
 	cd examples/engine && ../../$(LINT) run
 	go -C examples/engine test ./...
