@@ -34,6 +34,20 @@ func inMemory(t testing.TB, disk vfs.FS) func(*Options) {
 	}
 }
 
+// TestSizesOfTheLogsFiles: a small node has small files, a large one does not wait for larger ones,
+// and a size that was set stays.
+func TestSizesOfTheLogsFiles(t *testing.T) {
+	for _, c := range []struct {
+		memory    int64
+		set, size int
+	}{{MinMemoryBytes, 0, 16 << 20}, {0, 0, 64 << 20}, {1 << 40, 0, 64 << 20}, {MinMemoryBytes, 1 << 20, 1 << 20}} {
+		o := Options{MemoryBytes: c.memory}
+		o.Raft.SegmentBytes = c.set
+		o.EnsureDefaults()
+		wantEqual(t, fmt.Sprintf("size with %d bytes of memory", c.memory), o.Raft.SegmentBytes, c.size)
+	}
+}
+
 // TestNodeInMemory: a node with a given file system and network uses nothing else, stores
 // everything there, and detects another holder of its directory.
 func TestNodeInMemory(t *testing.T) {

@@ -135,8 +135,9 @@ type Options struct {
 	// LagLimit is how old an event may be that snapshots lack. Beyond it the node raises
 	// PROJECTOR_LAG_HIGH (PRJ-11). Default: 5 s.
 	LagLimit time.Duration
-	// MemoryBytes is the memory from which the sizes of caches and queues are derived. Default:
-	// DefaultMemoryBytes; at least MinMemoryBytes. The process must keep the Go runtime within it.
+	// MemoryBytes is the memory from which the sizes of caches, queues and the log's files are
+	// derived. Default: DefaultMemoryBytes; at least MinMemoryBytes. The process must keep the Go
+	// runtime within it.
 	MemoryBytes int64
 	// OpenFiles is how many files the process may have open. The node keeps enough of them for its
 	// data, and bounds the connections of clients by the rest. 0: unknown, so connections have no
