@@ -15,6 +15,9 @@ import (
 	"runlog/storage"
 )
 
+// DefaultSegmentBytes is 64 MiB: a new node fills two files of the log before it serves.
+const DefaultSegmentBytes = 64 << 20
+
 // Options of a node.
 type Options struct {
 	// Dir holds the log and the snapshots' metadata only. Required.
@@ -59,7 +62,7 @@ type Options struct {
 	// of a commit on an idle follower. A linearizable read on a follower may wait for that long.
 	// Default: 10 ms.
 	CommitTimeout time.Duration
-	// SegmentBytes is the size of a file of the log. Default: 64 MiB.
+	// SegmentBytes is the size of a file of the log. Default: DefaultSegmentBytes.
 	SegmentBytes int
 	// CacheBytes bounds the entries that are kept in memory for followers and for apply. Default:
 	// 16 MiB.
@@ -90,7 +93,7 @@ func (o *Options) EnsureDefaults() {
 		o.CommitTimeout = 10 * time.Millisecond
 	}
 	if o.SegmentBytes == 0 {
-		o.SegmentBytes = 64 << 20
+		o.SegmentBytes = DefaultSegmentBytes
 	}
 	if o.CacheBytes == 0 {
 		o.CacheBytes = 16 << 20

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -46,6 +47,29 @@ func TestSizesOfTheLogsFiles(t *testing.T) {
 		o.EnsureDefaults()
 		wantEqual(t, fmt.Sprintf("size with %d bytes of memory", c.memory), o.Raft.SegmentBytes, c.size)
 	}
+}
+
+// TestLogsFilesChangeSize: a node that is given more memory, or less, reads the files that it has
+// written before, and goes on in files of the new size (APP-1).
+func TestLogsFilesChangeSize(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		disk := vfs.NewCrashableMem()
+		n := startNode(t, func(o *Options) { o.FS = disk })
+		large, count := payload(`{"x":"`+strings.Repeat("x", 20<<10)+`"}`), 1
+		n.append("run", newEvent("Noted", attempt(1)))
+		for _, size := range []int{64 << 10, 256 << 10, 16 << 10, 64 << 10} {
+			lost := disk.CrashClone(vfs.CrashCloneCfg{})
+			n.restart(func() { n.opts.Raft.SegmentBytes, n.opts.FS, disk = size, lost, lost })
+			wantEqual(t, "events", len(n.list("run")), count)
+			for range 20 {
+				count++
+				n.append("run", newEvent("Noted", attempt(uint32(count)), large))
+			}
+		}
+		n.restart()
+		wantEqual(t, "events", len(n.list("run")), count)
+	})
 }
 
 // TestNodeInMemory: a node with a given file system and network uses nothing else, stores

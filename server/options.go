@@ -32,8 +32,6 @@ const (
 
 	// maxMemTableBytes keeps flushes short. It is well below Pebble's limit of 4 GiB.
 	maxMemTableBytes = 512 << 20
-	// maxSegmentBytes keeps short what a new node waits for.
-	maxSegmentBytes = 64 << 20
 )
 
 // DefaultMinFreeBytes has room for the next log segments, and for the flush that frees the old
@@ -293,7 +291,7 @@ func (o *Options) ensureStoreDefaults() {
 	}
 	if o.Raft.SegmentBytes == 0 {
 		// Two are filled with zeros, which a system counts as memory until they are on disk.
-		o.Raft.SegmentBytes = int(min(o.MemoryBytes/16, maxSegmentBytes))
+		o.Raft.SegmentBytes = int(min(o.MemoryBytes/16, raft.DefaultSegmentBytes))
 	}
 	if o.OpenFiles > 0 && o.Store.OpenFiles == 0 {
 		o.Store.OpenFiles, _ = shareFiles(o.OpenFiles)
