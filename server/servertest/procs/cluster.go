@@ -87,7 +87,7 @@ func New(t testing.TB, opts Options) *Cluster {
 		}
 	}
 	c.clients = workload.New(workload.Options{
-		Seed: opts.Seed, Nodes: names, Think: 40 * time.Millisecond, Patience: time.Second, RunLives: opts.RunLives, Pad: opts.Pad, Broken: t.Errorf,
+		Seed: opts.Seed, Nodes: names, Think: 15 * time.Millisecond, Patience: time.Second, RunLives: opts.RunLives, Pad: opts.Pad, Broken: t.Errorf,
 		Dial: c.dial, Connect: c.connect, Before: opts.Before, OldKeys: opts.OldKeys,
 	})
 	return c
