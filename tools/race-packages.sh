@@ -3,7 +3,7 @@
 # goroutines or shares memory between them, or whose tests start goroutines. Others only compute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-starts='^\s*go |\bgo func|\.Go\('
+starts='^\s*go |\bgo func|\.Go\(|AfterFunc|httptest\.New'
 shares='\bchan |sync\.|atomic\.'
 tested='{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}} {{.Dir}}{{end}}'
 go list -f "$tested" ./... | while read -r package dir; do
