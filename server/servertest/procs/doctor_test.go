@@ -94,6 +94,7 @@ func TestDoctorOfALowDisk(t *testing.T) {
 	n := c.Nodes()[0]
 	n.Start()
 	n.awaitSaid("alert=DISK_LOW")
+	c.Leader() // The disk is looked at before the node leads.
 	c.wantDoctor(exitFailed, []string{
 		"ERROR    n1 raises DISK_LOW and leads: no appends are taken", "less than its --min-free-disk",
 	}, []string{"no alert is raised", "every disk has room"}, n)
