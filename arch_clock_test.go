@@ -1,7 +1,6 @@
 package runlog_test
 
 import (
-	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -71,6 +70,10 @@ const asks = "testbed/await"
 // fakeOnly are kits that run in bubbles alone.
 var fakeOnly = []string{"testbed/bubble", "testbed/bubble/property", "testbed/network", "testbed/seed", "server/servertest/sim", "server/servertest/workload", "server/servertest/workload/bus"}
 
+// sharedKits are kits whose functions run in the time of their callers. They are judged with each
+// folder whose tests import them.
+var sharedKits = []string{"server/servertest"}
+
 // bubbles are the functions whose arguments run in fake time.
 var bubbles = []string{"synctest.Test", "bubble.Test", "bubble.Run", "property.Check", "bubble.Until", "rapid.SyncTest"}
 
@@ -100,32 +103,56 @@ func clockUses() (map[string][]clockUse, error) {
 			folders[dir] = append(folders[dir], name)
 		}
 	}
+	kits := map[string][]string{}
+	for _, kit := range sharedKits {
+		kits[kit] = folders[kit]
+		delete(folders, kit)
+	}
 	found := map[string][]clockUse{}
 	for dir, names := range folders {
 		tests := newTests()
-		for _, name := range names {
-			text, err := os.ReadFile(name)
-			if os.IsNotExist(err) {
-				continue // Deleted, and not yet in the index.
+		if err := tests.parse(dir, names); err != nil {
+			return nil, err
+		}
+		for kit, names := range kits {
+			if tests.imports(kit) {
+				if err := tests.parse(kit, names); err != nil {
+					return nil, err
+				}
 			}
-			if err != nil {
-				return nil, err
-			}
-			tree, err := parser.ParseFile(tests.files, name, text, parser.SkipObjectResolution)
-			if err != nil {
-				return nil, err
-			}
-			tests.trees = append(tests.trees, tree)
 		}
 		tests.read(isKit(dir))
-		for name, f := range tests.funcs {
-			f.excepted = realTime[dir+"."+name] != ""
-		}
 		for name, uses := range tests.inRealTime() {
-			found[dir+"."+name] = uses
+			found[name] = uses
 		}
 	}
 	return found, nil
+}
+
+// parse adds the files of a folder that are not deleted.
+func (x *tests) parse(dir string, names []string) error {
+	for _, name := range names {
+		text, err := os.ReadFile(name)
+		if os.IsNotExist(err) {
+			continue // Deleted, and not yet in the index.
+		}
+		if err != nil {
+			return err
+		}
+		tree, err := parser.ParseFile(x.files, name, text, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		x.trees = append(x.trees, folderFile{dir, tree})
+	}
+	return nil
+}
+
+// imports reports whether a file imports a package.
+func (x *tests) imports(pkg string) bool {
+	return slices.ContainsFunc(x.trees, func(f folderFile) bool {
+		return slices.ContainsFunc(f.tree.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+"/"+pkg) })
+	})
 }
 
 // inOtherModule reports whether a folder belongs to a module below this one.
@@ -138,14 +165,20 @@ func inOtherModule(dir string) bool {
 	return false
 }
 
-// tests are the functions of one folder's tests, or of a kit.
+// tests are the functions of one folder's tests, or of a kit, with those of the shared kits that
+// they import.
 type tests struct {
 	files *token.FileSet
-	trees []*ast.File
+	trees []folderFile
 	enter map[string]bool      // What runs its arguments in a bubble, by name.
-	funcs map[string]*testFunc // By name; those of a method have its type's before a point.
+	funcs map[string]*testFunc // By folder, name, and before that the type of a method.
 	named map[string][]*testFunc
 	roots []*testFunc
+}
+
+type folderFile struct {
+	dir  string
+	tree *ast.File
 }
 
 // testFunc is what a function does outside of bubbles.
@@ -167,29 +200,32 @@ func newTests() *tests {
 // read reads the trees. All that a kit exports may be called in real time.
 func (x *tests) read(kit bool) {
 	var decls []ast.Decl
-	for _, tree := range x.trees {
-		decls = append(decls, tree.Decls...)
+	for _, f := range x.trees {
+		decls = append(decls, f.tree.Decls...)
 	}
 	x.findBubbles(decls)
-	for _, d := range decls {
-		switch d := d.(type) {
-		case *ast.FuncDecl:
-			if d.Body == nil {
-				break
-			}
-			name, plain := receiver(d)+d.Name.Name, d.Name.Name
-			if d.Recv != nil {
-				plain = "." + plain
-			}
-			f := x.add(name, d, plain)
-			if isRoot(d, kit && !strings.HasSuffix(x.files.Position(d.Pos()).Filename, "_test.go")) {
-				x.roots = append(x.roots, f)
-			}
-		case *ast.GenDecl:
-			for _, spec := range d.Specs {
-				if v, ok := spec.(*ast.ValueSpec); ok {
-					for _, name := range v.Names {
-						x.add(name.Name, v, name.Name)
+	for _, f := range x.trees {
+		shared := slices.Contains(sharedKits, f.dir)
+		for _, d := range f.tree.Decls {
+			switch d := d.(type) {
+			case *ast.FuncDecl:
+				if d.Body == nil {
+					break
+				}
+				mentioned := mentionsOf(d.Name.Name, shared)
+				if d.Recv != nil {
+					mentioned = []string{"." + d.Name.Name}
+				}
+				added := x.add(f.dir+"."+receiver(d)+d.Name.Name, d, mentioned)
+				if !shared && isRoot(d, kit && !strings.HasSuffix(x.files.Position(d.Pos()).Filename, "_test.go")) {
+					x.roots = append(x.roots, added)
+				}
+			case *ast.GenDecl:
+				for _, spec := range d.Specs {
+					if v, ok := spec.(*ast.ValueSpec); ok {
+						for _, name := range v.Names {
+							x.add(f.dir+"."+name.Name, v, mentionsOf(name.Name, shared))
+						}
 					}
 				}
 			}
@@ -197,13 +233,24 @@ func (x *tests) read(kit bool) {
 	}
 }
 
-// add notes what a declaration does, and that mentions of a name are of it.
-func (x *tests) add(name string, d ast.Node, mentioned string) *testFunc {
+// mentionsOf returns how functions mention a name. Those of a shared kit that are not in it have
+// its package before the name.
+func mentionsOf(name string, shared bool) []string {
+	if shared {
+		return []string{name, "." + name}
+	}
+	return []string{name}
+}
+
+// add notes what a declaration does, and that mentions are of it.
+func (x *tests) add(name string, d ast.Node, mentioned []string) *testFunc {
 	f := x.funcs[name]
 	if f == nil {
-		f = &testFunc{name: name, mentions: map[string]bool{}}
+		f = &testFunc{name: name, mentions: map[string]bool{}, excepted: realTime[name] != ""}
 		x.funcs[name] = f
-		x.named[mentioned] = append(x.named[mentioned], f)
+		for _, m := range mentioned {
+			x.named[m] = append(x.named[m], f)
+		}
 	}
 	x.walk(f, d) // Once more for another platform's.
 	return f
@@ -411,53 +458,4 @@ func (x *tests) inRealTime() map[string][]clockUse {
 		}
 	}
 	return found
-}
-
-// TestClockFails shows what TestClock finds, and what it lets through.
-func TestClockFails(t *testing.T) {
-	tests := []struct{ name, body, want string }{
-		{"sleep", `func TestX(t *testing.T) { time.Sleep(1) }`, "time.Sleep"},
-		{"sleep of a helper", `func TestX(t *testing.T) { help() }; func help() { time.Sleep(1) }`, "time.Sleep"},
-		{"sleep of a method", `func TestX(t *testing.T) { b.help() }; func (b *bed) help() { time.Sleep(1) }`, "time.Sleep"},
-		{"sleep of a variable", `var x = func() { time.Sleep(1) }; func TestX(t *testing.T) { x() }`, "time.Sleep"},
-		{"sleep of a goroutine", `func TestX(t *testing.T) { bubble.Test(t, f); go func() { time.Sleep(1) }() }`, "time.Sleep"},
-		{"sleep of a case", `func TestX(t *testing.T) { bubble.Test(t, f); t.Run("", func(t *testing.T) { time.Sleep(1) }) }`, "time.Sleep"},
-		{"function for a bubble", `func TestX(t *testing.T) { f := func() { time.Sleep(1) }; bubble.Test(t, func(t *testing.T) { f() }) }`, ""},
-		{"table for bubbles", `func TestX(t *testing.T) { for _, f := range []func(){func() { time.Sleep(1) }, func() { help() }} { bubble.Test(t, func(t *testing.T) { f() }) } }; func help() { time.Sleep(1) }`, ""},
-		{"sleep in a bubble", `func TestX(t *testing.T) { bubble.Test(t, func(t *testing.T) { time.Sleep(1) }) }`, ""},
-		{"helper of bubbles", `func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { help() }) }; func help() { time.Sleep(1) }`, ""},
-		{"function of bubbles", `func TestX(t *testing.T) { inBed(t, func() { time.Sleep(1) }) }; func inBed(t *testing.T, f func()) { bubble.Test(t, func(t *testing.T) { f() }) }`, ""},
-		{"function of both", `func TestX(t *testing.T) { inBed(t, func() { time.Sleep(1) }) }; func inBed(t *testing.T, f func()) { bubble.Test(t, func(t *testing.T) { f() }); f() }`, "time.Sleep"},
-		{"helper of both", `func TestX(t *testing.T) { synctest.Test(t, func(t *testing.T) { help() }); help() }; func help() { time.Sleep(1) }`, "time.Sleep"},
-		{"a benchmark", `func BenchmarkX(b *testing.B) { time.Sleep(1) }`, ""},
-		{"timeout", `func TestX(t *testing.T) { select { case <-c: case <-time.After(1): } }`, "time.After"},
-		{"poll", `func TestX(t *testing.T) { await.Poll(t, "", nil) }`, "await.Poll"},
-		{"loop with a deadline", `func TestX(t *testing.T) { for time.Now().Before(end) { } }`, "a loop with a deadline"},
-		{"upper bound", `func TestX(t *testing.T) { if took := time.Since(began); took > 1 { } }`, "time.Since"},
-		{"upper bound, turned", `func TestX(t *testing.T) { if 1 <= time.Since(began) { } }`, "time.Since"},
-		{"lower bound", `func TestX(t *testing.T) { if took := time.Since(began); took < 1 { } }`, ""},
-		{"port by number", `func TestX(t *testing.T) { net.Listen("tcp", address) }`, "port"},
-		{"port 0", `func TestX(t *testing.T) { net.Listen("tcp", "127.0.0.1:0") }`, ""},
-		{"global draws", `func TestX(t *testing.T) { rand.IntN(3) }`, "rand"},
-		{"draws from a seed", `func TestX(t *testing.T) { rand.New(rand.NewPCG(1, 2)).IntN(3) }`, ""},
-		{"goroutines by count", `func TestX(t *testing.T) { runtime.NumGoroutine() }`, "runtime.NumGoroutine"},
-	}
-	for _, tt := range tests {
-		x := newTests()
-		tree, err := parser.ParseFile(x.files, "x_test.go", "package x\n"+tt.body, parser.SkipObjectResolution)
-		if err != nil {
-			t.Fatal(err)
-		}
-		x.trees = []*ast.File{tree}
-		x.read(false)
-		var got []string
-		for _, uses := range x.inRealTime() {
-			for _, u := range uses {
-				got = append(got, u.what)
-			}
-		}
-		if fmt.Sprint(got) != fmt.Sprintf("[%s]", tt.want) {
-			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
-		}
-	}
 }
