@@ -97,13 +97,12 @@ NO_RACE := runlog runlog/server/servertest/mutants runlog/cmd/runlog runlog/serv
 # With the race detector no test is about a disk. Files in memory save about a tenth of the time.
 RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if ($$1 >= 4) print "/dev/shm" }')
 
-# The package server takes longest, so its tests start first. Its tests end their goroutines, as
-# others do: a process need not wait a second for a race after its last test.
+# Tests end their goroutines: a process need not wait a second for a race after its last test.
 .PHONY: test
 test: ## run all tests, and those of goroutines again with the race detector
 	go test $(TESTFLAGS) ./...
-	@packages=$$(tools/race-packages.sh | grep -vx -e runlog/server $(patsubst %,-e %,$(NO_RACE))); set -x; \
-	TMPDIR=$(or $(RACE_TMP),$${TMPDIR:-/tmp}) GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test $(RACEFLAGS) runlog/server $$packages
+	@packages=$$(tools/race-packages.sh | grep -vx $(patsubst %,-e %,$(NO_RACE))); set -x; \
+	TMPDIR=$(or $(RACE_TMP),$${TMPDIR:-/tmp}) GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test $(RACEFLAGS) $$packages
 
 # What needs processes, other people's servers or a whole cluster's minute is left to make test.
 .PHONY: quick

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bytes"
@@ -25,7 +25,9 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/auth"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -63,8 +65,8 @@ var pathVariable = regexp.MustCompile(`\{[^}]*\}`)
 
 // servedMethods returns every method of every service that a node registers.
 func servedMethods(t testing.TB) (list []*served) {
-	for _, s := range services {
-		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.desc.ServiceName))
+	for _, s := range server.Descs() {
+		d, err := protoregistry.GlobalFiles.FindDescriptorByName(protoreflect.FullName(s.ServiceName))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,26 +113,26 @@ func TestMatrixSEC3(t *testing.T) {
 		}
 		bubble.Run(t, "direct", func(t testing.TB) {
 			var root string
-			n := startNode(t, func(o *Options) { root = secured(o) })
-			for _, c := range n.matrixCallers(root) {
+			n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
+			for _, c := range matrixCallers(n, root) {
 				for _, m := range methods {
-					n.matches(m, c)
+					matches(n, m, c)
 				}
 			}
 		})
 		bubble.Run(t, "forwarded", func(t testing.TB) {
-			all, root := securedNodes(t)
-			for _, c := range all[0].matrixCallers(root) {
+			all, root := servertest.SecuredNodes(t)
+			for _, c := range matrixCallers(all[0], root) {
 				for _, m := range methods {
 					// A call may move the leadership.
-					follower := all.followers()[0]
-					follower.matches(m, c)
+					follower := all.Followers()[0]
+					matches(follower, m, c)
 					for _, route := range m.routes {
 						if c.want(m) == "" {
 							continue
 						}
-						code, body := follower.callHTTP(route, c.token)
-						if was, direct := all.leader().callHTTP(route, c.token); code != was || !bytes.Equal(body, direct) {
+						code, body := callHTTP(follower, route, c.token)
+						if was, direct := callHTTP(all.Leader(), route, c.token); code != was || !bytes.Equal(body, direct) {
 							t.Errorf("%s %s by %s: HTTP %d %s through a follower, %d %s at the leader", route[0], route[1], c.role, code, body, was, direct)
 						}
 					}
@@ -149,12 +151,12 @@ type matrixCaller struct {
 }
 
 // matrixCallers returns a caller of each kind.
-func (n *node) matrixCallers(root string) []matrixCaller {
-	n.t.Helper()
+func matrixCallers(n *servertest.Node, root string) []matrixCaller {
+	n.T.Helper()
 	callers := []matrixCaller{{}}
 	for _, role := range auth.AllRoles.List() {
-		some := n.token(root, fmt.Sprint("some-", role), []string{"tenant"}, role)
-		all := n.token(root, fmt.Sprint("all-", role), []string{"*"}, role)
+		some := n.Token(root, fmt.Sprint("some-", role), []string{"tenant"}, role)
+		all := n.Token(root, fmt.Sprint("all-", role), []string{"*"}, role)
 		callers = append(callers, matrixCaller{some, role, false}, matrixCaller{all, role, true})
 	}
 	return callers
@@ -172,15 +174,15 @@ func (c *matrixCaller) want(m *served) contract.Reason {
 }
 
 // matches requires that the node lets a caller in as the table of access says, over gRPC and HTTP.
-func (n *node) matches(m *served, c matrixCaller) {
-	n.t.Helper()
+func matches(n *servertest.Node, m *served, c matrixCaller) {
+	n.T.Helper()
 	want := c.want(m)
-	if got := n.admitted(m, c.token); got != want {
-		n.t.Errorf("%s by %s, all tenants %v: %q, want %q", m.full(), c.role, c.all, got, want)
+	if got := admitted(n, m, c.token); got != want {
+		n.T.Errorf("%s by %s, all tenants %v: %q, want %q", m.full(), c.role, c.all, got, want)
 	}
 	for _, route := range m.routes {
-		if got := n.admittedHTTP(route, c.token); got != want {
-			n.t.Errorf("%s %s by %s, all tenants %v: %q, want %q", route[0], route[1], c.role, c.all, got, want)
+		if got := admittedHTTP(n, route, c.token); got != want {
+			n.T.Errorf("%s %s by %s, all tenants %v: %q, want %q", route[0], route[1], c.role, c.all, got, want)
 		}
 	}
 }
@@ -195,9 +197,9 @@ func denial(reason contract.Reason) contract.Reason {
 
 // admitted calls a method over gRPC with an empty request, and returns why the caller is not let
 // in.
-func (n *node) admitted(m *served, token string) contract.Reason {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.context(), 10*time.Second)
+func admitted(n *servertest.Node, m *served, token string) contract.Reason {
+	n.T.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), 10*time.Second)
 	defer cancel()
 	if token != "" {
 		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token)
@@ -205,10 +207,10 @@ func (n *node) admitted(m *served, token string) contract.Reason {
 	req, resp := dynamicpb.NewMessage(m.Input()), dynamicpb.NewMessage(m.Output())
 	err := error(nil)
 	if !m.IsStreamingClient() && !m.IsStreamingServer() {
-		err = n.conn.Invoke(ctx, m.full(), req, resp)
+		err = n.Conn.Invoke(ctx, m.full(), req, resp)
 	} else {
 		var stream grpc.ClientStream
-		stream, err = n.conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: m.IsStreamingClient(), ServerStreams: true}, m.full())
+		stream, err = n.Conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: m.IsStreamingClient(), ServerStreams: true}, m.full())
 		if err == nil && !m.IsStreamingClient() {
 			err = stream.SendMsg(req)
 		}
@@ -222,13 +224,13 @@ func (n *node) admitted(m *served, token string) contract.Reason {
 	if err == nil || errors.Is(err, io.EOF) {
 		return ""
 	}
-	return denial(refusalOf(n.t, err).reason)
+	return denial(servertest.RefusalOf(n.T, err).Reason)
 }
 
 // admittedHTTP is admitted over HTTP.
-func (n *node) admittedHTTP(route [2]string, token string) contract.Reason {
-	n.t.Helper()
-	code, body := n.callHTTP(route, token)
+func admittedHTTP(n *servertest.Node, route [2]string, token string) contract.Reason {
+	n.T.Helper()
+	code, body := callHTTP(n, route, token)
 	if code != http.StatusUnauthorized && code != http.StatusForbidden {
 		return ""
 	}
@@ -236,15 +238,15 @@ func (n *node) admittedHTTP(route [2]string, token string) contract.Reason {
 		Details []struct{ Reason contract.Reason }
 	}
 	if err := json.Unmarshal(body, &refused); err != nil || len(refused.Details) == 0 {
-		n.t.Fatalf("%s %s: HTTP %d without a reason: %v", route[0], route[1], code, err)
+		n.T.Fatalf("%s %s: HTTP %d without a reason: %v", route[0], route[1], code, err)
 	}
 	return denial(refused.Details[0].Reason)
 }
 
 // callHTTP makes a call with an empty request, and returns its status, and the body of a refusal.
-func (n *node) callHTTP(route [2]string, token string) (code int, refusal []byte) {
-	n.t.Helper()
-	ctx, cancel := context.WithTimeout(n.context(), 10*time.Second)
+func callHTTP(n *servertest.Node, route [2]string, token string) (code int, refusal []byte) {
+	n.T.Helper()
+	ctx, cancel := context.WithTimeout(n.Context(), 10*time.Second)
 	defer cancel()
 	var header []string
 	if token != "" {
@@ -254,14 +256,14 @@ func (n *node) callHTTP(route [2]string, token string) (code int, refusal []byte
 	if route[0] == http.MethodGet || route[0] == http.MethodDelete {
 		body = ""
 	}
-	resp := n.httpStream(ctx, route[0], route[1], body, header...)
+	resp := n.HTTPStream(ctx, route[0], route[1], body, header...)
 	defer resp.Body.Close()
 	if resp.StatusCode == http.StatusOK {
 		return resp.StatusCode, nil // It may be a stream.
 	}
 	refusal, err := io.ReadAll(resp.Body)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	return resp.StatusCode, refusal
 }

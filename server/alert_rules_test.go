@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"os"
@@ -10,7 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	runlogv1 "runlog/proto/runlog/v1"
-
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -37,16 +38,16 @@ func TestAlertRules(t *testing.T) {
 		if err := yaml.Unmarshal(text, &rules); err != nil || len(rules.Groups) != 2 || len(rules.Groups[0].Rules) < 5 {
 			t.Fatalf("%v: %+v", err, rules)
 		}
-		n := startNode(t)
-		n.subscribe("s") // Metrics of subscriptions need one.
-		bubble.Until(t, "the leader exports how many voters may fail", func() bool { return n.metric("runlog_raft_failure_tolerance") == 0 })
+		n := servertest.Start(t)
+		n.Subscribe("s") // Metrics of subscriptions need one.
+		bubble.Until(t, "the leader exports how many voters may fail", func() bool { return n.Metric("runlog_raft_failure_tolerance") == 0 })
 		name := regexp.MustCompile(`\brunlog_\w+`)
 		for _, r := range rules.Groups[0].Rules {
 			if r.Labels["severity"] == "" || r.Annotations["summary"] == "" || r.Annotations["remedy"] == "" {
 				t.Errorf("%s: %+v", r.Alert, r)
 			}
 			for _, metric := range name.FindAllString(r.Expr, -1) {
-				if n.metric(metric) < 0 {
+				if n.Metric(metric) < 0 {
 					t.Errorf("%s: no node exports %s", r.Alert, metric)
 				}
 			}
@@ -58,9 +59,9 @@ func TestAlertRules(t *testing.T) {
 func TestBuildInfo(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.Version = "1.2.3" })
+		n := servertest.Start(t, func(o *server.Options) { o.Version = "1.2.3" })
 		want := regexp.MustCompile(`\nrunlog_build_info\{feature_level="[1-9]\d*",goversion="` + regexp.QuoteMeta(runtime.Version()) + `",version="1\.2\.3"\} 1\n`)
-		if text := n.metricsText(); !want.MatchString(text) {
+		if text := n.MetricsText(); !want.MatchString(text) {
 			t.Errorf("no build info in:\n%s", text)
 		}
 	})
@@ -72,22 +73,22 @@ func TestFailureToleranceOfTheLeader(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		const metric = "runlog_raft_failure_tolerance"
-		all := startNodes(t, 3)
-		first := all.leader()
-		bubble.Until(t, "one voter may fail", func() bool { return first.metric(metric) == 1 })
-		for _, n := range all.followers() {
-			if got := n.metric(metric); got >= 0 {
+		all := servertest.StartNodes(t, 3)
+		first := all.Leader()
+		bubble.Until(t, "one voter may fail", func() bool { return first.Metric(metric) == 1 })
+		for _, n := range all.Followers() {
+			if got := n.Metric(metric); got >= 0 {
 				t.Errorf("a follower exports %v", got)
 			}
 		}
-		if _, err := first.clusters().TransferLeadership(first.context(), &runlogv1.TransferLeadershipRequest{}); err != nil {
+		if _, err := first.Clusters().TransferLeadership(first.Context(), &runlogv1.TransferLeadershipRequest{}); err != nil {
 			t.Fatal(err)
 		}
-		var next *node
+		var next *servertest.Node
 		bubble.Until(t, "the next leader alone exports it", func() bool {
-			var exporting nodes
+			var exporting servertest.Nodes
 			for _, n := range all {
-				if n.metric(metric) >= 0 {
+				if n.Metric(metric) >= 0 {
 					exporting = append(exporting, n)
 				}
 			}
@@ -97,7 +98,7 @@ func TestFailureToleranceOfTheLeader(t *testing.T) {
 			next = exporting[0]
 			return true
 		})
-		all.other(next).close()
-		bubble.Until(t, "no voter may fail", func() bool { return next.metric(metric) == 0 })
+		all.Other(next).Close()
+		bubble.Until(t, "no voter may fail", func() bool { return next.Metric(metric) == 0 })
 	})
 }

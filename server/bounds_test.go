@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"errors"
@@ -16,14 +16,15 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
 
 // plainConn is a connection with gRPC's own limits, as clients in other languages have them.
-func plainConn(t testing.TB, n *node, opts ...grpc.DialOption) *grpc.ClientConn {
+func plainConn(t testing.TB, n *servertest.Node, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, append([]grpc.DialOption{n.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
+	conn, err := grpc.NewClient(n.Server.Addresses().GRPC, append([]grpc.DialOption{n.Dialer(), grpc.WithTransportCredentials(insecure.NewCredentials())}, opts...)...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,12 +48,12 @@ func TestRefusalsFitTheirCallers(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
+		n := servertest.Start(t)
 		bubble.Run(t, "8 KiB of trailers", func(t testing.TB) {
 			events := runlogv1.NewEventServiceClient(plainConn(t, n, grpc.WithMaxHeaderListSize(8<<10)))
-			_, err := events.AppendEvents(n.context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: faulty(100)})
-			if r := refused(t, err, contract.ReasonInvalidArgumentField); r.metadata["truncated"] != "true" || len(r.fields) < 10 {
-				t.Errorf("%d violations, metadata %v", len(r.fields), r.metadata)
+			_, err := events.AppendEvents(n.Context(), &runlogv1.AppendEventsRequest{RunId: "r", Events: faulty(100)})
+			if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); r.Metadata["truncated"] != "true" || len(r.Fields) < 10 {
+				t.Errorf("%d violations, metadata %v", len(r.Fields), r.Metadata)
 			}
 		})
 		bubble.Run(t, "4 MiB of answers", func(t testing.TB) {
@@ -60,27 +61,27 @@ func TestRefusalsFitTheirCallers(t *testing.T) {
 			for i := range 1000 {
 				req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: faulty(10)})
 			}
-			req.Requests[0].Events = steps("s", 10)
-			resp, err := runlogv1.NewEventServiceClient(plainConn(t, n)).BatchAppend(n.context(), req)
+			req.Requests[0].Events = servertest.Steps("s", 10)
+			resp, err := runlogv1.NewEventServiceClient(plainConn(t, n)).BatchAppend(n.Context(), req)
 			if err != nil {
 				t.Fatal(err)
 			}
-			wantResults(t, "the good one", resp.Outcomes[0].Results, "nnnnnnnnnn")
+			servertest.WantResults(t, "the good one", resp.Outcomes[0].Results, "nnnnnnnnnn")
 			if st := resp.Outcomes[999].Status; st == nil || len(st.Details) < 2 {
 				t.Errorf("the last one: %v", st)
 			}
 		})
 		bubble.Run(t, "labels", func(t testing.TB) {
-			n.append("watched", newEvent("Noted"))
-			watch := n.httpStream(n.context(), http.MethodGet, runPath("watched", ":watch"), "", "Accept", "text/event-stream")
+			n.Append("watched", servertest.NewEvent("Noted"))
+			watch := n.HTTPStream(n.Context(), http.MethodGet, servertest.RunPath("watched", ":watch"), "", "Accept", "text/event-stream")
 			defer watch.Body.Close()
 			var labels strings.Builder
 			for i := range 100_000 {
 				fmt.Fprintf(&labels, `,"\u0001%d":"\u0001"`, i)
 			}
 			body := `{"run":{"runId":"r","tenantId":"t","projectId":"p","environmentId":"e","labels":{` + labels.String()[1:] + `}}}`
-			n.http(http.MethodPost, "/v1/runs", body, "Content-Type", "application/json").refused(t, contract.ReasonInvalidArgumentField)
-			n.append("watched", newEvent("Noted", step("more")))
+			n.HTTP(http.MethodPost, "/v1/runs", body, "Content-Type", "application/json").Refused(t, contract.ReasonInvalidArgumentField)
+			n.Append("watched", servertest.NewEvent("Noted", servertest.Step("more")))
 			seen := make([]byte, 0, 4096)
 			for !strings.Contains(string(seen), `"lastEventSeq":"2"`) && !strings.Contains(string(seen), `"lastEventSeq": "2"`) {
 				part := make([]byte, 1024)
@@ -90,17 +91,17 @@ func TestRefusalsFitTheirCallers(t *testing.T) {
 					t.Fatalf("another caller's watch ended: %v after %q", err, seen)
 				}
 			}
-			long := newRun("r", func(r *runlogv1.Run) { r.Labels = map[string]string{strings.Repeat("x", 3<<20): "\x01"} })
-			_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: long})
-			refused(t, err, contract.ReasonInvalidArgumentField)
+			long := servertest.NewRun("r", func(r *runlogv1.Run) { r.Labels = map[string]string{strings.Repeat("x", 3<<20): "\x01"} })
+			_, err := n.Runs.CreateRun(n.Context(), &runlogv1.CreateRunRequest{Run: long})
+			servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
 		})
 		bubble.Run(t, "requestId", func(t testing.TB) {
-			stream, err := runlogv1.NewEventServiceClient(plainConn(t, n)).AppendStream(n.context())
+			stream, err := runlogv1.NewEventServiceClient(plainConn(t, n)).AppendStream(n.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			for _, id := range []string{strings.Repeat("x", 5<<20), "2"} {
-				if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "r", RequestId: id, Events: steps("id", 1)}); err != nil {
+				if err := stream.Send(&runlogv1.AppendEventsRequest{RunId: "r", RequestId: id, Events: servertest.Steps("id", 1)}); err != nil {
 					t.Fatal(err)
 				}
 				resp, err := stream.Recv()
@@ -117,15 +118,15 @@ func TestRefusalsFitTheirCallers(t *testing.T) {
 func TestUnreadAnswersD12(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		stream, err := n.events.AppendStream(n.context())
+		n := servertest.Start(t)
+		stream, err := n.Events.AppendStream(n.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		const requests, each = 12, 100
-		pad := payload(`{"a":"` + strings.Repeat("a", 10_000) + `"}`)
+		pad := servertest.Payload(`{"a":"` + strings.Repeat("a", 10_000) + `"}`)
 		request := func(i int) *runlogv1.AppendEventsRequest {
-			events := steps(fmt.Sprint(i, "-"), each)
+			events := servertest.Steps(fmt.Sprint(i, "-"), each)
 			for _, e := range events {
 				pad(e)
 			}
@@ -143,16 +144,16 @@ func TestUnreadAnswersD12(t *testing.T) {
 		}()
 		var stored uint64
 		bubble.Until(t, "the node reads no further", func() bool {
-			before := n.server.replica.Store().Applied().Events
+			before := n.Server.Internals().Replica.Store().Applied().Events
 			time.Sleep(300 * time.Millisecond)
-			stored = n.server.replica.Store().Applied().Events
+			stored = n.Server.Internals().Replica.Store().Applied().Events
 			return stored > 0 && stored == before
 		})
 		// A few answers are on their way to the client.
 		if most := uint64(1024/(proto.Size(request(0))/(8<<10)) + 4); stored > most*each {
 			t.Errorf("%d requests were taken, at most %d may be", stored/each, most)
 		}
-		bubble.Until(t, "what is stored is let go of", func() bool { return !n.server.replica.Busy() })
+		bubble.Until(t, "what is stored is let go of", func() bool { return !n.Server.Internals().Replica.Busy() })
 		for i := range requests {
 			resp, err := stream.Recv()
 			if err != nil || resp.Status != nil || resp.RequestId != fmt.Sprint(i) {
@@ -172,10 +173,10 @@ func TestUnreadAnswersD12(t *testing.T) {
 func TestCreatedBefore1970(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("r", newEvent("Noted"))
-		n.settle()
-		resp, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{CreatedBefore: timestamppb.New(time.Unix(0, 0))})
+		n := servertest.Start(t)
+		n.Append("r", servertest.NewEvent("Noted"))
+		n.Settle()
+		resp, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{CreatedBefore: timestamppb.New(time.Unix(0, 0))})
 		if err != nil || len(resp.Runs) > 0 {
 			t.Errorf("runs %v, error %v", resp.GetRuns(), err)
 		}

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bufio"
@@ -11,6 +11,9 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"runlog/server"
+	"runlog/server/servertest"
 )
 
 // browserPage watches a run and all runs and reports what it receives. A browser lets a page call
@@ -36,11 +39,11 @@ func TestBrowserWATCH4(t *testing.T) {
 	if tool == "" {
 		t.Skip("needs a browser: make check-browser")
 	}
-	n := startNode(t, onMachine(t), func(o *Options) { o.Heartbeat = 100 * time.Millisecond })
-	n.append("run", newEvent("RunStarted"))
-	n.settle()
+	n := servertest.Start(t, servertest.OnMachine(t), func(o *server.Options) { o.Heartbeat = 100 * time.Millisecond })
+	n.Append("run", servertest.NewEvent("RunStarted"))
+	n.Settle()
 	var address atomic.Value
-	address.Store(n.server.Addresses().HTTP)
+	address.Store(n.Server.Addresses().HTTP)
 	site := httptest.NewServer(siteOf(&address))
 	defer site.Close()
 
@@ -74,12 +77,12 @@ func TestBrowserWATCH4(t *testing.T) {
 	}()
 
 	hears(t, said, "one run@1 RUNNING", "one caughtUp", "many run@1 RUNNING", "many caughtUp")
-	n.append("run", newEvent("RunPaused"))
+	n.Append("run", servertest.NewEvent("RunPaused"))
 	hears(t, said, "one run@2 PAUSED", "many run@2 PAUSED")
-	n.restart()
-	n.append("run", newEvent("RunResumed"), newEvent("RunCompleted"))
-	n.settle()
-	address.Store(n.server.Addresses().HTTP)
+	n.Restart()
+	n.Append("run", servertest.NewEvent("RunResumed"), servertest.NewEvent("RunCompleted"))
+	n.Settle()
+	address.Store(n.Server.Addresses().HTTP)
 	hears(t, said, "one open", "one run@4 COMPLETED", "one caughtUp", "many open", "many run@4 COMPLETED", "many caughtUp")
 }
 
@@ -110,7 +113,7 @@ func hears(t testing.TB, said <-chan string, lines ...string) {
 	for _, line := range lines {
 		missing[line] = true
 	}
-	deadline := time.After(patience)
+	deadline := time.After(servertest.Patience)
 	for len(missing) > 0 {
 		select {
 		case line, open := <-said:
@@ -123,7 +126,7 @@ func hears(t testing.TB, said <-chan string, lines ...string) {
 				t.Errorf("told %q, want %v", line, missing)
 			}
 		case <-deadline:
-			t.Fatalf("not told after %v: %v", patience, missing)
+			t.Fatalf("not told after %v: %v", servertest.Patience, missing)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"context"
@@ -29,7 +29,9 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/auth"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -75,7 +77,7 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, crypto.
 }
 
 // write writes the certificate and key of a server on loopback to files.
-func (a *authority) write(files TLSFiles, name string) {
+func (a *authority) write(files server.TLSFiles, name string) {
 	a.t.Helper()
 	c, key := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
@@ -108,22 +110,22 @@ func (a *authority) client(name string) *tls.Config {
 }
 
 // withTLS gives a node a certificate of the authority for clients.
-func (a *authority) withTLS(o *Options) {
+func (a *authority) withTLS(o *server.Options) {
 	dir := a.t.TempDir()
-	o.ClientTLS = TLSFiles{CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
+	o.ClientTLS = server.TLSFiles{CA: filepath.Join(dir, "ca.crt"), Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key")}
 	a.write(o.ClientTLS, "first")
 }
 
 // whoGRPC asks for the identity of the caller over gRPC.
-func (n *node) whoGRPC(ctx context.Context, config *tls.Config) (string, error) {
-	n.t.Helper()
+func whoGRPC(ctx context.Context, n *servertest.Node, config *tls.Config) (string, error) {
+	n.T.Helper()
 	creds := insecure.NewCredentials()
 	if config != nil {
 		creds = credentials.NewTLS(config)
 	}
-	conn, err := grpc.NewClient(n.server.Addresses().GRPC, n.dialer(), grpc.WithTransportCredentials(creds))
+	conn, err := grpc.NewClient(n.Server.Addresses().GRPC, n.Dialer(), grpc.WithTransportCredentials(creds))
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	defer conn.Close()
 	who, err := runlogv1.NewAccessServiceClient(conn).WhoAmI(ctx, &runlogv1.WhoAmIRequest{})
@@ -131,25 +133,25 @@ func (n *node) whoGRPC(ctx context.Context, config *tls.Config) (string, error) 
 }
 
 // secureHTTP sends a request over TLS. The header's values are pairs of name and value.
-func (n *node) secureHTTP(config *tls.Config, target string, header ...string) (httpAnswer, error) {
-	n.t.Helper()
-	req, err := http.NewRequestWithContext(n.context(), "GET", "https://"+n.server.Addresses().HTTP+target, nil)
+func secureHTTP(n *servertest.Node, config *tls.Config, target string, header ...string) (servertest.HTTPAnswer, error) {
+	n.T.Helper()
+	req, err := http.NewRequestWithContext(n.Context(), "GET", "https://"+n.Server.Addresses().HTTP+target, nil)
 	if err != nil {
-		n.t.Fatal(err)
+		n.T.Fatal(err)
 	}
 	for i := 0; i < len(header); i += 2 {
 		req.Header.Add(header[i], header[i+1])
 	}
-	secure := n.httpClient()
+	secure := n.HTTPClient()
 	transport := secure.Transport.(*http.Transport)
 	transport.TLSClientConfig, transport.ForceAttemptHTTP2 = config, true
 	resp, err := secure.Do(req)
 	if err != nil {
-		return httpAnswer{}, err
+		return servertest.HTTPAnswer{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	return httpAnswer{resp.StatusCode, resp.Header, body}, err
+	return servertest.HTTPAnswer{Code: resp.StatusCode, Header: resp.Header, Body: body}, err
 }
 
 // TestClientTLSSEC1: clients reach a node with a certificate over TLS 1.3 only. The subject of a
@@ -160,22 +162,22 @@ func TestClientTLSSEC1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a, other := newAuthority(t), newAuthority(t)
 		var root string
-		n := startNode(t, func(o *Options) {
-			root = secured(o)
+		n := servertest.Start(t, func(o *server.Options) {
+			root = servertest.Secured(o)
 			a.withTLS(o)
 			o.Access.Certificates = []auth.CertificateRule{{Subject: "CN=engine-*,O=acme", Tenants: []string{"acme"}, Roles: []string{"reader"}}}
 		})
 		const who = `"name":"cert:CN=engine-1,O=acme"`
 		engine := a.client("engine-1")
-		if name, err := n.whoGRPC(n.context(), engine); err != nil || name != "cert:CN=engine-1,O=acme" {
+		if name, err := whoGRPC(n.Context(), n, engine); err != nil || name != "cert:CN=engine-1,O=acme" {
 			t.Errorf("over gRPC: %q, %v", name, err)
 		}
-		if got, err := n.secureHTTP(engine, "/v1/whoami"); err != nil || !strings.Contains(string(got.body), who) {
-			t.Errorf("over HTTP: %s, %v", got.body, err)
+		if got, err := secureHTTP(n, engine, "/v1/whoami"); err != nil || !strings.Contains(string(got.Body), who) {
+			t.Errorf("over HTTP: %s, %v", got.Body, err)
 		}
 		// A stream of a run that does not exist: an identified caller is told so.
-		if got, err := n.secureHTTP(engine, "/v1/runs/absent/events:read"); err != nil || got.code != http.StatusNotFound {
-			t.Errorf("a stream over HTTP: %d %s, %v", got.code, got.body, err)
+		if got, err := secureHTTP(n, engine, "/v1/runs/absent/events:read"); err != nil || got.Code != http.StatusNotFound {
+			t.Errorf("a stream over HTTP: %d %s, %v", got.Code, got.Body, err)
 		}
 
 		nobody := a.client("")
@@ -186,8 +188,8 @@ func TestClientTLSSEC1(t *testing.T) {
 			"a member's passport":  metadata.Pairs("runlog-passport-bin", raw),
 			"forwarded identities": metadata.Pairs("x-forwarded-user", "engine-1", "x-forwarded-client-cert", "CN=engine-1"),
 		} {
-			_, err := n.whoGRPC(metadata.NewOutgoingContext(n.context(), md), nobody)
-			if refused(t, err, contract.ReasonUnauthenticated); err == nil {
+			_, err := whoGRPC(metadata.NewOutgoingContext(n.Context(), md), n, nobody)
+			if servertest.Refused(t, err, contract.ReasonUnauthenticated); err == nil {
 				t.Errorf("%s over gRPC lets the caller in", what)
 			}
 		}
@@ -204,21 +206,21 @@ func TestClientTLSSEC1(t *testing.T) {
 			"another scheme":         {"Authorization", "Basic " + root},
 		} {
 			for _, target := range []string{"/v1/whoami", "/v1/runs/absent/events:read"} {
-				got, err := n.secureHTTP(nobody, target, header...)
+				got, err := secureHTTP(n, nobody, target, header...)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if got.code != http.StatusUnauthorized {
-					t.Errorf("%s at %s: HTTP %d %s", what, target, got.code, got.body)
+				if got.Code != http.StatusUnauthorized {
+					t.Errorf("%s at %s: HTTP %d %s", what, target, got.Code, got.Body)
 				}
 			}
 		}
-		if got, err := n.secureHTTP(nobody, "/v1/whoami", "Authorization", bearer); err != nil || got.code != http.StatusOK {
-			t.Errorf("a token over HTTP: %d %s, %v", got.code, got.body, err)
+		if got, err := secureHTTP(n, nobody, "/v1/whoami", "Authorization", bearer); err != nil || got.Code != http.StatusOK {
+			t.Errorf("a token over HTTP: %d %s, %v", got.Code, got.Body, err)
 		}
 		// Two are refused also beside a certificate.
-		if got, err := n.secureHTTP(engine, "/v1/whoami", "Authorization", bearer, "Authorization", bearer); err != nil || got.code != http.StatusUnauthorized {
-			t.Errorf("two of Authorization and a certificate: %d %s, %v", got.code, got.body, err)
+		if got, err := secureHTTP(n, engine, "/v1/whoami", "Authorization", bearer, "Authorization", bearer); err != nil || got.Code != http.StatusUnauthorized {
+			t.Errorf("two of Authorization and a certificate: %d %s, %v", got.Code, got.Body, err)
 		}
 
 		strange := other.client("engine-1")
@@ -226,18 +228,18 @@ func TestClientTLSSEC1(t *testing.T) {
 		old := a.client("")
 		old.MaxVersion = tls.VersionTLS12
 		for what, config := range map[string]*tls.Config{"a certificate of another authority": strange, "TLS 1.2": old} {
-			if _, err := n.whoGRPC(n.context(), config); err == nil {
+			if _, err := whoGRPC(n.Context(), n, config); err == nil {
 				t.Errorf("%s is accepted over gRPC", what)
 			}
-			if _, err := n.secureHTTP(config, "/v1/whoami"); err == nil {
+			if _, err := secureHTTP(n, config, "/v1/whoami"); err == nil {
 				t.Errorf("%s is accepted over HTTP", what)
 			}
 		}
-		if _, err := n.whoGRPC(n.context(), nil); err == nil {
+		if _, err := whoGRPC(n.Context(), n, nil); err == nil {
 			t.Error("plain text is accepted over gRPC")
 		}
-		if got := n.http("GET", "/v1/whoami", ""); got.code != http.StatusBadRequest {
-			t.Errorf("plain text over HTTP: %d %s", got.code, got.body)
+		if got := n.HTTP("GET", "/v1/whoami", ""); got.Code != http.StatusBadRequest {
+			t.Errorf("plain text over HTTP: %d %s", got.Code, got.Body)
 		}
 	})
 }
@@ -249,28 +251,28 @@ func TestClientCertificateReload(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := newAuthority(t)
 		var log lockedBuffer
-		n := startNode(t, func(o *Options) {
+		n := servertest.Start(t, func(o *server.Options) {
 			a.withTLS(o)
 			o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		})
-		files := n.opts.ClientTLS
+		files := n.Opts.ClientTLS
 		shown := func() string {
 			t.Helper()
 			var names []string
-			for address, protocol := range map[string]string{n.server.Addresses().GRPC: "h2", n.server.Addresses().HTTP: "http/1.1"} {
+			for address, protocol := range map[string]string{n.Server.Addresses().GRPC: "h2", n.Server.Addresses().HTTP: "http/1.1"} {
 				config := a.client("")
 				config.NextProtos = []string{"h2", "http/1.1"}
-				plain, err := n.dialTo(n.context(), address)
+				plain, err := n.DialTo(n.Context(), address)
 				if err != nil {
 					t.Fatal(err)
 				}
-				config.ServerName = loopback
+				config.ServerName = servertest.Loopback
 				conn := tls.Client(plain, config)
-				if err := conn.HandshakeContext(n.context()); err != nil {
+				if err := conn.HandshakeContext(n.Context()); err != nil {
 					t.Fatal(err)
 				}
 				state := conn.ConnectionState()
-				wantEqual(t, "protocol of "+address, state.NegotiatedProtocol, protocol)
+				servertest.WantEqual(t, "protocol of "+address, state.NegotiatedProtocol, protocol)
 				names = append(names, state.PeerCertificates[0].Subject.CommonName)
 				_ = conn.Close()
 			}
@@ -279,7 +281,7 @@ func TestClientCertificateReload(t *testing.T) {
 			}
 			return names[0]
 		}
-		wantEqual(t, "certificate", shown(), "first")
+		servertest.WantEqual(t, "certificate", shown(), "first")
 		a.write(files, "second")
 		bubble.Until(t, "the second certificate is shown", func() bool { return shown() == "second" })
 		if err := os.WriteFile(files.Cert, []byte("broken"), 0o600); err != nil {
@@ -287,7 +289,7 @@ func TestClientCertificateReload(t *testing.T) {
 		}
 		const warning = "cannot reload client certificates"
 		bubble.Until(t, "the log tells of the broken file", func() bool {
-			wantEqual(t, "certificate", shown(), "second")
+			servertest.WantEqual(t, "certificate", shown(), "second")
 			return strings.Contains(log.String(), warning)
 		})
 		a.write(files, "third")
@@ -305,18 +307,18 @@ func TestClientCertificateFaults(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := newAuthority(t)
 		for name, c := range map[string]struct {
-			change func(*TLSFiles)
+			change func(*server.TLSFiles)
 			says   string
 		}{
-			"no such file":    {func(f *TLSFiles) { f.Key += "x" }, "no such file"},
-			"not its key":     {func(f *TLSFiles) { f.Cert = f.CA }, "are no certificate with its key"},
-			"no authority":    {func(f *TLSFiles) { f.CA = f.Cert }, "that of no certificate authority"},
-			"empty authority": {func(f *TLSFiles) { f.CA = f.Key }, "holds no certificate"},
+			"no such file":    {func(f *server.TLSFiles) { f.Key += "x" }, "no such file"},
+			"not its key":     {func(f *server.TLSFiles) { f.Cert = f.CA }, "are no certificate with its key"},
+			"no authority":    {func(f *server.TLSFiles) { f.CA = f.Cert }, "that of no certificate authority"},
+			"empty authority": {func(f *server.TLSFiles) { f.CA = f.Key }, "holds no certificate"},
 		} {
-			o := testOptions(t)
+			o := servertest.Options(t)
 			a.withTLS(&o)
 			c.change(&o.ClientTLS)
-			_, err := Start(t.Context(), o)
+			_, err := server.Start(t.Context(), o)
 			if err == nil || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "--tls-cert") {
 				t.Errorf("%s: %v", name, err)
 			}

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"context"
@@ -11,15 +11,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/rpc"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -27,12 +28,12 @@ import (
 // cause.
 func TestFailedStartCleansUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		opts := diskOptions(t)
+		opts := servertest.DiskOptions(t)
 		opts.Registry = prometheus.NewRegistry()
-		warm := &node{t: t, opts: opts}
-		warm.start()
-		warm.append("run", newEvent("RunStarted"))
-		warm.close()
+		warm := &servertest.Node{T: t, Opts: opts}
+		warm.Start()
+		warm.Append("run", servertest.NewEvent("RunStarted"))
+		warm.Close()
 		in := func(name string) string { return filepath.Join(opts.DataDir, name) }
 		hidden := in("hidden")
 		for _, room := range []string{"store", "raft"} {
@@ -40,7 +41,7 @@ func TestFailedStartCleansUp(t *testing.T) {
 			if err := errors.Join(os.Rename(in(room), hidden), os.WriteFile(in(room), nil, 0o644)); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Start(t.Context(), opts); err == nil {
+			if _, err := server.Start(t.Context(), opts); err == nil {
 				t.Errorf("started with a file for %s", room)
 			}
 			if err := errors.Join(os.Remove(in(room)), os.Rename(hidden, in(room))); err != nil {
@@ -51,7 +52,7 @@ func TestFailedStartCleansUp(t *testing.T) {
 		if err := os.Rename(in("raft"), hidden); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "log") {
+		if _, err := server.Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "log") {
 			t.Errorf("start without the log: %v", err)
 		}
 		if err := errors.Join(os.RemoveAll(in("raft")), os.Rename(hidden, in("raft"))); err != nil {
@@ -59,18 +60,18 @@ func TestFailedStartCleansUp(t *testing.T) {
 		}
 		bad := opts
 		bad.Fail = nil
-		if _, err := Start(t.Context(), bad); err == nil {
+		if _, err := server.Start(t.Context(), bad); err == nil {
 			t.Error("started without Fail")
 		}
 		// The same options, registry included, on the same ports and directory.
-		n := &node{t: t, opts: opts}
-		n.start()
-		wantEqual(t, "events", len(n.list("run")), 1)
-		addresses := n.server.Addresses()
-		n.close()
-		n.opts.GRPCListen, n.opts.HTTPListen, n.opts.AdminListen, n.opts.RaftListen = addresses.GRPC, addresses.HTTP, addresses.Admin, addresses.Raft
-		n.start()
-		n.close()
+		n := &servertest.Node{T: t, Opts: opts}
+		n.Start()
+		servertest.WantEqual(t, "events", len(n.List("run")), 1)
+		addresses := n.Server.Addresses()
+		n.Close()
+		n.Opts.GRPCListen, n.Opts.HTTPListen, n.Opts.AdminListen, n.Opts.RaftListen = addresses.GRPC, addresses.HTTP, addresses.Admin, addresses.Raft
+		n.Start()
+		n.Close()
 	})
 }
 
@@ -79,8 +80,8 @@ func TestFailedStartCleansUp(t *testing.T) {
 func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		type outcome struct {
 			step string
 			err  error
@@ -90,12 +91,12 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 		var load sync.WaitGroup
 		answered := make(chan struct{}, 100_000)
 		for p := range 8 {
-			conn := runlogv1.NewEventServiceClient(n.dialWith())
+			conn := runlogv1.NewEventServiceClient(n.DialWith())
 			load.Go(func() {
 				for i := range 10_000 {
 					id := fmt.Sprint(p, "-", i)
-					ctx, cancel := context.WithTimeout(context.Background(), patience)
-					_, err := conn.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{newEvent("Noted", step(id))}})
+					ctx, cancel := context.WithTimeout(context.Background(), servertest.Patience)
+					_, err := conn.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{servertest.NewEvent("Noted", servertest.Step(id))}})
 					cancel()
 					mu.Lock()
 					outcomes = append(outcomes, outcome{id, err})
@@ -107,34 +108,34 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 				}
 			})
 		}
-		w := n.watch(&runlogv1.WatchRunRequest{RunId: "run"})
-		w.until("caughtUp", isCaughtUp)
+		w := n.Watch(&runlogv1.WatchRunRequest{RunId: "run"})
+		w.Until("caughtUp", servertest.IsCaughtUp)
 		reads := make(chan error, 2)
 		go func() {
-			_, err := n.projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 1 << 40})
+			_, err := n.Projection.GetSnapshot(context.Background(), &runlogv1.GetSnapshotRequest{RunId: "run", MinSeq: 1 << 40})
 			reads <- err
 		}()
 		go func() {
-			_, err := n.runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)})
+			_, err := n.Runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)})
 			reads <- err
 		}()
 		for range 200 {
 			<-answered
 		}
-		health := grpc_health_v1.NewHealthClient(n.conn)
+		health := grpc_health_v1.NewHealthClient(n.Conn)
 		began := time.Now()
 		closed := make(chan error, 1)
-		go func() { closed <- n.server.Close() }()
-		if err := within(t, "Close", func() error { return <-closed }); err != nil {
+		go func() { closed <- n.Server.Close() }()
+		if err := servertest.Within(t, "Close", func() error { return <-closed }); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		if took := time.Since(began); took > rpc.DrainTimeout {
 			t.Errorf("Close took %v with nothing that holds it up", took)
 		}
 		load.Wait()
-		refused(t, w.over(), contract.ReasonShuttingDown)
+		servertest.Refused(t, w.Over(), contract.ReasonShuttingDown)
 		for range 2 {
-			refused(t, <-reads, contract.ReasonShuttingDown)
+			servertest.Refused(t, <-reads, contract.ReasonShuttingDown)
 		}
 		if r, err := health.Check(context.Background(), &grpc_health_v1.HealthCheckRequest{}); err == nil && r.Status == grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Error("still healthy")
@@ -148,12 +149,12 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 				t.Errorf("append ended with %v", o.err)
 			}
 		}
-		n.server = nil
-		n.opts.Registry = nil
-		n.start()
+		n.Server = nil
+		n.Opts.Registry = nil
+		n.Start()
 		stored := map[string]bool{}
 		for after, first := uint64(0), true; first || after != 0; first = false {
-			resp, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", AfterSeq: after})
+			resp, err := n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: "run", AfterSeq: after})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -172,14 +173,14 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 }
 
 // largeRun appends a run of 30 MB, which no connection takes without being read.
-func (n *node) largeRun() {
-	n.t.Helper()
+func largeRun(n *servertest.Node) {
+	n.T.Helper()
 	for i := range 5 {
 		var batch []*runlogv1.EventWrite
 		for j := range 100 {
-			batch = append(batch, newEvent("Noted", step(fmt.Sprint(i, "-", j)), payload(`{"pad":"`+strings.Repeat("x", 60_000)+`"}`)))
+			batch = append(batch, servertest.NewEvent("Noted", servertest.Step(fmt.Sprint(i, "-", j)), servertest.Payload(`{"pad":"`+strings.Repeat("x", 60_000)+`"}`)))
 		}
-		n.append("large", batch...)
+		n.Append("large", batch...)
 	}
 }
 
@@ -190,19 +191,19 @@ func TestCloseEndsExports(t *testing.T) {
 		t.Run(fmt.Sprint("reads: ", reads), func(t *testing.T) {
 			t.Parallel()
 			bubble.Test(t, func(t *testing.T) {
-				n := startNode(t)
-				n.largeRun()
-				stream, err := n.audit.ExportEvents(context.Background(), &runlogv1.ExportEventsRequest{})
+				n := servertest.Start(t)
+				largeRun(n)
+				stream, err := n.Audit.ExportEvents(context.Background(), &runlogv1.ExportEventsRequest{})
 				if err != nil {
 					t.Fatal(err)
 				}
 				if _, err := stream.Recv(); err != nil {
 					t.Fatal(err)
 				}
-				s, ended := n.server, make(chan error, 1)
+				s, ended := n.Server, make(chan error, 1)
 				if reads {
 					go func() {
-						<-s.stopping.Done()
+						<-s.Stopping()
 						for {
 							if m, err := stream.Recv(); err != nil || m.Summary != nil {
 								ended <- err
@@ -214,14 +215,14 @@ func TestCloseEndsExports(t *testing.T) {
 				began := time.Now()
 				closed := make(chan error, 1)
 				go func() { closed <- s.Close() }()
-				if err := within(t, "Close", func() error { return <-closed }); err != nil {
+				if err := servertest.Within(t, "Close", func() error { return <-closed }); err != nil {
 					t.Errorf("Close: %v", err)
 				}
 				if took := time.Since(began); took >= rpc.DrainTimeout {
 					t.Errorf("Close took %v", took)
 				}
-				if n.server = nil; reads {
-					says(t, <-ended, contract.ReasonShuttingDown, "resumeToken")
+				if n.Server = nil; reads {
+					servertest.Says(t, <-ended, contract.ReasonShuttingDown, "resumeToken")
 				}
 			})
 		})
@@ -232,29 +233,29 @@ func TestCloseEndsExports(t *testing.T) {
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.largeRun()
-		for _, address := range []string{n.server.Addresses().HTTP, n.server.Addresses().GRPC, n.server.Addresses().Admin, n.server.Addresses().Raft} {
-			c, err := n.dialTo(n.context(), address)
+		n := servertest.Start(t)
+		largeRun(n)
+		for _, address := range []string{n.Server.Addresses().HTTP, n.Server.Addresses().GRPC, n.Server.Addresses().Admin, n.Server.Addresses().Raft} {
+			c, err := n.DialTo(n.Context(), address)
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer c.Close()
 		}
 		// 30 MB without a reader, over gRPC and over HTTP.
-		stream, err := n.events.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: "large"})
+		stream, err := n.Events.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: "large"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, err := stream.Recv(); err != nil {
 			t.Fatal(err)
 		}
-		resp := n.httpStream(context.Background(), "GET", "/v1/runs/large/events:read", "")
+		resp := n.HTTPStream(context.Background(), "GET", "/v1/runs/large/events:read", "")
 		defer resp.Body.Close()
 		began := time.Now()
 		closed := make(chan error, 1)
-		go func() { closed <- n.server.Close() }()
-		if err := within(t, "Close", func() error { return <-closed }); err != nil {
+		go func() { closed <- n.Server.Close() }()
+		if err := servertest.Within(t, "Close", func() error { return <-closed }); err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		if took := time.Since(began); took >= 10*time.Second {
@@ -262,6 +263,25 @@ func TestCloseIsBounded(t *testing.T) {
 		} else {
 			t.Logf("Close took %v", took)
 		}
-		n.server = nil
+		n.Server = nil
+	})
+}
+
+// TestWatchOfANodeThatStops: a stream that begins while the node drains ends with the same reason
+// as earlier streams. Its client then resumes at another node; after a cancellation it would stop.
+func TestWatchOfANodeThatStops(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Server.Stop()
+		for view := range runlogv1.WatchView_Kind_name {
+			servertest.Refused(t, n.Watch(&runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_Kind(view)}).Over(), contract.ReasonShuttingDown)
+		}
+		stream, err := n.Projection.WatchRuns(t.Context(), &runlogv1.WatchRunsRequest{})
+		for err == nil {
+			_, err = stream.Recv()
+		}
+		servertest.Refused(t, err, contract.ReasonShuttingDown)
 	})
 }

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+	"runlog/server/servertest"
 )
 
 // TestEveryTableIsDamagedD10: a node whose tables have all become unreadable reports it with the
@@ -16,24 +18,24 @@ import (
 func TestEveryTableIsDamagedD10(t *testing.T) {
 	t.Parallel()
 	var reported atomic.Value
-	n := startNode(t, onDisk(t), func(o *Options) {
+	n := servertest.Start(t, servertest.OnDisk(t), func(o *server.Options) {
 		o.Store.CacheBytes = 1
 		o.Fail = func(err error) { reported.CompareAndSwap(nil, err.Error()) }
 	})
-	n.append("run", append(steps("a", 100), newEvent("RunStarted"))...)
-	if err := n.server.replica.Node().Truncate(); err != nil { // It flushes the store.
+	n.Append("run", append(servertest.Steps("a", 100), servertest.NewEvent("RunStarted"))...)
+	if err := n.Server.Internals().Replica.Node().Truncate(); err != nil { // It flushes the store.
 		t.Fatal(err)
 	}
 	damaged := map[string]int{}
 	list := &runlogv1.ListEventsRequest{RunId: "run", Consistency: runlogv1.Consistency_LOCAL}
 	for { // A compaction that is under way makes other tables.
-		damageTables(t, n.opts.DataDir, damaged)
-		if _, err := n.events.ListEvents(n.context(), list); err != nil {
+		damageTables(t, n.Opts.DataDir, damaged)
+		if _, err := n.Events.ListEvents(n.Context(), list); err != nil {
 			break
 		}
 	}
 	said, _ := reported.Load().(string)
-	if !strings.Contains(said, n.opts.DataDir) || !strings.Contains(said, "this is the only voter") {
+	if !strings.Contains(said, n.Opts.DataDir) || !strings.Contains(said, "this is the only voter") {
 		t.Errorf("the node reports %q", said)
 	}
 }

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bufio"
@@ -16,26 +16,28 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/datadir"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
 func TestDataDirInUse(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t))
-		n.append("run", newEvent("RunStarted"))
-		second := n.opts
+		n := servertest.Start(t, servertest.OnDisk(t))
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		second := n.Opts
 		second.Registry = nil
-		_, err := Start(t.Context(), second)
+		_, err := server.Start(t.Context(), second)
 		var inUse *datadir.InUseError
-		if !errors.As(err, &inUse) || inUse.PID != os.Getpid() || inUse.Dir != n.opts.DataDir {
+		if !errors.As(err, &inUse) || inUse.PID != os.Getpid() || inUse.Dir != n.Opts.DataDir {
 			t.Fatalf("second server on the directory: %v", err)
 		}
 		if text := err.Error(); !strings.Contains(text, fmt.Sprint("process ", os.Getpid())) || !strings.Contains(text, "--data-dir") || strings.Contains(text, "\n") {
 			t.Errorf("message %q", text)
 		}
-		n.append("run", newEvent("RunCompleted")) // the first one is unharmed
+		n.Append("run", servertest.NewEvent("RunCompleted")) // the first one is unharmed
 	})
 }
 
@@ -44,7 +46,7 @@ func TestDataDirInUse(t *testing.T) {
 func TestDataDirOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		opts := diskOptions(t)
+		opts := servertest.DiskOptions(t)
 		holder := exec.Command(os.Args[0], "-test.run=^TestHoldLock$")
 		holder.Env = append(os.Environ(), "RUNLOG_TEST_HOLD="+opts.DataDir)
 		in, err := holder.StdinPipe()
@@ -62,7 +64,7 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 		if line, err := bufio.NewReader(out).ReadString('\n'); line != "held\n" {
 			t.Fatalf("the other process says %q, %v", line, err)
 		}
-		_, err = Start(t.Context(), opts)
+		_, err = server.Start(t.Context(), opts)
 		var inUse *datadir.InUseError
 		if !errors.As(err, &inUse) || inUse.PID != holder.Process.Pid {
 			t.Fatalf("start beside process %d: %v", holder.Process.Pid, err)
@@ -74,9 +76,9 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 		}
 		_ = holder.Wait()
 		_ = in.Close()
-		n := &node{t: t, opts: opts}
-		n.start()
-		n.close()
+		n := &servertest.Node{T: t, Opts: opts}
+		n.Start()
+		n.Close()
 	})
 }
 
@@ -85,20 +87,20 @@ func TestDataDirOfAnotherProcess(t *testing.T) {
 func TestDataDirModes(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t), func(o *Options) {
+		n := servertest.Start(t, servertest.OnDisk(t), func(o *server.Options) {
 			o.DataDir = filepath.Join(o.DataDir, "made", "with", "those above")
-			seldom(0, o)
+			servertest.Seldom(0, o)
 		})
 		for path, want := range map[string]os.FileMode{"": 0o700, "..": 0o700, "LOCK": 0o644, "identity.json": 0o644, "addresses.json": 0o644, datadir.KeyFile: 0o600} {
 			var info os.FileInfo
 			var err error
-			bubble.Until(t, path, func() bool { info, err = os.Stat(filepath.Join(n.opts.DataDir, path)); return err == nil })
+			bubble.Until(t, path, func() bool { info, err = os.Stat(filepath.Join(n.Opts.DataDir, path)); return err == nil })
 			if has := info.Mode().Perm(); has&^want != 0 || has&0o600 != 0o600 {
 				t.Errorf("%q has mode %v, want %v", path, has, want)
 			}
 		}
-		lock := filepath.Join(n.opts.DataDir, "LOCK")
-		n.restart(func() {
+		lock := filepath.Join(n.Opts.DataDir, "LOCK")
+		n.Restart(func() {
 			if err := os.WriteFile(lock, []byte("1234567890123\n\n"), 0o644); err != nil {
 				t.Fatal(err)
 			}
@@ -160,21 +162,21 @@ func TestHoldLock(t *testing.T) {
 func TestPortInUse(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		taken, err := netOf(t).Listen("tcp", "127.0.0.1:0")
+		taken, err := servertest.Net(t).Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer taken.Close()
-		opts := testOptions(t)
-		for flag, set := range map[string]func(*Options, string){
-			"--grpc-listen":  func(o *Options, a string) { o.GRPCListen = a },
-			"--http-listen":  func(o *Options, a string) { o.HTTPListen = a },
-			"--admin-listen": func(o *Options, a string) { o.AdminListen = a },
-			"--raft-listen":  func(o *Options, a string) { o.RaftListen = a },
+		opts := servertest.Options(t)
+		for flag, set := range map[string]func(*server.Options, string){
+			"--grpc-listen":  func(o *server.Options, a string) { o.GRPCListen = a },
+			"--http-listen":  func(o *server.Options, a string) { o.HTTPListen = a },
+			"--admin-listen": func(o *server.Options, a string) { o.AdminListen = a },
+			"--raft-listen":  func(o *server.Options, a string) { o.RaftListen = a },
 		} {
 			bad := opts
 			set(&bad, taken.Addr().String())
-			_, err := Start(t.Context(), bad)
+			_, err := server.Start(t.Context(), bad)
 			if err == nil {
 				t.Fatalf("%s on a port in use: started", flag)
 			}
@@ -182,25 +184,25 @@ func TestPortInUse(t *testing.T) {
 				t.Errorf("%s: message %q", flag, text)
 			}
 			set(&bad, "no such host:1")
-			if _, err := Start(t.Context(), bad); err == nil || !strings.HasPrefix(err.Error(), flag) {
+			if _, err := server.Start(t.Context(), bad); err == nil || !strings.HasPrefix(err.Error(), flag) {
 				t.Errorf("%s with a bad address: %v", flag, err)
 			}
 		}
-		n := &node{t: t, opts: opts}
-		n.start()
-		n.append("run", newEvent("RunStarted"))
-		n.close()
+		n := &servertest.Node{T: t, Opts: opts}
+		n.Start()
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Close()
 	})
 }
 
 func TestIdentity(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t), func(o *Options) { o.NodeID = "first" })
-		n.append("run", newEvent("RunStarted"))
-		wantEqual(t, "node id", n.server.NodeID(), "first")
-		n.close()
-		path := filepath.Join(n.opts.DataDir, "identity.json")
+		n := servertest.Start(t, servertest.OnDisk(t), func(o *server.Options) { o.NodeID = "first" })
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		servertest.WantEqual(t, "node id", n.Server.NodeID(), "first")
+		n.Close()
+		path := filepath.Join(n.Opts.DataDir, "identity.json")
 		good, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
@@ -218,7 +220,7 @@ func TestIdentity(t *testing.T) {
 			}
 			return string(text)
 		}
-		opts := n.opts
+		opts := n.Opts
 		opts.Registry = nil
 		for what, c := range map[string]struct{ text, mention string }{
 			"another cluster": {other(func(i *datadir.Identity) { i.ClusterID = strings.Repeat("ab", 16) }), "cluster"},
@@ -231,24 +233,24 @@ func TestIdentity(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), c.mention) {
+			if _, err := server.Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), c.mention) {
 				t.Errorf("%s: %v, want an error about %q", what, err, c.mention)
 			}
 		}
 		if err := os.Remove(path); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "identity.json") {
+		if _, err := server.Start(t.Context(), opts); err == nil || !strings.Contains(err.Error(), "identity.json") {
 			t.Errorf("a store without identity: %v", err)
 		}
 		if err := os.WriteFile(path, good, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		n.opts.NodeID = ""
-		n.opts.Registry = nil
-		n.start()
-		wantEqual(t, "events after all that", len(n.list("run")), 1)
-		wantEqual(t, "snapshot after all that", n.snapshot("run").Status, runlogv1.RunStatus_RUNNING)
+		n.Opts.NodeID = ""
+		n.Opts.Registry = nil
+		n.Start()
+		servertest.WantEqual(t, "events after all that", len(n.List("run")), 1)
+		servertest.WantEqual(t, "snapshot after all that", n.Snapshot("run").Status, runlogv1.RunStatus_RUNNING)
 	})
 }
 
@@ -256,17 +258,17 @@ func TestIdentity(t *testing.T) {
 func TestAddresses(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t))
-		text, err := os.ReadFile(filepath.Join(n.opts.DataDir, "addresses.json"))
+		n := servertest.Start(t, servertest.OnDisk(t))
+		text, err := os.ReadFile(filepath.Join(n.Opts.DataDir, "addresses.json"))
 		if err != nil {
 			t.Fatal(err)
 		}
-		var a Addresses
-		if err := json.Unmarshal(text, &a); err != nil || a != n.server.Addresses() {
-			t.Errorf("addresses.json %s, %v; want %+v", text, err, n.server.Addresses())
+		var a server.Addresses
+		if err := json.Unmarshal(text, &a); err != nil || a != n.Server.Addresses() {
+			t.Errorf("addresses.json %s, %v; want %+v", text, err, n.Server.Addresses())
 		}
 		for _, address := range []string{a.GRPC, a.HTTP, a.Admin, a.Raft} {
-			c, err := n.dialTo(n.context(), address)
+			c, err := n.DialTo(n.Context(), address)
 			if err != nil {
 				t.Error(err)
 				continue
@@ -281,14 +283,14 @@ func TestAddresses(t *testing.T) {
 func TestLogIsGoneAPP2(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t))
-		n.append("run", newEvent("RunStarted"))
-		n.close()
-		if err := os.RemoveAll(filepath.Join(n.opts.DataDir, "raft")); err != nil {
+		n := servertest.Start(t, servertest.OnDisk(t))
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Close()
+		if err := os.RemoveAll(filepath.Join(n.Opts.DataDir, "raft")); err != nil {
 			t.Fatal(err)
 		}
-		n.opts.Registry = nil
-		s, err := Start(t.Context(), n.opts)
+		n.Opts.Registry = nil
+		s, err := server.Start(t.Context(), n.Opts)
 		if err == nil {
 			_ = s.Close()
 			t.Fatal("a node without its log starts")

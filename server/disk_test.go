@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"errors"
@@ -9,6 +9,8 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -19,7 +21,7 @@ func TestDiskLowAPP9(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var free atomic.Uint64
 		free.Store(1 << 40)
-		n := startNode(t, func(o *Options) {
+		n := servertest.Start(t, func(o *server.Options) {
 			o.MinFreeBytes = 1 << 20
 			o.DiskFree = func(string) (uint64, error) {
 				if free.Load() == 0 {
@@ -28,46 +30,46 @@ func TestDiskLowAPP9(t *testing.T) {
 				return free.Load(), nil
 			}
 		})
-		n.append("run", newEvent("Noted", step("a")))
+		n.Append("run", servertest.NewEvent("Noted", servertest.Step("a")))
 
 		free.Store(1<<20 - 1)
-		bubble.Until(t, "DISK_LOW is raised", func() bool { return n.metric("runlog_disk_low_alerts_total") == 1 })
+		bubble.Until(t, "DISK_LOW is raised", func() bool { return n.Metric("runlog_disk_low_alerts_total") == 1 })
 		for what, call := range map[string]func() error{
 			"append": func() error {
-				_, err := n.tryAppend("run", newEvent("Noted", step("b")))
+				_, err := n.TryAppend("run", servertest.NewEvent("Noted", servertest.Step("b")))
 				return err
 			},
 			"create": func() error {
-				_, err := n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: newRun("new")})
+				_, err := n.Runs.CreateRun(n.Context(), &runlogv1.CreateRunRequest{Run: servertest.NewRun("new")})
 				return err
 			},
 			"reference": func() error {
-				_, err := n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "x"})
+				_, err := n.Runs.SetEngineRunRef(n.Context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "x"})
 				return err
 			},
 		} {
-			if e := refused(t, call(), contract.ReasonDiskLow); e.retryAfter != 10*time.Second || e.metadata["alert"] != "DISK_LOW" {
-				t.Errorf("%s: retry after %v, metadata %v", what, e.retryAfter, e.metadata)
+			if e := servertest.Refused(t, call(), contract.ReasonDiskLow); e.RetryAfter != 10*time.Second || e.Metadata["alert"] != "DISK_LOW" {
+				t.Errorf("%s: retry after %v, metadata %v", what, e.RetryAfter, e.Metadata)
 			}
 		}
-		answer := n.http(http.MethodPost, appendRoute, `{"events":[`+httpEvent("c")+`]}`)
-		answer.refused(t, contract.ReasonDiskLow)
-		wantEqual(t, "HTTP status", answer.code, http.StatusInsufficientStorage)
-		if got := n.http(http.MethodGet, "/readyz", "").code; got != http.StatusServiceUnavailable {
+		answer := n.HTTP(http.MethodPost, servertest.AppendRoute, `{"events":[`+servertest.HTTPEvent("c")+`]}`)
+		answer.Refused(t, contract.ReasonDiskLow)
+		servertest.WantEqual(t, "HTTP status", answer.Code, http.StatusInsufficientStorage)
+		if got := n.HTTP(http.MethodGet, "/readyz", "").Code; got != http.StatusServiceUnavailable {
 			t.Errorf("/readyz is %d", got)
 		}
-		if got := n.list("run"); len(got) != 1 {
+		if got := n.List("run"); len(got) != 1 {
 			t.Errorf("the run has %d events", len(got))
 		}
 
 		free.Store(0) // a file system that gives no answer changes nothing
-		n.server.disk.Check()
-		if n.server.Ready() {
+		n.Server.Disk().Check()
+		if n.Server.Ready() {
 			t.Error("ready without knowing about room")
 		}
 		free.Store(1 << 20)
-		bubble.Until(t, "appends are taken", n.server.Ready)
-		n.append("run", newEvent("Noted", step("b")))
-		wantEqual(t, "alerts", n.metric("runlog_disk_low_alerts_total"), 1)
+		bubble.Until(t, "appends are taken", n.Server.Ready)
+		n.Append("run", servertest.NewEvent("Noted", servertest.Step("b")))
+		servertest.WantEqual(t, "alerts", n.Metric("runlog_disk_low_alerts_total"), 1)
 	})
 }

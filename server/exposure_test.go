@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"log/slog"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -16,24 +18,26 @@ func TestExposureSEC1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		a := newAuthority(t)
 		for name, c := range map[string]struct {
-			change func(*Options)
+			change func(*server.Options)
 			says   []string // nil: it may start
 		}{
-			"loopback":         {func(*Options) {}, nil},
-			"localhost":        {func(o *Options) { o.GRPCListen, o.HTTPListen = "localhost:0", "[::1]:0" }, nil},
-			"gRPC":             {func(o *Options) { o.GRPCListen = "0.0.0.0:0" }, []string{"--grpc-listen 0.0.0.0:0", "--tls-cert, --tls-key and --auth required", "--insecure"}},
-			"HTTP":             {func(o *Options) { o.HTTPListen = ":0" }, []string{"--http-listen :0", "--insecure"}},
-			"a name":           {func(o *Options) { o.HTTPListen = "localhost.example.com:0" }, []string{"--http-listen localhost.example.com:0"}},
-			"IPv6":             {func(o *Options) { o.GRPCListen, o.HTTPListen = "[::]:0", "[::]:0" }, []string{"--grpc-listen", "--http-listen"}},
-			"without TLS":      {func(o *Options) { o.GRPCListen = ":0"; secured(o) }, []string{"plain text: add --tls-cert and --tls-key"}},
-			"without identity": {func(o *Options) { o.GRPCListen = ":0"; a.withTLS(o) }, []string{"callers need no credentials: add --auth required"}},
-			"with both":        {func(o *Options) { o.GRPCListen = ":0"; a.withTLS(o); secured(o) }, nil},
-			"admin":            {func(o *Options) { o.AdminListen = ":0"; a.withTLS(o); secured(o) }, []string{"--admin-listen :0", "listen on loopback", "--insecure"}},
-			"nodes":            {func(o *Options) { o.RaftListen = ":0" }, []string{"--raft-listen :0", "add --node-ca, --node-cert and --node-key", "--insecure"}},
-			"nodes with TLS":   {func(o *Options) { o.RaftListen = ":0"; o.TLS = TLSFiles{Cert: "c", Key: "k", CA: "a"} }, nil},
-			"--insecure":       {func(o *Options) { o.GRPCListen, o.AdminListen, o.RaftListen, o.Insecure = ":0", ":0", ":0", true }, nil},
+			"loopback":         {func(*server.Options) {}, nil},
+			"localhost":        {func(o *server.Options) { o.GRPCListen, o.HTTPListen = "localhost:0", "[::1]:0" }, nil},
+			"gRPC":             {func(o *server.Options) { o.GRPCListen = "0.0.0.0:0" }, []string{"--grpc-listen 0.0.0.0:0", "--tls-cert, --tls-key and --auth required", "--insecure"}},
+			"HTTP":             {func(o *server.Options) { o.HTTPListen = ":0" }, []string{"--http-listen :0", "--insecure"}},
+			"a name":           {func(o *server.Options) { o.HTTPListen = "localhost.example.com:0" }, []string{"--http-listen localhost.example.com:0"}},
+			"IPv6":             {func(o *server.Options) { o.GRPCListen, o.HTTPListen = "[::]:0", "[::]:0" }, []string{"--grpc-listen", "--http-listen"}},
+			"without TLS":      {func(o *server.Options) { o.GRPCListen = ":0"; servertest.Secured(o) }, []string{"plain text: add --tls-cert and --tls-key"}},
+			"without identity": {func(o *server.Options) { o.GRPCListen = ":0"; a.withTLS(o) }, []string{"callers need no credentials: add --auth required"}},
+			"with both":        {func(o *server.Options) { o.GRPCListen = ":0"; a.withTLS(o); servertest.Secured(o) }, nil},
+			"admin":            {func(o *server.Options) { o.AdminListen = ":0"; a.withTLS(o); servertest.Secured(o) }, []string{"--admin-listen :0", "listen on loopback", "--insecure"}},
+			"nodes":            {func(o *server.Options) { o.RaftListen = ":0" }, []string{"--raft-listen :0", "add --node-ca, --node-cert and --node-key", "--insecure"}},
+			"nodes with TLS":   {func(o *server.Options) { o.RaftListen = ":0"; o.TLS = server.TLSFiles{Cert: "c", Key: "k", CA: "a"} }, nil},
+			"--insecure": {func(o *server.Options) {
+				o.GRPCListen, o.AdminListen, o.RaftListen, o.Insecure = ":0", ":0", ":0", true
+			}, nil},
 		} {
-			o := testOptions(t)
+			o := servertest.Options(t)
 			o.DataDir = filepath.Join(o.DataDir, "data")
 			c.change(&o)
 			if c.says == nil {
@@ -42,7 +46,7 @@ func TestExposureSEC1(t *testing.T) {
 				}
 				continue
 			}
-			_, err := Start(t.Context(), o)
+			_, err := server.Start(t.Context(), o)
 			if err == nil {
 				t.Fatalf("%s: the node starts", name)
 			}
@@ -57,10 +61,10 @@ func TestExposureSEC1(t *testing.T) {
 		}
 
 		var log lockedBuffer
-		n := startNode(t, func(o *Options) {
+		n := servertest.Start(t, func(o *server.Options) {
 			o.HTTPListen, o.Insecure, o.Logger = "0.0.0.0:0", true, slog.New(slog.NewTextHandler(&log, nil))
 		})
-		n.restart()
+		n.Restart()
 		if count := strings.Count(log.String(), "insecure node; other machines may reach it"); count != 2 {
 			t.Errorf("%d warnings in two starts:\n%s", count, log.String())
 		}

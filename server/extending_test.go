@@ -1,6 +1,7 @@
-package server
+package server_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -12,16 +13,18 @@ import (
 	"runlog/proto/contract"
 	counterv1 "runlog/proto/example/counter/v1"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/storage/machine"
 	"runlog/testbed/bubble"
 )
 
 // withCounters gives a node the example of docs/extending.md: its machine, and the line that the
 // assembly would have.
-func withCounters(n *node) {
-	n.opts.Store.Machines, n.opts.Store.FeatureLevel = append(machine.All(), counter.Machine{}), counter.Level
-	n.extra = []service{
-		{&counterv1.CounterService_ServiceDesc, nil, func(s *Server, _ *parts) any { return counters.New(s.replica) }},
+func withCounters(n *servertest.Node) {
+	n.Opts.Store.Machines, n.Opts.Store.FeatureLevel = append(machine.All(), counter.Machine{}), counter.Level
+	n.Launch = func(ctx context.Context, o server.Options) (*server.Server, error) {
+		return server.StartWith(ctx, o, &counterv1.CounterService_ServiceDesc, func(s *server.Server) any { return counters.New(s.Internals().Replica) })
 	}
 }
 
@@ -30,33 +33,33 @@ func withCounters(n *node) {
 func TestExtending(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		leader := &node{t: t, opts: testOptions(t)}
+		leader := &servertest.Node{T: t, Opts: servertest.Options(t)}
 		withCounters(leader)
-		leader.opts.NodeID = "leader"
-		leader.start()
-		t.Cleanup(leader.close)
-		bubble.Until(t, "the feature level has risen", func() bool { return leader.server.replica.Store().Level() == counter.Level })
-		follower := &node{t: t, opts: testOptions(t)}
+		leader.Opts.NodeID = "leader"
+		leader.Start()
+		t.Cleanup(leader.Close)
+		bubble.Until(t, "the feature level has risen", func() bool { return leader.Server.Internals().Replica.Store().Level() == counter.Level })
+		follower := &servertest.Node{T: t, Opts: servertest.Options(t)}
 		withCounters(follower)
-		follower.opts.NodeID, follower.opts.Join = "follower", []string{leader.server.Addresses().Raft}
-		follower.opts.JoinToken = leader.joinToken()
-		follower.start()
-		t.Cleanup(follower.close)
+		follower.Opts.NodeID, follower.Opts.Join = "follower", []string{leader.Server.Addresses().Raft}
+		follower.Opts.JoinToken = leader.JoinToken()
+		follower.Start()
+		t.Cleanup(follower.Close)
 
-		for i, n := range []*node{leader, follower, leader} {
+		for i, n := range []*servertest.Node{leader, follower, leader} {
 			var header metadata.MD
 			want := uint64(2 * (i + 1))
-			got, err := counterv1.NewCounterServiceClient(n.conn).Increment(n.context(), &counterv1.IncrementRequest{Name: "runs", By: 2}, grpc.Header(&header))
+			got, err := counterv1.NewCounterServiceClient(n.Conn).Increment(n.Context(), &counterv1.IncrementRequest{Name: "runs", By: 2}, grpc.Header(&header))
 			if err != nil || got.Value != want {
-				t.Fatalf("increment at node %s: %v, %v; want %d", n.opts.NodeID, got, err, want)
+				t.Fatalf("increment at node %s: %v, %v; want %d", n.Opts.NodeID, got, err, want)
 			}
 			if forwarded := header.Get("runlog-leader"); (len(forwarded) == 1) != (n == follower) {
-				t.Errorf("increment at node %s was answered by the leader at %q", n.opts.NodeID, forwarded)
+				t.Errorf("increment at node %s was answered by the leader at %q", n.Opts.NodeID, forwarded)
 			}
-			for _, reader := range []*node{leader, follower} {
-				got, err := counterv1.NewCounterServiceClient(reader.conn).GetCounter(reader.context(), &counterv1.GetCounterRequest{Name: "runs"})
+			for _, reader := range []*servertest.Node{leader, follower} {
+				got, err := counterv1.NewCounterServiceClient(reader.Conn).GetCounter(reader.Context(), &counterv1.GetCounterRequest{Name: "runs"})
 				if err != nil || got.Value != want {
-					t.Errorf("counter at node %s: %v, %v; want %d", reader.opts.NodeID, got, err, want)
+					t.Errorf("counter at node %s: %v, %v; want %d", reader.Opts.NodeID, got, err, want)
 				}
 			}
 		}
@@ -69,40 +72,40 @@ func TestExtending(t *testing.T) {
 func TestUpgradeIncomplete(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		at := freeAddresses(t, 2)
-		var both nodes
+		at := servertest.FreeAddresses(t, 2)
+		var both servertest.Nodes
 		for i, build := range []string{"older", "newer"} {
-			n := &node{t: t, opts: testOptions(t)}
+			n := &servertest.Node{T: t, Opts: servertest.Options(t)}
 			withCounters(n)
 			if build == "older" {
-				n.opts.Store.Machines, n.opts.Store.FeatureLevel = machine.All(), counter.Level-1
+				n.Opts.Store.Machines, n.Opts.Store.FeatureLevel = machine.All(), counter.Level-1
 			}
-			n.opts.NodeID, n.opts.RaftListen, n.opts.BootstrapExpect, n.opts.Join = build, at[i], len(at), at
+			n.Opts.NodeID, n.Opts.RaftListen, n.Opts.BootstrapExpect, n.Opts.Join = build, at[i], len(at), at
 			both = append(both, n)
 		}
-		t.Cleanup(both.close)
-		both.start()
+		t.Cleanup(both.Close)
+		both.Start()
 
 		for _, turn := range []struct{ leader, says string }{
 			{"older", "operation of kind 1000 is unknown to the leader's build"},
 			{"newer", "operation of kind 1000 needs feature level 2, the cluster is at level 1"},
 		} {
-			if leader := both.leader(); leader.opts.NodeID != turn.leader {
-				_, err := runlogv1.NewClusterServiceClient(leader.conn).TransferLeadership(leader.context(),
+			if leader := both.Leader(); leader.Opts.NodeID != turn.leader {
+				_, err := runlogv1.NewClusterServiceClient(leader.Conn).TransferLeadership(leader.Context(),
 					&runlogv1.TransferLeadershipRequest{NodeId: turn.leader})
 				if err != nil {
 					t.Fatal(err)
 				}
 			}
 			for _, n := range both {
-				_, err := counterv1.NewCounterServiceClient(n.conn).Increment(n.context(), &counterv1.IncrementRequest{Name: "runs", By: 2})
-				r := refused(t, err, contract.ReasonUpgradeIncomplete)
-				if !strings.HasPrefix(r.message, turn.says) || !strings.Contains(r.message, "Upgrade all members first") {
-					t.Errorf("node %s leads, %s answers: %s", turn.leader, n.opts.NodeID, r.message)
+				_, err := counterv1.NewCounterServiceClient(n.Conn).Increment(n.Context(), &counterv1.IncrementRequest{Name: "runs", By: 2})
+				r := servertest.Refused(t, err, contract.ReasonUpgradeIncomplete)
+				if !strings.HasPrefix(r.Message, turn.says) || !strings.Contains(r.Message, "Upgrade all members first") {
+					t.Errorf("node %s leads, %s answers: %s", turn.leader, n.Opts.NodeID, r.Message)
 				}
 			}
 		}
-		got, err := counterv1.NewCounterServiceClient(both[1].conn).GetCounter(both[1].context(), &counterv1.GetCounterRequest{Name: "runs"})
+		got, err := counterv1.NewCounterServiceClient(both[1].Conn).GetCounter(both[1].Context(), &counterv1.GetCounterRequest{Name: "runs"})
 		if err != nil || got.Value != 0 {
 			t.Errorf("counter %v, %v; want 0", got, err)
 		}

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest"
 )
 
 // fairShare is what a modest tenant offers, as a part of what the node takes from one tenant alone.
@@ -20,15 +21,15 @@ const fairShare = 0.4
 // BenchmarkFairSEC6 measures what a tenant that offers less than its share keeps while another one
 // offers ten times as many calls as the node takes (kept, the median of the rounds).
 func BenchmarkFairSEC6(b *testing.B) {
-	n := startNode(b)
+	n := servertest.Start(b)
 	const round = 4 * time.Second
 	var number atomic.Int64
 	tenants := map[string]runlogv1.EventServiceClient{} // Each has its own connection.
 	for _, name := range []string{"capacity", "modest", "greedy"} {
-		tenants[name] = runlogv1.NewEventServiceClient(n.dialWith())
+		tenants[name] = runlogv1.NewEventServiceClient(n.DialWith())
 	}
 	call := func(ctx context.Context, tenant, run string) bool {
-		e := newEvent("Noted", step(fmt.Sprint(number.Add(1))), payload(`{"text":"a payload of a usual size, more or less"}`))
+		e := servertest.NewEvent("Noted", servertest.Step(fmt.Sprint(number.Add(1))), servertest.Payload(`{"text":"a payload of a usual size, more or less"}`))
 		e.TenantId = tenant
 		_, err := tenants[tenant].AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}})
 		return err == nil

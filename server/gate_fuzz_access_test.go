@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"context"
@@ -17,7 +17,9 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/rpc"
+	"runlog/server/servertest"
 )
 
 // FuzzGateHeader sends one header, over HTTP and gRPC, alone and beside valid credentials. TOKEN in
@@ -33,7 +35,7 @@ func FuzzGateHeader(f *testing.F) {
 		f.Add(h[0], h[1], true)
 	}
 	var root string
-	g := openGates(f, func(o *Options) { root = secured(o) })
+	g := openGates(f, func(o *server.Options) { root = servertest.Secured(o) })
 	f.Fuzz(func(t *testing.T, name, value string, known bool) {
 		value = strings.ReplaceAll(value, "TOKEN", root)
 		credentials := strings.EqualFold(name, "authorization")
@@ -84,7 +86,7 @@ type cursorCall struct {
 // and makes no internal error (SEC-4, READ-3, WATCH-2).
 func FuzzGateCursor(f *testing.F) {
 	var root string
-	g := openGates(f, func(o *Options) { root = secured(o) })
+	g := openGates(f, func(o *server.Options) { root = servertest.Secured(o) })
 	calls := g.cursorCalls(f, root)
 	for which, c := range calls {
 		_, body, ok := c.domain.Open(c.issued)
@@ -136,7 +138,7 @@ func (g *gates) cursorCalls(f *testing.F, root string) []cursorCall {
 	events, access := runlogv1.NewEventServiceClient(g.conn), runlogv1.NewAccessServiceClient(g.conn)
 	for _, run := range []string{"own-1", "foreign-1", "own-2", "foreign-2", "own-3"} {
 		tenant, _, _ := strings.Cut(run, "-")
-		e := newEvent("Noted", func(e *runlogv1.EventWrite) { e.TenantId = tenant })
+		e := servertest.NewEvent("Noted", func(e *runlogv1.EventWrite) { e.TenantId = tenant })
 		if _, err := events.AppendEvents(as(f.Context(), root), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{e}}); err != nil {
 			f.Fatal(err)
 		}
@@ -151,7 +153,7 @@ func (g *gates) cursorCalls(f *testing.F, root string) []cursorCall {
 		}
 		own = made.Token
 	}
-	cluster := g.server.replica.ClusterID()
+	cluster := g.server.Internals().Replica.ClusterID()
 	projections := runlogv1.NewProjectionServiceClient(g.conn)
 	watched := func(ctx context.Context, req *runlogv1.WatchRunsRequest) (proto.Message, string, error) {
 		stream, err := projections.WatchRuns(as(ctx, own), req)
@@ -191,7 +193,7 @@ func (g *gates) cursorCalls(f *testing.F, root string) []cursorCall {
 // cursorOf returns the call, with a token that it has issued.
 func cursorOf(f *testing.F, domain rpc.TokenDomain, kind rpc.TokenKind, ask func(context.Context, string) (proto.Message, string, error)) cursorCall {
 	f.Helper()
-	ctx, cancel := context.WithTimeout(f.Context(), patience)
+	ctx, cancel := context.WithTimeout(f.Context(), servertest.Patience)
 	defer cancel()
 	_, issued, err := ask(ctx, "")
 	for ; issued == ""; _, issued, err = ask(ctx, "") { // A list waits for its projection.

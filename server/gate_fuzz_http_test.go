@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bufio"
@@ -20,12 +20,13 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest"
 )
 
 // FuzzGateJSON posts any body. The answer has the results of all events or a reason. The request is
 // stored completely or not at all (APP-3).
 func FuzzGateJSON(f *testing.F) {
-	event := "{" + envelopeJSON + `,"payload":{"a":[1,null,"x"]}}`
+	event := "{" + servertest.EnvelopeJSON + `,"payload":{"a":[1,null,"x"]}}`
 	for _, body := range []string{
 		`{"events":[` + event + `,{"stepId":1,"x":2}]}`, `{"events":[` + event + `],"expectedLastSeq":"0"}`, `{"events":[` + event + `]} {}`, `[]`, ``, `null`,
 		`{"events":[{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:30:00Z","note":"beside"},` + event + `]}`,
@@ -67,7 +68,7 @@ func FuzzGateFlat(f *testing.F) {
 	g := openGates(f)
 	f.Fuzz(func(t *testing.T, event []byte) {
 		run := g.freshRun()
-		first := append(append([]byte(`{"events":[{`+envelopeJSON+`,"stepId":"1.1"},`), event...), `]}`...)
+		first := append(append([]byte(`{"events":[{`+servertest.EnvelopeJSON+`,"stepId":"1.1"},`), event...), `]}`...)
 		m, reason := g.post(t, "/v1/runs/"+run+"/events:append", first)
 		if reason != "" {
 			if last := g.lastSeq(run); last != 0 {
@@ -82,7 +83,7 @@ func FuzzGateFlat(f *testing.F) {
 			// room.
 			return
 		}
-		e, bad := contract.Validate(w, g.server.rules(run))
+		e, bad := contract.Validate(w, g.server.Rules(run))
 		if len(bad) > 0 {
 			t.Fatalf("%s is taken over HTTP; the command line says %v", event, bad)
 		}
@@ -102,7 +103,7 @@ func FuzzGatePayload(f *testing.F) {
 	events := runlogv1.NewEventServiceClient(g.conn)
 	f.Fuzz(func(t *testing.T, text []byte) {
 		run := g.freshRun()
-		_, err := events.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{newEvent("Noted", payload(string(text)))}})
+		_, err := events.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{servertest.NewEvent("Noted", servertest.Payload(string(text)))}})
 		if err != nil {
 			requireReason(t, err)
 			if last := g.lastSeq(run); last != 0 {
@@ -116,7 +117,7 @@ func FuzzGatePayload(f *testing.F) {
 			g.get(t, "/v1/runs/"+run+"/events")
 		}
 		run = g.freshRun()
-		body := append(append([]byte(`{"events":[{`+envelopeJSON+`,"payload":`), text...), `}]}`...)
+		body := append(append([]byte(`{"events":[{`+servertest.EnvelopeJSON+`,"payload":`), text...), `}]}`...)
 		_, reason := g.post(t, "/v1/runs/"+run+"/events:append", body)
 		last := g.lastSeq(run)
 		switch {
@@ -136,7 +137,7 @@ func FuzzGatePayload(f *testing.F) {
 func FuzzGatePath(f *testing.F) {
 	f.Add("GET", "/v1/runs/run/events?afterSeq=1", "Accept: text/event-stream", "")
 	g := openGates(f)
-	if _, err := runlogv1.NewEventServiceClient(g.conn).AppendEvents(context.Background(), &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("s", 3)}); err != nil {
+	if _, err := runlogv1.NewEventServiceClient(g.conn).AppendEvents(context.Background(), &runlogv1.AppendEventsRequest{RunId: "run", Events: servertest.Steps("s", 3)}); err != nil {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, method, target, header, body string) {
@@ -148,7 +149,7 @@ func FuzzGatePath(f *testing.F) {
 		// A watch lasts until its reader goes.
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		before := g.server.replica.Store().Applied()
+		before := g.server.Internals().Replica.Store().Applied()
 		w := httptest.NewRecorder()
 		g.http.ServeHTTP(w, r.WithContext(ctx))
 		switch kind := w.Header().Get("Content-Type"); {
@@ -158,7 +159,7 @@ func FuzzGatePath(f *testing.F) {
 		case kind != "application/json":
 			t.Fatalf("HTTP %d %s", w.Code, kind)
 		default:
-			if _, reason := answered(t, w); reason != "" && g.server.replica.Store().Applied() != before && !strings.Contains(target, "etEngineRunRef") && !strings.Contains(target, "ppend") {
+			if _, reason := answered(t, w); reason != "" && g.server.Internals().Replica.Store().Applied() != before && !strings.Contains(target, "etEngineRunRef") && !strings.Contains(target, "ppend") {
 				t.Fatalf("refused with %s, and stored something", reason)
 			}
 		}
@@ -177,12 +178,12 @@ func FuzzGateTime(f *testing.F) {
 		if err != nil {
 			t.Skip()
 		}
-		body := strings.Replace(`{"events":[{`+envelopeJSON+`}]}`, `"2026-02-11T10:30:00Z"`, string(quoted), 1)
+		body := strings.Replace(`{"events":[{`+servertest.EnvelopeJSON+`}]}`, `"2026-02-11T10:30:00Z"`, string(quoted), 1)
 		_, reason := g.post(t, "/v1/runs/"+run+"/events:append", []byte(body))
 		if last := g.lastSeq(run); (last == 0) != (reason != "") {
 			t.Fatalf("%q: %s, and %d stored", text, reason, last)
 		}
-		line, lineErr := contract.ParseEvent([]byte("{" + strings.Replace(envelopeJSON, `"2026-02-11T10:30:00Z"`, string(quoted), 1) + "}"))
+		line, lineErr := contract.ParseEvent([]byte("{" + strings.Replace(servertest.EnvelopeJSON, `"2026-02-11T10:30:00Z"`, string(quoted), 1) + "}"))
 		if reason == "" {
 			want, err := time.Parse(time.RFC3339Nano, strings.Replace(text, ",", ".", 1))
 			got := g.get(t, "/v1/runs/"+run+"/events")["events"].([]any)[0].(map[string]any)["emittedAt"].(string)
@@ -190,13 +191,13 @@ func FuzzGateTime(f *testing.F) {
 				t.Fatalf("%q reads as %s, not %v (%v)", text, got, want, err)
 			}
 		} else if lineErr == nil {
-			if _, bad := contract.Validate(line, g.server.rules(run)); len(bad) == 0 {
+			if _, bad := contract.Validate(line, g.server.Rules(run)); len(bad) == 0 {
 				t.Fatalf("%q is refused over HTTP with %s, and taken on the command line", text, reason)
 			}
 		}
 		run = g.freshRun()
 		stamp := &timestamppb.Timestamp{Seconds: seconds, Nanos: nanos}
-		_, err = events.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{newEvent("Noted", func(e *runlogv1.EventWrite) { e.EmittedAt = stamp })}})
+		_, err = events.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{servertest.NewEvent("Noted", func(e *runlogv1.EventWrite) { e.EmittedAt = stamp })}})
 		if err != nil {
 			requireReason(t, err)
 			return
@@ -215,7 +216,7 @@ func FuzzGateAttempt(f *testing.F) {
 	g := openGates(f)
 	f.Fuzz(func(t *testing.T, text string, number uint64) {
 		run := g.freshRun()
-		body := strings.Replace(`{"events":[{`+envelopeJSON+`}]}`, `"logicalAttemptId":1`, `"logicalAttemptId":`+text, 1)
+		body := strings.Replace(`{"events":[{`+servertest.EnvelopeJSON+`}]}`, `"logicalAttemptId":1`, `"logicalAttemptId":`+text, 1)
 		_, reason := g.post(t, "/v1/runs/"+run+"/events:append", []byte(body))
 		if last := g.lastSeq(run); reason != "" && last != 0 {
 			t.Fatalf("%q: %s, and %d stored", text, reason, last)
@@ -229,7 +230,7 @@ func FuzzGateAttempt(f *testing.F) {
 		// a client wrote into it.
 		run = g.freshRun()
 		event := protowire.AppendVarint(protowire.AppendTag(nil, 10, protowire.VarintType), number)
-		whole, err := proto.Marshal(newEvent("Noted", attempt(0)))
+		whole, err := proto.Marshal(servertest.NewEvent("Noted", servertest.Attempt(0)))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bytes"
@@ -25,23 +25,25 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/gateway"
 	"runlog/server/rpc"
+	"runlog/server/servertest"
 )
 
 // gates are the entries of one node, without a network: the HTTP handler, and the gRPC server
 // behind the gateway's in-memory connection.
 type gates struct {
-	server *Server
+	server *server.Server
 	http   http.Handler
 	conn   *grpc.ClientConn
 	runs   atomic.Uint64
 }
 
 // openGates starts a node that ends with the fuzzing.
-func openGates(f *testing.F, change ...func(*Options)) *gates {
+func openGates(f *testing.F, change ...func(*server.Options)) *gates {
 	f.Helper()
-	opts := Options{
+	opts := server.Options{
 		DataDir:    f.TempDir(),
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
 		MaxRequestBytes: 1 << 20, MaxWait: time.Millisecond,
@@ -50,14 +52,14 @@ func openGates(f *testing.F, change ...func(*Options)) *gates {
 	for _, c := range change {
 		c(&opts)
 	}
-	s, err := Start(f.Context(), opts)
+	s, err := server.Start(f.Context(), opts)
 	if err != nil {
 		f.Fatal(err)
 	}
 	g := &gates{server: s}
-	listener, chain := gateway.Listen(), s.chain(rpc.CallerClient)
-	inner := grpc.NewServer(slices.Concat(chain.ServerOptions(), transportOptions())...)
-	chain.Register(inner, s.services)
+	listener, chain := gateway.Listen(), s.Chain(rpc.CallerClient)
+	inner := grpc.NewServer(slices.Concat(chain.ServerOptions(), server.TransportOptions())...)
+	chain.Register(inner, s.Services())
 	served := make(chan error, 1)
 	go func() { served <- inner.Serve(listener) }()
 	f.Cleanup(func() {
@@ -72,19 +74,19 @@ func openGates(f *testing.F, change ...func(*Options)) *gates {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { g.conn.Close() })
-	conn, err := gateway.Dial(chain.Direct(s.services), listener, s.limits())
+	conn, err := gateway.Dial(chain.Direct(s.Services()), listener, s.Limits())
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Cleanup(func() { conn.Close() })
-	api, err := gateway.New(context.Background(), gateway.Options{Conn: conn, Limits: s.limits(), Services: s.services})
+	api, err := gateway.New(context.Background(), gateway.Options{Conn: conn, Limits: s.Limits(), Services: s.Services()})
 	if err != nil {
 		f.Fatal(err)
 	}
-	pages := gateway.NewPages(gateway.PagesOptions{Healthz: s.healthz, Readyz: s.readyz})
+	pages := gateway.NewPages(gateway.PagesOptions{Healthz: s.Healthz, Readyz: s.Readyz})
 	pages.Serve(api)
 	g.http = pages
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), servertest.Patience)
 	defer cancel()
 	if err := s.WaitReady(ctx); err != nil {
 		f.Fatal(err)
@@ -97,7 +99,7 @@ func (g *gates) freshRun() string { return fmt.Sprint("run-", g.runs.Add(1)) }
 
 // lastSeq of a run; 0 when it does not exist.
 func (g *gates) lastSeq(runID string) uint64 {
-	r, err := g.server.replica.Store().Run(runID)
+	r, err := g.server.Internals().Replica.Store().Run(runID)
 	if err != nil {
 		return 0
 	}
@@ -169,9 +171,9 @@ func answered(t testing.TB, w *httptest.ResponseRecorder) (map[string]any, contr
 // or a reason. A run has all of a request's events or none (APP-3).
 func FuzzGateWire(f *testing.F) {
 	for _, m := range []proto.Message{
-		&runlogv1.AppendEventsRequest{RunId: "run", Events: steps("a", 2)},
-		&runlogv1.AppendEventsRequest{RunId: "run", RequestId: "r", Events: []*runlogv1.EventWrite{newEvent("RunStarted", payload(`{"a":1e400}`)), newEvent("x", sparse)}},
-		&runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{newEvent("RunPaused", func(e *runlogv1.EventWrite) { e.EmittedAt.Nanos = -1 })}, ExpectedLastSeq: proto.Uint64(7)},
+		&runlogv1.AppendEventsRequest{RunId: "run", Events: servertest.Steps("a", 2)},
+		&runlogv1.AppendEventsRequest{RunId: "run", RequestId: "r", Events: []*runlogv1.EventWrite{servertest.NewEvent("RunStarted", servertest.Payload(`{"a":1e400}`)), servertest.NewEvent("x", servertest.Sparse)}},
+		&runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{servertest.NewEvent("RunPaused", func(e *runlogv1.EventWrite) { e.EmittedAt.Nanos = -1 })}, ExpectedLastSeq: proto.Uint64(7)},
 	} {
 		wire, err := proto.Marshal(m)
 		if err != nil {

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bytes"
@@ -17,6 +17,8 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
@@ -36,14 +38,14 @@ func (rawCodec) Unmarshal(data mem.BufferSlice, v any) error {
 }
 
 // rawCall calls a method of EventService or RunService with any bytes.
-func (n *node) rawCall(method string, wire []byte) error {
-	n.t.Helper()
+func rawCall(n *servertest.Node, method string, wire []byte) error {
+	n.T.Helper()
 	service := "EventService"
 	if method == "CreateRun" {
 		service = "RunService"
 	}
 	var answer []byte
-	return n.conn.Invoke(n.context(), "/runlog.v1."+service+"/"+method, wire, &answer, grpc.ForceCodecV2(rawCodec{}))
+	return n.Conn.Invoke(n.Context(), "/runlog.v1."+service+"/"+method, wire, &answer, grpc.ForceCodecV2(rawCodec{}))
 }
 
 func wireField(number protowire.Number, content []byte) []byte {
@@ -60,7 +62,7 @@ func large(runID string, size int) *runlogv1.AppendEventsRequest {
 	const each = 60_000
 	r := &runlogv1.AppendEventsRequest{RunId: runID, RequestId: "large"}
 	for i := range size/each + 1 {
-		r.Events = append(r.Events, newEvent("Noted", step(fmt.Sprint("large-", i)), payload(`{"pad":"`+strings.Repeat("x", each)+`"}`)))
+		r.Events = append(r.Events, servertest.NewEvent("Noted", servertest.Step(fmt.Sprint("large-", i)), servertest.Payload(`{"pad":"`+strings.Repeat("x", each)+`"}`)))
 	}
 	return r
 }
@@ -71,23 +73,23 @@ func TestLargeMessagesOverGRPC(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		const limit = 1 << 20
-		n := startNode(t, func(o *Options) { o.MaxRequestBytes = limit })
-		n.append("run", newEvent("RunStarted"))
-		_, err := n.events.AppendEvents(n.context(), large("run", limit))
-		r := refused(t, err, contract.ReasonPayloadTooLarge)
-		if !strings.Contains(r.message, fmt.Sprint(limit)) || r.metadata["max_bytes"] != fmt.Sprint(limit) {
-			t.Errorf("%q does not tell the limit: %v", r.message, r.metadata)
+		n := servertest.Start(t, func(o *server.Options) { o.MaxRequestBytes = limit })
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		_, err := n.Events.AppendEvents(n.Context(), large("run", limit))
+		r := servertest.Refused(t, err, contract.ReasonPayloadTooLarge)
+		if !strings.Contains(r.Message, fmt.Sprint(limit)) || r.Metadata["max_bytes"] != fmt.Sprint(limit) {
+			t.Errorf("%q does not tell the limit: %v", r.Message, r.Metadata)
 		}
-		_, err = n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{large("run", limit)}})
-		refused(t, err, contract.ReasonPayloadTooLarge)
-		_, err = n.runs.CreateRun(n.context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: "new"}, Events: large("new", limit).Events})
-		refused(t, err, contract.ReasonPayloadTooLarge)
-		n.append("run", large("run", limit/2).Events...)
-		wantEqual(t, "stored", len(n.list("run")), 1+limit/2/60_000+1)
+		_, err = n.Events.BatchAppend(n.Context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{large("run", limit)}})
+		servertest.Refused(t, err, contract.ReasonPayloadTooLarge)
+		_, err = n.Runs.CreateRun(n.Context(), &runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: "new"}, Events: large("new", limit).Events})
+		servertest.Refused(t, err, contract.ReasonPayloadTooLarge)
+		n.Append("run", large("run", limit/2).Events...)
+		servertest.WantEqual(t, "stored", len(n.List("run")), 1+limit/2/60_000+1)
 		// gRPC does not read a message far above the limit. Its answer has no reason, which the
 		// client library recognises.
-		_, err = n.events.AppendEvents(n.context(), large("run", 17<<20))
-		if status.Code(err) != codes.ResourceExhausted || refusalOf(t, err).reason != "" {
+		_, err = n.Events.AppendEvents(n.Context(), large("run", 17<<20))
+		if status.Code(err) != codes.ResourceExhausted || servertest.RefusalOf(t, err).Reason != "" {
 			t.Errorf("a message of 17 MiB: %v", err)
 		}
 	})
@@ -97,16 +99,16 @@ func TestLargeMessagesOverGRPC(t *testing.T) {
 func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
+		n := servertest.Start(t, func(o *server.Options) { o.MaxRequestBytes = 1 << 20 })
 		for name, last := range map[string]proto.Message{"too large": large("run", 1<<20), "not UTF-8": nil} {
-			stream, err := n.conn.NewStream(n.context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
+			stream, err := n.Conn.NewStream(n.Context(), &grpc.StreamDesc{ClientStreams: true, ServerStreams: true},
 				runlogv1.EventService_AppendStream_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
 			if err != nil {
 				t.Fatal(err)
 			}
 			const before = 50
 			for i := range before {
-				wire, _ := proto.Marshal(&runlogv1.AppendEventsRequest{RunId: name, RequestId: fmt.Sprint(i), Events: steps(fmt.Sprint(i), 2)})
+				wire, _ := proto.Marshal(&runlogv1.AppendEventsRequest{RunId: name, RequestId: fmt.Sprint(i), Events: servertest.Steps(fmt.Sprint(i), 2)})
 				if err := stream.SendMsg(wire); err != nil {
 					t.Fatal(err)
 				}
@@ -129,11 +131,11 @@ func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 				if err := proto.Unmarshal(answer, &resp); err != nil || resp.RequestId != fmt.Sprint(i) {
 					t.Fatalf("%s: answer %d: %v, %v", name, i, &resp, err)
 				}
-				wantResults(t, name, resp.Results, "nn")
+				servertest.WantResults(t, name, resp.Results, "nn")
 			}
 			var answer []byte
-			refused(t, stream.RecvMsg(&answer), reason)
-			wantEqual(t, name+": stored", len(n.list(name)), 2*before)
+			servertest.Refused(t, stream.RecvMsg(&answer), reason)
+			servertest.WantEqual(t, name+": stored", len(n.List(name)), 2*before)
 		}
 	})
 }
@@ -143,23 +145,23 @@ func TestLargeMessageEndsStreamAPP8(t *testing.T) {
 func TestBombsOverGRPCAPP3(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		bomb := emptyEvents("run", 500_000)
-		r := refused(t, n.rawCall("AppendEvents", bomb), contract.ReasonInvalidArgumentField)
-		small := refused(t, n.rawCall("AppendEvents", emptyEvents("run", 1001)), contract.ReasonInvalidArgumentField)
-		wantEqual(t, "the guard's words", r.message, strings.Replace(small.message, "1001", "500000", 1))
+		r := servertest.Refused(t, rawCall(n, "AppendEvents", bomb), contract.ReasonInvalidArgumentField)
+		small := servertest.Refused(t, rawCall(n, "AppendEvents", emptyEvents("run", 1001)), contract.ReasonInvalidArgumentField)
+		servertest.WantEqual(t, "the guard's words", r.Message, strings.Replace(small.Message, "1001", "500000", 1))
 		for method, wire := range map[string][]byte{"CreateRun": bomb, "BatchAppend": wireField(1, bomb)} {
-			refused(t, n.rawCall(method, wire), contract.ReasonInvalidArgumentField)
+			servertest.Refused(t, rawCall(n, method, wire), contract.ReasonInvalidArgumentField)
 		}
-		refused(t, n.rawCall("BatchAppend", bytes.Repeat(wireField(1, nil), 500_000)), contract.ReasonInvalidArgumentField)
+		servertest.Refused(t, rawCall(n, "BatchAppend", bytes.Repeat(wireField(1, nil), 500_000)), contract.ReasonInvalidArgumentField)
 
-		stream, err := n.events.AppendStream(n.context())
+		stream, err := n.Events.AppendStream(n.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i, events := range []int{1, 1001, 40_000, 1} {
-			req := &runlogv1.AppendEventsRequest{RunId: "run", RequestId: fmt.Sprint("r", i), Events: steps(fmt.Sprint(i), events)}
+			req := &runlogv1.AppendEventsRequest{RunId: "run", RequestId: fmt.Sprint("r", i), Events: servertest.Steps(fmt.Sprint(i), events)}
 			if events > 1000 {
 				req.Events = make([]*runlogv1.EventWrite, events)
 				for i := range req.Events {
@@ -176,7 +178,7 @@ func TestBombsOverGRPCAPP3(t *testing.T) {
 				t.Fatalf("answer %d: %v, %v", i, resp, err)
 			}
 		}
-		wantEqual(t, "stored", len(n.list("run")), 3)
+		servertest.WantEqual(t, "stored", len(n.List("run")), 3)
 	})
 }
 
@@ -185,13 +187,13 @@ func TestBatchLimits(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
+		n := servertest.Start(t)
 		batch := func(requests, events int) error {
 			req := &runlogv1.BatchAppendRequest{}
 			for i := range requests {
-				req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: steps("s", events)})
+				req.Requests = append(req.Requests, &runlogv1.AppendEventsRequest{RunId: fmt.Sprint("run-", i), Events: servertest.Steps("s", events)})
 			}
-			resp, err := n.events.BatchAppend(n.context(), req)
+			resp, err := n.Events.BatchAppend(n.Context(), req)
 			for _, o := range resp.GetOutcomes() {
 				if o.GetStatus().GetCode() != 0 {
 					return status.FromProto(o.Status).Err()
@@ -202,9 +204,9 @@ func TestBatchLimits(t *testing.T) {
 		if err := errors.Join(batch(10, 1000), batch(1000, 10)); err != nil {
 			t.Error(err)
 		}
-		refused(t, batch(11, 1000), contract.ReasonInvalidArgumentField)
-		refused(t, batch(1001, 1), contract.ReasonInvalidArgumentField)
-		refused(t, batch(0, 0), contract.ReasonInvalidArgumentField)
+		servertest.Refused(t, batch(11, 1000), contract.ReasonInvalidArgumentField)
+		servertest.Refused(t, batch(1001, 1), contract.ReasonInvalidArgumentField)
+		servertest.Refused(t, batch(0, 0), contract.ReasonInvalidArgumentField)
 	})
 }
 
@@ -212,14 +214,14 @@ func TestBatchLimits(t *testing.T) {
 func TestUndecodableOverGRPCENV3(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		r := refused(t, n.rawCall("AppendEvents", append(wireField(2, nil), wireField(2, wireField(9, []byte("a\xff")))...)), contract.ReasonInvalidArgumentField)
-		wantEqual(t, "the field", r.fields["events[1].stepId"], "is not valid UTF-8: encode all text as UTF-8")
+		n := servertest.Start(t)
+		r := servertest.Refused(t, rawCall(n, "AppendEvents", append(wireField(2, nil), wireField(2, wireField(9, []byte("a\xff")))...)), contract.ReasonInvalidArgumentField)
+		servertest.WantEqual(t, "the field", r.Fields["events[1].stepId"], "is not valid UTF-8: encode all text as UTF-8")
 		for _, wire := range []string{"hello", "\x12\x05\x01", "\x0b", "\x00"} {
 			for _, method := range []string{"AppendEvents", "BatchAppend", "CreateRun", "ListEvents"} {
-				refused(t, n.rawCall(method, []byte(wire)), contract.ReasonInvalidArgumentField)
+				servertest.Refused(t, rawCall(n, method, []byte(wire)), contract.ReasonInvalidArgumentField)
 			}
-			stream, err := n.conn.NewStream(n.context(), &grpc.StreamDesc{ServerStreams: true}, runlogv1.EventService_ReadEvents_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
+			stream, err := n.Conn.NewStream(n.Context(), &grpc.StreamDesc{ServerStreams: true}, runlogv1.EventService_ReadEvents_FullMethodName, grpc.ForceCodecV2(rawCodec{}))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,9 +229,9 @@ func TestUndecodableOverGRPCENV3(t *testing.T) {
 			if err := errors.Join(stream.SendMsg([]byte(wire)), stream.CloseSend()); err != nil {
 				t.Fatal(err)
 			}
-			refused(t, stream.RecvMsg(&answer), contract.ReasonInvalidArgumentField)
+			servertest.Refused(t, stream.RecvMsg(&answer), contract.ReasonInvalidArgumentField)
 		}
-		if got := n.metric("runlog_rpc_seconds_count"); got < 16 {
+		if got := n.Metric("runlog_rpc_seconds_count"); got < 16 {
 			t.Errorf("refused calls are not measured: %v", got)
 		}
 	})
@@ -239,18 +241,18 @@ func TestUndecodableOverGRPCENV3(t *testing.T) {
 func TestOverlongRunIDs(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
+		n := servertest.Start(t)
 		long := strings.Repeat("x", 100_000)
-		_, err := n.runs.GetRun(n.context(), &runlogv1.GetRunRequest{RunId: long})
-		r := refused(t, err, contract.ReasonInvalidArgumentField)
-		if len(r.message) > 200 {
-			t.Errorf("%d bytes of message", len(r.message))
+		_, err := n.Runs.GetRun(n.Context(), &runlogv1.GetRunRequest{RunId: long})
+		r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+		if len(r.Message) > 200 {
+			t.Errorf("%d bytes of message", len(r.Message))
 		}
-		_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: long})
-		refused(t, err, contract.ReasonInvalidArgumentField)
-		_, err = n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: long, EngineRunRef: "r"})
-		refused(t, err, contract.ReasonInvalidArgumentField)
-		_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", Types: make([]string, 101)})
-		refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: long})
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.Runs.SetEngineRunRef(n.Context(), &runlogv1.SetEngineRunRefRequest{RunId: long, EngineRunRef: "r"})
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: "run", Types: make([]string, 101)})
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
 	})
 }

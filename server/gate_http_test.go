@@ -1,8 +1,7 @@
-package server
+package server_test
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -14,61 +13,57 @@ import (
 	"time"
 
 	"runlog/proto/contract"
+	"runlog/server"
 	"runlog/server/gateway"
 	"runlog/server/rpc/decode"
+	"runlog/server/servertest"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
-
-const appendRoute = "/v1/runs/run/events:append"
-
-// envelopeJSON is what every 2.x event has, without the braces.
-const envelopeJSON = `"eventType":"Noted","tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1",
-	"logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"`
 
 // TestHTTPBodyFaults: the error lists every fault of a body by its field, and nothing is stored.
 // The texts are those of the tests of server/rpc/decode.
 func TestHTTPBodyFaults(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
-		good := "{" + envelopeJSON + "}"
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		good := "{" + servertest.EnvelopeJSON + "}"
 		for what, c := range map[string]struct{ target, body, fields string }{
-			"types":            {appendRoute, `{"events":[` + good + `,{"logicalAttemptId":"x","stepId":1}],"expectedLastSeq":-1}`, "events[1].logicalAttemptId events[1].stepId expectedLastSeq"},
-			"unknown members":  {appendRoute, `{"evnets":[],"events":[{"stepID":"x"},` + good + `]}`, "evnets events[0].stepID"},
-			"duplicates":       {appendRoute, `{"events":[{` + envelopeJSON + `,"stepId":"x","step_id":"y","payload":{"a":1,"a":2}}]}`, "events[0].stepId"},
-			"repeated events":  {appendRoute, `{"events":[` + good + `],"events":[{"contractVersion":"1.1"}]}`, "events"},
-			"times":            {appendRoute, `{"events":[{"emittedAt":"2026-02-30T00:00:00Z"},{"emittedAt":"2026-02-11t10:30:00z"}]}`, "events[0].emittedAt events[1].emittedAt"},
-			"base64":           {appendRoute, `{"events":[{` + envelopeJSON + `,"payloadJson":"{}"}]}`, "events[0].payloadJson"},
-			"an array":         {appendRoute, `[` + good + `]`, ""},
-			"two documents":    {appendRoute, `{"events":[` + good + `]}{"events":[` + good + `]}`, ""},
-			"something behind": {appendRoute, `{"events":[` + good + `]}]`, ""},
-			"no JSON":          {appendRoute, `{"events":[` + good, ""},
-			"nothing":          {appendRoute, ``, ""},
+			"types":            {servertest.AppendRoute, `{"events":[` + good + `,{"logicalAttemptId":"x","stepId":1}],"expectedLastSeq":-1}`, "events[1].logicalAttemptId events[1].stepId expectedLastSeq"},
+			"unknown members":  {servertest.AppendRoute, `{"evnets":[],"events":[{"stepID":"x"},` + good + `]}`, "evnets events[0].stepID"},
+			"duplicates":       {servertest.AppendRoute, `{"events":[{` + servertest.EnvelopeJSON + `,"stepId":"x","step_id":"y","payload":{"a":1,"a":2}}]}`, "events[0].stepId"},
+			"repeated events":  {servertest.AppendRoute, `{"events":[` + good + `],"events":[{"contractVersion":"1.1"}]}`, "events"},
+			"times":            {servertest.AppendRoute, `{"events":[{"emittedAt":"2026-02-30T00:00:00Z"},{"emittedAt":"2026-02-11t10:30:00z"}]}`, "events[0].emittedAt events[1].emittedAt"},
+			"base64":           {servertest.AppendRoute, `{"events":[{` + servertest.EnvelopeJSON + `,"payloadJson":"{}"}]}`, "events[0].payloadJson"},
+			"an array":         {servertest.AppendRoute, `[` + good + `]`, ""},
+			"two documents":    {servertest.AppendRoute, `{"events":[` + good + `]}{"events":[` + good + `]}`, ""},
+			"something behind": {servertest.AppendRoute, `{"events":[` + good + `]}]`, ""},
+			"no JSON":          {servertest.AppendRoute, `{"events":[` + good, ""},
+			"nothing":          {servertest.AppendRoute, ``, ""},
 			"a batch":          {"/v1/events:batchAppend", `{"requests":[{"runId":"run","events":[` + good + `]},{"events":[{"engineAttemptId":4294967296}]}]}`, "requests[1].events[0].engineAttemptId"},
 			"a run":            {"/v1/runs", `{"run":{"runId":7,"labels":{"a":1}}}`, "run.runId run.labels.a"},
 			"a reference":      {"/v1/runs/run:setEngineRunRef", `{"engineRunRef":["x"]}`, "engineRunRef"},
 			"no reference":     {"/v1/runs/run:setEngineRunRef", ``, ""},
-			"flat and not":     {appendRoute, `{"events":[{"contractVersion":"1.1","a":1,"payload":{"a":2}},{"occurredAt":"x"},{"contractVersion":"1.1","engineAttemptId":-1,"b":1}]}`, "events[0].a events[1].occurredAt events[2].engineAttemptId"},
+			"flat and not":     {servertest.AppendRoute, `{"events":[{"contractVersion":"1.1","a":1,"payload":{"a":2}},{"occurredAt":"x"},{"contractVersion":"1.1","engineAttemptId":-1,"b":1}]}`, "events[0].a events[1].occurredAt events[2].engineAttemptId"},
 		} {
-			answer := n.http("POST", c.target, c.body)
-			r := answer.refused(t, contract.ReasonInvalidArgumentField)
+			answer := n.HTTP("POST", c.target, c.body)
+			r := answer.Refused(t, contract.ReasonInvalidArgumentField)
 			fields := strings.Fields(c.fields)
 			if len(fields) == 0 {
 				fields = []string{""}
 			}
 			for _, field := range fields {
-				if r.fields[field] == "" {
-					t.Errorf("%s: no word about %q: %s", what, field, answer.body)
+				if r.Fields[field] == "" {
+					t.Errorf("%s: no word about %q: %s", what, field, answer.Body)
 				}
 			}
-			wantEqual(t, what+": violations", len(r.fields), len(fields))
+			servertest.WantEqual(t, what+": violations", len(r.Fields), len(fields))
 		}
-		wantEqual(t, "stored", len(n.list("run")), 1)
+		servertest.WantEqual(t, "stored", len(n.List("run")), 1)
 		// A second document was once not looked at.
-		n.post(appendRoute, ` {"events":[`+good+`]} `)
-		wantEqual(t, "stored, with space around", len(n.list("run")), 2)
+		n.Post(servertest.AppendRoute, ` {"events":[`+good+`]} `)
+		servertest.WantEqual(t, "stored, with space around", len(n.List("run")), 2)
 	})
 }
 
@@ -77,33 +72,33 @@ func TestHTTPBombs(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		many := func(element string, count int) string { return strings.Repeat(element+",", count-1) + element }
 		for what, c := range map[string]struct {
 			target, body string
 			reason       contract.Reason
 			mention      string
 		}{
-			"events":       {appendRoute, `{"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
-			"flat events":  {appendRoute, `{"events":[` + many(`{"contractVersion":"1.1"}`, 100_000) + `]}`, contract.ReasonInvalidArgumentField, "has 100000 events: send 1 to 1000"},
+			"events":       {servertest.AppendRoute, `{"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
+			"flat events":  {servertest.AppendRoute, `{"events":[` + many(`{"contractVersion":"1.1"}`, 100_000) + `]}`, contract.ReasonInvalidArgumentField, "has 100000 events: send 1 to 1000"},
 			"of a run":     {"/v1/runs", `{"run":{"labels":{"a":"b"}},"events":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 events: send 1 to 1000"},
-			"a few more":   {appendRoute, `{"events":[` + many(`{}`, 1001) + `]}`, contract.ReasonInvalidArgumentField, "has 1001 events: send 1 to 1000"},
+			"a few more":   {servertest.AppendRoute, `{"events":[` + many(`{}`, 1001) + `]}`, contract.ReasonInvalidArgumentField, "has 1001 events: send 1 to 1000"},
 			"requests":     {"/v1/events:batchAppend", `{"requests":[` + many(`{}`, 1_000_000) + `]}`, contract.ReasonInvalidArgumentField, "has 1000000 requests"},
 			"in a batch":   {"/v1/events:batchAppend", `{"requests":[` + many(`{"events":[`+many(`{}`, 1000)+`]}`, 100) + `]}`, contract.ReasonInvalidArgumentField, "have 100000 events in all"},
-			"values":       {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":[` + many(`{"":0}`, 1_200_000) + `]}}]}`, contract.ReasonPayloadTooLarge, "events[0].payload is 8400007 bytes"},
-			"not finished": {appendRoute, `{"events":[` + many(`{}`, 500_000), contract.ReasonInvalidArgumentField, "has 500000 events"},
-			"deep":         {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
-			"less deep":    {appendRoute, `{"events":[{` + envelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
+			"values":       {servertest.AppendRoute, `{"events":[{` + servertest.EnvelopeJSON + `,"payload":{"a":[` + many(`{"":0}`, 1_200_000) + `]}}]}`, contract.ReasonPayloadTooLarge, "events[0].payload is 8400007 bytes"},
+			"not finished": {servertest.AppendRoute, `{"events":[` + many(`{}`, 500_000), contract.ReasonInvalidArgumentField, "has 500000 events"},
+			"deep":         {servertest.AppendRoute, `{"events":[{` + servertest.EnvelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 9_000) + strings.Repeat("]", 9_000) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
+			"less deep":    {servertest.AppendRoute, `{"events":[{` + servertest.EnvelopeJSON + `,"payload":{"a":` + strings.Repeat("[", 65) + strings.Repeat("]", 65) + `}}]}`, contract.ReasonInvalidArgumentField, "nested deeper than 64"},
 		} {
-			r := n.http("POST", c.target, c.body).refused(t, c.reason)
-			if !strings.Contains(r.message, c.mention) {
-				t.Errorf("%s: %q does not say %q", what, r.message, c.mention)
+			r := n.HTTP("POST", c.target, c.body).Refused(t, c.reason)
+			if !strings.Contains(r.Message, c.mention) {
+				t.Errorf("%s: %q does not say %q", what, r.Message, c.mention)
 			}
 		}
-		wantEqual(t, "stored", len(n.list("run")), 1)
+		servertest.WantEqual(t, "stored", len(n.List("run")), 1)
 		// Commas in text are no values.
-		n.post(appendRoute, `{"events":[{`+envelopeJSON+`,"payload":{"a":"`+strings.Repeat(",{[", 20_000)+`"}}]}`)
+		n.Post(servertest.AppendRoute, `{"events":[{`+servertest.EnvelopeJSON+`,"payload":{"a":"`+strings.Repeat(",{[", 20_000)+`"}}]}`)
 	})
 }
 
@@ -112,13 +107,13 @@ func TestHTTPBombs(t *testing.T) {
 func TestHTTPContentTypes(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		body := func(step string) string { return `{"events":[` + httpEvent(step) + `]}` }
+		n := servertest.Start(t)
+		body := func(step string) string { return `{"events":[` + servertest.HTTPEvent(step) + `]}` }
 		for i, header := range [][]string{
 			{}, {"Content-Type", "application/json"}, {"Content-Type", "application/json; charset=UTF-8"}, {"Content-Type", "Application/JSON;charset=\"utf-8\""},
 			{"Content-Type", "application/json", "Origin", "http://127.0.0.1:7411"},
 		} {
-			n.http("POST", appendRoute, body(fmt.Sprint(i)), header...).ok(t)
+			n.HTTP("POST", servertest.AppendRoute, body(fmt.Sprint(i)), header...).OK(t)
 		}
 		for _, header := range [][]string{
 			{"Content-Type", "text/plain"}, {"Content-Type", "text/plain;charset=utf-8"}, {"Content-Type", "application/x-www-form-urlencoded"},
@@ -126,27 +121,27 @@ func TestHTTPContentTypes(t *testing.T) {
 			{"Content-Type", "application/jsonx"}, {"Content-Type", "application/json, text/plain"}, {"Content-Type", ";"}, {"Content-Type", ""},
 			{"Origin", "http://evil.example"}, {"Origin", "null"}, {"Origin", ""}, {"Content-Type", strings.Repeat("x", 10_000)},
 		} {
-			answer := n.http("POST", appendRoute, body("refused"), header...)
-			r := answer.refused(t, contract.ReasonInvalidArgumentField)
-			if r.fields["Content-Type"] == "" || !strings.Contains(r.message, "application/json") || len(r.message) > 300 {
-				t.Errorf("%q: %s", header, answer.body)
+			answer := n.HTTP("POST", servertest.AppendRoute, body("refused"), header...)
+			r := answer.Refused(t, contract.ReasonInvalidArgumentField)
+			if r.Fields["Content-Type"] == "" || !strings.Contains(r.Message, "application/json") || len(r.Message) > 300 {
+				t.Errorf("%q: %s", header, answer.Body)
 			}
 		}
-		wantEqual(t, "stored", len(n.list("run")), 5)
-		preflight := n.http("OPTIONS", appendRoute, "", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
-		preflight.refused(t, contract.ReasonMethodNotAllowed)
-		for name := range preflight.header {
+		servertest.WantEqual(t, "stored", len(n.List("run")), 5)
+		preflight := n.HTTP("OPTIONS", servertest.AppendRoute, "", "Origin", "http://evil.example", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "content-type")
+		preflight.Refused(t, contract.ReasonMethodNotAllowed)
+		for name := range preflight.Header {
 			if strings.HasPrefix(name, "Access-Control-") {
 				t.Errorf("answer has %s", name)
 			}
 		}
-		r := n.http("POST", appendRoute+"?expectedLastSeq=3&x", body("refused")).refused(t, contract.ReasonInvalidArgumentField)
-		wantEqual(t, "parameters beside a body", len(r.fields), 2)
-		if r.fields["expectedLastSeq"] == "" {
-			t.Errorf("%v", r.fields)
+		r := n.HTTP("POST", servertest.AppendRoute+"?expectedLastSeq=3&x", body("refused")).Refused(t, contract.ReasonInvalidArgumentField)
+		servertest.WantEqual(t, "parameters beside a body", len(r.Fields), 2)
+		if r.Fields["expectedLastSeq"] == "" {
+			t.Errorf("%v", r.Fields)
 		}
-		n.http("GET", "/v1/runs/run", "{}").refused(t, contract.ReasonInvalidArgumentField)
-		n.http("GET", "/healthz", "{}").refused(t, contract.ReasonInvalidArgumentField)
+		n.HTTP("GET", "/v1/runs/run", "{}").Refused(t, contract.ReasonInvalidArgumentField)
+		n.HTTP("GET", "/healthz", "{}").Refused(t, contract.ReasonInvalidArgumentField)
 	})
 }
 
@@ -154,26 +149,26 @@ func TestHTTPContentTypes(t *testing.T) {
 func TestHTTPRoutes(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		for _, target := range []string{"/", "/v1", "/v1/nothing", "/v1/runs/run/nothing", "/v1/runs/run/events/1", "/v2/runs", "/metrics", "/debug/pprof/", "/schemas/3/RunStarted.json", "/schemas/", "//v1/runs"} {
-			r := n.http("GET", target, "").refused(t, contract.ReasonRouteNotFound)
-			if !strings.Contains(r.message, "/openapi.json") {
-				t.Errorf("%s: %s", target, r.message)
+			r := n.HTTP("GET", target, "").Refused(t, contract.ReasonRouteNotFound)
+			if !strings.Contains(r.Message, "/openapi.json") {
+				t.Errorf("%s: %s", target, r.Message)
 			}
 		}
 		for _, c := range []struct{ method, target, allow string }{
-			{"DELETE", "/v1/runs/run", "GET, PATCH, HEAD"}, {"PUT", "/v1/runs/run", "GET, PATCH, HEAD"}, {"POST", "/v1/runs/run/snapshot", "GET, HEAD"}, {"GET", appendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST, HEAD"},
-			{"POST", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", appendRoute, "POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
+			{"DELETE", "/v1/runs/run", "GET, PATCH, HEAD"}, {"PUT", "/v1/runs/run", "GET, PATCH, HEAD"}, {"POST", "/v1/runs/run/snapshot", "GET, HEAD"}, {"GET", servertest.AppendRoute, "POST"}, {"PATCH", "/v1/runs", "GET, POST, HEAD"},
+			{"POST", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", "/v1/runs/run:watch", "GET, PATCH"}, {"HEAD", servertest.AppendRoute, "POST"}, {"PUT", "/v1/events:batchAppend", "POST"}, {"POST", "/openapi.json", "GET, HEAD"},
 			{"DELETE", "/healthz", "GET, HEAD"}, {"PUT", "/schemas/2.0.0/RunStarted.json", "GET, HEAD"}, {"OPTIONS", "/v1/runs/a%2Fb/events", "GET, HEAD"},
 			{"POST", "/v1/runs/run:nothing", "GET, PATCH, HEAD"},
 		} {
-			answer := n.http(c.method, c.target, "")
+			answer := n.HTTP(c.method, c.target, "")
 			if c.method != "HEAD" {
-				answer.refused(t, contract.ReasonMethodNotAllowed)
+				answer.Refused(t, contract.ReasonMethodNotAllowed)
 			}
-			wantEqual(t, c.method+" "+c.target+": code", answer.code, http.StatusMethodNotAllowed)
-			wantEqual(t, c.method+" "+c.target+": Allow", answer.header.Get("Allow"), c.allow)
+			servertest.WantEqual(t, c.method+" "+c.target+": code", answer.Code, http.StatusMethodNotAllowed)
+			servertest.WantEqual(t, c.method+" "+c.target+": Allow", answer.Header.Get("Allow"), c.allow)
 		}
 	})
 }
@@ -183,31 +178,31 @@ func TestHTTPRoutes(t *testing.T) {
 func TestHTTPPaths(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		body := `{"events":[` + httpEvent("one") + `]}`
+		n := servertest.Start(t)
+		body := `{"events":[` + servertest.HTTPEvent("one") + `]}`
 		for segment, id := range map[string]string{"a%2Fb": "a/b", "%2F": "/", "..": "..", "%2e%2e": "..", "a%252Fb": "a%2Fb", "%E4%BD%A0": "你", "a%20b": "a b", "a;b=c": "a;b=c", "%25zz": "%zz"} {
-			n.http("POST", "/v1/runs/"+segment+"/events:append", body).ok(t)
-			wantEqual(t, segment, n.get("/v1/runs/" + segment)["run"].(map[string]any)["runId"], any(id))
+			n.HTTP("POST", "/v1/runs/"+segment+"/events:append", body).OK(t)
+			servertest.WantEqual(t, segment, n.Get("/v1/runs/" + segment)["run"].(map[string]any)["runId"], any(id))
 		}
 		for _, segment := range []string{"a%00b", "a%0Ab", "a%7Cb", "a%7Fb", "%C2%85", "a%FFb", "%C0%AF", "%ED%A0%80", "", strings.Repeat("x", 257), strings.Repeat("%2F", 257), strings.Repeat("x", 20_000)} {
-			n.http("POST", "/v1/runs/"+segment+"/events:append", `{"events":[{}]}`).refused(t, contract.ReasonInvalidArgumentField)
+			n.HTTP("POST", "/v1/runs/"+segment+"/events:append", `{"events":[{}]}`).Refused(t, contract.ReasonInvalidArgumentField)
 			if segment != "" {
-				n.http("POST", "/v1/runs/"+segment+":setEngineRunRef", `{"engineRunRef":"x"}`).refused(t, contract.ReasonInvalidArgumentField)
+				n.HTTP("POST", "/v1/runs/"+segment+":setEngineRunRef", `{"engineRunRef":"x"}`).Refused(t, contract.ReasonInvalidArgumentField)
 			}
 			for _, rest := range []string{"", "/events", "/snapshot", ":watch", "/events:read"} {
 				if segment == "" && rest == ":watch" {
 					continue // which is WatchRuns, one day
 				}
-				r := n.http("GET", "/v1/runs/"+segment+rest, "").refused(t, contract.ReasonInvalidArgumentField)
-				if len(r.message) > 2200 {
-					t.Errorf("%d bytes of message", len(r.message))
+				r := n.HTTP("GET", "/v1/runs/"+segment+rest, "").Refused(t, contract.ReasonInvalidArgumentField)
+				if len(r.Message) > 2200 {
+					t.Errorf("%d bytes of message", len(r.Message))
 				}
 			}
 		}
-		n.http("GET", "/v1/runs/"+strings.Repeat("%78", 256), "").refused(t, contract.ReasonRunNotFound)
+		n.HTTP("GET", "/v1/runs/"+strings.Repeat("%78", 256), "").Refused(t, contract.ReasonRunNotFound)
 		// net/http itself answers for what is no HTTP.
 		for _, line := range []string{"GET /v1/runs/%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs/a b HTTP/1.1\r\nHost: localhost\r\n\r\n", "GET /v1/runs HTTP/1.1\r\nHost: localhost\r\nA: " + strings.Repeat("x", 100_000) + "\r\n\r\n"} {
-			resp := n.rawHTTP(line)
+			resp := n.RawHTTP(line)
 			if resp.StatusCode != http.StatusBadRequest && resp.StatusCode != http.StatusRequestHeaderFieldsTooLarge {
 				t.Errorf("%.40q: %d", line, resp.StatusCode)
 			}
@@ -215,33 +210,12 @@ func TestHTTPPaths(t *testing.T) {
 	})
 }
 
-// rawHTTP sends bytes to the HTTP listener and reads the answer.
-func (n *node) rawHTTP(request string) *http.Response {
-	n.t.Helper()
-	conn, err := n.dialTo(n.context(), n.server.Addresses().HTTP)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	n.t.Cleanup(func() { conn.Close() })
-	go func() { _, _ = io.WriteString(conn, request) }()
-	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	text, err := io.ReadAll(resp.Body)
-	if err != nil {
-		n.t.Fatal(err)
-	}
-	resp.Body = io.NopCloser(bytes.NewReader(text))
-	return resp
-}
-
 // TestHTTPQueryFaults: all that is wrong with a query is named.
 func TestHTTPQueryFaults(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		for target, fields := range map[string]string{
 			"/v1/runs/run/events?pageSize=many&afterSeq=-1&consistency=SOMETIMES&afterseq=1": "pageSize afterSeq consistency afterseq",
 			"/v1/runs?createdAfter=today&createdBefore=2026-02-30T00:00:00Z&status=DONE":     "createdAfter createdBefore status",
@@ -253,16 +227,16 @@ func TestHTTPQueryFaults(t *testing.T) {
 			"/v1/runs?created_after.seconds=5":                                               "created_after.seconds",
 			"/v1/runs?pageSize=4294967296":                                                   "pageSize",
 		} {
-			answer := n.http("GET", target, "")
-			r := answer.refused(t, contract.ReasonInvalidArgumentField)
+			answer := n.HTTP("GET", target, "")
+			r := answer.Refused(t, contract.ReasonInvalidArgumentField)
 			for _, field := range strings.Fields(fields) {
-				if r.fields[field] == "" {
-					t.Errorf("%s: no word about %q: %s", target, field, answer.body)
+				if r.Fields[field] == "" {
+					t.Errorf("%s: no word about %q: %s", target, field, answer.Body)
 				}
 			}
-			wantEqual(t, target+": violations", len(r.fields), len(strings.Fields(fields)))
+			servertest.WantEqual(t, target+": violations", len(r.Fields), len(strings.Fields(fields)))
 		}
-		n.http("GET", "/v1/runs/run", "", "Grpc-Timeout", "soon").refused(t, contract.ReasonInvalidArgumentField)
+		n.HTTP("GET", "/v1/runs/run", "", "Grpc-Timeout", "soon").Refused(t, contract.ReasonInvalidArgumentField)
 	})
 }
 
@@ -271,15 +245,15 @@ func TestHTTPQueryFaults(t *testing.T) {
 func TestHTTPLargeBodies(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
-		text := `{"events":[` + strings.Repeat(" ", 100_000) + httpEvent("one") + `]}`
-		r := n.http("POST", appendRoute, text).refused(t, contract.ReasonPayloadTooLarge)
-		wantEqual(t, "max_bytes", r.metadata["max_bytes"], "100000")
-		req, err := http.NewRequestWithContext(n.context(), "POST", "http://"+n.server.Addresses().HTTP+appendRoute, io.MultiReader(strings.NewReader(text)))
+		n := servertest.Start(t, func(o *server.Options) { o.MaxRequestBytes = 100_000 })
+		text := `{"events":[` + strings.Repeat(" ", 100_000) + servertest.HTTPEvent("one") + `]}`
+		r := n.HTTP("POST", servertest.AppendRoute, text).Refused(t, contract.ReasonPayloadTooLarge)
+		servertest.WantEqual(t, "max_bytes", r.Metadata["max_bytes"], "100000")
+		req, err := http.NewRequestWithContext(n.Context(), "POST", "http://"+n.Server.Addresses().HTTP+servertest.AppendRoute, io.MultiReader(strings.NewReader(text)))
 		if err != nil {
 			t.Fatal(err)
 		}
-		resp, err := n.httpClient().Do(req)
+		resp, err := n.HTTPClient().Do(req)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -288,8 +262,8 @@ func TestHTTPLargeBodies(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		httpAnswer{resp.StatusCode, resp.Header, body}.refused(t, contract.ReasonPayloadTooLarge)
-		n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
+		servertest.HTTPAnswer{Code: resp.StatusCode, Header: resp.Header, Body: body}.Refused(t, contract.ReasonPayloadTooLarge)
+		n.HTTP("GET", "/v1/runs/run", "").Refused(t, contract.ReasonRunNotFound)
 	})
 }
 
@@ -298,9 +272,9 @@ func TestHTTPLargeBodies(t *testing.T) {
 func TestHTTPNumbersGrowInProto(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 1 << 20 })
+		n := servertest.Start(t, func(o *server.Options) { o.MaxRequestBytes = 1 << 20 })
 		event := func(step int, payload string) string {
-			return fmt.Sprintf(`{%s,"stepId":"%d","payload":{"a":%s}}`, envelopeJSON, step, payload)
+			return fmt.Sprintf(`{%s,"stepId":"%d","payload":{"a":%s}}`, servertest.EnvelopeJSON, step, payload)
 		}
 		var events []string
 		for i := range 2 {
@@ -309,8 +283,8 @@ func TestHTTPNumbersGrowInProto(t *testing.T) {
 		for i := range 14 {
 			events = append(events, event(2+i, `"`+strings.Repeat("x", 60_000)+`"`))
 		}
-		n.post(appendRoute, `{"events":[`+strings.Join(events, ",")+`]}`)
-		wantEqual(t, "stored", n.snapshot("run").LastEventSeq, 16)
+		n.Post(servertest.AppendRoute, `{"events":[`+strings.Join(events, ",")+`]}`)
+		servertest.WantEqual(t, "stored", n.Snapshot("run").LastEventSeq, 16)
 	})
 }
 
@@ -319,17 +293,17 @@ func TestHTTPNumbersGrowInProto(t *testing.T) {
 func TestHTTPSlowBodies(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		g, err := gateway.New(t.Context(), gateway.Options{Conn: n.conn, Limits: decode.Limits{Bytes: 1 << 20}, Services: n.server.services,
+		n := servertest.Start(t)
+		g, err := gateway.New(t.Context(), gateway.Options{Conn: n.Conn, Limits: decode.Limits{Bytes: 1 << 20}, Services: n.Server.Services(),
 			BodyTimeout: 500 * time.Millisecond})
 		if err != nil {
 			t.Fatal(err)
 		}
-		pages := gateway.NewPages(gateway.PagesOptions{Healthz: n.server.healthz, Readyz: n.server.readyz})
+		pages := gateway.NewPages(gateway.PagesOptions{Healthz: n.Server.Healthz, Readyz: n.Server.Readyz})
 		pages.Serve(g)
-		url := serveHTTP(t, pages)
-		body := `{"events":[` + httpEvent("one") + `]}`
-		post := "POST " + appendRoute + " HTTP/1.1\r\nHost: localhost\r\n"
+		url := servertest.ServeHTTP(t, pages)
+		body := `{"events":[` + servertest.HTTPEvent("one") + `]}`
+		post := "POST " + servertest.AppendRoute + " HTTP/1.1\r\nHost: localhost\r\n"
 		var waiting sync.WaitGroup
 		for what, c := range map[string]struct {
 			request string
@@ -343,18 +317,18 @@ func TestHTTPSlowBodies(t *testing.T) {
 			"over a limit":  {post + "Content-Length: 2000000\r\n\r\nx", contract.ReasonPayloadTooLarge},
 			"a broken body": {post + "Transfer-Encoding: chunked\r\n\r\nzz\r\n{", contract.ReasonInvalidArgumentField},
 		} {
-			waiting.Go(func() { n.testSlow(what, strings.TrimPrefix(url, "http://"), c.request, c.reason) })
+			waiting.Go(func() { testSlow(n, what, strings.TrimPrefix(url, "http://"), c.request, c.reason) })
 		}
 		waiting.Wait()
-		n.http("GET", "/v1/runs/run", "").refused(t, contract.ReasonRunNotFound)
-		n.testDeadlineEnds(url, body)
+		n.HTTP("GET", "/v1/runs/run", "").Refused(t, contract.ReasonRunNotFound)
+		testDeadlineEnds(n, url, body)
 	})
 }
 
 // testSlow sends a request that does not end, and wants an answer and the end of the connection.
-func (n *node) testSlow(what, address, request string, reason contract.Reason) {
-	t := n.t
-	conn, err := n.dialTo(n.context(), address)
+func testSlow(n *servertest.Node, what, address, request string, reason contract.Reason) {
+	t := n.T
+	conn, err := n.DialTo(n.Context(), address)
 	if err != nil {
 		t.Error(err)
 		return
@@ -375,7 +349,7 @@ func (n *node) testSlow(what, address, request string, reason contract.Reason) {
 	if err != nil || resp.StatusCode != reason.Info().HTTP || !strings.Contains(string(text), string(reason)) {
 		t.Errorf("%s: %d %s, %v", what, resp.StatusCode, text, err)
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(servertest.Patience)); err != nil {
 		t.Error(err)
 	}
 	if _, err := in.ReadByte(); !errors.Is(err, io.EOF) {
@@ -385,14 +359,14 @@ func (n *node) testSlow(what, address, request string, reason contract.Reason) {
 
 // testDeadlineEnds: the deadline of a body ends with the body, so that a connection can make
 // another call, and a stream can last.
-func (n *node) testDeadlineEnds(url, body string) {
-	t := n.t
+func testDeadlineEnds(n *servertest.Node, url, body string) {
+	t := n.T
 	t.Helper()
-	client := n.httpClient()
+	client := n.HTTPClient()
 	transport := client.Transport.(*http.Transport)
 	transport.DisableKeepAlives, transport.MaxConnsPerHost = false, 1
 	t.Cleanup(client.CloseIdleConnections)
-	resp, err := client.Post(url+appendRoute, "application/json", strings.NewReader(body))
+	resp, err := client.Post(url+servertest.AppendRoute, "application/json", strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}

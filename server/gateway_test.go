@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bytes"
@@ -17,8 +17,10 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/auth"
 	"runlog/server/rpc"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -26,29 +28,29 @@ import (
 func TestRunIDsInPaths(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
+		n := servertest.Start(t)
 		ids := []string{
 			"plain", "a/b", "/a", "a/", "a//b", "a:b", "a:watch", "a:", ":a", "a b", "100%", "50%25", "%2F", "a%2fb", "%41", "ä/ö:ü 日本😀", "e\u0301",
 			"..", ".", "../..", "a?b", "a#b", "a+b", "a&b=c", `a\b`, `a"b`, "<a>", "{a}", "*", "~!$'()@,;", strings.Repeat("x/", 128),
 			"events:append", "a/events:append", "events", "snapshot", "v1/runs/x/events",
 		}
 		for _, id := range ids {
-			resp := n.post(runPath(id, "/events:append"), `{"events":[`+httpEvent("one")+`,
+			resp := n.Post(servertest.RunPath(id, "/events:append"), `{"events":[`+servertest.HTTPEvent("one")+`,
 			{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:30:00Z","note":"beside"}]}`)
-			wantEqual(t, id+": lastSeq", fmt.Sprint(resp["lastSeq"]), "2")
-			events := n.get(runPath(id, "/events"))["events"].([]any)
-			wantEqual(t, "runId of an event", events[0].(map[string]any)["runId"], any(id))
-			wantEqual(t, id+": flat payload", fmt.Sprint(events[1].(map[string]any)["payload"]), "map[note:beside]")
-			wantEqual(t, "runId of the snapshot", n.get(runPath(id, "/snapshot"))["snapshot"].(map[string]any)["runId"], any(id))
-			wantEqual(t, "runId of the run", n.get(runPath(id, ""))["run"].(map[string]any)["runId"], any(id))
-			n.post(runPath(id, ":setEngineRunRef"), `{"engineRunRef":"ref"}`)
-			wantEqual(t, id+": lastSeq over gRPC", n.snapshot(id).LastEventSeq, 2)
-			wantEqual(t, id+": code of a read", n.http("GET", runPath(id, "/events:read"), "").code, 200)
-			s := n.openEvents(runPath(id, ":watch"))
-			wantEqual(t, "runId of a watermark", parseObject(t, []byte(s.until("watermark").data))["watermark"].(map[string]any)["runId"], any(id))
+			servertest.WantEqual(t, id+": lastSeq", fmt.Sprint(resp["lastSeq"]), "2")
+			events := n.Get(servertest.RunPath(id, "/events"))["events"].([]any)
+			servertest.WantEqual(t, "runId of an event", events[0].(map[string]any)["runId"], any(id))
+			servertest.WantEqual(t, id+": flat payload", fmt.Sprint(events[1].(map[string]any)["payload"]), "map[note:beside]")
+			servertest.WantEqual(t, "runId of the snapshot", n.Get(servertest.RunPath(id, "/snapshot"))["snapshot"].(map[string]any)["runId"], any(id))
+			servertest.WantEqual(t, "runId of the run", n.Get(servertest.RunPath(id, ""))["run"].(map[string]any)["runId"], any(id))
+			n.Post(servertest.RunPath(id, ":setEngineRunRef"), `{"engineRunRef":"ref"}`)
+			servertest.WantEqual(t, id+": lastSeq over gRPC", n.Snapshot(id).LastEventSeq, 2)
+			servertest.WantEqual(t, id+": code of a read", n.HTTP("GET", servertest.RunPath(id, "/events:read"), "").Code, 200)
+			s := n.OpenEvents(servertest.RunPath(id, ":watch"))
+			servertest.WantEqual(t, "runId of a watermark", servertest.ParseObject(t, []byte(s.Until("watermark").Data))["watermark"].(map[string]any)["runId"], any(id))
 		}
-		n.settle()
-		list := n.get("/v1/runs?pageSize=1000")["runs"].([]any)
+		n.Settle()
+		list := n.Get("/v1/runs?pageSize=1000")["runs"].([]any)
 		var listed []string
 		for _, r := range list {
 			listed = append(listed, r.(map[string]any)["runId"].(string))
@@ -58,23 +60,23 @@ func TestRunIDsInPaths(t *testing.T) {
 			t.Errorf("listed %q", listed)
 		}
 		// Only characters that must be escaped are escaped.
-		wantEqual(t, "colon as it is", n.get("/v1/runs/a:b")["run"].(map[string]any)["runId"], any("a:b"))
-		wantEqual(t, "lower-case escapes", n.get("/v1/runs/a%2fb")["run"].(map[string]any)["runId"], any("a/b"))
-		wantEqual(t, "UTF-8 as it is", n.get("/v1/runs/e\u0301")["run"].(map[string]any)["runId"], any("e\u0301"))
+		servertest.WantEqual(t, "colon as it is", n.Get("/v1/runs/a:b")["run"].(map[string]any)["runId"], any("a:b"))
+		servertest.WantEqual(t, "lower-case escapes", n.Get("/v1/runs/a%2fb")["run"].(map[string]any)["runId"], any("a/b"))
+		servertest.WantEqual(t, "UTF-8 as it is", n.Get("/v1/runs/e\u0301")["run"].(map[string]any)["runId"], any("e\u0301"))
 		for _, bad := range []string{"a|b", "a\x00b", "a\nb", strings.Repeat("x", 257)} {
-			n.http("POST", runPath(bad, "/events:append"), `{"events":[`+httpEvent("one")+`]}`).refused(t, contract.ReasonInvalidArgumentField)
+			n.HTTP("POST", servertest.RunPath(bad, "/events:append"), `{"events":[`+servertest.HTTPEvent("one")+`]}`).Refused(t, contract.ReasonInvalidArgumentField)
 		}
-		n.http("POST", "/v1/runs/a%FFb/events:append", `{"events":[`+httpEvent("one")+`]}`).refused(t, contract.ReasonInvalidArgumentField)
-		n.http("GET", "/v1/runs?tenantId=%FF", "").refused(t, contract.ReasonInvalidArgumentField)
-		n.http("GET", "/v1/runs/nobody%2Fhere", "").refused(t, contract.ReasonRunNotFound)
+		n.HTTP("POST", "/v1/runs/a%FFb/events:append", `{"events":[`+servertest.HTTPEvent("one")+`]}`).Refused(t, contract.ReasonInvalidArgumentField)
+		n.HTTP("GET", "/v1/runs?tenantId=%FF", "").Refused(t, contract.ReasonInvalidArgumentField)
+		n.HTTP("GET", "/v1/runs/nobody%2Fhere", "").Refused(t, contract.ReasonRunNotFound)
 	})
 }
 
 func TestHTTPRefusals(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MaxRequestBytes = 100_000 })
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t, func(o *server.Options) { o.MaxRequestBytes = 100_000 })
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		const route = "/v1/runs/run/events:append"
 		envelope := `"eventType":"Noted","tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"1",
 		"logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"`
@@ -101,7 +103,7 @@ func TestHTTPRefusals(t *testing.T) {
 		} {
 			bubble.Run(t, what, func(t testing.TB) {
 				n := *n
-				n.t = t
+				n.T = t
 				reason := contract.ReasonInvalidArgumentField
 				switch what {
 				case "payload too large":
@@ -109,9 +111,9 @@ func TestHTTPRefusals(t *testing.T) {
 				case "key of another event":
 					reason = contract.ReasonKeyMismatch
 				}
-				r := n.http("POST", route, c.body).refused(t, reason)
-				said := r.message
-				for field, text := range r.fields {
+				r := n.HTTP("POST", route, c.body).Refused(t, reason)
+				said := r.Message
+				for field, text := range r.Fields {
 					said += " " + field + " " + text
 				}
 				if !strings.Contains(said, c.mention) {
@@ -119,10 +121,10 @@ func TestHTTPRefusals(t *testing.T) {
 				}
 			})
 		}
-		wantEqual(t, "stored", len(n.list("run")), 1)
+		servertest.WantEqual(t, "stored", len(n.List("run")), 1)
 
 		large := `{"events":[{` + envelope + `,"payload":{"pad":"` + strings.Repeat("x", 120_000) + `"}}]}`
-		n.http("POST", route, large).refused(t, contract.ReasonPayloadTooLarge)
+		n.HTTP("POST", route, large).Refused(t, contract.ReasonPayloadTooLarge)
 		for _, target := range []string{
 			"/v1/runs/run/events?pageSize=many", "/v1/runs/run/events?pageSize=-1", "/v1/runs/run/events?pageSize=1001",
 			"/v1/runs/run/events?consistency=SOMETIMES", "/v1/runs/run/events?consistency=17", "/v1/runs/run/events?afterSeq=x",
@@ -130,10 +132,10 @@ func TestHTTPRefusals(t *testing.T) {
 			"/v1/runs?pageToken=x", "/v1/runs?minPosition=x", "/v1/runs?orderBy=name", "/v1/runs/run:watch?view=ALL", "/v1/runs/run/events?pageSize=1&pageSize=2",
 			"/v1/runs/run/events?afterSeq=%zz",
 		} {
-			n.http("GET", target, "").refused(t, contract.ReasonInvalidArgumentField)
+			n.HTTP("GET", target, "").Refused(t, contract.ReasonInvalidArgumentField)
 		}
 		// The method-override header opens no back door.
-		wantEqual(t, "overridden method", n.http("POST", "/v1/runs/run", "", "X-HTTP-Method-Override", "GET").code, 405)
+		servertest.WantEqual(t, "overridden method", n.HTTP("POST", "/v1/runs/run", "", "X-HTTP-Method-Override", "GET").Code, 405)
 	})
 }
 
@@ -141,13 +143,13 @@ func TestHTTPRefusals(t *testing.T) {
 func TestNoHeaderIsForwardedD14(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		for _, h := range []string{"Grpc-Metadata-X", "Grpc-Metadata-Authorization", "Grpc-Timeout-X"} {
-			n.http("GET", "/v1/runs/run", "", h, "x").ok(t)
+			n.HTTP("GET", "/v1/runs/run", "", h, "x").OK(t)
 		}
-		answer := n.http("GET", "/v1/runs/run", "")
-		for name := range answer.header {
+		answer := n.HTTP("GET", "/v1/runs/run", "")
+		for name := range answer.Header {
 			if strings.HasPrefix(name, "Grpc-") {
 				t.Errorf("answer has header %s", name)
 			}
@@ -158,26 +160,26 @@ func TestNoHeaderIsForwardedD14(t *testing.T) {
 func TestPagesAboutTheNode(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
-		n.append("run", newEvent("RunStarted", payload(`{"other":1}`)))
-		n.snapshot("run")
-		spec := n.get("/openapi.json")
-		wantEqual(t, "title of openapi.json", spec["info"].(map[string]any)["title"].(string), "runlog")
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Append("run", servertest.NewEvent("RunStarted", servertest.Payload(`{"other":1}`)))
+		n.Snapshot("run")
+		spec := n.Get("/openapi.json")
+		servertest.WantEqual(t, "title of openapi.json", spec["info"].(map[string]any)["title"].(string), "runlog")
 		paths := spec["paths"].(map[string]any)
 		for _, path := range []string{"/v1/runs", "/v1/runs/{runId}/events:append", "/v1/events:batchAppend", "/v1/runs/{runId}:watch", "/v1/runs/{runId}/snapshot"} {
 			if paths[path] == nil {
 				t.Errorf("openapi.json lacks %s", path)
 			}
 		}
-		wantEqual(t, "healthz", fmt.Sprint(n.get("/healthz")), "map[status:ok]")
-		wantEqual(t, "readyz", fmt.Sprint(n.get("/readyz")), "map[status:ready]")
-		health, err := grpc_health_v1.NewHealthClient(n.conn).Check(n.context(), &grpc_health_v1.HealthCheckRequest{})
+		servertest.WantEqual(t, "healthz", fmt.Sprint(n.Get("/healthz")), "map[status:ok]")
+		servertest.WantEqual(t, "readyz", fmt.Sprint(n.Get("/readyz")), "map[status:ready]")
+		health, err := grpc_health_v1.NewHealthClient(n.Conn).Check(n.Context(), &grpc_health_v1.HealthCheckRequest{})
 		if err != nil || health.Status != grpc_health_v1.HealthCheckResponse_SERVING {
 			t.Errorf("grpc health: %v, %v", health, err)
 		}
 		for _, path := range []string{"/healthz", "/readyz", "/metrics", "/debug/pprof/"} {
-			resp, err := n.httpClient().Get("http://" + n.server.Addresses().Admin + path)
+			resp, err := n.HTTPClient().Get("http://" + n.Server.Addresses().Admin + path)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -187,17 +189,17 @@ func TestPagesAboutTheNode(t *testing.T) {
 				t.Errorf("admin %s: %d, %d bytes, %v", path, resp.StatusCode, len(text), err)
 			}
 		}
-		bubble.Until(t, "the run is folded", func() bool { return n.metric("runlog_projector_events_total") == 1 })
+		bubble.Until(t, "the run is folded", func() bool { return n.Metric("runlog_projector_events_total") == 1 })
 		for name, least := range map[string]float64{
 			"runlog_append_events_total": 2, "runlog_append_diverged_total": 1, "runlog_rpc_seconds_count": 3, "runlog_projector_events_total": 1,
 			"runlog_projector_position": 1, "runlog_projector_behind_entries": 0, "runlog_projector_lag_seconds_count": 1,
 			"runlog_projector_subscriptions": 0, "runlog_projector_inconsistencies_total": 0,
 		} {
-			if got := n.metric(name); got < least {
+			if got := n.Metric(name); got < least {
 				t.Errorf("metric %s is %v, want at least %v", name, got, least)
 			}
 		}
-		text := n.metricsText()
+		text := n.MetricsText()
 		for _, room := range []string{"runlog_append_", "runlog_rpc_", "runlog_batch_", "runlog_raft_", "runlog_storage_", "runlog_projector_"} {
 			if !strings.Contains(text, "\n"+room) {
 				t.Errorf("no series %s*", room)
@@ -210,44 +212,44 @@ func TestPagesAboutTheNode(t *testing.T) {
 func TestOverloadedAPP9(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		clock := newHaltingClock()
-		n := startNode(t, func(o *Options) { o.QueueBytes, o.Clock = 1, clock.now })
-		n.append("run", newEvent("RunStarted"))
-		n.settle()
-		clock.halt()
+		clock := servertest.NewHaltingClock()
+		n := servertest.Start(t, func(o *server.Options) { o.QueueBytes, o.Clock = 1, clock.Now })
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Settle()
+		clock.Halt()
 		first := make(chan error, 1)
 		go func() {
-			_, err := n.tryAppend("run", steps("first", 1)...)
+			_, err := n.TryAppend("run", servertest.Steps("first", 1)...)
 			first <- err
 		}()
-		within(t, "the batcher asks for the time", func() struct{} { return <-clock.reached })
-		_, err := n.tryAppend("run", steps("second", 1)...)
-		if r := refused(t, err, contract.ReasonOverloaded); r.retryAfter <= 0 {
+		servertest.Within(t, "the batcher asks for the time", func() struct{} { return <-clock.Reached })
+		_, err := n.TryAppend("run", servertest.Steps("second", 1)...)
+		if r := servertest.Refused(t, err, contract.ReasonOverloaded); r.RetryAfter <= 0 {
 			t.Errorf("no retry delay in %v", err)
 		}
-		answer := n.http("POST", "/v1/runs/run/events:append", `{"events":[`+httpEvent("third")+`]}`)
-		answer.refused(t, contract.ReasonOverloaded) // 429
-		if answer.header.Get("Retry-After") != "1" {
-			t.Errorf("Retry-After is %q", answer.header.Get("Retry-After"))
+		answer := n.HTTP("POST", "/v1/runs/run/events:append", `{"events":[`+servertest.HTTPEvent("third")+`]}`)
+		answer.Refused(t, contract.ReasonOverloaded) // 429
+		if answer.Header.Get("Retry-After") != "1" {
+			t.Errorf("Retry-After is %q", answer.Header.Get("Retry-After"))
 		}
-		batch, err := n.events.BatchAppend(n.context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{{RunId: "other", Events: steps("x", 1)}}})
+		batch, err := n.Events.BatchAppend(n.Context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{{RunId: "other", Events: servertest.Steps("x", 1)}}})
 		if err != nil || codes.Code(batch.Outcomes[0].GetStatus().GetCode()) != codes.ResourceExhausted {
 			t.Errorf("BatchAppend: %v, %v", batch, err)
 		}
-		_, err = n.runs.SetEngineRunRef(n.context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "r"})
-		refused(t, err, contract.ReasonOverloaded)
-		clock.goOn()
-		if err := within(t, "the first append", func() error { return <-first }); err != nil {
+		_, err = n.Runs.SetEngineRunRef(n.Context(), &runlogv1.SetEngineRunRefRequest{RunId: "run", EngineRunRef: "r"})
+		servertest.Refused(t, err, contract.ReasonOverloaded)
+		clock.GoOn()
+		if err := servertest.Within(t, "the first append", func() error { return <-first }); err != nil {
 			t.Fatalf("the append that was queued: %v", err)
 		}
-		n.append("run", steps("fourth", 1)...)
+		n.Append("run", servertest.Steps("fourth", 1)...)
 		var stored []string
-		for _, e := range n.list("run") {
+		for _, e := range n.List("run") {
 			stored = append(stored, e.GetStepId())
 		}
-		wantEqual(t, "stored: what was refused was not", strings.Join(stored, " "), " first0 fourth0")
-		if n.metric("runlog_batch_refused_total") < 3 {
-			t.Errorf("metric of refused appends is %v", n.metric("runlog_batch_refused_total"))
+		servertest.WantEqual(t, "stored: what was refused was not", strings.Join(stored, " "), " first0 fourth0")
+		if n.Metric("runlog_batch_refused_total") < 3 {
+			t.Errorf("metric of refused appends is %v", n.Metric("runlog_batch_refused_total"))
 		}
 	})
 }
@@ -257,27 +259,27 @@ func TestOverloadedAPP9(t *testing.T) {
 func TestOutcomeUnknownAPP10(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		clock := newHaltingClock()
-		n := startNode(t, func(o *Options) { o.Clock = clock.now })
-		n.append("run", newEvent("RunStarted"))
-		n.settle()
-		clock.halt()
-		over := n.http("POST", "/v1/runs/run/events:append", `{"events":[`+httpEvent("http")+`]}`, "Grpc-Timeout", "100m")
-		wantEqual(t, "HTTP code (504)", over.code, http.StatusGatewayTimeout)
-		if m := parseObject(t, over.body); !strings.Contains(fmt.Sprint(m["details"]), "OUTCOME_UNKNOWN") {
-			t.Errorf("HTTP answer %s", over.body)
+		clock := servertest.NewHaltingClock()
+		n := servertest.Start(t, func(o *server.Options) { o.Clock = clock.Now })
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Settle()
+		clock.Halt()
+		over := n.HTTP("POST", "/v1/runs/run/events:append", `{"events":[`+servertest.HTTPEvent("http")+`]}`, "Grpc-Timeout", "100m")
+		servertest.WantEqual(t, "HTTP code (504)", over.Code, http.StatusGatewayTimeout)
+		if m := servertest.ParseObject(t, over.Body); !strings.Contains(fmt.Sprint(m["details"]), "OUTCOME_UNKNOWN") {
+			t.Errorf("HTTP answer %s", over.Body)
 		}
 		// The client's own deadline ends its call; the server's answer is asked for directly.
 		ctx, cancel := context.WithTimeout(auth.With(t.Context(), auth.Local), 50*time.Millisecond)
 		defer cancel()
-		_, err := n.server.services[1].Impl().(runlogv1.EventServiceServer).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: steps("x", 1)})
-		r := refusalOf(t, rpc.Status(err))
-		wantEqual(t, "reason", r.reason, contract.ReasonOutcomeUnknown)
-		wantEqual(t, "code", r.code, codes.DeadlineExceeded)
-		clock.goOn()
-		resp := n.append("run", steps("x", 1)...)
-		wantResults(t, "retry", resp.Results, "d")
-		wantEqual(t, "lastSeq", resp.LastSeq, 3)
+		_, err := n.Server.Services()[1].Impl().(runlogv1.EventServiceServer).AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: "run", Events: servertest.Steps("x", 1)})
+		r := servertest.RefusalOf(t, rpc.Status(err))
+		servertest.WantEqual(t, "reason", r.Reason, contract.ReasonOutcomeUnknown)
+		servertest.WantEqual(t, "code", r.Code, codes.DeadlineExceeded)
+		clock.GoOn()
+		resp := n.Append("run", servertest.Steps("x", 1)...)
+		servertest.WantResults(t, "retry", resp.Results, "d")
+		servertest.WantEqual(t, "lastSeq", resp.LastSeq, 3)
 	})
 }
 
@@ -286,10 +288,10 @@ func TestOutcomeUnknownAPP10(t *testing.T) {
 func TestNoBlanksInJSON(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		for _, target := range []string{"/v1/runs/run", "/v1/runs/run/snapshot", "/v1/runs/run/events", "/v1/runs/run/events:read", "/v1/runs/nobody", "/v1/runs?pageSize=x"} {
-			body := bytes.TrimSpace(n.http(http.MethodGet, target, "").body)
+			body := bytes.TrimSpace(n.HTTP(http.MethodGet, target, "").Body)
 			var compact bytes.Buffer
 			if err := json.Compact(&compact, body); err != nil || compact.String() != string(body) {
 				t.Errorf("%s: %v\n got %s\nwant %s", target, err, body, compact.String())

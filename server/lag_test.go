@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"fmt"
@@ -8,7 +8,8 @@ import (
 	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/storage"
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
@@ -18,45 +19,17 @@ import (
 func TestLagAlertPRJ11(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t))
-		var w lagWatch
+		n := servertest.Start(t, servertest.OnDisk(t))
+		var w server.LagWatch
 		for _, c := range []struct {
 			lag    time.Duration
 			alerts float64
 		}{{0, 0}, {5 * time.Second, 0}, {5*time.Second + 1, 1}, {time.Hour, 1}, {time.Second, 1}, {6 * time.Second, 2}} {
-			n.server.checkLag(&w, c.lag, 1, time.Unix(0, 0))
-			if w.raised != (c.lag > 5*time.Second) {
-				t.Errorf("lag %v: raised %v", c.lag, w.raised)
+			n.Server.CheckLag(&w, c.lag, 1, time.Unix(0, 0))
+			if w.Raised() != (c.lag > 5*time.Second) {
+				t.Errorf("lag %v: raised %v", c.lag, w.Raised())
 			}
-			wantEqual(t, "alerts", n.metric("runlog_projector_lag_alerts_total"), c.alerts)
-		}
-	})
-}
-
-// TestLagAtStartPRJ11: folding from scratch after a start raises no alert while it makes progress.
-// The alert becomes possible after the first catch-up, or after a standstill longer than the limit.
-func TestLagAtStartPRJ11(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		const limit = 5 * time.Second
-		type look struct {
-			second   int
-			lag      time.Duration
-			at       storage.Position
-			upToDate bool
-			want     bool
-		}
-		for name, looks := range map[string][]look{
-			"a long fold":            {{0, time.Hour, 0, true, false}, {1, time.Hour, 5, true, false}, {60, time.Hour, 6, true, false}, {61, 0, 7, true, false}, {62, limit + 1, 7, true, true}},
-			"it stands still":        {{0, time.Hour, 3, true, false}, {5, time.Hour, 3, true, false}, {6, time.Hour, 3, true, true}, {7, time.Hour, 4, true, true}, {8, limit, 5, true, false}},
-			"the log comes later":    {{0, 0, 3, false, false}, {1, time.Hour, 3, false, false}, {2, time.Hour, 4, true, false}, {3, limit, 9, true, false}, {4, time.Hour, 9, true, true}},
-			"nothing to fold for it": {{0, 0, 3, true, false}, {1, time.Hour, 3, true, true}},
-		} {
-			w := lagWatch{starting: true}
-			for _, l := range looks {
-				if got := w.look(l.lag, limit, l.at, l.upToDate, time.Unix(int64(l.second), 0)); got != l.want {
-					t.Errorf("%s, second %d: the alert stands: %t", name, l.second, got)
-				}
-			}
+			servertest.WantEqual(t, "alerts", n.Metric("runlog_projector_lag_alerts_total"), c.alerts)
 		}
 	})
 }
@@ -67,31 +40,31 @@ func TestLagAfterRestorePRJ11(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		later := func(o *Options) { o.Clock = func() time.Time { return time.Now().Add(time.Hour) } }
-		old := startNode(t, onDisk(t))
+		later := func(o *server.Options) { o.Clock = func() time.Time { return time.Now().Add(time.Hour) } }
+		old := servertest.Start(t, servertest.OnDisk(t))
 		for i := range 40 { // more than is folded while a node starts
 			var events []*runlogv1.EventWrite
 			for j := range 1000 {
-				events = append(events, numbered(j))
+				events = append(events, servertest.Numbered(j))
 			}
-			old.append(fmt.Sprint("run-", i), events...)
+			old.Append(fmt.Sprint("run-", i), events...)
 		}
-		repo := newRepository(t)
-		old.backUp(repo)
-		restored := restoredFrom(t, repo, "", later)
-		restored.start()
-		old.restart(func() {
-			later(&old.opts)
-			if err := os.RemoveAll(filepath.Join(old.opts.DataDir, "projection")); err != nil {
+		repo := servertest.NewRepository(t)
+		old.BackUp(repo)
+		restored := servertest.RestoredFrom(t, repo, "", later)
+		restored.Start()
+		old.Restart(func() {
+			later(&old.Opts)
+			if err := os.RemoveAll(filepath.Join(old.Opts.DataDir, "projection")); err != nil {
 				t.Fatal(err)
 			}
 		})
-		for _, n := range []*node{restored, old} {
-			n.settle()
-			if runs := n.server.projector.Position(); runs == 0 {
+		for _, n := range []*servertest.Node{restored, old} {
+			n.Settle()
+			if runs := n.Server.Internals().Projector.Position(); runs == 0 {
 				t.Error("nothing was folded")
 			}
-			wantEqual(t, "alerts", n.metric("runlog_projector_lag_alerts_total"), 0)
+			servertest.WantEqual(t, "alerts", n.Metric("runlog_projector_lag_alerts_total"), 0)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"errors"
@@ -15,7 +15,9 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/rpc"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -24,17 +26,17 @@ import (
 func TestRestartKeepsEverything(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		stories := []story{readStory(t, "analytics-pipeline"), readStory(t, "flat-1.1")}
+		n := servertest.Start(t)
+		stories := []servertest.Story{servertest.ReadStory(t, "analytics-pipeline"), servertest.ReadStory(t, "flat-1.1")}
 		type state struct {
 			events   []*runlogv1.EventRecord
 			again    []byte
 			snapshot *runlogv1.RunSnapshot
 			list     *runlogv1.ListRunsResponse
 		}
-		answer := func(s story) []byte {
+		answer := func(s servertest.Story) []byte {
 			t.Helper()
-			resp := n.append(s.runID, s.events...)
+			resp := n.Append(s.RunID, s.Events...)
 			resp.Position = "" // that of this answer
 			text, err := proto.MarshalOptions{Deterministic: true}.Marshal(resp)
 			if err != nil {
@@ -42,52 +44,52 @@ func TestRestartKeepsEverything(t *testing.T) {
 			}
 			return text
 		}
-		look := func(s story) state {
+		look := func(s servertest.Story) state {
 			t.Helper()
-			list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{})
+			list, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			return state{n.list(s.runID), answer(s), n.snapshot(s.runID), list}
+			return state{n.List(s.RunID), answer(s), n.Snapshot(s.RunID), list}
 		}
 		before := map[string]state{}
 		for _, s := range stories {
-			n.appendStory(s)
+			n.AppendStory(s)
 		}
-		first := n.append("many", steps("a", 500)...)
-		n.settle()
+		first := n.Append("many", servertest.Steps("a", 500)...)
+		n.Settle()
 		for _, s := range stories {
-			before[s.runID] = look(s)
+			before[s.RunID] = look(s)
 		}
-		id := n.server.NodeID()
+		id := n.Server.NodeID()
 		last := first.Results[499]
 		for round := range 3 {
-			n.restart()
-			n.settle()
+			n.Restart()
+			n.Settle()
 			for _, s := range stories {
-				was, is := before[s.runID], look(s)
+				was, is := before[s.RunID], look(s)
 				if len(is.events) != len(was.events) {
-					t.Fatalf("round %d: %d events of %s, want %d", round, len(is.events), s.runID, len(was.events))
+					t.Fatalf("round %d: %d events of %s, want %d", round, len(is.events), s.RunID, len(was.events))
 				}
 				for i := range is.events {
-					wantProto(t, "event", is.events[i], was.events[i])
+					servertest.WantProto(t, "event", is.events[i], was.events[i])
 				}
-				wantEqual(t, "answer to duplicates", string(is.again), string(was.again))
-				wantProto(t, "snapshot", is.snapshot, was.snapshot)
+				servertest.WantEqual(t, "answer to duplicates", string(is.again), string(was.again))
+				servertest.WantProto(t, "snapshot", is.snapshot, was.snapshot)
 			}
-			wantEqual(t, "node id", n.server.NodeID(), id)
-			next := n.append("many", newEvent("Noted", step(fmt.Sprint("round", round)))).Results[0]
-			wantEqual(t, "runSeq goes on", next.RunSeq, last.RunSeq+1)
+			servertest.WantEqual(t, "node id", n.Server.NodeID(), id)
+			next := n.Append("many", servertest.NewEvent("Noted", servertest.Step(fmt.Sprint("round", round)))).Results[0]
+			servertest.WantEqual(t, "runSeq goes on", next.RunSeq, last.RunSeq+1)
 			if !next.PersistedAt.AsTime().After(last.PersistedAt.AsTime()) {
 				t.Errorf("stamp %v is not after %v", next.PersistedAt.AsTime(), last.PersistedAt.AsTime())
 			}
 			last = next
 		}
-		again := n.append("many", steps("a", 500)...)
+		again := n.Append("many", servertest.Steps("a", 500)...)
 		for i, r := range again.Results {
-			sameStored(t, "duplicate after restarts", r, first.Results[i])
+			servertest.SameStored(t, "duplicate after restarts", r, first.Results[i])
 		}
-		wantEqual(t, "lastSeq", again.LastSeq, 503)
+		servertest.WantEqual(t, "lastSeq", again.LastSeq, 503)
 	})
 }
 
@@ -95,19 +97,19 @@ func TestStampsRiseWhateverTheClockAPP5(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		var back atomic.Int64
-		n := startNode(t, func(o *Options) {
+		n := servertest.Start(t, func(o *server.Options) {
 			o.Clock = func() time.Time { return time.Now().Add(-time.Duration(back.Load())) }
 		})
 		var last time.Time
 		for i := range 6 {
-			at := n.append("run", steps(fmt.Sprint(i), 1)...).Results[0].PersistedAt.AsTime()
+			at := n.Append("run", servertest.Steps(fmt.Sprint(i), 1)...).Results[0].PersistedAt.AsTime()
 			if !at.After(last) {
 				t.Errorf("stamp %v after %v", at, last)
 			}
 			last = at
 			back.Add(int64(time.Hour))
 			if i == 3 {
-				n.restart()
+				n.Restart()
 			}
 		}
 	})
@@ -118,12 +120,12 @@ func TestStampsRiseWhateverTheClockAPP5(t *testing.T) {
 func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t))
-		s := readStory(t, "analytics-pipeline")
-		n.appendStory(s)
-		n.append("open", append(steps("a", 200), newEvent("RunStarted"))...)
-		want := map[string]*runlogv1.RunSnapshot{s.runID: n.snapshot(s.runID), "open": n.snapshot("open")}
-		dir := filepath.Join(n.opts.DataDir, "projection")
+		n := servertest.Start(t, servertest.OnDisk(t))
+		s := servertest.ReadStory(t, "analytics-pipeline")
+		n.AppendStory(s)
+		n.Append("open", append(servertest.Steps("a", 200), servertest.NewEvent("RunStarted"))...)
+		want := map[string]*runlogv1.RunSnapshot{s.RunID: n.Snapshot(s.RunID), "open": n.Snapshot("open")}
+		dir := filepath.Join(n.Opts.DataDir, "projection")
 		files := func(pattern string) []string {
 			found, err := filepath.Glob(filepath.Join(dir, pattern))
 			if err != nil || len(found) == 0 {
@@ -182,12 +184,12 @@ func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 				}
 			},
 		} {
-			n.restart(damage)
-			n.settle()
+			n.Restart(damage)
+			n.Settle()
 			for id, snapshot := range want {
-				wantProto(t, what+": snapshot", n.snapshot(id), snapshot)
+				servertest.WantProto(t, what+": snapshot", n.Snapshot(id), snapshot)
 			}
-			list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{})
+			list, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{})
 			if err != nil || len(list.Runs) != 2 || list.Runs[0].Status != runlogv1.RunStatus_RUNNING || list.Runs[1].Status != runlogv1.RunStatus_COMPLETED {
 				t.Errorf("%s: list %v, %v", what, list, err)
 			}
@@ -200,55 +202,55 @@ func TestProjectionIsRebuiltPRJ13(t *testing.T) {
 func TestBeforeItLeads(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		all := startNodes(t, 2, eachOnDisk(t))
+		all := servertest.StartNodes(t, 2, servertest.EachOnDisk(t))
 		n := all[0]
-		n.append("run", newEvent("RunStarted"))
-		all.close()
-		n.opts.Registry = nil
-		n.opts.LeaderWait = 50 * time.Millisecond
-		s, err := Start(n.t.Context(), n.opts)
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		all.Close()
+		n.Opts.Registry = nil
+		n.Opts.LeaderWait = 50 * time.Millisecond
+		s, err := server.Start(n.T.Context(), n.Opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.server = s
-		n.dial()
+		n.Server = s
+		n.Dial()
 		if s.Ready() {
 			t.Fatal("one of two leads alone")
 		}
-		if _, err := os.Stat(filepath.Join(n.opts.DataDir, "addresses.json")); !errors.Is(err, os.ErrNotExist) {
+		if _, err := os.Stat(filepath.Join(n.Opts.DataDir, "addresses.json")); !errors.Is(err, os.ErrNotExist) {
 			t.Errorf("addresses.json of the last time is still there: %v", err)
 		}
-		wantEqual(t, "readyz", n.http("GET", "/readyz", "").code, 503)
-		wantEqual(t, "healthz", n.http("GET", "/healthz", "").code, 200)
-		health, err := grpc_health_v1.NewHealthClient(n.conn).Check(n.context(), &grpc_health_v1.HealthCheckRequest{})
+		servertest.WantEqual(t, "readyz", n.HTTP("GET", "/readyz", "").Code, 503)
+		servertest.WantEqual(t, "healthz", n.HTTP("GET", "/healthz", "").Code, 200)
+		health, err := grpc_health_v1.NewHealthClient(n.Conn).Check(n.Context(), &grpc_health_v1.HealthCheckRequest{})
 		if err != nil || health.Status != grpc_health_v1.HealthCheckResponse_NOT_SERVING {
 			t.Errorf("health %v, %v", health, err)
 		}
-		_, err = n.tryAppend("run", newEvent("RunCompleted"))
-		refused(t, err, contract.ReasonNoLeader)
-		n.http("POST", "/v1/runs/run/events:append", `{"events":[`+httpEvent("x")+`]}`).refused(t, contract.ReasonNoLeader)
-		_, err = n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run"})
-		refused(t, err, contract.ReasonNoLeader)
-		_, err = n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
-		refused(t, err, contract.ReasonNoLeader)
-		list, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: "run", Consistency: runlogv1.Consistency_LOCAL})
+		_, err = n.TryAppend("run", servertest.NewEvent("RunCompleted"))
+		servertest.Refused(t, err, contract.ReasonNoLeader)
+		n.HTTP("POST", "/v1/runs/run/events:append", `{"events":[`+servertest.HTTPEvent("x")+`]}`).Refused(t, contract.ReasonNoLeader)
+		_, err = n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: "run"})
+		servertest.Refused(t, err, contract.ReasonNoLeader)
+		_, err = n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
+		servertest.Refused(t, err, contract.ReasonNoLeader)
+		list, err := n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: "run", Consistency: runlogv1.Consistency_LOCAL})
 		if err != nil || len(list.Events) != 1 {
 			t.Errorf("LOCAL events: %v, %v", list, err)
 		}
-		snapshot := n.get("/v1/runs/run/snapshot?consistency=LOCAL")["snapshot"].(map[string]any)
-		wantEqual(t, "LOCAL snapshot", snapshot["status"], any("RUNNING"))
+		snapshot := n.Get("/v1/runs/run/snapshot?consistency=LOCAL")["snapshot"].(map[string]any)
+		servertest.WantEqual(t, "LOCAL snapshot", snapshot["status"], any("RUNNING"))
 
 		// Closed before it ever led, it starts again.
 		began := time.Now()
-		n.close()
+		n.Close()
 		if took := time.Since(began); took > rpc.DrainTimeout {
 			t.Errorf("Close took %v", took)
 		}
 		for _, n := range all {
-			n.opts.Registry = nil
+			n.Opts.Registry = nil
 		}
-		all.start()
-		n.append("run", newEvent("RunCompleted"))
+		all.Start()
+		n.Append("run", servertest.NewEvent("RunCompleted"))
 	})
 }
 
@@ -257,18 +259,18 @@ func TestBeforeItLeads(t *testing.T) {
 func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		n.append("run", newEvent("RunStarted"))
-		n.close()
-		n.opts.Registry = nil
-		n.opts.Raft.ElectionTimeout = 500 * time.Millisecond
-		s, err := Start(n.t.Context(), n.opts)
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"))
+		n.Close()
+		n.Opts.Registry = nil
+		n.Opts.Raft.ElectionTimeout = 500 * time.Millisecond
+		s, err := server.Start(n.T.Context(), n.Opts)
 		if err != nil {
 			t.Fatal(err)
 		}
-		n.server = s
-		n.dial()
-		n.watch(&runlogv1.WatchRunRequest{RunId: "run"}).until("the watermark, once the node leads", func(m *runlogv1.WatchRunResponse) bool {
+		n.Server = s
+		n.Dial()
+		n.Watch(&runlogv1.WatchRunRequest{RunId: "run"}).Until("the watermark, once the node leads", func(m *runlogv1.WatchRunResponse) bool {
 			return m.GetWatermark().GetLastEventSeq() == 1
 		})
 	})
@@ -278,27 +280,27 @@ func TestWatchBeforeItLeadsWATCH1(t *testing.T) {
 func TestProjectionDeletedUnderTheNodePRJ13(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, onDisk(t))
-		n.append("run", append(steps("a", 100), newEvent("RunStarted"))...)
-		n.settle()
-		if err := os.RemoveAll(filepath.Join(n.opts.DataDir, "projection")); err != nil {
+		n := servertest.Start(t, servertest.OnDisk(t))
+		n.Append("run", append(servertest.Steps("a", 100), servertest.NewEvent("RunStarted"))...)
+		n.Settle()
+		if err := os.RemoveAll(filepath.Join(n.Opts.DataDir, "projection")); err != nil {
 			t.Fatal(err)
 		}
-		n.append("run", newEvent("RunCompleted"))
-		n.append("other", newEvent("RunStarted"))
-		n.settle()
-		want := n.snapshot("run")
-		wantEqual(t, "status", want.Status, runlogv1.RunStatus_COMPLETED)
+		n.Append("run", servertest.NewEvent("RunCompleted"))
+		n.Append("other", servertest.NewEvent("RunStarted"))
+		n.Settle()
+		want := n.Snapshot("run")
+		servertest.WantEqual(t, "status", want.Status, runlogv1.RunStatus_COMPLETED)
 		began := time.Now()
-		within(t, "Close", func() struct{} { n.close(); return struct{}{} })
+		servertest.Within(t, "Close", func() struct{} { n.Close(); return struct{}{} })
 		if took := time.Since(began); took >= rpc.DrainTimeout {
 			t.Errorf("Close took %v", took)
 		}
-		n.opts.Registry = nil
-		n.start()
-		n.settle()
-		wantProto(t, "snapshot after a restart", n.snapshot("run"), want)
-		list, err := n.runs.ListRuns(n.context(), &runlogv1.ListRunsRequest{})
+		n.Opts.Registry = nil
+		n.Start()
+		n.Settle()
+		servertest.WantProto(t, "snapshot after a restart", n.Snapshot("run"), want)
+		list, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{})
 		if err != nil || len(list.Runs) != 2 || list.Runs[1].Status != runlogv1.RunStatus_COMPLETED {
 			t.Errorf("list %v, %v", list, err)
 		}

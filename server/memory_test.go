@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"errors"
@@ -15,15 +15,17 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/datadir"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 	"runlog/testbed/network"
 )
 
 // inMemory gives a node a file system in memory. Its data directory is a path that must not exist
 // on the machine, which is checked when the test ends.
-func inMemory(t testing.TB, disk vfs.FS) func(*Options) {
-	return func(o *Options) {
+func inMemory(t testing.TB, disk vfs.FS) func(*server.Options) {
+	return func(o *server.Options) {
 		o.FS = disk
 		nowhere := filepath.Join(t.TempDir(), "nowhere")
 		o.DataDir = filepath.Join(nowhere, "data", "node")
@@ -41,11 +43,11 @@ func TestSizesOfTheLogsFiles(t *testing.T) {
 	for _, c := range []struct {
 		memory    int64
 		set, size int
-	}{{MinMemoryBytes, 0, 16 << 20}, {0, 0, 64 << 20}, {1 << 40, 0, 64 << 20}, {MinMemoryBytes, 1 << 20, 1 << 20}} {
-		o := Options{MemoryBytes: c.memory}
+	}{{server.MinMemoryBytes, 0, 16 << 20}, {0, 0, 64 << 20}, {1 << 40, 0, 64 << 20}, {server.MinMemoryBytes, 1 << 20, 1 << 20}} {
+		o := server.Options{MemoryBytes: c.memory}
 		o.Raft.SegmentBytes = c.set
 		o.EnsureDefaults()
-		wantEqual(t, fmt.Sprintf("size with %d bytes of memory", c.memory), o.Raft.SegmentBytes, c.size)
+		servertest.WantEqual(t, fmt.Sprintf("size with %d bytes of memory", c.memory), o.Raft.SegmentBytes, c.size)
 	}
 }
 
@@ -55,20 +57,20 @@ func TestLogsFilesChangeSize(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		disk := vfs.NewCrashableMem()
-		n := startNode(t, func(o *Options) { o.FS = disk })
-		large, count := payload(`{"x":"`+strings.Repeat("x", 20<<10)+`"}`), 1
-		n.append("run", newEvent("Noted", attempt(1)))
+		n := servertest.Start(t, func(o *server.Options) { o.FS = disk })
+		large, count := servertest.Payload(`{"x":"`+strings.Repeat("x", 20<<10)+`"}`), 1
+		n.Append("run", servertest.NewEvent("Noted", servertest.Attempt(1)))
 		for _, size := range []int{64 << 10, 256 << 10, 16 << 10, 64 << 10} {
 			lost := disk.CrashClone(vfs.CrashCloneCfg{})
-			n.restart(func() { n.opts.Raft.SegmentBytes, n.opts.FS, disk = size, lost, lost })
-			wantEqual(t, "events", len(n.list("run")), count)
+			n.Restart(func() { n.Opts.Raft.SegmentBytes, n.Opts.FS, disk = size, lost, lost })
+			servertest.WantEqual(t, "events", len(n.List("run")), count)
 			for range 20 {
 				count++
-				n.append("run", newEvent("Noted", attempt(uint32(count)), large))
+				n.Append("run", servertest.NewEvent("Noted", servertest.Attempt(uint32(count)), large))
 			}
 		}
-		n.restart()
-		wantEqual(t, "events", len(n.list("run")), count)
+		n.Restart()
+		servertest.WantEqual(t, "events", len(n.List("run")), count)
 	})
 }
 
@@ -78,13 +80,13 @@ func TestNodeInMemory(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		disk := vfs.NewMem()
-		n := startNode(t, inMemory(t, disk), func(o *Options) { seldom(0, o) })
-		n.append("run", newEvent("RunStarted"), newEvent("RunCompleted"))
-		n.settle()
-		before, id, key := n.snapshot("run"), n.server.NodeID(), filepath.Join(n.opts.DataDir, datadir.KeyFile)
-		wantEqual(t, "status over HTTP", n.get(runPath("run", "/snapshot"))["snapshot"].(map[string]any)["status"], any("COMPLETED"))
-		wantEqual(t, "events that the metrics tell of", n.metric("runlog_append_events_total"), 2)
-		stream, err := runlogv1.NewClusterServiceClient(n.conn).Backup(n.context(), &runlogv1.BackupRequest{})
+		n := servertest.Start(t, inMemory(t, disk), func(o *server.Options) { servertest.Seldom(0, o) })
+		n.Append("run", servertest.NewEvent("RunStarted"), servertest.NewEvent("RunCompleted"))
+		n.Settle()
+		before, id, key := n.Snapshot("run"), n.Server.NodeID(), filepath.Join(n.Opts.DataDir, datadir.KeyFile)
+		servertest.WantEqual(t, "status over HTTP", n.Get(servertest.RunPath("run", "/snapshot"))["snapshot"].(map[string]any)["status"], any("COMPLETED"))
+		servertest.WantEqual(t, "events that the metrics tell of", n.Metric("runlog_append_events_total"), 2)
+		stream, err := runlogv1.NewClusterServiceClient(n.Conn).Backup(n.Context(), &runlogv1.BackupRequest{})
 		for err == nil {
 			_, err = stream.Recv()
 		}
@@ -93,17 +95,17 @@ func TestNodeInMemory(t *testing.T) {
 		}
 		bubble.Until(t, "the signing key", func() bool { _, err := disk.Stat(key); return err == nil })
 
-		second := n.opts
+		second := n.Opts
 		second.Registry = nil
 		var inUse *datadir.InUseError
-		if _, err := Start(t.Context(), second); !errors.As(err, &inUse) || inUse.Dir != n.opts.DataDir {
+		if _, err := server.Start(t.Context(), second); !errors.As(err, &inUse) || inUse.Dir != n.Opts.DataDir {
 			t.Error("a second node on the directory:", err)
 		}
-		n.restart()
-		wantEqual(t, "name of the node", n.server.NodeID(), id)
-		wantEqual(t, "events", len(n.list("run")), 2)
-		wantProto(t, "snapshot", n.snapshot("run"), before)
-		bubble.Until(t, "the size of the data", func() bool { _, data := n.server.disk.Usage(); return data > 0 })
+		n.Restart()
+		servertest.WantEqual(t, "name of the node", n.Server.NodeID(), id)
+		servertest.WantEqual(t, "events", len(n.List("run")), 2)
+		servertest.WantProto(t, "snapshot", n.Snapshot("run"), before)
+		bubble.Until(t, "the size of the data", func() bool { _, data := n.Server.Disk().Usage(); return data > 0 })
 	})
 }
 
@@ -115,19 +117,19 @@ func TestPowerCutAPP2(t *testing.T) {
 		for seed, percent := range []int{0, 50, 100} {
 			disk := vfs.NewCrashableMem()
 			change := inMemory(t, disk)
-			n := startNode(t, change)
-			n.append("run", newEvent("RunStarted"))
+			n := servertest.Start(t, change)
+			n.Append("run", servertest.NewEvent("RunStarted"))
 			rng := rand.New(rand.NewPCG(uint64(seed), 0))
 			for cut := range 3 {
-				wantEqual(t, "events before the cut", len(n.list("run")), cut+1)
+				servertest.WantEqual(t, "events before the cut", len(n.List("run")), cut+1)
 				crashed := disk.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: percent, RNG: rng})
-				n.close()
-				disk, n.opts.FS, n.opts.Registry = crashed, crashed, nil
-				n.start()
-				wantEqual(t, "events after the cut", len(n.list("run")), cut+1)
-				n.append("run", steps(fmt.Sprint("s", cut), 1)...)
+				n.Close()
+				disk, n.Opts.FS, n.Opts.Registry = crashed, crashed, nil
+				n.Start()
+				servertest.WantEqual(t, "events after the cut", len(n.List("run")), cut+1)
+				n.Append("run", servertest.Steps(fmt.Sprint("s", cut), 1)...)
 			}
-			n.close()
+			n.Close()
 		}
 	})
 }
@@ -136,18 +138,18 @@ func TestPowerCutAPP2(t *testing.T) {
 func TestClusterInMemory(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		ns := startNodes(t, 3, func(_ int, o *Options) { inMemory(t, vfs.NewMem())(o) })
-		leader := ns.leader()
-		leader.mustAppend("run", newEvent("RunStarted"))
-		leader.close()
-		rest := ns.followers()
-		rest[0].mustAppend("run", newEvent("RunCompleted"))
-		leader.opts.Registry = nil
-		leader.start()
+		ns := servertest.StartNodes(t, 3, func(_ int, o *server.Options) { inMemory(t, vfs.NewMem())(o) })
+		leader := ns.Leader()
+		leader.MustAppend("run", servertest.NewEvent("RunStarted"))
+		leader.Close()
+		rest := ns.Followers()
+		rest[0].MustAppend("run", servertest.NewEvent("RunCompleted"))
+		leader.Opts.Registry = nil
+		leader.Start()
 		for _, n := range ns {
-			wantEqual(t, "events at "+n.opts.NodeID, len(n.list("run")), 2)
+			servertest.WantEqual(t, "events at "+n.Opts.NodeID, len(n.List("run")), 2)
 		}
-		if _, err := network.New(1).Dial(t.Context(), loopback, leader.opts.RaftListen); !errors.Is(err, syscall.ECONNREFUSED) {
+		if _, err := network.New(1).Dial(t.Context(), servertest.Loopback, leader.Opts.RaftListen); !errors.Is(err, syscall.ECONNREFUSED) {
 			t.Error("another network:", err)
 		}
 	})

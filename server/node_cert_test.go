@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"path/filepath"
@@ -6,7 +6,9 @@ import (
 	"testing"
 	"time"
 
+	"runlog/server"
 	"runlog/server/peer"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -24,19 +26,19 @@ func TestNodeCertificateNamesTheNode(t *testing.T) {
 		}
 		ca, _ := peer.CAFiles(dir)
 		cert, key := peer.NodeFiles(dir, "n1")
-		o := testOptions(t)
-		o.TLS, o.NodeID = TLSFiles{CA: ca, Cert: cert, Key: key}, "n2"
-		if _, err := Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), `node "n1"`) {
+		o := servertest.Options(t)
+		o.TLS, o.NodeID = server.TLSFiles{CA: ca, Cert: cert, Key: key}, "n2"
+		if _, err := server.Start(t.Context(), o); err == nil || !strings.Contains(err.Error(), `node "n1"`) {
 			t.Errorf("a node with another's certificate: %v", err)
 		}
 		if _, err := o.FS.Stat(filepath.Join(o.DataDir, "identity.json")); err == nil {
 			t.Error("its directory belongs to it already")
 		}
 		o.NodeID = ""
-		n := &node{t: t, opts: o}
-		n.start()
-		t.Cleanup(n.close)
-		wantEqual(t, "name", n.server.NodeID(), "n1")
-		n.append("run", newEvent("RunStarted"))
+		n := &servertest.Node{T: t, Opts: o}
+		n.Start()
+		t.Cleanup(n.Close)
+		servertest.WantEqual(t, "name", n.Server.NodeID(), "n1")
+		n.Append("run", servertest.NewEvent("RunStarted"))
 	})
 }

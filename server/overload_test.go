@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"bufio"
@@ -19,7 +19,9 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/budget"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -28,15 +30,15 @@ import (
 func TestStalledBodiesSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
-		memory := n.server.memory
-		n.append("run", newEvent("RunStarted"))
+		n := servertest.Start(t, func(o *server.Options) { o.MemoryBytes = server.MinMemoryBytes })
+		memory := n.Server.Internals().Memory
+		n.Append("run", servertest.NewEvent("RunStarted"))
 		post := func(length string) net.Conn {
-			conn, err := n.dialTo(n.context(), n.server.Addresses().HTTP)
+			conn, err := n.DialTo(n.Context(), n.Server.Addresses().HTTP)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(servertest.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(conn, "POST /v1/runs/run/events:append HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %s\r\n\r\n", length)
@@ -67,11 +69,11 @@ func TestStalledBodiesSEC6(t *testing.T) {
 		go func() { _, _ = over.Write(part); _, _ = over.Write(part) }()
 		refusedAs(over, contract.ReasonOverloaded)
 		_ = over.Close()
-		if used := memory.Used(); used > n.opts.MemoryBytes/memoryShare/2+1<<20 {
+		if used := memory.Used(); used > n.Opts.MemoryBytes/server.MemoryShare/2+1<<20 {
 			t.Errorf("%d bytes are in use", used)
 		}
 		for i := range 10 {
-			n.append("run", steps(fmt.Sprint("small", i), 3)...)
+			n.Append("run", servertest.Steps(fmt.Sprint("small", i), 3)...)
 		}
 		for _, conn := range stalled {
 			_ = conn.Close()
@@ -85,22 +87,22 @@ func TestStalledBodiesSEC6(t *testing.T) {
 func TestUnreadReadsSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
-		memory := n.server.memory
-		pad := payload(`{"a":"` + strings.Repeat("a", 60_000) + `"}`)
+		n := servertest.Start(t, func(o *server.Options) { o.MemoryBytes = server.MinMemoryBytes })
+		memory := n.Server.Internals().Memory
+		pad := servertest.Payload(`{"a":"` + strings.Repeat("a", 60_000) + `"}`)
 		for i := range 3 {
-			events := steps(fmt.Sprint("s", i), 100)
+			events := servertest.Steps(fmt.Sprint("s", i), 100)
 			for _, e := range events {
 				pad(e)
 			}
-			n.append("run", events...)
+			n.Append("run", events...)
 		}
 		bubble.Until(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
-		ctx, cancel := context.WithCancel(n.context())
+		ctx, cancel := context.WithCancel(n.Context())
 		defer cancel()
 		refusal := make(chan error, 100)
 		for range 40 {
-			stream, err := n.events.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: "run"})
+			stream, err := n.Events.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: "run"})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -114,11 +116,11 @@ func TestUnreadReadsSEC6(t *testing.T) {
 		if err := <-refusal; status.Code(err) != contract.ReasonOverloaded.Info().Code {
 			t.Errorf("a read too many: %v", err)
 		}
-		if used := memory.Used(); used > n.opts.MemoryBytes/memoryShare/2+40*budget.OpenCall {
+		if used := memory.Used(); used > n.Opts.MemoryBytes/server.MemoryShare/2+40*budget.OpenCall {
 			t.Errorf("%d bytes are in use", used)
 		}
 		for i := range 10 {
-			n.append("other", steps(fmt.Sprint("small", i), 3)...)
+			n.Append("other", servertest.Steps(fmt.Sprint("small", i), 3)...)
 		}
 		cancel()
 		bubble.Until(t, "the reads are let go of", func() bool { return memory.Used() == 0 })
@@ -130,14 +132,14 @@ func TestUnreadReadsSEC6(t *testing.T) {
 func TestImportBodiesSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
-		memory := n.server.memory
+		n := servertest.Start(t, func(o *server.Options) { o.MemoryBytes = server.MinMemoryBytes })
+		memory := n.Server.Internals().Memory
 		post := func(length int64, part int) (net.Conn, *bufio.Reader) {
-			conn, err := n.dialTo(n.context(), n.server.Addresses().Admin)
+			conn, err := n.DialTo(n.Context(), n.Server.Addresses().Admin)
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+			if err := conn.SetDeadline(time.Now().Add(servertest.Patience)); err != nil {
 				t.Fatal(err)
 			}
 			fmt.Fprintf(conn, "POST /import HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/x-ndjson\r\nContent-Length: %d\r\n\r\n", length)
@@ -166,7 +168,7 @@ func TestImportBodiesSEC6(t *testing.T) {
 		_ = stalled.Close()
 		rest.Release()
 		bubble.Until(t, "the bodies are let go of", func() bool { return memory.Used() == 0 })
-		n.imports(withGaps("after")...).ok(t)
+		n.Imports(servertest.WithGaps("after")...).OK(t)
 	})
 }
 
@@ -175,20 +177,20 @@ func TestImportBodiesSEC6(t *testing.T) {
 func TestUnreadExportSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
-		memory := n.server.memory
-		pad := payload(`{"a":"` + strings.Repeat("a", 60_000) + `"}`)
+		n := servertest.Start(t, func(o *server.Options) { o.MemoryBytes = server.MinMemoryBytes })
+		memory := n.Server.Internals().Memory
+		pad := servertest.Payload(`{"a":"` + strings.Repeat("a", 60_000) + `"}`)
 		for i := range 3 {
-			events := steps(fmt.Sprint("s", i), 100)
+			events := servertest.Steps(fmt.Sprint("s", i), 100)
 			for _, e := range events {
 				pad(e)
 			}
-			n.append("run", events...)
+			n.Append("run", events...)
 		}
 		bubble.Until(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
-		ctx, cancel := context.WithCancel(n.context())
+		ctx, cancel := context.WithCancel(n.Context())
 		defer cancel()
-		if _, err := n.audit.ExportEvents(ctx, &runlogv1.ExportEventsRequest{}); err != nil {
+		if _, err := n.Audit.ExportEvents(ctx, &runlogv1.ExportEventsRequest{}); err != nil {
 			t.Fatal(err)
 		}
 		// exportAhead messages of 256 KiB or more wait, and one is in gRPC.
@@ -203,15 +205,15 @@ func TestUnreadExportSEC6(t *testing.T) {
 func TestLongHeadsSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		md := metadata.AppendToOutgoingContext(n.context(), "x-long", strings.Repeat("a", 2*maxHeaderBytes))
+		n := servertest.Start(t)
+		md := metadata.AppendToOutgoingContext(n.Context(), "x-long", strings.Repeat("a", 2*server.MaxHeaderBytes))
 		if _, err := runlogv1.NewEventServiceClient(plainConn(t, n)).ListEvents(md, &runlogv1.ListEventsRequest{RunId: "run"}); err == nil ||
 			status.Code(err) == contract.ReasonRunNotFound.Info().Code {
-			t.Errorf("a call with %d bytes of headers: %v", 2*maxHeaderBytes, err)
+			t.Errorf("a call with %d bytes of headers: %v", 2*server.MaxHeaderBytes, err)
 		}
-		answer := n.http("GET", "/v1/runs/run/events", "", "X-Long", strings.Repeat("a", 2*maxHeaderBytes))
-		if answer.code != http.StatusRequestHeaderFieldsTooLarge {
-			t.Errorf("HTTP: %d", answer.code)
+		answer := n.HTTP("GET", "/v1/runs/run/events", "", "X-Long", strings.Repeat("a", 2*server.MaxHeaderBytes))
+		if answer.Code != http.StatusRequestHeaderFieldsTooLarge {
+			t.Errorf("HTTP: %d", answer.Code)
 		}
 	})
 }
@@ -221,14 +223,14 @@ func TestLongHeadsSEC6(t *testing.T) {
 func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t, func(o *Options) { o.MemoryBytes = MinMemoryBytes })
-		memory := n.server.memory
-		events := steps("s", 100)
+		n := servertest.Start(t, func(o *server.Options) { o.MemoryBytes = server.MinMemoryBytes })
+		memory := n.Server.Internals().Memory
+		events := servertest.Steps("s", 100)
 		for _, e := range events {
-			payload(`{"a":"` + strings.Repeat("a", 60_000) + `"}`)(e)
+			servertest.Payload(`{"a":"` + strings.Repeat("a", 60_000) + `"}`)(e)
 		}
-		n.append("large", events...)
-		n.append("small", steps("s", 3)...)
+		n.Append("large", events...)
+		n.Append("small", servertest.Steps("s", 3)...)
 		bubble.Until(t, "the appends are let go of", func() bool { return memory.Used() == 0 })
 		rest, err := memory.Acquire(budget.Shared, memory.Free(budget.Shared)-1<<20)
 		if err != nil {
@@ -238,11 +240,11 @@ func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 		from, until := time.Now().Add(-time.Hour), time.Now()
 		for name, read := range map[string]func(run string) error{
 			"ListEvents": func(run string) error {
-				_, err := n.events.ListEvents(n.context(), &runlogv1.ListEventsRequest{RunId: run})
+				_, err := n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: run})
 				return err
 			},
 			"ReadEvents": func(run string) error {
-				s, err := n.events.ReadEvents(n.context(), &runlogv1.ReadEventsRequest{RunId: run})
+				s, err := n.Events.ReadEvents(n.Context(), &runlogv1.ReadEventsRequest{RunId: run})
 				for err == nil {
 					_, err = s.Recv()
 				}
@@ -252,7 +254,7 @@ func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 				return err
 			},
 			"QueryEvents": func(run string) error {
-				_, err := n.audit.QueryEvents(n.context(), &runlogv1.QueryEventsRequest{RunId: run, From: timestamppb.New(from), To: timestamppb.New(until)})
+				_, err := n.Audit.QueryEvents(n.Context(), &runlogv1.QueryEventsRequest{RunId: run, From: timestamppb.New(from), To: timestamppb.New(until)})
 				return err
 			},
 		} {
@@ -263,9 +265,9 @@ func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 				t.Errorf("%s of a small page: %v", name, err)
 			}
 		}
-		answer := n.http("GET", "/v1/runs/large/events", "")
-		if answer.code != contract.ReasonOverloaded.Info().HTTP {
-			t.Errorf("HTTP: %d", answer.code)
+		answer := n.HTTP("GET", "/v1/runs/large/events", "")
+		if answer.Code != contract.ReasonOverloaded.Info().HTTP {
+			t.Errorf("HTTP: %d", answer.Code)
 		}
 		bubble.Until(t, "the pages are let go of", func() bool { return memory.Used() == used })
 		rest.Release()
@@ -277,10 +279,10 @@ func TestPagesCountAsTheyGrowSEC6(t *testing.T) {
 func TestCompressedBodiesSEC6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		answer := n.http("POST", "/v1/runs/run/events:append", `{"events":[`+httpEvent("a")+`]}`, "Content-Encoding", "gzip")
-		if answer.code != http.StatusBadRequest || !strings.Contains(string(answer.body), "Content-Encoding") {
-			t.Errorf("a compressed body: %d %s", answer.code, answer.body)
+		n := servertest.Start(t)
+		answer := n.HTTP("POST", "/v1/runs/run/events:append", `{"events":[`+servertest.HTTPEvent("a")+`]}`, "Content-Encoding", "gzip")
+		if answer.Code != http.StatusBadRequest || !strings.Contains(string(answer.Body), "Content-Encoding") {
+			t.Errorf("a compressed body: %d %s", answer.Code, answer.Body)
 		}
 		for _, name := range []string{"gzip", "deflate", "snappy", "zstd"} {
 			if encoding.GetCompressor(name) != nil {

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"io"
@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -14,8 +16,8 @@ import (
 func TestForeignNamesSEC1(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		open := startNode(t, func(o *Options) { o.HTTPAdvertise = "runlog.test:80" })
-		held := startNode(t, func(o *Options) { secured(o) })
+		open := servertest.Start(t, func(o *server.Options) { o.HTTPAdvertise = "runlog.test:80" })
+		held := servertest.Start(t, func(o *server.Options) { servertest.Secured(o) })
 		get := func(address, path, host string) (int, string) {
 			t.Helper()
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+address+path, nil)
@@ -25,7 +27,7 @@ func TestForeignNamesSEC1(t *testing.T) {
 			if host != "" {
 				req.Host = host
 			}
-			resp, err := open.httpClient().Do(req)
+			resp, err := open.HTTPClient().Do(req)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +38,7 @@ func TestForeignNamesSEC1(t *testing.T) {
 			}
 			return resp.StatusCode, string(body)
 		}
-		http, admin := open.server.addresses.HTTP, open.server.addresses.Admin
+		http, admin := open.Server.Addresses().HTTP, open.Server.Addresses().Admin
 		for _, host := range []string{"", "localhost", "LOCALHOST:7411", "localhost.", "ui.localhost:1", "127.0.0.1:9", "[::1]:7411", "[::1]", "192.0.2.7", "runlog.test"} {
 			if code, body := get(http, "/v1/runs", host); code != 200 {
 				t.Errorf("host %q: %d %s", host, code, body)
@@ -49,10 +51,10 @@ func TestForeignNamesSEC1(t *testing.T) {
 				}
 			}
 		}
-		if code, _ := get(held.server.addresses.Admin, "/metrics", "evil.example"); code != 403 {
+		if code, _ := get(held.Server.Addresses().Admin, "/metrics", "evil.example"); code != 403 {
 			t.Errorf("the admin listener of a node with credentials: %d", code)
 		}
-		if code, _ := get(held.server.addresses.HTTP, "/v1/runs", "proxy.example"); code != 401 {
+		if code, _ := get(held.Server.Addresses().HTTP, "/v1/runs", "proxy.example"); code != 401 {
 			t.Errorf("a node with credentials, by any name: %d", code)
 		}
 	})

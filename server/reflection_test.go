@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"testing"
@@ -10,7 +10,8 @@ import (
 	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
-
+	"runlog/server"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -18,13 +19,13 @@ import (
 func TestReflection(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
-		conn, err := grpc.NewClient(n.server.Addresses().Admin, n.dialer(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		n := servertest.Start(t)
+		conn, err := grpc.NewClient(n.Server.Addresses().Admin, n.Dialer(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = conn.Close() })
-		stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(n.context())
+		stream, err := reflectionv1.NewServerReflectionClient(conn).ServerReflectionInfo(n.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -44,16 +45,16 @@ func TestReflection(t *testing.T) {
 		for _, s := range list.GetListServicesResponse().GetService() {
 			found[s.Name] = true
 		}
-		for _, s := range services {
-			if !found[s.desc.ServiceName] {
-				t.Errorf("%s is not listed: %v", s.desc.ServiceName, found)
+		for _, s := range server.Descs() {
+			if !found[s.ServiceName] {
+				t.Errorf("%s is not listed: %v", s.ServiceName, found)
 			}
 		}
 		symbol := ask(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_FileContainingSymbol{FileContainingSymbol: "runlog.v1.RunService"}})
 		if len(symbol.GetFileDescriptorResponse().GetFileDescriptorProto()) == 0 {
 			t.Errorf("no descriptor: %v", symbol)
 		}
-		_, err = runlogv1.NewRunServiceClient(conn).ListRuns(n.context(), &runlogv1.ListRunsRequest{})
-		wantEqual(t, "a call of a service", status.Code(err), codes.Unimplemented)
+		_, err = runlogv1.NewRunServiceClient(conn).ListRuns(n.Context(), &runlogv1.ListRunsRequest{})
+		servertest.WantEqual(t, "a call of a service", status.Code(err), codes.Unimplemented)
 	})
 }

@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"encoding/json"
@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"runlog/proto/contract"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -13,13 +14,13 @@ import (
 // else is.
 func TestSchemasServed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		n := startNode(t)
+		n := servertest.Start(t)
 		served := 0
 		for _, line := range []contract.Line{contract.Line2, contract.Line11} {
 			for _, name := range contract.SchemaNames(line) {
-				a := n.http(http.MethodGet, "/schemas/"+line.String()+"/"+name+".json", "")
-				if a.code != http.StatusOK || a.header.Get("Content-Type") != "application/schema+json" || !json.Valid(a.body) {
-					t.Errorf("%s %s: %d, %d bytes", line, name, a.code, len(a.body))
+				a := n.HTTP(http.MethodGet, "/schemas/"+line.String()+"/"+name+".json", "")
+				if a.Code != http.StatusOK || a.Header.Get("Content-Type") != "application/schema+json" || !json.Valid(a.Body) {
+					t.Errorf("%s %s: %d, %d bytes", line, name, a.Code, len(a.Body))
 				}
 				served++
 			}
@@ -29,8 +30,8 @@ func TestSchemasServed(t *testing.T) {
 		}
 		for _, path := range []string{"/schemas/", "/schemas/2.0.0/", "/schemas/2.0.0/Nothing.json", "/schemas/3/RunStarted.json",
 			"/schemas/2.0.0/RunStarted", "/schemas//RunStarted.json", "/schemas/2.0.0/../1.1/RunStarted.json"} {
-			if a := n.http(http.MethodGet, path, ""); a.code != http.StatusNotFound || !json.Valid(a.body) {
-				t.Errorf("%s: %d %s", path, a.code, a.body)
+			if a := n.HTTP(http.MethodGet, path, ""); a.Code != http.StatusNotFound || !json.Valid(a.Body) {
+				t.Errorf("%s: %d %s", path, a.Code, a.Body)
 			}
 		}
 	})

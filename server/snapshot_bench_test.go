@@ -1,4 +1,4 @@
-package server
+package server_test
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+	"runlog/server/servertest"
 )
 
 // echo answers every GetSnapshot with the same message, and does nothing else.
@@ -34,8 +36,8 @@ func serveEcho(b *testing.B, answer *runlogv1.GetSnapshotResponse) (address stri
 	if err != nil {
 		b.Fatal(err)
 	}
-	s := grpc.NewServer(grpc.NumStreamWorkers(streamWorkers), grpc.InitialWindowSize(streamWindow),
-		grpc.InitialConnWindowSize(connWindow), grpc.ReadBufferSize(connBuffer), grpc.WriteBufferSize(connBuffer))
+	s := grpc.NewServer(grpc.NumStreamWorkers(server.StreamWorkers), grpc.InitialWindowSize(server.StreamWindow),
+		grpc.InitialConnWindowSize(server.ConnWindow), grpc.ReadBufferSize(server.ConnBuffer), grpc.WriteBufferSize(server.ConnBuffer))
 	runlogv1.RegisterProjectionServiceServer(s, &echo{answer: answer})
 	go func() { _ = s.Serve(l) }()
 	b.Cleanup(s.Stop)
@@ -45,16 +47,16 @@ func serveEcho(b *testing.B, answer *runlogv1.GetSnapshotResponse) (address stri
 // BenchmarkGetSnapshot reads a run that is in memory, over gRPC on loopback, beside a server that
 // answers with the same message at once: what the node takes longer is its own.
 func BenchmarkGetSnapshot(b *testing.B) {
-	n := startNode(b)
+	n := servertest.Start(b)
 	for _, steps := range []int{2, 50} {
 		run := fmt.Sprint("run-", steps)
-		n.append(run, benchRun(steps)...)
-		answer, err := n.projection.GetSnapshot(n.context(), &runlogv1.GetSnapshotRequest{RunId: run})
+		n.Append(run, benchRun(steps)...)
+		answer, err := n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: run})
 		if err != nil {
 			b.Fatal(err)
 		}
 		for _, server := range []struct{ name, address string }{
-			{"echo", serveEcho(b, answer)}, {"node", n.server.Addresses().GRPC},
+			{"echo", serveEcho(b, answer)}, {"node", n.Server.Addresses().GRPC},
 		} {
 			conn, err := grpc.NewClient(server.address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 			if err != nil {
@@ -99,29 +101,29 @@ func readSnapshots(b *testing.B, projection runlogv1.ProjectionServiceClient, re
 
 // benchRun is a run of so many steps that all succeed with an artifact each.
 func benchRun(steps int) []*runlogv1.EventWrite {
-	events := []*runlogv1.EventWrite{newEvent("RunQueued"), newEvent("RunStarted")}
+	events := []*runlogv1.EventWrite{servertest.NewEvent("RunQueued"), servertest.NewEvent("RunStarted")}
 	for i := range steps {
-		id := step(fmt.Sprintf("model.marketing.step_%04d", i))
-		events = append(events, newEvent("StepStarted", id, payload(`{"startedAt":"2026-02-11T10:30:01.250Z"}`)),
-			newEvent("StepCompleted", id, payload(fmt.Sprintf(`{"artifactRefs":[{"uri":"s3://artifacts/prod/run_2026-02-11/%04d/manifest.json",
+		id := servertest.Step(fmt.Sprintf("model.marketing.step_%04d", i))
+		events = append(events, servertest.NewEvent("StepStarted", id, servertest.Payload(`{"startedAt":"2026-02-11T10:30:01.250Z"}`)),
+			servertest.NewEvent("StepCompleted", id, servertest.Payload(fmt.Sprintf(`{"artifactRefs":[{"uri":"s3://artifacts/prod/run_2026-02-11/%04d/manifest.json",
 				"kind":"dbt-manifest","sha256":"9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08","sizeBytes":18234}],
 				"completedAt":"2026-02-11T10:31:07.125Z"}`, i))))
 	}
-	return append(events, newEvent("RunCompleted"))
+	return append(events, servertest.NewEvent("RunCompleted"))
 }
 
 // BenchmarkUnchangedSnapshot reads the snapshot of a run of 5,000 steps over HTTP, with the ETag of
 // the answer before, which is answered with 304, and with another one.
 func BenchmarkUnchangedSnapshot(b *testing.B) {
-	n := startNode(b)
+	n := servertest.Start(b)
 	for events := range slices.Chunk(benchRun(5000), 500) {
-		n.append("large", events...)
+		n.Append("large", events...)
 	}
-	n.settle()
+	n.Settle()
 	client := &http.Client{Transport: &http.Transport{}}
 	b.Cleanup(client.CloseIdleConnections)
 	read := func(b *testing.B, tag string, want int) string {
-		req, err := http.NewRequest(http.MethodGet, "http://"+n.server.Addresses().HTTP+"/v1/runs/large/snapshot", nil)
+		req, err := http.NewRequest(http.MethodGet, "http://"+n.Server.Addresses().HTTP+"/v1/runs/large/snapshot", nil)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,0 +1,62 @@
+package events_test
+
+import (
+	"testing"
+
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest"
+	"runlog/testbed/bubble"
+)
+
+// TestRunStepCollisionIDM2: a step named RUN shares its key with the run if a type may come with
+// and without a step. The second event is not taken for an equal duplicate.
+func TestRunStepCollisionIDM2(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		ofRun := servertest.NewEvent("SignalAccepted", servertest.Payload(`{"signalId":"s","signalType":"PAUSE","decidedBy":"p"}`))
+		ofStep := servertest.NewEvent("SignalAccepted", servertest.Payload(`{"signalId":"s","signalType":"PAUSE","decidedBy":"p"}`), servertest.Step("RUN"))
+		servertest.WantResults(t, "one key", n.Append("run", ofRun, ofStep).Results, "nx")
+		servertest.WantResults(t, "step events have no such twin", n.Append("run", servertest.NewEvent("StepStarted", servertest.Step("RUN"))).Results, "n")
+	})
+}
+
+// TestCreateRunOfOtherPlanAPP12: events of another plan than planRef are taken, each under its own
+// key.
+func TestCreateRunOfOtherPlanAPP12(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		other := servertest.NewEvent("RunStarted", func(e *runlogv1.EventWrite) { e.PlanId, e.PlanVersion = "other", "9" })
+		resp, err := n.Runs.CreateRun(n.Context(), &runlogv1.CreateRunRequest{Run: servertest.NewRun("run"), Events: []*runlogv1.EventWrite{other}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		servertest.WantResults(t, "created", resp.Results, "n")
+		if got := n.List("run")[0]; got.PlanId != "other" || got.PlanVersion != "9" {
+			t.Errorf("the event has plan %q %q", got.PlanId, got.PlanVersion)
+		}
+		servertest.WantEqual(t, "the run's plan", resp.Run.PlanRef.PlanId, "plan")
+		servertest.WantResults(t, "same type, the run's own plan", n.Append("run", servertest.NewEvent("RunStarted")).Results, "n")
+	})
+}
+
+// TestLargeIntegersIDM7ENV8: a whole number beyond a double is compared exactly, whichever way it
+// came.
+func TestLargeIntegersIDM7ENV8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		const id = `{"id":9007199254740993}`
+		servertest.WantResults(t, "first", n.Append("run", servertest.NewEvent("Noted", servertest.Payload(id))).Results, "n")
+		servertest.WantResults(t, "same", n.Append("run", servertest.NewEvent("Noted", servertest.Payload(id))).Results, "d")
+		servertest.WantResults(t, "off by one", n.Append("run", servertest.NewEvent("Noted", servertest.Payload(`{"id":9007199254740992}`))).Results, "x")
+		answer := n.Post(servertest.RunPath("run", "/events:append"), `{"events":[{"eventType":"Noted","tenantId":"tenant","projectId":"project",
+		"environmentId":"prod","planId":"plan","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,
+		"emittedAt":"2026-02-11T10:30:00Z","payload":`+id+`}]}`)
+		result := answer["results"].([]any)[0].(map[string]any)
+		if result["idempotent"] != true || result["diverged"] != false {
+			t.Errorf("over HTTP: %v", result)
+		}
+	})
+}
