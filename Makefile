@@ -81,8 +81,9 @@ breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compa
 build check-rules check-lint quick test check-mutants mutants bin/sim: export CGO_ENABLED := 0
 
 # Tests wait more than they compute, so more packages are tested at a time than there are cores.
-# make check runs go vet. Linking is faster without debug information.
-TESTFLAGS := -vet=off -ldflags=-w -timeout 20m -p 3 -parallel 4
+# make check runs go vet. Linking is faster without debug information and symbol table; stack traces
+# do not need them.
+TESTFLAGS := -vet=off -ldflags=-s -timeout 20m -p 3 -parallel 4
 
 # The race detector slows computing down by a factor of ten. It watches how goroutines use memory,
 # for which a few drawn cases are enough: with -short, tests draw less, and those that only compute
