@@ -42,6 +42,7 @@ var ranks = map[string]int{
 	"projector":                4,
 	"bench":                    5,
 	"certfile":                 0,
+	"httpretry":                0,
 	"server/budget":            2,
 	"server/peer":              3,
 	"server/transfer":          3,

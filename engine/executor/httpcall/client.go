@@ -9,12 +9,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
 	"runlog/engine/executor"
 	"runlog/engine/secret"
+	"runlog/httpretry"
 )
 
 // The codes of errors. The code of an answer 404 is HTTP_404.
@@ -149,18 +149,8 @@ func (c *Client) refused(u *url.URL, answer *http.Response, body []byte) error {
 	switch answer.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		fault.Kind = executor.Retryable
-		fault.RetryAfter = retryAfter(answer.Header.Get("Retry-After"), c.now())
+		after, _ := httpretry.After(answer.Header.Get("Retry-After"), c.now())
+		fault.RetryAfter = min(after, maxRetryAfter)
 	}
 	return fault
-}
-
-// retryAfter returns the delay of a header, at most an hour.
-func retryAfter(header string, now time.Time) time.Duration {
-	delay := time.Duration(0)
-	if seconds, err := strconv.ParseUint(strings.TrimSpace(header), 10, 31); err == nil {
-		delay = time.Duration(seconds) * time.Second
-	} else if at, err := http.ParseTime(header); err == nil {
-		delay = at.Sub(now)
-	}
-	return min(max(delay, 0), maxRetryAfter)
 }

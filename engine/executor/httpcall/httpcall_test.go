@@ -168,7 +168,7 @@ func TestStatusENG2(t *testing.T) {
 		{500, "", executor.Permanent, 0}, {304, "", executor.Permanent, 0}, {429, "7", executor.Retryable, 7 * time.Second},
 		{502, "", executor.Retryable, 0}, {503, now.Add(time.Minute).Format(http.TimeFormat), executor.Retryable, time.Minute},
 		{503, now.Add(-time.Minute).Format(http.TimeFormat), executor.Retryable, 0}, {504, "-3", executor.Retryable, 0},
-		{429, "99999999", executor.Retryable, time.Hour}, {429, "99999999999999999999", executor.Retryable, 0}, {429, "soon", executor.Retryable, 0},
+		{429, "99999999", executor.Retryable, time.Hour}, {429, "2147483649", executor.Retryable, time.Hour}, {429, "99999999999999999999", executor.Retryable, time.Hour}, {429, "soon", executor.Retryable, 0},
 	} {
 		server := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 			if tt.retryAfter != "" {

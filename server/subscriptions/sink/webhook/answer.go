@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"strconv"
 	"time"
 
+	"runlog/httpretry"
 	"runlog/server/subscriptions/sink/attempt"
 )
 
@@ -40,8 +40,8 @@ func outcome(resp *http.Response) error {
 	case http.StatusRequestEntityTooLarge:
 		return &attempt.PermanentError{Err: err}
 	case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-		if after, ok := retryAfter(resp.Header.Get("Retry-After"), time.Now()); ok {
-			return &attempt.BusyError{After: after, Err: err}
+		if after, ok := httpretry.After(resp.Header.Get("Retry-After"), time.Now()); ok {
+			return &attempt.BusyError{After: min(after, maxRetryAfter), Err: err}
 		}
 	}
 	return err
@@ -61,18 +61,4 @@ func redirectError(resp *http.Response) error {
 		to = attempt.Printable(u.Host, maxShownBytes)
 	}
 	return fmt.Errorf("webhook: the endpoint has answered with HTTP %d, a redirect to %s, which is refused: subscribe with the address that it leads to", resp.StatusCode, to)
-}
-
-// retryAfter reads the header of this name: seconds or a date (RFC 9110, 10.2.3).
-func retryAfter(text string, now time.Time) (time.Duration, bool) {
-	after, date := time.Duration(0), time.Time{}
-	seconds, err := strconv.ParseUint(text, 10, 32)
-	if err == nil {
-		after = time.Duration(seconds) * time.Second
-	} else if date, err = http.ParseTime(text); err == nil {
-		after = date.Sub(now)
-	} else {
-		return 0, false
-	}
-	return min(max(after, 0), maxRetryAfter), true
 }
