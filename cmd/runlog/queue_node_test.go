@@ -16,7 +16,7 @@ func TestQueueCommandsQUE10(t *testing.T) {
 		return c.do(want, says, strings.Fields(strings.ReplaceAll(line, "WHERE", "--tenant acme --project web --environment prod"))...)
 	}
 	do(output.ExitNotFound, "QUEUE_NOT_FOUND", "queue show WHERE")
-	do(output.ExitOK, "On full         queue", "queue put WHERE --max-running 1 --on-full queue --max-queued 3")
+	do(output.ExitOK, "On full         queue", "queue put WHERE --max-running 1 --on-full queue --max-queued 2")
 	do(output.ExitRefused, "priority", "run request WHERE --plan build@3 --priority 10")
 	do(output.ExitOK, "READY", "run request WHERE --plan build@3 --id one --run run-1")
 	do(output.ExitOK, "nothing was stored", "run request WHERE --plan build@3 --id one --run run-1")

@@ -160,6 +160,9 @@ func TestFullQueueQUE4(t *testing.T) {
 		if got := n.Request("over", servertest.Named("over")); got.Disposition != runlogv1.Disposition_QUEUED || got.Position != 2 || got.Idempotent {
 			t.Errorf("queued: %v", got)
 		}
+		if got := n.Request("third"); got.Disposition != runlogv1.Disposition_QUEUED || got.Position != 3 {
+			t.Errorf("one waits for the free slot, two for the others (QUE-12): %v", got)
+		}
 		_, err = n.Queues().RequestRun(n.Context(), servertest.RunRequest("more"))
 		servertest.Refused(t, err, contract.ReasonRunQueueFull)
 		put(n, &runlogv1.QueueSettings{OnFull: runlogv1.OnFull_DELAY, Delay: durationpb.New(time.Hour), MaxQueued: proto.Uint64(0)})
@@ -171,7 +174,7 @@ func TestFullQueueQUE4(t *testing.T) {
 			t.Fatalf("%d leases of a queue with one slot", len(l))
 		}
 		release(n, l[0], runlogv1.LeaseOutcome_STARTED)
-		if q := queue(n); q.Running != 1 || q.Ready != 1 || q.Delayed != 1 || q.RequestsTotal != 3 || q.StartsTotal != 1 {
+		if q := queue(n); q.Running != 1 || q.Ready != 2 || q.Delayed != 1 || q.RequestsTotal != 4 || q.StartsTotal != 1 {
 			t.Errorf("queue %v", q)
 		}
 		n.Append(l[0].RunId, servertest.RunEnd(contract.RunCancelled))

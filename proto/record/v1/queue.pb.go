@@ -342,7 +342,7 @@ type QueueSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many runs may be leased or running; 0: no limit.
 	MaxRunning *uint64 `protobuf:"varint,1,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`
-	// How many runs may wait; 0: no limit.
+	// How many runs may wait beyond the free slots of max_running; 0: no limit.
 	MaxQueued *uint64 `protobuf:"varint,2,opt,name=max_queued,json=maxQueued,proto3,oneof" json:"max_queued,omitempty"`
 	// What becomes of a request over max_running. 0: it waits. 1: it is refused. 2: it waits for
 	// delay at least.
@@ -762,7 +762,7 @@ type RenewLease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Fence uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	// 0: that of the queue's settings.
+	// 0: that of the lease, or of its last renewal that had one.
 	Ttl           int64 `protobuf:"fixed64,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1763,7 +1763,9 @@ type QueuedRun struct {
 	// ReleaseLease.outcome of the lease with the fence; 0: it was not released.
 	Outcome uint32 `protobuf:"varint,13,opt,name=outcome,proto3" json:"outcome,omitempty"`
 	// Of the RequestRun.
-	AnswerBytes   uint32 `protobuf:"varint,14,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
+	AnswerBytes uint32 `protobuf:"varint,14,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
+	// How long the lease lasts after a renewal without a ttl.
+	LeaseTtl      int64 `protobuf:"fixed64,15,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1892,6 +1894,13 @@ func (x *QueuedRun) GetOutcome() uint32 {
 func (x *QueuedRun) GetAnswerBytes() uint32 {
 	if x != nil {
 		return x.AnswerBytes
+	}
+	return 0
+}
+
+func (x *QueuedRun) GetLeaseTtl() int64 {
+	if x != nil {
+		return x.LeaseTtl
 	}
 	return 0
 }
@@ -2287,7 +2296,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\x04R\x05ready\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\venqueued_at\x18\x03 \x01(\x10R\n" +
-	"enqueuedAt\"\x92\x03\n" +
+	"enqueuedAt\"\xaf\x03\n" +
 	"\tQueuedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\x04R\x05queue\x12\x14\n" +
@@ -2307,7 +2316,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\vrequest_key\x18\f \x01(\fR\n" +
 	"requestKey\x12\x18\n" +
 	"\aoutcome\x18\r \x01(\rR\aoutcome\x12!\n" +
-	"\fanswer_bytes\x18\x0e \x01(\rR\vanswerBytes\"\xd2\x01\n" +
+	"\fanswer_bytes\x18\x0e \x01(\rR\vanswerBytes\x12\x1b\n" +
+	"\tlease_ttl\x18\x0f \x01(\x10R\bleaseTtl\"\xd2\x01\n" +
 	"\n" +
 	"RunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1f\n" +

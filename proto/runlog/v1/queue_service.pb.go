@@ -786,7 +786,8 @@ type RenewLeaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Fence uint64                 `protobuf:"varint,2,opt,name=fence,proto3" json:"fence,omitempty"`
-	// How long the lease lasts from now on, 1 s to 1 h; if absent: leaseTtl of the queue.
+	// How long the lease lasts from now on, 1 s to 1 h; if absent: the ttl of the lease, or of its
+	// last renewal that named one (QUE-12).
 	Ttl           *durationpb.Duration `protobuf:"bytes,3,opt,name=ttl,proto3" json:"ttl,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -112,7 +112,11 @@ func (w *work) leaseRun(q *queueState, r *recordv1.QueuedRun, m *recordv1.LeaseR
 		return nil, err
 	}
 	r.StartAttempts++
-	r.Worker, r.Outcome, r.NotBefore, r.ExpiresAt = m.Worker, 0, 0, w.expiry(q, m.Ttl)
+	r.Worker, r.Outcome, r.NotBefore, r.LeaseTtl = m.Worker, 0, 0, m.Ttl
+	if r.LeaseTtl <= 0 {
+		r.LeaseTtl = int64(q.settings.LeaseTTL)
+	}
+	r.ExpiresAt = w.expiry(r.LeaseTtl)
 	if err := w.enter(q, r, Leased); err != nil {
 		return nil, err
 	}
@@ -141,13 +145,8 @@ func (q *queueState) next(at int64) (priority uint32) {
 	return priority
 }
 
-// expiry is when a lease ends that begins now.
-func (w *work) expiry(q *queueState, ttl int64) int64 {
-	if ttl <= 0 {
-		ttl = int64(q.settings.LeaseTTL)
-	}
-	return later(w.tx.Stamp(), time.Duration(ttl))
-}
+// expiry is when a lease ends that begins or is renewed now.
+func (w *work) expiry(ttl int64) int64 { return later(w.tx.Stamp(), time.Duration(ttl)) }
 
 // leased returns the run of a lease, or why the fence is not that of its last lease.
 func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *queueState, refused, fatal error) {
@@ -183,6 +182,9 @@ func (w *work) renew(m *recordv1.RenewLease) (reply proto.Message, refused, fata
 	if err := w.leave(q, r); err != nil {
 		return nil, nil, err
 	}
-	r.ExpiresAt = w.expiry(q, m.Ttl)
+	if m.Ttl > 0 {
+		r.LeaseTtl = m.Ttl
+	}
+	r.ExpiresAt = w.expiry(r.LeaseTtl)
 	return &recordv1.RenewReply{ExpiresAt: r.ExpiresAt}, nil, w.enter(q, r, Leased)
 }

@@ -32,6 +32,7 @@ type modelRun struct {
 	queue.Run
 	outcome queue.Outcome
 	bytes   uint64 // of an answer
+	ttl     time.Duration
 }
 
 type modelRequest struct {
@@ -177,7 +178,8 @@ func (m *model) request(r *queue.RunRequest, check bool) (reply queue.Requested,
 	ready, waiting := m.count(r.Name, queue.Ready), m.count(r.Name, queue.Ready, queue.Delayed)
 	over := s.MaxRunning > 0 && running+leased+ready >= s.MaxRunning
 	bounded := over || s.MaxRunning == 0 || s.Paused || r.NotBefore > m.stamp
-	if over && s.OnFull == queue.OnFullReject || bounded && s.MaxQueued > 0 && waiting >= s.MaxQueued {
+	free := int64(s.MaxRunning) - int64(running+leased)
+	if over && s.OnFull == queue.OnFullReject || bounded && s.MaxQueued > 0 && int64(waiting)-max(free, 0) >= int64(s.MaxQueued) {
 		return reply, &queue.FullError{
 			Name: r.Name, OnFull: s.OnFull, MaxRunning: s.MaxRunning, MaxQueued: s.MaxQueued, Running: running, Leased: leased, Waiting: waiting,
 		}
@@ -300,6 +302,7 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 			}
 			m.fences[run.RunID]++
 			run.State, run.Worker, run.ExpiresAt, run.Fence, run.outcome = queue.Leased, r.Worker, m.stamp+int64(ttl), m.fences[run.RunID], 0
+			run.ttl = ttl
 			run.StartAttempts++
 			got.List = append(got.List, queue.Held{
 				RunID: run.RunID, Name: name, Fence: run.Fence, ExpiresAt: run.ExpiresAt, StartAttempt: run.StartAttempts,
@@ -337,10 +340,10 @@ func (m *model) renew(runID string, fence uint64, ttl time.Duration) (int64, err
 	if !m.lasts(r) {
 		return 0, r.ended()
 	}
-	if ttl == 0 {
-		ttl = m.queues[r.Queue].settings.LeaseTTL
+	if ttl > 0 {
+		r.ttl = ttl
 	}
-	r.ExpiresAt = m.stamp + int64(ttl)
+	r.ExpiresAt = m.stamp + int64(r.ttl)
 	return r.ExpiresAt, nil
 }
 

@@ -158,9 +158,9 @@ func DecodeLease(reply []byte) (Leases, error) {
 	return out, err
 }
 
-// Renew is the operation that lets a lease last for ttl from its stamp on; 0: as long as the
-// queue's settings say. It is refused with a *NotQueuedError, a *storage.LeaseLostError or a
-// *LeaseEndedError. Its reply is for DecodeRenew.
+// Renew is the operation that lets a lease last for ttl from its stamp on; 0: for the ttl of the
+// lease, or of its last renewal that had one (QUE-12). It is refused with a *NotQueuedError, a
+// *storage.LeaseLostError or a *LeaseEndedError. Its reply is for DecodeRenew.
 func Renew(runID string, fence uint64, ttl time.Duration) (storage.Operation, error) {
 	if ttl < 0 {
 		return storage.Operation{}, fmt.Errorf("queue: encode renewal: ttl %v", ttl)

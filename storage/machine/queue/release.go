@@ -37,7 +37,7 @@ func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, 
 		fatal = w.wait(q, r, m.RetryAt)
 	} else {
 		q.Starts++
-		r.ExpiresAt = 0
+		r.ExpiresAt, r.LeaseTtl = 0, 0
 		fatal = w.enter(q, r, Running)
 	}
 	return &recordv1.ReleaseReply{State: r.State}, nil, fatal
@@ -159,7 +159,7 @@ func (w *work) timer(runID string) (expired bool, err error) {
 		return false, err
 	}
 	if expired && w.exhausted(q, m) {
-		m.Worker, m.ExpiresAt = "", 0
+		m.Worker, m.ExpiresAt, m.LeaseTtl = "", 0, 0
 		return expired, w.enter(q, m, Exhausted)
 	}
 	return expired, w.wait(q, m, 0)

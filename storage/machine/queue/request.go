@@ -128,8 +128,9 @@ func (w *work) dispose(q *queueState, notBefore int64) (d Disposition, until int
 	over := s.MaxRunning > 0 && q.Running+q.Leased+q.ready() >= s.MaxRunning
 	// Of a queue without maxRunning, maxQueued is the only bound.
 	waits := over || s.Paused || s.MaxRunning == 0 || notBefore > w.tx.Stamp()
-	waiting := q.ready() + q.Delayed
-	if over && s.OnFull == OnFullReject || waits && s.MaxQueued > 0 && waiting >= s.MaxQueued {
+	// As many as slots are free wait for no other run (QUE-12).
+	waiting, free := q.ready()+q.Delayed, s.MaxRunning-min(s.MaxRunning, q.Running+q.Leased)
+	if over && s.OnFull == OnFullReject || waits && s.MaxQueued > 0 && waiting-min(waiting, free) >= s.MaxQueued {
 		return 0, 0, &FullError{
 			Name: decodeName(q.Name), OnFull: s.OnFull, MaxRunning: s.MaxRunning, MaxQueued: s.MaxQueued,
 			Running: q.Running, Leased: q.Leased, Waiting: waiting,

@@ -238,7 +238,7 @@ func (w *work) end(q *queueState, m *recordv1.QueuedRun) error {
 
 // wait makes a run ready: at a time, if that lies ahead.
 func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
-	m.Worker, m.ExpiresAt, m.NotBefore = "", 0, 0
+	m.Worker, m.ExpiresAt, m.LeaseTtl, m.NotBefore = "", 0, 0, 0
 	if until > w.tx.Stamp() {
 		m.NotBefore = until
 		return w.enter(q, m, Delayed)

@@ -284,29 +284,74 @@ func TestQueuesTakeTurnsInLargeAnswersQUE6(t *testing.T) {
 	b.end()
 }
 
-// TestMaxQueuedBoundsAllThatWaitQUE4: no more than maxQueued runs wait, also those that wait for
-// their time or for the end of a pause while slots are free.
-func TestMaxQueuedBoundsAllThatWaitQUE4(t *testing.T) {
+// TestMaxQueuedBoundsAllThatWaitQUE12: as many runs wait as slots are free, and maxQueued more
+// (QUE-4). They may wait for their time or for the end of a pause, too. Without maxRunning there
+// are no slots, and maxQueued runs wait.
+func TestMaxQueuedBoundsAllThatWaitQUE12(t *testing.T) {
 	t.Parallel()
-	later := requestOf(8)
-	later.NotBefore = int64(time.Hour)
+	later := func(n int) queue.RunRequest {
+		r := requestOf(n)
+		r.NotBefore = int64(time.Hour)
+		return r
+	}
 	for what, x := range map[string]struct {
 		change  queue.Change
-		request queue.RunRequest
+		request func(n int) queue.RunRequest
+		leased  int
+		waiting uint64 // when no other may
 	}{
-		"notBefore ahead": {queue.Change{}, later},
-		"a paused queue":  {queue.Change{Paused: pointer(true)}, requestOf(8)},
+		"nothing runs":    {queue.Change{MaxRunning: pointer(uint64(3))}, requestOf, 0, 5},
+		"some are leased": {queue.Change{MaxRunning: pointer(uint64(3))}, requestOf, 2, 3},
+		"all are leased":  {queue.Change{MaxRunning: pointer(uint64(3))}, requestOf, 3, 2},
+		"notBefore ahead": {queue.Change{MaxRunning: pointer(uint64(3))}, later, 0, 5},
+		"a paused queue":  {queue.Change{MaxRunning: pointer(uint64(3)), Paused: pointer(true)}, requestOf, 0, 5},
+		"no slots":        {queue.Change{}, requestOf, 0, 2},
+		"no slots, later": {queue.Change{}, later, 0, 2},
 	} {
-		x.change.MaxRunning, x.change.MaxQueued = pointer(uint64(100)), pointer(uint64(2))
-		b := requested(t, 2, x.change)
-		op, err := queue.Check(&x.request)
-		want := &queue.FullError{Name: names[0], MaxRunning: 100, MaxQueued: 2, Waiting: 2}
+		x.change.MaxQueued = pointer(uint64(2))
+		b := requested(t, x.leased, x.change)
+		for range x.leased {
+			b.do(0, b.leaseOne(time.Hour))
+		}
+		for i := range int(x.waiting) {
+			b.do(0, b.enqueue(x.request(x.leased+i)))
+		}
+		over := x.request(x.leased + int(x.waiting))
+		op, err := queue.Check(&over)
+		want := &queue.FullError{Name: names[0], MaxQueued: 2, Leased: uint64(x.leased), Waiting: x.waiting}
+		if x.change.MaxRunning != nil {
+			want.MaxRunning = *x.change.MaxRunning
+		}
 		if got := b.refused(0, op, err); !reflect.DeepEqual(got, want) {
 			t.Errorf("%s: refused with %v, want %v", what, got, want)
 		}
 		b.end()
 	}
-	b := requested(t, 2, queue.Change{MaxRunning: pointer(uint64(100)), MaxQueued: pointer(uint64(2))})
-	b.do(0, b.enqueue(requestOf(8))) // It may start at once.
+}
+
+// TestLeaseKeepsItsTTLQUE12: a renewal without a ttl lets a lease last for the ttl that it has: of
+// the lease, or of the last renewal that named one. The queue's settings count when it is leased.
+func TestLeaseKeepsItsTTLQUE12(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 2, queue.Change{LeaseTTL: pointer(30 * time.Second)})
+	b.do(0, b.leaseOne(5*time.Second))
+	b.do(0, b.leaseOne(0)) // 30 s.
+	b.do(0, command{b.step(queue.Put(names[0], queue.Change{LeaseTTL: pointer(time.Minute)}))(func(m *model) error {
+		m.put(names[0], &queue.Change{LeaseTTL: pointer(time.Minute)})
+		return nil
+	})})
+	for _, x := range []struct{ run, named, want int }{{0, 0, 5}, {1, 0, 30}, {0, 7, 7}, {0, 0, 7}, {0, 0, 7}, {1, 0, 30}} {
+		id, named, want := runID(x.run), time.Duration(x.named)*time.Second, time.Duration(x.want)*time.Second
+		fence := b.model.fences[id]
+		b.do(int64(time.Second), command{b.answered(queue.Renew(id, fence, named))(
+			func(m *model) (any, error) {
+				expires, err := m.renew(id, fence, named)
+				if err != nil || expires != m.stamp+int64(want) {
+					t.Errorf("%s, renewed for %v: expires after %v, %v; want %v", id, named, time.Duration(expires-m.stamp), err, want)
+				}
+				return expires, err
+			},
+			func(reply []byte) (any, error) { return queue.DecodeRenew(reply) })})
+	}
 	b.end()
 }

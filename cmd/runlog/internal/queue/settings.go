@@ -24,7 +24,7 @@ type settings struct {
 func (s *settings) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.Uint64Var(&s.maxRunning, "max-running", 0, "how many runs may be leased or running; 0: no limit")
-	f.Uint64Var(&s.maxQueued, "max-queued", 0, "how many runs may wait; 0: no limit")
+	f.Uint64Var(&s.maxQueued, "max-queued", 0, "how many runs may wait beyond the free slots; 0: no limit")
 	f.StringVar(&s.onFull, "on-full", "", "what becomes of a request over --max-running: reject, queue (the default of a new queue) or delay")
 	f.Var(&s.delay, "delay", "how long such a request waits at least, with --on-full delay")
 	f.Var(&s.leaseTTL, "lease-ttl", "how long a lease lasts, 1s to 1h (30s in a new queue)")
