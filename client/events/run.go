@@ -12,6 +12,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -24,8 +25,8 @@ import (
 // Run names a run and its scope, which each of its events repeats (ENV-1). All but EmittedBy, Clock
 // and IDs is required. Its methods return events that satisfy the contract, with their keys.
 //
-// A payload is nil (an empty object), JSON text ([]byte or json.RawMessage, kept byte for byte), or
-// a value that encoding/json turns into an object.
+// A payload is nil or a value of any type that is (an empty object), JSON text ([]byte or
+// json.RawMessage, kept byte for byte), or a value that encoding/json turns into an object.
 type Run struct {
 	ID, Tenant, Project, Environment, Plan, PlanVersion string
 	// EmittedBy names the producer; empty: none.
@@ -172,31 +173,41 @@ func (r *Run) envelope(eventType, stepID string, payload any) (*runlogv1.EventWr
 		EventType: eventType, RunId: r.ID, TenantId: r.Tenant, ProjectId: r.Project, EnvironmentId: r.Environment,
 		PlanId: r.Plan, PlanVersion: r.PlanVersion, StepId: stepID, EmittedBy: r.EmittedBy, EmittedAt: timestamppb.New(now()),
 	}
-	text, err := payloadText(payload)
-	if err != nil {
-		return nil, refused("payload", "has no JSON form: "+err.Error())
+	text, fault := payloadText(payload)
+	if fault != "" {
+		return nil, about(w, refused("payload", fault))
 	}
 	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: text}
 	return w, nil
 }
 
-// payloadText returns the JSON text of a payload.
-func payloadText(payload any) ([]byte, error) {
+// payloadText returns the JSON text of a payload, or what is wrong with it.
+func payloadText(payload any) (text []byte, fault string) {
 	switch p := payload.(type) {
-	case nil:
-		return []byte("{}"), nil
 	case []byte:
-		return p, nil
+		text = p
 	case json.RawMessage:
-		return p, nil
+		text = p
 	default:
 		// The escapes for HTML would make a text up to six times as long, and too large.
-		var text bytes.Buffer
-		enc := json.NewEncoder(&text)
+		var b bytes.Buffer
+		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
-		err := enc.Encode(p)
-		return bytes.TrimSuffix(text.Bytes(), []byte("\n")), err
+		if err := enc.Encode(p); err != nil {
+			return nil, "has no JSON form: " + err.Error()
+		}
+		text = bytes.TrimSuffix(b.Bytes(), []byte("\n"))
+		if string(text) == "null" {
+			return []byte("{}"), ""
+		}
+		if text[0] != '{' {
+			return nil, fmt.Sprintf("is a Go %T, whose JSON form is no object: pass a struct, a map, JSON text or nil", p)
+		}
 	}
+	if len(text) == 0 {
+		return []byte("{}"), ""
+	}
+	return text, ""
 }
 
 // finished validates an event, and gives it its key and its id.
@@ -204,12 +215,12 @@ func (r *Run) finished(w *runlogv1.EventWrite) (*runlogv1.EventWrite, error) {
 	for _, part := range []struct{ field, text string }{{"runId", r.ID}, {"tenantId", r.Tenant}, {"projectId", r.Project},
 		{"environmentId", r.Environment}, {"planId", r.Plan}, {"planVersion", r.PlanVersion}} {
 		if part.text == "" {
-			return nil, refused(part.field, "is required: set it in the Run")
+			return nil, about(w, refused(part.field, "is required: set it in the Run"))
 		}
 	}
 	valid, err := contract.ValidateAll([]*runlogv1.EventWrite{w}, contract.Options{RunID: r.ID})
 	if e, ok := errors.AsType[*contract.Error](err); ok {
-		err = alone(e)
+		err = about(w, alone(e))
 	}
 	if err != nil {
 		return nil, err
@@ -230,6 +241,19 @@ func alone(e *contract.Error) *contract.Error {
 	for i, v := range e.Violations {
 		e.Violations[i].Field = strings.TrimPrefix(v.Field, event)
 	}
+	return e
+}
+
+// about says which event an error is about.
+func about(w *runlogv1.EventWrite, e *contract.Error) *contract.Error {
+	if contract.NameFault(w.EventType) != "" {
+		return e // It is about the type.
+	}
+	name := w.EventType
+	if w.StepId != "" && contract.NameFault(w.StepId) == "" {
+		name += " of step " + w.StepId
+	}
+	e.Message = name + ": " + e.Message
 	return e
 }
 

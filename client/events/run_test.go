@@ -121,6 +121,38 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
+// nothing has the JSON form null, as a pointer that is nil has.
+type nothing struct{}
+
+func (nothing) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
+// TestNilPayloads (ENV-8): a value of any type that is nil is an empty object, as nil is. JSON text
+// that says null is none.
+func TestNilPayloads(t *testing.T) {
+	one := events.Attempt{Logical: 1, Engine: 1}
+	for _, payload := range []any{
+		map[string]any(nil), map[string]int(nil), (*struct{ A int })(nil), (*map[string]any)(nil), new(map[string]any), []byte(nil), []byte{},
+		json.RawMessage(nil), (*json.RawMessage)(nil), new(json.RawMessage), any((*nothing)(nil)), nothing{}, []int(nil),
+	} {
+		e, err := run.StepCompleted("extract", one, payload)
+		if err != nil || string(e.GetPayloadJson()) != "{}" {
+			t.Errorf("%T: %s, %v", payload, e.GetPayloadJson(), err)
+		}
+	}
+	for says, payload := range map[string]any{
+		"a Go string": "text", "a Go int": 7, "a Go []int": []int{1}, "a Go *[]string": &[]string{"a"}, "a Go bool": true,
+		"one JSON object": []byte("null"), "must be one JSON object": json.RawMessage(" null "), "JSON object": []byte("[1]"),
+	} {
+		_, err := run.StepCompleted("extract", one, payload)
+		if err == nil || !strings.Contains(err.Error(), ": StepCompleted of step extract: payload ") || !strings.Contains(err.Error(), says) {
+			t.Errorf("%T %s: %v", payload, payload, err)
+		}
+	}
+	if _, err := run.Started(one, "text"); err == nil || !strings.Contains(err.Error(), ": RunStarted: payload is a Go string") {
+		t.Errorf("an event of the run: %v", err)
+	}
+}
+
 // TestIDs: an id depends on the run and the key alone (IDM-4), until the server names another.
 func TestIDs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
