@@ -101,9 +101,14 @@ func TestPromoterAsksAgain(t *testing.T) {
 		young.open()
 		g.run(young)
 		g.settle()
-		if err := p.AddVoter("young", "young", 0, 0).Error(); err != nil {
-			t.Errorf("a member that answers: %v", err)
-		}
+		// It has the log, and may not have heard the leader yet.
+		bubble.Until(t, "a member that answers is promoted", func() bool {
+			err := p.AddVoter("young", "young", 0, 0).Error()
+			if err != nil && !errors.Is(err, errNotReady) {
+				t.Errorf("a member that answers: %v", err)
+			}
+			return err == nil
+		})
 		if m, _ := find(leader.Members(), "young"); !m.Voter {
 			t.Error("a member that answers does not vote")
 		}
