@@ -234,6 +234,7 @@ func TestRefusals(t *testing.T) {
 				t.Errorf("rejected: %v, %v", r, err)
 			}
 		}
+		synctest.Wait() // The outbox settles what was sent on its own.
 		if s := w.opts.Outbox.Stats(); s.Rejected != 1 || s.Pending != 0 {
 			t.Errorf("the outbox has %+v", s)
 		}
