@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -150,13 +151,21 @@ func (b *bed) run(t testing.TB, o runner.Options) *process {
 		_ = r.Run(ctx) // It ends with its context or its client.
 	}()
 	p := b.api(t, r, c)
-	p.kill = sync.OnceFunc(func() {
+	// No sync.Once: a second caller would wait for its mutex, and fake time would stand still.
+	var begun atomic.Bool
+	killed := make(chan struct{})
+	p.kill = func() {
+		if begun.Swap(true) {
+			<-killed
+			return
+		}
 		_ = c.Close()
 		cancel()
 		<-ended
 		p.api.CloseClientConnections()
 		p.api.Close()
-	})
+		close(killed)
+	}
 	t.Cleanup(p.kill)
 	return p
 }
