@@ -105,8 +105,9 @@ func clockUses() (map[string][]clockUse, error) {
 	}
 	kits := map[string][]string{}
 	for _, kit := range sharedKits {
-		kits[kit] = folders[kit]
-		delete(folders, kit)
+		isTest := func(name string) bool { return strings.HasSuffix(name, "_test.go") }
+		kits[kit] = slices.DeleteFunc(slices.Clone(folders[kit]), isTest)
+		folders[kit] = slices.DeleteFunc(folders[kit], func(name string) bool { return !isTest(name) })
 	}
 	found := map[string][]clockUse{}
 	for dir, names := range folders {
@@ -205,7 +206,8 @@ func (x *tests) read(kit bool) {
 	}
 	x.findBubbles(decls)
 	for _, f := range x.trees {
-		shared := slices.Contains(sharedKits, f.dir)
+		isTest := strings.HasSuffix(x.files.Position(f.tree.Pos()).Filename, "_test.go")
+		shared := !isTest && slices.Contains(sharedKits, f.dir)
 		for _, d := range f.tree.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -217,7 +219,7 @@ func (x *tests) read(kit bool) {
 					mentioned = []string{"." + d.Name.Name}
 				}
 				added := x.add(f.dir+"."+receiver(d)+d.Name.Name, d, mentioned)
-				if !shared && isRoot(d, kit && !strings.HasSuffix(x.files.Position(d.Pos()).Filename, "_test.go")) {
+				if !shared && isRoot(d, kit && !isTest) {
 					x.roots = append(x.roots, added)
 				}
 			case *ast.GenDecl:
