@@ -13,10 +13,10 @@ import (
 
 // RunsWatcher reads a watch of many runs in the background.
 type RunsWatcher struct {
-	T        testing.TB
+	t        testing.TB
 	Cancel   context.CancelFunc
 	Messages chan *runlogv1.WatchRunsResponse // closed at the end of the stream
-	Err      error                            // of the end; read it after Messages is closed
+	err      error                            // of the end; read it after Messages is closed
 }
 
 // WatchRuns begins a watch of many runs.
@@ -28,7 +28,7 @@ func (n *Node) WatchRuns(req *runlogv1.WatchRunsRequest) *RunsWatcher {
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	w := &RunsWatcher{T: n.T, Cancel: cancel, Messages: make(chan *runlogv1.WatchRunsResponse, 10_000)}
+	w := &RunsWatcher{t: n.T, Cancel: cancel, Messages: make(chan *runlogv1.WatchRunsResponse, 10_000)}
 	go w.read(stream)
 	return w
 }
@@ -38,7 +38,7 @@ func (w *RunsWatcher) read(stream grpc.ServerStreamingClient[runlogv1.WatchRunsR
 	for {
 		m, err := stream.Recv()
 		if err != nil {
-			w.Err = err
+			w.err = err
 			return
 		}
 		w.Messages <- m
@@ -47,14 +47,14 @@ func (w *RunsWatcher) read(stream grpc.ServerStreamingClient[runlogv1.WatchRunsR
 
 // Next returns the next message, as text: run@lastEventSeq status for a watermark.
 func (w *RunsWatcher) Next() (string, *runlogv1.WatchRunsResponse) {
-	w.T.Helper()
+	w.t.Helper()
 	select {
 	case m, open := <-w.Messages:
 		if !open {
-			w.T.Fatalf("the watch ended: %v", w.Err)
+			w.t.Fatalf("the watch ended: %v", w.err)
 		}
 		if m.ResumeToken == "" {
-			w.T.Errorf("%v without a resume token", m)
+			w.t.Errorf("%v without a resume token", m)
 		}
 		switch {
 		case m.GetCaughtUp() != nil:
@@ -64,19 +64,34 @@ func (w *RunsWatcher) Next() (string, *runlogv1.WatchRunsResponse) {
 		}
 		return fmt.Sprintf("%s@%d %v", m.GetWatermark().RunId, m.GetWatermark().LastEventSeq, m.GetWatermark().Status), m
 	case <-time.After(Patience):
-		w.T.Fatal("no message")
+		w.t.Fatal("no message")
 		panic("unreachable")
 	}
 }
 
 // Want reads messages and compares them; it returns the last one.
 func (w *RunsWatcher) Want(texts ...string) *runlogv1.WatchRunsResponse {
-	w.T.Helper()
+	w.t.Helper()
 	var last *runlogv1.WatchRunsResponse
 	for _, text := range texts {
 		got, m := w.Next()
-		WantEqual(w.T, "message", got, text)
+		WantEqual(w.t, "message", got, text)
 		last = m
 	}
 	return last
+}
+
+// Over waits for the end of the stream and returns its error.
+func (w *RunsWatcher) Over() error {
+	w.t.Helper()
+	for {
+		select {
+		case _, open := <-w.Messages:
+			if !open {
+				return w.err
+			}
+		case <-time.After(Patience):
+			w.t.Fatal("the watch does not end")
+		}
+	}
 }

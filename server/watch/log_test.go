@@ -54,12 +54,12 @@ type tokenAt struct {
 }
 
 // eventsOf reads events of a watch of many runs as "run@seq type", until there are so many.
-func eventsOf(w *servertest.RunsWatcher, count int) (texts []string, tokens []tokenAt) {
-	w.T.Helper()
+func eventsOf(t *testing.T, w *servertest.RunsWatcher, count int) (texts []string, tokens []tokenAt) {
+	t.Helper()
 	for len(texts) < count {
-		m := servertest.Within(w.T.(*testing.T), "a message", func() *runlogv1.WatchRunsResponse { return <-w.Messages })
+		m := servertest.Within(t, "a message", func() *runlogv1.WatchRunsResponse { return <-w.Messages })
 		if m == nil {
-			w.T.Fatalf("the watch ended after %d of %d events: %v", len(texts), count, w.Err)
+			t.Fatalf("the watch ended after %d of %d events: %v", len(texts), count, w.Over())
 		}
 		for _, e := range m.GetEvents().GetEvents() {
 			texts = append(texts, fmt.Sprintf("%s@%d %s", e.RunId, e.RunSeq, e.EventType))
@@ -101,13 +101,13 @@ func TestWatchEventsOfRunsWATCH2(t *testing.T) {
 				}
 			}
 		}
-		got, tokens := eventsOf(live, len(want))
+		got, tokens := eventsOf(t, live, len(want))
 		if !slices.Equal(got, want) {
 			t.Fatalf("watched %q\nwant %q", got, want)
 		}
 		for i, at := range tokens {
 			again := nodes[i%3].WatchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, TenantId: "tenant", ResumeToken: at.token})
-			if rest, _ := eventsOf(again, len(want)-at.count); !slices.Equal(rest, want[at.count:]) {
+			if rest, _ := eventsOf(t, again, len(want)-at.count); !slices.Equal(rest, want[at.count:]) {
 				t.Fatalf("from token %d: %q", i, rest)
 			}
 			again.Want("caughtUp")
@@ -116,11 +116,11 @@ func TestWatchEventsOfRunsWATCH2(t *testing.T) {
 		// From the position of a write, and only of some types.
 		n.Append("run-0", servertest.NewEvent("SignalAccepted", servertest.Payload(`{"signalId":"1","decidedBy":"x"}`)), servertest.NewEvent("Noted", servertest.Step("last")))
 		signals := nodes[1].WatchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, Types: []string{"SignalAccepted"}, AfterPosition: begin})
-		heard, _ := eventsOf(signals, 1)
+		heard, _ := eventsOf(t, signals, 1)
 		servertest.WantEqual(t, "signal", strings.HasSuffix(heard[0], "SignalAccepted"), true)
 		signals.Want("caughtUp")
 		all := n.WatchRuns(&runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, RunIdPrefix: "run-", AfterPosition: begin})
-		if got, _ := eventsOf(all, len(want)); !slices.Equal(got, want) {
+		if got, _ := eventsOf(t, all, len(want)); !slices.Equal(got, want) {
 			t.Errorf("after a position: %q", got)
 		}
 	})
@@ -167,7 +167,7 @@ func TestWatchEventsOfRunsEndsSlowReadersWATCH3(t *testing.T) {
 		// The last message may have come although the server does not know.
 		seen, last := map[string]bool{}, fmt.Sprintf("run@%d Noted", events)
 		for !seen[last] {
-			texts, _ := eventsOf(rest, 1)
+			texts, _ := eventsOf(t, rest, 1)
 			for _, text := range texts {
 				seen[text] = true
 			}

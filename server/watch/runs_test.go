@@ -20,20 +20,6 @@ import (
 	"runlog/testbed/bubble"
 )
 
-func over(w *servertest.RunsWatcher) error {
-	w.T.Helper()
-	for {
-		select {
-		case _, open := <-w.Messages:
-			if !open {
-				return w.Err
-			}
-		case <-time.After(servertest.Patience):
-			w.T.Fatal("the watch does not end")
-		}
-	}
-}
-
 func plan(id string) func(*runlogv1.EventWrite) {
 	return func(e *runlogv1.EventWrite) { e.PlanId = id }
 }
@@ -116,20 +102,20 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 			}
 		}
 		for _, b := range bad {
-			servertest.Refused(t, over(n.WatchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: b})), contract.ReasonResumeTokenInvalid)
+			servertest.Refused(t, n.WatchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: b}).Over(), contract.ReasonResumeTokenInvalid)
 		}
 		for _, req := range []*runlogv1.WatchRunsRequest{
 			{}, {TenantId: "tenant2"}, {ProjectId: "tenant"}, {TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}},
 		} {
 			req.ResumeToken = token
-			servertest.Refused(t, over(n.WatchRuns(req)), contract.ReasonResumeTokenInvalid)
+			servertest.Refused(t, n.WatchRuns(req).Over(), contract.ReasonResumeTokenInvalid)
 		}
 		n.HTTP("GET", "/v1/runs:watch?resumeToken="+url.QueryEscape(foreign), "").Refused(t, contract.ReasonResumeTokenInvalid)
-		servertest.Refused(t, over(n.WatchRuns(&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{77}})), contract.ReasonInvalidArgumentField)
+		servertest.Refused(t, n.WatchRuns(&runlogv1.WatchRunsRequest{Status: []runlogv1.RunStatus_Value{77}}).Over(), contract.ReasonInvalidArgumentField)
 		for i := range 60 {
 			n.Append("run", servertest.NewEvent("Noted", servertest.Step(fmt.Sprint(i))))
 		}
-		r := servertest.Refused(t, over(n.WatchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: token})), contract.ReasonResumeTokenInvalid)
+		r := servertest.Refused(t, n.WatchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant", ResumeToken: token}).Over(), contract.ReasonResumeTokenInvalid)
 		if r.Metadata["limit"] != "50" || !strings.Contains(r.Message, "includeExisting") {
 			t.Errorf("too old: %v %q", r.Metadata, r.Message)
 		}
@@ -166,7 +152,7 @@ func TestTooManyWatchesOfBothKindsD12(t *testing.T) {
 			}
 			defer s.Close()
 		}
-		if r := servertest.Refused(t, over(n.WatchRuns(&runlogv1.WatchRunsRequest{})), contract.ReasonOverloaded); r.RetryAfter <= 0 {
+		if r := servertest.Refused(t, n.WatchRuns(&runlogv1.WatchRunsRequest{}).Over(), contract.ReasonOverloaded); r.RetryAfter <= 0 {
 			t.Error("no retry delay")
 		}
 		answer := n.HTTP("GET", "/v1/runs:watch", "", "Accept", "text/event-stream")
@@ -229,7 +215,7 @@ func TestWatchRunsAtTheEndOfTheNode(t *testing.T) {
 		if err := n.Server.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-		servertest.Refused(t, over(w), contract.ReasonShuttingDown)
+		servertest.Refused(t, w.Over(), contract.ReasonShuttingDown)
 		servertest.Refused(t, events.Over(), contract.ReasonShuttingDown)
 	})
 }
