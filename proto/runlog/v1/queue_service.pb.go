@@ -1148,7 +1148,7 @@ type QueueSettings struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// How many runs may be leased or running; 0, the default: no limit.
 	MaxRunning *uint64 `protobuf:"varint,1,opt,name=max_running,json=maxRunning,proto3,oneof" json:"max_running,omitempty"`
-	// How many runs may wait; 0, the default: no limit.
+	// How many runs may wait beyond the free slots of maxRunning (QUE-12); 0, the default: no limit.
 	MaxQueued *uint64      `protobuf:"varint,2,opt,name=max_queued,json=maxQueued,proto3,oneof" json:"max_queued,omitempty"`
 	OnFull    OnFull_Value `protobuf:"varint,3,opt,name=on_full,json=onFull,proto3,enum=runlog.v1.OnFull_Value" json:"on_full,omitempty"`
 	// Of DELAY: up to 10 years.
