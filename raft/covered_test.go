@@ -3,6 +3,7 @@ package raft
 import (
 	"errors"
 	"fmt"
+	"io"
 	"testing"
 
 	hraft "github.com/hashicorp/raft"
@@ -27,6 +28,15 @@ func (c coveredTransport) AppendEntries(id hraft.ServerID, target hraft.ServerAd
 	return c.InmemTransport.AppendEntries(id, target, sent, resp)
 }
 
+// InstallSnapshot announces what transport announces.
+func (c coveredTransport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress, req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
+	sent, err := c.n.sender().PrepareSnapshot(req)
+	if err != nil {
+		return err
+	}
+	return c.InmemTransport.InstallSnapshot(id, target, sent, resp, data)
+}
+
 func (c coveredTransport) Consumer() <-chan hraft.RPC { return c.asked }
 
 // covered returns a node's transport. Its goroutine ends with the node.
@@ -36,6 +46,9 @@ func covered(trans *hraft.InmemTransport, n *Node) coveredTransport {
 		for {
 			select {
 			case rpc := <-trans.Consumer():
+				if req, ok := rpc.Command.(*hraft.InstallSnapshotRequest); ok {
+					n.snapshots.announce(req.LastLogIndex, req.LastLogTerm, req.Leader)
+				}
 				if req, ok := rpc.Command.(*hraft.AppendEntriesRequest); ok {
 					copied := *req // the leader keeps the original
 					if err := n.take(&copied); err != nil {

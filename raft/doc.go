@@ -22,7 +22,8 @@
 //   - A node's log never ends in a later term than the stored current term (D3): a node sends
 //     nothing in a past term.
 //   - A node whose directory was put back from an older copy does not take part where a member that
-//     remembers more is reached (D3, package witness). Two leaders of one term stop a node.
+//     remembers more is reached (D3, package witness). Two leaders of one term stop a node, also
+//     if it has met only one of them: entries have their leader's nonce (wal.EntryID).
 //   - A follower applies only entries that the leader has sent or checked (APP-2): the commit index
 //     of a request covers no later entry.
 //

@@ -140,7 +140,7 @@ func (n *Node) start() error {
 		return err
 	}
 	trans := transport.New(streams.New(n.opts.Listener, n.opts.Advertise, n.opts.Dial), n.library.Logger(), n.sender(),
-		transport.Notes{Led: n.led, Acknowledged: n.witness.Acknowledged})
+		transport.Notes{Led: n.led, Acknowledged: n.witness.Acknowledged, Announced: n.snapshots.announce})
 	err = n.bootstrap(trans)
 	// Before the node may vote, it asks the other members what they remember of it (D3).
 	var ahead []Member
@@ -185,13 +185,13 @@ func (n *Node) open() error {
 	n.openWitness()
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
-		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Overrule: n.overrule, Diverged: n.diverged, Fail: n.fail,
+		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Overrule: n.overrule, Diverged: n.diverged, Conflict: n.conflicts, Fail: n.fail,
 		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {
 		return err
 	}
-	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable, fail: n.fail}
+	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable, fail: n.fail, conflicts: n.conflicts}
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}

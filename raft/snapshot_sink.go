@@ -7,6 +7,7 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
@@ -16,6 +17,7 @@ type snapshotSink struct {
 	s      *snapshotStore
 	id     string
 	meta   hraft.SnapshotMeta
+	last   wal.EntryID // that a leader's snapshot covers
 	closed bool
 
 	pipe *io.PipeWriter // to the receiving goroutine; nil: no byte received yet
@@ -45,6 +47,11 @@ func (k *snapshotSink) record(meta snapshotMeta) (err error) {
 		k.id = r[0].Meta.ID
 		return nil
 	}
+	own, err := k.s.logs.Entry(k.meta.Index)
+	if err != nil {
+		return err
+	}
+	meta.Nonce = own.Nonce
 	k.id, err = k.s.recordLocked(&k.meta, meta)
 	return err
 }

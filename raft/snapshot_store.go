@@ -34,6 +34,8 @@ type snapshotStore struct {
 	logs   *wal.Log // gets the snapshot after which it begins
 	stable *wal.Stable
 	fail   func(error) // stops the node
+	// conflicts returns the error of a node whose log has another entry than the leader's.
+	conflicts func(own wal.EntryID) error
 
 	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it
 	// (HoldLog).
@@ -44,6 +46,8 @@ type snapshotStore struct {
 		records []snapshotRecord // the newest first; the content of the file
 		// the snapshot from a leader, from its first byte until Restore has ended
 		incoming *snapshotSink
+		// the last entry of the snapshot that a leader has announced last
+		announced wal.EntryID
 	}
 }
 
@@ -75,6 +79,8 @@ type snapshotMeta struct {
 	Applied uint64 `json:"applied"`
 	// Installed: the snapshot came from a leader, so an empty log may begin after it.
 	Installed bool `json:"installed,omitempty"`
+	// Nonce of the last entry; 0: not known.
+	Nonce uint64 `json:"nonce,omitempty"`
 }
 
 const (
@@ -113,7 +119,7 @@ func (s *snapshotStore) newest() drop {
 		return drop{}
 	}
 	r := &s.mu.records[0]
-	return drop{EntryID: wal.EntryID{Index: r.Meta.Index, Term: r.Meta.Term}, meta: r.snapshotMeta}
+	return drop{EntryID: wal.EntryID{Index: r.Meta.Index, Term: r.Meta.Term, Nonce: r.Nonce}, meta: r.snapshotMeta}
 }
 
 // List returns the snapshots, the newest first.
@@ -128,6 +134,13 @@ func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) {
 	return list, nil
 }
 
+// announce is transport.Notes'. Create follows, unless Raft refuses the snapshot.
+func (s *snapshotStore) announce(index, term uint64, nonce []byte) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.mu.announced = wal.EntryID{Index: index, Term: term, Nonce: wal.ParseNonce(nonce)}
+}
+
 // Create begins a snapshot, a local or a received one: the use of the sink decides.
 //
 // A deposed leader may still be sending. Entries that it applied since can be of a later term than
@@ -138,7 +151,13 @@ func (s *snapshotStore) Create(version hraft.SnapshotVersion, index, term uint64
 	if now := s.stable.Term(); term > now {
 		return nil, fmt.Errorf("raft: snapshot of term %d received in term %d: its sender no longer leads", term, now)
 	}
-	return &snapshotSink{s: s, id: fmt.Sprintf("incoming-%d-%d", term, index), meta: hraft.SnapshotMeta{
+	last := wal.EntryID{Index: index, Term: term}
+	s.mu.Lock()
+	if a := s.mu.announced; a.Index == index && a.Term == term {
+		last = a
+	}
+	s.mu.Unlock()
+	return &snapshotSink{s: s, id: fmt.Sprintf("incoming-%d-%d", term, index), last: last, meta: hraft.SnapshotMeta{
 		Version: version, Index: index, Term: term, Configuration: members, ConfigurationIndex: membersIndex,
 	}}, nil
 }
@@ -246,24 +265,37 @@ func (s *snapshotStore) install(id string) error {
 	}
 	defer s.end(in)
 	first, err := s.logs.FirstIndex()
-	switch {
-	case err == nil && first > in.meta.Index:
+	if err == nil && first > in.meta.Index {
 		err = errLate
-	case err == nil:
+	}
+	if err == nil {
+		err = s.compare(in.last)
+	}
+	if err == nil {
 		err = in.received.Install()
 	}
 	if err != nil {
-		if refused(err) || errors.Is(err, storage.ErrDiverged) {
+		if refused(err) || errors.Is(err, storage.ErrDiverged) || errors.Is(err, ErrDiverged) {
 			in.received.Discard()
 		}
 		return err
 	}
 	// If the node crashes before this is on stable storage, finishInstall repairs it.
-	if _, err := s.record(&in.meta, snapshotMeta{Applied: in.received.Applied.Index, Installed: true}); err != nil {
+	meta := snapshotMeta{Applied: in.received.Applied.Index, Installed: true, Nonce: in.last.Nonce}
+	if _, err := s.record(&in.meta, meta); err != nil {
 		return err
 	}
-	s.logs.BeginAfter(wal.EntryID{Index: in.meta.Index, Term: in.meta.Term})
+	s.logs.BeginAfter(in.last)
 	return nil
+}
+
+// compare compares the last entry of a snapshot with the log.
+func (s *snapshotStore) compare(last wal.EntryID) error {
+	own, err := s.logs.Entry(last.Index)
+	if err == nil && own.Conflicts(last) {
+		err = s.conflicts(own)
+	}
+	return err
 }
 
 // refused reports whether a snapshot was not installed because the node is past it, and changed

@@ -6,22 +6,32 @@ import (
 	hraft "github.com/hashicorp/raft"
 
 	"runlog/raft/internal/transport"
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
 // sender is the node, as the transport sees it.
 func (n *Node) sender() transport.Sender {
-	return transport.Sender{Term: n.stable.Term, Committed: n.committed, Silent: n.opts.Stamps.Silent}
+	return transport.Sender{Term: n.stable.Term, Committed: n.committed, Silent: n.opts.Stamps.Silent, Nonce: n.nonceOf}
 }
 
 // committed returns the index of an entry that this node knows to be committed, with all earlier
 // ones.
 func (n *Node) committed() uint64 { return max(n.opts.Store.Applied().Index, n.marked) }
 
-// take prepares a leader's request for Raft. It refuses the request if the stamp of an uncommitted
-// entry is too far ahead, as if the entries had not arrived: neither the log nor the term changes,
-// and the leader can commit nothing with this node.
+// take prepares a leader's request for Raft. It refuses a request of another history, see agree. It
+// refuses the request if the stamp of an uncommitted entry is too far ahead, as if the entries had
+// not arrived: neither the log nor the term changes, and the leader can commit nothing with this
+// node.
 func (n *Node) take(req *hraft.AppendEntriesRequest) error {
+	for _, e := range req.Entries {
+		if err := wal.Received(e); err != nil {
+			return err
+		}
+	}
+	if err := n.agree(req); err != nil {
+		return err
+	}
 	for _, e := range req.Entries {
 		if e.Index <= req.LeaderCommitIndex || e.Type != hraft.LogCommand || e.Index <= n.committed() {
 			continue

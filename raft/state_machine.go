@@ -9,6 +9,7 @@ import (
 
 	hraft "github.com/hashicorp/raft"
 
+	"runlog/raft/internal/wal"
 	"runlog/storage"
 )
 
@@ -21,8 +22,8 @@ type stateMachine struct {
 	snapshots *snapshotStore
 	metrics   *metrics
 	fail      func(error)
-	// diverged returns the error for a snapshot of another history.
-	diverged func(error) error
+	// diverged returns the error for a snapshot that lacks an entry of the store.
+	diverged func(why error, differs wal.EntryID) error
 	// applied gets the outcomes of each entry at once.
 	applied func(data []byte, outcomes []storage.Outcome)
 	stopped atomic.Bool
@@ -100,7 +101,10 @@ func (m *stateMachine) Restore(r io.ReadCloser) error {
 		err = m.snapshots.install(string(id))
 	}
 	if errors.Is(err, storage.ErrDiverged) {
-		err = m.diverged(err)
+		now := m.store.Applied()
+		err = m.diverged(err, wal.EntryID{Index: now.Index, Term: now.Term + 1})
+	}
+	if errors.Is(err, ErrDiverged) {
 		m.stop(err)
 		return err
 	}

@@ -3,6 +3,7 @@ package raft
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	hraft "github.com/hashicorp/raft"
@@ -97,13 +98,15 @@ func (n *Node) saveWitness() {
 // diverged is wal.Options.Diverged. It keeps for the salvage where the histories may have parted:
 // if a member forgot its vote, two leaders of a term can have made entries that Raft takes for one.
 func (n *Node) diverged(first, last, applied uint64) error {
-	d := witness.Divergence{First: min(first, n.common()+1), Last: last, Applied: applied}
+	d := witness.Divergence{First: min(first, n.common(math.MaxUint64)+1), Last: last, Applied: applied}
 	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",
 		ErrDiverged, first, last, applied, witness.KeepIt), d.Keep(n.smallFiles()))
 }
 
-// common is the last entry that each of the other voters is known to have had before this start.
-func (n *Node) common() uint64 { return n.witness.Common(names(others(n.Members(), n.opts.NodeID))) }
+// common is an entry up to which another leader of a term has the same log; 0: it is not known.
+func (n *Node) common(term uint64) uint64 {
+	return n.witness.Common(names(others(n.Members(), n.opts.NodeID)), term)
+}
 
 func (n *Node) smallFiles() wal.SmallFiles { return wal.SmallFiles{FS: n.opts.FS, Dir: n.opts.Dir} }
 
@@ -116,17 +119,17 @@ func (n *Node) led(term uint64, id string) error {
 	err := n.witness.Led(term, id)
 	switch {
 	case errors.Is(err, witness.ErrTwoLeaders):
-		n.fail(n.divergedIn(err))
+		n.fail(n.divergedIn(err, wal.EntryID{Index: math.MaxUint64, Term: term}))
 	case err != nil:
 		n.fail(err)
 	}
 	return err
 }
 
-// divergedIn returns the error of a node that has another history than its leader, from an unknown
-// entry on. It counts as common what each of the other voters has once had.
-func (n *Node) divergedIn(why error) error {
-	d := witness.Divergence{First: n.common() + 1, Applied: n.opts.Store.Applied().Index}
+// divergedIn returns the error of a node that has another history than its leader: an entry is not
+// the leader's, and the first one that is not is unknown.
+func (n *Node) divergedIn(why error, differs wal.EntryID) error {
+	d := witness.Divergence{First: min(differs.Index, n.common(differs.Term)+1), Applied: n.opts.Store.Applied().Index}
 	_, last, err := n.logBounds()
 	d.Last = max(last, d.Applied)
 	return errors.Join(fmt.Errorf("%w: %w; entries %d to %d may be lost elsewhere. %s",

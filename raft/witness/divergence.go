@@ -18,8 +18,12 @@ type Divergence struct {
 	First, Last, Applied uint64
 }
 
-// Keep stores the divergence durably, for a salvage.
+// Keep stores the divergence durably, for a salvage. One that is there already stays part of it:
+// the node was started again, and knows less of where the histories parted.
 func (d Divergence) Keep(files Files) error {
+	if was, err := ReadDivergence(files); err == nil && was != nil {
+		d.First, d.Last = min(d.First, was.First), max(d.Last, was.Last)
+	}
 	body, err := json.Marshal(d)
 	if err != nil {
 		return err

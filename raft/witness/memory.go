@@ -3,6 +3,7 @@ package witness
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 )
@@ -112,14 +113,25 @@ func (w *Witness) ForgetLeader() error {
 	return w.Save()
 }
 
-// Common returns the last index that each of some members is remembered to have reached before this
-// start. What was remembered since may come from another history.
-func (w *Witness) Common(ids []string) uint64 {
-	common := uint64(0)
-	for i, id := range ids {
-		if index := w.before[id].Index; i == 0 || index < common {
-			common = index
+// Common returns an index up to which another leader of a term has the same log as this node; 0: it
+// is not known. others are the Raft IDs of the other voters.
+//
+// A majority of them has elected the leader, which has what each of that majority had. Common takes
+// the least that is remembered of them from before this start. What was remembered in the term or
+// later may be of the other leader's history, and says nothing. If so many are left out that they
+// could be the majority, nothing is known.
+func (w *Witness) Common(others []string, term uint64) uint64 {
+	common, unknown := uint64(math.MaxUint64), 0
+	for _, id := range others {
+		r := w.before[id]
+		if r.LogTerm >= term {
+			unknown++
+			continue
 		}
+		common = min(common, r.Index)
+	}
+	if majority := (len(others)+1)/2 + 1; unknown >= majority || unknown == len(others) {
+		return 0
 	}
 	return common
 }

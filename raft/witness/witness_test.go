@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -380,5 +381,30 @@ func TestTwoLeadersD3(t *testing.T) {
 	}
 	if err := w.Led(5, "n3"); err != nil {
 		t.Errorf("the next term: %v", err)
+	}
+}
+
+// TestCommonD3: a salvage begins behind what members of each majority had in earlier terms.
+func TestCommonD3(t *testing.T) {
+	at := func(logTerm, index uint64) Recollection {
+		return Recollection{Term: logTerm, LogTerm: logTerm, Index: index}
+	}
+	for name, c := range map[string]struct {
+		before map[string]Recollection
+		want   uint64
+	}{
+		"alone":                          {nil, 0},
+		"both in earlier terms":          {map[string]Recollection{"b": at(3, 9), "c": at(4, 7)}, 7},
+		"one in the term":                {map[string]Recollection{"b": at(3, 9), "c": at(5, 12)}, 9},
+		"one in a later term":            {map[string]Recollection{"b": at(3, 9), "c": at(6, 2)}, 9},
+		"both in the term":               {map[string]Recollection{"b": at(5, 9), "c": at(5, 12)}, 0},
+		"one never met":                  {map[string]Recollection{"b": {}, "c": at(4, 7)}, 0},
+		"two of four in the term":        {map[string]Recollection{"b": at(3, 9), "c": at(4, 8), "d": at(5, 12), "e": at(5, 12)}, 8},
+		"three of four, a majority of 5": {map[string]Recollection{"b": at(3, 9), "c": at(5, 8), "d": at(5, 12), "e": at(5, 12)}, 0},
+	} {
+		w := Witness{before: c.before}
+		if got := w.Common(slices.Collect(maps.Keys(c.before)), 5); got != c.want {
+			t.Errorf("%s: common is %d, want %d", name, got, c.want)
+		}
 	}
 }

@@ -9,6 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"runlog/raft"
 	"runlog/raft/witness"
 	"runlog/server"
 	"runlog/server/servertest"
@@ -162,4 +165,85 @@ func TestCopyFromBeforeTheOthersD3(t *testing.T) {
 		all[2].MustAppend("run", servertest.Numbered(3))
 		all[1:].WantSame("run", 4)
 	})
+}
+
+// TestTwoLeadersOfOneTermD3: an older copy has forgotten the vote with which a leader was elected,
+// and votes for another one in the same term. At the end of its log, the node that has what the
+// first leader acknowledged has an entry with the index and the term of another entry of the second
+// leader. Raft takes them for the same. The node stops itself, and the salvage knows from where on.
+func TestTwoLeadersOfOneTermD3(t *testing.T) {
+	t.Parallel()
+	for range 20 { // an election can take two terms
+		came := false
+		bubble.Test(t, func(t *testing.T) { came = twoLeadersOfOneTerm(t) })
+		if came || t.Failed() {
+			return
+		}
+	}
+	t.Error("there never were two leaders of one term: the test proved nothing")
+}
+
+// twoLeadersOfOneTerm reports whether there were.
+func twoLeadersOfOneTerm(t *testing.T) bool {
+	all := servertest.StartNodes(t, 3, servertest.EachOnDisk(t))
+	behind, holder, older := all[0], all[1], all[2]
+	all[0].MustAppend("run", servertest.Numbered(0))
+	all.WantSame("run", 1)
+	copied := filepath.Join(t.TempDir(), "copy")
+	older.Restart(func() {
+		if err := os.CopyFS(copied, os.DirFS(older.Opts.DataDir)); err != nil {
+			t.Fatal(err)
+		}
+		behind.Close() // it remembers nothing that the copy lacks
+	})
+	common := indexOf(holder)
+	holder.MustAppend("acknowledged", servertest.Numbered(0))
+	holder.Restart()
+	holder.MustAppend("acknowledged", servertest.Numbered(1))
+	term, end := all[1:].Leader().Server.Internals().Replica.Node().Term(), indexOf(holder)
+	holder.Close()
+	older.Close()
+
+	for _, n := range []*servertest.Node{behind, older} {
+		n.Opts.Registry = nil
+	}
+	older.Opts.DataDir = copied
+	older.Opts.Fail = servertest.Telling(make(chan error, 1)) // it may stop, too
+	pair := servertest.Nodes{behind, older}
+	pair.Start()
+	if got := pair.Leader().Server.Internals().Replica.Node().Term(); got != term {
+		t.Logf("the first leader was elected in term %d, the second in term %d", term, got)
+		return false
+	}
+	for i := 0; indexOf(behind) < end; i++ {
+		pair.Leader().MustAppend("later", servertest.Numbered(i))
+	}
+	servertest.MoveLeader(t, pair)
+	pair.Leader().MustAppend("later", servertest.Numbered(1<<20))
+
+	for range 3 { // as a supervisor would start it
+		stopped := make(chan error, 1)
+		holder.Opts.Registry, holder.Opts.Fail = nil, servertest.Telling(stopped)
+		_ = holder.TryStart(t.Context()) // it may stop itself before it is ready
+		var err error
+		select {
+		case err = <-stopped:
+		case <-time.After(servertest.Patience):
+			t.Fatal("the node that has what was acknowledged goes on")
+		}
+		if !errors.Is(err, raft.ErrDiverged) || !errors.Is(err, witness.ErrTwoLeaders) || !strings.Contains(fmt.Sprint(err), "runlog cluster salvage") {
+			t.Errorf("it stops itself because of %v", err)
+		}
+		holder.Close()
+		d, err := raft.ReadDivergence(vfs.Default, filepath.Join(holder.Opts.DataDir, "raft"))
+		if err != nil || d == nil || d.First > common+1 || d.Last < end {
+			t.Errorf("it keeps the divergence %+v, %v; acknowledged were entries %d to %d", d, err, common+1, end)
+		}
+	}
+	return true
+}
+
+// indexOf returns the last index of a node's log.
+func indexOf(n *servertest.Node) uint64 {
+	return n.Server.Internals().Replica.Node().Progress().LastIndex
 }

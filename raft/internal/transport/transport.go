@@ -34,6 +34,9 @@ type Sender struct {
 	Term      func() uint64 // that the node remembers
 	Committed func() uint64 // an entry that is known to be committed, with all before it
 	Silent    func() bool   // another node should lead, see stamps.Judge
+	// Nonce returns the nonce of an entry that this node has; empty: it is not known. It fails if
+	// the entry at the index has another term.
+	Nonce func(index, term uint64) ([]byte, error)
 }
 
 // Notes is what the transport tells about others.
@@ -43,6 +46,8 @@ type Notes struct {
 	// Acknowledged notes that a member has said in a term that its log reaches an index; 0: that it
 	// is in the term.
 	Acknowledged func(id string, term, index uint64)
+	// Announced notes that a leader begins to send a snapshot, and the nonce of its last entry.
+	Announced func(index, term uint64, nonce []byte)
 }
 
 // SetHeartbeatHandler ignores the handler: heartbeats go the way of every other message.
@@ -70,12 +75,12 @@ var (
 // follower takes that, whatever its stamp is (APP-5).
 func (t Transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.AppendEntriesRequest, resp *hraft.AppendEntriesResponse) error {
-	if t.Term() != req.Term {
-		return ErrNotLeading
-	}
 	sent, err := t.Prepare(req)
 	if err != nil {
 		return err
+	}
+	if t.Term() != req.Term { // whatever Prepare has read was of the term
+		return ErrNotLeading
 	}
 	if err := t.Led(req.Term, ""); err != nil {
 		return err
@@ -114,11 +119,42 @@ func (s Sender) Prepare(req *hraft.AppendEntriesRequest) (*hraft.AppendEntriesRe
 		return nil, errSilent
 	}
 	sent := *req
+	nonce, err := s.nonce(req.PrevLogEntry, req.PrevLogTerm)
+	if err != nil {
+		return nil, err
+	}
+	*previous(&sent) = nonce
 	sent.LeaderCommitIndex = min(req.LeaderCommitIndex, req.PrevLogEntry+uint64(len(req.Entries)))
 	if n := len(req.Entries); n > 0 {
 		sent.LeaderCommitIndex = max(sent.LeaderCommitIndex, min(s.Committed(), req.Entries[n-1].Index))
 	}
 	return &sent, nil
+}
+
+// PrepareSnapshot returns the request with which a snapshot is sent.
+func (s Sender) PrepareSnapshot(req *hraft.InstallSnapshotRequest) (*hraft.InstallSnapshotRequest, error) {
+	sent := *req
+	var err error
+	sent.Leader, err = s.nonce(req.LastLogIndex, req.LastLogTerm)
+	return &sent, err
+}
+
+// nonce returns the nonce of the entry that a request names; nil: it names none.
+func (s Sender) nonce(index, term uint64) ([]byte, error) {
+	if index == 0 {
+		return nil, nil
+	}
+	return s.Nonce(index, term)
+}
+
+// Previous returns the nonce of the previous entry of a request from another node.
+func Previous(req *hraft.AppendEntriesRequest) []byte { return *previous(req) }
+
+// previous is where a request has the nonce of its previous entry: in a field that hashicorp/raft
+// reads only if the request lacks the address of its sender. Builds of before have an address here,
+// which is no nonce.
+func previous(req *hraft.AppendEntriesRequest) *[]byte {
+	return &req.Leader //nolint:staticcheck // deprecated by hashicorp/raft, and so free
 }
 
 // Consumer returns the requests of other nodes.
@@ -153,6 +189,7 @@ func (t Transport) Deliver(members func() hraft.ConfigurationFuture, take func(*
 				if t.Led(req.Term, string(req.ID)) != nil {
 					continue
 				}
+				t.Announced(req.LastLogIndex, req.LastLogTerm, req.Leader)
 				if !t.pass(heartbeatOf(req)) {
 					return
 				}
@@ -212,10 +249,14 @@ func heartbeatOf(req *hraft.InstallSnapshotRequest) hraft.RPC {
 // InstallSnapshot sends a snapshot to a follower, as long as the term lasts in which it is sent.
 func (t Transport) InstallSnapshot(id hraft.ServerID, target hraft.ServerAddress,
 	req *hraft.InstallSnapshotRequest, resp *hraft.InstallSnapshotResponse, data io.Reader) error {
+	sent, err := t.PrepareSnapshot(req)
+	if err != nil {
+		return err
+	}
 	if t.Term() != req.Term {
 		return ErrNotLeading
 	}
-	if err := t.NetworkTransport.InstallSnapshot(id, target, req, resp, data); err != nil {
+	if err := t.NetworkTransport.InstallSnapshot(id, target, sent, resp, data); err != nil {
 		return err
 	}
 	if resp.Success {

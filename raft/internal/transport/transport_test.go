@@ -2,6 +2,7 @@ package transport
 
 import (
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -25,7 +26,10 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 			t.Fatal(err)
 		}
 		dial := func(string, time.Duration) (net.Conn, error) { return nil, dialled }
-		trans := New(streams.New(l, "here:1", dial), hclog.NewNullLogger(), Sender{func() uint64 { return 7 }, func() uint64 { return 0 }, func() bool { return false }}, forgetful)
+		trans := New(streams.New(l, "here:1", dial), hclog.NewNullLogger(), Sender{
+			Term: func() uint64 { return 7 }, Committed: func() uint64 { return 0 },
+			Silent: func() bool { return false }, Nonce: unknown,
+		}, forgetful)
 		t.Cleanup(func() { _ = trans.Close() })
 		for term, want := range map[uint64]error{6: ErrNotLeading, 7: dialled} {
 			entries := &hraft.AppendEntriesRequest{Term: term, PrevLogEntry: 1, PrevLogTerm: 1, Entries: []*hraft.Log{{Index: 2, Term: 6}}}
@@ -41,17 +45,21 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 }
 
 // TestSnapshotReachesCandidateD4: a node stands for election, and gets a snapshot of its own term.
-// The leader is gone after that. The node forgets the leader, so that others can get its vote.
+// The leader is gone after that. The node forgets the leader, so that others can get its vote. It
+// was told the nonce of the snapshot's last entry (D3).
 func TestSnapshotReachesCandidateD4(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
+		announced := make(chan string, 1)
 		members := hraft.Configuration{Servers: []hraft.Server{{ID: "leader", Address: "leader"}, {ID: "voter", Address: "voter"}, {ID: "node", Address: "node"}}}
 		hosts := network.New(1)
 		node := newPlainNode(t, hosts, "node", members, 100*time.Millisecond)
+		node.trans.Announced = func(index, term uint64, nonce []byte) { announced <- fmt.Sprintf("%d %d %v", index, term, nonce) }
 		raft := node.start(t, node.trans)
 		bubble.Until(t, "the node stands for election", func() bool { return raft.State() == hraft.Candidate })
 		leader := newPlainNode(t, hosts, "leader", members, time.Minute)
 		leader.reach(node)
+		leader.trans.Nonce = func(index, term uint64) ([]byte, error) { return []byte{byte(index), byte(term)}, nil }
 		req := &hraft.InstallSnapshotRequest{
 			RPCHeader:       hraft.RPCHeader{ProtocolVersion: hraft.ProtocolVersionMax, ID: []byte("leader"), Addr: []byte("leader")},
 			SnapshotVersion: hraft.SnapshotVersionMax, Term: raft.CurrentTerm(), LastLogIndex: 9, LastLogTerm: 5,
@@ -61,6 +69,9 @@ func TestSnapshotReachesCandidateD4(t *testing.T) {
 		if err == nil {
 			t.Fatal("a snapshot was installed by a node that cannot")
 		}
+		if got := <-announced; got != "9 5 [9 5]" {
+			t.Errorf("announced are entry, term and nonce %s", got)
+		}
 		bubble.Until(t, "the node forgets the leader", func() bool {
 			address, _ := raft.LeaderWithID()
 			return address == ""
@@ -69,4 +80,11 @@ func TestSnapshotReachesCandidateD4(t *testing.T) {
 }
 
 // forgetful notes nothing.
-var forgetful = Notes{func(uint64, string) error { return nil }, func(string, uint64, uint64) {}}
+var forgetful = Notes{
+	Led:          func(uint64, string) error { return nil },
+	Acknowledged: func(string, uint64, uint64) {},
+	Announced:    func(uint64, uint64, []byte) {},
+}
+
+// unknown knows the nonce of no entry.
+func unknown(uint64, uint64) ([]byte, error) { return nil, nil }

@@ -114,6 +114,7 @@ func newPlainNode(t *testing.T, hosts *network.Network, id string, members hraft
 		},
 		Committed: func() uint64 { return 0 },
 		Silent:    func() bool { return false },
+		Nonce:     unknown,
 	}, forgetful)
 	t.Cleanup(func() { _ = n.trans.Close() })
 	err = hraft.BootstrapCluster(n.conf, n.log, n.log, hraft.NewInmemSnapshotStore(), n.trans, members)

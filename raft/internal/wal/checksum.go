@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"slices"
 
 	hraft "github.com/hashicorp/raft"
 )
@@ -12,16 +13,20 @@ import (
 // errDamaged is a log entry whose checksum does not match.
 var errDamaged = errors.New("raft: damaged log entry")
 
-// checksum is CRC32C over an entry's index, term and type (8, 8, 1, big endian) and its data.
-// raft-wal checks only the last write of its tail. A flipped bit elsewhere could turn an entry into
-// another one, or a command into a no-op (D3). The checksum lies in the entry's Extensions, because
-// raft-wal v0.4.1 accepts no other codec.
-func checksum(l *hraft.Log) uint32 {
+// checksumSize is the size of a checksum: CRC32C over an entry's index, term and type (8, 8, 1, big
+// endian), its nonces and its data. raft-wal checks only the last write of its tail. A flipped bit
+// elsewhere could turn an entry into another one, or a command into a no-op (D3). The checksum lies
+// behind the nonces in the entry's Extensions, because raft-wal v0.4.1 accepts no other codec. An
+// entry of an earlier version has no nonces.
+const checksumSize = 4
+
+func checksum(l *hraft.Log, nonces []byte) uint32 {
 	var head [17]byte
 	binary.BigEndian.PutUint64(head[:], l.Index)
 	binary.BigEndian.PutUint64(head[8:], l.Term)
 	head[16] = byte(l.Type)
-	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, l.Data)
+	sum := crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, nonces)
+	return crc32.Update(sum, castagnoli, l.Data)
 }
 
 // sealed returns copies of entries that carry their checksum: the originals are hashicorp/raft's.
@@ -30,7 +35,7 @@ func sealed(logs []*hraft.Log) []*hraft.Log {
 	out := make([]*hraft.Log, len(logs))
 	for i, l := range logs {
 		rows[i] = *l
-		rows[i].Extensions = binary.BigEndian.AppendUint32(nil, checksum(l))
+		rows[i].Extensions = binary.BigEndian.AppendUint32(slices.Clip(l.Extensions), checksum(l, l.Extensions))
 		out[i] = &rows[i]
 	}
 	return out
@@ -38,9 +43,14 @@ func sealed(logs []*hraft.Log) []*hraft.Log {
 
 // unseal checks the entry that was read at index, and removes its checksum.
 func unseal(l *hraft.Log, index uint64) error {
-	if l.Index != index || len(l.Extensions) != 4 || binary.BigEndian.Uint32(l.Extensions) != checksum(l) {
+	at := len(l.Extensions) - checksumSize
+	if l.Index != index || at != 0 && at != noncesSize ||
+		binary.BigEndian.Uint32(l.Extensions[at:]) != checksum(l, l.Extensions[:at]) {
 		return fmt.Errorf("%w: index %d", errDamaged, index)
 	}
-	l.Extensions = nil
+	l.Extensions = l.Extensions[:at:at]
+	if at == 0 {
+		l.Extensions = FormatNonces(0, 0) // StoreLogs of another node would draw one
+	}
 	return nil
 }

@@ -12,7 +12,9 @@
 //
 //   - StoreLogs returns after its entries are on stable storage (APP-2).
 //   - After a failed write, or a failed read of an entry, Fail is called: the node stops (D3, D10).
-//   - Each entry carries a checksum over its index, term, type and data. GetLog checks it (D3).
+//   - Each entry carries the nonces of its leader and of the entry before, and a checksum over its
+//     index, term, type, nonces and data. GetLog checks it. No entry is stored behind another one
+//     than it names (D3).
 //   - Open refuses a log that ends before the commit mark, and leaves it unchanged (D2).
 //
 // Errors begin with "raft:", because the node returns them as they are.

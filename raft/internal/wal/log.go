@@ -21,6 +21,10 @@ type Log struct {
 	// writes is a mutex with room for one writer or truncation. raft-wal has a mutex of its own; a
 	// caller must not block on that one while a disk hangs.
 	writes chan struct{}
+	own    drawn
+	// tail is the newest entry, nil if it was dropped: idle followers compare it with the leader's
+	// many times a second.
+	tail atomic.Pointer[EntryID]
 	// installed is the snapshot after which the log has yet to begin; nil: none.
 	installed atomic.Pointer[EntryID]
 	cache     entryCache
@@ -32,9 +36,6 @@ type Log struct {
 	writing atomic.Int64
 	opened  time.Time
 }
-
-// EntryID names an entry of the log.
-type EntryID struct{ Index, Term uint64 }
 
 var (
 	_ hraft.LogStore          = (*Log)(nil)
@@ -89,9 +90,14 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	if err := s.follows(logs[0].Index); err != nil {
 		return err
 	}
+	before, err := s.before(logs[0])
+	if err != nil {
+		return err
+	}
+	s.own.sign(logs, before)
 	start := time.Since(s.opened)
 	s.writing.Store(int64(start))
-	err := s.wal.StoreLogs(sealed(logs))
+	err = s.wal.StoreLogs(sealed(logs))
 	s.writing.Store(0)
 	if err != nil {
 		err = fmt.Errorf("raft: write log entries %d to %d: %w", logs[0].Index, logs[len(logs)-1].Index, err)
@@ -103,6 +109,8 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	}
 	s.opts.WriteSeconds.Observe((time.Since(s.opened) - start).Seconds())
 	s.cache.add(logs)
+	tail := IDOf(logs[len(logs)-1])
+	s.tail.Store(&tail)
 	s.opts.WriteBytes.Add(float64(size))
 	s.written.Add(uint64(size))
 	s.fresh.entries.Add(uint64(len(logs)))
@@ -122,6 +130,25 @@ func (s *Log) follows(index uint64) error {
 		err = fmt.Errorf("raft: write log entry %d: the log begins after the snapshot of entry %d", index, snap.Index)
 	}
 	return err
+}
+
+// before returns the entry before one that is to be stored; without a nonce if it is not known.
+// hashicorp/raft has compared its term with the leader's. If its nonce is not the one that the new
+// entry names, the leader has another entry there: the log stops the node.
+func (s *Log) before(l *hraft.Log) (own EntryID, err error) {
+	if snap := s.installed.Load(); snap != nil && snap.Index+1 == l.Index {
+		own = *snap
+	} else if l.Index > 1 {
+		own, err = s.Entry(l.Index - 1)
+	}
+	if err != nil {
+		return own, err
+	}
+	if unlike(own.Nonce, nonceBefore(l)) {
+		err = s.opts.Conflict(own)
+		s.opts.Fail(err)
+	}
+	return own, err
 }
 
 // Holding returns how many entries of average size fit into a number of bytes.
@@ -181,6 +208,9 @@ func (s *Log) delete(first, last uint64, newest bool) error {
 		}
 	}
 	s.cache.clear()
+	if newest {
+		s.tail.Store(nil)
+	}
 	if err := s.wal.DeleteRange(first, last); err != nil {
 		err = fmt.Errorf("raft: drop log entries %d to %d: %w", first, last, err)
 		s.opts.Fail(err)
@@ -213,6 +243,7 @@ func (s *Log) Drop(first, last uint64) error {
 	if err := s.opts.Overrule(); err != nil {
 		return err
 	}
+	s.tail.Store(nil)
 	return s.wal.DeleteRange(first, last)
 }
 
@@ -224,12 +255,21 @@ func (s *Log) Written() uint64 { return s.written.Load() }
 
 // Holds reports whether the log has an entry, by index and term.
 func (s *Log) Holds(p EntryID) (bool, error) {
-	var l hraft.Log
-	err := s.GetLog(p.Index, &l)
-	if errors.Is(err, hraft.ErrLogNotFound) {
-		return false, nil
+	own, err := s.Entry(p.Index)
+	return err == nil && own.Index == p.Index && own.Term == p.Term, err
+}
+
+// Entry returns the identity of the entry at an index; zero: the log has none there.
+func (s *Log) Entry(index uint64) (EntryID, error) {
+	if tail := s.tail.Load(); tail != nil && tail.Index == index {
+		return *tail, nil
 	}
-	return err == nil && l.Term == p.Term, err
+	var l hraft.Log
+	err := s.GetLog(index, &l)
+	if errors.Is(err, hraft.ErrLogNotFound) {
+		return EntryID{}, nil
+	}
+	return IDOf(&l), err
 }
 
 // Stalled returns the duration of the current write; 0 without one.

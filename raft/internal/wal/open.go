@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/hashicorp/go-hclog"
+	hraft "github.com/hashicorp/raft"
 	raftwal "github.com/hashicorp/raft-wal"
 	"github.com/hashicorp/raft-wal/segment"
 	"github.com/prometheus/client_golang/prometheus"
@@ -32,6 +33,9 @@ type Options struct {
 	// Diverged is called when entries are to be dropped that were applied. It returns the error
 	// with which the log stops the node.
 	Diverged func(first, last, applied uint64) error
+	// Conflict is called when an entry is to be stored whose leader has another entry before it. It
+	// returns the error with which the log stops the node.
+	Conflict func(own EntryID) error
 	// Fail is called with the reason when the log cannot be trusted any more. It may be called more
 	// than once.
 	Fail func(error)
@@ -59,10 +63,24 @@ func Open(opts Options) (*Log, error) {
 		return nil, damaged(fmt.Errorf("raft: a file of the log in %s is missing or damaged: %w", opts.Dir, err))
 	}
 	l := &Log{opts: opts, wal: w, files: files, writes: make(chan struct{}, 1), cache: entryCache{limit: opts.CacheBytes}, opened: time.Now()}
-	if err := l.countBytes(); err != nil {
+	if err := errors.Join(l.countBytes(), l.readTail()); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	return l, nil
+}
+
+// readTail reads the identity of the newest entry. Damage is reported when Raft reads the entry.
+func (s *Log) readTail() error {
+	last, err := s.wal.LastIndex()
+	if err != nil || last == 0 {
+		return err
+	}
+	var l hraft.Log
+	if err := s.wal.GetLog(last, &l); err == nil && unseal(&l, last) == nil {
+		tail := IDOf(&l)
+		s.tail.Store(&tail)
+	}
+	return nil
 }
 
 // Close closes the files. No other method may be called then.
