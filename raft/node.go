@@ -185,7 +185,7 @@ func (n *Node) open() error {
 	n.openWitness()
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
-		Applied: func() uint64 { return n.opts.Store.Applied().Index }, Overrule: n.overrule, Diverged: n.diverged, Conflict: n.conflicts, Fail: n.fail,
+		Applied: n.committed, Overrule: n.overrule, Diverged: n.diverged, Conflict: n.conflicts, Fail: n.fail,
 		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {

@@ -170,6 +170,33 @@ func TestSnapshotOfAnotherLeaderD3(t *testing.T) {
 	})
 }
 
+// TestMarkedEntriesStayD3: a node was killed, and its store has lost what it had applied. The
+// commit mark has not: a leader that makes the node drop such an entry stops it.
+func TestMarkedEntriesStayD3(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newGroup(t, 3, Options{TrailingEntries: 1 << 20})
+		g.fill("run", 0, 10)
+		g.settle()
+		f := g.follower()
+		for _, m := range g.members {
+			g.halt(m, m == f)
+		}
+		f.open()
+		g.run(f)
+		_, last := f.bounds()
+		applied, mark := f.store.Applied().Index, f.node.mark.Index()
+		if applied >= mark || mark == 0 {
+			t.Fatalf("entry %d is applied, %d marked: the test proves nothing", applied, mark)
+		}
+		if err := f.node.logs.DeleteRange(mark+1, last); mark < last && err != nil {
+			t.Errorf("entries %d to %d, which may be overruled, stay: %v", mark+1, last, err)
+		}
+		if err := f.node.logs.DeleteRange(mark, mark); !errors.Is(err, ErrDiverged) || len(f.failures()) != 1 {
+			t.Errorf("the committed entry %d is dropped: %v, failures %v", mark, err, f.failures())
+		}
+	})
+}
+
 // TestSalvageAfterRestartsD3: what a node hears from the others after their histories have parted
 // does not move the beginning of the salvage behind the entry that differs, nor does a restart.
 func TestSalvageAfterRestartsD3(t *testing.T) {

@@ -25,7 +25,8 @@ type Options struct {
 	SegmentBytes int
 	// CacheBytes bounds the entries that are kept in memory.
 	CacheBytes int
-	// Applied returns the highest index that the store has applied.
+	// Applied returns an index up to which all entries are committed: the store has applied them,
+	// or had before it was killed.
 	Applied func() uint64
 	// Overrule is called before the newest entries are dropped, because another leader overrules
 	// them. If it fails, they stay.
