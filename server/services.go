@@ -95,7 +95,7 @@ func (s *Server) rules(runID string) contract.Options {
 // has recorded is history, and a record without its secret would have another digest.
 func (s *Server) importRules(runID string) contract.Options {
 	rules := s.rules(runID)
-	rules.Secret = nil
+	rules.Secret, rules.RepeatedIDs = nil, true
 	return rules
 }
 

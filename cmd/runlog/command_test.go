@@ -202,11 +202,12 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// oddTypes repeats the first line of a text, with types that a person mistyped and one that is
-// unknown.
+// oddTypes repeats the first line of a text without its eventId, with types that a person mistyped
+// and one that is unknown.
 func oddTypes(text string) string {
 	var out strings.Builder
 	line, _, _ := strings.Cut(text, "\n")
+	line = regexp.MustCompile(`"eventId":"[^"]*",`).ReplaceAllString(line, "")
 	for i, name := range []string{"Runstarted", "RunStatred", "RunStarted", "Runstarted", "HeartbeatSeen"} {
 		odd := strings.Replace(line, `"Extra"`, strconv.Quote(name), 1)
 		fmt.Fprintln(&out, strings.Replace(odd, `"logicalAttemptId":1`, fmt.Sprintf(`"logicalAttemptId":%d`, i+1), 1))

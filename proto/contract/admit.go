@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"bytes"
 	"fmt"
 	"strconv"
 
@@ -25,9 +26,10 @@ const (
 
 // ValidateAll validates the 1 to 1,000 events of one request (APP-3). All of them are valid, or the
 // error is an *Error with the violations of every event, their fields prefixed as in
-// "events[3].stepId". Its reason is that of the first violation, and its metadata name the first
-// bad event as index, the derived key as expected_key, the payload limit as max_bytes, the path at
-// which the server has the schema as schema, the kind of a secret as secret, where they apply.
+// "events[3].stepId". Two different events have two eventIds (ENV-10). Its reason is that of the
+// first violation, and its metadata name the first bad event as index, the derived key as
+// expected_key, the payload limit as max_bytes, the path at which the server has the schema as
+// schema, the kind of a secret as secret, where they apply.
 func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	if n := len(events); n == 0 || n > MaxEvents {
 		return nil, WrongCount(n)
@@ -52,6 +54,9 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 			break
 		}
 	}
+	if first < 0 && !o.RepeatedIDs {
+		first, bad = repeatedID(valid)
+	}
 	if first < 0 {
 		return valid, nil
 	}
@@ -65,6 +70,40 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 		err.Metadata[metadataSchema] = schema.Path(line.String(), events[first].GetEventType())
 	}
 	return nil, err
+}
+
+// repeatedID finds the first event that has the eventId of an earlier one, and is another event:
+// one that is sent twice is a duplicate. index is -1 if there is none.
+func repeatedID(events []Event) (index int, bad []Violation) {
+	increasing := func(i int) bool { return bytes.Compare(events[i-1].EventID[:], events[i].EventID[:]) < 0 }
+	first := 1
+	for first < len(events) && increasing(first) { // as UUIDs of version 7 do
+		first++
+	}
+	if first >= len(events) {
+		return -1, nil
+	}
+	seen := make(map[EventID]int, len(events))
+	for i := range events {
+		e := &events[i]
+		earlier, there := seen[e.EventID]
+		if there && !sameEvent(&events[earlier], e) {
+			return i, []Violation{{
+				Field:       "events[" + strconv.Itoa(i) + "].eventId",
+				Reason:      ReasonInvalidArgumentField,
+				Description: "is that of an earlier event of the request: send a UUID of its own, or leave it out and the server makes one",
+			}}
+		}
+		seen[e.EventID] = i
+	}
+	return -1, nil
+}
+
+// sameEvent reports whether two events of a request are one for the log: they have one key, or one
+// cause if the server assigns the attempt.
+func sameEvent(a, b *Event) bool {
+	return a.RunID == b.RunID && a.IdempotencyKey == b.IdempotencyKey &&
+		(a.IdempotencyKey != "" || a.Type == b.Type && a.StepID == b.StepID && a.Cause() == b.Cause())
 }
 
 // WrongCount is the refusal of a request with that many events, which are none or too many (APP-3).

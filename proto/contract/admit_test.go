@@ -91,3 +91,59 @@ func TestAPP3ViolationsAreBounded(t *testing.T) {
 		t.Errorf("%d violations, %v", len(e.Violations), e.Metadata)
 	}
 }
+
+// TestENV10RepeatedIDs: one eventId on two different events of a request is refused, whatever
+// stands between them. An event that is sent twice is a duplicate, and an import keeps the ids of
+// its log.
+func TestENV10RepeatedIDs(t *testing.T) {
+	const one, other, third = "01890000-0000-7000-8000-000000000001", "01890000-0000-7000-8000-000000000002", "01890000-0000-7000-8000-000000000003"
+	event := func(id, step string, attempt uint32) *runlogv1.EventWrite {
+		return edited(func(w *runlogv1.EventWrite) {
+			w.EventId, w.StepId, w.LogicalAttemptId, w.IdempotencyKey = id, step, attempt, ""
+		})
+	}
+	resumed := func(id, cause string) *runlogv1.EventWrite {
+		return edited(func(w *runlogv1.EventWrite) {
+			w.EventId, w.EventType, w.StepId, w.LogicalAttemptId, w.IdempotencyKey, w.CausedBySignalId = id, "RunResumed", "", 0, "", cause
+			w.PayloadForm = nil
+		})
+	}
+	for name, c := range map[string]struct {
+		events []*runlogv1.EventWrite
+		bad    string // the field
+	}{
+		"in order":             {[]*runlogv1.EventWrite{event(one, "a", 1), event(other, "b", 1), event(third, "c", 1)}, ""},
+		"in another order":     {[]*runlogv1.EventWrite{event(third, "a", 1), event(one, "b", 1), event(other, "c", 1)}, ""},
+		"without ids":          {[]*runlogv1.EventWrite{event("", "a", 1), event("", "b", 1)}, ""},
+		"the same event twice": {[]*runlogv1.EventWrite{event(one, "a", 1), event(one, "a", 1)}, ""},
+		"side by side":         {[]*runlogv1.EventWrite{event(one, "a", 1), event(one, "b", 1)}, "events[1].eventId"},
+		"another attempt":      {[]*runlogv1.EventWrite{event(one, "a", 1), event(one, "a", 2)}, "events[1].eventId"},
+		"apart":                {[]*runlogv1.EventWrite{event(other, "a", 1), event(third, "b", 1), event(other, "c", 1)}, "events[2].eventId"},
+		"one cause":            {[]*runlogv1.EventWrite{resumed(one, "s"), resumed(one, "s")}, ""},
+		"two causes":           {[]*runlogv1.EventWrite{resumed(one, "s"), resumed(one, "s2")}, "events[1].eventId"},
+	} {
+		valid, err := ValidateAll(c.events, Options{})
+		if c.bad == "" {
+			if err != nil || len(valid) != len(c.events) {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		if e := asError(t, err); valid != nil || e.Reason != ReasonInvalidArgumentField || len(e.Violations) != 1 || e.Violations[0].Field != c.bad {
+			t.Errorf("%s: %+v", name, e)
+		}
+		if _, err := ValidateAll(c.events, Options{RepeatedIDs: true}); err != nil {
+			t.Errorf("%s, imported: %v", name, err)
+		}
+	}
+}
+
+// TestENV10ReservedIDs: the nil and the max UUID name no event.
+func TestENV10ReservedIDs(t *testing.T) {
+	for _, id := range []string{"00000000-0000-0000-0000-000000000000", "ffffffff-ffff-ffff-ffff-ffffffffffff", "FFFFFFFF-FFFF-FFFF-FFFF-FFFFFFFFFFFF"} {
+		_, bad := Validate(edited(func(w *runlogv1.EventWrite) { w.EventId = id }), Options{})
+		if len(bad) != 1 || bad[0].Field != "eventId" || bad[0].Reason != ReasonInvalidArgumentField {
+			t.Errorf("%s: %+v", id, bad)
+		}
+	}
+}

@@ -48,6 +48,8 @@ type Options struct {
 	RefuseUnknownTypes bool
 	// OpaqueKeys takes any printable key on 2.x events too (IDM-5, policy "opaque").
 	OpaqueKeys bool
+	// RepeatedIDs takes different events with one eventId: they are stored elsewhere (ENV-10).
+	RepeatedIDs bool
 	// NewEventID names an event that has no eventId. nil makes UUIDs of version 7.
 	NewEventID func() EventID
 	// Secret is told of each payload and extensions object of a run that has what looks like a
@@ -63,8 +65,8 @@ func (o *Options) maxPayloadBytes() int {
 }
 
 // Validate turns a wire message into the event that the inner rooms trust, and reports every
-// violation of ENV-1, 2, 3, 5, 6, 7 and IDM-5. When there is one, the event is empty. What is kept
-// and yet unexpected is in the event's warnings (ENV-9).
+// violation of ENV-1, 2, 3, 5, 6, 7, 10 and IDM-5. When there is one, the event is empty. What is
+// kept and yet unexpected is in the event's warnings (ENV-9).
 //
 // The event shares its strings and the bytes of payload and extensions with w, which must not
 // change afterwards.
@@ -140,6 +142,10 @@ func (c *checker) eventID() {
 	id, err := uuid.Parse(text)
 	if err != nil || len(text) != 36 {
 		c.fail("eventId", "is %s: send a UUID in its 36-character form, or leave it out and the server makes one", Quote(text))
+		return
+	}
+	if id == uuid.Nil || id == uuid.Max {
+		c.fail("eventId", "is %s, which names no event: send a UUID of its own, or leave it out and the server makes one", Quote(text))
 		return
 	}
 	c.e.EventID = EventID(id)

@@ -55,6 +55,12 @@ var badEvents = []badEvent{
 		says: "is 4097 bytes, the limit is 4096: put the data into the payload, or store it elsewhere"},
 	{name: "a misspelled type", with: `"eventType":"RunPuased"`, says: "new unknown RunPaused", stored: `{}`},
 
+	// Ids (ENV-10).
+	{name: "the nil UUID", with: `"eventId":"00000000-0000-0000-0000-000000000000"`, reason: badField, at: "eventId",
+		says: `is "00000000-0000-0000-0000-000000000000", which names no event: send a UUID of its own, or leave it out and the server makes one`},
+	{name: "the max UUID", with: `"eventId":"ffffffff-ffff-ffff-ffff-ffffffffffff"`, reason: badField, at: "eventId",
+		says: `is "ffffffff-ffff-ffff-ffff-ffffffffffff", which names no event: send a UUID of its own, or leave it out and the server makes one`},
+
 	// The envelope (ENV-1 to ENV-4).
 	{name: "members twice", with: `"stepId":"s","stepId":"t"`, reason: badField, at: "stepId", says: "appears twice: keep one"},
 	{name: "two attempts that disagree", with: `"logicalAttemptId":1,"logical_attempt_id":2`, reason: badField, at: "logicalAttemptId", says: "appears twice: keep one"},
@@ -200,7 +206,7 @@ func badWays(n *servertest.Node) map[string]func(run string, b badEvent) (*runlo
 	return ways
 }
 
-// TestBadInputOfWriting: the table, on every way to write: ENV-1 to ENV-9, IDM-4 to IDM-10, APP-4,
+// TestBadInputOfWriting: the table, on every way to write: ENV-1 to ENV-10, IDM-4 to IDM-10, APP-4,
 // APP-6, PRJ-8.
 func TestBadInputOfWriting(t *testing.T) {
 	t.Parallel()

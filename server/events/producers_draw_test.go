@@ -52,7 +52,7 @@ const maxDrawnPayload = 2000
 type artist struct {
 	*rapid.T
 	runs    int
-	count   int     // of markers
+	count   int     // of markers, and of ids
 	earlier []*send // for retries
 }
 
@@ -181,7 +181,8 @@ func sharedEvent(run string, n int) *runlogv1.EventWrite {
 func (a *artist) variant(e *runlogv1.EventWrite) *runlogv1.EventWrite {
 	switch a.oneOf("variant", "same", "same", "retried", "spelled", "diverged") {
 	case "retried": // nothing of this is content (IDM-4, IDM-7)
-		e.EventId = fmt.Sprintf("0190f000-0000-4000-9000-%012d", a.upTo("id", 9))
+		a.count++ // two events of a request have two ids (ENV-10)
+		e.EventId = fmt.Sprintf("0190f000-0000-4000-9000-%012d", a.count)
 		e.EngineAttemptId = 2 + uint32(a.upTo("engine attempt", 2))
 		e.EmittedAt = &timestamppb.Timestamp{Seconds: 1770809999}
 		e.EmittedBy = "platform"

@@ -1,14 +1,22 @@
 package stories
 
 import (
+	"encoding/binary"
+	"fmt"
+	"hash/fnv"
+
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
 
-// caused is an event of a type that recurs, whose attempt the authority assigns.
+// caused is an event of a type that recurs, whose attempt the authority assigns. Its eventId is of
+// its type and cause.
 func caused(typ, cause string) contract.Event {
 	return with(storagetest.Event("a", 0), func(e *contract.Event) {
+		id := fnv.New64a()
+		fmt.Fprint(id, typ, "/", cause)
+		binary.BigEndian.PutUint64(e.EventID[8:], id.Sum64())
 		e.Type, e.StepID, e.CausedBySignalID, e.AttemptAssigned = typ, "", cause, true
 	})
 }
