@@ -149,7 +149,7 @@ func TestPulledCloudEventBUS7(t *testing.T) {
 		stored := n.List("run")[0]
 		d := pull(n, "s", `{"wait":"30s"}`)[0]
 		want := map[string]any{
-			"specversion": "1.0", "id": stored.EventId, "type": "runlog.Noted", "source": "/runlog/" + n.Server.Internals().Cluster.Identity().ClusterID + "/tenant", "subject": "run",
+			"specversion": "1.0", "id": "run/1", "eventid": stored.EventId, "type": "runlog.Noted", "source": "/runlog/" + n.Server.Internals().Cluster.Identity().ClusterID + "/tenant", "subject": "run",
 			"time": stored.PersistedAt.AsTime().Format(time.RFC3339Nano), "runseq": "1", "tenant": "tenant", "position": answer.Position,
 			"datacontenttype": "application/json", "data": map[string]any{"n": d.event["data"].(map[string]any)["n"]},
 		}

@@ -116,7 +116,7 @@ func TestWebhookBUS7(t *testing.T) {
 		refuse.Store(true)
 		hook := servertest.ServeHTTP(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			var e struct{ ID, Subject, RunSeq, Type string }
-			if err := json.NewDecoder(r.Body).Decode(&e); err != nil || r.Header.Get("Webhook-Signature") == "" || r.Header.Get("Webhook-Id") != e.ID {
+			if err := json.NewDecoder(r.Body).Decode(&e); err != nil || r.Header.Get("Webhook-Signature") == "" || !strings.HasSuffix(r.Header.Get("Webhook-Id"), "/"+e.ID) || e.ID != e.Subject+"/"+e.RunSeq {
 				t.Errorf("request %v: %v", r.Header, err)
 			}
 			if e.Subject == "run-1" && e.RunSeq == "3" && refuse.Load() {

@@ -313,7 +313,7 @@ func (d *deliveries) check() {
 	messages := d.nats.messages()
 	stored := d.checkOrder("nats", runs, messages)
 	if len(messages) != len(stored) {
-		d.t.Errorf("the stream has %d messages of %d events: an eventId came twice", len(messages), len(stored))
+		d.t.Errorf("the stream has %d messages of %d events: a message id came twice", len(messages), len(stored))
 	}
 	for id, has := range map[string]map[place]bool{"hook": firsts, "nats": stored} {
 		letters := d.parked(id)

@@ -36,18 +36,34 @@ type attribute struct{ name, value string }
 
 // attributes returns the attributes of an event except for specversion and datacontenttype. An
 // empty value means that the event does not have the attribute.
-func (e *Event) attributes() [8]attribute {
+func (e *Event) attributes() [9]attribute {
 	r := e.Record
 	return [...]attribute{
-		{"id", r.EventID.String()},
+		{"id", e.ID()},
 		{"source", e.source()},
 		{"type", "runlog." + r.Type},
 		{"subject", r.RunID},
 		{"time", r.Persisted().Format(time.RFC3339Nano)},
+		{"eventid", r.EventID.String()},
 		{"runseq", strconv.FormatUint(r.RunSeq, 10)},
 		{"tenant", r.TenantID},
 		{"position", e.Position},
 	}
+}
+
+// ID returns the id of the event, which is the same for every attempt. No other event of its
+// source has it: a runSeq has no slash (ENV-10).
+func (e *Event) ID() string {
+	return string(strconv.AppendUint(append([]byte(e.Record.RunID), '/'), e.Record.RunSeq, 10))
+}
+
+// MessageID returns the id of the event with that of the cluster before it, for receivers that
+// recognise a message by its id alone: a cluster that was restored from a backup has other events
+// at the same places. It is percent-encoded text of letters, digits and -_~/%. The dot is left out,
+// because the signature of a webhook puts dots behind the id (Standard Webhooks 1.0.0).
+func (e *Event) MessageID() string {
+	plain := func(c byte) bool { return isUnreserved(c) && c != '.' || c == '/' }
+	return string(appendPercent(appendPercent(nil, e.Cluster+"/", plain), e.ID(), plain))
 }
 
 func (e *Event) source() string {

@@ -33,8 +33,8 @@ func TestStructuredBUS7(t *testing.T) {
 		Cluster: "c1", Position: "AQc",
 	}
 	got := string(cloudevent.AppendStructured([]byte("x"), e))
-	want := `x{"specversion":"1.0","id":"0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b","source":"/runlog/c1/a%20b%2F%C3%BC",` +
-		`"type":"runlog.StepCompleted","subject":"run \"1\"","time":"2026-11-25T12:00:00.12Z","runseq":"9007199254740993",` +
+	want := `x{"specversion":"1.0","id":"run \"1\"/9007199254740993","source":"/runlog/c1/a%20b%2F%C3%BC",` +
+		`"type":"runlog.StepCompleted","subject":"run \"1\"","time":"2026-11-25T12:00:00.12Z","eventid":"0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b","runseq":"9007199254740993",` +
 		`"tenant":"a b/ü","position":"AQc","datacontenttype":"application/json","data":{"n":1.50,` + "\n" + ` "big":12345678901234567890}}`
 	if got != want {
 		t.Errorf("\nwant %s\ngot  %s", want, got)
@@ -53,7 +53,7 @@ func TestBinaryBUS7(t *testing.T) {
 	cloudevent.SetHeaders(h, e)
 	want := http.Header{
 		"X-Other": {"stays"}, "Content-Type": {"application/json"}, "Ce-Specversion": {"1.0"},
-		"Ce-Id": {e.Record.EventID.String()}, "Ce-Source": {"/runlog/c%25201/acme"}, "Ce-Type": {"runlog.Step%25%22Done"},
+		"Ce-Id": {"r%C3%BCn%201/7"}, "Ce-Eventid": {e.Record.EventID.String()}, "Ce-Source": {"/runlog/c%25201/acme"}, "Ce-Type": {"runlog.Step%25%22Done"},
 		"Ce-Subject": {"r%C3%BCn%201"}, "Ce-Time": {"2026-11-25T12:00:00.000000007Z"}, "Ce-Runseq": {"7"},
 		"Ce-Tenant": {"acme"}, "Ce-Position": {"AQc"},
 	}
@@ -74,6 +74,32 @@ func newEvent(eventType, run, tenant, position, payload string, seq uint64, at i
 			RunSeq: seq, PersistedAt: at,
 		},
 		Cluster: "c 1", Position: position,
+	}
+}
+
+// TestIDsENV10: no two places in the logs of any clusters have one message id, and no two places of
+// one log have one id, whatever the texts are.
+func TestIDsENV10(t *testing.T) {
+	t.Parallel()
+	texts := []string{"a", "a/1", "a/1/1", "a.1", "a%2E1", "a%2F1", "1", "/", "//", "rün 1", "."}
+	ids, messages := map[string]bool{}, map[string]bool{}
+	for _, run := range texts {
+		for _, seq := range []uint64{1, 11, 1<<64 - 1} {
+			for _, cluster := range []string{"c", "c-2"} {
+				e := newEvent("T", run, "acme", "", "{}", seq, 0)
+				e.Cluster = cluster
+				if id := e.ID(); cluster == "c" && ids[id] {
+					t.Errorf("run %q, event %d: another one has the id %q", run, seq, id)
+				} else {
+					ids[id] = true
+				}
+				id := e.MessageID()
+				if messages[id] || strings.Trim(id, "abcdefghijklmnopqrstuvwxyzABCDEF0123456789-_~/%") != "" {
+					t.Errorf("cluster %s, run %q, event %d: message id %q", cluster, run, seq, id)
+				}
+				messages[id] = true
+			}
+		}
 	}
 }
 
@@ -140,7 +166,8 @@ func check(t *testing.T, mode string, e *cloudevent.Event, got *event.Event) {
 	}
 	r := e.Record
 	for _, pair := range [][3]string{
-		{"id", r.EventID.String(), got.ID()},
+		{"id", r.RunID + "/" + strconv.FormatUint(r.RunSeq, 10), got.ID()},
+		{"eventid", r.EventID.String(), text(got.Extensions()["eventid"])},
 		{"type", "runlog." + r.Type, got.Type()},
 		{"subject", r.RunID, got.Subject()},
 		{"time", r.Persisted().Format(time.RFC3339Nano), got.Time().UTC().Format(time.RFC3339Nano)},

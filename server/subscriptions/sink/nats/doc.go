@@ -1,8 +1,8 @@
 // Package nats publishes events to a stream of NATS JetStream, as CloudEvents in structured mode
 // (BUS-7).
 //
-// The message id is the eventId: the stream drops an event that is published again within its
-// window of duplicates.
+// The message id is that of the CloudEvent, with the cluster: the stream drops an event that is
+// published again within its window of duplicates, and no other one (ENV-10).
 //
 // In the subject, {tenant}, {type} and {run} stand for the tenantId, the event type and the runId
 // as one token each: every byte other than a letter, a digit, "_" and "-" is written as % and two

@@ -216,7 +216,7 @@ func (s *Sink) publish(ctx context.Context, e *cloudevent.Event) error {
 	}
 	m.Header.Set("Content-Type", cloudevent.ContentType)
 	m.Data = cloudevent.AppendStructured(nil, e)
-	options := []jetstream.PublishOpt{jetstream.WithMsgID(e.Record.EventID.String())}
+	options := []jetstream.PublishOpt{jetstream.WithMsgID(e.MessageID())}
 	if s.stream != "" {
 		options = append(options, jetstream.WithExpectStream(s.stream))
 	}

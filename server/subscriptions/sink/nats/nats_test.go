@@ -168,8 +168,30 @@ func TestPublishBUS7(t *testing.T) {
 		t.Errorf("%v: %s", err, m.Data)
 	}
 	if m.Subject != "runlog.acme.StepCompleted.run%2E1%20%2A" || m.Header.Get("Content-Type") != "application/cloudevents+json" ||
-		m.Header.Get("Nats-Msg-Id") != e.Record.EventID.String() {
+		m.Header.Get("Nats-Msg-Id") != e.MessageID() {
 		t.Errorf("got %s, %v", m.Subject, m.Header)
+	}
+}
+
+// TestOneEventIDForManyENV10: events to which a producer gives one eventId are all stored, and so
+// is an event of a restored cluster at the place of another one.
+func TestOneEventIDForManyENV10(t *testing.T) {
+	t.Parallel()
+	address, _ := startServer(t, server.Options{})
+	st := stream(t, address, jetstream.StreamConfig{Name: "RUNS"})
+	s := open(t, &runlogv1.NatsDelivery{Url: address}, Options{})
+	first := sinktest.Event("run", 1, `{}`)
+	restored := sinktest.Event("run", 1, `{}`)
+	restored.Cluster = "c2"
+	all := []*cloudevent.Event{first, sinktest.Event("run", 2, `{}`), sinktest.Event("run", 3, `{}`), sinktest.Event("run-2", 1, `{}`), restored}
+	for _, e := range all {
+		e.Record.EventID = first.Record.EventID
+		if err := sinktest.Send(t, s, e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if info, err := st.Info(t.Context()); err != nil || info.State.Msgs != uint64(len(all)) {
+		t.Errorf("%d events were acknowledged, the stream has %+v, %v", len(all), info, err)
 	}
 }
 

@@ -7,7 +7,7 @@
 //	                                  any other, a redirect too: a failed attempt
 //
 // A request is a CloudEvent in structured or binary mode, signed by Standard Webhooks 1.0.0: the
-// eventId, the time and the body are under the signature, the headers of binary mode are not. A
+// message id, the time and the body are under the signature, the headers of binary mode are not. A
 // secret file has one or two lines, each whsec_ and 24 to 64 bytes in base64; every line signs.
 //
 // The endpoint is foreign. The timeout covers a request from the dialling to the answer's body, of

@@ -132,7 +132,7 @@ func (s *Sink) post(ctx context.Context, e *cloudevent.Event) error {
 		body = cloudevent.AppendStructured(nil, e)
 		headers.Set("Content-Type", cloudevent.ContentType)
 	}
-	if err := s.sign(headers, e.Record.EventID.String(), body); err != nil {
+	if err := s.sign(headers, e.MessageID(), body); err != nil {
 		return err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, s.url, bytes.NewReader(body))

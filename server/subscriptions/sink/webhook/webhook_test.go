@@ -117,7 +117,7 @@ func TestStructuredBUS7(t *testing.T) {
 				t.Error(err)
 			}
 			for name, want := range map[string]string{
-				"Content-Type": "application/cloudevents+json", "Webhook-Id": e.Record.EventID.String(), "User-Agent": "runlog", "X-Env": "prod", "Accept-Encoding": "",
+				"Content-Type": "application/cloudevents+json", "Webhook-Id": e.MessageID(), "User-Agent": "runlog", "X-Env": "prod", "Accept-Encoding": "",
 			} {
 				if got := r.Header.Get(name); got != want {
 					t.Errorf("%s: want %q, got %q", name, want, got)
