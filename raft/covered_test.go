@@ -97,6 +97,26 @@ func TestLogBeginsAfterSnapshotD5(t *testing.T) {
 	})
 }
 
+// behindSnapshot opens a node with a snapshot of entry 10, term 2, and an empty log.
+func behindSnapshot(t *testing.T, meta snapshotMeta) *Node {
+	t.Helper()
+	o := newBed(t).prepare("node")
+	o.EnsureDefaults()
+	n := newNode(o)
+	if err := n.open(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(n.closeFiles(), o.Store.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	if _, err := n.snapshots.record(&hraft.SnapshotMeta{Index: 10, Term: 2}, meta); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
 // TestSkipCoveredD5 lists what of a request passes, by the log of the member and its snapshot of
 // entry 10, term 2.
 func TestSkipCoveredD5(t *testing.T) {
@@ -128,17 +148,7 @@ func TestSkipCoveredD5(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				b := newBed(t)
-				o := b.prepare("node")
-				o.EnsureDefaults()
-				n := newNode(o)
-				if err := n.open(); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = errors.Join(n.closeFiles(), o.Store.Close()) })
-				if _, err := n.snapshots.record(&hraft.SnapshotMeta{Index: 10, Term: 2}, snapshotMeta{}); err != nil {
-					t.Fatal(err)
-				}
+				n := behindSnapshot(t, snapshotMeta{})
 				for _, index := range c.log {
 					if err := n.logs.StoreLog(&hraft.Log{Index: index, Term: 2}); err != nil {
 						t.Fatal(err)

@@ -56,17 +56,7 @@ func TestRequestOfAnotherLeaderD3(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				b := newBed(t)
-				o := b.prepare("node")
-				o.EnsureDefaults()
-				n := newNode(o)
-				if err := n.open(); err != nil {
-					t.Fatal(err)
-				}
-				t.Cleanup(func() { _ = errors.Join(n.closeFiles(), o.Store.Close()) })
-				if _, err := n.snapshots.record(&hraft.SnapshotMeta{Index: 10, Term: 2}, snapshotMeta{Nonce: ours}); err != nil {
-					t.Fatal(err)
-				}
+				n := behindSnapshot(t, snapshotMeta{Nonce: ours})
 				if len(c.log) > 0 {
 					if err := n.logs.StoreLogs(c.log); err != nil {
 						t.Fatal(err)
