@@ -53,7 +53,7 @@ func ParseNonce(b []byte) uint64 {
 
 // FormatNonce is the inverse of ParseNonce.
 func FormatNonce(nonce uint64) []byte {
-	return binary.BigEndian.AppendUint64([]byte{nonceFormat}, nonce)
+	return binary.BigEndian.AppendUint64(append(make([]byte, 0, noncesSize), nonceFormat), nonce)
 }
 
 // FormatNonces returns the Extensions of an entry.

@@ -9,9 +9,8 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// TestNoncesD3: entries that a node makes in a term have one nonce, those of another term
-// or another start have another one, and those of another leader keep theirs. A restart changes
-// none.
+// TestNoncesD3: entries that a node makes in a term have one nonce, those of another term or
+// another start have another one, and those of another leader keep theirs. A restart changes none.
 func TestNoncesD3(t *testing.T) {
 	dir := t.TempDir()
 	open := func() *Log {
