@@ -82,6 +82,11 @@ func (f *fakeLog) lasts(r *fakeRun) bool {
 	return r.state == runlogv1.QueuedRunState_LEASED && r.expires.After(f.now())
 }
 
+// writes tells whether a fence stores anything: not when its lease has ended, unless as STARTED.
+func (f *fakeLog) writes(r *fakeRun, fence uint64) bool {
+	return fence == r.fence && r.state != runlogv1.QueuedRunState_READY && (r.state != runlogv1.QueuedRunState_LEASED || f.lasts(r))
+}
+
 func (f *fakeLog) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsResponse, error) {
 	for end := time.Now().Add(req.GetWait().AsDuration()); ; time.Sleep(50 * time.Millisecond) {
 		res, err := f.take(req)
@@ -109,7 +114,7 @@ func (f *fakeLog) take(req *runlogv1.LeaseRunsRequest) (*runlogv1.LeaseRunsRespo
 			continue
 		}
 		r.state, r.outcome = runlogv1.QueuedRunState_LEASED, 0
-		r.fence++
+		r.fence += 2 - r.fence%2
 		r.attempts++
 		r.expires = f.now().Add(req.GetTtl().AsDuration())
 		res.Leases = append(res.Leases, &runlogv1.Lease{RunId: r.meta.GetRunId(), Fence: r.fence, StartAttempt: r.attempts,
@@ -231,7 +236,7 @@ func (f *fakeLog) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRe
 	switch {
 	case r.keys[event.GetIdempotencyKey()]:
 		return &runlogv1.AppendEventsResponse{}, nil
-	case req.Fence != nil && req.GetFence() != r.fence:
+	case req.Fence != nil && !f.writes(r, req.GetFence()):
 		return nil, refusal(client.ReasonLeaseLost, req.GetFence(), r.fence)
 	case req.ExpectedLastSeq != nil && req.GetExpectedLastSeq() != r.meta.GetLastSeq():
 		return nil, &client.Error{Code: codes.Aborted, Reason: client.ReasonSequenceConflict, Message: "another event came first",

@@ -148,7 +148,7 @@ func testStartRequestQUE11(t *testing.T) {
 		dequeue(t, w, m)
 	}
 	for i, req := range m.Requests() {
-		if req.Run.GetRunId() != run || req.Context.GetFields()["invoice"].GetStringValue() != "4711" || req.Fence != uint64(i+2) || req.Attempt != uint32(i+1) {
+		if req.Run.GetRunId() != run || req.Context.GetFields()["invoice"].GetStringValue() != "4711" || req.Fence != uint64(2*(i+1)) || req.Attempt != uint32(i+1) {
 			t.Errorf("request %d is %+v", i, req)
 		}
 	}

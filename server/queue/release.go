@@ -154,11 +154,11 @@ func (s *Service) release(ctx context.Context, r *leaseRelease) (*runlogv1.Relea
 	return resp, err
 }
 
-// endedUnder tells whether a release was refused because the run has ended with the lease of the
-// fence: no other lease came after this one, and nothing is left to release.
+// endedUnder tells whether a release was refused because the run has ended, and the lease of the
+// fence was its last one: nothing is left to release.
 func endedUnder(fence uint64, err error) bool {
 	gone, ok := errors.AsType[*queue.NotQueuedError](err)
-	return ok && gone.Fence == fence
+	return ok && queue.LeaseOf(gone.Fence) == fence
 }
 
 // endOf is the append of the event with which a release ends a run.

@@ -134,6 +134,51 @@ func TestFenceQUE8(t *testing.T) {
 	})
 }
 
+// TestFenceEndsWithLeaseQUE8: a worker whose lease was released as failed or skipped, or has
+// expired, writes nothing more by any call, although no other worker has the run: not even
+// RunStarted behind RunCancelled. The same release again changes nothing.
+func TestFenceEndsWithLeaseQUE8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n, clock := startAhead(t)
+		refused := func(what string, l *runlogv1.Lease) {
+			t.Helper()
+			before := len(n.List(l.RunId))
+			req := &runlogv1.AppendEventsRequest{RunId: l.RunId, Fence: &l.Fence, Events: []*runlogv1.EventWrite{servertest.RunEnd(contract.RunStarted)}}
+			_, write := n.Events.AppendEvents(n.Context(), req)
+			batch, err := n.Events.BatchAppend(n.Context(), &runlogv1.BatchAppendRequest{Requests: []*runlogv1.AppendEventsRequest{req}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, set := n.Runs.SetEngineRunRef(n.Context(), &runlogv1.SetEngineRunRefRequest{RunId: l.RunId, EngineRunRef: "temporal://1", Fence: &l.Fence})
+			for _, err := range []error{write, status.FromProto(batch.Outcomes[0].Status).Err(), set} {
+				servertest.Refused(t, err, contract.ReasonLeaseLost)
+			}
+			if events := n.List(l.RunId); len(events) != before {
+				t.Errorf("%s: events %v", what, events)
+			}
+		}
+		later := func(r *runlogv1.ReleaseLeaseRequest) { r.RetryAfter = durationpb.New(24 * time.Hour) }
+		for outcome, change := range map[runlogv1.LeaseOutcome_Value][]func(*runlogv1.ReleaseLeaseRequest){
+			runlogv1.LeaseOutcome_FAILED: {later}, runlogv1.LeaseOutcome_SKIPPED: nil,
+		} {
+			n.Request(outcome.String())
+			l := n.Lease()[0]
+			for again := range 2 {
+				if got := release(n, l, outcome, change...); got.Idempotent != (again > 0) {
+					t.Errorf("release %d as %v: %v", again, outcome, got)
+				}
+				refused(outcome.String(), l)
+			}
+		}
+		n.Request("expired")
+		l := n.Lease()[0]
+		clock.by.Add(int64(time.Hour))
+		bubble.Until(t, "the lease expires", func() bool { return n.Metric("runlog_queue_lease_expired_total") == 1 })
+		refused("expired", l)
+	})
+}
+
 // TestExhaustedQUE7: a run whose last lease expires fails, by an event of the authority.
 func TestExhaustedQUE7(t *testing.T) {
 	t.Parallel()

@@ -43,6 +43,8 @@ const (
 	// The fence is their logicalAttemptId.
 	heldEvent  = "Held"
 	begunEvent = "Begun"
+	// lateEvent is sent under the fence of a lease that was released otherwise.
+	lateEvent = "Late"
 	// engineRef is the engine's reference of every run.
 	engineRef = "engine/1"
 )
@@ -195,7 +197,13 @@ func (s *starter) start(ctx context.Context, l *runlogv1.Lease, ttl time.Duratio
 	case s.write(ctx, l, contract.RunStarted, 1) != nil:
 		return
 	}
-	if !s.release(ctx, l, outcome, events...) || outcome != runlogv1.LeaseOutcome_STARTED {
+	if !s.release(ctx, l, outcome, events...) {
+		return
+	}
+	if outcome != runlogv1.LeaseOutcome_STARTED {
+		if s.write(ctx, l, lateEvent, uint32(l.Fence)) == nil {
+			s.clients.opts.Broken("lease: %s was released as %v under fence %d, and a write under it was stored", l.RunId, outcome, l.Fence)
+		}
 		return
 	}
 	pause(ctx, time.Duration(s.rng.Int64N(int64(2*leaseMost))))

@@ -19,7 +19,7 @@ type Head struct {
 	PersistedAt int64
 	Chain       contract.Digest
 	Position    Position
-	// Fence is the number of the run's last lease (QUE-6); 0: the run was never leased.
+	// Fence is what requests with a fence must name (QUE-8); 0: the run was never requested.
 	// Invariant: it never falls.
 	Fence uint64
 }

@@ -134,7 +134,7 @@ func (w *work) cancel(m *recordv1.CancelQueued) (refused, fatal error) {
 	if refused != nil || fatal != nil {
 		return refused, fatal
 	}
-	if _, err := w.raiseFence(r.RunId, r.Fence); err != nil {
+	if _, err := w.takeFence(r); err != nil {
 		return nil, err
 	}
 	return nil, w.end(q, r)
@@ -163,7 +163,7 @@ func (w *work) requeue(m *recordv1.RequeueRun) (reply proto.Message, refused, fa
 	case State(r.State) != Running:
 		return &recordv1.RequeueReply{State: r.State, Repeated: true}, nil, nil
 	}
-	if r.Fence, err = w.raiseFence(r.RunId, r.Fence); err != nil {
+	if r.Fence, err = w.takeFence(r); err != nil {
 		return nil, nil, err
 	}
 	if err := w.leave(q, r); err != nil {

@@ -141,6 +141,12 @@ func (b *bed) answered(op storage.Operation, err error) func(func(*model) (any, 
 // event appends an event of a run, which it makes if need be. n tells events of a type apart.
 func (b *bed) event(runID string, name queue.Name, eventType string, n int) step {
 	b.t.Helper()
+	return b.append(runID, name, eventType, n, nil)
+}
+
+// append appends an event of a run: under a fence, if it is not nil.
+func (b *bed) append(runID string, name queue.Name, eventType string, n int, fence *uint64) step {
+	b.t.Helper()
 	e := storagetest.Event(runID, n)
 	e.Type, e.TenantID, e.ProjectID, e.EnvironmentID = eventType, name.Tenant, name.Project, name.Environment
 	if contract.ScopeOf(eventType) == contract.ScopeRun {
@@ -148,8 +154,13 @@ func (b *bed) event(runID string, name queue.Name, eventType string, n int) step
 	}
 	e.IdempotencyKey = fmt.Sprintf("%s-%s-%d", runID, eventType, n)
 	e.KeyDerived = false
-	op, err := storage.AppendOperation(&storage.Append{RunID: runID, Events: []contract.Event{e}})
+	op, err := storage.AppendOperation(&storage.Append{RunID: runID, Events: []contract.Event{e}, Fence: fence})
 	return b.step(op, err)(func(m *model) error {
+		if fence != nil {
+			if err := m.mayWrite(runID, e.IdempotencyKey, *fence); err != nil {
+				return err
+			}
+		}
 		m.append(runID, e.IdempotencyKey, contract.Ends(eventType))
 		return nil
 	})

@@ -49,9 +49,11 @@
 // it waits for its timer: Renew and Release are refused. Until the timer is handled, the run holds
 // its slot, and is not leased again. Tick handles timers, and Lease some of them before it looks.
 //
-// Fences. Request sets fence 1, so that the core tells this machine of the end of the run
-// (storage.Ender). Each lease sets the next one. Cancel and Expire set one that no worker has, so
-// that the last worker cannot write behind the terminal event.
+// Fences (fence.go). Request sets fence 1, so that the core tells this machine of the end of the
+// run (storage.Ender). Each lease sets the next even one, and its end, unless the run was started,
+// the odd one behind it: when the lease is released, or when its timer is handled. Cancel, Expire
+// and Requeue set the even one of a lease that no worker has, so that the last worker neither
+// writes nor releases. The row of a run has the fence of its last lease.
 //
 // Invariants: a run has one row in O, and one in E if it is DELAYED or LEASED. running + leased of
 // a queue rise only while they are below maxRunning. The counts of a queue are those of its rows.

@@ -74,7 +74,7 @@ func (e *NotQueuedError) Error() string {
 	return fmt.Sprintf("the request of run %q has ended", e.RunID)
 }
 
-// LeaseEndedError says that a lease has the run's current fence, and has ended (QUE-8, QUE-9).
+// LeaseEndedError says that a lease was the run's last one, and has ended (QUE-8, QUE-9).
 type LeaseEndedError struct {
 	RunID string
 	Fence uint64

@@ -108,7 +108,7 @@ func (w *work) leaseRun(q *queueState, r *recordv1.QueuedRun, m *recordv1.LeaseR
 	if err := w.leave(q, r); err != nil {
 		return nil, err
 	}
-	if r.Fence, err = w.raiseFence(r.RunId, r.Fence); err != nil {
+	if r.Fence, err = w.takeFence(r); err != nil {
 		return nil, err
 	}
 	r.StartAttempts++

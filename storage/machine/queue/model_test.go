@@ -16,7 +16,7 @@ type model struct {
 	queues   map[queue.Name]*modelQueue
 	runs     map[string]*modelRun
 	requests map[[32]byte]modelRequest
-	fences   map[string]uint64 // of every run that exists
+	fences   map[string]uint64 // of every run that exists: what its writers must have
 	order    uint64
 	events   map[string][]string // the keys of every run
 }
@@ -59,6 +59,24 @@ func (m *model) append(runID, key string, ends bool) {
 	}
 	if ends {
 		m.end(runID)
+	}
+}
+
+// mayWrite says why an append under a fence stores nothing (QUE-8).
+func (m *model) mayWrite(runID, key string, fence uint64) error {
+	if fence == m.fences[runID] || slices.Contains(m.events[runID], key) {
+		return nil
+	}
+	return &storage.LeaseLostError{RunID: runID, Given: fence, Current: m.fences[runID]}
+}
+
+// leaseEnds takes the right to write from the worker that has a lease. No other worker gets it.
+func (m *model) leaseEnds(r *modelRun) { m.fences[r.RunID] = r.Fence + 1 }
+
+// taken gives it to another one: the fences of leases are 2, 4, 6 and so on.
+func (m *model) taken(r *modelRun) {
+	for m.fences[r.RunID]++; m.fences[r.RunID]%2 != 0; {
+		m.fences[r.RunID]++
 	}
 }
 
@@ -236,6 +254,7 @@ func (m *model) tick(most int) (timers, expired int) {
 		leased := r.State == queue.Leased
 		if leased {
 			expired++
+			m.leaseEnds(r)
 		}
 		r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
 		if leased && r.StartAttempts >= m.queues[r.Queue].settings.MaxStartAttempts {
@@ -300,7 +319,7 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 			if ttl == 0 {
 				ttl = m.queues[name].settings.LeaseTTL
 			}
-			m.fences[run.RunID]++
+			m.taken(run)
 			run.State, run.Worker, run.ExpiresAt, run.Fence, run.outcome = queue.Leased, r.Worker, m.stamp+int64(ttl), m.fences[run.RunID], 0
 			run.ttl = ttl
 			run.StartAttempts++
@@ -320,8 +339,8 @@ func (m *model) held(runID string, fence uint64) (*modelRun, error) {
 	switch {
 	case r == nil:
 		return nil, &queue.NotQueuedError{RunID: runID, Fence: m.fences[runID]}
-	case fence != m.fences[runID]:
-		return nil, &storage.LeaseLostError{RunID: runID, Given: fence, Current: m.fences[runID]}
+	case fence != r.Fence:
+		return nil, &storage.LeaseLostError{RunID: runID, Given: fence, Current: r.Fence}
 	}
 	return r, nil
 }
@@ -359,9 +378,13 @@ func (m *model) release(l *queue.LeaseRelease) (state queue.State, repeated bool
 		return 0, false, r.ended()
 	}
 	exhausted := l.Outcome == queue.Failed && m.exhausted(r)
-	switch {
-	case exhausted != l.Exhausted:
+	if exhausted != l.Exhausted {
 		return 0, false, m.changed(r)
+	}
+	if l.Outcome != queue.Started {
+		m.leaseEnds(r)
+	}
+	switch {
 	case exhausted || l.Outcome == queue.Skipped:
 		m.end(r.RunID)
 		return queue.Ended, false, nil
@@ -404,7 +427,7 @@ func (m *model) expire(runID string, fence uint64) error {
 	if r.State != queue.Exhausted && (r.State != queue.Leased || m.lasts(r) || !m.exhausted(r)) {
 		return m.changed(r)
 	}
-	m.fences[runID]++
+	m.taken(r)
 	m.end(runID)
 	return nil
 }
@@ -416,6 +439,9 @@ func (m *model) retry(runID string, fence uint64) error {
 	}
 	if r.State != queue.Exhausted && (r.State != queue.Leased || m.lasts(r) || !m.exhausted(r)) {
 		return m.changed(r)
+	}
+	if r.State == queue.Leased {
+		m.leaseEnds(r)
 	}
 	r.StartAttempts--
 	r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
@@ -435,10 +461,11 @@ func (m *model) waiting(runID string) (*modelRun, error) {
 }
 
 func (m *model) cancel(runID string) error {
-	if _, err := m.waiting(runID); err != nil {
+	r, err := m.waiting(runID)
+	if err != nil {
 		return err
 	}
-	m.fences[runID]++
+	m.taken(r)
 	m.end(runID)
 	return nil
 }
@@ -451,7 +478,7 @@ func (m *model) requeue(runID string) (state queue.State, repeated bool, refused
 	case r.State != queue.Running:
 		return r.State, true, nil
 	}
-	m.fences[runID]++
+	m.taken(r)
 	r.State, r.StartAttempts, r.NotBefore, r.Worker, r.Fence = queue.Ready, 0, 0, "", m.fences[runID]
 	return r.State, false, nil
 }

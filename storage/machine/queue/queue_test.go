@@ -35,7 +35,11 @@ func (d *drawer) name() queue.Name { return rapid.SampledFrom(names).Draw(d.t, "
 
 // fence draws the fence of a run's last lease, or one that is off by one.
 func (d *drawer) fence(id string) uint64 {
-	return d.model.fences[id] + rapid.SampledFrom([]uint64{0, 0, 0, 0, 0, 1, ^uint64(0)}).Draw(d.t, "off")
+	fence := d.model.fences[id]
+	if r := d.model.runs[id]; r != nil {
+		fence = r.Fence
+	}
+	return fence + rapid.SampledFrom([]uint64{0, 0, 0, 0, 0, 1, ^uint64(0)}).Draw(d.t, "off")
 }
 
 // holder draws a run: one that is leased, if there is one.
@@ -196,7 +200,15 @@ func (d *drawer) command() command {
 			end = contract.RunStarted
 		}
 		return command{d.event(id, queueOf(id), end, rapid.IntRange(0, 1).Draw(d.t, "which"))}
-	case 9, 10, 11:
+	case 9:
+		id := d.holder()
+		if _, ok := d.model.fences[id]; !ok {
+			return d.lease()
+		}
+		fence := d.fence(id)
+		what := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.RunCompleted}).Draw(d.t, "write")
+		return command{d.append(id, queueOf(id), what, rapid.IntRange(0, 1).Draw(d.t, "which"), &fence)}
+	case 10, 11:
 		return d.lease()
 	case 12, 13, 14:
 		return d.release()

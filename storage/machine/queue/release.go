@@ -26,6 +26,11 @@ func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, 
 	case exhausted != m.Exhausted:
 		return nil, changed(q, r), nil
 	}
+	if outcome != Started {
+		if err := w.endFence(r); err != nil {
+			return nil, nil, err
+		}
+	}
 	if outcome == Skipped || exhausted {
 		return &recordv1.ReleaseReply{}, nil, w.end(q, r)
 	}
@@ -59,7 +64,7 @@ func (w *work) expire(m *recordv1.ExpireStart) (refused, fatal error) {
 	if refused != nil || fatal != nil {
 		return refused, fatal
 	}
-	if _, err := w.raiseFence(r.RunId, r.Fence); err != nil {
+	if _, err := w.takeFence(r); err != nil {
 		return nil, err
 	}
 	return nil, w.end(q, r)
@@ -69,6 +74,9 @@ func (w *work) retry(m *recordv1.RetryStart) (refused, fatal error) {
 	r, q, refused, fatal := w.usedUp(m.RunId, m.Fence)
 	if refused != nil || fatal != nil {
 		return refused, fatal
+	}
+	if err := w.endFence(r); err != nil {
+		return nil, err
 	}
 	if err := w.leave(q, r); err != nil {
 		return nil, err
@@ -154,7 +162,11 @@ func (w *work) timer(runID string) (expired bool, err error) {
 	if m == nil {
 		return false, errTimer(runID)
 	}
-	expired = State(m.State) == Leased
+	if expired = State(m.State) == Leased; expired {
+		if err := w.endFence(m); err != nil {
+			return false, err
+		}
+	}
 	if err := w.leave(q, m); err != nil {
 		return false, err
 	}

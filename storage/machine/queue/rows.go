@@ -1,7 +1,6 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -244,24 +243,6 @@ func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
 		return w.enter(q, m, Delayed)
 	}
 	return w.enter(q, m, Ready)
-}
-
-// raiseFence gives a run a fence that no worker has.
-func (w *work) raiseFence(runID string, current uint64) (uint64, error) {
-	for {
-		refused, err := w.tx.SetFence(runID, current+1)
-		if err != nil {
-			return 0, err
-		}
-		lost, higher := errors.AsType[*storage.LeaseLostError](refused)
-		switch {
-		case refused == nil:
-			return current + 1, nil
-		case !higher:
-			return 0, fmt.Errorf("queue: raise fence: %w", refused)
-		}
-		current = lost.Current
-	}
 }
 
 func (w *work) set(key []byte, m proto.Message) error {

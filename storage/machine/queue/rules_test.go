@@ -3,6 +3,7 @@ package queue_test
 import (
 	"errors"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,11 +127,11 @@ func TestRequeueQUE8(t *testing.T) {
 		t.Fatalf("run %+v, %v", run, err)
 	}
 	op, err := queue.Release(&queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})
-	if got := b.refused(0, op, err); !reflect.DeepEqual(got, &storage.LeaseLostError{RunID: "run-0", Given: 2, Current: 3}) {
+	if got := b.refused(0, op, err); !reflect.DeepEqual(got, &storage.LeaseLostError{RunID: "run-0", Given: 2, Current: 4}) {
 		t.Errorf("a release of the lease before: %v", got)
 	}
 	b.do(0, b.leaseOne(100)) // It is before run-1, in the one slot.
-	if run, _, err = queue.ReadRun(b.Store, "run-0"); err != nil || run.State != queue.Leased || run.Fence != 4 {
+	if run, _, err = queue.ReadRun(b.Store, "run-0"); err != nil || run.State != queue.Leased || run.Fence != 6 {
 		t.Errorf("run %+v, %v", run, err)
 	}
 	b.end()
@@ -156,7 +157,7 @@ func TestRenewalAtExpiryQUE9(t *testing.T) {
 		t.Errorf("a release after the expiry: %v", got)
 	}
 	b.do(1101, b.leaseOne(50))
-	if r, _, err := queue.ReadRun(b.Store, "run-0"); err != nil || r.Fence != 3 || r.StartAttempts != 2 {
+	if r, _, err := queue.ReadRun(b.Store, "run-0"); err != nil || r.Fence != 4 || r.StartAttempts != 2 {
 		t.Errorf("the second lease: %+v, %v", r, err)
 	}
 	b.end()
@@ -178,10 +179,58 @@ func TestExhaustedQUE7(t *testing.T) {
 		b.step(queue.Expire("run-0", 2))(func(m *model) error { return m.expire("run-0", 2) }), b.event("run-0", names[0], contract.RunFailed, 0),
 	})
 	run, err := b.Store.Run("run-0")
-	if err != nil || run.Fence != 3 || run.LastSeq != 2 {
+	if err != nil || run.Fence != 4 || run.LastSeq != 2 {
 		t.Errorf("run %+v, %v", run, err)
 	}
 	b.end()
+}
+
+// TestFenceEndsWithLeaseQUE8: the fence of a lease that was released as failed or skipped, or has
+// expired, stores nothing any more, although no other lease has begun. After STARTED it stays.
+func TestFenceEndsWithLeaseQUE8(t *testing.T) {
+	t.Parallel()
+	release := func(outcome queue.Outcome, exhausted bool) func(b *bed) command {
+		return func(b *bed) command {
+			c := command{b.release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: outcome, Exhausted: exhausted})}
+			switch {
+			case exhausted:
+				c = append(c, b.event("run-0", names[0], contract.RunFailed, 0))
+			case outcome == queue.Skipped:
+				c = append(c, b.event("run-0", names[0], contract.RunCancelled, 0))
+			}
+			return c
+		}
+	}
+	for what, x := range map[string]struct {
+		attempts uint32
+		end      func(b *bed) command
+		fence    uint64
+	}{
+		"started":           {2, release(queue.Started, false), 2},
+		"failed":            {2, release(queue.Failed, false), 3},
+		"failed, exhausted": {1, release(queue.Failed, true), 3},
+		"skipped":           {2, release(queue.Skipped, false), 3},
+		"expired":           {2, func(b *bed) command { return command{b.tick(1)} }, 3},
+		"expired, used up":  {1, func(b *bed) command { return command{b.tick(1)} }, 3},
+		"expired, retried": {1, func(b *bed) command {
+			return command{b.step(queue.Retry("run-0", 2))(func(m *model) error { return m.retry("run-0", 2) })}
+		}, 3},
+	} {
+		b := requested(t, 1, queue.Change{MaxStartAttempts: &x.attempts})
+		b.do(0, b.leaseOne(time.Minute))
+		clock := int64(0)
+		if strings.HasPrefix(what, "expired") {
+			clock = int64(time.Hour)
+		}
+		b.do(clock, x.end(b))
+		if run, err := b.Store.Run("run-0"); err != nil || run.Fence != x.fence {
+			t.Errorf("%s: the run has fence %d, %v; want %d", what, run.Fence, err, x.fence)
+		}
+		for _, fence := range []uint64{1, 2} {
+			b.do(0, command{b.append("run-0", names[0], contract.RunStarted, 0, &fence)})
+		}
+		b.end()
+	}
 }
 
 // TestEndFreesSlotQUE7: a terminal event takes the run out of its queue in whichever state it is. A
