@@ -90,9 +90,13 @@ func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, erro
 const heldLine = "\x00held"
 
 // AppendHeld is Append that does not wait while the appends of the run are held. It does not wait
-// behind the other appends of its tenant either.
-func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append) (Appended, error) {
-	return r.append(ctx, a, nil, heldLine)
+// behind the other appends of its tenant either. With operations before it, it is ExecuteAppend.
+func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append, before ...storage.Operation) (Appended, error) {
+	var around *Around
+	if len(before) > 0 {
+		around = &Around{Before: before}
+	}
+	return r.append(ctx, a, around, heldLine)
 }
 
 func (r *Replica) append(ctx context.Context, a *storage.Append, around *Around, line string) (Appended, error) {

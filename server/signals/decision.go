@@ -19,6 +19,7 @@ import (
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/storage"
+	"runlog/storage/machine/queue"
 )
 
 // Values of decidedBy: of what roles and the table reject, and of what the policy denies.
@@ -157,15 +158,22 @@ func (s *Service) judge(snapshot *run.Snapshot, sig *signal) (d decision) {
 // store appends a decision on the condition that the run is as it was read.
 func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) (*runlogv1.SendSignalResponse, error) {
 	a, err := s.event(sig, at, d)
+	if err != nil {
+		return nil, err
+	}
+	var before []storage.Operation
+	if d.Reject == accept {
+		before, err = s.endQueued(sig, at, a)
+	}
 	if err == nil {
 		err = rpc.CheckAppend(ctx, s.node, a)
 	}
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.node.AppendHeld(ctx, a)
+	done, err := s.node.AppendHeld(ctx, a, before...)
 	switch {
-	case errors.As(err, new(*storage.SequenceError)):
+	case errors.As(err, new(*storage.SequenceError)), errors.As(err, new(*queue.NotQueuedError)), errors.As(err, new(*queue.RunningError)):
 		return nil, errConflict
 	case err != nil:
 		return nil, err

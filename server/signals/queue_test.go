@@ -11,9 +11,9 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestCancelOfQueuedRunSIG1QUE10: an accepted CANCEL or EMERGENCY_STOP ends a run that waits in a
-// queue, or whose worker has not started it. The run is leased no more, the worker has lost its
-// lease, and the same signal again changes nothing.
+// TestCancelOfQueuedRunSIG1QUE10: an accepted CANCEL or EMERGENCY_STOP ends a run that waits in
+// a queue, or whose worker has not started it, in one command. The run is leased no more, the
+// worker has lost its lease, and the same signal again changes nothing.
 func TestCancelOfQueuedRunSIG1QUE10(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
@@ -29,6 +29,9 @@ func TestCancelOfQueuedRunSIG1QUE10(t *testing.T) {
 				}
 			}
 			events := n.List(run)
+			if len(events) == 3 && !events[1].PersistedAt.AsTime().Equal(events[2].PersistedAt.AsTime()) {
+				t.Errorf("%s: the decision is of proposal %v, and the end of the run of %v", signalType, events[1].PersistedAt, events[2].PersistedAt)
+			}
 			if len(events) != 3 || events[2].EventType != contract.RunCancelled || events[2].GetCausedBySignalId() != "stop" {
 				t.Errorf("%s: events %v", signalType, events)
 			}

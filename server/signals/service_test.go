@@ -32,6 +32,8 @@ type fake struct {
 	holds  int
 	mu     sync.Mutex
 	before func(*storage.Append) error // of each append of the service
+
+	applied func() // is called after each entry of the log
 }
 
 // newFake starts a service on a store with the run "run", which has started.
@@ -46,7 +48,7 @@ func newFake(t *testing.T) (*fake, *Service) {
 			t.Error(err)
 		}
 	})
-	f := &fake{t: t, local: local, clock: 1, before: func(*storage.Append) error { return nil }}
+	f := &fake{t: t, local: local, clock: 1, before: func(*storage.Append) error { return nil }, applied: func() {}}
 	f.add(contract.RunStarted, "")
 	s := New(Options{
 		Node: f, Snapshots: f, Rules: func(id string) contract.Options { return contract.Options{RunID: id} },
@@ -66,18 +68,40 @@ func (f *fake) add(eventType, cause string) {
 	e := storagetest.Event("run", 0)
 	e.Type, e.StepID, e.CausedBySignalID, e.Payload = eventType, "", cause, []byte(`{}`)
 	e.SetAttempt(1)
-	if _, err := f.propose(&storage.Append{RunID: "run", Events: []contract.Event{e}}); err != nil {
+	if _, err := f.execute(&storage.Append{RunID: "run", Events: []contract.Event{e}}); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-func (f *fake) propose(a *storage.Append) (storage.Outcome, error) {
-	f.clock++
-	outcomes, err := f.local.Propose(f.clock, []storagetest.Request{{Append: a}})
+// execute applies an entry of the log: one command, whose last operation is an append.
+func (f *fake) execute(a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
+	f.t.Helper()
+	op, err := storage.AppendOperation(a)
 	if err != nil {
-		return storage.Outcome{}, err
+		f.t.Fatal(err)
 	}
-	return outcomes[0], outcomes[0].Err
+	o := f.apply(append(before, op)...)
+	own := o.Answers[len(before)]
+	o.Results, o.LastSeq = own.Results, own.LastSeq
+	return replica.Appended{Outcome: o}, o.Err
+}
+
+// apply applies an entry of the log with one command.
+func (f *fake) apply(ops ...storage.Operation) storage.Outcome {
+	f.t.Helper()
+	c, err := storage.EncodeCommand(ops...)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	p := storage.NewProposal(storagetest.Cluster, 0)
+	p.Add(c)
+	f.clock++
+	outcomes, err := f.local.Store.Apply(f.local.Applied().Index+1, 1, p.Seal(f.clock))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	f.applied()
+	return outcomes[0]
 }
 
 func (f *fake) View(_ context.Context, runID string, _ runlogv1.Consistency_Level, _ uint64) (*replica.Reading, error) {
@@ -104,12 +128,7 @@ func (f *fake) Hold(string) (release func()) {
 	return func() {}
 }
 
-// Execute is not called: the run is in no queue.
-func (f *fake) Execute(context.Context, storage.Command) (storage.Outcome, error) {
-	return storage.Outcome{}, errors.New("the run is in no queue")
-}
-
-func (f *fake) AppendHeld(_ context.Context, a *storage.Append) (replica.Appended, error) {
+func (f *fake) AppendHeld(_ context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.before(a); err != nil {
@@ -118,8 +137,7 @@ func (f *fake) AppendHeld(_ context.Context, a *storage.Append) (replica.Appende
 	if err := f.local.Store.AssignAttempts(a); err != nil {
 		return replica.Appended{}, err
 	}
-	out, err := f.propose(a)
-	return replica.Appended{Outcome: out}, err
+	return f.execute(a, before...)
 }
 
 // once returns a function that does something at its first call.

@@ -45,9 +45,8 @@ const longestPause = 10 * time.Millisecond
 // Node is the part of the replica that the service needs.
 type Node interface {
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
-	AppendHeld(context.Context, *storage.Append) (replica.Appended, error)
+	AppendHeld(_ context.Context, _ *storage.Append, before ...storage.Operation) (replica.Appended, error)
 	Hold(runID string) (release func())
-	Execute(context.Context, storage.Command) (storage.Outcome, error)
 	Store() *storage.Store
 	rpc.Runs
 }
@@ -142,9 +141,6 @@ func (s *Service) SendSignal(ctx context.Context, req *runlogv1.SendSignalReques
 	}
 	defer unlock()
 	resp, err := s.answer(ctx, sig)
-	if err == nil && resp.Decision == runlogv1.Decision_ACCEPTED && (sig.signalType == contract.SignalCancel || sig.signalType == contract.SignalEmergencyStop) {
-		err = s.endQueued(ctx, sig)
-	}
 	if err != nil {
 		s.countRefused(err)
 		return nil, err

@@ -1,0 +1,138 @@
+package signals
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+	"runlog/storage/storagetest"
+)
+
+// requested is the run of a fake that waits in a queue.
+const requested = "requested"
+
+// event appends an event of the requested run.
+func event(t *testing.T, eventType string) storage.Operation {
+	t.Helper()
+	e := storagetest.Event(requested, 0)
+	e.Type, e.StepID = eventType, ""
+	e.SetAttempt(1)
+	return must(t)(storage.AppendOperation(&storage.Append{RunID: requested, Events: []contract.Event{e}}))
+}
+
+func must(t *testing.T) func(storage.Operation, error) storage.Operation {
+	t.Helper()
+	return func(op storage.Operation, err error) storage.Operation {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return op
+	}
+}
+
+// TestCancelRacesStartQUE10: what comes between reading a queued run and deciding its CANCEL
+// counts. Either the run is started, and its engine hears the signal; or it ends, and its worker
+// starts nothing. After no entry of the log does a run wait, or is leased, that has accepted a
+// CANCEL: the leader may die after any (SIG-2).
+func TestCancelRacesStartQUE10(t *testing.T) {
+	t.Parallel()
+	release := func(outcome queue.Outcome) storage.Operation {
+		return must(t)(queue.Release(&queue.LeaseRelease{RunID: requested, Fence: 2, Outcome: outcome}))
+	}
+	for what, c := range map[string]struct {
+		leased  bool // before the run is read
+		between []storage.Operation
+		want    string // the decision, the state of the run in its queue, and its events
+	}{
+		"nothing, in the queue": {false, nil, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"nothing, leased":       {true, nil, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"a lease": {false, []storage.Operation{must(t)(queue.Lease(&queue.LeaseRequest{Max: 1}))},
+			"ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"a start": {true, []storage.Operation{release(queue.Started)}, "ACCEPTED running RunQueued SignalAccepted"},
+		"a start with its event": {true, []storage.Operation{release(queue.Started), event(t, contract.RunStarted)},
+			"ACCEPTED running RunQueued RunStarted SignalAccepted"},
+		"a start that has failed": {true, []storage.Operation{release(queue.Failed)}, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"a start that is skipped": {true, []storage.Operation{release(queue.Skipped), event(t, contract.RunCancelled)},
+			"RUN_ENDED ended RunQueued RunCancelled SignalRejected"},
+		"another cancellation": {false, []storage.Operation{must(t)(queue.Cancel(requested)), event(t, contract.RunCancelled)},
+			"RUN_ENDED ended RunQueued RunCancelled SignalRejected"},
+	} {
+		f, s := newFake(t)
+		f.apply(event(t, contract.RunQueued), must(t)(queue.Request(&queue.RunRequest{
+			Name: queue.Name{Tenant: "tenant", Project: "project", Environment: "prod", Queue: "q"}, RunID: requested,
+		})))
+		lease := must(t)(queue.Lease(&queue.LeaseRequest{Max: 1}))
+		if c.leased {
+			f.apply(lease)
+		}
+		f.applied = func() {
+			v, err := f.local.Store.View(requested)
+			if err != nil {
+				t.Fatal(err)
+			}
+			snapshot, err := f.Snapshot(v)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if state := f.state(); snapshot.PendingOf(contract.SignalCancel, "") != nil && state != queue.Ended && state != queue.Running {
+				t.Errorf("%s: the run has accepted a CANCEL, and is %s", what, state)
+			}
+			if err := v.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if c.between != nil {
+			f.before = once(func() {
+				if o := f.apply(c.between...); o.Err != nil {
+					t.Fatalf("%s: %v", what, o.Err)
+				}
+			})
+		}
+		resp, err := s.SendSignal(asLocal(t.Context()), &runlogv1.SendSignalRequest{RunId: requested, SignalId: "s", SignalType: contract.SignalCancel})
+		if err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+		decision := resp.RejectReason
+		if resp.Decision == runlogv1.Decision_ACCEPTED {
+			decision = "ACCEPTED"
+		}
+		if got := fmt.Sprint(decision, " ", f.state(), f.types()); got != c.want {
+			t.Errorf("%s: %s, want %s", what, got, c.want)
+		}
+		if o := f.apply(release(queue.Started)); f.state() == queue.Ended && o.Err == nil {
+			t.Errorf("%s: the worker has started the run", what)
+		}
+	}
+}
+
+// state is that of the requested run in its queue.
+func (f *fake) state() queue.State {
+	f.t.Helper()
+	r, _, err := queue.ReadRun(f.local.Store, requested)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if r == nil {
+		return queue.Ended
+	}
+	return r.State
+}
+
+// types lists the events of the requested run, each with a space before it.
+func (f *fake) types() string {
+	f.t.Helper()
+	list, err := f.local.Events(requested, 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	var out strings.Builder
+	for i := range list {
+		out.WriteString(" " + list[i].Type)
+	}
+	return out.String()
+}
