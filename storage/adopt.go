@@ -10,10 +10,10 @@ import (
 // is to be.
 func AdoptDir(fs vfs.FS, dir string) string { return directory.AdoptDir(fs, dir) }
 
-// Adopt makes a store of the cluster in opts out of the files of a checkpoint of another cluster,
-// which are in AdoptDir and nothing beside it. It goes on where the other one was: everything but
-// the cluster and its membership stays. The members are an entry of the log
-// (Membership.Data), as of the last applied index.
+// Adopt makes a store of the cluster in opts out of the files of a checkpoint of another
+// cluster, which are in AdoptDir and nothing beside it. It goes on where the other one was:
+// everything but the cluster, its membership and the fences of runs (QUE-8) stays. The members
+// are an entry of the log (Membership.Data), as of the last applied index.
 //
 // CURRENT comes last, and says that the store was installed at that index: until then the directory
 // is no store, and is refused as one that has lost it. Errors: ErrPromise, ErrForeign when the

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -33,7 +35,10 @@ func newAdoption(t *testing.T) *adoption {
 	for n := range 12 {
 		propose(t, a.source, fmt.Sprint("run-", n%3), n, 2)
 	}
-	last := a.source.Applied().Index
+	last := a.source.Applied().Index + 1
+	if _, err := a.source.Store.ApplyFence(last, 3, 0, "run-0", 2); err != nil {
+		t.Fatal(err)
+	}
 	if err := a.source.Store.ApplyMembership(last+1, 3, []byte("old members")); err != nil {
 		t.Fatal(err)
 	}
@@ -95,29 +100,32 @@ func (a *adoption) adopt(disk vfs.FS) error {
 		Fail: func(error) {}}, a.promise, []byte("new member"))
 }
 
-// adopted opens what was adopted, and wants all of the source's rows but the two that Adopt writes.
+// adopted opens what was adopted, and wants all of the source's rows but the two that Adopt writes,
+// and that fences rise behind those of the source.
 func (a *adoption) adopted(disk vfs.FS) (err error) {
 	l, err := storagetest.Open(storage.Options{FS: disk, Cluster: newCluster})
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
-	if l.Applied() != a.source.Applied() || l.Store.Installed() != a.promise.Index {
-		return fmt.Errorf("applied %+v, installed %d; want %+v", l.Applied(), l.Store.Installed(), a.source.Applied())
+	want := a.source.Applied()
+	want.FencesAbove = 1<<40 | 0x09090<<20
+	if l.Applied() != want || l.Store.Installed() != a.promise.Index {
+		return fmt.Errorf("applied %+v, installed %d; want %+v", l.Applied(), l.Store.Installed(), want)
 	}
 	members, err := l.Store.Membership()
 	if err != nil || string(members.Data) != "new member" || members.Index != a.promise.Index {
 		return fmt.Errorf("members %+v, %w", members, err)
 	}
 	got, failed := l.Store.Dump()
-	want, err := a.source.Store.Dump()
-	if err = errors.Join(err, failed); err != nil || len(got) != len(want) {
-		return fmt.Errorf("%d rows, want %d: %w", len(got)/2, len(want)/2, err)
+	rows, err := a.source.Store.Dump()
+	if err = errors.Join(err, failed); err != nil || len(got) != len(rows) {
+		return fmt.Errorf("%d rows, want %d: %w", len(got)/2, len(rows)/2, err)
 	}
 	for i := 0; i < len(got); i += 2 {
-		same := slices.Equal(got[i], want[i]) && slices.Equal(got[i+1], want[i+1])
+		same := slices.Equal(got[i], rows[i]) && slices.Equal(got[i+1], rows[i+1])
 		if own := string(got[i]) == "a" || string(got[i]) == "g"; same == own {
-			return fmt.Errorf("row %x is %x, and %x = %x", got[i], got[i+1], want[i], want[i+1])
+			return fmt.Errorf("row %x is %x, and %x = %x", got[i], got[i+1], rows[i], rows[i+1])
 		}
 	}
 	return nil
@@ -135,6 +143,63 @@ func TestAdopt(t *testing.T) {
 	}
 	if err := a.adopt(disk); err == nil {
 		t.Error("adopted twice")
+	}
+}
+
+// TestAdoptedFencesQUE8: what has a fence of the cluster before is refused before the run has
+// another one, and no fence of that cluster is given again.
+func TestAdoptedFencesQUE8(t *testing.T) {
+	a, disk := newAdoption(t), vfs.NewMem()
+	if err := errors.Join(a.copyTo(disk), a.adopt(disk)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := storagetest.Open(storage.Options{FS: disk, Cluster: newCluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 100
+	write := func(run string, fence uint64) error {
+		t.Helper()
+		n++
+		c, err := storage.EncodeAppend(&storage.Append{RunID: run, Events: []contract.Event{storagetest.Event(run, n)}, Fence: &fence})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := storage.NewProposal(newCluster, 0)
+		p.Add(c)
+		o, err := l.Store.Apply(l.Applied().Index+1, 9, p.Seal(0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o[0].Err
+	}
+	raise := func(fence uint64) error {
+		t.Helper()
+		o, err := l.Store.ApplyFence(l.Applied().Index+1, 9, 0, "run-0", fence)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return o.Err
+	}
+	lost := func(err error, given, current uint64) {
+		t.Helper()
+		if want := (&storage.LeaseLostError{RunID: "run-0", Given: given, Current: current}); !reflect.DeepEqual(err, want) {
+			t.Errorf("fence %d: %v, want %v", given, err, want)
+		}
+	}
+	first := l.Applied().FencesAbove + 1
+	for _, raised := range []uint64{first, first + 1, first + 1} {
+		if raised > first {
+			_ = raise(raised) // The last time it is there already.
+		}
+		lost(write("run-0", 2), 2, raised)
+		lost(raise(4), 4, raised)
+		if err := errors.Join(write("run-0", raised), write("run-1", 0), l.Reopen()); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
 	}
 }
 

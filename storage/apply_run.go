@@ -117,6 +117,7 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	if r.head, err = a.rows.Head(ref); err != nil {
 		return nil, err
 	}
+	r.head.Fence = a.previous.Fence(r.head.Fence)
 	if r.metadata, err = a.rows.Metadata(ref); err != nil {
 		return nil, err
 	}

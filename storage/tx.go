@@ -164,6 +164,10 @@ func (tx *Tx) SetMetadata(runID string, md *Metadata) error {
 	return nil
 }
 
+// FirstFence is below every fence of a lease of this cluster, and above those of the clusters whose
+// backups it goes on from. A run that was never leased here has it.
+func (tx *Tx) FirstFence() uint64 { return tx.a.previous.FirstFence() }
+
 // SetFence makes fence the run's current one: from here on, appends with another fence are refused
 // (QUE-8). A fence only rises. refused is *RunNotFoundError, or *LeaseLostError where fence is not
 // above the current one.

@@ -1023,8 +1023,11 @@ type Applied struct {
 	// Events stored so far.
 	Events uint64 `protobuf:"fixed64,5,opt,name=events,proto3" json:"events,omitempty"`
 	// SHA-256 over every applied entry in order; equal on every node at the same index.
-	RollingHash   []byte `protobuf:"bytes,6,opt,name=rolling_hash,json=rollingHash,proto3" json:"rolling_hash,omitempty"`
-	ClusterId     []byte `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	RollingHash []byte `protobuf:"bytes,6,opt,name=rolling_hash,json=rollingHash,proto3" json:"rolling_hash,omitempty"`
+	ClusterId   []byte `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Below every fence that this cluster gives, and above those of the clusters whose backups it
+	// goes on from (QUE-8). 0: it goes on from none.
+	FencesAbove   uint64 `protobuf:"fixed64,9,opt,name=fences_above,json=fencesAbove,proto3" json:"fences_above,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1106,6 +1109,13 @@ func (x *Applied) GetClusterId() []byte {
 		return x.ClusterId
 	}
 	return nil
+}
+
+func (x *Applied) GetFencesAbove() uint64 {
+	if x != nil {
+		return x.FencesAbove
+	}
+	return 0
 }
 
 var File_record_v1_record_proto protoreflect.FileDescriptor
@@ -1212,7 +1222,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"size_bytes\x18\x06 \x01(\x03H\x00R\tsizeBytes\x88\x01\x01\x12%\n" +
 	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01B\r\n" +
 	"\v_size_bytesB\x0e\n" +
-	"\f_compression\"\xd0\x01\n" +
+	"\f_compression\"\xf3\x01\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x06R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x06R\x04term\x12!\n" +
@@ -1221,7 +1231,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x06events\x18\x05 \x01(\x06R\x06events\x12!\n" +
 	"\frolling_hash\x18\x06 \x01(\fR\vrollingHash\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\a \x01(\fR\tclusterIdB\x82\x01\n" +
+	"cluster_id\x18\a \x01(\fR\tclusterId\x12!\n" +
+	"\ffences_above\x18\t \x01(\x06R\vfencesAboveB\x82\x01\n" +
 	"\rcom.record.v1B\vRecordProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 

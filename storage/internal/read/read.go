@@ -30,8 +30,8 @@ type Run struct {
 	PersistedAt int64  // of the last event, nanoseconds; 0: none
 	Chain       [32]byte
 	Position    record.Position // of the last event
-	// Fence is the number of the run's last lease, which requests may name (QUE-8); 0: never
-	// leased.
+	// Fence is what requests with a fence must name (QUE-8), as it is stored: what a cluster does
+	// not know yet of a run in the backup that it goes on from is as before. 0: never requested.
 	Fence uint64
 }
 

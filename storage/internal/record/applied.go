@@ -26,6 +26,10 @@ type Applied struct {
 	RollingHash [32]byte // over every applied entry
 
 	NextRun uint64 // number of the next run that is made, from 1
+
+	// FencesAbove is below every fence that this cluster gives, and above those of the clusters
+	// whose backups it goes on from. 0: it goes on from none.
+	FencesAbove uint64
 }
 
 // Position of the last applied entry.
@@ -37,11 +41,31 @@ func (a *Applied) Runs() uint64 { return a.NextRun - 1 }
 // Stamp returns the last stamp applied as a UTC time; zero on an empty log.
 func (a *Applied) Stamp() time.Time { return Time(a.PersistedAt) }
 
+// FencesAfter is FencesAbove of a cluster that goes on from a backup: the number of backups behind
+// each other that it goes on from, then 20 bits of a random id, and 20 bits of 0, from which the
+// fences of a run rise. So two clusters that go on from one backup give different fences too. They
+// stay below 2^53, and are exact in every JSON.
+func FencesAfter(before uint64, random []byte) uint64 {
+	return (before>>40+1)<<40 | uint64(binary.BigEndian.Uint32(random)>>12)<<20
+}
+
+// Fence is the fence of a run as it counts in this cluster. No request has one of an earlier
+// cluster: the run then has the first one of this cluster, which no lease has.
+func (a *Applied) Fence(stored uint64) uint64 {
+	if stored == 0 {
+		return 0
+	}
+	return max(stored, a.FirstFence())
+}
+
+// FirstFence is the fence of a run that was requested, and not leased in this cluster.
+func (a *Applied) FirstFence() uint64 { return a.FencesAbove + 1 }
+
 // AppliedRow encodes the applied state of a store of a cluster.
 func AppliedRow(a *Applied, cluster ClusterID) ([]byte, error) {
 	return Deterministic.Marshal(&recordv1.Applied{
 		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.NextRun,
-		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:],
+		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:], FencesAbove: a.FencesAbove,
 	})
 }
 
@@ -68,7 +92,7 @@ func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}
 	return &Applied{
 		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
-		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo,
+		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo, FencesAbove: m.FencesAbove,
 	}, nil
 }
 

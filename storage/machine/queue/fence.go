@@ -15,7 +15,9 @@ import (
 //	3       that lease was released otherwise, or has expired: no worker has this number
 //	4       another lease, or a Cancel, an Expire or a Requeue, which take the run as a lease does
 //
-// So an even number is that of a lease, and the odd one behind it says that this lease has ended.
+// So an even number is that of a lease, and the odd one behind it says that this lease has ended. A
+// cluster that goes on from a backup counts from Tx.FirstFence on, which is odd too, so that no
+// fence of the cluster before is ever one of its own.
 
 // LeaseOf returns the lease that a fence of a run is of; 0: the run was never leased.
 func LeaseOf(fence uint64) uint64 { return fence - fence%2 }

@@ -162,9 +162,10 @@ func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *que
 	return m, q, refused, fatal
 }
 
-// holds tells whether the last lease of a run lasts.
+// holds tells whether the last lease of a run lasts. A lease of the cluster whose backup this one
+// goes on from does not.
 func (w *work) holds(m *recordv1.QueuedRun) bool {
-	return State(m.State) == Leased && m.ExpiresAt > w.tx.Stamp()
+	return State(m.State) == Leased && m.ExpiresAt > w.tx.Stamp() && m.Fence > w.tx.FirstFence()
 }
 
 func leaseEnded(m *recordv1.QueuedRun) error {

@@ -25,7 +25,8 @@ func (w *work) request(m *recordv1.RequestRun) (reply proto.Message, refused, fa
 		return nil, refused, fatal
 	}
 	r := &recordv1.QueuedRun{
-		RunId: m.RunId, Queue: q.Number, Priority: min(m.Priority, MaxPriority), EnqueuedAt: w.tx.Stamp(), RequestKey: m.RequestKey, Fence: 1,
+		RunId: m.RunId, Queue: q.Number, Priority: min(m.Priority, MaxPriority), EnqueuedAt: w.tx.Stamp(), RequestKey: m.RequestKey,
+		Fence:       w.tx.FirstFence(),
 		AnswerBytes: m.AnswerBytes,
 	}
 	disposition, notBefore, refused := w.dispose(q, m.NotBefore)
