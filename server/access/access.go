@@ -26,7 +26,9 @@ const (
 	largestPage  = 1000
 	// maxTenants of one token.
 	maxTenants = 100
-	tokensUse  = "tokens"
+	// maxActFor bounds the identities in whose names a token may attest.
+	maxActFor = 100
+	tokensUse = "tokens"
 )
 
 // Node is what the service needs of the replica.
@@ -62,7 +64,7 @@ func New(opts Options) *Service {
 func (s *Service) WhoAmI(ctx context.Context, _ *runlogv1.WhoAmIRequest) (*runlogv1.WhoAmIResponse, error) {
 	i := auth.From(ctx)
 	return &runlogv1.WhoAmIResponse{
-		Name: i.Name, Tenants: i.Tenants.List(), Roles: i.Roles.List(), ExpireTime: wire.OptionalTime(i.Until),
+		Name: i.Name, Tenants: i.Tenants.List(), Roles: i.Roles.List(), ExpireTime: wire.OptionalTime(i.Until), ActFor: i.ActFor,
 	}, nil
 }
 
@@ -136,6 +138,19 @@ func (s *Service) decode(req *runlogv1.CreateTokenRequest) (*access.Token, error
 	}
 	slices.Sort(roles)
 	t := &access.Token{Name: req.Name, Tenants: tenants.Names, AllTenants: tenants.All, Roles: slices.Compact(roles)}
+	if t.ActFor = slices.Compact(slices.Sorted(slices.Values(req.ActFor))); len(t.ActFor) > maxActFor {
+		fail("actFor", "has %d identities, at most %d", len(t.ActFor), maxActFor)
+	}
+	for i, name := range req.ActFor {
+		switch fault := contract.TextFault(name); {
+		case name == "":
+			fail(fmt.Sprintf("actFor[%d]", i), "is empty: name an identity as runlog whoami does, such as token:jed")
+		case fault != "":
+			fail(fmt.Sprintf("actFor[%d]", i), "%s", fault)
+		case name == auth.AllNames && len(t.ActFor) > 1:
+			fail(fmt.Sprintf("actFor[%d]", i), "is %q beside others: name all identities alone", auth.AllNames)
+		}
+	}
 	if end := req.ExpireTime; end != nil {
 		t.ExpiresAt = end.AsTime().UnixNano()
 		if !end.IsValid() || !end.AsTime().After(s.opts.Clock()) || end.AsTime().Year() > 2261 {
@@ -218,6 +233,7 @@ func wireToken(t *access.Token) *runlogv1.Token {
 	m := &runlogv1.Token{
 		TokenId: t.ID, Name: t.Name, Tenants: tenantsOf(t).List(), CreateTime: wire.Timestamp(t.CreatedAt), CreatedBy: wire.Optional(t.CreatedBy),
 		ExpireTime: wire.Timestamp(t.ExpiresAt), RevokeTime: wire.Timestamp(t.RevokedAt), RevokedBy: wire.Optional(t.RevokedBy),
+		ActFor: t.ActFor,
 	}
 	for _, role := range t.Roles {
 		m.Roles = append(m.Roles, runlogv1.Role_Value(role))
@@ -235,7 +251,7 @@ func Lookup(store *storage.Store, hash auth.TokenHash) (*auth.Token, error) {
 	if err != nil || t == nil {
 		return nil, err
 	}
-	out := &auth.Token{ID: t.ID, Name: t.Name, Tenants: tenantsOf(t), Revoked: t.RevokedAt != 0}
+	out := &auth.Token{ID: t.ID, Name: t.Name, Tenants: tenantsOf(t), ActFor: t.ActFor, Revoked: t.RevokedAt != 0}
 	for _, role := range t.Roles {
 		out.Roles |= auth.RolesOf(runlogv1.Role_Value(role))
 	}

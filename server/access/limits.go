@@ -81,6 +81,7 @@ func (s *Service) SetTenantLimits(ctx context.Context, req *runlogv1.SetTenantLi
 	err = s.execute(ctx)(tenant.SetLimits(&tenant.Limits{Tenant: name, SetBy: auth.From(ctx).Authenticated(), Amounts: tenant.Amounts{
 		EventsPerSecond: req.Limits.EventsPerSecond, BytesPerSecond: req.Limits.BytesPerSecond, Streams: req.Limits.Streams,
 		StoredBytes: req.Limits.StoredBytes, RunningRuns: req.Limits.RunningRuns,
+		SelfAttestation: req.Limits.SelfAttestation,
 	}}))
 	if err != nil {
 		return nil, err
@@ -106,6 +107,6 @@ func settingsOf(tenantID string) (string, error) {
 func wireLimits(a tenant.Amounts) *runlogv1.TenantLimits {
 	return &runlogv1.TenantLimits{
 		EventsPerSecond: a.EventsPerSecond, BytesPerSecond: a.BytesPerSecond, Streams: a.Streams,
-		StoredBytes: a.StoredBytes, RunningRuns: a.RunningRuns,
+		StoredBytes: a.StoredBytes, RunningRuns: a.RunningRuns, SelfAttestation: a.SelfAttestation,
 	}
 }

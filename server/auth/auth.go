@@ -51,6 +51,7 @@ type subjectRule struct {
 	pattern subjectPattern
 	tenants Tenants
 	roles   Roles
+	actFor  []string
 }
 
 // New returns an authenticator. Providers are asked for their keys when the first token comes, and
@@ -83,7 +84,7 @@ func New(ctx context.Context, opts Options) (*Authenticator, error) {
 		if err := errors.Join(wrong, err); err != nil {
 			return nil, err
 		}
-		a.subjects = append(a.subjects, subjectRule{pattern, TenantsOf(c.Tenants...), roles})
+		a.subjects = append(a.subjects, subjectRule{pattern, TenantsOf(c.Tenants...), roles, c.ActFor})
 	}
 	return a, nil
 }
@@ -183,7 +184,7 @@ func (a *Authenticator) certificate(c *x509.Certificate) (*Identity, error) {
 	}
 	for _, r := range a.subjects {
 		if r.pattern.matches(subject) {
-			return &Identity{Name: "cert:" + subject, Tenants: r.tenants, Roles: r.roles, Until: c.NotAfter}, nil
+			return &Identity{Name: "cert:" + subject, Tenants: r.tenants, Roles: r.roles, ActFor: r.actFor, Until: c.NotAfter}, nil
 		}
 	}
 	return nil, errSubject

@@ -40,6 +40,9 @@ type OIDC struct {
 	// roles.
 	TenantsClaim string `yaml:"tenantsClaim"`
 	RolesClaim   string `yaml:"rolesClaim"`
+	// ActForClaim has the names of the identities in whose names the identity may attest, in the
+	// same forms (SEC-10). Empty: its own alone.
+	ActForClaim string `yaml:"actForClaim"`
 	// Tenants and Roles map what the claims have to tenants and roles. A value without a row counts
 	// as it is, or, if there are rows, not at all.
 	Tenants map[string][]string `yaml:"tenants"`
@@ -57,6 +60,8 @@ type CertificateRule struct {
 	Subject string   `yaml:"subject"`
 	Tenants []string `yaml:"tenants"`
 	Roles   []string `yaml:"roles"`
+	// ActFor are the names of the identities in whose names it may attest; AllNames: every one.
+	ActFor []string `yaml:"actFor"`
 }
 
 // ParseConfig reads a file. It refuses members that it does not know.
@@ -101,6 +106,11 @@ func (c *Config) Validate() error {
 		if _, err := rolesOf(r.Roles); err != nil {
 			fault(where+".roles", "%v", err)
 		}
+		for _, name := range r.ActFor {
+			if wrong := marginFault(name); wrong != "" {
+				fault(where+".actFor", "the name %s", wrong)
+			}
+		}
 	}
 	return errors.Join(faults...)
 }
@@ -120,6 +130,7 @@ func (p *OIDC) validate(fault func(field, format string, args ...any)) {
 	}
 	for _, text := range []struct{ field, value string }{
 		{"audience", p.Audience}, {"nameClaim", p.NameClaim}, {"tenantsClaim", p.TenantsClaim}, {"rolesClaim", p.RolesClaim},
+		{"actForClaim", p.ActForClaim},
 	} {
 		if wrong := marginFault(text.value); text.value != "" && wrong != "" {
 			fault(text.field, "%s", wrong)

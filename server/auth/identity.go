@@ -22,7 +22,7 @@ func RolesOf(list ...runlogv1.Role_Value) (r Roles) {
 
 // AllRoles has every role.
 const AllRoles = Roles(1<<runlogv1.Role_PRODUCER | 1<<runlogv1.Role_READER | 1<<runlogv1.Role_OPERATOR |
-	1<<runlogv1.Role_AUDITOR | 1<<runlogv1.Role_ADMIN)
+	1<<runlogv1.Role_AUDITOR | 1<<runlogv1.Role_ADMIN | 1<<runlogv1.Role_ATTESTER | 1<<runlogv1.Role_DECIDER)
 
 // Overlaps reports whether the sets have a role in common.
 func (r Roles) Overlaps(other Roles) bool { return r&other != 0 }
@@ -58,6 +58,9 @@ type Tenants struct {
 	// Names are sorted and without repetition.
 	Names []string
 }
+
+// AllNames is how configuration and tokens write the set of all identities.
+const AllNames = "*"
 
 // AllTenants is how configuration and tokens write the set of all tenants.
 const AllTenants = "*"
@@ -102,6 +105,8 @@ type Identity struct {
 	Name    string
 	Tenants Tenants
 	Roles   Roles
+	// ActFor are the names of identities in whose names it may attest, sorted; AllNames: every one.
+	ActFor []string
 	// Until is when the credential ends; zero: never.
 	Until time.Time
 	// TokenID is that of the API token; empty for other credentials.
@@ -126,6 +131,11 @@ func (i *Identity) Authenticated() string {
 
 // May reports whether the identity has one of some roles.
 func (i *Identity) May(roles Roles) bool { return i != nil && i.Roles.Overlaps(roles) }
+
+// MayActFor reports whether the identity may attest in the name of another (SEC-10).
+func (i *Identity) MayActFor(name string) bool {
+	return i != nil && (i == Local || name == i.Name || slices.Contains(i.ActFor, name) || slices.Contains(i.ActFor, AllNames))
+}
 
 // Sees reports whether a tenant's data exists for the identity (SEC-4).
 func (i *Identity) Sees(tenant string) bool { return i != nil && i.Tenants.Has(tenant) }

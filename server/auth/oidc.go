@@ -215,7 +215,11 @@ func (p *provider) read(token *oidc.IDToken, now time.Time) (*Identity, error) {
 			roles |= RolesOf(role)
 		}
 	}
-	return &Identity{Name: "oidc:" + p.config.Issuer + "#" + name, Tenants: TenantsOf(tenants...), Roles: roles, Until: until}, nil
+	i := &Identity{Name: "oidc:" + p.config.Issuer + "#" + name, Tenants: TenantsOf(tenants...), Roles: roles, Until: until}
+	if p.config.ActForClaim != "" {
+		i.ActFor = slices.DeleteFunc(texts(claim(claims, p.config.ActForClaim)), func(name string) bool { return name == AllNames })
+	}
+	return i, nil
 }
 
 // endOfTime is the last time that passports and answers can have. A provider may write a later one.

@@ -43,6 +43,7 @@ func (p Passports) Make(i *Identity, node string) ([]byte, error) {
 	}
 	m := &nodev1.Passport{
 		Node: node, Name: i.Name, Tenants: i.Tenants.Names, AllTenants: i.Tenants.All, Roles: uint32(i.Roles), Local: i == Local, TokenId: i.TokenID,
+		ActFor: i.ActFor,
 	}
 	if !i.Until.IsZero() {
 		m.Until = i.Until.UnixNano()
@@ -79,7 +80,7 @@ func (p Passports) Verify(text []byte, node string) (*Identity, error) {
 	if m.Local {
 		return Local, nil
 	}
-	i := &Identity{Name: m.Name, Tenants: Tenants{All: m.AllTenants, Names: m.Tenants}, Roles: Roles(m.Roles), TokenID: m.TokenId}
+	i := &Identity{Name: m.Name, Tenants: Tenants{All: m.AllTenants, Names: m.Tenants}, Roles: Roles(m.Roles), ActFor: m.ActFor, TokenID: m.TokenId}
 	if m.Until != 0 {
 		i.Until = time.Unix(0, m.Until)
 	}

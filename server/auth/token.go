@@ -41,11 +41,12 @@ type Token struct {
 	Name    string
 	Tenants Tenants
 	Roles   Roles
+	ActFor  []string
 	Until   time.Time // zero: it does not expire
 	Revoked bool
 }
 
 // identity returns the identity that presents the token.
 func (t *Token) identity(hash TokenHash) *Identity {
-	return &Identity{Name: "token:" + t.Name, Tenants: t.Tenants, Roles: t.Roles, Until: t.Until, TokenID: t.ID, token: hash}
+	return &Identity{Name: "token:" + t.Name, Tenants: t.Tenants, Roles: t.Roles, ActFor: t.ActFor, Until: t.Until, TokenID: t.ID, token: hash}
 }

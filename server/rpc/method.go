@@ -89,7 +89,8 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 func isAdministrative(p *runlogv1.Policy) bool { return !auth.RolesOf(p.Roles...).Overlaps(everyday) }
 
 // everyday are the roles whose calls are not recorded one by one.
-var everyday = auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR)
+var everyday = auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR, runlogv1.Role_ATTESTER,
+	runlogv1.Role_DECIDER)
 
 // policyFault describes what is wrong with the policy of a method; empty: nothing.
 func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {

@@ -1864,7 +1864,9 @@ type Passport struct {
 	Until   int64  `protobuf:"fixed64,6,opt,name=until,proto3" json:"until,omitempty"`
 	TokenId string `protobuf:"bytes,7,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
 	// The node let it in without a credential; the other fields are empty.
-	Local         bool `protobuf:"varint,8,opt,name=local,proto3" json:"local,omitempty"`
+	Local bool `protobuf:"varint,8,opt,name=local,proto3" json:"local,omitempty"`
+	// The identities in whose names it may attest; "*" alone: all of them.
+	ActFor        []string `protobuf:"bytes,9,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1953,6 +1955,13 @@ func (x *Passport) GetLocal() bool {
 		return x.Local
 	}
 	return false
+}
+
+func (x *Passport) GetActFor() []string {
+	if x != nil {
+		return x.ActFor
+	}
+	return nil
 }
 
 var File_node_v1_node_service_proto protoreflect.FileDescriptor
@@ -2101,7 +2110,7 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\t_file_crc\"=\n" +
 	"\x16CloseCheckpointRequest\x12#\n" +
 	"\rcheckpoint_id\x18\x01 \x01(\tR\fcheckpointId\"\x19\n" +
-	"\x17CloseCheckpointResponse\"\xca\x01\n" +
+	"\x17CloseCheckpointResponse\"\xe3\x01\n" +
 	"\bPassport\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\tR\x04node\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -2111,7 +2120,8 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x05roles\x18\x05 \x01(\rR\x05roles\x12\x14\n" +
 	"\x05until\x18\x06 \x01(\x10R\x05until\x12\x19\n" +
 	"\btoken_id\x18\a \x01(\tR\atokenId\x12\x14\n" +
-	"\x05local\x18\b \x01(\bR\x05local2\xfe\x06\n" +
+	"\x05local\x18\b \x01(\bR\x05local\x12\x17\n" +
+	"\aact_for\x18\t \x03(\tR\x06actFor2\xfe\x06\n" +
 	"\vNodeService\x12?\n" +
 	"\bDescribe\x12\x18.node.v1.DescribeRequest\x1a\x19.node.v1.DescribeResponse\x129\n" +
 	"\x06Invite\x12\x16.node.v1.InviteRequest\x1a\x17.node.v1.InviteResponse\x123\n" +

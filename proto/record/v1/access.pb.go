@@ -127,8 +127,10 @@ type AccessToken struct {
 	CreatedAt int64 `protobuf:"fixed64,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	RevokedAt int64 `protobuf:"fixed64,9,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
 	// The authenticated identities of the callers; empty: none.
-	CreatedBy     string `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
-	RevokedBy     string `protobuf:"bytes,11,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	CreatedBy string `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	RevokedBy string `protobuf:"bytes,11,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	// The identities in whose names it may attest, sorted; "*" alone: all of them.
+	ActFor        []string `protobuf:"bytes,12,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -240,6 +242,13 @@ func (x *AccessToken) GetRevokedBy() string {
 	return ""
 }
 
+func (x *AccessToken) GetActFor() []string {
+	if x != nil {
+		return x.ActFor
+	}
+	return nil
+}
+
 // RevokeToken ends a token forever.
 type RevokeToken struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -301,7 +310,7 @@ const file_record_v1_access_proto_rawDesc = "" +
 	"\x0fAccessOperation\x125\n" +
 	"\tput_token\x18\x01 \x01(\v2\x16.record.v1.AccessTokenH\x00R\bputToken\x12;\n" +
 	"\frevoke_token\x18\x02 \x01(\v2\x16.record.v1.RevokeTokenH\x00R\vrevokeTokenB\x06\n" +
-	"\x04kind\"\xbc\x02\n" +
+	"\x04kind\"\xd5\x02\n" +
 	"\vAccessToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x12\n" +
@@ -320,7 +329,8 @@ const file_record_v1_access_proto_rawDesc = "" +
 	"created_by\x18\n" +
 	" \x01(\tR\tcreatedBy\x12\x1d\n" +
 	"\n" +
-	"revoked_by\x18\v \x01(\tR\trevokedBy\"G\n" +
+	"revoked_by\x18\v \x01(\tR\trevokedBy\x12\x17\n" +
+	"\aact_for\x18\f \x03(\tR\x06actFor\"G\n" +
 	"\vRevokeToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x1d\n" +
 	"\n" +

@@ -104,9 +104,11 @@ type TenantLimits struct {
 	// persistedAt of the proposal that set them, set when it is applied, nanoseconds.
 	SetAt int64 `protobuf:"fixed64,7,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
 	// The authenticated identity of the caller; empty: none.
-	SetBy         string `protobuf:"bytes,8,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	SetBy string `protobuf:"bytes,8,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"`
+	// Those who requested or started a run may attest its steps (SEC-10).
+	SelfAttestation bool `protobuf:"varint,9,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TenantLimits) Reset() {
@@ -195,6 +197,13 @@ func (x *TenantLimits) GetSetBy() string {
 	return ""
 }
 
+func (x *TenantLimits) GetSelfAttestation() bool {
+	if x != nil {
+		return x.SelfAttestation
+	}
+	return false
+}
+
 var File_record_v1_tenant_proto protoreflect.FileDescriptor
 
 const file_record_v1_tenant_proto_rawDesc = "" +
@@ -203,7 +212,7 @@ const file_record_v1_tenant_proto_rawDesc = "" +
 	"\x0fTenantOperation\x128\n" +
 	"\n" +
 	"set_limits\x18\x01 \x01(\v2\x17.record.v1.TenantLimitsH\x00R\tsetLimitsB\x06\n" +
-	"\x04kind\"\x8f\x02\n" +
+	"\x04kind\"\xba\x02\n" +
 	"\fTenantLimits\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12*\n" +
 	"\x11events_per_second\x18\x02 \x01(\x04R\x0feventsPerSecond\x12(\n" +
@@ -212,7 +221,8 @@ const file_record_v1_tenant_proto_rawDesc = "" +
 	"\fstored_bytes\x18\x05 \x01(\x04R\vstoredBytes\x12!\n" +
 	"\frunning_runs\x18\x06 \x01(\x04R\vrunningRuns\x12\x15\n" +
 	"\x06set_at\x18\a \x01(\x10R\x05setAt\x12\x15\n" +
-	"\x06set_by\x18\b \x01(\tR\x05setByB\x82\x01\n" +
+	"\x06set_by\x18\b \x01(\tR\x05setBy\x12)\n" +
+	"\x10self_attestation\x18\t \x01(\bR\x0fselfAttestationB\x82\x01\n" +
 	"\rcom.record.v1B\vTenantProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 

@@ -67,7 +67,9 @@ type WhoAmIResponse struct {
 	Tenants []string     `protobuf:"bytes,2,rep,name=tenants,proto3" json:"tenants,omitempty"`
 	Roles   []Role_Value `protobuf:"varint,3,rep,packed,name=roles,proto3,enum=runlog.v1.Role_Value" json:"roles,omitempty"`
 	// When the credential ends; absent: it does not.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
+	// The identities in whose names it may attest, beside its own; "*" alone: all of them.
+	ActFor        []string `protobuf:"bytes,5,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -126,6 +128,13 @@ func (x *WhoAmIResponse) GetRoles() []Role_Value {
 func (x *WhoAmIResponse) GetExpireTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetActFor() []string {
+	if x != nil {
+		return x.ActFor
 	}
 	return nil
 }
@@ -230,7 +239,10 @@ type CreateTokenRequest struct {
 	// At least one.
 	Roles []Role_Value `protobuf:"varint,3,rep,packed,name=roles,proto3,enum=runlog.v1.Role_Value" json:"roles,omitempty"`
 	// When the token ends; absent: never.
-	ExpireTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
+	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
+	// Up to 100 identities in whose names the token's may attest, such as token:jed; "*" alone: all of
+	// them (SEC-10).
+	ActFor        []string `protobuf:"bytes,5,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -289,6 +301,13 @@ func (x *CreateTokenRequest) GetRoles() []Role_Value {
 func (x *CreateTokenRequest) GetExpireTime() *timestamppb.Timestamp {
 	if x != nil {
 		return x.ExpireTime
+	}
+	return nil
+}
+
+func (x *CreateTokenRequest) GetActFor() []string {
+	if x != nil {
+		return x.ActFor
 	}
 	return nil
 }
@@ -465,8 +484,10 @@ type Token struct {
 	// The authenticated identity that made it; absent: the node did not authenticate it.
 	CreatedBy *string `protobuf:"bytes,7,opt,name=created_by,json=createdBy,proto3,oneof" json:"created_by,omitempty"`
 	// When it was revoked, and by which identity; absent: it was not.
-	RevokeTime    *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoke_time,json=revokeTime,proto3,oneof" json:"revoke_time,omitempty"`
-	RevokedBy     *string                `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3,oneof" json:"revoked_by,omitempty"`
+	RevokeTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoke_time,json=revokeTime,proto3,oneof" json:"revoke_time,omitempty"`
+	RevokedBy  *string                `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3,oneof" json:"revoked_by,omitempty"`
+	// As it was made.
+	ActFor        []string `protobuf:"bytes,10,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -562,6 +583,13 @@ func (x *Token) GetRevokedBy() string {
 		return *x.RevokedBy
 	}
 	return ""
+}
+
+func (x *Token) GetActFor() []string {
+	if x != nil {
+		return x.ActFor
+	}
+	return nil
 }
 
 type RevokeTokenRequest struct {
@@ -665,9 +693,12 @@ type TenantLimits struct {
 	// Bytes that its stored events may count, as bytes_per_second counts them.
 	StoredBytes uint64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// Runs that are not over that it may have, at most 10,000.
-	RunningRuns   uint64 `protobuf:"varint,5,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RunningRuns uint64 `protobuf:"varint,5,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
+	// Whether those who requested or started a run may attest its steps (SEC-10). If the default of
+	// the cluster has it, all tenants have it.
+	SelfAttestation bool `protobuf:"varint,6,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *TenantLimits) Reset() {
@@ -733,6 +764,13 @@ func (x *TenantLimits) GetRunningRuns() uint64 {
 		return x.RunningRuns
 	}
 	return 0
+}
+
+func (x *TenantLimits) GetSelfAttestation() bool {
+	if x != nil {
+		return x.SelfAttestation
+	}
+	return false
 }
 
 // What a tenant has.
@@ -1053,25 +1091,27 @@ var File_runlog_v1_access_service_proto protoreflect.FileDescriptor
 const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1erunlog/v1/access_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17runlog/v1/options.proto\"\x0f\n" +
-	"\rWhoAmIRequest\"\xbd\x01\n" +
+	"\rWhoAmIRequest\"\xd6\x01\n" +
 	"\x0eWhoAmIResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\atenants\x18\x02 \x03(\tR\atenants\x12+\n" +
 	"\x05roles\x18\x03 \x03(\x0e2\x15.runlog.v1.Role.ValueR\x05roles\x12@\n" +
 	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
-	"expireTime\x88\x01\x01B\x0e\n" +
+	"expireTime\x88\x01\x01\x12\x17\n" +
+	"\aact_for\x18\x05 \x03(\tR\x06actForB\x0e\n" +
 	"\f_expire_time\"\x1a\n" +
 	"\x18CreateWatchTicketRequest\"p\n" +
 	"\x19CreateWatchTicketResponse\x12\x16\n" +
 	"\x06ticket\x18\x01 \x01(\tR\x06ticket\x12;\n" +
 	"\vexpire_time\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"expireTime\"\xc1\x01\n" +
+	"expireTime\"\xda\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x18\n" +
 	"\atenants\x18\x02 \x03(\tR\atenants\x12+\n" +
 	"\x05roles\x18\x03 \x03(\x0e2\x15.runlog.v1.Role.ValueR\x05roles\x12@\n" +
 	"\vexpire_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
-	"expireTime\x88\x01\x01B\x0e\n" +
+	"expireTime\x88\x01\x01\x12\x17\n" +
+	"\aact_for\x18\x05 \x03(\tR\x06actForB\x0e\n" +
 	"\f_expire_time\"F\n" +
 	"\x13CreateTokenResponse\x12\x14\n" +
 	"\x05token\x18\x01 \x01(\tR\x05token\x12\x19\n" +
@@ -1082,7 +1122,7 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"f\n" +
 	"\x12ListTokensResponse\x12(\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x10.runlog.v1.TokenR\x06tokens\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc4\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdd\x03\n" +
 	"\x05Token\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1097,7 +1137,9 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\vrevoke_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampH\x02R\n" +
 	"revokeTime\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"revoked_by\x18\t \x01(\tH\x03R\trevokedBy\x88\x01\x01B\x0e\n" +
+	"revoked_by\x18\t \x01(\tH\x03R\trevokedBy\x88\x01\x01\x12\x17\n" +
+	"\aact_for\x18\n" +
+	" \x03(\tR\x06actForB\x0e\n" +
 	"\f_expire_timeB\r\n" +
 	"\v_created_byB\x0e\n" +
 	"\f_revoke_timeB\r\n" +
@@ -1105,13 +1147,14 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\x12RevokeTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"=\n" +
 	"\x13RevokeTokenResponse\x12&\n" +
-	"\x05token\x18\x01 \x01(\v2\x10.runlog.v1.TokenR\x05token\"\xc4\x01\n" +
+	"\x05token\x18\x01 \x01(\v2\x10.runlog.v1.TokenR\x05token\"\xef\x01\n" +
 	"\fTenantLimits\x12*\n" +
 	"\x11events_per_second\x18\x01 \x01(\x04R\x0feventsPerSecond\x12(\n" +
 	"\x10bytes_per_second\x18\x02 \x01(\x04R\x0ebytesPerSecond\x12\x18\n" +
 	"\astreams\x18\x03 \x01(\x04R\astreams\x12!\n" +
 	"\fstored_bytes\x18\x04 \x01(\x04R\vstoredBytes\x12!\n" +
-	"\frunning_runs\x18\x05 \x01(\x04R\vrunningRuns\"\xad\x01\n" +
+	"\frunning_runs\x18\x05 \x01(\x04R\vrunningRuns\x12)\n" +
+	"\x10self_attestation\x18\x06 \x01(\bR\x0fselfAttestation\"\xad\x01\n" +
 	"\vTenantUsage\x12!\n" +
 	"\fstored_bytes\x18\x01 \x01(\x04R\vstoredBytes\x12!\n" +
 	"\frunning_runs\x18\x02 \x01(\x04R\vrunningRuns\x12\x16\n" +
@@ -1135,10 +1178,10 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\x06limits\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\x06limits\"\x81\x01\n" +
 	"\x17SetTenantLimitsResponse\x12/\n" +
 	"\x06limits\x18\x01 \x01(\v2\x17.runlog.v1.TenantLimitsR\x06limits\x125\n" +
-	"\teffective\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\teffective2\x82\a\n" +
-	"\rAccessService\x12`\n" +
-	"\x06WhoAmI\x12\x18.runlog.v1.WhoAmIRequest\x1a\x19.runlog.v1.WhoAmIResponse\"!\x8a\xb5\x18\v\n" +
-	"\x05\x01\x02\x03\x04\x05(\x01 \x01\x82\xd3\xe4\x93\x02\f\x12\n" +
+	"\teffective\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\teffective2\x84\a\n" +
+	"\rAccessService\x12b\n" +
+	"\x06WhoAmI\x12\x18.runlog.v1.WhoAmIRequest\x1a\x19.runlog.v1.WhoAmIResponse\"#\x8a\xb5\x18\r\n" +
+	"\a\x01\x02\x03\x04\x05\x06\a(\x01 \x01\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/whoami\x12\x87\x01\n" +
 	"\x11CreateWatchTicket\x12#.runlog.v1.CreateWatchTicketRequest\x1a$.runlog.v1.CreateWatchTicketResponse\"'\x8a\xb5\x18\a\n" +
 	"\x01\x02(\x01 \x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/watch-tickets\x12n\n" +

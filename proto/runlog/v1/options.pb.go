@@ -31,6 +31,11 @@ const (
 	Role_OPERATOR          Role_Value = 3
 	Role_AUDITOR           Role_Value = 4
 	Role_ADMIN             Role_Value = 5
+	// Attests steps (SEC-10).
+	Role_ATTESTER Role_Value = 6
+	// Appends decisions that were made elsewhere: SignalAccepted, SignalRejected, StepAttested and
+	// RunQueued (SEC-9).
+	Role_DECIDER Role_Value = 7
 )
 
 // Enum value maps for Role_Value.
@@ -42,6 +47,8 @@ var (
 		3: "OPERATOR",
 		4: "AUDITOR",
 		5: "ADMIN",
+		6: "ATTESTER",
+		7: "DECIDER",
 	}
 	Role_Value_value = map[string]int32{
 		"VALUE_UNSPECIFIED": 0,
@@ -50,6 +57,8 @@ var (
 		"OPERATOR":          3,
 		"AUDITOR":           4,
 		"ADMIN":             5,
+		"ATTESTER":          6,
+		"DECIDER":           7,
 	}
 )
 
@@ -392,8 +401,8 @@ const file_runlog_v1_options_proto_rawDesc = "" +
 	"\vanswered_by\x18\x05 \x01(\x0e2\x1b.runlog.v1.AnsweredBy.ValueR\n" +
 	"answeredBy\x12'\n" +
 	"\x0frecorded_fields\x18\a \x03(\tR\x0erecordedFieldsB\b\n" +
-	"\x06tenant\"f\n" +
-	"\x04Role\"^\n" +
+	"\x06tenant\"\x81\x01\n" +
+	"\x04Role\"y\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bPRODUCER\x10\x01\x12\n" +
@@ -401,7 +410,9 @@ const file_runlog_v1_options_proto_rawDesc = "" +
 	"\x06READER\x10\x02\x12\f\n" +
 	"\bOPERATOR\x10\x03\x12\v\n" +
 	"\aAUDITOR\x10\x04\x12\t\n" +
-	"\x05ADMIN\x10\x05\"]\n" +
+	"\x05ADMIN\x10\x05\x12\f\n" +
+	"\bATTESTER\x10\x06\x12\v\n" +
+	"\aDECIDER\x10\a\"]\n" +
 	"\n" +
 	"AnsweredBy\"O\n" +
 	"\x05Value\x12\x15\n" +

@@ -57,6 +57,7 @@ type Token struct {
 	Tenants    []string
 	AllTenants bool
 	Roles      []uint32 // numbers of runlog.v1.Role.Value, sorted
+	ActFor     []string // identities in whose names it may attest, sorted; "*" alone: all of them
 	ExpiresAt  int64    // nanoseconds; 0: never
 	CreatedBy  string   // the authenticated identity; empty: none
 	// CreatedAt, RevokedAt and RevokedBy are set by apply; RevokedAt 0: it is not revoked.

@@ -92,14 +92,14 @@ func tokens(r storage.TableReader, after string) iter.Seq2[*recordv1.AccessToken
 
 func encode(t *Token) *recordv1.AccessToken {
 	return &recordv1.AccessToken{
-		TokenId: t.ID, Hash: t.Hash[:], Name: t.Name, Tenants: t.Tenants, AllTenants: t.AllTenants, Roles: t.Roles,
+		TokenId: t.ID, Hash: t.Hash[:], Name: t.Name, Tenants: t.Tenants, AllTenants: t.AllTenants, Roles: t.Roles, ActFor: t.ActFor,
 		ExpiresAt: t.ExpiresAt, CreatedBy: t.CreatedBy,
 	}
 }
 
 func decode(m *recordv1.AccessToken) *Token {
 	t := &Token{
-		ID: m.TokenId, Name: m.Name, Tenants: m.Tenants, AllTenants: m.AllTenants, Roles: m.Roles, ExpiresAt: m.ExpiresAt,
+		ID: m.TokenId, Name: m.Name, Tenants: m.Tenants, AllTenants: m.AllTenants, Roles: m.Roles, ActFor: m.ActFor, ExpiresAt: m.ExpiresAt,
 		CreatedBy: m.CreatedBy, CreatedAt: m.CreatedAt, RevokedAt: m.RevokedAt, RevokedBy: m.RevokedBy,
 	}
 	copy(t.Hash[:], m.Hash)

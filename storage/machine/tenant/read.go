@@ -45,6 +45,7 @@ func Effective(own, standard *Limits) Amounts {
 		Streams:         first(own.Streams, standard.Streams),
 		StoredBytes:     first(own.StoredBytes, standard.StoredBytes),
 		RunningRuns:     first(own.RunningRuns, standard.RunningRuns),
+		SelfAttestation: own.SelfAttestation || standard.SelfAttestation,
 	}
 }
 

@@ -46,6 +46,8 @@ func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 type Amounts struct {
 	EventsPerSecond, BytesPerSecond   uint64
 	Streams, StoredBytes, RunningRuns uint64
+	// SelfAttestation lets those who requested or started a run attest its steps (SEC-10).
+	SelfAttestation bool
 }
 
 // Limits are the limits of a tenant as they were set.
@@ -102,7 +104,8 @@ func limitKey(tenant string) []byte { return append([]byte(limitTable), tenant..
 func encode(l *Limits) *recordv1.TenantLimits {
 	return &recordv1.TenantLimits{
 		TenantId: l.Tenant, EventsPerSecond: l.EventsPerSecond, BytesPerSecond: l.BytesPerSecond,
-		Streams: l.Streams, StoredBytes: l.StoredBytes, RunningRuns: l.RunningRuns, SetBy: l.SetBy,
+		Streams: l.Streams, StoredBytes: l.StoredBytes, RunningRuns: l.RunningRuns,
+		SelfAttestation: l.SelfAttestation, SetBy: l.SetBy,
 	}
 }
 
@@ -112,6 +115,7 @@ func decode(m *recordv1.TenantLimits) *Limits {
 		Amounts: Amounts{
 			EventsPerSecond: m.EventsPerSecond, BytesPerSecond: m.BytesPerSecond,
 			Streams: m.Streams, StoredBytes: m.StoredBytes, RunningRuns: m.RunningRuns,
+			SelfAttestation: m.SelfAttestation,
 		},
 	}
 }

@@ -35,8 +35,8 @@ func Commands(s *session.Session) []*cobra.Command {
 
 func (a *app) createCommand() *cobra.Command {
 	var (
-		tenants, roles []string
-		expires        time.Duration
+		tenants, roles, actFor []string
+		expires                time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "create NAME",
@@ -46,11 +46,11 @@ cannot be shown again. This needs the role admin in all tenants.`,
 		Example: "  (umask 077; runlog token create ci --tenant acme --role producer --role reader --expires 720h > ci.token)",
 		Args:    session.OneArgument("the name of the token"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req := &runlogv1.CreateTokenRequest{Name: args[0], Tenants: tenants}
+			req := &runlogv1.CreateTokenRequest{Name: args[0], Tenants: tenants, ActFor: actFor}
 			for _, name := range roles {
 				role := runlogv1.Role_Value(runlogv1.Role_Value_value[strings.ToUpper(name)])
 				if role == 0 {
-					return output.UsageError("--role %q is no role; the roles are producer, reader, operator, auditor and admin", name)
+					return output.UsageError("--role %q is no role; the roles are %s", name, roleList())
 				}
 				req.Roles = append(req.Roles, role)
 			}
@@ -82,11 +82,22 @@ cannot be shown again. This needs the role admin in all tenants.`,
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&tenants, "tenant", nil, "tenants of the token, or * for all; may be repeated")
-	f.StringSliceVar(&roles, "role", nil, "producer, reader, operator, auditor or admin; may be repeated")
+	f.StringSliceVar(&roles, "role", nil, roleList()+"; may be repeated")
+	f.StringSliceVar(&actFor, "act-for", nil, "identities in whose names it may attest steps, such as token:jed, or * for all; may be repeated")
 	f.DurationVar(&expires, "expires", 0, "time until the token ends, such as 720h; 0: never")
-	session.Complete(cmd, "role", "producer", "reader", "operator", "auditor", "admin")
+	session.Complete(cmd, "role", roleWords()...)
 	return cmd
 }
+
+// roleWords are the names of the roles, as the command line has them.
+func roleWords() (words []string) {
+	for role := runlogv1.Role_PRODUCER; runlogv1.Role_Value_name[int32(role)] != ""; role++ {
+		words = append(words, strings.ToLower(role.String()))
+	}
+	return words
+}
+
+func roleList() string { return strings.Join(roleWords(), ", ") }
 
 func (a *app) listCommand() *cobra.Command {
 	return &cobra.Command{

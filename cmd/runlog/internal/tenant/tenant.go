@@ -38,6 +38,7 @@ func Commands(s *session.Session) []*cobra.Command {
 
 func (a *app) limitsCommand() *cobra.Command {
 	var set flags
+	var selfAttestation bool
 	cmd := &cobra.Command{
 		Use:   "limits [TENANT]",
 		Short: "Show and set the limits of a tenant",
@@ -52,14 +53,22 @@ the others: that takes an admin of all tenants. 0 gives the tenant the default a
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := append(args, defaultTenant)[0]
-			return a.WithClient(func(c *client.Client) error { return a.limits(cmd.Context(), c, name, &set) })
+			var self *bool
+			if cmd.Flags().Changed(selfFlag) {
+				self = &selfAttestation
+			}
+			return a.WithClient(func(c *client.Client) error { return a.limits(cmd.Context(), c, name, &set, self) })
 		},
 	}
 	for i, l := range limits {
 		cmd.Flags().Var(&set[i], l.flag, l.help)
 	}
+	cmd.Flags().BoolVar(&selfAttestation, selfFlag, false, "whether those who requested or started a run may attest its steps")
 	return cmd
 }
+
+// selfFlag is the flag of the one setting that is no amount.
+const selfFlag = "self-attestation"
 
 // limit is one of the limits.
 type limit struct {
@@ -84,15 +93,18 @@ var limits = [...]limit{
 // flags are those of the limits, in their order.
 type flags [len(limits)]amount
 
-func (a *app) limits(ctx context.Context, c *client.Client, name string, set *flags) error {
+func (a *app) limits(ctx context.Context, c *client.Client, name string, set *flags, self *bool) error {
 	got, err := c.GetTenantLimits(ctx, name)
 	if err != nil {
 		return err
 	}
 	own, effective := got.Limits, got.Effective
-	if slices.ContainsFunc(set[:], func(m amount) bool { return m.given }) {
+	if self != nil || slices.ContainsFunc(set[:], func(m amount) bool { return m.given }) {
 		for i, l := range limits {
 			set[i].put(l.of(own))
+		}
+		if self != nil {
+			own.SelfAttestation = *self
 		}
 		set, err := c.SetTenantLimits(ctx, name, own)
 		if err != nil {
@@ -116,6 +128,7 @@ func (a *app) limits(ctx context.Context, c *client.Client, name string, set *fl
 		}
 		table.Row(l.name, text(*l.of(own), "default"), text(*l.of(effective), "none"), used)
 	}
+	table.Row("self-attestation", setting(own.GetSelfAttestation(), "default"), setting(effective.GetSelfAttestation(), "no"), "")
 	if u := got.Usage; u != nil { // Queues have limits of their own.
 		table.Row("queues", "", "", strconv.FormatUint(u.Queues, 10))
 		table.Row("queued runs", "", "", strconv.FormatUint(u.QueuedRuns, 10))
@@ -132,10 +145,11 @@ type line struct {
 	Streams         uint64 `json:"streams"`
 	StoredBytes     uint64 `json:"storedBytes"`
 	RunningRuns     uint64 `json:"runningRuns"`
+	SelfAttestation bool   `json:"selfAttestation"`
 }
 
 func lineOf(l *runlogv1.TenantLimits) line {
-	return line{l.GetEventsPerSecond(), l.GetBytesPerSecond(), l.GetStreams(), l.GetStoredBytes(), l.GetRunningRuns()}
+	return line{l.GetEventsPerSecond(), l.GetBytesPerSecond(), l.GetStreams(), l.GetStoredBytes(), l.GetRunningRuns(), l.GetSelfAttestation()}
 }
 
 // used is the JSON form of what a tenant has.
@@ -164,6 +178,14 @@ func text(limit uint64, absent string) string {
 	default:
 		return strconv.FormatUint(limit, 10)
 	}
+}
+
+// setting is one that is no amount, for people.
+func setting(on bool, off string) string {
+	if on {
+		return "yes"
+	}
+	return off
 }
 
 // amount is the value of a flag of a limit.
