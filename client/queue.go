@@ -82,3 +82,9 @@ func (c *Client) RequeueRun(ctx context.Context, req *runlogv1.RequeueRunRequest
 func (c *Client) SendSignal(ctx context.Context, req *runlogv1.SendSignalRequest) (*runlogv1.SendSignalResponse, error) {
 	return write(ctx, c, c.signals.SendSignal, req)
 }
+
+// AttestStep attests a step that waits for it (SEC-10). It resumes nothing. The same attestation
+// again is the stored one.
+func (c *Client) AttestStep(ctx context.Context, req *runlogv1.AttestStepRequest) (*runlogv1.AttestStepResponse, error) {
+	return write(ctx, c, c.signals.AttestStep, req)
+}

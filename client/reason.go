@@ -22,6 +22,7 @@ const (
 	ReasonStepNotFound           = contract.ReasonStepNotFound
 	ReasonUnauthenticated        = contract.ReasonUnauthenticated
 	ReasonPermissionDenied       = contract.ReasonPermissionDenied
+	ReasonReservedEventType      = contract.ReasonReservedEventType
 	ReasonOverloaded             = contract.ReasonOverloaded
 	ReasonTenantRateLimited      = contract.ReasonTenantRateLimited
 	ReasonQuotaExceeded          = contract.ReasonQuotaExceeded

@@ -13,7 +13,38 @@ import (
 type fakeSignals struct {
 	runlogv1.UnimplementedSignalServiceServer
 
-	last *runlogv1.SendSignalRequest
+	last     *runlogv1.SendSignalRequest
+	attested *runlogv1.AttestStepRequest
+}
+
+func (f *fakeSignals) AttestStep(_ context.Context, req *runlogv1.AttestStepRequest) (*runlogv1.AttestStepResponse, error) {
+	f.attested = req
+	if req.StepId == "ready" {
+		return nil, asStatus(&contract.Error{Reason: contract.ReasonStepNotWaiting, Message: `attempt 1 of step "ready" is not WAITING_FOR_ATTESTATION`})
+	}
+	return &runlogv1.AttestStepResponse{RunSeq: 7, LogicalAttemptId: 2, Idempotent: req.AttestationId == "a-1", Position: "P"}, nil
+}
+
+// TestGoldenAttestSEC10 shows what attesters see.
+func TestGoldenAttestSEC10(t *testing.T) {
+	t.Parallel()
+	var got strings.Builder
+	fake := &fakeServer{}
+	for _, args := range []string{
+		"attest run-1 B --notes done --artifact y=s3://b/y --id a-0", "attest run-1 B --id a-1", "attest run-1 B --failed --by token:jed --attempt 2 --id a-2 -o json",
+		"attest run-1 ready --id a-3", "attest run-1", "attest run-1 B --artifact y", "attest run-1 B --by=", "attest --help",
+	} {
+		s := &invocation{args: strings.Fields(args)}
+		s.do(t.Context(), t, fake)
+		got.WriteString(s.text())
+		if strings.Contains(args, "--failed") {
+			req := fake.attested
+			if req.Outcome != runlogv1.AttestationOutcome_FAIL || req.AttestedBy != "token:jed" || req.GetLogicalAttemptId() != 2 || req.RunId != "run-1" || req.StepId != "B" {
+				t.Errorf("sent %v", req)
+			}
+		}
+	}
+	golden(t, "attest", got.String())
 }
 
 func (f *fakeSignals) SendSignal(_ context.Context, req *runlogv1.SendSignalRequest) (*runlogv1.SendSignalResponse, error) {

@@ -28,6 +28,7 @@ const (
 	ReasonStepNotFound           Reason = "STEP_NOT_FOUND"
 	ReasonUnauthenticated        Reason = "UNAUTHENTICATED"
 	ReasonPermissionDenied       Reason = "PERMISSION_DENIED"
+	ReasonReservedEventType      Reason = "RESERVED_EVENT_TYPE"
 	ReasonOverloaded             Reason = "OVERLOADED"
 	ReasonTenantRateLimited      Reason = "TENANT_RATE_LIMITED"
 	ReasonQuotaExceeded          Reason = "QUOTA_EXCEEDED"
@@ -130,6 +131,8 @@ var reasons = [...]ReasonInfo{
 		"Send a valid token, as Authorization: Bearer, or show a client certificate; docs/access.md."},
 	{ReasonPermissionDenied, codes.PermissionDenied, 403, StoredNo, "no",
 		"Ask an admin for the role and the tenant that the message names; runlog whoami shows what you have."},
+	{ReasonReservedEventType, codes.PermissionDenied, 403, StoredNo, "no",
+		"Make the call that decides, which the message names; or ask an admin for the role decider, if the decision was made elsewhere."},
 	{ReasonOverloaded, codes.ResourceExhausted, 429, StoredNo, "after the delay",
 		"The server is full: wait for the retry delay, then send the same request."},
 	{ReasonTenantRateLimited, codes.ResourceExhausted, 429, StoredNo, "after the delay",
@@ -200,10 +203,8 @@ var reasons = [...]ReasonInfo{
 
 // reserved reasons belong to the contract and to calls that are still to come.
 var reserved = map[Reason]bool{
-	ReasonStepNotWaiting: true,
-	ReasonRunNotWaiting:  true,
-	ReasonStepNotFound:   true,
-	ReasonStorageFailed:  true,
+	ReasonRunNotWaiting: true,
+	ReasonStorageFailed: true,
 }
 
 // Reserved tells whether no call of this version ends with the reason.

@@ -54,7 +54,7 @@ func check(req *runlogv1.SendSignalRequest) (*signal, error) {
 	fail("signalId", idFault(req.SignalId))
 	fail("signalType", typeFault(req.SignalType))
 	fail("stepId", stepFault(req))
-	fail("reason", reasonFault(req.Reason))
+	fail("reason", textFault(req.Reason, maxReasonBytes))
 	if req.Parameters != nil {
 		text, path, fault := contract.EncodeStruct(req.Parameters)
 		fail("parameters"+path, fault)
@@ -105,11 +105,12 @@ func stepFault(req *runlogv1.SendSignalRequest) string {
 	}
 }
 
-func reasonFault(reason string) string {
+// textFault says what is wrong with a text for people of at most so many bytes; empty: nothing.
+func textFault(text string, most int) string {
 	switch {
-	case len(reason) > maxReasonBytes:
-		return fmt.Sprintf("is %d bytes long: send at most %d", len(reason), maxReasonBytes)
-	case !utf8.ValidString(reason):
+	case len(text) > most:
+		return fmt.Sprintf("is %d bytes long: send at most %d", len(text), most)
+	case !utf8.ValidString(text):
 		return contract.NotUTF8
 	default:
 		return ""

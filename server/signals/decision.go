@@ -117,17 +117,23 @@ func (s *Service) read(v *storage.View, sig *signal) (at state, err error) {
 	if at.recorded, err = recorded(v, sig.id); err != nil || at.recorded != nil {
 		return at, err
 	}
+	sig.tenantID = v.Run.Scope.TenantID
+	err = s.readRun(v, &at)
+	return at, err
+}
+
+// readRun reads the state of a run from a view of it.
+func (s *Service) readRun(v *storage.View, at *state) (err error) {
 	if at.snapshot, err = s.opts.Snapshots.Snapshot(v); err != nil {
-		return at, err
+		return err
 	}
 	if at.snapshot.LastEventSeq != v.Run.LastSeq {
-		// The snapshot has events that the view lacks, perhaps a decision about this signal.
-		return at, errConflict
+		// The snapshot has events that the view lacks, perhaps a decision about the same.
+		return errConflict
 	}
-	sig.tenantID = v.Run.Scope.TenantID
 	at.last, at.scope = v.Run.LastSeq, v.Run.Scope
 	at.plan = planOf(v.Run, at.snapshot)
-	return at, nil
+	return nil
 }
 
 // planOf returns the plan of a run and its version; empty: its events have named none yet.
@@ -163,22 +169,13 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 	}
 	var before []storage.Operation
 	if d.Reject == accept {
-		before, err = s.endQueued(sig, at, a)
+		if before, err = s.endQueued(sig, at, a); err != nil {
+			return nil, err
+		}
 	}
-	if err == nil {
-		err = rpc.CheckAppend(ctx, s.node, a)
-	}
+	done, err := s.append(ctx, a, before...)
 	if err != nil {
 		return nil, err
-	}
-	done, err := s.node.AppendHeld(ctx, a, before...)
-	switch {
-	case errors.As(err, new(*storage.SequenceError)), errors.As(err, new(*queue.NotQueuedError)), errors.As(err, new(*queue.RunningError)):
-		return nil, errConflict
-	case err != nil:
-		return nil, err
-	case done.Results[0].Duplicate:
-		return nil, errConflict // The recorded decision is the answer.
 	}
 	resp := &runlogv1.SendSignalResponse{Decision: runlogv1.Decision_ACCEPTED, RunSeq: done.Results[0].RunSeq, RejectReason: d.Reject,
 		NextLogicalAttemptId: d.NextAttempt, Position: rpc.FormatPosition(done.Position)}
@@ -186,6 +183,20 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 		resp.Decision = runlogv1.Decision_REJECTED
 	}
 	return resp, nil
+}
+
+// append stores the events of a decision behind operations, or returns errConflict: the run has
+// changed, or has the decision already.
+func (s *Service) append(ctx context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
+	if err := rpc.CheckAppend(ctx, s.node, a); err != nil {
+		return replica.Appended{}, err
+	}
+	done, err := s.node.AppendHeld(ctx, a, before...)
+	changed := errors.As(err, new(*storage.SequenceError)) || errors.As(err, new(*queue.NotQueuedError)) || errors.As(err, new(*queue.RunningError))
+	if changed || err == nil && done.Results[0].Duplicate {
+		err = errConflict
+	}
+	return done, err
 }
 
 // rules are those of a run's events, with room for a signal: a small limit of payloads keeps no
@@ -200,26 +211,17 @@ func (s *Service) rules(runID string) contract.Options {
 func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, error) {
 	now := s.opts.Clock().UTC()
 	d.DecidedAt = now.Format(time.RFC3339Nano)
-	payload, err := d.encode()
+	payload, err := encode(&d)
 	if err != nil {
 		return nil, err
 	}
-	w := &runlogv1.EventWrite{
-		EventType: contract.SignalAccepted, RunId: sig.runID,
-		TenantId: at.scope.TenantID, ProjectId: at.scope.ProjectID, EnvironmentId: at.scope.EnvironmentID,
-		PlanId: at.plan[0], PlanVersion: at.plan[1], StepId: sig.stepID, EngineAttemptId: 1,
-		EmittedAt: timestamppb.New(now), EmittedBy: authority, CausedBySignalId: sig.id,
-		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: payload},
-	}
+	eventType := contract.SignalAccepted
 	if d.Reject != accept {
-		w.EventType = contract.SignalRejected
+		eventType = contract.SignalRejected
 	}
-	if at.plan[0] == "" || at.plan[1] == "" {
-		// No event of the run has named a plan, and a decision invents none: the first one that is
-		// named stays that of the run. Only line 1.1 has such events, with keys of their own.
-		w.ContractVersion = "1.1"
-		w.IdempotencyKey = fmt.Sprintf("signal-%x", sha256.Sum256([]byte(w.EventType+"|"+sig.id)))
-	}
+	w := at.write(sig.runID, eventType, "signal", sig.id)
+	w.StepId, w.CausedBySignalId, w.EmittedAt = sig.stepID, sig.id, timestamppb.New(now)
+	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
 	e, bad := contract.Validate(w, s.rules(sig.runID))
 	if len(bad) > 0 {
 		for i := range bad {
@@ -230,15 +232,32 @@ func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, err
 	return &storage.Append{RunID: sig.runID, Events: []contract.Event{e}, ExpectedLastSeq: &at.last, AppendedBy: sig.caller.Authenticated()}, nil
 }
 
+// write is an event of the authority about a run. kind and id tell it apart from others of its type
+// if the run has no plan.
+func (at *state) write(runID, eventType, kind, id string) *runlogv1.EventWrite {
+	w := &runlogv1.EventWrite{
+		EventType: eventType, RunId: runID,
+		TenantId: at.scope.TenantID, ProjectId: at.scope.ProjectID, EnvironmentId: at.scope.EnvironmentID,
+		PlanId: at.plan[0], PlanVersion: at.plan[1], EngineAttemptId: 1, EmittedBy: authority,
+	}
+	if at.plan[0] == "" || at.plan[1] == "" {
+		// No event of the run has named a plan, and a decision invents none: the first one that is
+		// named stays that of the run. Only line 1.1 has such events, with keys of their own.
+		w.ContractVersion = "1.1"
+		w.IdempotencyKey = fmt.Sprintf("%s-%x", kind, sha256.Sum256([]byte(eventType+"|"+id)))
+	}
+	return w
+}
+
 // fieldOf turns the path of a member of the payload into that of the field of the signal.
 var fieldOf = strings.NewReplacer("payload/senderReason", "reason", "payload/", "")
 
-// encode returns the payload as JSON. The parameters stay as they are.
-func (d *decision) encode() ([]byte, error) {
+// encode returns a payload as JSON. What is JSON in it stays as it is.
+func encode(payload any) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(d); err != nil {
+	if err := e.Encode(payload); err != nil {
 		return nil, fmt.Errorf("signals: encode a decision: %w", err)
 	}
 	return bytes.TrimRight(out.Bytes(), "\n"), nil

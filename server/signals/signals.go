@@ -207,9 +207,27 @@ func (s *Service) limit(sig *signal) error {
 // errConflict means that an event of the run came between reading and deciding.
 var errConflict = errors.New("signals: the run has changed")
 
-// decide decides a signal against the state of its run, as often as the run changes in between
-// (SIG-2). The policy is asked at most once, and no lock and no append is held meanwhile.
-func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignalResponse, error) {
+// decide decides a signal against the state of its run (SIG-2). The policy is asked at most once,
+// and no lock and no append is held meanwhile.
+func (s *Service) decide(ctx context.Context, sig *signal) (resp *runlogv1.SendSignalResponse, err error) {
+	for {
+		var status run.Status
+		err = s.untilStored(ctx, sig.runID, func() (err error) {
+			resp, status, err = s.decideOnce(ctx, sig)
+			return err
+		})
+		if resp != nil || err != nil {
+			return resp, err
+		}
+		if err := s.ask(ctx, sig, status); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// untilStored tries to store a decision about a run until another error than errConflict comes of
+// it, or none.
+func (s *Service) untilStored(ctx context.Context, runID string, try func() error) error {
 	begun, release := time.Now(), func() {}
 	defer func() { release() }()
 	var held time.Time
@@ -219,30 +237,23 @@ func (s *Service) decide(ctx context.Context, sig *signal) (*runlogv1.SendSignal
 			if held.IsZero() {
 				held = time.Now()
 			}
-			next := s.node.Hold(sig.runID) // before the one before is over
+			next := s.node.Hold(runID) // before the one before is over
 			release()
 			release = next
 			tries++
 		}
-		resp, status, err := s.decideOnce(ctx, sig)
+		err := try()
 		switch {
-		case err == nil && resp == nil:
-			release()
-			conflicts = -1
-			if err := s.ask(ctx, sig, status); err != nil {
-				return nil, err
-			}
-			continue
-		case err == nil, !errors.Is(err, errConflict):
-			return resp, err
+		case !errors.Is(err, errConflict):
+			return err
 		case tries >= heldTries && time.Since(held) > decideWithin:
-			return nil, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
-				Message: "other events of the run were stored first until the time was over; the signal was not decided; retry"}
+			return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
+				Message: "other events of the run were stored first until the time was over; nothing was decided; retry"}
 		}
 		select {
 		case <-time.After(rand.N(longestPause)):
 		case <-ctx.Done():
-			return nil, ctx.Err()
+			return ctx.Err()
 		}
 	}
 }

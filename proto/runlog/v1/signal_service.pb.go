@@ -72,6 +72,55 @@ func (Decision_Value) EnumDescriptor() ([]byte, []int) {
 	return file_runlog_v1_signal_service_proto_rawDescGZIP(), []int{1, 0}
 }
 
+type AttestationOutcome_Value int32
+
+const (
+	AttestationOutcome_VALUE_UNSPECIFIED AttestationOutcome_Value = 0
+	AttestationOutcome_SUCCESS           AttestationOutcome_Value = 1
+	AttestationOutcome_FAIL              AttestationOutcome_Value = 2
+)
+
+// Enum value maps for AttestationOutcome_Value.
+var (
+	AttestationOutcome_Value_name = map[int32]string{
+		0: "VALUE_UNSPECIFIED",
+		1: "SUCCESS",
+		2: "FAIL",
+	}
+	AttestationOutcome_Value_value = map[string]int32{
+		"VALUE_UNSPECIFIED": 0,
+		"SUCCESS":           1,
+		"FAIL":              2,
+	}
+)
+
+func (x AttestationOutcome_Value) Enum() *AttestationOutcome_Value {
+	p := new(AttestationOutcome_Value)
+	*p = x
+	return p
+}
+
+func (x AttestationOutcome_Value) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (AttestationOutcome_Value) Descriptor() protoreflect.EnumDescriptor {
+	return file_runlog_v1_signal_service_proto_enumTypes[1].Descriptor()
+}
+
+func (AttestationOutcome_Value) Type() protoreflect.EnumType {
+	return &file_runlog_v1_signal_service_proto_enumTypes[1]
+}
+
+func (x AttestationOutcome_Value) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use AttestationOutcome_Value.Descriptor instead.
+func (AttestationOutcome_Value) EnumDescriptor() ([]byte, []int) {
+	return file_runlog_v1_signal_service_proto_rawDescGZIP(), []int{3, 0}
+}
+
 type SendSignalRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -289,6 +338,294 @@ func (x *SendSignalResponse) GetPosition() string {
 	return ""
 }
 
+// AttestationOutcome is what was attested about a step.
+type AttestationOutcome struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestationOutcome) Reset() {
+	*x = AttestationOutcome{}
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestationOutcome) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestationOutcome) ProtoMessage() {}
+
+func (x *AttestationOutcome) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestationOutcome.ProtoReflect.Descriptor instead.
+func (*AttestationOutcome) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_signal_service_proto_rawDescGZIP(), []int{3}
+}
+
+// AttestedArtifact is a reference to what was made.
+type AttestedArtifact struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// An absolute URI of at most 2,048 bytes, such as s3://bucket/model.xlsx.
+	Uri string `protobuf:"bytes,2,opt,name=uri,proto3" json:"uri,omitempty"`
+	// 64 digits of lower-case hex; empty: unknown.
+	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	// Absent: unknown.
+	SizeBytes     *uint64 `protobuf:"varint,4,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestedArtifact) Reset() {
+	*x = AttestedArtifact{}
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestedArtifact) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestedArtifact) ProtoMessage() {}
+
+func (x *AttestedArtifact) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestedArtifact.ProtoReflect.Descriptor instead.
+func (*AttestedArtifact) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_signal_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AttestedArtifact) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *AttestedArtifact) GetUri() string {
+	if x != nil {
+		return x.Uri
+	}
+	return ""
+}
+
+func (x *AttestedArtifact) GetSha256() string {
+	if x != nil {
+		return x.Sha256
+	}
+	return ""
+}
+
+func (x *AttestedArtifact) GetSizeBytes() uint64 {
+	if x != nil && x.SizeBytes != nil {
+		return *x.SizeBytes
+	}
+	return 0
+}
+
+type AttestStepRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	RunId  string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	StepId string                 `protobuf:"bytes,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	// The attempt of the step that was looked at; absent: the current one.
+	LogicalAttemptId *uint32                  `protobuf:"varint,3,opt,name=logical_attempt_id,json=logicalAttemptId,proto3,oneof" json:"logical_attempt_id,omitempty"`
+	Outcome          AttestationOutcome_Value `protobuf:"varint,4,opt,name=outcome,proto3,enum=runlog.v1.AttestationOutcome_Value" json:"outcome,omitempty"`
+	// The identity in whose name the caller attests. Empty: its own name. Another one needs the
+	// caller's right to act for it (docs/access.md).
+	AttestedBy string `protobuf:"bytes,5,opt,name=attested_by,json=attestedBy,proto3" json:"attested_by,omitempty"`
+	// For people. At most 16 KiB.
+	Notes string `protobuf:"bytes,6,opt,name=notes,proto3" json:"notes,omitempty"`
+	// At most 1,000.
+	Artifacts []*AttestedArtifact `protobuf:"bytes,7,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// At most 256 bytes. The same one again is the same attestation. Empty: one that says the same is
+	// the same.
+	AttestationId string `protobuf:"bytes,8,opt,name=attestation_id,json=attestationId,proto3" json:"attestation_id,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestStepRequest) Reset() {
+	*x = AttestStepRequest{}
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestStepRequest) ProtoMessage() {}
+
+func (x *AttestStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestStepRequest.ProtoReflect.Descriptor instead.
+func (*AttestStepRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_signal_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *AttestStepRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *AttestStepRequest) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *AttestStepRequest) GetLogicalAttemptId() uint32 {
+	if x != nil && x.LogicalAttemptId != nil {
+		return *x.LogicalAttemptId
+	}
+	return 0
+}
+
+func (x *AttestStepRequest) GetOutcome() AttestationOutcome_Value {
+	if x != nil {
+		return x.Outcome
+	}
+	return AttestationOutcome_VALUE_UNSPECIFIED
+}
+
+func (x *AttestStepRequest) GetAttestedBy() string {
+	if x != nil {
+		return x.AttestedBy
+	}
+	return ""
+}
+
+func (x *AttestStepRequest) GetNotes() string {
+	if x != nil {
+		return x.Notes
+	}
+	return ""
+}
+
+func (x *AttestStepRequest) GetArtifacts() []*AttestedArtifact {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *AttestStepRequest) GetAttestationId() string {
+	if x != nil {
+		return x.AttestationId
+	}
+	return ""
+}
+
+type AttestStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The place of the attestation in the run.
+	RunSeq uint64 `protobuf:"varint,1,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	// The attempt that was attested.
+	LogicalAttemptId uint32 `protobuf:"varint,2,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
+	// The same attestation was stored before; this call stored nothing.
+	Idempotent bool `protobuf:"varint,3,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
+	// Opaque place in the commit order at which the attestation is visible.
+	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttestStepResponse) Reset() {
+	*x = AttestStepResponse{}
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttestStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttestStepResponse) ProtoMessage() {}
+
+func (x *AttestStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_signal_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttestStepResponse.ProtoReflect.Descriptor instead.
+func (*AttestStepResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_signal_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *AttestStepResponse) GetRunSeq() uint64 {
+	if x != nil {
+		return x.RunSeq
+	}
+	return 0
+}
+
+func (x *AttestStepResponse) GetLogicalAttemptId() uint32 {
+	if x != nil {
+		return x.LogicalAttemptId
+	}
+	return 0
+}
+
+func (x *AttestStepResponse) GetIdempotent() bool {
+	if x != nil {
+		return x.Idempotent
+	}
+	return false
+}
+
+func (x *AttestStepResponse) GetPosition() string {
+	if x != nil {
+		return x.Position
+	}
+	return ""
+}
+
 var File_runlog_v1_signal_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_signal_service_proto_rawDesc = "" +
@@ -317,11 +654,44 @@ const file_runlog_v1_signal_service_proto_rawDesc = "" +
 	"\n" +
 	"idempotent\x18\x05 \x01(\bR\n" +
 	"idempotent\x12\x1a\n" +
-	"\bposition\x18\x06 \x01(\tR\bposition2\x92\x01\n" +
+	"\bposition\x18\x06 \x01(\tR\bposition\"K\n" +
+	"\x12AttestationOutcome\"5\n" +
+	"\x05Value\x12\x15\n" +
+	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aSUCCESS\x10\x01\x12\b\n" +
+	"\x04FAIL\x10\x02\"\x83\x01\n" +
+	"\x10AttestedArtifact\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x10\n" +
+	"\x03uri\x18\x02 \x01(\tR\x03uri\x12\x16\n" +
+	"\x06sha256\x18\x03 \x01(\tR\x06sha256\x12\"\n" +
+	"\n" +
+	"size_bytes\x18\x04 \x01(\x04H\x00R\tsizeBytes\x88\x01\x01B\r\n" +
+	"\v_size_bytes\"\xe5\x02\n" +
+	"\x11AttestStepRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
+	"\astep_id\x18\x02 \x01(\tR\x06stepId\x121\n" +
+	"\x12logical_attempt_id\x18\x03 \x01(\rH\x00R\x10logicalAttemptId\x88\x01\x01\x12=\n" +
+	"\aoutcome\x18\x04 \x01(\x0e2#.runlog.v1.AttestationOutcome.ValueR\aoutcome\x12\x1f\n" +
+	"\vattested_by\x18\x05 \x01(\tR\n" +
+	"attestedBy\x12\x14\n" +
+	"\x05notes\x18\x06 \x01(\tR\x05notes\x129\n" +
+	"\tartifacts\x18\a \x03(\v2\x1b.runlog.v1.AttestedArtifactR\tartifacts\x12%\n" +
+	"\x0eattestation_id\x18\b \x01(\tR\rattestationIdB\x15\n" +
+	"\x13_logical_attempt_id\"\x97\x01\n" +
+	"\x12AttestStepResponse\x12\x17\n" +
+	"\arun_seq\x18\x01 \x01(\x04R\x06runSeq\x12,\n" +
+	"\x12logical_attempt_id\x18\x02 \x01(\rR\x10logicalAttemptId\x12\x1e\n" +
+	"\n" +
+	"idempotent\x18\x03 \x01(\bR\n" +
+	"idempotent\x12\x1a\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition2\xa4\x02\n" +
 	"\rSignalService\x12\x80\x01\n" +
 	"\n" +
 	"SendSignal\x12\x1c.runlog.v1.SendSignalRequest\x1a\x1d.runlog.v1.SendSignalResponse\"5\x8a\xb5\x18\x0e\n" +
-	"\x02\x01\x03(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/runs/{run_id}:signalB\x89\x01\n" +
+	"\x02\x01\x03(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/runs/{run_id}:signal\x12\x8f\x01\n" +
+	"\n" +
+	"AttestStep\x12\x1c.runlog.v1.AttestStepRequest\x1a\x1d.runlog.v1.AttestStepResponse\"D\x8a\xb5\x18\r\n" +
+	"\x01\x06(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/runs/{run_id}/steps/{step_id}:attestB\x89\x01\n" +
 	"\rcom.runlog.v1B\x12SignalServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -337,25 +707,34 @@ func file_runlog_v1_signal_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_signal_service_proto_rawDescData
 }
 
-var file_runlog_v1_signal_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_runlog_v1_signal_service_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_runlog_v1_signal_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_runlog_v1_signal_service_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
 var file_runlog_v1_signal_service_proto_goTypes = []any{
-	(Decision_Value)(0),        // 0: runlog.v1.Decision.Value
-	(*SendSignalRequest)(nil),  // 1: runlog.v1.SendSignalRequest
-	(*Decision)(nil),           // 2: runlog.v1.Decision
-	(*SendSignalResponse)(nil), // 3: runlog.v1.SendSignalResponse
-	(*structpb.Struct)(nil),    // 4: google.protobuf.Struct
+	(Decision_Value)(0),           // 0: runlog.v1.Decision.Value
+	(AttestationOutcome_Value)(0), // 1: runlog.v1.AttestationOutcome.Value
+	(*SendSignalRequest)(nil),     // 2: runlog.v1.SendSignalRequest
+	(*Decision)(nil),              // 3: runlog.v1.Decision
+	(*SendSignalResponse)(nil),    // 4: runlog.v1.SendSignalResponse
+	(*AttestationOutcome)(nil),    // 5: runlog.v1.AttestationOutcome
+	(*AttestedArtifact)(nil),      // 6: runlog.v1.AttestedArtifact
+	(*AttestStepRequest)(nil),     // 7: runlog.v1.AttestStepRequest
+	(*AttestStepResponse)(nil),    // 8: runlog.v1.AttestStepResponse
+	(*structpb.Struct)(nil),       // 9: google.protobuf.Struct
 }
 var file_runlog_v1_signal_service_proto_depIdxs = []int32{
-	4, // 0: runlog.v1.SendSignalRequest.parameters:type_name -> google.protobuf.Struct
+	9, // 0: runlog.v1.SendSignalRequest.parameters:type_name -> google.protobuf.Struct
 	0, // 1: runlog.v1.SendSignalResponse.decision:type_name -> runlog.v1.Decision.Value
-	1, // 2: runlog.v1.SignalService.SendSignal:input_type -> runlog.v1.SendSignalRequest
-	3, // 3: runlog.v1.SignalService.SendSignal:output_type -> runlog.v1.SendSignalResponse
-	3, // [3:4] is the sub-list for method output_type
-	2, // [2:3] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	1, // 2: runlog.v1.AttestStepRequest.outcome:type_name -> runlog.v1.AttestationOutcome.Value
+	6, // 3: runlog.v1.AttestStepRequest.artifacts:type_name -> runlog.v1.AttestedArtifact
+	2, // 4: runlog.v1.SignalService.SendSignal:input_type -> runlog.v1.SendSignalRequest
+	7, // 5: runlog.v1.SignalService.AttestStep:input_type -> runlog.v1.AttestStepRequest
+	4, // 6: runlog.v1.SignalService.SendSignal:output_type -> runlog.v1.SendSignalResponse
+	8, // 7: runlog.v1.SignalService.AttestStep:output_type -> runlog.v1.AttestStepResponse
+	6, // [6:8] is the sub-list for method output_type
+	4, // [4:6] is the sub-list for method input_type
+	4, // [4:4] is the sub-list for extension type_name
+	4, // [4:4] is the sub-list for extension extendee
+	0, // [0:4] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_signal_service_proto_init() }
@@ -364,13 +743,15 @@ func file_runlog_v1_signal_service_proto_init() {
 		return
 	}
 	file_runlog_v1_options_proto_init()
+	file_runlog_v1_signal_service_proto_msgTypes[4].OneofWrappers = []any{}
+	file_runlog_v1_signal_service_proto_msgTypes[5].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_signal_service_proto_rawDesc), len(file_runlog_v1_signal_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   3,
+			NumEnums:      2,
+			NumMessages:   7,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

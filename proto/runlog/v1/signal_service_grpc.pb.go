@@ -20,17 +20,22 @@ const _ = grpc.SupportPackageIsVersion9
 
 const (
 	SignalService_SendSignal_FullMethodName = "/runlog.v1.SignalService/SendSignal"
+	SignalService_AttestStep_FullMethodName = "/runlog.v1.SignalService/AttestStep"
 )
 
 // SignalServiceClient is the client API for SignalService service.
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SignalService decides signals to runs. Every decision is an event of the run (docs/signals.md).
+// SignalService decides signals to runs, and attestations of their steps. Every decision is an event
+// of the run (docs/signals.md, docs/attestation.md).
 type SignalServiceClient interface {
 	// SendSignal accepts or rejects a signal, and answers with the decision once it is stored
 	// (SIG-1, SIG-2). The same signal_id again returns the recorded decision (SIG-4).
 	SendSignal(ctx context.Context, in *SendSignalRequest, opts ...grpc.CallOption) (*SendSignalResponse, error)
+	// AttestStep ends the wait of a step for its attestation, once for each attempt (SEC-10, ATT-4).
+	// It resumes nothing. FAIL ends the run.
+	AttestStep(ctx context.Context, in *AttestStepRequest, opts ...grpc.CallOption) (*AttestStepResponse, error)
 }
 
 type signalServiceClient struct {
@@ -51,15 +56,29 @@ func (c *signalServiceClient) SendSignal(ctx context.Context, in *SendSignalRequ
 	return out, nil
 }
 
+func (c *signalServiceClient) AttestStep(ctx context.Context, in *AttestStepRequest, opts ...grpc.CallOption) (*AttestStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(AttestStepResponse)
+	err := c.cc.Invoke(ctx, SignalService_AttestStep_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 // SignalServiceServer is the server API for SignalService service.
 // All implementations must embed UnimplementedSignalServiceServer
 // for forward compatibility.
 //
-// SignalService decides signals to runs. Every decision is an event of the run (docs/signals.md).
+// SignalService decides signals to runs, and attestations of their steps. Every decision is an event
+// of the run (docs/signals.md, docs/attestation.md).
 type SignalServiceServer interface {
 	// SendSignal accepts or rejects a signal, and answers with the decision once it is stored
 	// (SIG-1, SIG-2). The same signal_id again returns the recorded decision (SIG-4).
 	SendSignal(context.Context, *SendSignalRequest) (*SendSignalResponse, error)
+	// AttestStep ends the wait of a step for its attestation, once for each attempt (SEC-10, ATT-4).
+	// It resumes nothing. FAIL ends the run.
+	AttestStep(context.Context, *AttestStepRequest) (*AttestStepResponse, error)
 	mustEmbedUnimplementedSignalServiceServer()
 }
 
@@ -72,6 +91,9 @@ type UnimplementedSignalServiceServer struct{}
 
 func (UnimplementedSignalServiceServer) SendSignal(context.Context, *SendSignalRequest) (*SendSignalResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method SendSignal not implemented")
+}
+func (UnimplementedSignalServiceServer) AttestStep(context.Context, *AttestStepRequest) (*AttestStepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method AttestStep not implemented")
 }
 func (UnimplementedSignalServiceServer) mustEmbedUnimplementedSignalServiceServer() {}
 func (UnimplementedSignalServiceServer) testEmbeddedByValue()                       {}
@@ -112,6 +134,24 @@ func _SignalService_SendSignal_Handler(srv interface{}, ctx context.Context, dec
 	return interceptor(ctx, in, info, handler)
 }
 
+func _SignalService_AttestStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(AttestStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(SignalServiceServer).AttestStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: SignalService_AttestStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(SignalServiceServer).AttestStep(ctx, req.(*AttestStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 // SignalService_ServiceDesc is the grpc.ServiceDesc for SignalService service.
 // It's only intended for direct use with grpc.RegisterService,
 // and not to be introspected or modified (even as a copy)
@@ -122,6 +162,10 @@ var SignalService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "SendSignal",
 			Handler:    _SignalService_SendSignal_Handler,
+		},
+		{
+			MethodName: "AttestStep",
+			Handler:    _SignalService_AttestStep_Handler,
 		},
 	},
 	Streams:  []grpc.StreamDesc{},

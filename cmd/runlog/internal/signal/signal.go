@@ -1,4 +1,4 @@
-// Package signal has the command signal: it sends signals to runs.
+// Package signal has the commands of decisions about runs: signal and attest.
 package signal
 
 import (
@@ -23,7 +23,7 @@ import (
 // app is the session, as the commands of this package use it.
 type app struct{ *session.Session }
 
-// Commands returns the command signal.
+// Commands returns the commands signal and attest.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
 	var (
@@ -77,7 +77,7 @@ decision. If the signal is rejected, the exit code is %d.`, strings.Join(contrac
 	f.StringVar(&req.Reason, "reason", "", "why, for people")
 	f.StringVar(&parameters, "parameters", "", "JSON object for the engine")
 	session.Complete(cmd, "step")
-	return []*cobra.Command{cmd}
+	return []*cobra.Command{cmd, a.attestCommand()}
 }
 
 // parseParameters parses --parameters; nil: there are none.

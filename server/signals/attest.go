@@ -1,0 +1,234 @@
+package signals
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	"runlog/projector/run"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
+	"runlog/server/rpc"
+	"runlog/storage"
+	"runlog/storage/machine/tenant"
+)
+
+// attestedFail is the code of the error of a run that an attestation has ended.
+const attestedFail = "ATTESTED_FAIL"
+
+// AttestStep stores an attestation of a step that waits for it (SEC-10, ATT-4). After FAIL the run
+// has failed, in the same append.
+func (s *Service) AttestStep(ctx context.Context, req *runlogv1.AttestStepRequest) (resp *runlogv1.AttestStepResponse, err error) {
+	a, err := checkAttestation(ctx, req)
+	if err == nil {
+		err = s.limitAttestation(a)
+	}
+	if err != nil {
+		s.countRefused(err)
+		return nil, err
+	}
+	err = s.untilStored(ctx, a.runID, func() (err error) {
+		resp, err = s.attestOnce(ctx, a)
+		return err
+	})
+	return resp, err
+}
+
+// limitAttestation refuses an attestation beyond the rate of its run: it counts as a signal to it.
+func (s *Service) limitAttestation(a *attestation) error {
+	return s.limit(&signal{runID: a.runID, id: "attest " + a.stepID, permitted: true})
+}
+
+// attestOnce tries to store an attestation, or returns the one that is stored already if it says
+// the same.
+func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.AttestStepResponse, error) {
+	unlock, err := s.decisions.lock(ctx, a.runID)
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	v, err := s.view(ctx, a.runID)
+	if err != nil {
+		return nil, err
+	}
+	var at state
+	err = s.readRun(v.View, &at)
+	if err == nil {
+		err = a.past.read(v.View, a.stepID)
+	}
+	if err := errors.Join(err, v.Close()); err != nil {
+		return nil, err
+	}
+	attempt, stored, err := a.attempt(at.snapshot)
+	if stored != nil || err != nil {
+		return stored, err
+	}
+	if err := s.independent(a, at.scope.TenantID); err != nil {
+		return nil, err
+	}
+	events, err := s.attested(a, &at, attempt)
+	if err != nil {
+		return nil, err
+	}
+	done, err := s.append(ctx, &storage.Append{RunID: a.runID, Events: events, ExpectedLastSeq: &at.last, AppendedBy: a.caller.Authenticated()})
+	if err != nil {
+		return nil, err
+	}
+	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt, Position: rpc.FormatPosition(done.Position)}, nil
+}
+
+// attempt returns the attempt of the step that waits. stored is the answer if it was attested
+// before, in the same words.
+func (a *attestation) attempt(snapshot *run.Snapshot) (attempt uint32, stored *runlogv1.AttestStepResponse, err error) {
+	step := snapshot.Step(a.stepID)
+	if step == nil {
+		return 0, nil, &contract.Error{Reason: contract.ReasonStepNotFound,
+			Message:  rpc.Helpful(contract.ReasonStepNotFound, "no event of run "+contract.Quote(a.runID)+" has named step "+contract.Quote(a.stepID)),
+			Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID}}
+	}
+	attempt = step.LogicalAttemptID
+	if a.asked != nil {
+		attempt = *a.asked
+	}
+	status := step.Status.String()
+	before := a.past.attested[attempt]
+	switch {
+	case before != nil && a.says(before.Payload):
+		return attempt, &runlogv1.AttestStepResponse{RunSeq: before.RunSeq, LogicalAttemptId: attempt, Idempotent: true,
+			Position: rpc.FormatPosition(before.Position)}, nil
+	case attempt != step.LogicalAttemptID:
+		status = fmt.Sprintf("at attempt %d", step.LogicalAttemptID)
+	case snapshot.Status.Terminal():
+		status = "of a run that is " + snapshot.Status.String()
+	case step.Status != run.StepWaitingForAttestation:
+	case before != nil:
+		// It was stored before the step waited, and had no effect. The log has one for each attempt.
+		status = "attested without effect, before it waited; end it with SKIP_STEP"
+	default:
+		return attempt, nil, nil
+	}
+	return 0, nil, &contract.Error{Reason: contract.ReasonStepNotWaiting,
+		Message: rpc.Helpful(contract.ReasonStepNotWaiting,
+			fmt.Sprintf("attempt %d of step %s is not WAITING_FOR_ATTESTATION: the step is %s; nothing was stored", attempt, contract.Quote(a.stepID), status)),
+		Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID, "status": step.Status.String()}}
+}
+
+// independent refuses an attestation by those who have requested or started the run, unless the
+// tenant allows it (SEC-10).
+func (s *Service) independent(a *attestation, tenantID string) error {
+	if a.caller == auth.Local {
+		return nil
+	}
+	i := slices.IndexFunc(a.past.startedBy, func(name string) bool { return name == a.attestedBy || name == a.caller.Name })
+	if i < 0 {
+		return nil
+	}
+	own, standard, err := tenant.Read(s.node.Store(), tenantID)
+	if err != nil || tenant.Effective(own, standard).SelfAttestation {
+		return err
+	}
+	return &contract.Error{Reason: contract.ReasonPermissionDenied,
+		Message: fmt.Sprintf("%s has requested or started run %s, so another identity attests its steps; nothing was stored; "+
+			"runlog tenant limits --self-attestation lets a tenant do without", contract.Quote(a.past.startedBy[i]), contract.Quote(a.runID)),
+		Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID}}
+}
+
+// attested makes the events of an attestation.
+func (s *Service) attested(a *attestation, at *state, attempt uint32) ([]contract.Event, error) {
+	now := s.opts.Clock().UTC()
+	said := a.said
+	said.AttestedAt = now.Format(time.RFC3339Nano)
+	if said.Contract = a.past.contracts[attempt]; said.Contract == nil {
+		said.Contract = json.RawMessage("null")
+	}
+	payload, err := encode(&said)
+	if err != nil {
+		return nil, err
+	}
+	w := at.write(a.runID, contract.StepAttested, "attestation", a.stepID+"|"+strconv.Itoa(int(attempt)))
+	w.StepId, w.LogicalAttemptId, w.EmittedAt = a.stepID, attempt, timestamppb.New(now)
+	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
+	list := []*runlogv1.EventWrite{w}
+	if a.said.Outcome == outcomeFail {
+		failed := at.write(a.runID, contract.RunFailed, "attestation", "")
+		if payload, err = encode(map[string]any{"error": map[string]any{
+			"code": attestedFail, "message": "step " + a.stepID + " was attested to have failed", "retryable": false,
+		}}); err != nil {
+			return nil, err
+		}
+		failed.LogicalAttemptId, failed.EmittedAt = 1, w.EmittedAt
+		failed.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
+		list = append(list, failed)
+	}
+	events := make([]contract.Event, len(list))
+	for i := range list {
+		e, bad := contract.Validate(list[i], s.rules(a.runID))
+		if len(bad) > 0 {
+			for i := range bad {
+				bad[i].Field = attestationField.Replace(bad[i].Field)
+			}
+			return nil, contract.NewError(bad)
+		}
+		events[i] = e
+	}
+	return events, nil
+}
+
+// past is what an attestation needs of the events of its run, up to a runSeq. Events never change,
+// so a later read begins behind it.
+type past struct {
+	through uint64
+	// startedBy are the authenticated identities that have requested or started the run. In whose
+	// name that was done (triggeredBy) is the word of a producer.
+	startedBy []string
+	contracts map[uint32]json.RawMessage // by attempt of the step
+	attested  map[uint32]*storage.Record
+}
+
+func (p *past) read(v *storage.View, stepID string) error {
+	if p.contracts == nil {
+		p.contracts, p.attested = map[uint32]json.RawMessage{}, map[uint32]*storage.Record{}
+	}
+	for r, err := range v.Events(p.through) {
+		if err != nil {
+			return err
+		}
+		switch p.through = r.RunSeq; r.Type {
+		case contract.RunQueued, contract.RunStarted:
+			if !slices.Contains(p.startedBy, r.AppendedBy) {
+				p.startedBy = append(p.startedBy, r.AppendedBy)
+			}
+		case contract.StepWaitingForAttestation:
+			if _, known := p.contracts[r.LogicalAttemptID]; r.StepID == stepID && !known {
+				var said struct{ Contract json.RawMessage }
+				_ = json.Unmarshal(r.Payload, &said) // A wait without a contract is attested all the same.
+				p.contracts[r.LogicalAttemptID] = said.Contract
+			}
+		case contract.StepAttested:
+			if r.StepID == stepID {
+				p.attested[r.LogicalAttemptID] = r
+			}
+		}
+	}
+	return nil
+}
+
+// says reports whether a recorded attestation says the same as this one.
+func (a *attestation) says(payload []byte) bool {
+	var other saying
+	if json.Unmarshal(payload, &other) != nil {
+		return false
+	}
+	other.AttestedAt, other.Contract = "", nil
+	mine, err := json.Marshal(&a.said)
+	theirs, err2 := json.Marshal(&other)
+	return err == nil && err2 == nil && bytes.Equal(mine, theirs)
+}
