@@ -17,8 +17,8 @@ import (
 	"runlog/testbed/await"
 )
 
-// TestWhoAttestedATT6: with access control, an attestation is in the name of its caller. An audit
-// window and a verified proof show it, with the identity that the log has authenticated (SEC-8).
+// TestWhoAttestedATT6: with access control, an attestation is in the name of its caller, who is an
+// attester and has not requested the run. An audit window and a verified proof show it, with the identity that the log has authenticated (SEC-8).
 func TestWhoAttestedATT6(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -38,8 +38,8 @@ func TestWhoAttestedATT6(t *testing.T) {
 	}
 	do := func(ctx context.Context, args ...string) string { return runOf(&procs.Words{})(ctx, args...) }
 	tokens := map[string]string{}
-	for _, name := range []string{"jed", "ann"} {
-		tokens[name], _, _ = strings.Cut(do(t.Context(), "token", "create", name, "--tenant", "acme", "--role", "producer", "--role", "reader", "--role", "operator"), "\n")
+	for name, roles := range map[string]string{"jed": "reader,attester", "ann": "producer,reader,operator,attester", "bob": "producer,reader,operator"} {
+		tokens[name], _, _ = strings.Cut(do(t.Context(), "token", "create", name, "--tenant", "acme", "--role", roles), "\n")
 	}
 	said, ended := &procs.Words{}, make(chan struct{})
 	serving, stop := context.WithCancel(t.Context())
@@ -74,16 +74,21 @@ func TestWhoAttestedATT6(t *testing.T) {
 		}
 		return resp.StatusCode, answer
 	}
-	_, manifest := call("jed", "POST", "/api/manifests", `{"name":"m","steps":[{"step_key":"B","step_type":"compute",
+	_, manifest := call("ann", "POST", "/api/manifests", `{"name":"m","steps":[{"step_key":"B","step_type":"compute",
 		"compute_contract":{"executor":"x","inputs":[],"outputs":["y"],"verification":"operator_attest"}}]}`)
-	_, made := call("jed", "POST", "/api/runs", `{"manifest_id":"`+manifest["id"].(string)+`","initiated_by":"jed"}`)
+	_, made := call("ann", "POST", "/api/runs", `{"manifest_id":"`+manifest["id"].(string)+`","initiated_by":"jed"}`)
 	id := made["id"].(string)
 	_, state := call("ann", "GET", "/api/runs/"+id, "")
 	attest := "/api/runs/" + id + "/steps/" + state["steps"].([]any)[0].(map[string]any)["step_run_id"].(string) + "/attest"
 	for _, tt := range []struct {
 		who, attestedBy string
 		want            int
-	}{{"ann", "token:jed", 403}, {"ann", "jed", 403}, {"jed", "token:jed", 200}, {"ann", "token:ann", 409}} {
+	}{
+		{"ann", "token:jed", 403}, {"ann", "jed", 403}, {"jed", "jed", 403},
+		{"ann", "token:ann", 403}, // She has requested the run (SEC-10).
+		{"bob", "token:bob", 403}, // He is no attester.
+		{"jed", "token:jed", 200}, {"jed", "token:jed", 409},
+	} {
 		if status, answer := call(tt.who, "POST", attest, `{"attested_by":"`+tt.attestedBy+`","outcome":"SUCCESS"}`); status != tt.want {
 			t.Errorf("%s attests as %s: %d %v", tt.who, tt.attestedBy, status, answer)
 		}

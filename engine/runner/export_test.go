@@ -22,19 +22,16 @@ func (r *Runner) Keeps(ctx context.Context, runID string) (*replay.State, error)
 	return r.memory.State(ctx, runID)
 }
 
-// Attestation returns the events of the body of an attestation, or the status of its refusal.
-func Attestation(body []byte, run *runlogv1.Run, step *replay.Step) (list []*runlogv1.EventWrite, status int) {
+// Attestation returns the call of the body of an attestation, or the status of its refusal.
+func Attestation(body []byte, runID string, step *replay.Step) (req *runlogv1.AttestStepRequest, status int) {
 	var in attestation
 	err := decodeStrictly(body, &in)
 	if err == nil {
 		err = in.check()
 	}
-	if err == nil {
-		list, err = in.events(run, step)
-	}
 	if err != nil {
 		status, _ = refusal(err)
 		return nil, status
 	}
-	return list, 0
+	return in.request(runID, step), 0
 }

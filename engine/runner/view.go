@@ -74,7 +74,7 @@ func viewOf(run *runlogv1.Run, s *replay.State) runView {
 			StepRunID: StepRunID(v.ID, step.ID, step.Attempt), StepKey: step.ID, StepType: "task", Status: stepWord(step.Status),
 			StartedAt: timeOf(step.StartedAt), EndedAt: timeOf(step.EndedAt),
 		}
-		w.Contract, w.Attestation = contractOf(step.Waiting), step.Attested
+		w.Contract, w.Attestation = contractOf(step.Waiting), attestationOf(step.Attested)
 		if step.Status == plan.Skipped && w.Contract == nil {
 			w.Contract = contractOf(step.Ended)
 		}
@@ -96,6 +96,22 @@ func contractOf(waiting json.RawMessage) json.RawMessage {
 	}
 	delete(p.Contract, "timeoutMinutes") // The seed document has timeout_minutes.
 	body, err := marshal(p.Contract)
+	if err != nil {
+		return nil
+	}
+	return body
+}
+
+// attestationOf returns an attestation, with its copy of the contract in the words of the manifest.
+func attestationOf(attested json.RawMessage) json.RawMessage {
+	var p map[string]json.RawMessage
+	if json.Unmarshal(attested, &p) != nil {
+		return nil
+	}
+	if contract := contractOf(attested); contract != nil {
+		p["contract"] = contract
+	}
+	body, err := marshal(p)
 	if err != nil {
 		return nil
 	}
