@@ -99,6 +99,20 @@ func Ends(name string) bool {
 	return name == RunCompleted || name == RunFailed || name == RunCancelled
 }
 
+// DecidedBy returns the call that alone stores events of a type, because they are decisions (SEC-9);
+// empty: producers append them.
+func DecidedBy(name string) string {
+	switch name {
+	case SignalAccepted, SignalRejected:
+		return "SendSignal"
+	case StepAttested:
+		return "AttestStep"
+	case RunQueued:
+		return "RequestRun"
+	}
+	return ""
+}
+
 // Scope tells what an event type is about, and so whether its events carry a stepId (ENV-2).
 type Scope uint8
 

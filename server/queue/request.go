@@ -48,7 +48,7 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 	}
 	first := uint64(0)
 	a := storage.Append{RunID: r.RunID, Events: events, AppendedBy: caller(ctx), ExpectedLastSeq: &first}
-	if err := rpc.CheckAppend(ctx, s.node, &a); err != nil {
+	if err := rpc.CheckDecision(ctx, s.node, &a); err != nil {
 		return nil, err
 	}
 	around, err := r.around()

@@ -24,13 +24,35 @@ type Runs interface {
 // errNoIdentity refuses a call that no interceptor has given an identity.
 var errNoIdentity = &contract.Error{Reason: contract.ReasonUnauthenticated, Message: "the call has no identity; send a token"}
 
-// CheckAppend refuses what the caller must not append: events of a tenant that is not its own, and
-// any event of a run of another tenant, which it is told does not exist (SEC-4).
+// CheckAppend refuses what the caller must not append: decisions, unless it has the role for them
+// (SEC-9), and what CheckDecision refuses.
+func CheckAppend(ctx context.Context, runs Runs, a *storage.Append) error {
+	if i := auth.From(ctx); !i.May(deciders) {
+		for n := range a.Events {
+			if by := contract.DecidedBy(a.Events[n].Type); by != "" && i != nil {
+				return &contract.Error{
+					Reason: contract.ReasonReservedEventType,
+					Message: fmt.Sprintf("events[%d].eventType is %s, which is stored by %s alone; %s has not the role decider; nothing was stored",
+						n, a.Events[n].Type, by, i.Name),
+					Metadata: map[string]string{"run_id": a.RunID, "event_type": a.Events[n].Type, "call": by},
+				}
+			}
+		}
+	}
+	return CheckDecision(ctx, runs, a)
+}
+
+// deciders may append decisions that were made elsewhere.
+var deciders = auth.RolesOf(runlogv1.Role_DECIDER)
+
+// CheckDecision refuses events of a tenant that is not the caller's own, and any event of a run of
+// another tenant, which it is told does not exist (SEC-4). The calls that decide use it in place of
+// CheckAppend: they write decisions.
 //
 // A run that does not exist gets its tenant with its first event. Events that leave the tenant out
 // are refused with a *storage.UnscopedError while the run is not there: another caller could make
 // it before they are stored. A run never changes its tenant.
-func CheckAppend(ctx context.Context, runs Runs, a *storage.Append) error {
+func CheckDecision(ctx context.Context, runs Runs, a *storage.Append) error {
 	i := auth.From(ctx)
 	if i == nil {
 		return errNoIdentity

@@ -188,7 +188,7 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 // append stores the events of a decision behind operations, or returns errConflict: the run has
 // changed, or has the decision already.
 func (s *Service) append(ctx context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
-	if err := rpc.CheckAppend(ctx, s.node, a); err != nil {
+	if err := rpc.CheckDecision(ctx, s.node, a); err != nil {
 		return replica.Appended{}, err
 	}
 	done, err := s.node.AppendHeld(ctx, a, before...)
