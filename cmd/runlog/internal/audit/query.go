@@ -72,7 +72,7 @@ func (a *app) auditQuery(ctx context.Context, opts auditQueryOptions) error {
 	more := false
 	begin := func(page *runlogv1.QueryEventsResponse) error { return a.tellUnseen(&opts.windowOptions, page) }
 	err = output.List(&a.Output, output.First(eventsOf(c.QueryEvents(ctx, req), begin, &last), opts.limit, &more), 0, output.RecordLine, auditCells,
-		"PERSISTED", "TENANT", "RUN", "SEQ", "TYPE", "STEP", "ATTEMPT", "EMITTED BY", "PAYLOAD")
+		"PERSISTED", "TENANT", "RUN", "SEQ", "TYPE", "STEP", "ATTEMPT", "EMITTED BY", "APPENDED BY", "PAYLOAD")
 	if err != nil || last == nil {
 		return err
 	}
@@ -127,6 +127,7 @@ func auditCells(record *runlogv1.EventRecord) []string {
 		record.GetStepId(),
 		output.Attempt(record.GetLogicalAttemptId(), record.GetEngineAttemptId()),
 		record.GetEmittedBy(),
+		record.GetAppendedBy(),
 		output.PayloadText(record),
 	}
 }

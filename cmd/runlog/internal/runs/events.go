@@ -59,7 +59,7 @@ func (a *app) listEvents(ctx context.Context, run string, opts eventsOptions) er
 	met, more := map[string]bool{}, false
 	events := output.First(readRun(ctx, c, run, opts), opts.limit, &more)
 	err = output.List(&a.Output, meet(events, met), 0, output.RecordLine, eventCells,
-		"SEQ", "PERSISTED", "TYPE", "STEP", "ATTEMPT", "EMITTED BY", "PAYLOAD")
+		"SEQ", "PERSISTED", "TYPE", "STEP", "ATTEMPT", "EMITTED BY", "APPENDED BY", "PAYLOAD")
 	if err != nil || more {
 		return err // What was not read may have the types.
 	}
@@ -129,6 +129,7 @@ func eventCells(record *runlogv1.EventRecord) []string {
 		record.GetStepId(),
 		output.Attempt(record.GetLogicalAttemptId(), record.GetEngineAttemptId()),
 		record.GetEmittedBy(),
+		record.GetAppendedBy(),
 		output.PayloadText(record),
 	}
 }
