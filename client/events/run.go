@@ -250,7 +250,7 @@ func about(w *runlogv1.EventWrite, e *contract.Error) *contract.Error {
 		return e // It is about the type.
 	}
 	name := w.EventType
-	if w.StepId != "" && contract.NameFault(w.StepId) == "" {
+	if w.StepId != "" && contract.StepFault(w.StepId) == "" {
 		name += " of step " + w.StepId
 	}
 	e.Message = name + ": " + e.Message

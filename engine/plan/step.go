@@ -29,7 +29,7 @@ func (d *decoder) plan(p *Plan, body []byte) {
 func (d *decoder) step(at *place, value []byte, s *Step) {
 	contracted := false
 	is := d.object(at, value, []member{
-		{"stepId", true, d.text(&s.ID, contract.NameFault)},
+		{"stepId", true, d.text(&s.ID, contract.StepFault)},
 		{"type", true, d.text(&s.Type, contract.NameFault)},
 		{"dependsOn", false, d.texts(&s.DependsOn, maxDependsOn, contract.NameFault)},
 		{"class", false, d.text(&s.Class, classFault)},

@@ -1,16 +1,73 @@
 package contract
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
-// NameFault says why s cannot be an id or a name such as runId or planId; empty when it can. A name
-// is 1 to 256 bytes of UTF-8 without a control character, without white space at its begin or end,
-// and without the vertical bar, which separates the parts of the idempotency key (ENV-3).
-func NameFault(s string) string {
+// NameFault says why a write cannot use s as an id or a name such as runId or planId; empty when it
+// can. A name is 1 to 256 bytes of UTF-8 without a control character, without white space at its
+// begin or end, and without the vertical bar, which separates the parts of the idempotency key
+// (ENV-3). It is neither "." nor "..", because clients take these out of a URL (ENV-13).
+func NameFault(s string) string { return cmp.Or(dotFault(s), StoredNameFault(s)) }
+
+func dotFault(s string) string {
+	if s == "." || s == ".." {
+		return "is " + Quote(s) + ", which a URL cannot contain as a name: choose another"
+	}
+	return ""
+}
+
+// StepFault is NameFault for a stepId. The step RUN would have the keys of events without a step.
+func StepFault(s string) string {
+	if s == runStep {
+		return "is " + runStep + ", which stands for no step in idempotency keys: choose another"
+	}
+	return NameFault(s)
+}
+
+// AllTenants stands for all tenants where a call names tenants.
+const AllTenants = "*"
+
+// TenantFault is ScopeFault for a tenantId. The tenant "*" would be taken for all tenants.
+func TenantFault(s string) string {
+	if s == AllTenants {
+		return "is " + Quote(s) + ", which stands for all tenants: choose another"
+	}
+	return ScopeFault(s)
+}
+
+// ScopeFault says why a write cannot use s as the tenant, the project or the environment of a run;
+// empty when it can. It is a text of the envelope, and neither "." nor ".." (ENV-13).
+func ScopeFault(s string) string { return cmp.Or(dotFault(s), StoredScopeFault(s)) }
+
+// StoredScopeFault is StoredNameFault for a tenant, a project and an environment.
+func StoredScopeFault(s string) string {
+	if s == "" {
+		return "is required"
+	}
+	return TextFault(s)
+}
+
+// LabelFault says why a write cannot use s as the name of a label; empty when it can. It is a text
+// of the envelope without white space, comma and equals sign, which end it in lists of labels
+// (ENV-13).
+func LabelFault(s string) string {
+	if s == "" {
+		return "is required"
+	}
+	if strings.ContainsFunc(s, func(r rune) bool { return r == '=' || r == ',' || unicode.IsSpace(r) }) {
+		return "contains white space, a comma or an equals sign, which end the name in a list of labels: remove them"
+	}
+	return TextFault(s)
+}
+
+// StoredNameFault says why nothing that is stored can have the name s; empty when something can. It
+// is for reads, which also find what had a name before ENV-13.
+func StoredNameFault(s string) string {
 	if s == "" {
 		return "is required"
 	}

@@ -135,9 +135,9 @@ func (c *checker) payloadHidesKey() {
 func (c *checker) fillFromPayload() {
 	e, w := &c.e, c.w
 	context, _ := jsontext.Lookup(e.Payload, "context")
-	c.fill(context, "context", "tenantId", w.GetTenantId(), &e.TenantID, TextFault)
-	c.fill(context, "context", "projectId", w.GetProjectId(), &e.ProjectID, TextFault)
-	c.fill(context, "context", "environmentId", w.GetEnvironmentId(), &e.EnvironmentID, TextFault)
+	c.fill(context, "context", "tenantId", w.GetTenantId(), &e.TenantID, TenantFault)
+	c.fill(context, "context", "projectId", w.GetProjectId(), &e.ProjectID, ScopeFault)
+	c.fill(context, "context", "environmentId", w.GetEnvironmentId(), &e.EnvironmentID, ScopeFault)
 	planRef, _ := jsontext.Lookup(e.Payload, "planRef")
 	c.fill(planRef, "planRef", "planId", w.GetPlanId(), &e.PlanID, NameFault)
 	c.fill(planRef, "planRef", "planVersion", w.GetPlanVersion(), &e.PlanVersion, NameFault)

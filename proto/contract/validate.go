@@ -174,9 +174,14 @@ func (c *checker) typeAndStep() {
 			return
 		}
 	}
-	if step != "" {
-		c.name("stepId", step, &c.e.StepID)
+	if step == "" {
+		return
 	}
+	if fault := StepFault(step); fault != "" {
+		c.failKeyPart("stepId", "%s", fault)
+		return
+	}
+	c.e.StepID = step
 }
 
 func (c *checker) run() {
@@ -196,9 +201,9 @@ func (c *checker) scopeAndPlan() {
 	if e.Contract == Line11 && e.Type == RunStarted && e.Payload != nil {
 		c.fillFromPayload()
 	}
-	c.scope("tenantId", w.GetTenantId(), &e.TenantID, AbsentTenant)
-	c.scope("projectId", w.GetProjectId(), &e.ProjectID, AbsentProject)
-	c.scope("environmentId", w.GetEnvironmentId(), &e.EnvironmentID, AbsentEnvironment)
+	c.scope("tenantId", w.GetTenantId(), &e.TenantID, AbsentTenant, TenantFault)
+	c.scope("projectId", w.GetProjectId(), &e.ProjectID, AbsentProject, ScopeFault)
+	c.scope("environmentId", w.GetEnvironmentId(), &e.EnvironmentID, AbsentEnvironment, ScopeFault)
 	c.plan("planId", w.GetPlanId(), &e.PlanID, AbsentPlan)
 	c.plan("planVersion", w.GetPlanVersion(), &e.PlanVersion, AbsentPlanVersion)
 }
@@ -215,15 +220,18 @@ func (c *checker) sparse(named string, dst *string, bit Absent) bool {
 	return true
 }
 
-func (c *checker) scope(field, named string, dst *string, bit Absent) {
+func (c *checker) scope(field, named string, dst *string, bit Absent, faultOf func(string) string) {
 	if c.sparse(named, dst, bit) {
 		return
 	}
-	if named == "" {
+	switch fault := faultOf(named); {
+	case named == "":
 		c.fail(field, "is required: name the one that the run belongs to")
-		return
+	case fault != "":
+		c.fail(field, "%s", fault)
+	default:
+		*dst = named
 	}
-	c.text(field, named, dst)
 }
 
 func (c *checker) plan(field, named string, dst *string, bit Absent) {

@@ -122,7 +122,7 @@ func (s *Service) decode(req *runlogv1.CreateTokenRequest) (*access.Token, error
 		fail("tenants", "has %q beside others: name all tenants alone", auth.AllTenants)
 	}
 	for i, name := range req.Tenants {
-		if fault := contract.NameFault(name); fault != "" && !tenants.All {
+		if fault := contract.ScopeFault(name); fault != "" && !tenants.All {
 			fail(fmt.Sprintf("tenants[%d]", i), "%s", fault)
 		}
 	}

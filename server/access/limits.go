@@ -98,7 +98,7 @@ func settingsOf(tenantID string) (string, error) {
 	if tenantID == auth.AllTenants {
 		return tenant.Default, nil
 	}
-	if fault := contract.NameFault(tenantID); fault != "" {
+	if fault := contract.ScopeFault(tenantID); fault != "" {
 		return "", rpc.Invalid("tenantId", fault+"; or send \"*\" for the default of the cluster")
 	}
 	return tenantID, nil

@@ -22,7 +22,7 @@ const maxCheckpoints = 100
 
 // ProveRun ties a run to a signed checkpoint. The leader answers, because it holds the tree.
 func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*runlogv1.ProveRunResponse, error) {
-	if fault := contract.NameFault(req.RunId); fault != "" {
+	if fault := contract.StoredNameFault(req.RunId); fault != "" {
 		return nil, rpc.Invalid("runId", fault)
 	}
 	if seen, err := s.hasRun(req.RunId, auth.From(ctx)); err != nil || !seen {

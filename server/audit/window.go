@@ -12,7 +12,6 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/server/rpc"
-	"runlog/server/rpc/wire"
 	"runlog/storage"
 )
 
@@ -121,23 +120,13 @@ func (w *window) filterFaults() (bad []contract.Violation) {
 		}
 	}
 	f := &w.filter
-	check("tenantId", f.TenantID, contract.TextFault)
-	check("projectId", f.ProjectID, contract.TextFault)
-	check("environmentId", f.EnvironmentID, contract.TextFault)
-	check("planId", f.PlanID, contract.NameFault)
-	check("runId", f.RunID, contract.NameFault)
-	check("stepId", f.StepID, contract.NameFault)
-	if n := len(f.Types); n > wire.MaxTypes {
-		return append(bad, contract.Violation{Field: "types", Reason: contract.ReasonInvalidArgumentField,
-			Description: fmt.Sprintf("are %d, at most %d", n, wire.MaxTypes)})
-	}
-	for _, t := range f.Types {
-		if fault := contract.NameFault(t); fault != "" {
-			bad = append(bad, contract.Violation{Field: "types", Reason: contract.ReasonInvalidArgumentField,
-				Description: "have " + contract.Quote(t) + ", which " + fault})
-		}
-	}
-	return bad
+	check("tenantId", f.TenantID, contract.StoredScopeFault)
+	check("projectId", f.ProjectID, contract.StoredScopeFault)
+	check("environmentId", f.EnvironmentID, contract.StoredScopeFault)
+	check("planId", f.PlanID, contract.StoredNameFault)
+	check("runId", f.RunID, contract.StoredNameFault)
+	check("stepId", f.StepID, contract.StoredNameFault)
+	return append(bad, rpc.CheckTypes(f.Types)...)
 }
 
 // add counts an event of the answer.

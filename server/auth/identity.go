@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -63,7 +64,7 @@ type Tenants struct {
 const AllNames = "*"
 
 // AllTenants is how configuration and tokens write the set of all tenants.
-const AllTenants = "*"
+const AllTenants = contract.AllTenants
 
 // TenantsOf returns the set of some tenants; AllTenants among them means all. An empty name is no
 // tenant: a filter would take it for any.

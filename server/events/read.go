@@ -3,7 +3,6 @@ package events
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"google.golang.org/grpc"
 
@@ -18,8 +17,8 @@ func (s *Service) ListEvents(ctx context.Context, req *runlogv1.ListEventsReques
 	if err != nil {
 		return nil, err
 	}
-	if n := len(req.Types); n > wire.MaxTypes {
-		return nil, rpc.Invalid("types", fmt.Sprintf("are %d, at most %d", n, wire.MaxTypes))
+	if err := rpc.CheckTypes(req.Types).Err(); err != nil {
+		return nil, err
 	}
 	v, err := s.node.View(ctx, req.RunId, req.Consistency, req.MinSeq)
 	if err != nil {

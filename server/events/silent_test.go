@@ -3,21 +3,27 @@ package events_test
 import (
 	"testing"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
-// TestRunStepCollisionIDM2: a step named RUN shares its key with the run if a type may come with
-// and without a step. The second event is not taken for an equal duplicate.
-func TestRunStepCollisionIDM2(t *testing.T) {
+// TestRunStepCollisionENV13IDM2: a step named RUN would share its key with the run, so it is
+// refused.
+func TestRunStepCollisionENV13IDM2(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		n := servertest.Start(t)
 		ofRun := servertest.NewEvent("SignalAccepted", servertest.Payload(`{"signalId":"s","signalType":"PAUSE","decidedBy":"p"}`))
 		ofStep := servertest.NewEvent("SignalAccepted", servertest.Payload(`{"signalId":"s","signalType":"PAUSE","decidedBy":"p"}`), servertest.Step("RUN"))
-		servertest.WantResults(t, "one key", n.Append("run", ofRun, ofStep).Results, "nx")
-		servertest.WantResults(t, "step events have no such twin", n.Append("run", servertest.NewEvent("StepStarted", servertest.Step("RUN"))).Results, "n")
+		for _, e := range []*runlogv1.EventWrite{ofStep, servertest.NewEvent("StepStarted", servertest.Step("RUN")), servertest.NewEvent("Noted", servertest.Step("RUN"))} {
+			_, err := n.TryAppend("run", ofRun, e)
+			if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); len(r.Fields) != 1 || r.Fields["events[1].stepId"] == "" {
+				t.Errorf("%s: %q", e.EventType, r.Fields)
+			}
+		}
+		servertest.WantResults(t, "other steps", n.Append("run", ofRun, servertest.NewEvent("StepStarted", servertest.Step("run"))).Results, "nn")
 	})
 }
 

@@ -160,8 +160,12 @@ func parseLease(ctx context.Context, req *runlogv1.LeaseRunsRequest) (*queue.Lea
 // filter checks the begin of the names of queues.
 func (v *violations) filter(n queue.Name) {
 	empty := ""
-	for _, f := range [...]struct{ field, value string }{
-		{"tenantId", n.Tenant}, {"projectId", n.Project}, {"environmentId", n.Environment}, {"queue", n.Queue},
+	for _, f := range [...]struct {
+		field, value string
+		faultOf      func(string) string
+	}{
+		{"tenantId", n.Tenant, contract.StoredScopeFault}, {"projectId", n.Project, contract.StoredScopeFault},
+		{"environmentId", n.Environment, contract.StoredScopeFault}, {"queue", n.Queue, contract.StoredNameFault},
 	} {
 		switch {
 		case f.value == "" && empty == "":
@@ -169,7 +173,9 @@ func (v *violations) filter(n queue.Name) {
 		case f.value != "" && empty != "":
 			v.Add(f.field, "is set, but "+empty+" is not: a filter has no gaps")
 		}
-		v.Add(f.field, nameFault(f.value))
+		if f.value != "" {
+			v.Add(f.field, f.faultOf(f.value))
+		}
 	}
 }
 

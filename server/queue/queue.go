@@ -1,10 +1,12 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -118,24 +120,30 @@ func yearsFrom(ns int64, years int) int64 {
 	return at.UnixNano()
 }
 
-// nameFault is contract.NameFault for a name that may be left out.
-func nameFault(name string) string {
-	if name == "" {
-		return ""
+// queueName returns the queue that a request names, and checks its name. mayMake: the request makes
+// a queue that does not exist.
+func (v *violations) queueName(req named, mayMake bool) queue.Name {
+	tenantFault, scopeFault, nameFault := contract.StoredScopeFault, contract.StoredScopeFault, contract.StoredNameFault
+	if mayMake {
+		tenantFault, scopeFault, nameFault = partOfKey(contract.TenantFault), partOfKey(contract.ScopeFault), contract.NameFault
 	}
-	return contract.NameFault(name)
+	n := queue.Name{Tenant: req.GetTenantId(), Project: req.GetProjectId(), Environment: req.GetEnvironmentId(), Queue: cmp.Or(req.GetQueue(), standardQueue)}
+	v.Add("tenantId", tenantFault(n.Tenant))
+	v.Add("projectId", scopeFault(n.Project))
+	v.Add("environmentId", scopeFault(n.Environment))
+	v.Add("queue", nameFault(n.Queue))
+	return n
 }
 
-// queueName returns the queue that a request names, and checks its name.
-func (v *violations) queueName(tenant, project, environment, name string) queue.Name {
-	if name == "" {
-		name = standardQueue
+// partOfKey also refuses the vertical bar, which separates the parts of the key of a request
+// (QUE-2).
+func partOfKey(faultOf func(string) string) func(string) string {
+	return func(s string) string {
+		if strings.Contains(s, "|") {
+			return contract.NameFault(s)
+		}
+		return faultOf(s)
 	}
-	v.Add("tenantId", contract.NameFault(tenant))
-	v.Add("projectId", contract.NameFault(project))
-	v.Add("environmentId", contract.NameFault(environment))
-	v.Add("queue", contract.NameFault(name))
-	return queue.Name{Tenant: tenant, Project: project, Environment: environment, Queue: name}
 }
 
 // run reads a run and its current status.

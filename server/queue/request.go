@@ -142,7 +142,7 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 	if bad.Add("runRequestId", contract.TextFault(req.RunRequestId)); req.RunRequestId == "" {
 		bad.Add("runRequestId", "is required: name the request, so that it can be sent again")
 	}
-	r.Name = bad.queueName(req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue)
+	r.Name = bad.queueName(req, true)
 	for _, v := range rpc.CheckRun("", r.run) {
 		if !bad.Has(v.Field) {
 			bad.Violations = append(bad.Violations, v)

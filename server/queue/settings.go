@@ -25,7 +25,7 @@ const (
 // PutQueue changes the settings of a queue, or makes it (QUE-3, QUE-10).
 func (s *Service) PutQueue(ctx context.Context, req *runlogv1.PutQueueRequest) (*runlogv1.PutQueueResponse, error) {
 	var bad violations
-	name := bad.queueName(req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue)
+	name := bad.queueName(req, true)
 	change := bad.settings(req.Settings)
 	if err := bad.Err(); err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ type named interface {
 // known checks the name of a queue. A queue of a tenant that the caller does not see is not found.
 func known(ctx context.Context, req named) (queue.Name, error) {
 	var bad violations
-	name := bad.queueName(req.GetTenantId(), req.GetProjectId(), req.GetEnvironmentId(), req.GetQueue())
+	name := bad.queueName(req, false)
 	if err := bad.Err(); err != nil {
 		return name, err
 	}

@@ -33,7 +33,7 @@ func (r *Replica) View(ctx context.Context, runID string, level runlogv1.Consist
 
 // Readable returns once a run may be read with a consistency.
 func (r *Replica) Readable(ctx context.Context, runID string, level runlogv1.Consistency_Level) error {
-	if fault := contract.NameFault(runID); fault != "" {
+	if fault := contract.StoredNameFault(runID); fault != "" {
 		return contract.NewError([]contract.Violation{{Field: "runId", Reason: contract.ReasonInvalidArgumentField, Description: fault}})
 	}
 	if level == runlogv1.Consistency_LOCAL {

@@ -1,8 +1,12 @@
 package rpc
 
 import (
+	"fmt"
+
 	"runlog/projector/run"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc/wire"
 )
 
 // Statuses returns the set of the statuses in a request; none stands for any.
@@ -15,6 +19,20 @@ func Statuses(list []runlogv1.RunStatus_Value) (set run.Statuses, err error) {
 		set |= run.StatusSet(run.Status(status))
 	}
 	return set, nil
+}
+
+// CheckTypes reports every fault of a filter of event types.
+func CheckTypes(types []string) (bad Violations) {
+	if n := len(types); n > wire.MaxTypes {
+		bad.Add("types", fmt.Sprintf("are %d, at most %d", n, wire.MaxTypes))
+		return bad
+	}
+	for _, name := range types {
+		if fault := contract.StoredNameFault(name); fault != "" {
+			bad.Add("types", "have "+contract.Quote(name)+", which "+fault)
+		}
+	}
+	return bad
 }
 
 // CheckPlanVersion refuses the version of a plan that a request does not name.

@@ -35,9 +35,9 @@ func CheckRun(prefix string, r *runlogv1.Run) (bad []contract.Violation) {
 		}
 	}
 	check("runId", r.RunId, true, contract.NameFault)
-	check("tenantId", r.TenantId, true, contract.TextFault)
-	check("projectId", r.ProjectId, true, contract.TextFault)
-	check("environmentId", r.EnvironmentId, true, contract.TextFault)
+	check("tenantId", r.TenantId, true, contract.TenantFault)
+	check("projectId", r.ProjectId, true, contract.ScopeFault)
+	check("environmentId", r.EnvironmentId, true, contract.ScopeFault)
 	check("planRef.planId", r.PlanRef.GetPlanId(), true, contract.NameFault)
 	check("planRef.planVersion", r.PlanRef.GetPlanVersion(), true, contract.NameFault)
 	check("planRef.uri", r.PlanRef.GetUri(), false, URIFault)
@@ -63,11 +63,10 @@ func CheckLabels(field string, labels map[string]string) (bad []contract.Violati
 		return bad
 	}
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
-		if name == "" {
-			fail(field, "has a label without a name")
+		if fault := contract.LabelFault(name); fault != "" {
+			fail(field, "has the name "+contract.Quote(name)+", which "+fault)
 			continue
 		}
-		fail(field, contract.TextFault(name))
 		fail(field+"["+contract.Quote(name)+"]", contract.TextFault(labels[name]))
 	}
 	return bad

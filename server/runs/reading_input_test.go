@@ -55,7 +55,7 @@ func TestBadInputOfReads(t *testing.T) {
 			{"/v1/runs?pageToken=" + page(""), "", ""},
 			{"/v1/runs?orderBy=oldest&pageToken=" + page(""), invalid, "another filter"},
 			{"/v1/runs?labels=a=b&pageToken=" + page(""), invalid, "another filter"},
-			{"/v1/runs?runIdPrefix=r&pageToken=" + page("&runIdPrefix="), invalid, "another filter"},
+			{"/v1/runs?runIdPrefix=r&pageToken=" + page(""), invalid, "another filter"},
 			{"/v1/runs/run/snapshot?consistency=nearby", invalid, "must be one of"},
 			{"/v1/runs/run/snapshot?asOfSeq=1&asOfTime=2026-01-01T00:00:00Z", invalid, "together with asOfSeq"},
 			{"/v1/runs/nobody/snapshot?ifNoneMatch=*", contract.ReasonRunNotFound, "does not exist"},

@@ -63,7 +63,7 @@ func checkAttestation(ctx context.Context, req *runlogv1.AttestStepRequest) (*at
 		}
 	}
 	fail("runId", contract.NameFault(req.RunId))
-	fail("stepId", contract.NameFault(req.StepId))
+	fail("stepId", contract.StepFault(req.StepId))
 	if req.LogicalAttemptId != nil && *req.LogicalAttemptId == 0 {
 		fail("logicalAttemptId", "is 0: attempts begin with 1; leave it out for the current one")
 	}

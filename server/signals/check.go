@@ -97,7 +97,7 @@ func stepFault(req *runlogv1.SendSignalRequest) string {
 	_, required := stepTable[req.SignalType]
 	switch {
 	case req.StepId != "":
-		return contract.NameFault(req.StepId)
+		return contract.StepFault(req.StepId)
 	case required:
 		return "is required on " + req.SignalType + ": name the step"
 	default:

@@ -49,11 +49,15 @@ func (v *violations) id(id string) {
 
 // filter checks a filter without its tenant, and sets it.
 func (v *violations) filter(f *runlogv1.SubscriptionFilter, to *subscription.Settings) {
-	for _, x := range [...]struct{ field, name string }{
-		{"filter.projectId", f.GetProjectId()}, {"filter.environmentId", f.GetEnvironmentId()}, {"filter.planId", f.GetPlanId()},
+	for _, x := range [...]struct {
+		field, name string
+		faultOf     func(string) string
+	}{
+		{"filter.projectId", f.GetProjectId(), contract.ScopeFault}, {"filter.environmentId", f.GetEnvironmentId(), contract.ScopeFault},
+		{"filter.planId", f.GetPlanId(), contract.NameFault},
 	} {
 		if x.name != "" {
-			v.Add(x.field, contract.NameFault(x.name))
+			v.Add(x.field, x.faultOf(x.name))
 		}
 	}
 	if len(f.GetTypes()) > maxTypes {
@@ -61,16 +65,16 @@ func (v *violations) filter(f *runlogv1.SubscriptionFilter, to *subscription.Set
 	}
 	types := slices.Sorted(slices.Values(f.GetTypes()))
 	for _, name := range types {
-		if name == "" || contract.TextFault(name) != "" {
-			v.Add("filter.types", "has "+contract.Quote(name)+", which is no event type")
+		if fault := contract.NameFault(name); fault != "" {
+			v.Add("filter.types", "has "+contract.Quote(name)+", which "+fault)
 		}
 	}
 	if len(f.GetLabels()) > maxLabels {
 		v.Add("filter.labels", fmt.Sprintf("has %d labels: send at most %d", len(f.Labels), maxLabels))
 	}
 	for key, value := range f.GetLabels() {
-		if fault := contract.TextFault(key); key == "" || fault != "" {
-			v.Add("filter.labels", "has the key "+contract.Quote(key)+", which is no name of a label")
+		if fault := contract.LabelFault(key); fault != "" {
+			v.Add("filter.labels", "has the name "+contract.Quote(key)+", which "+fault)
 		}
 		v.Add("filter.labels", contract.TextFault(value))
 	}

@@ -25,7 +25,7 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 		return nil, err
 	}
 	if req.RunId != "" {
-		if fault := contract.NameFault(req.RunId); fault != "" {
+		if fault := contract.StoredNameFault(req.RunId); fault != "" {
 			return nil, rpc.Invalid("runId", fault)
 		}
 	}
@@ -128,7 +128,7 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 	}
 	if to.RunID = w.GetRunId(); to.RunID != "" {
 		ways++
-		v.Add("which.runId", contract.NameFault(to.RunID))
+		v.Add("which.runId", contract.StoredNameFault(to.RunID))
 	}
 	if n := len(w.GetDeliveryIds()); n > 0 {
 		ways++
@@ -151,7 +151,7 @@ func (v *violations) refs(field string, ids []string) (list []delivery.Ref) {
 	for i, id := range ids {
 		p, err := delivery.ParseRef(id)
 		if err == nil {
-			if fault := contract.NameFault(p.RunID); fault != "" {
+			if fault := contract.StoredNameFault(p.RunID); fault != "" {
 				err = fmt.Errorf("%.100q is not a deliveryId: send one as a delivery has it", id)
 			}
 		}

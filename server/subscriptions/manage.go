@@ -25,13 +25,15 @@ func (s *Service) CreateSubscription(ctx context.Context, req *runlogv1.CreateSu
 	name := subscription.Name{Tenant: req.Filter.GetTenantId(), ID: req.SubscriptionId}
 	var bad violations
 	var settings subscription.Settings
-	bad.id(name.ID)
+	if bad.id(name.ID); !bad.Has("subscriptionId") {
+		bad.Add("subscriptionId", contract.NameFault(name.ID))
+	}
 	if name.Tenant == "" {
 		tenant, fault := rpc.TenantOf(i)
 		name.Tenant = tenant
 		bad.Add("filter.tenantId", fault)
 	} else {
-		bad.Add("filter.tenantId", contract.NameFault(name.Tenant))
+		bad.Add("filter.tenantId", contract.TenantFault(name.Tenant))
 	}
 	bad.filter(req.Filter, &settings)
 	bad.retry(req.Retry, &settings)

@@ -97,7 +97,7 @@ func nameOf(ctx context.Context, req named) (subscription.Name, error) {
 		n.Tenant = tenant
 		bad.Add("tenantId", fault)
 	} else {
-		bad.Add("tenantId", contract.NameFault(n.Tenant))
+		bad.Add("tenantId", contract.StoredScopeFault(n.Tenant))
 	}
 	if err := bad.Err(); err != nil {
 		return n, err

@@ -14,7 +14,6 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
-	"runlog/server/rpc/wire"
 	"runlog/storage"
 )
 
@@ -98,8 +97,9 @@ func runsFilter(req *runlogv1.WatchRunsRequest) (f run.Filter, err error) {
 		return f, rpc.Invalid("types", "selects events; set view=EVENT")
 	case !events && req.AfterPosition != "":
 		return f, rpc.Invalid("afterPosition", "is for events; set view=EVENT, or use includeExisting")
-	case len(req.Types) > wire.MaxTypes:
-		return f, rpc.Invalid("types", fmt.Sprintf("are %d, at most %d", len(req.Types), wire.MaxTypes))
+	}
+	if err := rpc.CheckTypes(req.Types).Err(); err != nil {
+		return f, err
 	}
 	if err := rpc.CheckPlanVersion(req.PlanId, req.PlanVersion); err != nil {
 		return f, err

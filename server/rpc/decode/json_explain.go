@@ -38,7 +38,7 @@ func JSON(body []byte, to proto.Message) *contract.Error {
 	}
 	if err == nil {
 		if err = unmarshal(body, to); err == nil {
-			return nil
+			return refuseEmptyFilters(body, md)
 		}
 	}
 	if fault := explainJSON(body, md); fault != nil {

@@ -15,8 +15,8 @@ import (
 )
 
 // Query is grpc-gateway's parser of query parameters, except that it refuses parameters that a
-// request does not have, or has in its path. If it ignored a mistyped filter, the answer would
-// contain more than requested.
+// request does not have, or has in its path, and those without a value (ENV-13). If it ignored a
+// mistyped or an empty filter, the answer would contain more than requested.
 type Query struct{ known runtime.DefaultQueryParser }
 
 var _ runtime.QueryParameterParser = Query{}
@@ -31,9 +31,20 @@ func (q Query) Parse(m proto.Message, values url.Values, path *utilities.DoubleA
 		if spelledTwice(name, field, values) {
 			return fmt.Errorf("%q is given in two spellings", name)
 		}
+		if !emptyAllowed(field) && slices.Contains(values[name], "") {
+			return fmt.Errorf("%q %s", name, emptyFault)
+		}
 	}
 	upperValues(m.ProtoReflect().Descriptor(), values)
 	return q.known.Parse(m, values, path)
+}
+
+// emptyFault is the fault of a filter without a value.
+const emptyFault = "is empty, and would select everything: give it a value, or leave it out"
+
+// emptyAllowed reports whether a parameter may be empty. The token of a first page is.
+func emptyAllowed(fd protoreflect.FieldDescriptor) bool {
+	return strings.HasSuffix(string(fd.Name()), "_token")
 }
 
 // parameter returns the field of the request that a parameter sets; nil: none.
@@ -116,6 +127,8 @@ func (f *faults) parameter(name string, texts []string, md protoreflect.MessageD
 		f.fault(fd.JSONName(), "is part of the path: remove the parameter")
 	case !fd.IsList() && len(texts) > 1:
 		f.fault(fd.JSONName(), "appears %d times: keep one", len(texts))
+	case !emptyAllowed(fd) && slices.Contains(texts, ""):
+		f.fault(fd.JSONName(), emptyFault)
 	default:
 		for _, text := range upperQuery(fd, texts) {
 			one := url.Values{string(fd.Name()): {text}}
