@@ -97,7 +97,7 @@ func (c *Chain) ServerOptions() []grpc.ServerOption {
 
 // Register registers services behind the chain at a server that was made with ServerOptions.
 func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
-	guarded := c.guard.Register(server)
+	guarded := c.guard.Register(server, c.unknown)
 	for _, s := range services {
 		guarded.RegisterService(s.late(), nil)
 	}
@@ -106,7 +106,26 @@ func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
 // Guard returns the registrar for a service whose callers need no credentials. Only the limits of
 // messages and of memory apply to it.
 func (c *Chain) Guard(server grpc.ServiceRegistrar) grpc.ServiceRegistrar {
-	return c.guard.Register(server)
+	return c.guard.Register(server, func(string) decode.Unknown { return nil })
+}
+
+// unknown returns what refuses the unknown fields of a write (ENV-11); nil for a read.
+//
+// A client gets a refusal for good. A member that forwards a call has taken the field, so it runs a
+// newer build than this one. This node, which leads, must not store the event without the field,
+// and must not refuse it for good: a producer drops such an event. So it refuses the call until the
+// cluster is upgraded. Nothing is stored, and outboxes keep the event.
+func (c *Chain) unknown(method string) decode.Unknown {
+	switch m := c.opts.Methods[method]; {
+	case m == nil || !m.writes:
+		return nil
+	case c.opts.Caller == CallerMember:
+		return func(bad []contract.Violation) *contract.Error {
+			return upgradeFirst("the leader runs an earlier build than the node that forwards the call: " + contract.NewError(bad).Message)
+		}
+	default:
+		return contract.NewError
+	}
 }
 
 // late returns the description of the service with handlers that look up Impl at each call. gRPC

@@ -6,10 +6,12 @@ import (
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/api/annotations"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
@@ -37,6 +39,7 @@ type Method struct {
 	atLeader       bool
 	watches        bool // A ticket for a watch is enough.
 	toTheEnd       bool // The leader answers after its leadership has ended.
+	writes         bool
 	output         protoreflect.MessageType
 }
 
@@ -82,8 +85,17 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 	return name, &Method{
 		name: name, output: output, recorded: recorded, roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
 		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: isAdministrative(policy),
+		writes:  !reads(d),
 		watches: d.IsStreamingServer() && strings.HasPrefix(string(d.Name()), "Watch"),
 	}, nil
+}
+
+// reads reports whether a method changes nothing. Its route is a GET, which is safe by RFC 9110, or
+// its proto file says so. Every other method is a write, and refuses unknown fields.
+func reads(d protoreflect.MethodDescriptor) bool {
+	options, _ := d.Options().(*descriptorpb.MethodOptions)
+	rule, _ := proto.GetExtension(options, annotations.E_Http).(*annotations.HttpRule)
+	return rule.GetGet() != "" || options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
 func isAdministrative(p *runlogv1.Policy) bool { return !auth.RolesOf(p.Roles...).Overlaps(everyday) }

@@ -1246,13 +1246,13 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\x06events\x18< \x01(\v2\x15.runlog.v1.EventBatchH\x00R\x06events\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind2\x85\x04\n" +
+	"\x04kind2\x89\x04\n" +
 	"\x11ProjectionService\x12\x81\x01\n" +
 	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"3\x8a\xb5\x18\r\n" +
-	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12}\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12\x80\x01\n" +
 	"\n" +
-	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"2\x8a\xb5\x18\r\n" +
-	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x12w\n" +
+	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"5\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x90\x02\x01\x12w\n" +
 	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"0\x8a\xb5\x18\r\n" +
 	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12t\n" +
 	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"*\x8a\xb5\x18\x10\n" +

@@ -66,7 +66,7 @@ func largeAppend(t *testing.T, size int) []byte {
 func receiveFrom(t *testing.T, limits Limits, s *arriving) (*frame, error) {
 	t.Helper()
 	s.method = runlogv1.EventService_AppendEvents_FullMethodName
-	f := NewGuard(limits, encodeStatus).frame(t.Context())
+	f := NewGuard(limits, encodeStatus).frame(t.Context(), nil)
 	f.msg = &runlogv1.AppendEventsRequest{}
 	err := f.receive(grpc.NewContextWithServerTransportStream(t.Context(), s), true, func(any) error {
 		t.Error("gRPC reads the message by itself")

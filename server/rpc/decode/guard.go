@@ -54,24 +54,28 @@ func (g *Guard) ServerOptions() []grpc.ServerOption {
 }
 
 // Register returns the registrar for guarded services. The server must have been made with
-// ServerOptions.
-func (g *Guard) Register(server grpc.ServiceRegistrar) grpc.ServiceRegistrar {
-	return registrar{g, server}
+// ServerOptions. unknown returns, for the full name of a method, what refuses messages with fields
+// that this node does not know; nil: they are ignored.
+func (g *Guard) Register(server grpc.ServiceRegistrar, unknown func(method string) Unknown) grpc.ServiceRegistrar {
+	return registrar{g, server, unknown}
 }
 
 type registrar struct {
-	guard  *Guard
-	server grpc.ServiceRegistrar
+	guard   *Guard
+	server  grpc.ServiceRegistrar
+	unknown func(method string) Unknown
 }
 
 func (r registrar) RegisterService(desc *grpc.ServiceDesc, impl any) {
 	d := *desc
 	d.Methods, d.Streams = slices.Clone(desc.Methods), slices.Clone(desc.Streams)
 	for i := range d.Methods {
-		d.Methods[i].Handler = r.guard.unary(d.Methods[i].Handler, appends["/"+d.ServiceName+"/"+d.Methods[i].MethodName])
+		name := "/" + d.ServiceName + "/" + d.Methods[i].MethodName
+		d.Methods[i].Handler = r.guard.unary(d.Methods[i].Handler, appends[name], r.unknown(name))
 	}
 	for i := range d.Streams {
-		d.Streams[i].Handler = r.guard.stream(d.Streams[i].Handler, !d.Streams[i].ClientStreams)
+		name := "/" + d.ServiceName + "/" + d.Streams[i].StreamName
+		d.Streams[i].Handler = r.guard.stream(d.Streams[i].Handler, !d.Streams[i].ClientStreams, r.unknown(name))
 	}
 	r.server.RegisterService(&d, impl)
 }
@@ -81,17 +85,19 @@ type frame struct {
 	msg    proto.Message
 	limits Limits
 	most   int // bytes
-	fault  *contract.Error
-	// counted is a fault in the number of elements; requestID is then that of the message. All
-	// other faults concern the whole message.
-	counted   bool
+	// unknown refuses unknown fields; nil: they are ignored.
+	unknown Unknown
+	fault   *contract.Error
+	// readable: the fault is in the number of elements, or an unknown field, and requestID is that
+	// of the message. All other faults concern the whole message.
+	readable  bool
 	requestID string
 	grant     budget.Grant // of a large message, while the service has it
 }
 
 // frame makes the frame of a call.
-func (g *Guard) frame(ctx context.Context) frame {
-	f := frame{limits: g.limits, most: g.limits.Bytes}
+func (g *Guard) frame(ctx context.Context, unknown Unknown) frame {
+	f := frame{limits: g.limits, most: g.limits.Bytes, unknown: unknown}
 	// The limit has been applied to an HTTP body as JSON. The body may be larger as proto.
 	if p, ok := peer.FromContext(ctx); ok && p.Addr.Network() == Gateway.Network() {
 		f.most = g.limits.Transport()
@@ -146,14 +152,26 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 
 func (f *frame) unmarshal(wire []byte) {
 	if f.requestID, f.fault = checkWire(f.msg, wire); f.fault != nil {
-		f.counted = true
+		f.readable = true
 		return
 	}
-	if m, ok := f.msg.(*runlogv1.AppendEventsRequest); ok && readAppend(wire, m) {
+	m, isAppend := f.msg.(*runlogv1.AppendEventsRequest)
+	if isAppend && readAppend(wire, m) {
 		return
 	}
+	md := f.msg.ProtoReflect().Descriptor()
 	if proto.Unmarshal(wire, f.msg) != nil {
-		f.fault = explainWire(wire, f.msg.ProtoReflect().Descriptor())
+		f.fault = explainWire(wire, md)
+		return
+	}
+	if batch, ok := f.msg.(*runlogv1.BatchAppendRequest); f.unknown == nil || ok && isKnown(batch) {
+		return
+	}
+	if bad := unknownFields(wire, md); len(bad) > 0 {
+		f.fault, f.readable = f.unknown(bad), true
+		if contract.TextFault(m.GetRequestId()) == "" {
+			f.requestID = m.GetRequestId()
+		}
 	}
 }
 
@@ -173,11 +191,11 @@ type call struct {
 	refuse    grpc.UnaryHandler
 }
 
-func (g *Guard) unary(handler grpc.MethodHandler, isAppend bool) grpc.MethodHandler {
+func (g *Guard) unary(handler grpc.MethodHandler, isAppend bool, unknown Unknown) grpc.MethodHandler {
 	return func(srv any, ctx context.Context, receive func(any) error, interceptor grpc.UnaryServerInterceptor) (any, error) {
 		c := g.calls.Get().(*call)
 		c.ctx, c.receive, c.interceptor = ctx, receive, interceptor
-		c.frame = g.frame(ctx)
+		c.frame = g.frame(ctx, unknown)
 		c.open(isAppend)
 		resp, err := handler(srv, ctx, c.decode, c.intercept)
 		c.frame.grant.Release()
@@ -238,14 +256,14 @@ func (c *call) refuseCall(context.Context, any) (any, error) {
 	return nil, c.guard.encode(c.frame.fault)
 }
 
-func (g *Guard) stream(handler grpc.StreamHandler, single bool) grpc.StreamHandler {
+func (g *Guard) stream(handler grpc.StreamHandler, single bool, unknown Unknown) grpc.StreamHandler {
 	return func(srv any, ss grpc.ServerStream) error {
 		opened, err := g.limits.Memory.Acquire(budget.Arriving, budget.OpenCall+headerBytes(ss.Context()))
 		if err != nil {
 			return g.encode(err)
 		}
 		defer opened.Release()
-		s := &guardedStream{ServerStream: ss, guard: g, single: single, frame: g.frame(ss.Context())}
+		s := &guardedStream{ServerStream: ss, guard: g, single: single, frame: g.frame(ss.Context(), unknown)}
 		defer func() { s.answered.Store(ss.Context().Err() == nil) }()
 		return handler(srv, s)
 	}
@@ -304,7 +322,7 @@ func (s *guardedStream) SendMsg(m any) error {
 
 // RecvMsg returns a *Refusal for a message that is refused. The stream may continue after it.
 func (s *guardedStream) RecvMsg(m any) error {
-	s.frame.msg, s.frame.fault, s.frame.counted, s.frame.requestID = m.(proto.Message), nil, false, ""
+	s.frame.msg, s.frame.fault, s.frame.readable, s.frame.requestID = m.(proto.Message), nil, false, ""
 	err := s.frame.receive(s.Context(), s.single, s.ServerStream.RecvMsg)
 	// The service counts what waits for its answer.
 	s.frame.grant.Release()
@@ -314,14 +332,14 @@ func (s *guardedStream) RecvMsg(m any) error {
 	if s.frame.fault == nil {
 		return nil
 	}
-	return &Refusal{Readable: s.frame.counted, RequestID: s.frame.requestID, Err: s.frame.fault, encode: s.guard.encode}
+	return &Refusal{Readable: s.frame.readable, RequestID: s.frame.requestID, Err: s.frame.fault, encode: s.guard.encode}
 }
 
 // Refusal is the error of a refused message of a stream.
 type Refusal struct {
 	Err *contract.Error
-	// Readable is true if the message was refused because of its number of elements, as a validator
-	// would do. It can then be answered like any other, with its RequestID.
+	// Readable is true if the message was refused because of its number of elements or an unknown
+	// field, as a validator would do. It can then be answered like any other, with its RequestID.
 	Readable  bool
 	RequestID string
 

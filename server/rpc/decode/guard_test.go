@@ -79,9 +79,12 @@ func encodeStatus(err error) error {
 	return err
 }
 
+// unchecked ignores unknown fields.
+func unchecked(string) Unknown { return nil }
+
 func guarded(limits Limits) methods {
 	m := methods{map[string]grpc.MethodHandler{}, map[string]grpc.StreamHandler{}}
-	r := NewGuard(limits, encodeStatus).Register(m)
+	r := NewGuard(limits, encodeStatus).Register(m, unchecked)
 	runlogv1.RegisterEventServiceServer(r, &service{})
 	runlogv1.RegisterRunServiceServer(r, &service{})
 	return m
@@ -310,7 +313,7 @@ func TestGuardedStreams(t *testing.T) {
 		make([]byte, 200_001),
 	}
 	g := NewGuard(Limits{Bytes: 200_000}, encodeStatus)
-	in := &guardedStream{ServerStream: &wireStream{ctx: t.Context(), wire: messages}, guard: g, frame: g.frame(t.Context())}
+	in := &guardedStream{ServerStream: &wireStream{ctx: t.Context(), wire: messages}, guard: g, frame: g.frame(t.Context(), nil)}
 	for i, want := range []string{
 		"ok 1", `true "many" INVALID_ARGUMENT_FIELD: events has 1001 events: send 1 to 1000`,
 		`true "" INVALID_ARGUMENT_FIELD: events has 1001 events: send 1 to 1000`, "ok 2",
@@ -447,12 +450,15 @@ func FuzzWire(f *testing.F) {
 		m := []proto.Message{&runlogv1.AppendEventsRequest{}, &runlogv1.BatchAppendRequest{}, &runlogv1.CreateRunRequest{}}[which%3]
 		fr := frame{msg: m}
 		fr.unmarshal(bytes.Clone(wire))
-		if err := proto.Unmarshal(wire, proto.Clone(m)); (err == nil) != (fr.fault == nil) && !fr.counted {
+		if err := proto.Unmarshal(wire, proto.Clone(m)); (err == nil) != (fr.fault == nil) && !fr.readable {
 			t.Fatalf("decoder: %v, guard: %v", err, fr.fault)
 		}
 		if fr.fault != nil {
 			checkFault(t, fr.fault)
 			return
+		}
+		if kept := keepsUnknown(m.ProtoReflect()); kept && len(unknownFields(wire, m.ProtoReflect().Descriptor())) == 0 {
+			t.Fatalf("%v has an unknown field that was not found", m)
 		}
 		var counted, made tally
 		switch m := m.(type) {
@@ -476,6 +482,29 @@ func FuzzWire(f *testing.F) {
 			t.Fatalf("counted %+v, made %+v", counted, made)
 		}
 	})
+}
+
+// keepsUnknown reports whether the decoder has kept an unknown field.
+func keepsUnknown(m protoreflect.Message) bool {
+	kept := len(m.GetUnknown()) > 0
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		switch {
+		case f.IsMap() && f.MapValue().Message() != nil:
+			v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
+				kept = kept || keepsUnknown(v.Message())
+				return true
+			})
+		case f.IsMap() || f.Message() == nil:
+		case f.IsList():
+			for i := range v.List().Len() {
+				kept = kept || keepsUnknown(v.List().Get(i).Message())
+			}
+		default:
+			kept = kept || keepsUnknown(v.Message())
+		}
+		return !kept
+	})
+	return kept
 }
 
 func (t *tally) add(events []*runlogv1.EventWrite) {

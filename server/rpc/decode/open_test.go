@@ -53,7 +53,7 @@ func serveHeld(t *testing.T, limits Limits) (*held, runlogv1.EventServiceClient)
 	h := &held{t: t, memory: limits.Memory, arrived: make(chan int64, 10), answer: make(chan struct{})}
 	guard := NewGuard(limits, encodeStatus)
 	server := grpc.NewServer(guard.ServerOptions()...)
-	runlogv1.RegisterEventServiceServer(guard.Register(server), h)
+	runlogv1.RegisterEventServiceServer(guard.Register(server, unchecked), h)
 	net := network.New(1)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
