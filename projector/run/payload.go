@@ -23,12 +23,12 @@ import (
 //	StepStarted     startedAt
 //	StepDelayed     reason
 //	StepSkipped     reason
-//	StepCompleted   artifacts or artifactRefs, completedAt, reason
-//	StepFailed      error {code, message, retryable, category} or a string, the message; if it
-//	                says nothing errorCode or reasonCode, the code, and errorMessage;
-//	                artifacts or artifactRefs, completedAt or failedAt, reason
-//	StepAttested    outcome: SUCCESS, FAIL or FAILED; the fields of StepFailed; attestedAt if
-//	                there is no completedAt; notes if there is no reason
+//	StepCompleted   artifacts or artifactRefs, completedAt, failedAt or attestedAt, reason or
+//	                notes
+//	StepFailed      the fields of StepCompleted, and error {code, message, retryable, category} or
+//	                a string, the message; if it says nothing errorCode or reasonCode, the code,
+//	                and errorMessage
+//	StepAttested    outcome: SUCCESS, FAIL or FAILED; the fields of StepFailed
 //	SignalAccepted  signalId, signalType, reason, decidedBy or triggeredBy, decidedAt
 //	SignalRejected  the same
 //
@@ -36,7 +36,8 @@ import (
 // sizeBytes is absent, bytes is read, as attestations have them. An artifact without a uri is left
 // out. A reason that is an object is read as its message, else its code. An event that ends a step
 // also tells its startedAt if no StepStarted has. Times are RFC 3339. If one is missing, emittedAt
-// is used (PRJ-10).
+// is used (PRJ-10). The schemas name each of these fields, so that the answer to an append warns of
+// a value that is not shown (ENV-12).
 //
 // The payloads of RunQueued, RunApproved, RunResumed, StepWaitingForAttestation and unknown types
 // are not read.

@@ -1,10 +1,8 @@
 package run
 
 import (
-	"bytes"
-	"math"
-	"strconv"
 	"strings"
+	"time"
 
 	"runlog/proto/contract/jsontext"
 )
@@ -76,39 +74,31 @@ func textsOf(values [4]value) (texts [4]string) {
 	return texts
 }
 
-// isNumber tells whether v is spelled with the characters of JSON numbers alone: strconv knows
-// more.
-func (v value) isNumber() bool {
-	return len(v) > 0 && len(bytes.TrimLeft(v, "0123456789+-.eE")) == 0
-}
-
 func (v value) isTrue() bool { return string(v) == "true" }
 
 func (v value) isFalse() bool { return string(v) == "false" }
 
-// size returns a count of bytes, nil when v is none. It may be a number in any of the spellings
-// that a double takes on its way through HTTP, such as 1e+06 (ENV-8), or a decimal string, as
-// proto-JSON writes 64-bit integers.
+// size returns a count of bytes, nil when v is none.
 func (v value) size() *int64 {
-	digits := string(v)
-	if v.isString() {
-		digits = v.text()
-	}
-	n, err := strconv.ParseInt(digits, 10, 64)
-	if err != nil && v.isNumber() {
-		n, err = parseWhole(digits)
-	}
-	if err != nil || n < 0 {
+	n, _, ok := jsontext.Size(v)
+	if !ok {
 		return nil
 	}
 	return &n
 }
 
-// parseWhole reads a double that is a whole number in the range of int64.
-func parseWhole(digits string) (int64, error) {
-	float, err := strconv.ParseFloat(digits, 64)
-	if err == nil && (float != math.Trunc(float) || math.Abs(float) >= 1<<63) {
-		err = strconv.ErrRange
+// time returns a time, false when v is none that a snapshot can show.
+func (v value) time() (t time.Time, ok bool) {
+	if !v.isString() {
+		return t, false
 	}
-	return int64(float), err
+	t, _, ok = jsontext.Time(v[1 : len(v)-1])
+	return t, ok
+}
+
+func (v value) timeOr(fallback time.Time) time.Time {
+	if t, ok := v.time(); ok {
+		return t
+	}
+	return fallback
 }

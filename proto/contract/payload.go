@@ -48,9 +48,11 @@ func (c *checker) takePayload(b []byte) {
 }
 
 // explained reports whether a payload of a known type is accepted, with warnings where it has
-// optional fields of an unexpected form (ENV-9), or reports what is wrong with it (ENV-5).
+// optional fields of an unexpected form (ENV-9) and values that a snapshot cannot show (ENV-12), or
+// reports what is wrong with it (ENV-5).
 func (c *checker) explained(r *schema.Rule, payload []byte) bool {
-	faults, remarks := r.Faults(payload, MaxViolations+1)
+	faults, remarks, unshown := r.Faults(payload, MaxViolations+1)
+	remarks = append(remarks, unshown...)
 	for _, f := range faults {
 		c.bad = append(c.bad, Violation{Field: "payload" + f.Path, Reason: ReasonSchemaValidationFailed, Description: f.Description})
 	}

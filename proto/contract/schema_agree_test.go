@@ -38,7 +38,7 @@ func TestENV5MadePayloads(t *testing.T) {
 			broken.apply()
 			text = m.written(payload)
 			checkAgainstJudge(t, line, name, text)
-			bad, remarks := payloadRule(line, name).Faults(text, 9)
+			bad, remarks, _ := payloadRule(line, name).Faults(text, 9)
 			if all := slices.Concat(bad, remarks); len(all) != 1 || all[0].Path != broken.at {
 				t.Fatalf("%s broken at %s: %v", text, broken.at, all)
 			}

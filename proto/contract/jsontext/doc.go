@@ -8,6 +8,7 @@
 //	                 SkipValue, SkipString          the end of a value
 //	                 Unquote, Text, Plain           the text of a string
 //	                 SplitNumber                    the digits of a number
+//	                 Time, Size                     what validation and snapshots take a value for
 //	AppendQuoted, Show, Quote                       the way back: JSON strings and error messages
 //
 // encoding/json reports neither duplicate members nor lone surrogates, replaces invalid UTF-8, and
@@ -20,6 +21,10 @@
 //     test compares both.
 //   - The walking half validates nothing, but is safe on any bytes: it never panics, and it stops
 //     at the first place where it cannot go on. What it yields from given bytes never changes:
-//     run snapshots, and so their digests, depend on it.
-//   - Nothing allocates, except functions that return a new string or slice. Nothing recurses.
+//     run snapshots, and so their digests, depend on it. So times are not read by package time,
+//     whose notion of strict has changed before and still takes a comma for the point.
+//   - Time and Size are the one reading of both sides (ENV-12): the answer to an append warns of a
+//     value that the snapshot of its run cannot show, and the reducer shows all others.
+//   - Nothing allocates, except Size and functions that return a new string or slice. Nothing
+//     recurses.
 package jsontext

@@ -163,9 +163,10 @@ func (r *Rule) acceptsText(raw []byte) bool {
 		// No word has a character that JSON escapes, so none equals a text with an escape.
 		return r.isWord(raw)
 	case r.form != nil:
-		return r.form.matches(raw)
+		return r.form.shown(raw)
 	}
-	return !r.nonEmpty || len(raw) > 0
+	// An escape may be that of a lone surrogate.
+	return (!r.nonEmpty || len(raw) > 0) && !bytes.Contains(raw, []byte(`\u`))
 }
 
 func (r *Rule) isWord(text []byte) bool {
@@ -177,10 +178,11 @@ func (r *Rule) isWord(text []byte) bool {
 	return false
 }
 
-// acceptsNumber accepts the numbers that are written with digits alone.
+// acceptsNumber accepts the numbers that are written with digits alone and surely fit 64 bits.
 func acceptsNumber(b []byte, i int) int {
+	const surely = len("999999999999999999")
 	end, fault := jsontext.ScanNumber(b, i)
-	if fault != 0 || jsontext.SkipDigits(b, i) != end {
+	if fault != 0 || jsontext.SkipDigits(b, i) != end || end-i > surely {
 		return lookCloser
 	}
 	return end

@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"runlog/proto/contract/jsontext"
 )
@@ -17,13 +18,14 @@ type Fault struct {
 	Description string
 }
 
-// Faults returns the faults of a payload that is known to be one JSON object, and remarks on its
-// optional fields that have an unexpected form (ENV-9); at most most of each. No fault means that
-// the payload is valid.
-func (r *Rule) Faults(payload []byte, most int) (faults, remarks []Fault) {
+// Faults returns the faults of a payload that is known to be one JSON object, remarks on its
+// optional fields that have an unexpected form (ENV-9), and the values of the right form that a
+// snapshot cannot show as they are (ENV-12); at most most of each. No fault means that the payload
+// is valid.
+func (r *Rule) Faults(payload []byte, most int) (faults, remarks, unshown []Fault) {
 	x := explainer{most: most}
 	x.value(r, bytes.Trim(payload, " \t\r\n"))
-	return x.faults, x.remarks
+	return x.faults, x.remarks, x.unshown
 }
 
 // explainer is the slow half of the check: it gathers every fault.
@@ -31,6 +33,7 @@ type explainer struct {
 	path            []byte // of the value in hand
 	most            int
 	faults, remarks []Fault
+	unshown         []Fault
 	// optional is true inside a value that may have any form.
 	optional bool
 }
@@ -48,6 +51,13 @@ func (x *explainer) report(fault, remark string) {
 		x.faults = append(x.faults, Fault{string(x.path), fault})
 	case x.optional && len(x.remarks) < x.most:
 		x.remarks = append(x.remarks, Fault{string(x.path), remark})
+	}
+}
+
+// shows reports that a snapshot shows something else than the value in hand, or nothing.
+func (x *explainer) shows(what string, raw []byte) {
+	if len(x.unshown) < x.most {
+		x.unshown = append(x.unshown, Fault{string(x.path), "is kept, but snapshots do not show it as it is: they show " + what + "; got " + jsontext.Show(raw)})
 	}
 }
 
@@ -87,9 +97,7 @@ func (x *explainer) value(r *Rule, raw []byte) {
 	case kind == kindString:
 		x.text(r, raw)
 	case kind&kindNumber != 0:
-		if r.notNegative && isNegative(raw) {
-			x.must("be 0 or more, got " + jsontext.Show(raw))
-		}
+		x.number(r, raw)
 	}
 }
 
@@ -132,6 +140,19 @@ func (x *explainer) array(r *Rule, raw []byte) {
 	}
 }
 
+func (x *explainer) number(r *Rule, raw []byte) {
+	if !r.notNegative {
+		return
+	}
+	if isNegative(raw) {
+		x.must("be 0 or more, got " + jsontext.Show(raw))
+		return
+	}
+	if _, exact, ok := jsontext.Size(raw); !exact || !ok {
+		x.shows("whole numbers up to 9223372036854775807, from 9007199254740992 on only in digits alone", raw)
+	}
+}
+
 func (x *explainer) text(r *Rule, raw []byte) {
 	text := []byte(jsontext.Unquote(raw))
 	switch {
@@ -145,6 +166,10 @@ func (x *explainer) text(r *Rule, raw []byte) {
 		x.must("be " + r.form.help + ", got " + jsontext.Show(raw))
 	case r.nonEmpty && len(text) == 0:
 		x.must("not be empty")
+	case r.form != nil && !r.form.shown(raw[1:len(raw)-1]):
+		x.shows(r.form.shows, raw)
+	case !utf8.Valid(text):
+		x.shows("U+FFFD in place of a lone surrogate", raw)
 	}
 }
 

@@ -1,20 +1,16 @@
-package run
+package jsontext
 
 import "time"
 
-// time returns an RFC 3339 time, in UTC and cut to nanoseconds. A date that is none, a leap second,
-// a year outside of 1 to 9999 in UTC, and the zero time of Go, which stands for an absent one, are
-// no times.
+// Time reads a date-time of RFC 3339, section 5.6, in UTC and cut to nanoseconds. formed is false
+// for every other text. ok is false for a date-time that a snapshot cannot show: a leap second, a
+// year outside of 1 to 9999 in UTC, and the zero time of Go, which stands for an absent one.
 //
-// It is read here and not by package time, whose notion of strict has changed before and still
-// takes a comma for the point: see value.
-func (v value) time() (t time.Time, ok bool) {
-	if !v.isString() {
-		return t, false
-	}
-	text := v[1 : len(v)-1]
+// A second of 60 is legal only at the end of a UTC day. Time does not know which days had a leap
+// second.
+func Time(text []byte) (t time.Time, formed, ok bool) {
 	if len(text) < len("2006-01-02T15:04:05Z") || !separated(text) {
-		return t, false
+		return t, false, false
 	}
 	d := digits{text: text}
 	year, month, day := d.number(0, 4), d.number(5, 2), d.number(8, 2)
@@ -22,14 +18,17 @@ func (v value) time() (t time.Time, ok bool) {
 	nanos, rest := fraction(text[19:])
 	east, zoned := offset(rest)
 	if d.bad || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
-		hour > 23 || minute > 59 || second > 59 || !zoned {
-		return t, false
+		hour > 23 || minute > 59 || second > 60 || !zoned {
+		return t, false, false
 	}
 	seconds := int64(daysBefore(year, month)+day-1)*86400 + int64(hour*3600+minute*60+second) - east
-	if seconds < firstSecond || seconds > lastSecond || seconds == firstSecond && nanos == 0 {
-		return t, false
+	if second == 60 {
+		return t, seconds%86400 == 0, false
 	}
-	return time.Unix(seconds, int64(nanos)).UTC(), true
+	if seconds < firstSecond || seconds > lastSecond || seconds == firstSecond && nanos == 0 {
+		return t, true, false
+	}
+	return time.Unix(seconds, int64(nanos)).UTC(), true, true
 }
 
 // The seconds with a year from 1 to 9999, since 1970.
@@ -61,13 +60,6 @@ func daysBefore(year, month int) int {
 
 // days1970 is the count of daysBefore up to 1970-01-01.
 const days1970 = 2369*365 + 2369/4 - 2369/100 + 2369/400 + (153*10+2)/5
-
-func (v value) timeOr(fallback time.Time) time.Time {
-	if t, ok := v.time(); ok {
-		return t
-	}
-	return fallback
-}
 
 // separated reports whether the separators up to the seconds are in their places.
 func separated(b []byte) bool {
