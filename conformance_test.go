@@ -19,12 +19,12 @@ import (
 
 var updateConformance = flag.Bool("update-conformance", false, "rewrite docs/conformance.md")
 
-// ruleCounts is how many rules each section of the contract has: ENV-1 to ENV-10, and so on.
+// ruleCounts is how many rules each section of the contract has: ENV-1 to ENV-13, and so on.
 var ruleCounts = []struct {
 	section string
 	rules   int
 }{
-	{"ENV", 10}, {"IDM", 10}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 16}, {"QUE", 12}, {"SIG", 7}, {"BUS", 9},
+	{"ENV", 13}, {"IDM", 10}, {"APP", 12}, {"READ", 6}, {"WATCH", 5}, {"PRJ", 16}, {"QUE", 12}, {"SIG", 7}, {"BUS", 9},
 }
 
 // tabledRules are the rules that other pages list below the heading Rules.
