@@ -173,6 +173,8 @@ func TestPortInUse(t *testing.T) {
 			"--http-listen":  func(o *server.Options, a string) { o.HTTPListen = a },
 			"--admin-listen": func(o *server.Options, a string) { o.AdminListen = a },
 			"--raft-listen":  func(o *server.Options, a string) { o.RaftListen = a },
+
+			"--metrics-listen": func(o *server.Options, a string) { o.MetricsListen = a },
 		} {
 			bad := opts
 			set(&bad, taken.Addr().String())

@@ -23,7 +23,7 @@
 // Start opens, in this order:
 //
 //  1. the data directory with its lock, the metrics, and the watch of the disk's free space
-//  2. all four listeners, so that a port in use stops the node before it opens a database
+//  2. all listeners, so that a port in use stops the node before it opens a database
 //  3. the admin listener's server, with health and metrics
 //  4. the connections between members; the node then founds, joins or rejoins its cluster
 //  5. the replica: store, Raft, batcher

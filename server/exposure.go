@@ -7,7 +7,7 @@ import (
 )
 
 // CheckExposure refuses options of a node that other machines would reach without TLS or without
-// authentication, unless Insecure accepts that (SEC-1). The admin listener has neither. Nodes
+// authentication, unless Insecure accepts that (SEC-1). The admin listener has no TLS. Nodes
 // authenticate each other by certificates. The options have their defaults.
 func (o *Options) CheckExposure() error {
 	if o.Insecure {
@@ -29,7 +29,10 @@ func (o *Options) CheckExposure() error {
 		errs = append(errs, fmt.Errorf("%s %s is reached from other machines, and %s; --insecure accepts it as it is", l.flag, l.address, lacks))
 	}
 	if !isLoopback(o.AdminListen) {
-		errs = append(errs, fmt.Errorf("--admin-listen %s is reached from other machines, and metrics, pprof and imports need no credentials: listen on loopback; --insecure accepts it as it is", o.AdminListen))
+		errs = append(errs, fmt.Errorf("--admin-listen %s is reached from other machines, and tokens and profiles would go in plain text: listen on loopback, and let --metrics-listen serve the metrics; --insecure accepts it as it is", o.AdminListen))
+	}
+	if o.MetricsListen != "" && !isLoopback(o.MetricsListen) && o.ClientTLS.Cert == "" {
+		errs = append(errs, fmt.Errorf("--metrics-listen %s is reached from other machines, and metrics would go in plain text: add --tls-cert and --tls-key; --insecure accepts it as it is", o.MetricsListen))
 	}
 	if !isLoopback(o.RaftListen) && o.TLS.Cert == "" {
 		errs = append(errs, fmt.Errorf("--raft-listen %s is reached from other machines, and any of them could speak for a member: add --node-ca, --node-cert and --node-key; --insecure accepts it as it is", o.RaftListen))
@@ -41,7 +44,7 @@ func (o *Options) CheckExposure() error {
 func (s *Server) warnOfExposure() {
 	if o := &s.opts; o.Insecure {
 		s.log.Warn("insecure node; other machines may reach it", "grpc", o.GRPCListen, "http", o.HTTPListen,
-			"admin", o.AdminListen, "raft", o.RaftListen, "tls", o.ClientTLS.Cert != "", "authentication", o.Authenticate, "nodeTLS", o.TLS.Cert != "",
+			"admin", o.AdminListen, "metrics", o.MetricsListen, "raft", o.RaftListen, "tls", o.ClientTLS.Cert != "", "authentication", o.Authenticate, "nodeTLS", o.TLS.Cert != "",
 			"remedy", "use --tls-cert, --tls-key, --auth required and --node-ca, and --admin-listen on loopback")
 	}
 }

@@ -30,7 +30,9 @@ func TestExposureSEC1(t *testing.T) {
 			"without TLS":      {func(o *server.Options) { o.GRPCListen = ":0"; servertest.Secured(o) }, []string{"plain text: add --tls-cert and --tls-key"}},
 			"without identity": {func(o *server.Options) { o.GRPCListen = ":0"; a.withTLS(o) }, []string{"callers need no credentials: add --auth required"}},
 			"with both":        {func(o *server.Options) { o.GRPCListen = ":0"; a.withTLS(o); servertest.Secured(o) }, nil},
-			"admin":            {func(o *server.Options) { o.AdminListen = ":0"; a.withTLS(o); servertest.Secured(o) }, []string{"--admin-listen :0", "listen on loopback", "--insecure"}},
+			"admin":            {func(o *server.Options) { o.AdminListen = ":0"; a.withTLS(o); servertest.Secured(o) }, []string{"--admin-listen :0", "listen on loopback", "--metrics-listen", "--insecure"}},
+			"metrics":          {func(o *server.Options) { o.MetricsListen = ":0"; servertest.Secured(o) }, []string{"--metrics-listen :0", "--tls-cert and --tls-key", "--insecure"}},
+			"metrics with TLS": {func(o *server.Options) { o.MetricsListen = ":0"; a.withTLS(o) }, nil},
 			"nodes":            {func(o *server.Options) { o.RaftListen = ":0" }, []string{"--raft-listen :0", "add --node-ca, --node-cert and --node-key", "--insecure"}},
 			"nodes with TLS":   {func(o *server.Options) { o.RaftListen = ":0"; o.TLS = server.TLSFiles{Cert: "c", Key: "k", CA: "a"} }, nil},
 			"--insecure": {func(o *server.Options) {

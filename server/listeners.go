@@ -41,7 +41,8 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
-type listeners struct{ grpc, http, admin, raft net.Listener }
+// listeners of a node. That of metrics may be nil.
+type listeners struct{ grpc, http, admin, metrics, raft net.Listener }
 
 // listen opens all ports before anything else is opened, so that a port in use stops a node early.
 func (s *Server) listen() (l listeners, err error) {
@@ -53,8 +54,12 @@ func (s *Server) listen() (l listeners, err error) {
 		{"--grpc-listen", s.opts.GRPCListen, &l.grpc, &s.addresses.GRPC},
 		{"--http-listen", s.opts.HTTPListen, &l.http, &s.addresses.HTTP},
 		{"--admin-listen", s.opts.AdminListen, &l.admin, &s.addresses.Admin},
+		{"--metrics-listen", s.opts.MetricsListen, &l.metrics, &s.addresses.Metrics},
 		{"--raft-listen", s.opts.RaftListen, &l.raft, &s.addresses.Raft},
 	} {
+		if a.address == "" {
+			continue
+		}
 		ln, err := s.opts.Listen("tcp", a.address)
 		if errors.Is(err, syscall.EADDRINUSE) {
 			return l, fmt.Errorf("%s %s: the port is in use; stop what uses it, or choose another (port 0 picks a free one)", a.flag, a.address)
@@ -85,6 +90,9 @@ func (s *Server) bound(l listeners) listeners {
 	}
 	client := bound("clients", clients)
 	l.grpc, l.http, l.admin = s.clients.listen(client(l.grpc)), client(l.http), bound("admin", admins)(l.admin)
+	if l.metrics != nil {
+		l.metrics = bound("metrics", admins)(l.metrics)
+	}
 	return l
 }
 
@@ -174,25 +182,54 @@ func (s *Server) serveHealth(l listeners) pages {
 		}),
 	}
 	h := p.admin.Server()
-	if isLoopback(s.opts.AdminListen) {
-		h.Handler = ownNames(h.Handler, "", "")
-	}
-	var public http.Handler = p.public
+	h.Handler = guarded(h.Handler, s.opts.AdminListen)
+	public := ownPages(p.public, s.corsOrigins(), nameOrigin)
 	if isLoopback(s.opts.HTTPListen) && !s.opts.Authenticate {
 		public = ownNames(public, s.opts.HTTPAdvertise, ", name this one in --http-advertise, or start the node with --auth required")
 	}
-	p.http = &http.Server{Handler: public, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
-		ErrorLog: log.New(httpLog{s.log}, "", 0)}
-	serve := p.http.Serve
-	if s.clientTLS != nil {
-		p.http.TLSConfig = s.clientTLS.http()
-		serve = func(l net.Listener) error { return p.http.ServeTLS(l, "", "") }
-	}
+	p.http = s.newHTTPServer(public)
 	s.onClose(h.Close)
 	s.onClose(p.http.Close)
 	s.goServe("admin", func() error { return h.Serve(l.admin) })
-	s.goServe("http", func() error { return serve(l.http) })
+	s.goServe("http", func() error { return s.serveHTTP(p.http, l.http) })
+	if l.metrics != nil {
+		s.serveMetrics(l.metrics, p.admin)
+	}
 	return p
+}
+
+// guarded refuses foreign names and foreign pages at a listener that no page is for.
+func guarded(h http.Handler, address string) http.Handler {
+	h = ownPages(h, nil, "")
+	if isLoopback(address) {
+		h = ownNames(h, "", "")
+	}
+	return h
+}
+
+// serveMetrics serves the metrics and the health of the node alone, without credentials.
+func (s *Server) serveMetrics(l net.Listener, of *admin.Admin) {
+	m := s.newHTTPServer(guarded(of.Open(), s.opts.MetricsListen))
+	s.onClose(m.Close)
+	s.goServe("metrics", func() error { return s.serveHTTP(m, l) })
+}
+
+// newHTTPServer returns an HTTP server for clients.
+func (s *Server) newHTTPServer(h http.Handler) *http.Server {
+	server := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		ErrorLog: log.New(httpLog{s.log}, "", 0)}
+	if s.clientTLS != nil {
+		server.TLSConfig = s.clientTLS.http()
+	}
+	return server
+}
+
+// serveHTTP serves with TLS if clients must use it.
+func (s *Server) serveHTTP(h *http.Server, l net.Listener) error {
+	if h.TLSConfig != nil {
+		return h.ServeTLS(l, "", "")
+	}
+	return h.Serve(l)
 }
 
 // httpLog takes what net/http has to tell.
@@ -211,7 +248,7 @@ func (l httpLog) Write(line []byte) (int, error) {
 // serve starts the gRPC server and the gateway, and completes the HTTP listeners.
 func (s *Server) serve(l listeners, p pages) error {
 	chain := s.chain(rpc.CallerClient)
-	options := slices.Concat(chain.ServerOptions(), transportOptions(), s.opts.GRPC)
+	options := slices.Concat(ownOrigins(s.corsOrigins()), chain.ServerOptions(), transportOptions(), s.opts.GRPC)
 	if s.clientTLS != nil {
 		options = append(options, grpc.Creds(s.clientTLS.credentials()))
 	}
@@ -233,7 +270,7 @@ func (s *Server) serve(l listeners, p pages) error {
 	}
 	s.onClose(func() error { return drainHTTP(p.http) })
 	p.public.Serve(api)
-	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Log: s.access.Load().Log, Rules: s.importRules, Limits: s.limits(), Logger: s.log, Reflect: g}, s.opts.Registry)
+	p.admin.Serve(admin.Options{Node: s.replica, Projector: s.projector, Chain: chain, Rules: s.importRules, Limits: s.limits(), Logger: s.log, Reflect: g})
 	s.goServe("grpc", func() error { return g.Serve(l.grpc) })
 	s.goServe("gateway", func() error { return g.Serve(inner) })
 	// Closers run last first: streams end and new calls are refused before anything else closes.
@@ -263,12 +300,12 @@ func transportOptions() []grpc.ServerOption {
 
 // corsOrigins returns the origins whose pages may call the API: by default those of this machine,
 // if only this machine reaches the listener.
-func (s *Server) corsOrigins() []string {
+func (s *Server) corsOrigins() gateway.Origins {
 	if s.opts.CORSOrigins != nil {
 		return s.opts.CORSOrigins
 	}
 	if isLoopback(s.addresses.HTTP) {
-		return []string{gateway.LoopbackOrigins}
+		return gateway.Origins{gateway.LoopbackOrigins}
 	}
 	return nil
 }

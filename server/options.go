@@ -59,6 +59,9 @@ type Options struct {
 	NodeID string
 	// Addresses to listen on. Port 0 picks a free port. Required.
 	GRPCListen, HTTPListen, AdminListen, RaftListen string
+	// MetricsListen is the address of metrics and health alone, which need no credentials (SEC-12).
+	// They use ClientTLS. Empty: only the admin listener has them.
+	MetricsListen string
 	// Listen opens the listeners of those addresses. Default: net.Listen.
 	Listen func(network, address string) (net.Listener, error)
 	// Dial connects to other nodes' RaftAdvertise. Default: TCP, with keep-alives that detect a
@@ -173,7 +176,7 @@ type Options struct {
 	Clock func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger
-	// Registry of metrics, served on the admin listener. Default: a new one.
+	// Registry of metrics, served on the admin listener and on that of metrics. Default: a new one.
 	Registry *prometheus.Registry
 	// Fail is called with the reason when the node has to stop itself (D10). It should end the
 	// process. Required.

@@ -1,11 +1,18 @@
 package server_test
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"strings"
 	"testing"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
@@ -56,6 +63,74 @@ func TestForeignNamesSEC1(t *testing.T) {
 		}
 		if code, _ := get(held.Server.Addresses().HTTP, "/v1/runs", "proxy.example"); code != 401 {
 			t.Errorf("a node with credentials, by any name: %d", code)
+		}
+	})
+}
+
+// TestForeignPagesSEC12: no listener answers the page of another site, which a browser names in
+// Origin, also if it sends what needs no preflight request.
+func TestForeignPagesSEC12(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		at := n.Server.Addresses()
+		send := func(address, method, path string, header ...string) int {
+			t.Helper()
+			req, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := 0; i < len(header); i += 2 {
+				req.Header.Set(header[i], header[i+1])
+			}
+			resp, err := n.HTTPClient().Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = resp.Body.Close()
+			return resp.StatusCode
+		}
+		for _, r := range [][3]string{
+			{at.HTTP, "GET", "/v1/runs"}, {at.HTTP, "GET", "/healthz"}, {at.HTTP, "POST", servertest.AppendRoute},
+			{at.Admin, "POST", "/projection/rebuild"}, {at.Admin, "GET", "/debug/pprof/cmdline"}, {at.Admin, "GET", "/metrics"},
+		} {
+			for _, origin := range []string{"https://evil.example", "null", "%", "http://" + r[0] + ".evil.example"} {
+				if code := send(r[0], r[1], r[2], "Origin", origin); code != http.StatusForbidden {
+					t.Errorf("%s %s of %s: %d", r[1], r[2], origin, code)
+				}
+			}
+			for _, own := range [][]string{{}, {"Origin", "http://" + r[0]}, {"Origin", "https://ui.example", "Sec-Fetch-Site", "same-origin"}} {
+				if code := send(r[0], r[1], r[2], own...); code == http.StatusForbidden {
+					t.Errorf("%s %s with %q: %d", r[1], r[2], own, code)
+				}
+			}
+		}
+		page := func(origin string) context.Context {
+			return metadata.AppendToOutgoingContext(n.Context(), "origin", origin)
+		}
+		for name, call := range map[string]func(context.Context) error{
+			"ListRuns": func(ctx context.Context) error {
+				_, err := n.Runs.ListRuns(ctx, &runlogv1.ListRunsRequest{})
+				return err
+			},
+			"ReadEvents": func(ctx context.Context) error {
+				stream, err := n.Events.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: "run"})
+				if err == nil {
+					_, err = stream.Recv()
+				}
+				return err
+			},
+			"Check": func(ctx context.Context) error {
+				_, err := grpc_health_v1.NewHealthClient(n.Conn).Check(ctx, &grpc_health_v1.HealthCheckRequest{})
+				return err
+			},
+		} {
+			if err := call(page("https://evil.example")); status.Code(err) != codes.PermissionDenied || !strings.Contains(err.Error(), "evil.example") {
+				t.Errorf("%s of a foreign page: %v", name, err)
+			}
+			if err := call(page("http://localhost:5173")); status.Code(err) == codes.PermissionDenied {
+				t.Errorf("%s of a page of this machine: %v", name, err)
+			}
 		}
 	})
 }

@@ -80,7 +80,9 @@ type Addresses struct {
 	GRPC  string `json:"grpc"`
 	HTTP  string `json:"http"`
 	Admin string `json:"admin"`
-	Raft  string `json:"raft"`
+	// Metrics is empty if Options.MetricsListen is.
+	Metrics string `json:"metrics,omitempty"`
+	Raft    string `json:"raft"`
 }
 
 // Start opens the data directory and serves. It returns once all listeners answer. A node of a

@@ -93,3 +93,34 @@ func TestTokensAndContexts(t *testing.T) {
 	}
 	do(output.ExitUsage, "whoami")
 }
+
+// TestAdminListenerSEC12: the commands that call the admin listener send their credentials there,
+// and a stored token to its own machine alone.
+func TestAdminListenerSEC12(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	admin := filepath.Join(dir, "admin.token")
+	n := spawnNode(t, filepath.Join(dir, "data"), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
+	addresses := n.ready(t)
+	env := map[string]string{"HOME": dir}
+	do := func(want output.ExitCode, says string, args ...string) {
+		t.Helper()
+		var out, errs bytes.Buffer
+		s := testSession(&out, &errs)
+		s.Getenv, s.Stdin = func(name string) string { return env[name] }, strings.NewReader(closedRecord("run"))
+		if code := run(context.Background(), s, args); code != want || !strings.Contains(out.String()+errs.String(), says) {
+			t.Errorf("%v: exit %d, %s%s; want %d, %q", args, code, out.String(), errs.String(), want, says)
+		}
+	}
+	rebuild, imports := []string{"projector", "rebuild", "--admin", addresses.Admin}, []string{"import", "-", "--admin", addresses.Admin}
+	for _, command := range [][]string{rebuild, imports} {
+		do(output.ExitForbidden, "UNAUTHENTICATED", command...)
+	}
+	do(output.ExitOK, "Rebuilt", append(rebuild, "--token-file", admin)...)
+	do(output.ExitOK, "1 inserted", append(imports, "--token-file", admin)...)
+	do(output.ExitUsage, "in plain text", "projector", "rebuild", "--admin", "192.0.2.1:7412", "--token-file", admin)
+	do(output.ExitOK, "", "context", "add", "elsewhere", "--server", "https://runlog.example.com", "--token-file", admin)
+	do(output.ExitForbidden, "UNAUTHENTICATED", rebuild...)
+	do(output.ExitOK, "", "context", "add", "here", "--server", addresses.GRPC, "--token-file", admin)
+	do(output.ExitOK, "Rebuilt", append(rebuild, "--context", "here")...)
+}

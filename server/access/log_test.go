@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -214,7 +215,8 @@ func TestAccessLogNamesQueuesSEC7(t *testing.T) {
 	})
 }
 
-// TestAccessLogHasImportsSEC7: a change by the admin listener is recorded too.
+// TestAccessLogHasImportsSEC7: the calls of the admin listener are recorded with their identity,
+// and the refused ones too.
 func TestAccessLogHasImportsSEC7(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
@@ -222,14 +224,26 @@ func TestAccessLogHasImportsSEC7(t *testing.T) {
 		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
 		auditor := n.Token(root, "auditor", []string{rpc.AccessTenant}, runlogv1.Role_READER)
 		for _, path := range []string{"/import", "/projection/rebuild"} {
-			resp, err := n.HTTPClient().Post("http://"+n.Server.Addresses().Admin+path, "text/plain", nil)
-			if err != nil {
-				t.Fatal(err)
+			for _, token := range []string{"", auditor, root} {
+				req, err := http.NewRequestWithContext(n.Context(), http.MethodPost, "http://"+n.Server.Addresses().Admin+path, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if token != "" {
+					req.Header.Set("Authorization", "Bearer "+token)
+				}
+				resp, err := n.HTTPClient().Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				_ = resp.Body.Close()
 			}
-			_ = resp.Body.Close()
 		}
 		got := decisions(n, auditor)
-		if want := []string{"ALLOWED admin-listener import ", "ALLOWED admin-listener rebuild "}; !slices.Equal(got[len(got)-2:], want) {
+		if want := []string{
+			"DENIED  import UNAUTHENTICATED", "DENIED token:auditor import PERMISSION_DENIED", "ALLOWED token:admin-token-file import ",
+			"DENIED  rebuild UNAUTHENTICATED", "DENIED token:auditor rebuild PERMISSION_DENIED", "ALLOWED token:admin-token-file rebuild ",
+		}; !slices.Equal(got[len(got)-len(want):], want) {
 			t.Errorf("recorded %q", got)
 		}
 	})

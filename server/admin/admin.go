@@ -17,7 +17,6 @@ import (
 
 	"runlog/projector"
 	"runlog/proto/contract"
-	"runlog/server/auth"
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
@@ -27,8 +26,8 @@ import (
 type Options struct {
 	Node      *replica.Replica
 	Projector *projector.Projector
-	// Log records the calls that change something (SEC-7); nil: nothing is recorded.
-	Log rpc.AccessLog
+	// Chain decides which callers may do more than read metrics and health.
+	Chain *rpc.Chain
 	// Rules returns the rules that events of a run must meet.
 	Rules  func(runID string) contract.Options
 	Limits decode.Limits
@@ -41,12 +40,12 @@ type Options struct {
 // Admin is the handler of the admin listener. Before Serve it has health and metrics only, because
 // a node may wait long for its cluster.
 type Admin struct {
-	opts  Options
-	early *http.ServeMux
-	whole atomic.Pointer[http.ServeMux]
+	opts Options
+	// open needs no credentials. Everything else needs those of an admin (SEC-12).
+	open  *http.ServeMux
+	whole atomic.Pointer[http.ServeMux] // all but open
 	// reflection answers gRPC, which comes as HTTP/2 without TLS.
 	reflection atomic.Pointer[grpc.Server]
-	pages      Pages
 }
 
 // Pages are the handlers of health checks.
@@ -54,60 +53,50 @@ type Pages struct{ Healthz, Readyz http.HandlerFunc }
 
 // New makes the handler.
 func New(registry *prometheus.Registry, pages Pages) *Admin {
-	a := &Admin{pages: pages}
-	a.early = a.health(registry)
-	return a
+	open := http.NewServeMux()
+	open.HandleFunc("GET /healthz", pages.Healthz)
+	open.HandleFunc("GET /readyz", pages.Readyz)
+	open.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return &Admin{open: open}
 }
 
+// Open returns the handler of metrics and health alone.
+func (a *Admin) Open() http.Handler { return a.open }
+
 // Serve completes the handler once the node is a member of its cluster.
-func (a *Admin) Serve(opts Options, registry *prometheus.Registry) {
+func (a *Admin) Serve(opts Options) {
 	a.opts = opts
-	mux := a.health(registry)
-	mux.HandleFunc("POST /import", a.recorded(a.importRecords))
-	mux.HandleFunc("POST /projection/rebuild", a.recorded(a.rebuildProjection))
-	mux.HandleFunc("/debug/pprof/", pprof.Index)
-	mux.HandleFunc("/debug/pprof/cmdline", pprof.Cmdline)
-	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-	mux.HandleFunc("/debug/pprof/symbol", pprof.Symbol)
-	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
+	mux := http.NewServeMux()
+	for pattern, handler := range a.routes() {
+		mux.HandleFunc(pattern, handler)
+	}
 	a.whole.Store(mux)
 	if opts.Reflect != nil {
-		a.reflection.Store(newReflection(opts.Reflect))
+		a.reflection.Store(newReflection(opts.Reflect, opts.Chain))
+	}
+}
+
+// routes are the routes that need the credentials of an admin.
+func (a *Admin) routes() map[string]http.HandlerFunc {
+	return map[string]http.HandlerFunc{
+		"POST /import":             a.importRecords,
+		"POST /projection/rebuild": a.rebuildProjection,
+		"/debug/pprof/":            pprof.Index,
+		"/debug/pprof/cmdline":     pprof.Cmdline,
+		"/debug/pprof/profile":     pprof.Profile,
+		"/debug/pprof/symbol":      pprof.Symbol,
+		"/debug/pprof/trace":       pprof.Trace,
 	}
 }
 
 // newReflection returns a gRPC server that describes the services of another one and serves no
 // other call.
-func newReflection(of *grpc.Server) *grpc.Server {
-	g := grpc.NewServer()
+func newReflection(of *grpc.Server, chain *rpc.Chain) *grpc.Server {
+	g := grpc.NewServer(grpc.StreamInterceptor(chain.AdmitAdminStream))
 	opts := reflection.ServerOptions{Services: of}
 	reflectionv1.RegisterServerReflectionServer(g, reflection.NewServerV1(opts))
 	reflectionv1alpha.RegisterServerReflectionServer(g, reflection.NewServer(opts))
 	return g
-}
-
-// operator is the caller of a listener without authentication.
-var operator = &auth.Identity{Name: "admin-listener"}
-
-// recorded records a call before it is made (SEC-7).
-func (a *Admin) recorded(next http.HandlerFunc) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		if a.opts.Log != nil {
-			if err := a.opts.Log.Allowed(r.Context(), rpc.Call{Identity: operator, Address: r.RemoteAddr, Method: r.Method + " " + r.URL.Path}); err != nil {
-				rpc.WriteError(w, rpc.Status(err))
-				return
-			}
-		}
-		next(w, r)
-	}
-}
-
-func (a *Admin) health(registry *prometheus.Registry) *http.ServeMux {
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", a.pages.Healthz)
-	mux.HandleFunc("GET /readyz", a.pages.Readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return mux
 }
 
 // ServeHTTP answers with the pages that exist so far.
@@ -116,11 +105,17 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		g.ServeHTTP(w, r)
 		return
 	}
-	if whole := a.whole.Load(); whole != nil {
-		whole.ServeHTTP(w, r)
+	whole := a.whole.Load()
+	if _, open := a.open.Handler(r); open != "" || whole == nil {
+		a.open.ServeHTTP(w, r)
 		return
 	}
-	a.early.ServeHTTP(w, r)
+	ctx, err := a.opts.Chain.AdmitAdmin(r)
+	if err != nil {
+		rpc.WriteError(w, err)
+		return
+	}
+	whole.ServeHTTP(w, r.WithContext(ctx))
 }
 
 // Server returns an HTTP server for the handler.

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Values of Options.Origins that are no origins.
+// Values of Origins that are no origins.
 const (
 	AnyOrigin       = "*"        // pages of any origin
 	LoopbackOrigins = "loopback" // pages of this machine, from any port
@@ -18,7 +18,7 @@ const (
 // corsMaxAge is how long a browser remembers the answer to a preflight request, in seconds.
 const corsMaxAge = "600"
 
-// CheckOrigin reports what is wrong with an origin in Options.Origins.
+// CheckOrigin reports what is wrong with an origin in Origins.
 func CheckOrigin(origin string) error {
 	if origin == AnyOrigin || origin == LoopbackOrigins || origin == "null" {
 		return nil
@@ -37,19 +37,18 @@ func CheckOrigin(origin string) error {
 	return nil
 }
 
-// cors lets pages of other origins call the API (Fetch, "CORS protocol"). A page of an origin that
-// is not named gets no header, so its browser keeps the answer from it, and sends no request that
-// writes.
-type cors struct{ origins []string }
+// Origins are the origins whose web pages may call a listener (Fetch, "CORS protocol"): each as a
+// browser sends it, AnyOrigin or LoopbackOrigins.
+type Origins []string
 
 // answer sets the headers for a page of another origin. It reports whether the request was a
 // preflight request, which it answers.
-func (c *cors) answer(w http.ResponseWriter, r *http.Request) bool {
+func (o Origins) answer(w http.ResponseWriter, r *http.Request) bool {
 	h, origin := w.Header(), r.Header.Get("Origin")
-	if len(c.origins) > 0 {
+	if len(o) > 0 {
 		h.Add("Vary", "Origin")
 	}
-	if origin == "" || !c.allows(origin) {
+	if origin == "" || !o.Allow(origin) {
 		return false
 	}
 	h.Set("Access-Control-Allow-Origin", origin)
@@ -69,10 +68,10 @@ func preflight(r *http.Request) bool {
 	return r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != ""
 }
 
-func (c *cors) allows(origin string) bool {
+// Allow reports whether pages of an origin may call.
+func (o Origins) Allow(origin string) bool {
 	named := func(one string) bool { return one == AnyOrigin || strings.EqualFold(one, origin) }
-	return slices.ContainsFunc(c.origins, named) ||
-		slices.Contains(c.origins, LoopbackOrigins) && loopback(origin)
+	return slices.ContainsFunc(o, named) || slices.Contains(o, LoopbackOrigins) && loopback(origin)
 }
 
 // loopback reports whether an origin is on this machine.

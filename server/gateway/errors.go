@@ -95,9 +95,6 @@ func writeRouteNotFound(w http.ResponseWriter, r *http.Request) {
 func writeMethodNotAllowed(w http.ResponseWriter, r *http.Request, methods []string) {
 	allowed := strings.Join(methods, ", ")
 	w.Header().Set("Allow", allowed)
-	message := fmt.Sprintf("%s takes %s, not %s; GET /openapi.json lists the routes", r.URL.EscapedPath(), allowed, r.Method)
-	if origin := r.Header.Get("Origin"); origin != "" && preflight(r) {
-		message = fmt.Sprintf("pages of %q may not call this node: start it with their origin in --cors-origins", origin)
-	}
-	writeError(r.Context(), nil, nil, w, r, rpc.Encode(&contract.Error{Reason: contract.ReasonMethodNotAllowed, Message: message}))
+	writeError(r.Context(), nil, nil, w, r, rpc.Encode(&contract.Error{Reason: contract.ReasonMethodNotAllowed,
+		Message: fmt.Sprintf("%s takes %s, not %s; GET /openapi.json lists the routes", r.URL.EscapedPath(), allowed, r.Method)}))
 }

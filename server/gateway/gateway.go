@@ -96,11 +96,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		refuseUnread(w, r, err)
 		return
 	}
-	client := &rpc.HTTPClient{Address: r.RemoteAddr}
-	if t := r.TLS; t != nil && len(t.VerifiedChains) > 0 {
-		client.Certificate = t.PeerCertificates[0]
-	}
-	r = r.WithContext(rpc.WithHTTPClient(r.Context(), client))
+	r = r.WithContext(rpc.WithHTTPClient(r))
 	// Without a raw path grpc-gateway unescapes the decoded path once more.
 	r.URL.RawPath = r.URL.EscapedPath()
 	prepareStream(w, r)

@@ -20,22 +20,21 @@ type PagesOptions struct {
 	Wait time.Duration
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
-	// Origins are the origins whose web pages may call the API, AnyOrigin or LoopbackOrigins.
-	Origins []string
+	// Origins are the origins whose web pages may call the API.
+	Origins Origins
 }
 
 // Pages is the handler of the HTTP listener: health, the descriptions of the API, and the API.
 // Before Serve there is no API, because a node may wait long for its cluster.
 type Pages struct {
 	opts   PagesOptions
-	cors   cors
 	api    http.Handler // valid once served is closed
 	served chan struct{}
 }
 
 // NewPages makes the handler without the API.
 func NewPages(opts PagesOptions) *Pages {
-	return &Pages{opts: opts, cors: cors{origins: opts.Origins}, served: make(chan struct{})}
+	return &Pages{opts: opts, served: make(chan struct{})}
 }
 
 // Serve adds the API. It may be called once.
@@ -47,7 +46,7 @@ func (p *Pages) Serve(api http.Handler) {
 // ServeHTTP answers with the pages that exist so far.
 func (p *Pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w = newSteady(w, writeTimeout)
-	if p.cors.answer(w, r) {
+	if p.opts.Origins.answer(w, r) {
 		return
 	}
 	// A runId may end like the path of a stream, with an escaped colon.

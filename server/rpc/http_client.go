@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"crypto/x509"
+	"net/http"
 
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
@@ -27,8 +28,12 @@ type HTTPClient struct {
 type httpClientKey struct{}
 
 // WithHTTPClient returns the context of a call over HTTP.
-func WithHTTPClient(ctx context.Context, c *HTTPClient) context.Context {
-	return context.WithValue(ctx, httpClientKey{}, c)
+func WithHTTPClient(r *http.Request) context.Context {
+	client := &HTTPClient{Address: r.RemoteAddr}
+	if t := r.TLS; t != nil && len(t.VerifiedChains) > 0 {
+		client.Certificate = t.PeerCertificates[0]
+	}
+	return context.WithValue(r.Context(), httpClientKey{}, client)
 }
 
 // PassHTTPClient returns the context of a stream over the gateway's connection, with the client of

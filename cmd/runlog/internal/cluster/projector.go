@@ -51,9 +51,9 @@ type rebuildState struct {
 }
 
 func (a *app) rebuildProjection(ctx context.Context, admin string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+admin+"/projection/rebuild", nil)
+	req, err := a.AdminRequest(ctx, http.MethodPost, admin, "/projection/rebuild", nil)
 	if err != nil {
-		return output.UsageError("--admin %q is not an address such as 127.0.0.1:7412", admin)
+		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	switch {
@@ -63,14 +63,20 @@ func (a *app) rebuildProjection(ctx context.Context, admin string) error {
 		return output.Errorf(output.ExitUnavailable, "admin listener %s cannot be reached; name another with --admin", admin)
 	}
 	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK && resp.StatusCode != http.StatusConflict {
+		if text, err := io.ReadAll(resp.Body); err == nil {
+			if e := session.AdminError(text); e != nil {
+				return e
+			}
+		}
+		return output.Errorf(output.ExitFailed, "%s answered %s; name the admin listener with --admin", admin, resp.Status)
+	}
 	last, err := a.followRebuild(resp.Body)
 	switch {
 	case ctx.Err() != nil:
 		return output.Errorf(output.ExitInterrupted, "rebuild cancelled; the old projection stays active")
 	case resp.StatusCode == http.StatusConflict:
 		return output.Errorf(output.ExitUnavailable, "another rebuild is running; wait for its end")
-	case resp.StatusCode != http.StatusOK:
-		return output.Errorf(output.ExitFailed, "%s answered %s; name the admin listener with --admin", admin, resp.Status)
 	case err != nil:
 		return output.Errorf(output.ExitFailed, "%s", err.Error())
 	case last.Differing > 0 && a.Format != output.JSON:

@@ -19,10 +19,8 @@ import (
 	"runlog/cmd/runlog/internal/session"
 
 	"github.com/spf13/cobra"
-	statuspb "google.golang.org/genproto/googleapis/rpc/status"
-	"google.golang.org/grpc/status"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/proto"
 
 	"runlog/client"
 	"runlog/proto/contract"
@@ -77,8 +75,8 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 		in.paths = append(in.paths, from.path)
 		in.sources[from.path] = from
 	}
-	i := importer{url: "http://" + admin + "/import", timeout: a.Timeout}
-	if err := reachable(ctx, admin); err != nil {
+	i := importer{app: a, admin: admin}
+	if err := i.reachable(ctx); err != nil {
 		return err
 	}
 	if err := a.checkRecords(ctx, in); err != nil {
@@ -93,17 +91,17 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 }
 
 // reachable checks that an admin listener answers, before any input is read.
-func reachable(ctx context.Context, admin string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/healthz", nil)
+func (i importer) reachable(ctx context.Context) error {
+	req, err := i.app.AdminRequest(ctx, http.MethodGet, i.admin, "/healthz", nil)
 	if err != nil {
-		return output.UsageError("--admin %q is not an address such as 127.0.0.1:7412", admin)
+		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	switch {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case err != nil:
-		return output.Errorf(output.ExitUnavailable, "no admin listener answers at %s; name another with --admin", admin)
+		return output.Errorf(output.ExitUnavailable, "no admin listener answers at %s; name another with --admin", i.admin)
 	}
 	return resp.Body.Close()
 }
@@ -287,8 +285,8 @@ var errImportRefused = output.Errorf(output.ExitRefused, "refused, see above; th
 
 // importer stores batches of records of one run.
 type importer struct {
-	url     string
-	timeout time.Duration
+	app   *app
+	admin string // address
 }
 
 // send stores a batch, all or nothing. A refusal ends the import: later records of the run would
@@ -301,8 +299,8 @@ func (i importer) send(ctx context.Context, batch []item) outcome {
 		return o
 	}
 	e, ok := errors.AsType[*client.Error](err)
-	if !ok || e.Retryable() {
-		o.err = err
+	if !ok || e.Retryable() || e.Code == codes.Unauthenticated || e.Code == codes.PermissionDenied {
+		o.err = err // It is not about a line.
 		return o
 	}
 	why := refusedEvents(e, len(batch))
@@ -338,9 +336,9 @@ func (i importer) patiently(ctx context.Context, batch []item) (*runlogv1.Append
 }
 
 func (i importer) post(ctx context.Context, batch []item) (*runlogv1.AppendEventsResponse, error) {
-	if i.timeout > 0 {
+	if i.app.Timeout > 0 {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, i.timeout)
+		ctx, cancel = context.WithTimeout(ctx, i.app.Timeout)
 		defer cancel()
 	}
 	var body bytes.Buffer
@@ -348,7 +346,7 @@ func (i importer) post(ctx context.Context, batch []item) (*runlogv1.AppendEvent
 		body.Write(it.record)
 		body.WriteByte('\n')
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, i.url, &body)
+	req, err := i.app.AdminRequest(ctx, http.MethodPost, i.admin, "/import", &body)
 	if err != nil {
 		return nil, err
 	}
@@ -365,21 +363,18 @@ func (i importer) post(ctx context.Context, batch []item) (*runlogv1.AppendEvent
 	if err != nil {
 		return nil, err
 	}
-	var answer proto.Message = &statuspb.Status{}
-	if resp.StatusCode == http.StatusOK {
-		answer = &runlogv1.AppendEventsResponse{}
+	answer := &runlogv1.AppendEventsResponse{}
+	if resp.StatusCode == http.StatusOK && protojson.Unmarshal(text, answer) == nil {
+		return answer, nil
 	}
-	if err := protojson.Unmarshal(text, answer); err != nil {
+	e := session.AdminError(text)
+	switch {
+	case e == nil:
 		return nil, output.Errorf(output.ExitFailed, "%s answered %s; name the admin listener with --admin", req.URL.Host, resp.Status)
+	case slices.ContainsFunc(e.Violations, func(v client.Violation) bool { return v.Field == "Content-Type" }):
+		return nil, output.Errorf(output.ExitFailed, "%s", req.URL.Host+" takes no records; name the admin listener with --admin")
 	}
-	if refused, ok := answer.(*statuspb.Status); ok {
-		e := client.ErrorOf(status.FromProto(refused))
-		if slices.ContainsFunc(e.Violations, func(v client.Violation) bool { return v.Field == "Content-Type" }) {
-			return nil, output.Errorf(output.ExitFailed, "%s", req.URL.Host+" takes no records; name the admin listener with --admin")
-		}
-		return nil, e
-	}
-	return answer.(*runlogv1.AppendEventsResponse), nil
+	return nil, e
 }
 
 func endsRun(eventType string) bool {

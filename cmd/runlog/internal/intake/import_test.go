@@ -32,7 +32,7 @@ func TestImportWaitsForTheNode(t *testing.T) {
 		}
 	}))
 	defer node.Close()
-	i := importer{url: node.URL}
+	i := importer{app: &app{&session.Session{}}, admin: node.Listener.Addr().String()}
 	batch := []item{{event: &runlogv1.EventWrite{RunId: "r"}, record: []byte("{}")}}
 	if o := i.send(t.Context(), batch); o.err != nil || len(o.results) != 1 || calls != 2 {
 		t.Errorf("%+v after %d calls", o, calls)

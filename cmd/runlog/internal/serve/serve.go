@@ -87,6 +87,7 @@ stops the node.`,
 	f.StringVar(&opts.GRPCListen, "grpc-listen", "127.0.0.1:7410", "address of gRPC for clients")
 	f.StringVar(&opts.HTTPListen, "http-listen", "127.0.0.1:7411", "address of HTTP for clients: JSON and Server-Sent Events")
 	f.StringVar(&opts.AdminListen, "admin-listen", "127.0.0.1:7412", "address of metrics, pprof and health")
+	f.StringVar(&opts.MetricsListen, "metrics-listen", "", "address of metrics and health alone, which need no credentials; with --tls-cert over TLS (default none)")
 	f.StringVar(&opts.RaftListen, "raft-listen", "127.0.0.1:7413", "address for other nodes")
 	access.register(f, &opts)
 	registerClusterFlags(f, &opts)
@@ -221,8 +222,9 @@ func clusterFlags(opts *server.Options) error {
 	for _, a := range []struct{ flag, address, example string }{
 		{"--grpc-listen", opts.GRPCListen, "127.0.0.1:7410"}, {"--http-listen", opts.HTTPListen, "127.0.0.1:7411"},
 		{"--admin-listen", opts.AdminListen, "127.0.0.1:7412"}, {"--raft-listen", opts.RaftListen, "127.0.0.1:7413"},
+		{"--metrics-listen", opts.MetricsListen, "127.0.0.1:7414"},
 	} {
-		if err := checkListen(a.address); err != nil {
+		if err := checkListen(a.address); err != nil && (a.address != "" || a.flag != "--metrics-listen") {
 			return output.UsageError("%s %q is no address to listen on: %v; give host and port, as in %s", a.flag, a.address, err, a.example)
 		}
 	}
@@ -395,7 +397,7 @@ func Run(ctx context.Context, opts server.Options, beside func(context.Context, 
 		return s.Close()
 	}
 	log.Info("ready", "version", opts.Version, "node", s.NodeID(), "data", opts.DataDir,
-		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "raft", addresses.Raft)
+		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "metrics", addresses.Metrics, "raft", addresses.Raft)
 	var failed error
 	if beside != nil {
 		failed = beside(ctx, addresses)

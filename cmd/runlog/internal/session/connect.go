@@ -95,9 +95,7 @@ func (s *Session) configure() error {
 	if err != nil {
 		return output.UsageError("%v", err)
 	}
-	if set["server"] {
-		s.keepBack(&stored)
-	}
+	s.keepBack(&stored, set)
 	if err := take(value(&stored)); err != nil {
 		return err
 	}
@@ -106,9 +104,12 @@ func (s *Session) configure() error {
 }
 
 // keepBack drops the token of a context if the command names another server: a stored token is for
-// the stored server alone.
-func (s *Session) keepBack(stored *contexts.Connection) {
-	if stored.Server == s.Server {
+// the stored server alone. set has the flags that have a value without the context.
+func (s *Session) keepBack(stored *contexts.Connection, set map[string]bool) {
+	if !set["token"] && !set["token-file"] && !set["cert"] {
+		s.storedFor = stored.Server
+	}
+	if !set["server"] || stored.Server == s.Server {
 		return
 	}
 	if stored.Token != "" || stored.TokenFile != "" {

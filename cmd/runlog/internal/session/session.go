@@ -22,9 +22,6 @@ import (
 const (
 	DefaultServer  = "127.0.0.1:7410"
 	DefaultTimeout = 30 * time.Second
-	DefaultAdmin   = "127.0.0.1:7412"
-
-	defaultAdminPort = 7412
 )
 
 // Session is what all commands share.
@@ -45,6 +42,9 @@ type Session struct {
 	configured bool
 	// unsent is the server of a stored token that was not used, because --server names another.
 	unsent string
+	// storedFor is the server of the stored token that the connection has; empty: its token, if
+	// any, was given to this command.
+	storedFor string
 	// Timeout bounds one call, retries included; 0 is no bound.
 	Timeout time.Duration
 	// DialOptions of every connection.
@@ -163,27 +163,3 @@ func Complete(cmd *cobra.Command, flag string, values ...string) {
 		panic(err) // The flag does not exist.
 	}
 }
-
-// AdminFlag adds the flag --admin to a command.
-func AdminFlag(cmd *cobra.Command, admin *string) {
-	*admin = DefaultAdmin
-	cmd.Flags().Var((*adminAddress)(admin), "admin", "address of the node's admin listener; the port is 7412 if left out")
-}
-
-// adminAddress is the value of the flag --admin, in the forms of --server.
-type adminAddress string
-
-// String returns host:port.
-func (a *adminAddress) String() string { return string(*a) }
-
-// Set takes the value from the command line.
-func (a *adminAddress) Set(text string) error {
-	at, err := address.Of(text, defaultAdminPort)
-	if err == nil {
-		*a = adminAddress(at)
-	}
-	return err
-}
-
-// Type names the value in the help.
-func (a *adminAddress) Type() string { return "address" }

@@ -1,0 +1,73 @@
+package server
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+
+	"runlog/proto/contract"
+	"runlog/server/gateway"
+	"runlog/server/rpc"
+)
+
+// ownPages answers a request of a web page only if the page is one of this listener or of an
+// allowed origin (SEC-12). Without it a foreign page could have the browser send what needs no
+// preflight request, with the rights of this machine.
+func ownPages(next http.Handler, allowed gateway.Origins, remedy string) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// A proxy may have changed the host, but no page can say that it is of the same origin.
+		if r.Header.Get("Sec-Fetch-Site") != "same-origin" {
+			if err := refuseOrigins(r.Header["Origin"], r.Host, allowed, remedy); err != nil {
+				w.Header().Add("Vary", "Origin")
+				rpc.WriteError(w, err)
+				return
+			}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// ownOrigins returns the options of the gRPC server for clients. It refuses calls of foreign web
+// pages, which come by a proxy for gRPC-Web. No page can speak the protocol between nodes.
+func ownOrigins(allowed gateway.Origins) []grpc.ServerOption {
+	check := func(ctx context.Context) error {
+		host := strings.Join(metadata.ValueFromIncomingContext(ctx, ":authority"), "")
+		return refuseOrigins(metadata.ValueFromIncomingContext(ctx, "origin"), host, allowed, nameOrigin)
+	}
+	return []grpc.ServerOption{
+		grpc.ChainUnaryInterceptor(func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+			if err := check(ctx); err != nil {
+				return nil, err
+			}
+			return next(ctx, req)
+		}),
+		grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, next grpc.StreamHandler) error {
+			if err := check(ss.Context()); err != nil {
+				return err
+			}
+			return next(srv, ss)
+		}),
+	}
+}
+
+// refuseOrigins returns the error, a gRPC status, for a request with a foreign origin to a host.
+func refuseOrigins(origins []string, host string, allowed gateway.Origins, remedy string) error {
+	own := func(origin string) bool {
+		u, err := url.Parse(origin)
+		return origin == "" || err == nil && u.Host != "" && strings.EqualFold(u.Host, host) || allowed.Allow(origin)
+	}
+	for _, origin := range origins {
+		if !own(origin) {
+			return rpc.Status(&contract.Error{Reason: contract.ReasonPermissionDenied,
+				Message: "pages of " + contract.Quote(origin) + " may not call this listener" + remedy})
+		}
+	}
+	return nil
+}
+
+// nameOrigin is the remedy at listeners that --cors-origins is for.
+const nameOrigin = ": start the node with their origin in --cors-origins"
