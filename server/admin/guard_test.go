@@ -14,6 +14,7 @@ import (
 	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/admin"
@@ -146,6 +147,33 @@ func TestMetricsListenerSEC12(t *testing.T) {
 		for route := range admin.Routes() {
 			if code, body := get(n, at, route); code != http.StatusNotFound {
 				t.Errorf("%s: %d %.200s", route, code, body)
+			}
+		}
+	})
+}
+
+// TestImportIntoTheAccessLogSEC12: nothing imports into the tenant of the access log, not even an
+// admin of all tenants, and nothing of such an import is stored.
+func TestImportIntoTheAccessLogSEC12(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		inTenant := strings.NewReplacer(`"tenantId":"t"`, `"tenantId":"runlog"`)
+		inContext := strings.NewReplacer(`"tenantId":"t","projectId":"p","environmentId":"e",`,
+			`"contractVersion":"1.1","status":"RUNNING","startedAt":"2024-05-01T10:00:01Z","engineType":"temporal","engineRunRef":"x",`+
+				`"planRef":{"planId":"plan","planVersion":"1","uri":"s3://plan","sha256":"00","schemaVersion":"1"},`+
+				`"context":{"tenantId":"runlog","projectId":"p","environmentId":"e"},`)
+		for name, lines := range map[string][]string{
+			"a run of the tenant":   {inTenant.Replace(servertest.Foreign("old", 1, 1, "RunCompleted", ""))},
+			"its second record":     {servertest.Foreign("old", 1, 1, "RunStarted", ""), inTenant.Replace(servertest.Foreign("old", 2, 2, "RunCompleted", ""))},
+			"by the context of 1.1": {inContext.Replace(servertest.Foreign("old", 1, 1, "RunStarted", ""))},
+			"a day of the log":      {inTenant.Replace(servertest.Foreign("runlog.access/2026-01-01", 1, 1, "AccessDecided", ""))},
+			"its name":              {servertest.Foreign("runlog.access/2026-01-01", 1, 1, "AccessDecided", "")},
+		} {
+			before := n.Server.Internals().Replica.Store().Applied().Events
+			n.Imports(lines...).Refused(t, contract.ReasonPermissionDenied)
+			if after := n.Server.Internals().Replica.Store().Applied().Events; after != before {
+				t.Errorf("%s: %d events were stored", name, after-before)
 			}
 		}
 	})

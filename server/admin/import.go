@@ -29,6 +29,7 @@ const importMediaType = "application/x-ndjson"
 func (a *Admin) importRecords(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.importBody(w, r)
 	if err != nil {
+		rpc.RecordDeniedPart(r.Context(), r.Method+" "+r.URL.Path, err)
 		rpc.WriteError(w, rpc.Status(err))
 		return
 	}
@@ -62,6 +63,9 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 		return nil, rpc.Invalid("", "the body could not be read: "+err.Error())
 	}
 	in, err := a.parseImport(body)
+	if err == nil {
+		err = rpc.CheckImport(in)
+	}
 	if err != nil {
 		return nil, err
 	}

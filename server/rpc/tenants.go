@@ -92,7 +92,7 @@ func CheckDecision(ctx context.Context, runs Runs, a *storage.Append) error {
 	return err
 }
 
-// checkReserved refuses events in the name of the cluster: only an admin may copy its access log.
+// checkReserved refuses events in the name of the cluster: only its nodes and an admin append them.
 func checkReserved(i *auth.Identity, a *storage.Append) error {
 	reserved := strings.HasPrefix(a.RunID, AccessRuns) || a.Create != nil && a.Create.Scope.TenantID == AccessTenant ||
 		namesTenant(a.Events, AccessTenant)
@@ -105,6 +105,9 @@ func checkReserved(i *auth.Identity, a *storage.Append) error {
 			AccessTenant, AccessRuns),
 	}
 }
+
+// CheckImport refuses to import in the name of the cluster: not even an admin may (SEC-12).
+func CheckImport(a *storage.Append) error { return checkReserved(nil, a) }
 
 func namesTenant(events []contract.Event, tenant string) bool {
 	for n := range events { // An event is too large to be copied.
