@@ -24,7 +24,7 @@ func drawRecords(t *rapid.T) []*Record {
 		run := rapid.SampledFrom([]string{"r", "r\"2", "run,3", "läuft\n4"}).Draw(t, "run")
 		s := runs[run]
 		if s == nil {
-			s = &state{}
+			s = &state{seq: rapid.SampledFrom([]uint64{0, contract.MaxRunSeq - 12<<40}).Draw(t, "before")}
 			runs[run] = s
 		}
 		gap := rapid.SampledFrom([]uint64{1, 1, 1, 2, 1 << 40}).Draw(t, "gap")

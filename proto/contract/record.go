@@ -2,7 +2,7 @@ package contract
 
 import (
 	"encoding/json"
-	"math"
+	"fmt"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -121,11 +121,18 @@ func recordField(name string) string {
 	return ""
 }
 
-// setSeq leaves room for what is appended behind the largest one.
+const (
+	// MaxRunSeq is the largest runSeq of a run (APP-13). JavaScript has no exact numbers above it.
+	MaxRunSeq = 1<<53 - 1
+	// MaxImportedSeq is the largest runSeq of an imported event. It leaves room for more than four
+	// thousand million events that are appended behind it.
+	MaxImportedSeq = MaxRunSeq - 1<<32
+)
+
 func setSeq(dst *uint64, raw []byte) string {
-	n, ok := parseWhole(raw, 63)
-	if !ok || n == 0 || n == math.MaxInt64 {
-		return "must be a whole number from 1 to 9223372036854775806"
+	n, ok := parseWhole(raw, 64)
+	if !ok || n == 0 || n > MaxImportedSeq {
+		return fmt.Sprintf("must be a whole number from 1 to %d", MaxImportedSeq)
 	}
 	*dst = n
 	return ""

@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/servertest"
@@ -182,6 +183,7 @@ func TestImportRefusals(t *testing.T) {
 			"no runSeq":         {[]string{strings.Replace(servertest.Foreign("r", 1, 1, "Noted", ""), "runSeq", "engineSeq", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].runSeq"},
 			"no eventId":        {[]string{strings.Replace(servertest.Foreign("r", 1, 1, "Noted", ""), `"eventId":"0190b5a4-3c2e-7d11-8a4f-000000000001",`, "", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].eventId"},
 			"runSeq 0":          {[]string{servertest.Foreign("r", 0, 1, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "from 1"},
+			"no room (APP-13)":  {[]string{far("r", contract.MaxImportedSeq+1, 1, "Noted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[0].runSeq"},
 			"no time":           {[]string{strings.Replace(servertest.Foreign("r", 1, 1, "Noted", ""), "10:00:01.5Z", "noon", 1)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].persistedAt"},
 			"in the future":     {[]string{strings.Replace(servertest.Foreign("r", 1, 1, "Noted", ""), "2024-05-01T10:00:01.5Z", future, 1)}, 400, "INVALID_ARGUMENT_FIELD", "not past"},
 			"invalid event":     {[]string{servertest.Foreign("r", 1, 1, "StepStarted", "")}, 400, "INVALID_ARGUMENT_FIELD", "events[0].stepId"},
