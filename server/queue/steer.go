@@ -2,16 +2,22 @@ package queue
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/rpc"
+	"runlog/storage"
 	"runlog/storage/machine/queue"
 )
 
 // cancelledInQueue is the reasonCode of a run that was taken out of its queue.
 const cancelledInQueue = "CANCELLED_IN_QUEUE"
+
+// cancelledBySignal is that of a run that a signal has cancelled, as package signals has it.
+const cancelledBySignal = "CANCELLED_BY_SIGNAL"
 
 // CancelQueued takes a run out of its queue, and appends its RunCancelled (QUE-10).
 func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRequest) (*runlogv1.CancelQueuedResponse, error) {
@@ -50,26 +56,75 @@ func (s *Service) RequeueRun(ctx context.Context, req *runlogv1.RequeueRunReques
 	if _, err := s.callersRun(ctx, req.RunId); err != nil {
 		return nil, err
 	}
-	op, err := queue.Requeue(req.RunId)
+	var err error
+	for range tries {
+		var resp *runlogv1.RequeueRunResponse
+		if resp, err = s.requeue(ctx, req.RunId); !again(err) {
+			return resp, refusal(err)
+		}
+	}
+	return nil, refusal(err)
+}
+
+// requeue proposes to put a run back as it is now. A *queue.ChangedError: it is another.
+func (s *Service) requeue(ctx context.Context, runID string) (*runlogv1.RequeueRunResponse, error) {
+	operations, err := s.puttingBack(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := s.execute(ctx, op)
+	outcome, err := s.execute(ctx, operations...)
 	if err != nil {
-		return nil, refusal(err)
+		return nil, err
 	}
 	state, repeated, err := queue.DecodeRequeue(outcome.Answers[0].Reply)
 	if err != nil {
 		return nil, err
 	}
-	r, _, err := queue.ReadRun(s.node.Store(), req.RunId)
+	r, _, err := queue.ReadRun(s.node.Store(), runID)
 	if err != nil {
 		return nil, err
 	}
-	if r == nil { // It has ended since.
-		r = &queue.Run{RunID: req.RunId, State: state}
+	if len(operations) > 1 {
+		state = queue.Ended
+	}
+	if r == nil { // It has ended.
+		r = &queue.Run{RunID: runID, State: state}
 	}
 	return &runlogv1.RequeueRunResponse{Run: wireQueued(r), Idempotent: repeated}, nil
+}
+
+// puttingBack is the command that makes a run ready again, as the run is now. It ends a run that
+// has accepted a CANCEL or an EMERGENCY_STOP and has no RunStarted: the next worker would start
+// it.
+func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Operation, err error) {
+	v, err := s.node.Store().View(runID)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snapshot, err := s.opts.Snapshots.Snapshot(v)
+	if err != nil {
+		return nil, err
+	}
+	last := &snapshot.LastEventSeq
+	started := snapshot.Status != run.Pending && snapshot.Status != run.Approved
+	if started {
+		last = nil // It stays started, and its engine may store events all the time.
+	}
+	back, err := queue.Requeue(runID, last)
+	cancelling := snapshot.PendingOf(contract.SignalCancel, "") != nil || snapshot.PendingOf(contract.SignalEmergencyStop, "") != nil
+	if err != nil || started || !cancelling {
+		return []storage.Operation{back}, err
+	}
+	cancel, err := queue.Cancel(runID)
+	if err != nil {
+		return nil, err
+	}
+	event, err := s.ending(s.cancelled(v.Run, cancelledBySignal, ""), "", caller(ctx))
+	if err != nil {
+		return nil, err
+	}
+	return []storage.Operation{back, cancel, *event}, nil
 }
 
 // Reprioritize changes the priority of a run that was not started (QUE-10).

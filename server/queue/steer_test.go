@@ -249,6 +249,44 @@ func TestRequeueQUE8(t *testing.T) {
 	})
 }
 
+// TestRequeueEndsCancelledRunQUE10: a run that was released as started, and has accepted a CANCEL
+// before its RunStarted, ends when it is put back: no worker gets it. One that has its RunStarted
+// goes to another worker, which ends it.
+func TestRequeueEndsCancelledRunQUE10(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		for _, signalType := range []string{contract.SignalCancel, contract.SignalEmergencyStop} {
+			for _, begun := range []bool{false, true} {
+				run := fmt.Sprint(signalType, begun)
+				n.Request(run, servertest.Named(run))
+				l := n.Lease()[0]
+				release(n, l, runlogv1.LeaseOutcome_STARTED, func(r *runlogv1.ReleaseLeaseRequest) {
+					if begun {
+						r.Events = []*runlogv1.EventWrite{servertest.RunEnd(contract.RunStarted)}
+					}
+				})
+				_, err := runlogv1.NewSignalServiceClient(n.Conn).SendSignal(n.Context(), &runlogv1.SendSignalRequest{RunId: run, SignalId: "s", SignalType: signalType})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := n.Queues().RequeueRun(n.Context(), &runlogv1.RequeueRunRequest{RunId: run})
+				want := map[bool]runlogv1.QueuedRunState_Value{false: runlogv1.QueuedRunState_ENDED, true: runlogv1.QueuedRunState_READY}[begun]
+				if err != nil || got.Run.State != want {
+					t.Errorf("%s: %v, %v; want %v", run, got, err, want)
+				}
+				events := n.List(run)
+				if last := events[len(events)-1].EventType; begun != (last == contract.SignalAccepted) || begun == (last == contract.RunCancelled) {
+					t.Errorf("%s: events %v", run, events)
+				}
+				if leases := n.Lease(); len(leases) != map[bool]int{true: 1}[begun] {
+					t.Errorf("%s: leases %v", run, leases)
+				}
+			}
+		}
+	})
+}
+
 func tryAppendFenced(n *servertest.Node, runID string, fence uint64) (*runlogv1.AppendEventsResponse, error) {
 	return n.Events.AppendEvents(n.Context(), &runlogv1.AppendEventsRequest{RunId: runID, Fence: &fence, Events: []*runlogv1.EventWrite{servertest.RunEnd(contract.RunFailed)}})
 }

@@ -192,7 +192,8 @@ func (s *Service) append(ctx context.Context, a *storage.Append, before ...stora
 		return replica.Appended{}, err
 	}
 	done, err := s.node.AppendHeld(ctx, a, before...)
-	changed := errors.As(err, new(*storage.SequenceError)) || errors.As(err, new(*queue.NotQueuedError)) || errors.As(err, new(*queue.RunningError))
+	changed := errors.As(err, new(*storage.SequenceError)) || errors.As(err, new(*queue.NotQueuedError)) || errors.As(err, new(*queue.RunningError)) ||
+		len(before) > 0 && errors.As(err, new(*storage.LeaseLostError))
 	if changed || err == nil && done.Results[0].Duplicate {
 		err = errConflict
 	}

@@ -19,15 +19,20 @@ const cancelledBySignal = "CANCELLED_BY_SIGNAL"
 // waits in a queue or whose worker has not started it: no engine would hear the signal. The run
 // gets its RunCancelled behind the decision, and the operation that is returned takes it out of its
 // queue: all in one command, or nothing. So no worker gets a run that has accepted to be cancelled.
-// The operation is refused if the run was started or has ended since it was read.
+// The operation is refused if the run was started, was put back or has ended since it was read.
 func (s *Service) endQueued(sig *signal, at state, decision *storage.Append) ([]storage.Operation, error) {
 	started := at.snapshot.Status != run.Pending && at.snapshot.Status != run.Approved
 	if started || sig.signalType != contract.SignalCancel && sig.signalType != contract.SignalEmergencyStop {
 		return nil, nil
 	}
 	waiting, _, err := queue.ReadRun(s.node.Store(), sig.runID)
-	if err != nil || waiting == nil || waiting.State == queue.Running {
+	switch {
+	case err != nil || waiting == nil:
 		return nil, err
+	case waiting.State == queue.Running:
+		// The same release again changes nothing, and is refused once the run was put back.
+		running, err := queue.Release(&queue.LeaseRelease{RunID: sig.runID, Fence: waiting.Fence, Outcome: queue.Started})
+		return []storage.Operation{running}, err
 	}
 	payload, err := json.Marshal(map[string]string{"reasonCode": cancelledBySignal, "reason": sig.reason})
 	if err != nil {

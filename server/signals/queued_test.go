@@ -41,34 +41,35 @@ func must(t *testing.T) func(storage.Operation, error) storage.Operation {
 // CANCEL: the leader may die after any (SIG-2).
 func TestCancelRacesStartQUE10(t *testing.T) {
 	t.Parallel()
+	lease := must(t)(queue.Lease(&queue.LeaseRequest{Max: 1}))
 	release := func(outcome queue.Outcome) storage.Operation {
 		return must(t)(queue.Release(&queue.LeaseRelease{RunID: requested, Fence: 2, Outcome: outcome}))
 	}
 	for what, c := range map[string]struct {
-		leased  bool // before the run is read
-		between []storage.Operation
-		want    string // the decision, the state of the run in its queue, and its events
+		before, between []storage.Operation // the run is read
+		want            string              // decision, state in the queue, events
 	}{
-		"nothing, in the queue": {false, nil, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
-		"nothing, leased":       {true, nil, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
-		"a lease": {false, []storage.Operation{must(t)(queue.Lease(&queue.LeaseRequest{Max: 1}))},
+		"nothing, in the queue": {nil, nil, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"nothing, leased":       {[]storage.Operation{lease}, nil, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"a lease": {nil, []storage.Operation{lease},
 			"ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
-		"a start": {true, []storage.Operation{release(queue.Started)}, "ACCEPTED running RunQueued SignalAccepted"},
-		"a start with its event": {true, []storage.Operation{release(queue.Started), event(t, contract.RunStarted)},
+		"a start": {[]storage.Operation{lease}, []storage.Operation{release(queue.Started)}, "ACCEPTED running RunQueued SignalAccepted"},
+		"a start with its event": {[]storage.Operation{lease}, []storage.Operation{release(queue.Started), event(t, contract.RunStarted)},
 			"ACCEPTED running RunQueued RunStarted SignalAccepted"},
-		"a start that has failed": {true, []storage.Operation{release(queue.Failed)}, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
-		"a start that is skipped": {true, []storage.Operation{release(queue.Skipped), event(t, contract.RunCancelled)},
+		"a start that has failed": {[]storage.Operation{lease}, []storage.Operation{release(queue.Failed)}, "ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"a start that is skipped": {[]storage.Operation{lease}, []storage.Operation{release(queue.Skipped), event(t, contract.RunCancelled)},
 			"RUN_ENDED ended RunQueued RunCancelled SignalRejected"},
-		"another cancellation": {false, []storage.Operation{must(t)(queue.Cancel(requested)), event(t, contract.RunCancelled)},
+		"a requeue": {[]storage.Operation{lease, release(queue.Started)}, []storage.Operation{must(t)(queue.Requeue(requested, nil))},
+			"ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"another cancellation": {nil, []storage.Operation{must(t)(queue.Cancel(requested)), event(t, contract.RunCancelled)},
 			"RUN_ENDED ended RunQueued RunCancelled SignalRejected"},
 	} {
 		f, s := newFake(t)
 		f.apply(event(t, contract.RunQueued), must(t)(queue.Request(&queue.RunRequest{
 			Name: queue.Name{Tenant: "tenant", Project: "project", Environment: "prod", Queue: "q"}, RunID: requested,
 		})))
-		lease := must(t)(queue.Lease(&queue.LeaseRequest{Max: 1}))
-		if c.leased {
-			f.apply(lease)
+		for _, op := range c.before {
+			f.apply(op)
 		}
 		f.applied = func() {
 			v, err := f.local.Store.View(requested)

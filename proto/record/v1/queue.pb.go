@@ -1106,8 +1106,10 @@ func (x *ReprioritizeRun) GetPriority() uint32 {
 
 // RequeueRun makes a running run ready again, with all its start attempts.
 type RequeueRun struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// It is refused unless this is the runSeq of the run's last event. Unset: it may be any.
+	LastSeq       *uint64 `protobuf:"varint,2,opt,name=last_seq,json=lastSeq,proto3,oneof" json:"last_seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1147,6 +1149,13 @@ func (x *RequeueRun) GetRunId() string {
 		return x.RunId
 	}
 	return ""
+}
+
+func (x *RequeueRun) GetLastSeq() uint64 {
+	if x != nil && x.LastSeq != nil {
+		return *x.LastSeq
+	}
+	return 0
 }
 
 // TickQueues does what is due: leases expire, and runs whose time has come are ready.
@@ -2237,10 +2246,12 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\"D\n" +
 	"\x0fReprioritizeRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1a\n" +
-	"\bpriority\x18\x02 \x01(\rR\bpriority\"#\n" +
+	"\bpriority\x18\x02 \x01(\rR\bpriority\"P\n" +
 	"\n" +
 	"RequeueRun\x12\x15\n" +
-	"\x06run_id\x18\x01 \x01(\tR\x05runId\"\x1e\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1e\n" +
+	"\blast_seq\x18\x02 \x01(\x04H\x00R\alastSeq\x88\x01\x01B\v\n" +
+	"\t_last_seq\"\x1e\n" +
 	"\n" +
 	"TickQueues\x12\x10\n" +
 	"\x03max\x18\x01 \x01(\rR\x03max\"@\n" +
@@ -2433,6 +2444,7 @@ func file_record_v1_queue_proto_init() {
 	}
 	file_record_v1_queue_proto_msgTypes[2].OneofWrappers = []any{}
 	file_record_v1_queue_proto_msgTypes[3].OneofWrappers = []any{}
+	file_record_v1_queue_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{

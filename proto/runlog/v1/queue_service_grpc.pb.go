@@ -75,7 +75,8 @@ type QueueServiceClient interface {
 	// RequeueRun puts a run that was started back into its queue, so that a worker leases it once
 	// more and goes on with it: after a wait, or because its worker is gone. The run keeps its
 	// priority and its age, and has all its start attempts. It leaves its running slot until it is
-	// leased. Writes under its last fence are refused from now on.
+	// leased. Writes under its last fence are refused from now on. A run that has accepted a CANCEL
+	// or an EMERGENCY_STOP, and has no RunStarted, ends as CANCELLED instead.
 	RequeueRun(ctx context.Context, in *RequeueRunRequest, opts ...grpc.CallOption) (*RequeueRunResponse, error)
 }
 
@@ -258,7 +259,8 @@ type QueueServiceServer interface {
 	// RequeueRun puts a run that was started back into its queue, so that a worker leases it once
 	// more and goes on with it: after a wait, or because its worker is gone. The run keeps its
 	// priority and its age, and has all its start attempts. It leaves its running slot until it is
-	// leased. Writes under its last fence are refused from now on.
+	// leased. Writes under its last fence are refused from now on. A run that has accepted a CANCEL
+	// or an EMERGENCY_STOP, and has no RunStarted, ends as CANCELLED instead.
 	RequeueRun(context.Context, *RequeueRunRequest) (*RequeueRunResponse, error)
 	mustEmbedUnimplementedQueueServiceServer()
 }

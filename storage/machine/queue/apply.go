@@ -163,6 +163,15 @@ func (w *work) requeue(m *recordv1.RequeueRun) (reply proto.Message, refused, fa
 	case State(r.State) != Running:
 		return &recordv1.RequeueReply{State: r.State, Repeated: true}, nil, nil
 	}
+	if m.LastSeq != nil {
+		run, err := w.tx.Run(r.RunId)
+		if err != nil {
+			return nil, nil, err
+		}
+		if run.LastSeq != *m.LastSeq {
+			return nil, changed(q, r), nil
+		}
+	}
 	if r.Fence, err = w.takeFence(r); err != nil {
 		return nil, nil, err
 	}

@@ -241,14 +241,14 @@ func (b *bed) release(l queue.LeaseRelease) step {
 		})
 }
 
-func (b *bed) requeue(runID string) step {
+func (b *bed) requeue(runID string, lastSeq *uint64) step {
 	type requeueReply struct {
 		state    queue.State
 		repeated bool
 	}
-	return b.answered(queue.Requeue(runID))(
+	return b.answered(queue.Requeue(runID, lastSeq))(
 		func(m *model) (any, error) {
-			state, repeated, err := m.requeue(runID)
+			state, repeated, err := m.requeue(runID, lastSeq)
 			return requeueReply{state, repeated}, err
 		},
 		func(reply []byte) (any, error) {

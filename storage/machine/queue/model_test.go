@@ -470,13 +470,15 @@ func (m *model) cancel(runID string) error {
 	return nil
 }
 
-func (m *model) requeue(runID string) (state queue.State, repeated bool, refused error) {
+func (m *model) requeue(runID string, lastSeq *uint64) (state queue.State, repeated bool, refused error) {
 	r := m.runs[runID]
 	switch {
 	case r == nil:
 		return 0, false, &queue.NotQueuedError{RunID: runID, Fence: m.fences[runID]}
 	case r.State != queue.Running:
 		return r.State, true, nil
+	case lastSeq != nil && *lastSeq != m.seqs(runID):
+		return 0, false, m.changed(r)
 	}
 	m.taken(r)
 	r.State, r.StartAttempts, r.NotBefore, r.Worker, r.Fence = queue.Ready, 0, 0, "", m.fences[runID]

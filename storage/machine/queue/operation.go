@@ -250,9 +250,12 @@ func Reprioritize(runID string, priority uint32) (storage.Operation, error) {
 
 // Requeue is the operation that makes a running run ready again, with all its start attempts, and
 // ends its fence. A run that is not running stays as it is. Requeue is refused with a
-// *NotQueuedError. Its reply is for DecodeRequeue.
-func Requeue(runID string) (storage.Operation, error) {
-	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Requeue{Requeue: &recordv1.RequeueRun{RunId: runID}}})
+// *NotQueuedError, or with a *ChangedError where the run's last event has another runSeq than
+// lastSeq, if that is not nil. Its reply is for DecodeRequeue.
+func Requeue(runID string, lastSeq *uint64) (storage.Operation, error) {
+	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Requeue{
+		Requeue: &recordv1.RequeueRun{RunId: runID, LastSeq: lastSeq},
+	}})
 }
 
 // DecodeRequeue decodes the reply of Requeue: the state of the run, and whether it was not running.

@@ -193,7 +193,11 @@ func (d *drawer) command() command {
 				id = r.RunID
 			}
 		}
-		return command{d.requeue(id)}
+		var last *uint64
+		if rapid.Bool().Draw(d.t, "conditional") {
+			last = pointer(d.model.seqs(id) + rapid.Uint64Range(0, 1).Draw(d.t, "more"))
+		}
+		return command{d.requeue(id, last)}
 	case 8:
 		end := rapid.SampledFrom([]string{contract.RunCompleted, contract.RunFailed, contract.RunCancelled, contract.RunPaused}).Draw(d.t, "end")
 		if _, ok := d.model.fences[id]; !ok {

@@ -121,7 +121,7 @@ func TestRequeueQUE8(t *testing.T) {
 	b := requested(t, 1, queue.Change{MaxRunning: pointer(uint64(1))})
 	b.do(0, b.leaseOne(100))
 	b.do(0, command{b.release(queue.LeaseRelease{RunID: "run-0", Fence: 2, Outcome: queue.Started})})
-	b.do(0, b.enqueue(requestOf(1)), command{b.requeue("run-0")}, command{b.requeue("run-0")})
+	b.do(0, b.enqueue(requestOf(1)), command{b.requeue("run-0", nil)}, command{b.requeue("run-0", nil)})
 	run, _, err := queue.ReadRun(b.Store, "run-0")
 	if err != nil || run.State != queue.Ready || run.StartAttempts != 0 {
 		t.Fatalf("run %+v, %v", run, err)
