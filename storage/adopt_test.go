@@ -198,6 +198,9 @@ func TestAdoptedFencesQUE8(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if above := l.Applied().FencesAbove; above+1 != first {
+		t.Errorf("fences are above %d, and were above %d", above, first-1)
+	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
 	}

@@ -46,6 +46,24 @@ func queues() []Mutant {
 	))
 }
 
+// fences are bugs about fences and signals that a simulated world does not bring about: no cluster
+// of it is restored, and no run of its queue is cancelled by a signal.
+func fences() []Mutant {
+	const storage, signals in = "storage", "server/signals"
+	return slices.Concat(foundBy(storage, "TestAdoptedFencesQUE8",
+		bug("fence-survives-restore", "QUE-8", "a restored run keeps the fence that it has in the backup",
+			storage.remove("(applyTx) activeRun", "r.head.Fence = a.previous.Fence()")),
+		bug("fences-not-kept", "QUE-8", "the next entry forgets the number above which the fences of a cluster are",
+			storage.replace("advance", "a.FencesAbove", "0")),
+	), foundBy(signals, "TestCancelRacesStartQUE10",
+		bug("cancel-in-two-commands", "QUE-10", "a CANCEL of a queued run is decided, and then the run is ended",
+			signals.begin("(s Service) store(c, g, t, d)", `
+				if a, err := s.event(g, t, d); err == nil {
+					_, _ = s.node.AppendHeld(c, a)
+				}`)),
+	))
+}
+
 // leases are bugs about runs that workers of the simulator lease, hold for too long and start.
 func leases() []Mutant {
 	const queue in = "storage/machine/queue"
