@@ -19,7 +19,8 @@ type Recovered struct {
 // Recover makes a stopped node the only voter of its group, after the majority was lost
 // permanently. Entries that only the lost nodes had are lost, acknowledged or not. The lost nodes
 // must never run again: there would be two groups. Every entry in this node's log counts as
-// committed. The options are those of Start.
+// committed, and another incarnation of the cluster begins behind them: positions that the lost
+// nodes gave out may be those of other entries here. The options are those of Start.
 func Recover(opts Options) (r Recovered, err error) {
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
@@ -42,11 +43,15 @@ func Recover(opts Options) (r Recovered, err error) {
 		return Recovered{}, err
 	}
 	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
-	err = n.logs.StoreLog(&hraft.Log{
-		Index: r.LastIndex + 1, Term: max(r.LastTerm, n.stable.Term()), Type: hraft.LogConfiguration,
-		Data: hraft.EncodeConfiguration(alone),
+	begin, err := opts.Store.NewIncarnation()
+	if err != nil {
+		return Recovered{}, err
+	}
+	term := max(r.LastTerm, n.stable.Term())
+	return r, n.logs.StoreLogs([]*hraft.Log{
+		{Index: r.LastIndex + 1, Term: term, Type: hraft.LogConfiguration, Data: hraft.EncodeConfiguration(alone)},
+		{Index: r.LastIndex + 2, Term: term, Type: hraft.LogCommand, Data: begin},
 	})
-	return r, err
 }
 
 // standing reads the members and the node's position from its log and its newest snapshot.

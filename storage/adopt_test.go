@@ -109,6 +109,7 @@ func (a *adoption) adopted(disk vfs.FS) (err error) {
 	}
 	defer func() { err = errors.Join(err, l.Close()) }()
 	want := a.source.Applied()
+	want.Incarnation = newCluster.First()
 	want.FencesAbove = 1<<40 | 0x09090<<20
 	if l.Applied() != want || l.Store.Installed() != a.promise.Index {
 		return fmt.Errorf("applied %+v, installed %d; want %+v", l.Applied(), l.Store.Installed(), want)

@@ -80,7 +80,8 @@ type applyTx struct {
 	nextRun  uint64
 	events   uint64
 
-	level uint32
+	level       uint32
+	incarnation Incarnation
 
 	touched []*run
 	pending pendingReceipts
@@ -115,6 +116,8 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		events:   prev.Events,
 		rows:     record.Rows{Reader: s.db()},
 		level:    s.Level(),
+
+		incarnation: prev.Incarnation,
 
 		touched: a.touched[:0],
 		pending: pendingReceipts{list: a.pending.list[:0]},
@@ -365,6 +368,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 		return err
 	}
 	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
+	next.Incarnation = a.incarnation
 	row, err := record.AppliedRow(next, a.s.opts.Cluster)
 	if err != nil {
 		return err

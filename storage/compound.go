@@ -75,6 +75,8 @@ func (a *applyTx) operation(op *record.ParsedOperation, answer *Answer) error {
 		return err
 	case record.KindRaiseLevel:
 		return a.raiseLevel(op.Data, answer)
+	case record.KindBeginIncarnation:
+		return a.beginIncarnation(op.Data)
 	}
 	m := a.s.machines[op.Kind]
 	if m == nil {
@@ -93,6 +95,7 @@ type undo struct {
 
 	nextRun, events uint64
 	level           uint32
+	incarnation     Incarnation
 	touched         int // lengths
 	pending         int
 	writes          overlay.Mark
@@ -124,7 +127,7 @@ func (u *undo) begin(a *applyTx) {
 		u.scratch = a.s.db().NewBatch()
 	}
 	u.on = true
-	u.nextRun, u.events, u.level = a.nextRun, a.events, a.level
+	u.nextRun, u.events, u.level, u.incarnation = a.nextRun, a.events, a.level, a.incarnation
 	u.touched, u.pending, u.writes = len(a.touched), len(a.pending.list), a.writes.Mark()
 	u.batch, a.batch = a.batch, u.scratch
 }
@@ -155,7 +158,7 @@ func (u *undo) rollback(a *applyTx) {
 	clear(a.touched[u.touched:])
 	a.touched = a.touched[:u.touched]
 	a.pending.truncate(u.pending)
-	a.nextRun, a.events, a.level = u.nextRun, u.events, u.level
+	a.nextRun, a.events, a.level, a.incarnation = u.nextRun, u.events, u.level, u.incarnation
 	a.writes.Rollback(u.writes)
 	u.end(a)
 }

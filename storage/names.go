@@ -38,6 +38,8 @@ type (
 	Proposal = record.Proposal
 	// ClusterID names a cluster.
 	ClusterID = record.ClusterID
+	// Incarnation names one history of a cluster's log.
+	Incarnation = record.Incarnation
 
 	// Applied is how far a store is.
 	Applied = record.Applied

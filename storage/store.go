@@ -169,6 +169,9 @@ func (s *Store) Close() error {
 // Applied returns how far the store is.
 func (s *Store) Applied() Applied { return *s.applied.Load() }
 
+// Incarnation names the history that the store has now.
+func (s *Store) Incarnation() Incarnation { return s.applied.Load().Incarnation }
+
 // publish tells the waiting readers what was applied.
 func (s *Store) publish(a *Applied) {
 	s.applied.Store(a)

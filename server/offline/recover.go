@@ -45,11 +45,16 @@ func Recover(opts Options) (r *Recovery, err error) {
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
 	voters = cluster.Voters(store)
-	had, err := raft.Recover(raft.Options{
+	group := raft.Options{
 		FS: opts.FS, Dir: dir.File("raft"), NodeID: me.RaftID(), Listener: newUnreached(), Store: store, Fail: opts.Fail, Logger: opts.Logger,
 		SegmentBytes: opts.SegmentBytes,
-	})
+	}
+	had, err := raft.Recover(group)
 	if err != nil {
+		return nil, err
+	}
+	// The node must not answer anything in the incarnation before.
+	if err := raft.Replay(group); err != nil {
 		return nil, err
 	}
 	r = &Recovery{NodeID: me.NodeID, ClusterID: me.ClusterID, LastIndex: had.LastIndex}

@@ -188,6 +188,53 @@ func (x *RaiseLevel) GetMembersIndex() uint64 {
 	return 0
 }
 
+// BeginIncarnation begins another history of the log, in which positions of before mean nothing.
+// `runlog cluster recover` writes it behind the log; no leader proposes it.
+type BeginIncarnation struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 8 random bytes.
+	Incarnation   []byte `protobuf:"bytes,1,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BeginIncarnation) Reset() {
+	*x = BeginIncarnation{}
+	mi := &file_record_v1_record_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BeginIncarnation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BeginIncarnation) ProtoMessage() {}
+
+func (x *BeginIncarnation) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BeginIncarnation.ProtoReflect.Descriptor instead.
+func (*BeginIncarnation) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *BeginIncarnation) GetIncarnation() []byte {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
 // Append stores events of one run, all or none. It has two parts: the fields that apply reads, and
 // the blocks, which apply copies into chunks unread.
 type Append struct {
@@ -226,7 +273,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_record_v1_record_proto_msgTypes[3]
+	mi := &file_record_v1_record_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -238,7 +285,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[3]
+	mi := &file_record_v1_record_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -251,7 +298,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{3}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Append) GetRunId() string {
@@ -356,7 +403,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_record_v1_record_proto_msgTypes[4]
+	mi := &file_record_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -368,7 +415,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[4]
+	mi := &file_record_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -381,7 +428,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Scope) GetTenantId() string {
@@ -415,7 +462,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_record_v1_record_proto_msgTypes[5]
+	mi := &file_record_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -427,7 +474,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[5]
+	mi := &file_record_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -440,7 +487,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Plan) GetPlanId() string {
@@ -472,7 +519,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_record_v1_record_proto_msgTypes[6]
+	mi := &file_record_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -484,7 +531,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[6]
+	mi := &file_record_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -497,7 +544,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Block) GetCount() uint32 {
@@ -567,7 +614,7 @@ type Body struct {
 
 func (x *Body) Reset() {
 	*x = Body{}
-	mi := &file_record_v1_record_proto_msgTypes[7]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -579,7 +626,7 @@ func (x *Body) String() string {
 func (*Body) ProtoMessage() {}
 
 func (x *Body) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[7]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -592,7 +639,7 @@ func (x *Body) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Body.ProtoReflect.Descriptor instead.
 func (*Body) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Body) GetEventId() []byte {
@@ -746,7 +793,7 @@ type RunIdentity struct {
 
 func (x *RunIdentity) Reset() {
 	*x = RunIdentity{}
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -758,7 +805,7 @@ func (x *RunIdentity) String() string {
 func (*RunIdentity) ProtoMessage() {}
 
 func (x *RunIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -771,7 +818,7 @@ func (x *RunIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunIdentity.ProtoReflect.Descriptor instead.
 func (*RunIdentity) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RunIdentity) GetRunId() string {
@@ -835,7 +882,7 @@ type RunMetadata struct {
 
 func (x *RunMetadata) Reset() {
 	*x = RunMetadata{}
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -847,7 +894,7 @@ func (x *RunMetadata) String() string {
 func (*RunMetadata) ProtoMessage() {}
 
 func (x *RunMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -860,7 +907,7 @@ func (x *RunMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunMetadata.ProtoReflect.Descriptor instead.
 func (*RunMetadata) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunMetadata) GetPlanRef() *PlanRef {
@@ -934,7 +981,7 @@ type PlanRef struct {
 
 func (x *PlanRef) Reset() {
 	*x = PlanRef{}
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -946,7 +993,7 @@ func (x *PlanRef) String() string {
 func (*PlanRef) ProtoMessage() {}
 
 func (x *PlanRef) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -959,7 +1006,7 @@ func (x *PlanRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRef.ProtoReflect.Descriptor instead.
 func (*PlanRef) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PlanRef) GetUri() string {
@@ -1025,6 +1072,9 @@ type Applied struct {
 	// SHA-256 over every applied entry in order; equal on every node at the same index.
 	RollingHash []byte `protobuf:"bytes,6,opt,name=rolling_hash,json=rollingHash,proto3" json:"rolling_hash,omitempty"`
 	ClusterId   []byte `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// Of the last BeginIncarnation. Empty: there was none, and the incarnation is the begin of the
+	// cluster id, 8 bytes.
+	Incarnation []byte `protobuf:"bytes,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Below every fence that this cluster gives, and above those of the clusters whose backups it
 	// goes on from (QUE-8). 0: it goes on from none.
 	FencesAbove   uint64 `protobuf:"fixed64,9,opt,name=fences_above,json=fencesAbove,proto3" json:"fences_above,omitempty"`
@@ -1034,7 +1084,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_record_v1_record_proto_msgTypes[11]
+	mi := &file_record_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1046,7 +1096,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[11]
+	mi := &file_record_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1059,7 +1109,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1111,6 +1161,13 @@ func (x *Applied) GetClusterId() []byte {
 	return nil
 }
 
+func (x *Applied) GetIncarnation() []byte {
+	if x != nil {
+		return x.Incarnation
+	}
+	return nil
+}
+
 func (x *Applied) GetFencesAbove() uint64 {
 	if x != nil {
 		return x.FencesAbove
@@ -1134,7 +1191,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"RaiseLevel\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
-	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"\xe5\x03\n" +
+	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"4\n" +
+	"\x10BeginIncarnation\x12 \n" +
+	"\vincarnation\x18\x01 \x01(\fR\vincarnation\"\xe5\x03\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1222,7 +1281,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"size_bytes\x18\x06 \x01(\x03H\x00R\tsizeBytes\x88\x01\x01\x12%\n" +
 	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01B\r\n" +
 	"\v_size_bytesB\x0e\n" +
-	"\f_compression\"\xf3\x01\n" +
+	"\f_compression\"\x95\x02\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x06R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x06R\x04term\x12!\n" +
@@ -1231,7 +1290,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x06events\x18\x05 \x01(\x06R\x06events\x12!\n" +
 	"\frolling_hash\x18\x06 \x01(\fR\vrollingHash\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\a \x01(\fR\tclusterId\x12!\n" +
+	"cluster_id\x18\a \x01(\fR\tclusterId\x12 \n" +
+	"\vincarnation\x18\b \x01(\fR\vincarnation\x12!\n" +
 	"\ffences_above\x18\t \x01(\x06R\vfencesAboveB\x82\x01\n" +
 	"\rcom.record.v1B\vRecordProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
@@ -1248,35 +1308,36 @@ func file_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_record_v1_record_proto_rawDescData
 }
 
-var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
 var file_record_v1_record_proto_goTypes = []any{
-	(*Command)(nil),     // 0: record.v1.Command
-	(*Operation)(nil),   // 1: record.v1.Operation
-	(*RaiseLevel)(nil),  // 2: record.v1.RaiseLevel
-	(*Append)(nil),      // 3: record.v1.Append
-	(*Scope)(nil),       // 4: record.v1.Scope
-	(*Plan)(nil),        // 5: record.v1.Plan
-	(*Block)(nil),       // 6: record.v1.Block
-	(*Body)(nil),        // 7: record.v1.Body
-	(*RunIdentity)(nil), // 8: record.v1.RunIdentity
-	(*RunMetadata)(nil), // 9: record.v1.RunMetadata
-	(*PlanRef)(nil),     // 10: record.v1.PlanRef
-	(*Applied)(nil),     // 11: record.v1.Applied
-	nil,                 // 12: record.v1.RunMetadata.LabelsEntry
+	(*Command)(nil),          // 0: record.v1.Command
+	(*Operation)(nil),        // 1: record.v1.Operation
+	(*RaiseLevel)(nil),       // 2: record.v1.RaiseLevel
+	(*BeginIncarnation)(nil), // 3: record.v1.BeginIncarnation
+	(*Append)(nil),           // 4: record.v1.Append
+	(*Scope)(nil),            // 5: record.v1.Scope
+	(*Plan)(nil),             // 6: record.v1.Plan
+	(*Block)(nil),            // 7: record.v1.Block
+	(*Body)(nil),             // 8: record.v1.Body
+	(*RunIdentity)(nil),      // 9: record.v1.RunIdentity
+	(*RunMetadata)(nil),      // 10: record.v1.RunMetadata
+	(*PlanRef)(nil),          // 11: record.v1.PlanRef
+	(*Applied)(nil),          // 12: record.v1.Applied
+	nil,                      // 13: record.v1.RunMetadata.LabelsEntry
 }
 var file_record_v1_record_proto_depIdxs = []int32{
-	3,  // 0: record.v1.Command.append:type_name -> record.v1.Append
+	4,  // 0: record.v1.Command.append:type_name -> record.v1.Append
 	1,  // 1: record.v1.Command.operations:type_name -> record.v1.Operation
-	4,  // 2: record.v1.Append.scope:type_name -> record.v1.Scope
-	5,  // 3: record.v1.Append.plan:type_name -> record.v1.Plan
-	9,  // 4: record.v1.Append.create:type_name -> record.v1.RunMetadata
-	6,  // 5: record.v1.Append.blocks:type_name -> record.v1.Block
-	5,  // 6: record.v1.Body.plan:type_name -> record.v1.Plan
-	4,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
-	5,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
-	10, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
-	12, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
-	9,  // 11: record.v1.RunMetadata.said:type_name -> record.v1.RunMetadata
+	5,  // 2: record.v1.Append.scope:type_name -> record.v1.Scope
+	6,  // 3: record.v1.Append.plan:type_name -> record.v1.Plan
+	10, // 4: record.v1.Append.create:type_name -> record.v1.RunMetadata
+	7,  // 5: record.v1.Append.blocks:type_name -> record.v1.Block
+	6,  // 6: record.v1.Body.plan:type_name -> record.v1.Plan
+	5,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
+	6,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
+	11, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
+	13, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
+	10, // 11: record.v1.RunMetadata.said:type_name -> record.v1.RunMetadata
 	12, // [12:12] is the sub-list for method output_type
 	12, // [12:12] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
@@ -1289,15 +1350,15 @@ func file_record_v1_record_proto_init() {
 	if File_record_v1_record_proto != nil {
 		return
 	}
-	file_record_v1_record_proto_msgTypes[3].OneofWrappers = []any{}
-	file_record_v1_record_proto_msgTypes[10].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[4].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_record_proto_rawDesc), len(file_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   13,
+			NumMessages:   14,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

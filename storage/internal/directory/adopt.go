@@ -83,8 +83,8 @@ func (a *adoption) look() error {
 	return nil
 }
 
-// adopt rewrites the two rows that name the old cluster and its nodes. From here on, the fences of
-// the old cluster are those of no run (QUE-8).
+// adopt rewrites the two rows that name the old cluster, its incarnation and its nodes. From here
+// on, the fences of the old cluster are those of no run (QUE-8).
 func (a *adoption) adopt(members []byte) (err error) {
 	h, err := a.d.openHandle(adopted, true)
 	if err != nil {
@@ -102,6 +102,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 	if _, err := record.ReadLevel(h.db, a.d.opts.FeatureLevel); err != nil {
 		return err
 	}
+	now.Incarnation = a.d.opts.Cluster.First()
 	now.FencesAbove = record.FencesAfter(now.FencesAbove, a.d.opts.Cluster[:])
 	row, err := record.AppliedRow(now, a.d.opts.Cluster)
 	if err != nil {

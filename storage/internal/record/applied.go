@@ -27,6 +27,8 @@ type Applied struct {
 
 	NextRun uint64 // number of the next run that is made, from 1
 
+	Incarnation Incarnation
+
 	// FencesAbove is below every fence that this cluster gives, and above those of the clusters
 	// whose backups it goes on from. 0: it goes on from none.
 	FencesAbove uint64
@@ -63,10 +65,14 @@ func (a *Applied) FirstFence() uint64 { return a.FencesAbove + 1 }
 
 // AppliedRow encodes the applied state of a store of a cluster.
 func AppliedRow(a *Applied, cluster ClusterID) ([]byte, error) {
-	return Deterministic.Marshal(&recordv1.Applied{
+	m := &recordv1.Applied{
 		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.NextRun,
 		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:], FencesAbove: a.FencesAbove,
-	})
+	}
+	if a.Incarnation != cluster.First() {
+		m.Incarnation = a.Incarnation[:]
+	}
+	return Deterministic.Marshal(m)
 }
 
 // ReadApplied reads the applied state, and refuses that of another cluster with ErrForeign. A
@@ -78,7 +84,7 @@ func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}
 	defer func() { err = errors.Join(err, it.Close()) }()
 	if !it.SeekGE(keys.Applied) || len(it.Key()) != len(keys.Applied) || it.Key()[0] != keys.Applied[0] {
-		return &Applied{NextRun: 1}, it.Error()
+		return &Applied{NextRun: 1, Incarnation: cluster.First()}, it.Error()
 	}
 	var m recordv1.Applied
 	if err := proto.Unmarshal(it.Value(), &m); err != nil {
@@ -90,10 +96,19 @@ func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	if len(m.RollingHash) != 32 {
 		return nil, fmt.Errorf("%w: rolling hash of %d bytes", ErrRow, len(m.RollingHash))
 	}
-	return &Applied{
+	a := &Applied{
 		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
 		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo, FencesAbove: m.FencesAbove,
-	}, nil
+		Incarnation: cluster.First(),
+	}
+	switch len(m.Incarnation) {
+	case 0:
+	case len(a.Incarnation):
+		a.Incarnation = Incarnation(m.Incarnation)
+	default:
+		return nil, fmt.Errorf("%w: incarnation of %d bytes", ErrRow, len(m.Incarnation))
+	}
+	return a, nil
 }
 
 // Membership is the members of the group, as the log named them last. The store does not know what

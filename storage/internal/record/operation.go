@@ -15,8 +15,9 @@ type Operation struct {
 
 // Kinds of the core's operations.
 const (
-	KindAppend     = 1
-	KindRaiseLevel = 2
+	KindAppend           = 1
+	KindRaiseLevel       = 2
+	KindBeginIncarnation = 3
 )
 
 // ErrCommand means that a command cannot be decoded.

@@ -2,6 +2,7 @@ package record
 
 import (
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"hash/crc32"
@@ -28,6 +29,17 @@ const (
 
 // ClusterID names a cluster; a proposal of another cluster is never applied.
 type ClusterID [16]byte
+
+// Incarnation names one history of a cluster's log. A restore and a recovery begin another one, in
+// which another entry may have the same position (READ-7). Until a BeginIncarnation it is the begin
+// of the cluster id.
+type Incarnation [8]byte
+
+// First is the incarnation in which a cluster begins.
+func (c ClusterID) First() Incarnation { return Incarnation(c[:8]) }
+
+// String returns 16 hexadecimal digits.
+func (i Incarnation) String() string { return hex.EncodeToString(i[:]) }
 
 // Castagnoli is the table of every CRC32C.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
