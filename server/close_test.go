@@ -116,7 +116,7 @@ func TestCloseAnswersWhatIsUnderWay(t *testing.T) {
 			reads <- err
 		}()
 		go func() {
-			_, err := n.Runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)})
+			_, err := n.Runs.ListRuns(context.Background(), &runlogv1.ListRunsRequest{MinPosition: n.Position(1 << 40)})
 			reads <- err
 		}()
 		for range 200 {

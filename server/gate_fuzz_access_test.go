@@ -153,7 +153,7 @@ func (g *gates) cursorCalls(f *testing.F, root string) []cursorCall {
 		}
 		own = made.Token
 	}
-	cluster := g.server.Internals().Replica.ClusterID()
+	in := g.server.Internals().Replica.Store().Incarnation()
 	projections := runlogv1.NewProjectionServiceClient(g.conn)
 	watched := func(ctx context.Context, req *runlogv1.WatchRunsRequest) (proto.Message, string, error) {
 		stream, err := projections.WatchRuns(as(ctx, own), req)
@@ -172,19 +172,19 @@ func (g *gates) cursorCalls(f *testing.F, root string) []cursorCall {
 		return resp, resp.GetResumeToken(), err
 	}
 	return []cursorCall{
-		cursorOf(f, rpc.NewTokenDomain("list of runs", cluster), rpc.TokenPage, func(ctx context.Context, token string) (proto.Message, string, error) {
+		cursorOf(f, rpc.NewTokenDomain("list of runs", in), rpc.TokenPage, func(ctx context.Context, token string) (proto.Message, string, error) {
 			resp, err := runlogv1.NewRunServiceClient(g.conn).ListRuns(as(ctx, own), &runlogv1.ListRunsRequest{PageSize: 1, PageToken: token})
 			return resp, resp.GetNextPageToken(), err
 		}),
-		cursorOf(f, rpc.NewTokenDomain("audit window", cluster), rpc.TokenWindow, func(ctx context.Context, token string) (proto.Message, string, error) {
+		cursorOf(f, rpc.NewTokenDomain("audit window", in), rpc.TokenWindow, func(ctx context.Context, token string) (proto.Message, string, error) {
 			resp, err := runlogv1.NewAuditServiceClient(g.conn).QueryEvents(as(ctx, own), &runlogv1.QueryEventsRequest{PageSize: 1, PageToken: token})
 			return resp, resp.GetNextPageToken(), err
 		}),
-		cursorOf(f, rpc.NewTokenDomain("watch of a run", cluster, "own-1"), rpc.TokenWatch, one),
-		cursorOf(f, rpc.NewTokenDomain("watch of runs", cluster, "own", "", "", "", "", "", "0"), rpc.TokenRuns, func(ctx context.Context, token string) (proto.Message, string, error) {
+		cursorOf(f, rpc.NewTokenDomain("watch of a run", in, "own-1"), rpc.TokenWatch, one),
+		cursorOf(f, rpc.NewTokenDomain("watch of runs", in, "own", "", "", "", "", "", "0"), rpc.TokenRuns, func(ctx context.Context, token string) (proto.Message, string, error) {
 			return watched(ctx, &runlogv1.WatchRunsRequest{IncludeExisting: token == "", ResumeToken: token})
 		}),
-		cursorOf(f, rpc.NewTokenDomain("watch of events of runs", cluster, "own", "", "", "", "", ""), rpc.TokenRunsEvents, func(ctx context.Context, token string) (proto.Message, string, error) {
+		cursorOf(f, rpc.NewTokenDomain("watch of events of runs", in, "own", "", "", "", "", ""), rpc.TokenRunsEvents, func(ctx context.Context, token string) (proto.Message, string, error) {
 			return watched(ctx, &runlogv1.WatchRunsRequest{View: runlogv1.WatchView_EVENT, ResumeToken: token})
 		}),
 	}

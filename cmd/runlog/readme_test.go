@@ -200,10 +200,10 @@ var volatile = []struct {
 	// compared.
 	{regexp.MustCompile(`"(recordDigest|chainDigest)":"[0-9a-f]{64}"`), `"$1":"<digest>"`},
 	{regexp.MustCompile(`\b2026-(0[3-9]|1\d)-\d\dT[0-9:.]+Z|\b20(2[7-9]|[3-9]\d)-\d\d-\d\dT[0-9:.]+Z`), "<now>"},
-	{regexp.MustCompile(`"position":"A[\w-]+"`), `"position":"<position>"`},
-	// A resume token holds a hash over the cluster.
-	{regexp.MustCompile(`"resumeToken":"Ag[\w-]+"`), `"resumeToken":"<token>"`},
-	{regexp.MustCompile(`^id: Ag[\w-]+$`), "id: <token>"},
+	{regexp.MustCompile(`"position":"[0-9a-f]{16}-\d+"`), `"position":"<position>"`},
+	// A resume token begins with the incarnation of the cluster.
+	{regexp.MustCompile(`"resumeToken":"[0-9a-f]{16}-Ag[\w-]+"`), `"resumeToken":"<token>"`},
+	{regexp.MustCompile(`^id: [0-9a-f]{16}-Ag[\w-]+$`), "id: <token>"},
 	// An entity tag holds a hash over the form of the answer.
 	{regexp.MustCompile(`"etag":"W/\\"(\d+)-[\w-]{16}\\""`), `"etag":"W/\"$1-<tag>\""`},
 	{regexp.MustCompile(`"lagMs":"\d+"`), `"lagMs":"<lag>"`},

@@ -154,7 +154,7 @@ var reasons = [...]ReasonInfo{
 	{ReasonSlowConsumer, codes.Aborted, 409, StoredNothing, "from the token",
 		"The client read the stream too slowly: resume it from the last resume token."},
 	{ReasonResumeTokenInvalid, codes.InvalidArgument, 400, StoredNothing, "from a fresh snapshot",
-		"Read a fresh snapshot and watch from its lastEventSeq. For many runs, start a new watch with includeExisting, or, for events, with afterPosition."},
+		"Read a fresh snapshot and watch from its lastEventSeq. For many runs, start a new watch with includeExisting, or, for events, with afterPosition. After a restore or a recovery of the cluster, forget all positions and tokens, and start lists from their first page."},
 	{ReasonLeaseLost, codes.FailedPrecondition, 409, StoredNo, "no",
 		"Another worker holds the run's lease, or the lease ended: stop writing to the run, and lease it again."},
 	{ReasonRunRequestConflict, codes.AlreadyExists, 409, StoredNo, "no",

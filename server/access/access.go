@@ -36,7 +36,6 @@ type Node interface {
 	Execute(context.Context, storage.Command) (storage.Outcome, error)
 	ReadIndex(context.Context) error
 	Store() *storage.Store
-	ClusterID() storage.ClusterID
 }
 
 // Options of the service. All are required.
@@ -51,13 +50,12 @@ type Options struct {
 // Service answers AccessService.
 type Service struct {
 	runlogv1.UnimplementedAccessServiceServer
-	opts  Options
-	pages rpc.TokenDomain
+	opts Options
 }
 
 // New returns the service.
 func New(opts Options) *Service {
-	return &Service{opts: opts, pages: rpc.NewTokenDomain(tokensUse, opts.Node.ClusterID())}
+	return &Service{opts: opts}
 }
 
 // WhoAmI returns the caller's identity.
@@ -183,16 +181,18 @@ func (s *Service) ListTokens(ctx context.Context, req *runlogv1.ListTokensReques
 	if err != nil {
 		return nil, err
 	}
-	after := ""
-	if req.PageToken != "" {
-		body, ok := s.pages.OpenAs(rpc.TokenTokens, req.PageToken)
-		if !ok {
-			return nil, rpc.Invalid("pageToken", "is not a token of this list: pass on nextPageToken as you got it"+rpc.StartAgain)
-		}
-		after = string(body)
-	}
 	if err := s.opts.Node.ReadIndex(ctx); err != nil {
 		return nil, err
+	}
+	pages := rpc.NewTokenDomain(tokensUse, s.opts.Node.Store().Incarnation())
+	after := ""
+	if req.PageToken != "" {
+		body, ok := pages.OpenAs(rpc.TokenTokens, req.PageToken)
+		if !ok {
+			return nil, pages.Refused("pageToken", req.PageToken,
+				rpc.Invalid("pageToken", "is not a token of this list: pass on nextPageToken as you got it"+rpc.StartAgain))
+		}
+		after = string(body)
 	}
 	list, err := access.Tokens(s.opts.Node.Store(), after, size+1)
 	if err != nil {
@@ -201,7 +201,7 @@ func (s *Service) ListTokens(ctx context.Context, req *runlogv1.ListTokensReques
 	resp := &runlogv1.ListTokensResponse{}
 	if len(list) > size {
 		list = list[:size]
-		resp.NextPageToken = s.pages.Seal(rpc.TokenTokens, []byte(list[size-1].ID))
+		resp.NextPageToken = pages.Seal(rpc.TokenTokens, []byte(list[size-1].ID))
 	}
 	for _, t := range list {
 		resp.Tokens = append(resp.Tokens, wireToken(t))

@@ -80,7 +80,7 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	for i := range results {
 		results[i].PersistedAt = wire.Timestamp(in.Imported[i].PersistedAt)
 	}
-	return &runlogv1.AppendEventsResponse{Results: results, LastSeq: done.LastSeq, Position: rpc.FormatPosition(done.Position)}, nil
+	return &runlogv1.AppendEventsResponse{Results: results, LastSeq: done.LastSeq, Position: rpc.FormatPosition(a.opts.Node.Store().Incarnation(), done.Position)}, nil
 }
 
 // parseImport parses the lines of a request and lists every fault.

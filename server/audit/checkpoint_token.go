@@ -11,8 +11,8 @@ import (
 // the position of the last checkpoint on the page, a uvarint.
 type checkpointTokens struct{ domain rpc.TokenDomain }
 
-func newCheckpointTokens(cluster storage.ClusterID) checkpointTokens {
-	return checkpointTokens{rpc.NewTokenDomain("signed checkpoints", cluster)}
+func newCheckpointTokens(in storage.Incarnation) checkpointTokens {
+	return checkpointTokens{rpc.NewTokenDomain("signed checkpoints", in)}
 }
 
 func (t *checkpointTokens) format(last storage.Position) string {
@@ -29,5 +29,5 @@ func (t *checkpointTokens) parse(token string) (storage.Position, error) {
 			return storage.Position(last), nil
 		}
 	}
-	return 0, rpc.Invalid("pageToken", "is not a token of this list"+rpc.StartAgain)
+	return 0, t.domain.Refused("pageToken", token, rpc.Invalid("pageToken", "is not a token of this list"+rpc.StartAgain))
 }

@@ -105,7 +105,7 @@ func (s *Service) exportSummary(ctx context.Context, w *window, answer *windowAn
 	}
 	return &runlogv1.ExportSummary{
 		Count: w.at.count, Digest: w.at.digest.String(), CompleteThrough: wire.Timestamp(answer.through), Closed: answer.closed(w),
-		From: wire.Instant(w.from), To: wire.Instant(w.to), ClusterId: s.opts.ClusterName, Position: rpc.FormatPosition(position),
+		From: wire.Instant(w.from), To: wire.Instant(w.to), ClusterId: s.opts.ClusterName, Position: rpc.FormatPosition(s.node.Store().Incarnation(), position),
 		Statement: statement,
 	}, nil
 }

@@ -84,12 +84,12 @@ func (s *Service) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpo
 	if err != nil {
 		return nil, err
 	}
-	tokens := newCheckpointTokens(s.node.ClusterID())
-	before, err := tokens.parse(req.PageToken)
-	if err != nil {
+	if err := s.node.ReadIndex(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.node.ReadIndex(ctx); err != nil {
+	tokens := newCheckpointTokens(s.node.Store().Incarnation())
+	before, err := tokens.parse(req.PageToken)
+	if err != nil {
 		return nil, err
 	}
 	list, err := signing.Checkpoints(s.node.Store(), before, size+1)
@@ -102,7 +102,7 @@ func (s *Service) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpo
 		resp.NextPageToken = tokens.format(list[size-1].Position)
 	}
 	for i := range list {
-		c, err := encodeCheckpoint(&list[i])
+		c, err := encodeCheckpoint(&list[i], s.node.Store().Incarnation())
 		if err != nil {
 			return nil, err
 		}
@@ -111,13 +111,13 @@ func (s *Service) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpo
 	return resp, nil
 }
 
-func encodeCheckpoint(stored *signing.Checkpoint) (*runlogv1.Checkpoint, error) {
+func encodeCheckpoint(stored *signing.Checkpoint, in storage.Incarnation) (*runlogv1.Checkpoint, error) {
 	c, signers, err := proof.PeekCheckpoint(stored.Note)
 	if err != nil || len(signers) == 0 {
 		return nil, fmt.Errorf("server: checkpoint of position %d: %w", stored.Position, errors.Join(err, proof.ErrUnsigned))
 	}
 	return &runlogv1.Checkpoint{
-		Note: stored.Note, Position: rpc.FormatPosition(stored.Position), CompleteThrough: wire.Timestamp(c.CompleteThrough),
+		Note: stored.Note, Position: rpc.FormatPosition(in, stored.Position), CompleteThrough: wire.Timestamp(c.CompleteThrough),
 		Runs: c.Runs, Events: c.Events, Root: fmt.Sprintf("%x", c.Root[:]), KeyId: signers[0][len(signers[0])-8:],
 	}, nil
 }

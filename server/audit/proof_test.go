@@ -15,7 +15,6 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/datadir"
-	"runlog/server/rpc"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
@@ -117,7 +116,7 @@ func TestProveRun(t *testing.T) {
 		servertest.Says(t, err, contract.ReasonRunNotFound, "nobody")
 		_, err = n.Audits().ProveRun(n.Context(), &runlogv1.ProveRunRequest{})
 		servertest.Says(t, err, contract.ReasonInvalidArgumentField, "runId")
-		for _, token := range []string{"x", n.WatchToken("run", 1), rpc.FormatPosition(7)} {
+		for _, token := range []string{"x", n.WatchToken("run", 1), n.Position(7)} {
 			_, err = n.Audits().ListCheckpoints(n.Context(), &runlogv1.ListCheckpointsRequest{PageToken: token})
 			servertest.Says(t, err, contract.ReasonInvalidArgumentField, "pageToken")
 		}

@@ -15,25 +15,25 @@ import (
 	"runlog/storage/machine/signing"
 )
 
-// The token of a window is valid as long as the cluster exists, at every node, because positions do
-// not change. Its body is
+// The token of a window is valid as long as the incarnation of the cluster, at every node, because
+// positions do not change. Its body is
 //
 //	question:8 to:8 position chunk block event count digest:32 [signature:64]
 //
 // The numbers in the middle are uvarints. Question is the prefix of a hash over the request; it
-// detects tokens of other requests. The signature is by the cluster's key, over the body before it
-// and the complete hash of the request. With it, the cluster can sign at the end what other nodes
-// than the answering one have counted. A token without a signature comes from a node that lacked
-// the key, or continues such a token. One that an earlier key has signed counts as one without:
-// a holder of that key could make the cluster sign anything with its new key.
+// detects tokens of other requests. The signature is by the cluster's key, over the incarnation,
+// the body before it and the complete hash of the request. With it, the cluster can sign at the end
+// what other nodes than the answering one have counted. A token without a signature comes from a
+// node that lacked the key, or continues such a token. One that an earlier key has signed counts as
+// one without: a holder of that key could make the cluster sign anything with its new key.
 const (
 	questionBytes    = 8
-	windowTokenTitle = "runlog window token 2"
+	windowTokenTitle = "runlog window token 3"
 	signatureBytes   = 64
 )
 
-func windowTokens(cluster storage.ClusterID) rpc.TokenDomain {
-	return rpc.NewTokenDomain("audit window", cluster)
+func windowTokens(in storage.Incarnation) rpc.TokenDomain {
+	return rpc.NewTokenDomain("audit window", in)
 }
 
 // hash identifies a request. The size of pages and the form of payloads are not part of it.
@@ -49,7 +49,7 @@ func (w *window) hash() [sha256.Size]byte {
 
 // windowToken returns the token from which the answer continues.
 func (s *Service) windowToken(w *window) string {
-	c := &w.at.cursor
+	c, in := &w.at.cursor, s.node.Store().Incarnation()
 	b := binary.BigEndian.AppendUint64(bytes.Clone(w.asked[:questionBytes]), uint64(w.to))
 	for _, n := range [...]uint64{uint64(c.Position), uint64(c.Chunk), uint64(c.Block), uint64(c.Event), w.at.count} {
 		b = binary.AppendUvarint(b, n)
@@ -57,24 +57,25 @@ func (s *Service) windowToken(w *window) string {
 	b = append(b, w.at.digest[:]...)
 	kind := rpc.TokenWindow
 	if signer := s.opts.Signer.checkpoints.Signer(); w.vouched && signer != nil {
-		signature, err := signer.SignBytes(windowTokenTitle, append(b[:len(b):len(b)], w.asked[:]...))
+		signature, err := signer.SignBytes(windowTokenTitle, slices.Concat(in[:], b, w.asked[:]))
 		if err != nil {
 			panic(err) // Ed25519 signs anything.
 		}
 		kind, b = rpc.TokenSignedWindow, append(b, signature...)
 	}
-	domain := windowTokens(s.node.ClusterID())
+	domain := windowTokens(in)
 	return domain.Seal(kind, b)
 }
 
 // resumeWindow continues a window at a token.
 func (s *Service) resumeWindow(w *window, token string) error {
 	const passOn = ": pass on nextPageToken or resumeToken as you got it" + rpc.StartAgain
-	changed := rpc.Invalid("pageToken", "was changed, or belongs to another cluster"+passOn)
+	in := s.node.Store().Incarnation()
+	domain := windowTokens(in)
+	changed := domain.Refused("pageToken", token, rpc.Invalid("pageToken", "was changed"+passOn))
 	if k := rpc.KindOf(strings.TrimSpace(token)); k != rpc.TokenWindow && k != rpc.TokenSignedWindow {
 		return rpc.Invalid("pageToken", "is not a token of a window"+passOn)
 	}
-	domain := windowTokens(s.node.ClusterID())
 	kind, b, ok := domain.Open(token)
 	signed := kind == rpc.TokenSignedWindow
 	var signature []byte
@@ -90,7 +91,7 @@ func (s *Service) resumeWindow(w *window, token string) error {
 	ours := !signed
 	if signed {
 		var err error
-		if ours, w.vouched, err = s.signedBefore(append(b[:len(b):len(b)], w.asked[:]...), signature); err != nil {
+		if ours, w.vouched, err = s.signedBefore(slices.Concat(in[:], b, w.asked[:]), signature); err != nil {
 			return err
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -51,7 +52,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 
 		// The forged token skips all events and claims one that never existed. All of it is public,
 		// except the signature.
-		domain := rpc.NewTokenDomain("audit window", n.Server.Internals().Replica.ClusterID())
+		domain := rpc.NewTokenDomain("audit window", n.Incarnation())
 		_, body, _ := domain.Open(page.NextPageToken)
 		body = body[:16:16] // The question and the end of the window.
 		for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
@@ -63,11 +64,12 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 		if st, _, err := proof.Open(forged.Summary.Statement, key); err == nil {
 			t.Errorf("the cluster has signed\n%s", st)
 		}
-		b, _ := base64.RawURLEncoding.DecodeString(page.NextPageToken)
+		incarnation, text, _ := strings.Cut(page.NextPageToken, "-")
+		b, _ := base64.RawURLEncoding.DecodeString(text)
 		for i := range b {
 			changed := append([]byte(nil), b...)
 			changed[i] ^= 1
-			req.PageToken = base64.RawURLEncoding.EncodeToString(changed)
+			req.PageToken = incarnation + "-" + base64.RawURLEncoding.EncodeToString(changed)
 			if got, err := n.TryExport(req); err == nil {
 				t.Fatalf("byte %d of a token changed: taken, %v", i, got.Summary)
 			}
@@ -105,7 +107,8 @@ func TestTokensOfEarlierKeysREAD4(t *testing.T) {
 			t.Error("what goes on from a token of before is signed")
 		}
 
-		domain := rpc.NewTokenDomain("audit window", n.Server.Internals().Replica.ClusterID())
+		in := n.Incarnation()
+		domain := rpc.NewTokenDomain("audit window", in)
 		_, body, _ := domain.Open(page.NextPageToken)
 		body = body[:16:16] // The question and the end of the window.
 		for _, number := range []uint64{1 << 40, 0, 0, 0, 1} {
@@ -118,7 +121,7 @@ func TestTokensOfEarlierKeysREAD4(t *testing.T) {
 		if !bytes.Equal(asked[:8], body[:8]) {
 			t.Fatal("the test knows another hash of the request")
 		}
-		signature, err := kept.SignBytes("runlog window token 2", append(body[:len(body):len(body)], asked[:]...))
+		signature, err := kept.SignBytes("runlog window token 3", slices.Concat(in[:], body, asked[:]))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +142,7 @@ func TestTokensStayInTheirWindow(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		domain := rpc.NewTokenDomain("audit window", n.Server.Internals().Replica.ClusterID())
+		domain := rpc.NewTokenDomain("audit window", n.Incarnation())
 		kind, body, _ := domain.Open(page.NextPageToken)
 		if kind == rpc.TokenSignedWindow {
 			body = body[:len(body)-64] // Without the signature.

@@ -29,7 +29,7 @@ func (s *Service) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRe
 	return &runlogv1.AppendEventsResponse{
 		Results:  wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
 		LastSeq:  done.LastSeq,
-		Position: rpc.FormatPosition(done.Position),
+		Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position),
 	}, nil
 }
 

@@ -262,7 +262,7 @@ func (s *Service) answer(ctx context.Context, r *streamed) *runlogv1.AppendStrea
 		}
 		if err == nil {
 			resp.Results = wire.Results(r.append.Events, &done.Outcome, done.Diverged, done.Keys)
-			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(done.Position)
+			resp.LastSeq, resp.Position = done.LastSeq, rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)
 			return resp
 		}
 		err = rpc.RefusedAppend(ctx, s.node.Store(), r.append.RunID, err)

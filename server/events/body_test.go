@@ -11,7 +11,6 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
-	"runlog/server/rpc"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
@@ -95,7 +94,7 @@ func TestMinSeqNotReachedREAD2(t *testing.T) {
 			t.Errorf("metadata %v", r.Metadata)
 		}
 		n.HTTP(http.MethodGet, servertest.RunPath("run", "/snapshot?minSeq=7"), "").Refused(t, contract.ReasonNotReached)
-		if _, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{MinPosition: rpc.FormatPosition(1 << 40)}); err == nil {
+		if _, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{MinPosition: n.Position(1 << 40)}); err == nil {
 			t.Error("a position that is far ahead was reached")
 		} else {
 			servertest.Refused(t, err, contract.ReasonNotReached)

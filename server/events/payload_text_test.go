@@ -16,7 +16,6 @@ import (
 	"runlog/proto/contract"
 	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 	"runlog/testbed/bubble/property"
@@ -137,10 +136,10 @@ var textReads = map[string]func(n *servertest.Node, run string, count int) []sen
 		return watchedTexts(n, servertest.RunPath(run, ":watch?view=EVENT"), count, "text/event-stream")
 	},
 	"GET runs:watch": func(n *servertest.Node, run string, count int) []sentText {
-		return watchedTexts(n, "/v1/runs:watch?view=EVENT&afterPosition="+rpc.FormatPosition(1)+"&runIdPrefix="+run, count, "application/json")
+		return watchedTexts(n, "/v1/runs:watch?view=EVENT&afterPosition="+n.Position(1)+"&runIdPrefix="+run, count, "application/json")
 	},
 	"GET runs:watch as Server-Sent Events": func(n *servertest.Node, run string, count int) []sentText {
-		return watchedTexts(n, "/v1/runs:watch?view=EVENT&afterPosition="+rpc.FormatPosition(1)+"&runIdPrefix="+run, count, "text/event-stream")
+		return watchedTexts(n, "/v1/runs:watch?view=EVENT&afterPosition="+n.Position(1)+"&runIdPrefix="+run, count, "text/event-stream")
 	},
 	"ListEvents": func(n *servertest.Node, run string, _ int) []sentText { return textsOf(n.List(run)) },
 	"QueryEvents": func(n *servertest.Node, run string, _ int) []sentText {

@@ -99,8 +99,8 @@ func TestListEvents(t *testing.T) {
 			for _, level := range []runlogv1.Consistency_Level{0, runlogv1.Consistency_LINEARIZABLE, runlogv1.Consistency_LOCAL} {
 				resp := list(&runlogv1.ListEventsRequest{Consistency: level})
 				servertest.WantEqual(t, level.String(), len(resp.Events), 25)
-				at, err := rpc.ParsePosition("", resp.Applied.Position)
-				least, err2 := rpc.ParsePosition("", position)
+				at, err := rpc.ParsePosition("", resp.Applied.Position, n.Incarnation())
+				least, err2 := rpc.ParsePosition("", position, n.Incarnation())
 				if errors.Join(err, err2) != nil || at < least || resp.Applied.PersistedAt == nil {
 					t.Errorf("%v: applied %v, the last append was at %v", level, resp.Applied, position)
 				}

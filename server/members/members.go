@@ -89,12 +89,12 @@ func (s *Service) GetStatus(ctx context.Context, _ *runlogv1.GetStatusRequest) (
 		FailureTolerance: uint32(survey.Tolerance), LeaderConfirmed: &survey.Confirmed,
 	}
 	for i := range survey.Members {
-		resp.Members = append(resp.Members, encodeMember(&survey.Members[i], survey.LeaderID))
+		resp.Members = append(resp.Members, encodeMember(&survey.Members[i], survey.LeaderID, s.opts.Store.Incarnation()))
 	}
 	return resp, nil
 }
 
-func encodeMember(s *cluster.Surveyed, leader string) *runlogv1.Member {
+func encodeMember(s *cluster.Surveyed, leader string, in storage.Incarnation) *runlogv1.Member {
 	m := &runlogv1.Member{
 		NodeId: cluster.NodeIDOf(s.Member.ID), RaftId: s.Member.ID, RaftAddress: s.Member.Address,
 		Role: runlogv1.MemberRole_NON_VOTER, State: runlogv1.MemberState_UNREACHABLE,
@@ -113,7 +113,7 @@ func encodeMember(s *cluster.Surveyed, leader string) *runlogv1.Member {
 	m.NodeId, m.RaftId, m.State = d.NodeId, d.RaftId, memberState(s, leader)
 	m.GrpcAddress, m.HttpAddress, m.Version, m.Term = d.GrpcAddress, d.HttpAddress, d.Version, d.Term
 	m.LastIndex, m.CommitIndex, m.AppliedIndex = d.LastIndex, d.CommitIndex, d.AppliedIndex
-	m.AppliedPosition = rpc.FormatPosition(storage.Position(d.AppliedPosition))
+	m.AppliedPosition = rpc.FormatPosition(in, storage.Position(d.AppliedPosition))
 	if d.LastContactNanos >= 0 {
 		m.LastContact = durationpb.New(time.Duration(d.LastContactNanos))
 	}

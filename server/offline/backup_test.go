@@ -57,7 +57,7 @@ func appending(ns servertest.Nodes) (stop func() []acked) {
 			for i := 0; !ended.Load(); i++ {
 				run := fmt.Sprint("load-", w)
 				resp := ns[i%len(ns)].MustAppend(run, servertest.Numbered(i))
-				at, err := rpc.ParsePosition("position", resp.Position)
+				at, err := rpc.ParsePosition("position", resp.Position, ns[0].Incarnation())
 				if err != nil {
 					ns[0].T.Error(err)
 				}

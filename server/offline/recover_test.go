@@ -21,6 +21,7 @@ func TestRecover(t *testing.T) {
 			all[i%3].MustAppend("run", servertest.Numbered(i))
 		}
 		all.WantSame("run", 10)
+		before := all[1].Incarnation()
 		all.Close()
 		left, lost := all[1], all[2]
 		left.Opts.Join, left.Opts.BootstrapExpect = nil, 0
@@ -52,6 +53,9 @@ func TestRecover(t *testing.T) {
 		young.Start()
 		t.Cleanup(young.Close)
 		servertest.Nodes{left, young}.WantSame("run", 11)
+		if now := left.Incarnation(); now == before || young.Incarnation() != now { // READ-7
+			t.Errorf("incarnation %v before, %v after it, %v at a node that has joined", before, now, young.Incarnation())
+		}
 		servertest.WantEqual(t, "last", young.Append("run", servertest.Numbered(11)).LastSeq, uint64(12))
 		bubble.Until(t, "the new node votes", func() bool {
 			members, err := left.Server.Internals().Replica.Node().CommittedMembers()

@@ -67,7 +67,8 @@ func TestRestoreAPP5READ4(t *testing.T) {
 		young.WantSame("run", 12)
 		for _, m := range young[1:] { // to the clock of the first one it lies ahead
 			after := m.Export(window)
-			after.Summary.ClusterId = before.Summary.ClusterId
+			// The position is the same in another incarnation (READ-7).
+			after.Summary.ClusterId, after.Summary.Position = before.Summary.ClusterId, before.Summary.Position
 			if len(after.Events) != 7 || !after.Summary.Closed || !bytes.Equal(after.Bytes(t), before.Bytes(t)) {
 				t.Errorf("the window at %s: %v, was %v", m.Opts.NodeID, after.Summary, before.Summary)
 			}

@@ -29,7 +29,6 @@ type Node interface {
 	ReadIndex(context.Context) error
 	rpc.Runs
 	Store() *storage.Store
-	ClusterID() storage.ClusterID
 	// Leading reports whether this node leads, and WaitLeading returns when it does. LeaderChange
 	// returns a channel that is closed when that changes.
 	Leading() bool

@@ -43,12 +43,12 @@ func (s *Service) ListQueues(ctx context.Context, req *runlogv1.ListQueuesReques
 	if bad.filter(within); len(bad.Violations) > 0 {
 		return nil, bad.Err()
 	}
-	tokens := rpc.NewTokenDomain("list of queues", s.node.ClusterID(), req.TenantId, req.ProjectId, req.EnvironmentId)
-	behind, err := nameIn(&tokens, req.PageToken)
-	if err != nil {
+	if err := s.node.ReadIndex(ctx); err != nil {
 		return nil, err
 	}
-	if err := s.node.ReadIndex(ctx); err != nil {
+	tokens := rpc.NewTokenDomain("list of queues", s.node.Store().Incarnation(), req.TenantId, req.ProjectId, req.EnvironmentId)
+	behind, err := nameIn(&tokens, req.PageToken)
+	if err != nil {
 		return nil, err
 	}
 	resp := &runlogv1.ListQueuesResponse{Applied: rpc.Applied(s.node.Store().Applied())}
@@ -102,7 +102,7 @@ func nameIn(tokens *rpc.TokenDomain, token string) (n queue.Name, err error) {
 	body, ok := tokens.OpenAs(rpc.TokenQueues, token)
 	parts := strings.Split(string(body), "\x00")
 	if !ok || len(parts) != 4 {
-		return n, badToken("this list of queues")
+		return n, tokens.Refused("pageToken", token, badToken("this list of queues"))
 	}
 	return queue.Name{Tenant: parts[0], Project: parts[1], Environment: parts[2], Queue: parts[3]}, nil
 }
@@ -121,16 +121,16 @@ func (s *Service) ListQueuedRuns(ctx context.Context, req *runlogv1.ListQueuedRu
 	if err != nil {
 		return nil, err
 	}
-	tokens := rpc.NewTokenDomain("runs of a queue", s.node.ClusterID(), name.Tenant, name.Project, name.Environment, name.Queue, fmt.Sprint(states))
+	if err := s.node.ReadIndex(ctx); err != nil {
+		return nil, err
+	}
+	tokens := rpc.NewTokenDomain("runs of a queue", s.node.Store().Incarnation(), name.Tenant, name.Project, name.Environment, name.Queue, fmt.Sprint(states))
 	var place []byte
 	if req.PageToken != "" {
 		var ok bool
 		if place, ok = tokens.OpenAs(rpc.TokenQueuedRuns, req.PageToken); !ok {
-			return nil, badToken("this list of runs")
+			return nil, tokens.Refused("pageToken", req.PageToken, badToken("this list of runs"))
 		}
-	}
-	if err := s.node.ReadIndex(ctx); err != nil {
-		return nil, err
 	}
 	if _, err := s.find(name); err != nil {
 		return nil, err

@@ -141,13 +141,13 @@ func (s *Service) release(ctx context.Context, r *leaseRelease) (*runlogv1.Relea
 	outcome, err := s.execute(ctx, operations...)
 	if endedUnder(r.Fence, err) {
 		return &runlogv1.ReleaseLeaseResponse{State: runlogv1.QueuedRunState_ENDED, Idempotent: true,
-			Position: rpc.FormatPosition(outcome.Position)}, nil
+			Position: rpc.FormatPosition(s.node.Store().Incarnation(), outcome.Position)}, nil
 	}
 	if err != nil {
 		return nil, err
 	}
 	state, repeated, err := queue.DecodeRelease(outcome.Answers[0].Reply)
-	resp := &runlogv1.ReleaseLeaseResponse{State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(outcome.Position)}
+	resp := &runlogv1.ReleaseLeaseResponse{State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(s.node.Store().Incarnation(), outcome.Position)}
 	if state == queue.Delayed && !repeated {
 		resp.NotBefore = wire.Timestamp(m.RetryAt)
 	}

@@ -76,7 +76,7 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 	}
 	return &runlogv1.RequestRunResponse{
 		Run: run, Disposition: runlogv1.Disposition_Value(reply.Disposition), Position: reply.Position,
-		NotBefore: wire.Timestamp(reply.NotBefore), CommitPosition: rpc.FormatPosition(done.Position),
+		NotBefore: wire.Timestamp(reply.NotBefore), CommitPosition: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position),
 	}, nil
 }
 
@@ -114,7 +114,7 @@ func (s *Service) requested(known *queue.RequestedError, outcome *storage.Outcom
 	}
 	return &runlogv1.RequestRunResponse{
 		Run: run, Disposition: runlogv1.Disposition_Value(known.Disposition), NotBefore: wire.Timestamp(known.NotBefore),
-		Idempotent: true, CommitPosition: rpc.FormatPosition(outcome.Position),
+		Idempotent: true, CommitPosition: rpc.FormatPosition(s.node.Store().Incarnation(), outcome.Position),
 	}, nil
 }
 

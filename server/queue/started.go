@@ -76,7 +76,7 @@ func (s *Service) releaseStarted(ctx context.Context, r *leaseRelease, waiting *
 			state = queue.Ended
 		}
 	}
-	return startedResponse(a, &done, state, repeated), err
+	return s.startedResponse(a, &done, state, repeated), err
 }
 
 // releaseEnded answers a release of a run that has ended with the lease. Events that are stored are
@@ -95,7 +95,7 @@ func (s *Service) releaseEnded(ctx context.Context, r *leaseRelease, a *storage.
 		}
 		done = &again
 	}
-	return startedResponse(a, done, queue.Ended, true), nil
+	return s.startedResponse(a, done, queue.Ended, true), nil
 }
 
 // appendOf is the append of the events of a release, under its fence.
@@ -120,9 +120,9 @@ func (s *Service) storeStart(ctx context.Context, r *leaseRelease, a *storage.Ap
 	return replica.Appended{Outcome: outcome}, err
 }
 
-func startedResponse(a *storage.Append, done *replica.Appended, state queue.State, repeated bool) *runlogv1.ReleaseLeaseResponse {
+func (s *Service) startedResponse(a *storage.Append, done *replica.Appended, state queue.State, repeated bool) *runlogv1.ReleaseLeaseResponse {
 	return &runlogv1.ReleaseLeaseResponse{
-		State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(done.Position),
+		State: wireState(state), Idempotent: repeated, Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position),
 		Results: wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
 	}
 }

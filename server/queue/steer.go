@@ -43,7 +43,7 @@ func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRe
 	if err != nil {
 		return nil, refusal(err)
 	}
-	return &runlogv1.CancelQueuedResponse{RunSeq: outcome.Answers[1].LastSeq, Position: rpc.FormatPosition(outcome.Position)}, nil
+	return &runlogv1.CancelQueuedResponse{RunSeq: outcome.Answers[1].LastSeq, Position: rpc.FormatPosition(s.node.Store().Incarnation(), outcome.Position)}, nil
 }
 
 // RequeueRun puts a run that was started back into its queue.

@@ -10,7 +10,7 @@ import (
 
 // Applied returns how far the answering node had applied the log (READ-2).
 func Applied(at storage.Applied) *runlogv1.AppliedState {
-	return &runlogv1.AppliedState{Position: FormatPosition(at.Position()), PersistedAt: wire.Timestamp(at.PersistedAt)}
+	return &runlogv1.AppliedState{Position: FormatPosition(at.Incarnation, at.Position()), PersistedAt: wire.Timestamp(at.PersistedAt)}
 }
 
 // Bound converts a time of a request to nanoseconds since 1970; 0: not set.

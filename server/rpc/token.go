@@ -5,17 +5,20 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
 	"strings"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 )
 
 // TokenKind is the first byte of a token and names its use. Kinds are never reused.
 type TokenKind byte
 
-// The kinds of tokens.
+// The kinds of tokens. 1 was that of a position.
 const (
-	TokenPosition      TokenKind = 1  // a place in the commit order
 	TokenWatch         TokenKind = 2  // a watch of one run
 	TokenPage          TokenKind = 3  // a list of runs
 	TokenRuns          TokenKind = 4  // a watch of many runs
@@ -32,65 +35,99 @@ const (
 
 var strict = base64.RawURLEncoding.Strict()
 
-// decodeToken decodes base64url strictly: it refuses a second spelling of the same bytes. The
-// standard decoder alone ignores line breaks.
-func decodeToken(token string) ([]byte, error) {
-	if strings.ContainsAny(token, "\r\n") {
-		return nil, base64.CorruptInputError(0)
+// A token, and a position, begins with the incarnation in which it was given and a hyphen (READ-7).
+const incarnationText = 2*len(storage.Incarnation{}) + 1
+
+// within returns the part of a token behind the incarnation. ok is false for a text that begins
+// with none.
+func within(token string) (of storage.Incarnation, rest string, ok bool) {
+	if len(token) < incarnationText || token[incarnationText-1] != '-' {
+		return of, "", false
 	}
-	return strict.DecodeString(token)
+	digits, rest := token[:incarnationText-1], token[incarnationText:]
+	if _, err := hex.Decode(of[:], []byte(digits)); err != nil || of.String() != digits {
+		return of, "", false
+	}
+	return of, rest, true
 }
 
-// FormatPosition returns the token of a position: base64url of the kind and a uvarint. With
-// partitions a position will become a vector, so clients must treat the token as opaque.
-func FormatPosition(p storage.Position) string {
-	return strict.EncodeToString(binary.AppendUvarint([]byte{byte(TokenPosition)}, uint64(p)))
+// Refused is the error about a token, or a position, that was not taken: RESUME_TOKEN_INVALID if it
+// belongs to another incarnation, and otherwise the given one.
+func Refused(field, token string, in storage.Incarnation, otherwise error) error {
+	of, _, ok := within(token)
+	if !ok || of == in {
+		return otherwise
+	}
+	return &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
+		Metadata: map[string]string{"field": field, "incarnation": of.String(), "current": in.String()},
+		Message: fmt.Sprintf("%s was given by incarnation %v, and this is %v: by another cluster, or before this one was restored or recovered; "+
+			"forget it and start again from the beginning, or from a fresh snapshot", field, of, in)}
+}
+
+// decodeToken decodes the base64url of a token strictly: it refuses a second spelling of the same
+// bytes. The standard decoder alone ignores line breaks.
+func decodeToken(text string) ([]byte, error) {
+	if strings.ContainsAny(text, "\r\n") {
+		return nil, base64.CorruptInputError(0)
+	}
+	return strict.DecodeString(text)
+}
+
+// FormatPosition returns the token of a position: the incarnation, a hyphen and the position in
+// decimal digits. With partitions a position will become a vector, so clients must treat the token
+// as opaque.
+func FormatPosition(in storage.Incarnation, p storage.Position) string {
+	b := append(hex.AppendEncode(make([]byte, 0, incarnationText+20), in[:]), '-')
+	return string(strconv.AppendUint(b, uint64(p), 10))
 }
 
 // ParsePosition parses the position in a field of a request.
-func ParsePosition(field, token string) (storage.Position, error) {
-	if b, err := decodeToken(token); err == nil && len(b) > 1 && b[0] == byte(TokenPosition) {
-		if p, n := binary.Uvarint(b[1:]); n == len(b)-1 {
-			return storage.Position(p), nil
-		}
+func ParsePosition(field, token string, in storage.Incarnation) (storage.Position, error) {
+	of, digits, ok := within(token)
+	if p, err := strconv.ParseUint(digits, 10, 64); ok && of == in && err == nil && strconv.FormatUint(p, 10) == digits {
+		return storage.Position(p), nil
 	}
-	return 0, Invalid(field, "is not a position of this API: pass on a position as you got it")
+	return 0, Refused(field, token, in, Invalid(field, "is not a position of this API: pass on a position as you got it"))
 }
 
 // checkBytes is the length of a token's checksum.
 const checkBytes = 12
 
-// TokenDomain is the codec of the tokens for one use on one cluster. Such a token is base64url of
-// kind:1 body check:12. The check is the prefix of a SHA-256 over the domain, the kind and the
-// body. It detects tokens that were changed, or that belong to another use or cluster. It is no
-// secret and grants no rights.
-type TokenDomain [sha256.Size]byte
+// TokenDomain is the codec of the tokens for one use in one incarnation of a cluster. Such a token
+// is the incarnation, a hyphen, and base64url of kind:1 body check:12. The check is the prefix of a
+// SHA-256 over the domain, the kind and the body. It detects tokens that were changed, or that
+// belong to another use. It is no secret and grants no rights.
+type TokenDomain struct {
+	in  storage.Incarnation
+	use [sha256.Size]byte
+}
 
 // NewTokenDomain returns the domain of a use. Parts are the values that bind the tokens, such as
 // the run or the filter.
-func NewTokenDomain(use string, cluster storage.ClusterID, parts ...string) TokenDomain {
-	b := append([]byte("runlog "+use+"\x00"), cluster[:]...)
+func NewTokenDomain(use string, in storage.Incarnation, parts ...string) TokenDomain {
+	b := append([]byte("runlog "+use+"\x00"), in[:]...)
 	for _, part := range parts {
 		b = append(binary.AppendUvarint(b, uint64(len(part))), part...)
 	}
-	return sha256.Sum256(b)
+	return TokenDomain{in, sha256.Sum256(b)}
 }
 
 func (d *TokenDomain) check(token []byte) []byte {
-	sum := sha256.Sum256(append(d[:len(d):len(d)], token...))
+	sum := sha256.Sum256(append(d.use[:len(d.use):len(d.use)], token...))
 	return sum[:checkBytes]
 }
 
 // Seal returns the token with a body.
 func (d *TokenDomain) Seal(kind TokenKind, body []byte) string {
 	b := append([]byte{byte(kind)}, body...)
-	return strict.EncodeToString(append(b, d.check(b)...))
+	return d.in.String() + "-" + strict.EncodeToString(append(b, d.check(b)...))
 }
 
 // Open returns a token's kind and body; ok is false for a token that Seal did not return.
 func (d *TokenDomain) Open(token string) (kind TokenKind, body []byte, ok bool) {
-	b, err := decodeToken(token)
-	if err != nil || len(b) < 1+checkBytes {
+	of, text, ok := within(token)
+	b, err := decodeToken(text)
+	if !ok || of != d.in || err != nil || len(b) < 1+checkBytes {
 		return 0, nil, false
 	}
 	end := len(b) - checkBytes
@@ -103,10 +140,17 @@ func (d *TokenDomain) OpenAs(kind TokenKind, token string) (body []byte, ok bool
 	return body, ok && is == kind
 }
 
+// Refused is the error about a token in a field that the domain did not open, see the function
+// Refused.
+func (d *TokenDomain) Refused(field, token string, otherwise error) error {
+	return Refused(field, token, d.in, otherwise)
+}
+
 // KindOf returns the kind that a token claims, even if the rest of it is damaged; 0 for a text that
 // is not a token.
 func KindOf(token string) TokenKind {
-	b, err := base64.RawURLEncoding.DecodeString(token[:min(len(token), 4)])
+	_, text, _ := within(token)
+	b, err := base64.RawURLEncoding.DecodeString(text[:min(len(text), 4)])
 	if err != nil || len(b) == 0 {
 		return 0
 	}

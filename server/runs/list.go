@@ -40,11 +40,16 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 		return nil, err
 	}
 	filter.TenantID, filter.Tenants = rpc.ShownTenants(ctx, req.TenantId)
-	token, err := parsePageToken(req.PageToken, s.node.ClusterID(), &filter)
+	if req.Consistency != runlogv1.Consistency_LOCAL {
+		if err := s.node.ReadIndex(ctx); err != nil {
+			return nil, err
+		}
+	}
+	token, err := parsePageToken(req.PageToken, s.node.Store().Incarnation(), &filter)
 	if err != nil {
 		return nil, err
 	}
-	least, err := s.least(ctx, req, token)
+	least, err := s.least(req, token)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +60,7 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 		return nil, err
 	}
 	rest := pageToken{position: max(page.Position, token.position), place: page.Next}
-	resp := &runlogv1.ListRunsResponse{NextPageToken: rest.format(s.node.ClusterID(), &filter), Applied: s.shown(page.Position)}
+	resp := &runlogv1.ListRunsResponse{NextPageToken: rest.format(s.node.Store().Incarnation(), &filter), Applied: s.shown(page.Position)}
 	if req.Count {
 		n, more, err := s.count(ctx, least, filter)
 		if err != nil {
@@ -79,10 +84,10 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 
 // least returns the position that a list must show at least: that of everything acknowledged before
 // the call, unless the call is LOCAL, minPosition, and that of the page before.
-func (s *Service) least(ctx context.Context, req *runlogv1.ListRunsRequest, token *pageToken) (storage.Position, error) {
-	least := token.position
+func (s *Service) least(req *runlogv1.ListRunsRequest, token *pageToken) (storage.Position, error) {
+	least, applied := token.position, s.node.Store().Applied()
 	if req.MinPosition != "" {
-		at, err := rpc.ParsePosition("minPosition", req.MinPosition)
+		at, err := rpc.ParsePosition("minPosition", req.MinPosition, applied.Incarnation)
 		if err != nil {
 			return 0, err
 		}
@@ -91,10 +96,6 @@ func (s *Service) least(ctx context.Context, req *runlogv1.ListRunsRequest, toke
 	if req.Consistency == runlogv1.Consistency_LOCAL {
 		return least, nil
 	}
-	if err := s.node.ReadIndex(ctx); err != nil {
-		return 0, err
-	}
-	applied := s.node.Store().Applied()
 	return max(least, applied.Position()), nil
 }
 
@@ -168,7 +169,7 @@ func (s *Service) shown(at storage.Position) *runlogv1.AppliedState {
 	if applied := s.node.Store().Applied(); applied.Position() == at {
 		return rpc.Applied(applied)
 	}
-	return &runlogv1.AppliedState{Position: rpc.FormatPosition(at)}
+	return &runlogv1.AppliedState{Position: rpc.FormatPosition(s.node.Store().Incarnation(), at)}
 }
 
 // listFilter checks the filter and the order of a request.

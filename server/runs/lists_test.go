@@ -83,19 +83,20 @@ func TestPageTokensOutliveTheProjectionPRJ13(t *testing.T) {
 		token := page.NextPageToken
 		other := servertest.Start(t, servertest.OnDisk(t))
 		other.Append("run", servertest.NewEvent("RunStarted"))
+		_, err = ask(other, request(token))
+		servertest.Refused(t, err, contract.ReasonResumeTokenInvalid) // READ-7
 		for what, c := range map[string]struct {
 			on   *servertest.Node
 			req  *runlogv1.ListRunsRequest
 			says string
 		}{
-			"another tenant":  {n, &runlogv1.ListRunsRequest{TenantId: "other", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, PageToken: token}, "another filter"},
-			"another status":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_FAILED}, PageToken: token}, "another filter"},
-			"no filter":       {n, &runlogv1.ListRunsRequest{PageToken: token}, "another filter"},
-			"another window":  {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, CreatedAfter: timestamppb.Now(), PageToken: token}, "another filter"},
-			"another cluster": {other, request(token), "another cluster"},
-			"cut off":         {n, request(token[:len(token)-4]), "was changed"},
-			"of a watch":      {n, request(n.WatchToken("run", 3)), "not a token of a list"},
-			"garbage":         {n, request(base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("\x03", 60)))), "was changed"},
+			"another tenant": {n, &runlogv1.ListRunsRequest{TenantId: "other", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, PageToken: token}, "another filter"},
+			"another status": {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_FAILED}, PageToken: token}, "another filter"},
+			"no filter":      {n, &runlogv1.ListRunsRequest{PageToken: token}, "another filter"},
+			"another window": {n, &runlogv1.ListRunsRequest{TenantId: "tenant", Status: []runlogv1.RunStatus_Value{runlogv1.RunStatus_RUNNING}, CreatedAfter: timestamppb.Now(), PageToken: token}, "another filter"},
+			"cut off":        {n, request(token[:len(token)-4]), "was changed"},
+			"of a watch":     {n, request(n.WatchToken("run", 3)), "not a token of a list"},
+			"garbage":        {n, request(n.Incarnation().String() + "-" + base64.RawURLEncoding.EncodeToString([]byte(strings.Repeat("\x03", 60)))), "was changed"},
 		} {
 			_, err := ask(c.on, c.req)
 			r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField)

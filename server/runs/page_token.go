@@ -12,8 +12,8 @@ import (
 )
 
 // pageToken is the cursor of a list of runs. A place in the list means the same in every projection
-// of the cluster. So a token stays valid as long as the cluster exists, across restarts and
-// rebuilds of the projection. Its body is filter:8 position:8 place.
+// of the cluster. So a token stays valid as long as the incarnation of the cluster, across restarts
+// and rebuilds of the projection. Its body is filter:8 position:8 place.
 type pageToken struct {
 	// position is a lower bound of the projection's position. An older projection could lack runs.
 	position storage.Position
@@ -22,8 +22,8 @@ type pageToken struct {
 
 const filterHashBytes = 8
 
-func pageTokens(cluster storage.ClusterID) rpc.TokenDomain {
-	return rpc.NewTokenDomain("list of runs", cluster)
+func pageTokens(in storage.Incarnation) rpc.TokenDomain {
+	return rpc.NewTokenDomain("list of runs", in)
 }
 
 // filterHash identifies a filter and its order.
@@ -47,25 +47,25 @@ func filterHash(f *run.Filter) []byte {
 	return h[:filterHashBytes]
 }
 
-func (t *pageToken) format(cluster storage.ClusterID, f *run.Filter) string {
+func (t *pageToken) format(in storage.Incarnation, f *run.Filter) string {
 	if t.place == nil {
 		return ""
 	}
-	domain := pageTokens(cluster)
+	domain := pageTokens(in)
 	b := binary.BigEndian.AppendUint64(filterHash(f), uint64(t.position))
 	return domain.Seal(rpc.TokenPage, append(b, t.place...))
 }
 
-func parsePageToken(token string, cluster storage.ClusterID, f *run.Filter) (*pageToken, error) {
+func parsePageToken(token string, in storage.Incarnation, f *run.Filter) (*pageToken, error) {
 	if token == "" {
 		return &pageToken{}, nil
 	}
 	const passOn = ": pass on nextPageToken as you got it" + rpc.StartAgain
-	domain := pageTokens(cluster)
+	domain := pageTokens(in)
 	body, ok := domain.OpenAs(rpc.TokenPage, token)
 	switch {
 	case !ok && rpc.KindOf(strings.TrimSpace(token)) == rpc.TokenPage:
-		return nil, rpc.Invalid("pageToken", "was changed, or belongs to another cluster"+passOn)
+		return nil, domain.Refused("pageToken", token, rpc.Invalid("pageToken", "was changed"+passOn))
 	case !ok || len(body) <= filterHashBytes+8:
 		return nil, rpc.Invalid("pageToken", "is not a token of a list of runs"+passOn)
 	case !bytes.Equal(body[:filterHashBytes], filterHash(f)):

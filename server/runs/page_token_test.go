@@ -12,10 +12,10 @@ import (
 	"runlog/storage"
 )
 
-// A page token is taken with its own filter in its own cluster, and as it was; everything else is
-// refused.
+// A page token is taken with its own filter in its own incarnation, and as it was;
+// everything else is refused.
 func TestPageTokensAreBound(t *testing.T) {
-	cluster := storage.ClusterID{1}
+	in := storage.Incarnation{1}
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.SampledFrom([]string{"", "a", "b", "ab", "a\x00b", strings.Repeat("x", 300)})
 		number := rapid.SampledFrom([]int64{0, 1, 1 << 60})
@@ -37,18 +37,18 @@ func TestPageTokensAreBound(t *testing.T) {
 			position: storage.Position(rapid.Uint64().Draw(t, "position")),
 			place:    rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "place"),
 		}
-		token := want.format(cluster, &f)
-		got, err := parsePageToken(token, cluster, &f)
+		token := want.format(in, &f)
+		got, err := parsePageToken(token, in, &f)
 		if err != nil || got.position != want.position || !slices.Equal(got.place, want.place) {
 			t.Fatalf("%+v became %+v, %v", want, got, err)
 		}
 		if other := someFilter.Draw(t, "other filter"); !reflect.DeepEqual(other, f) {
-			if _, err := parsePageToken(token, cluster, &other); err == nil {
+			if _, err := parsePageToken(token, in, &other); err == nil {
 				t.Fatalf("a token of %+v is taken for %+v", f, other)
 			}
 		}
-		if _, err := parsePageToken(token, storage.ClusterID{2}, &f); err == nil {
-			t.Fatal("a token of another cluster is taken")
+		if _, err := parsePageToken(token, storage.Incarnation{2}, &f); err == nil {
+			t.Fatal("a token of another incarnation is taken")
 		}
 		at := rapid.IntRange(0, len(token)-1).Draw(t, "at")
 		c := token[at : at+1]
@@ -59,7 +59,7 @@ func TestPageTokensAreBound(t *testing.T) {
 			"with a line":  token[:at] + "\n" + token[at:],
 			"changed":      token[:at] + rapid.SampledFrom([]string{"A", "B", "_", "-", "9", "%"}).Draw(t, "into") + token[at+1:],
 		} {
-			if _, err := parsePageToken(bad, cluster, &f); err == nil && bad != token {
+			if _, err := parsePageToken(bad, in, &f); err == nil && bad != token {
 				t.Fatalf("a token %s is taken: %s, was %s", what, bad, token)
 			}
 		}

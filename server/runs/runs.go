@@ -27,7 +27,6 @@ type Node interface {
 	Waiting(context.Context) (context.Context, context.CancelFunc)
 	rpc.Runs
 	Store() *storage.Store
-	ClusterID() storage.ClusterID
 }
 
 // Options configure the service. All are required.
@@ -81,7 +80,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 		return nil, err
 	}
 	return &runlogv1.CreateRunResponse{Run: run, Results: wire.Results(a.Events, &done.Outcome, done.Diverged, done.Keys),
-		Created: done.Created, Position: rpc.FormatPosition(done.Position)}, nil
+		Created: done.Created, Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}, nil
 }
 
 // GetRun returns a run's metadata, head and status.

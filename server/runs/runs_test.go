@@ -1,7 +1,6 @@
 package runs_test
 
 import (
-	"encoding/base64"
 	"fmt"
 	"net/url"
 	"slices"
@@ -16,7 +15,6 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
-	"runlog/server/rpc"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
@@ -348,16 +346,15 @@ func TestListRuns(t *testing.T) {
 		next := n.Get("/v1/runs?status=COMPLETED&page_size=1&tenant_id=t1&created_after=" + after + "&pageToken=" + over["nextPageToken"].(string))
 		servertest.WantEqual(t, "next page over HTTP", next["runs"].([]any)[0].(map[string]any)["runId"], any("run-1"))
 
-		raw := base64.RawURLEncoding.EncodeToString
 		for what, req := range map[string]*runlogv1.ListRunsRequest{
 			"pageSize":            {PageSize: 1001},
 			"orderBy":             {OrderBy: "emittedAt"},
 			"status":              {Status: []runlogv1.RunStatus_Value{99}},
 			"pageToken no base64": {PageToken: "%%%"},
-			"pageToken of a kind": {PageToken: rpc.FormatPosition(3)},
+			"pageToken of a kind": {PageToken: n.Position(3)},
 			"minPosition":         {MinPosition: "AAAA"},
 			"minPosition of kind": {MinPosition: n.WatchToken("run", 3)},
-			"minPosition longer":  {MinPosition: raw(append([]byte{byte(rpc.TokenPosition)}, 1, 2))},
+			"minPosition longer":  {MinPosition: n.Position(3) + "x"},
 			"createdAfter":        {CreatedAfter: &timestamppb.Timestamp{Seconds: -5}},
 			"createdBefore":       {CreatedBefore: &timestamppb.Timestamp{Nanos: -1}},
 		} {

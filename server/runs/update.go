@@ -60,7 +60,7 @@ func (s *Service) change(ctx context.Context, runID string, cmd storage.Command)
 		return nil, "", rpc.TellHolder(s.node.Store(), err)
 	}
 	run, err := s.run(ctx, runID)
-	return run, rpc.FormatPosition(outcome.Position), err
+	return run, rpc.FormatPosition(s.node.Store().Incarnation(), outcome.Position), err
 }
 
 // decodeUpdate reads which fields an update replaces, and validates them.

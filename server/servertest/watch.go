@@ -126,13 +126,21 @@ func Reaches(seq uint64) func(*runlogv1.WatchRunResponse) bool {
 	return func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark().GetLastEventSeq() == seq }
 }
 
+// Incarnation of the cluster, as the node has it.
+func (n *Node) Incarnation() storage.Incarnation {
+	return n.Server.Internals().Replica.Store().Incarnation()
+}
+
+// Position is the token of a position.
+func (n *Node) Position(p storage.Position) string { return rpc.FormatPosition(n.Incarnation(), p) }
+
 // WatchToken is that of a watch of a run that was told everything up to a runSeq.
 func (n *Node) WatchToken(runID string, seq uint64) string {
-	return WatchToken(n.Server.Internals().Replica.ClusterID(), runID, binary.AppendUvarint(nil, seq))
+	return WatchToken(n.Incarnation(), runID, binary.AppendUvarint(nil, seq))
 }
 
 // WatchToken makes a token of a watch of a run, or of something that is none.
-func WatchToken(cluster storage.ClusterID, runID string, body []byte) string {
-	domain := rpc.NewTokenDomain("watch of a run", cluster, runID)
+func WatchToken(in storage.Incarnation, runID string, body []byte) string {
+	domain := rpc.NewTokenDomain("watch of a run", in, runID)
 	return domain.Seal(rpc.TokenWatch, body)
 }

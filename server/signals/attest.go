@@ -67,7 +67,7 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 	if err := errors.Join(err, v.Close()); err != nil {
 		return nil, err
 	}
-	attempt, stored, err := a.attempt(at.snapshot)
+	attempt, stored, err := a.attempt(at.snapshot, s.node.Store().Incarnation())
 	if stored != nil || err != nil {
 		return stored, err
 	}
@@ -82,12 +82,12 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt, Position: rpc.FormatPosition(done.Position)}, nil
+	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt, Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}, nil
 }
 
 // attempt returns the attempt of the step that waits. stored is the answer if it was attested
 // before, in the same words.
-func (a *attestation) attempt(snapshot *run.Snapshot) (attempt uint32, stored *runlogv1.AttestStepResponse, err error) {
+func (a *attestation) attempt(snapshot *run.Snapshot, in storage.Incarnation) (attempt uint32, stored *runlogv1.AttestStepResponse, err error) {
 	step := snapshot.Step(a.stepID)
 	if step == nil {
 		return 0, nil, &contract.Error{Reason: contract.ReasonStepNotFound,
@@ -103,7 +103,7 @@ func (a *attestation) attempt(snapshot *run.Snapshot) (attempt uint32, stored *r
 	switch {
 	case before != nil && a.says(before.Payload):
 		return attempt, &runlogv1.AttestStepResponse{RunSeq: before.RunSeq, LogicalAttemptId: attempt, Idempotent: true,
-			Position: rpc.FormatPosition(before.Position)}, nil
+			Position: rpc.FormatPosition(in, before.Position)}, nil
 	case attempt != step.LogicalAttemptID:
 		status = fmt.Sprintf("at attempt %d", step.LogicalAttemptID)
 	case snapshot.Status.Terminal():

@@ -73,13 +73,13 @@ func (s *Service) decidedBefore(ctx context.Context, sig *signal) (resp *runlogv
 	if err != nil {
 		return nil, err
 	}
-	resp, err = recorded(v.View, sig.id)
+	resp, err = s.recorded(v.View, sig.id)
 	return resp, errors.Join(err, v.Close())
 }
 
 // recorded looks a decision up by its signalId (SIG-4). A producer may have written both an
 // acceptance and a rejection: the first one counts.
-func recorded(v *storage.View, signalID string) (*runlogv1.SendSignalResponse, error) {
+func (s *Service) recorded(v *storage.View, signalID string) (*runlogv1.SendSignalResponse, error) {
 	yes, err := v.Caused(contract.SignalAccepted, signalID)
 	if err != nil {
 		return nil, err
@@ -90,22 +90,22 @@ func recorded(v *storage.View, signalID string) (*runlogv1.SendSignalResponse, e
 	}
 	switch {
 	case no != nil && (yes == nil || no.RunSeq < yes.RunSeq):
-		return response(no)
+		return s.response(no)
 	case yes != nil:
-		return response(yes)
+		return s.response(yes)
 	default:
 		return nil, nil
 	}
 }
 
 // response is the answer with a recorded decision. The payload may be that of another producer.
-func response(r *storage.Record) (*runlogv1.SendSignalResponse, error) {
+func (s *Service) response(r *storage.Record) (*runlogv1.SendSignalResponse, error) {
 	var d decision
 	if err := json.Unmarshal(r.Payload, &d); err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {
 		return nil, fmt.Errorf("signals: payload of runSeq %d: %w", r.RunSeq, err)
 	}
 	resp := &runlogv1.SendSignalResponse{Decision: runlogv1.Decision_ACCEPTED, RunSeq: r.RunSeq, NextLogicalAttemptId: d.NextAttempt,
-		Idempotent: true, Position: rpc.FormatPosition(r.Position)}
+		Idempotent: true, Position: rpc.FormatPosition(s.node.Store().Incarnation(), r.Position)}
 	if r.Type == contract.SignalRejected {
 		resp.Decision, resp.RejectReason = runlogv1.Decision_REJECTED, cmp.Or(d.Reject, d.Reason)
 	}
@@ -114,7 +114,7 @@ func response(r *storage.Record) (*runlogv1.SendSignalResponse, error) {
 
 // read reads what a decision needs from a view of the run.
 func (s *Service) read(v *storage.View, sig *signal) (at state, err error) {
-	if at.recorded, err = recorded(v, sig.id); err != nil || at.recorded != nil {
+	if at.recorded, err = s.recorded(v, sig.id); err != nil || at.recorded != nil {
 		return at, err
 	}
 	sig.tenantID = v.Run.Scope.TenantID
@@ -178,7 +178,7 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 		return nil, err
 	}
 	resp := &runlogv1.SendSignalResponse{Decision: runlogv1.Decision_ACCEPTED, RunSeq: done.Results[0].RunSeq, RejectReason: d.Reject,
-		NextLogicalAttemptId: d.NextAttempt, Position: rpc.FormatPosition(done.Position)}
+		NextLogicalAttemptId: d.NextAttempt, Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}
 	if d.Reject != accept {
 		resp.Decision = runlogv1.Decision_REJECTED
 	}

@@ -16,7 +16,6 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/rpc"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
@@ -29,7 +28,7 @@ func TestBadStartsBUS2(t *testing.T) {
 		n := servertest.Start(t)
 		n.Append("run", servertest.Steps("s", 3)...)
 		n.Subscribe("s")
-		beyond := rpc.FormatPosition(1 << 40)
+		beyond := n.Position(1 << 40)
 		hour := time.Now().Add(time.Hour)
 		type from = runlogv1.StartFrom
 		at := func(t time.Time) *from { return &from{From: &runlogv1.StartFrom_Time{Time: timestamppb.New(t)}} }

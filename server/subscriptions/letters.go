@@ -29,17 +29,17 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 			return nil, rpc.Invalid("runId", fault)
 		}
 	}
+	if err := s.node.ReadIndex(ctx); err != nil {
+		return nil, err
+	}
 	tokens := s.tokens("dead letters of a subscription", name.Tenant, name.ID, req.RunId)
 	var behind subscription.Place
 	if req.PageToken != "" {
 		body, ok := tokens.OpenAs(rpc.TokenDeadLetters, req.PageToken)
 		if !ok || len(body) < 8 {
-			return nil, badToken("this list of dead letters")
+			return nil, tokens.Refused("pageToken", req.PageToken, badToken("this list of dead letters"))
 		}
 		behind = subscription.Place{RunID: string(body[8:]), RunSeq: binary.BigEndian.Uint64(body)}
-	}
-	if err := s.node.ReadIndex(ctx); err != nil {
-		return nil, err
 	}
 	row, err := s.find(name)
 	if err != nil {

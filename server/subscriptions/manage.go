@@ -83,7 +83,7 @@ func (s *Service) startFrom(field string, from *runlogv1.StartFrom, bad *violati
 		at.Now = true
 	case *runlogv1.StartFrom_Beginning:
 	case *runlogv1.StartFrom_Position:
-		p, err := rpc.ParsePosition(field+".position", x.Position)
+		p, err := rpc.ParsePosition(field+".position", x.Position, s.node.Store().Incarnation())
 		if err != nil {
 			return at, err
 		}

@@ -40,18 +40,18 @@ func (s *Service) ListSubscriptions(ctx context.Context, req *runlogv1.ListSubsc
 	if err != nil {
 		return nil, err
 	}
+	if err := s.node.ReadIndex(ctx); err != nil {
+		return nil, err
+	}
 	tokens := s.tokens("list of subscriptions", req.TenantId)
 	var behind subscription.Name
 	if req.PageToken != "" {
 		body, ok := tokens.OpenAs(rpc.TokenSubscriptions, req.PageToken)
 		tenant, id, cut := strings.Cut(string(body), "\x00")
 		if !ok || !cut {
-			return nil, badToken("this list of subscriptions")
+			return nil, tokens.Refused("pageToken", req.PageToken, badToken("this list of subscriptions"))
 		}
 		behind = subscription.Name{Tenant: tenant, ID: id}
-	}
-	if err := s.node.ReadIndex(ctx); err != nil {
-		return nil, err
 	}
 	list, more, err := s.list(ctx, req.TenantId, behind, size)
 	if err != nil {
@@ -106,7 +106,7 @@ func (s *Service) wire(row *subscription.Subscription) *runlogv1.Subscription {
 			Initial: durationpb.New(c.RetryInitial), Max: durationpb.New(c.RetryMax), MaxAttempts: c.MaxAttempts,
 		},
 		MaxInFlight: c.MaxInFlight, OnDeadLetter: runlogv1.OnDeadLetter_Value(c.OnDeadLetter), Paused: row.Paused,
-		CreatedAt: wire.Timestamp(row.CreatedAt), Position: rpc.FormatPosition(row.Position), DeadLetters: row.DeadLetters,
+		CreatedAt: wire.Timestamp(row.CreatedAt), Position: rpc.FormatPosition(s.node.Store().Incarnation(), row.Position), DeadLetters: row.DeadLetters,
 		AcknowledgedTotal: row.Acknowledged, Lag: &runlogv1.SubscriptionLag{},
 	}
 	if d, err := deliveryOf(c.Delivery); err == nil {

@@ -23,7 +23,6 @@ import (
 // Node is the part of the replica that the service needs.
 type Node interface {
 	delivery.Node
-	ClusterID() storage.ClusterID
 	AtLeader(context.Context, func(*cluster.Leadership) error) error
 	OtherLeader() string
 }
@@ -163,5 +162,5 @@ func (s *Service) execute(ctx context.Context, op storage.Operation) (storage.Ou
 }
 
 func (s *Service) tokens(of string, parts ...string) rpc.TokenDomain {
-	return rpc.NewTokenDomain(of, s.node.ClusterID(), parts...)
+	return rpc.NewTokenDomain(of, s.node.Store().Incarnation(), parts...)
 }

@@ -91,9 +91,9 @@ func TestWatchRunsTokensWATCH2(t *testing.T) {
 		other.Append("run", servertest.NewEvent("RunStarted"))
 		token := n.WatchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).Want("caughtUp").ResumeToken
 		foreign := other.WatchRuns(&runlogv1.WatchRunsRequest{TenantId: "tenant"}).Want("caughtUp").ResumeToken
-		domain := rpc.NewTokenDomain("watch of runs", n.Server.Internals().Replica.ClusterID(), "tenant", "", "", "", "0")
+		domain := rpc.NewTokenDomain("watch of runs", n.Incarnation(), "tenant", "", "", "", "0")
 		future := domain.Seal(rpc.TokenRuns, binary.AppendUvarint(binary.AppendUvarint(nil, 1<<40), 0))
-		bad := []string{"x", "%%", foreign, future, n.WatchToken("run", 1), rpc.FormatPosition(1), token + "A", token[:len(token)-4]}
+		bad := []string{"x", "%%", foreign, future, n.WatchToken("run", 1), n.Position(1), token + "A", token[:len(token)-4]}
 		for i := range token {
 			changed := []byte(token)
 			changed[i] = "AB"[(i+1)%2]

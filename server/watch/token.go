@@ -11,12 +11,12 @@ import (
 	"runlog/storage"
 )
 
-// watchTokens makes and parses the resume tokens for watches of one run on one cluster. The body of
-// a token is the highest runSeq sent, a uvarint.
+// watchTokens makes and parses the resume tokens for watches of one run. The body of a token is
+// the highest runSeq sent, a uvarint.
 type watchTokens struct{ domain rpc.TokenDomain }
 
-func newWatchTokens(cluster storage.ClusterID, runID string) watchTokens {
-	return watchTokens{rpc.NewTokenDomain("watch of a run", cluster, runID)}
+func newWatchTokens(in storage.Incarnation, runID string) watchTokens {
+	return watchTokens{rpc.NewTokenDomain("watch of a run", in, runID)}
 }
 
 func (t *watchTokens) format(seq uint64) string {
@@ -29,8 +29,8 @@ func (t *watchTokens) parse(token string) (seq uint64, err error) {
 			return seq, nil
 		}
 	}
-	return 0, &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
-		Message: "the resume token does not belong to a watch of this run; read a new snapshot and watch from its lastEventSeq"}
+	return 0, t.domain.Refused("resumeToken", token, &contract.Error{Reason: contract.ReasonResumeTokenInvalid,
+		Message: "the resume token does not belong to a watch of this run; read a new snapshot and watch from its lastEventSeq"})
 }
 
 // logPlace is the cursor of a watch of the events of many runs: a place in the commit order, and
@@ -40,13 +40,13 @@ type logPlace struct {
 	sent   uint64
 }
 
-// logTokens makes and parses the resume tokens for watches of events with one filter on one
-// cluster. The body of a token is the place as three uvarints.
+// logTokens makes and parses the resume tokens for watches of events with one filter. The body
+// of a token is the place as three uvarints.
 type logTokens struct{ domain rpc.TokenDomain }
 
-func newLogTokens(cluster storage.ClusterID, f *run.Filter, types []string) logTokens {
+func newLogTokens(in storage.Incarnation, f *run.Filter, types []string) logTokens {
 	parts := append([]string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.PlanVersion, f.RunIDPrefix}, types...)
-	return logTokens{rpc.NewTokenDomain("watch of events of runs", cluster, parts...)}
+	return logTokens{rpc.NewTokenDomain("watch of events of runs", in, parts...)}
 }
 
 func (t *logTokens) format(at logPlace) string {
@@ -77,12 +77,12 @@ type runsPlace struct {
 	listing []byte // nil: the list is complete
 }
 
-// runsTokens makes and parses the resume tokens for watches with one filter on one cluster. The
-// body of a token is the cursor as two uvarints, and the place in the list if there is one.
+// runsTokens makes and parses the resume tokens for watches with one filter. The body of a token
+// is the cursor as two uvarints, and the place in the list if there is one.
 type runsTokens struct{ domain rpc.TokenDomain }
 
-func newRunsTokens(cluster storage.ClusterID, f *run.Filter) runsTokens {
-	return runsTokens{rpc.NewTokenDomain("watch of runs", cluster, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID,
+func newRunsTokens(in storage.Incarnation, f *run.Filter) runsTokens {
+	return runsTokens{rpc.NewTokenDomain("watch of runs", in, f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID,
 		f.PlanVersion, f.RunIDPrefix, strconv.Itoa(int(f.Statuses)))}
 }
 

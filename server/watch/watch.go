@@ -35,7 +35,6 @@ type Node interface {
 	ReadIndex(context.Context) error
 	Waiting(context.Context) (context.Context, context.CancelFunc)
 	Store() *storage.Store
-	ClusterID() storage.ClusterID
 }
 
 // Options configure the service. All are required.
@@ -91,7 +90,7 @@ func (s *Service) Close() error {
 // snapshots are conflated (WATCH-3).
 func (s *Service) WatchRun(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
 	w := runWatch{s: s, stream: stream, runID: req.RunId, view: req.View, form: req.PayloadForm, level: req.Consistency,
-		mustExist: req.MustExist, sent: req.AfterSeq, tokens: newWatchTokens(s.node.ClusterID(), req.RunId)}
+		mustExist: req.MustExist, sent: req.AfterSeq, tokens: newWatchTokens(s.node.Store().Incarnation(), req.RunId)}
 	if _, known := runlogv1.WatchView_Kind_name[int32(req.View)]; !known {
 		return rpc.Invalid("view", "is not a view; the views are WATERMARK, SNAPSHOT and EVENT")
 	}

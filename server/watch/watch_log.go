@@ -49,7 +49,7 @@ func (s *Service) watchLog(
 		return rpc.TooManyStreams()
 	}
 	defer s.logs.Add(-1)
-	w := logWatch{s: s, stream: stream, filter: f, types: req.Types, form: req.PayloadForm, tokens: newLogTokens(s.node.ClusterID(), f, req.Types)}
+	w := logWatch{s: s, stream: stream, filter: f, types: req.Types, form: req.PayloadForm, tokens: newLogTokens(s.node.Store().Incarnation(), f, req.Types)}
 	store := s.node.Store()
 	applied := store.Applied()
 	if err := w.begin(req, applied); err != nil {
@@ -87,12 +87,12 @@ func (w *logWatch) begin(req *runlogv1.WatchRunsRequest, applied storage.Applied
 	switch {
 	case req.ResumeToken != "":
 		at, ok := w.tokens.parse(req.ResumeToken)
-		if err := checkResumed(ok, at.cursor, applied); err != nil {
+		if err := checkResumed(&w.tokens.domain, req.ResumeToken, ok, at.cursor, applied); err != nil {
 			return err
 		}
 		w.at = at
 	case req.AfterPosition != "":
-		after, err := rpc.ParsePosition("afterPosition", req.AfterPosition)
+		after, err := rpc.ParsePosition("afterPosition", req.AfterPosition, applied.Incarnation)
 		if err != nil {
 			return err
 		}

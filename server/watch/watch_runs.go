@@ -49,7 +49,7 @@ func (s *Service) watchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest,
 	if req.View == runlogv1.WatchView_EVENT {
 		return s.watchLog(ctx, req, &filter, stream)
 	}
-	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.node.ClusterID(), &filter)}
+	w := runsWatch{s: s, stream: stream, tokens: newRunsTokens(s.node.Store().Incarnation(), &filter)}
 	from, listing, err := w.begin(ctx, req)
 	if err != nil {
 		return err
@@ -114,7 +114,7 @@ func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (
 	applied := w.s.node.Store().Applied()
 	if req.ResumeToken != "" {
 		at, ok := w.tokens.parse(req.ResumeToken)
-		if err := checkResumed(ok, at.cursor, applied); err != nil {
+		if err := checkResumed(&w.tokens.domain, req.ResumeToken, ok, at.cursor, applied); err != nil {
 			return nil, nil, err
 		}
 		if behind, limit := uint64(applied.Position()-at.cursor.Position), w.s.opts.MaxCatchUp; behind > limit {
@@ -140,10 +140,10 @@ func (w *runsWatch) begin(ctx context.Context, req *runlogv1.WatchRunsRequest) (
 }
 
 // checkResumed refuses a token that was not parsed, and one from the future of the node.
-func checkResumed(parsed bool, at watch.Cursor, applied storage.Applied) error {
+func checkResumed(tokens *rpc.TokenDomain, token string, parsed bool, at watch.Cursor, applied storage.Applied) error {
 	switch {
 	case !parsed:
-		return resumeTokenInvalid("the resume token belongs to another filter or cluster, or was changed", nil)
+		return tokens.Refused("resumeToken", token, resumeTokenInvalid("the resume token belongs to another filter, or was changed", nil))
 	case at.Position > applied.Position():
 		return resumeTokenInvalid("the resume token is ahead of everything that the node has", nil)
 	default:

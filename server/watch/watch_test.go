@@ -101,9 +101,9 @@ func TestWatchResumes(t *testing.T) {
 			servertest.WantEqual(t, "caughtUp", m.GetCaughtUp().GetWatermark().GetLastEventSeq(), 4)
 		}
 		// A token belongs to one run of one cluster.
-		id, position := n.Server.Internals().Replica.ClusterID(), rpc.NewTokenDomain("watch of a run", n.Server.Internals().Replica.ClusterID(), "run")
-		for _, token := range []string{"x", "%%", rpc.FormatPosition(3), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch)}), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch), 3}), "3",
-			n.WatchToken("run", 3) + "A", n.WatchToken("other", 3), n.WatchToken("", 3), servertest.WatchToken(storage.ClusterID{1}, "run", []byte{3}), servertest.WatchToken(id, "run", nil),
+		id, position := n.Incarnation(), rpc.NewTokenDomain("watch of a run", n.Incarnation(), "run")
+		for _, token := range []string{"x", "%%", n.Position(3), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch)}), base64.RawURLEncoding.EncodeToString([]byte{byte(rpc.TokenWatch), 3}), "3",
+			n.WatchToken("run", 3) + "A", n.WatchToken("other", 3), n.WatchToken("", 3), servertest.WatchToken(storage.Incarnation{1}, "run", []byte{3}), servertest.WatchToken(id, "run", nil),
 			servertest.WatchToken(id, "run", []byte{1, 2}), position.Seal(rpc.TokenRuns, []byte{3})} {
 			w := n.Watch(&runlogv1.WatchRunRequest{RunId: "run", ResumeToken: token})
 			servertest.Refused(t, w.Over(), contract.ReasonResumeTokenInvalid)
