@@ -100,7 +100,8 @@ type Result struct {
 	Events []*runlogv1.AppendResult
 	// LastSeq is the highest runSeq of the run when these events were stored, or later.
 	LastSeq uint64
-	// Position is an opaque place in the commit order at which all of the events are visible.
+	// Position is an opaque place in the commit order at which all of the events are visible. It is
+	// refused after a restore or a recovery of the cluster (READ-7).
 	Position string
 }
 

@@ -25,6 +25,11 @@ const watchSilence = 45 * time.Second
 // The run is then STALE, and the caller gets a watermark with that status. WatchRun reads the
 // events after the hole again, up to the run's snapshot, and yields them; then it yields that
 // snapshot, and the watch continues after it (WATCH-5).
+//
+// If the cluster is restored or recovered meanwhile, it is another incarnation, in which a runSeq
+// may be that of another event (READ-7). A watch of watermarks or snapshots then begins again with
+// the present one, which may be behind the one before. A watch of events ends with
+// RESUME_TOKEN_INVALID: the caller reads the run again.
 func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) iter.Seq2[*runlogv1.WatchRunResponse, error] {
 	return func(yield func(*runlogv1.WatchRunResponse, error) bool) {
 		w := watch{
@@ -142,6 +147,12 @@ func (w *watch) resume(ctx context.Context, failure *Error) error {
 	switch {
 	case failure == nil:
 		failure = ended(ctx)
+	case failure.Reason == ReasonResumeTokenInvalid && failure.Metadata["incarnation"] != "" && w.learned:
+		if w.req.GetView() == runlogv1.WatchView_EVENT {
+			return failure
+		}
+		w.req.ResumeToken, w.learned, w.req.AfterSeq, w.last = "", false, 0, 0
+		return nil
 	case failure.Reason == ReasonResumeTokenInvalid && w.learned && (w.placed || w.req.GetView() != runlogv1.WatchView_EVENT):
 		// A token stands for a runSeq: resuming after the newest one loses nothing.
 		w.req.ResumeToken, w.learned = "", false
@@ -162,7 +173,8 @@ func ended(ctx context.Context) *Error {
 // WatchRuns yields the server's messages about the selected runs, in commit order (WATCH-2), until
 // the context or the iteration ends. It reconnects with the last resume token. An error ends the
 // iteration. RESUME_TOKEN_INVALID means that the token is of another watch, or, but for events, too
-// old: the caller starts again with IncludeExisting, or for events with AfterPosition.
+// old, or that the cluster was restored or recovered (READ-7): the caller starts again with
+// IncludeExisting, or for events with the AfterPosition of a new answer.
 func (c *Client) WatchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error] {
 	return func(yield func(*runlogv1.WatchRunsResponse, error) bool) {
 		req, tries, left := proto.CloneOf(req), retrier{client: c}, false

@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 
@@ -43,4 +44,53 @@ func TestWatchOfAnUnknownPlace(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWatchAfterARestoreREAD7: a cluster that was restored refuses the token, and its run has other
+// events behind the same runSeq. A watch of watermarks begins again with what the run has now. One
+// of events ends, so that the caller reads the run again, and does not take the new events for the
+// ones that follow.
+func TestWatchAfterARestoreREAD7(t *testing.T) {
+	for view, want := range map[runlogv1.WatchView_Kind]string{
+		runlogv1.WatchView_WATERMARK: "mark 7, mark 3, RUN_NOT_FOUND, ", runlogv1.WatchView_EVENT: "events 7, RESUME_TOKEN_INVALID, ",
+	} {
+		t.Run(view.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var asked []string
+				fake := &fakeServer{watchRun: func(req *runlogv1.WatchRunRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error {
+					asked = append(asked, fmt.Sprintf("%d %q", req.GetAfterSeq(), req.GetResumeToken()))
+					switch {
+					case req.GetResumeToken() != "":
+						return refusal(codes.InvalidArgument, "RESUME_TOKEN_INVALID", "restored", map[string]string{"incarnation": "a", "current": "b"})
+					case len(asked) > 3:
+						return refusal(codes.NotFound, "RUN_NOT_FOUND", "enough", nil)
+					case len(asked) > 1:
+						stream.Send(mark(3, ""))
+					case view == runlogv1.WatchView_EVENT:
+						stream.Send(&runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Events{
+							Events: &runlogv1.EventBatch{Events: records(7, 7)}}, ResumeToken: "a-t7"})
+					default:
+						stream.Send(mark(7, "a-t7"))
+					}
+					return status.Error(codes.Unavailable, "gone")
+				}}
+				c := dialFake(t, fake, Options{})
+				got := ""
+				for res, err := range c.WatchRun(t.Context(), &runlogv1.WatchRunRequest{View: view, AfterSeq: 6}) {
+					var e *Error
+					switch {
+					case errors.As(err, &e):
+						got += string(e.Reason) + ", "
+					case res.GetEvents() != nil:
+						got += fmt.Sprint("events ", res.GetEvents().GetEvents()[0].GetRunSeq(), ", ")
+					default:
+						got += fmt.Sprint("mark ", lastSeq(res), ", ")
+					}
+				}
+				if got != want {
+					t.Errorf("view %v: got %s want %s; asked %v", view, got, want, asked)
+				}
+			})
+		})
+	}
 }

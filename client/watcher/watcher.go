@@ -39,7 +39,8 @@ func Each[T any](values iter.Seq2[T, error], f func(T) error) error {
 // Snapshots yields the snapshot of a run, and then each newer one, until ctx or the iteration ends
 // or the watch fails. A slow reader gets the newest and misses those between. A run that does not
 // exist yet is waited for. resume is the token of an earlier Snapshot; empty: the watch begins with
-// the current one.
+// the current one. After a restore or a recovery of the cluster it begins again with the current
+// one, which may be older.
 func Snapshots(ctx context.Context, c *client.Client, runID, resume string) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		var last Snapshot
@@ -102,7 +103,9 @@ type Filter struct {
 
 // Select yields the events that a filter selects, once each, in the order in which they were
 // stored, until ctx or the iteration ends or the watch fails. A token never gets too old. The error
-// RESUME_TOKEN_INVALID means that it belongs to another filter or another cluster.
+// RESUME_TOKEN_INVALID means that it belongs to another filter or another cluster, or that the
+// cluster was restored or recovered since; that is so of AfterPosition, too. The caller forgets it
+// and reads again what it needs.
 func Select(ctx context.Context, c *client.Client, f Filter) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		req := &runlogv1.WatchRunsRequest{TenantId: f.Tenant, ProjectId: f.Project, EnvironmentId: f.Environment, PlanId: f.Plan,
