@@ -201,6 +201,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`"(recordDigest|chainDigest)":"[0-9a-f]{64}"`), `"$1":"<digest>"`},
 	{regexp.MustCompile(`\b2026-(0[3-9]|1\d)-\d\dT[0-9:.]+Z|\b20(2[7-9]|[3-9]\d)-\d\d-\d\dT[0-9:.]+Z`), "<now>"},
 	{regexp.MustCompile(`"position":"[0-9a-f]{16}-\d+"`), `"position":"<position>"`},
+	{regexp.MustCompile(`\b[0-9a-f]{16}-(\d+-payroll)\b`), "<incarnation>-$1"},
 	// A resume token begins with the incarnation of the cluster.
 	{regexp.MustCompile(`"resumeToken":"[0-9a-f]{16}-Ag[\w-]+"`), `"resumeToken":"<token>"`},
 	{regexp.MustCompile(`^id: [0-9a-f]{16}-Ag[\w-]+$`), "id: <token>"},

@@ -1,7 +1,9 @@
 package offline_test
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/url"
 	"strings"
@@ -78,6 +80,35 @@ func places() []place {
 			})
 			return err
 		}), ""},
+		{"ack", func(n *servertest.Node, kept string) (string, error) {
+			if kept == "" {
+				return deliveryID(n)
+			}
+			_, err := n.Subscriptions().Ack(n.Context(), &runlogv1.AckRequest{SubscriptionId: "one", DeliveryIds: []string{kept}})
+			return "", err
+		}, ""},
+		{"nack", func(n *servertest.Node, kept string) (string, error) {
+			if kept == "" {
+				return deliveryID(n)
+			}
+			_, err := n.Subscriptions().Nack(n.Context(), &runlogv1.NackRequest{SubscriptionId: "one", DeliveryIds: []string{kept}})
+			return "", err
+		}, ""},
+		{"ack of a stream", func(n *servertest.Node, kept string) (string, error) {
+			if kept == "" {
+				return deliveryID(n)
+			}
+			return "", consumeAck(n, kept)
+		}, ""},
+		{"redrive", func(n *servertest.Node, kept string) (string, error) {
+			if kept == "" {
+				return deliveryID(n)
+			}
+			_, err := n.Subscriptions().RedriveDeadLetters(n.Context(), &runlogv1.RedriveDeadLettersRequest{
+				SubscriptionId: "one", Which: &runlogv1.DeadLetters{DeliveryIds: []string{kept}},
+			})
+			return "", err
+		}, ""},
 		{"watch of a run", func(n *servertest.Node, kept string) (string, error) {
 			return first(n.Projection.WatchRun(n.Context(), &runlogv1.WatchRunRequest{RunId: "run-0", ResumeToken: kept}))
 		}, runTarget + "?resumeToken="},
@@ -132,6 +163,34 @@ func places() []place {
 			return resp.GetNextPageToken(), err
 		}, "/v1/tokens?pageSize=1&pageToken="},
 	}
+}
+
+// deliveryID returns that of a dead letter.
+func deliveryID(n *servertest.Node) (string, error) {
+	resp, err := n.Subscriptions().ListDeadLetters(n.Context(), &runlogv1.ListDeadLettersRequest{SubscriptionId: "one", PageSize: 1})
+	if err != nil || len(resp.DeadLetters) == 0 {
+		return "", err
+	}
+	return resp.DeadLetters[0].DeliveryId, nil
+}
+
+// consumeAck acknowledges over a stream, and returns the error with which the server ends it.
+func consumeAck(n *servertest.Node, id string) error {
+	stream, err := n.Subscriptions().Consume(n.Context())
+	if err != nil {
+		return err
+	}
+	err = errors.Join(
+		stream.Send(&runlogv1.ConsumeRequest{Kind: &runlogv1.ConsumeRequest_Open{Open: &runlogv1.OpenConsume{SubscriptionId: "one"}}}),
+		stream.Send(&runlogv1.ConsumeRequest{Kind: &runlogv1.ConsumeRequest_Ack{Ack: &runlogv1.AckDeliveries{DeliveryIds: []string{id}}}}),
+		stream.CloseSend())
+	for err == nil {
+		_, err = stream.Recv()
+	}
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
 }
 
 // first returns the token of the first message of a watch.

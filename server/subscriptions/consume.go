@@ -1,6 +1,7 @@
 package subscriptions
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -168,15 +169,15 @@ func (c *consuming) receive() error {
 		var bad violations
 		switch x := req.Kind.(type) {
 		case *runlogv1.ConsumeRequest_Ack:
-			list := bad.refs("ack.deliveryIds", x.Ack.DeliveryIds)
-			if err := bad.Err(); err != nil {
+			list, err := c.s.refs("ack.deliveryIds", x.Ack.DeliveryIds, &bad)
+			if err := cmp.Or(err, bad.Err()); err != nil {
 				return err
 			}
 			c.consumer.Ack(list)
 		case *runlogv1.ConsumeRequest_Nack:
-			list := bad.refs("nack.deliveryIds", x.Nack.DeliveryIds)
+			list, err := c.s.refs("nack.deliveryIds", x.Nack.DeliveryIds, &bad)
 			delay := bad.Duration("nack.delay", x.Nack.Delay, 0, longestDelay, -1)
-			if err := bad.Err(); err != nil {
+			if err := cmp.Or(err, bad.Err()); err != nil {
 				return err
 			}
 			if x.Nack.Unused {
@@ -304,7 +305,7 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 	a := answers.Get().(*answer)
 	defer a.free()
 	for i := range list {
-		if err := a.add(&list[i], c.form); err != nil {
+		if err := a.add(&list[i], c.s.deliveryID(list[i].Ref()), c.form); err != nil {
 			return err
 		}
 		if len(a.bytes) >= sendBytes {
@@ -332,11 +333,10 @@ func (a *answer) free() {
 }
 
 // add appends a delivery.
-func (a *answer) add(d *delivery.Delivery, form runlogv1.PayloadForm_Form) (err error) {
+func (a *answer) add(d *delivery.Delivery, id string, form runlogv1.PayloadForm_Form) (err error) {
 	if a.event, err = wire.AppendRecord(a.event[:0], &d.Record, form); err != nil {
 		return err
 	}
-	id := d.Ref().String()
 	size := protowire.SizeTag(fieldDeliveryID) + protowire.SizeBytes(len(id)) +
 		protowire.SizeTag(fieldAttempt) + protowire.SizeVarint(uint64(d.Attempt)) +
 		protowire.SizeTag(fieldEvent) + protowire.SizeBytes(len(a.event))

@@ -183,7 +183,7 @@ func TestSubscriptionTenantsSEC4(t *testing.T) {
 				for _, verb := range []string{":pause", ":resume", ":pull"} {
 					list = append(list, call(beta, "POST", one+verb, "{"+body+"}"))
 				}
-				const ids = `,"deliveryIds":["1-of-acme"]`
+				ids := `,"deliveryIds":["` + n.Incarnation().String() + `-1-of-acme"]`
 				list = append(list, call(beta, "POST", one+":ack", "{"+body+ids+"}"), call(beta, "POST", one+":nack", "{"+body+ids+"}"),
 					call(beta, "POST", one+"/deadLetters:redrive", "{"+body+`,"which":{"all":true}}`),
 					call(beta, "POST", one+"/deadLetters:discard", "{"+body+`,"which":{"all":true},"reason":"x"}`))

@@ -53,7 +53,7 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 	for i := range list {
 		l := &list[i]
 		resp.DeadLetters = append(resp.DeadLetters, &runlogv1.DeadLetter{
-			DeliveryId: delivery.Ref{Place: window.Place{RunID: l.RunID, Seq: l.RunSeq}}.String(), RunId: l.RunID, RunSeq: l.RunSeq,
+			DeliveryId: s.deliveryID(delivery.Ref{Place: window.Place{RunID: l.RunID, Seq: l.RunSeq}}), RunId: l.RunID, RunSeq: l.RunSeq,
 			EventId: l.EventID, EventType: l.EventType, Attempts: l.Attempts, Error: l.Error,
 			ParkedAt: wire.Timestamp(l.ParkedAt), Redriving: l.Redriving,
 		})
@@ -68,7 +68,10 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 // RedriveDeadLetters has dead letters delivered again (BUS-5).
 func (s *Service) RedriveDeadLetters(ctx context.Context, req *runlogv1.RedriveDeadLettersRequest) (*runlogv1.RedriveDeadLettersResponse, error) {
 	var bad violations
-	which := bad.which(req.Which)
+	which, err := s.which(req.Which, &bad)
+	if err != nil {
+		return nil, err
+	}
 	name, err := lettersOf(ctx, req, bad)
 	if err != nil {
 		return nil, err
@@ -88,7 +91,10 @@ func (s *Service) RedriveDeadLetters(ctx context.Context, req *runlogv1.RedriveD
 // DiscardDeadLetters gives dead letters up (BUS-5). The access log has the whole request.
 func (s *Service) DiscardDeadLetters(ctx context.Context, req *runlogv1.DiscardDeadLettersRequest) (*runlogv1.DiscardDeadLettersResponse, error) {
 	var bad violations
-	which := bad.which(req.Which)
+	which, err := s.which(req.Which, &bad)
+	if err != nil {
+		return nil, err
+	}
 	switch {
 	case req.Reason == "":
 		bad.Add("reason", "is required: say why the events need not be delivered")
@@ -121,7 +127,7 @@ func lettersOf(ctx context.Context, req named, bad violations) (subscription.Nam
 }
 
 // which checks which dead letters a request names.
-func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
+func (s *Service) which(w *runlogv1.DeadLetters, v *violations) (to subscription.Which, err error) {
 	ways := 0
 	if to.All = w.GetAll(); to.All {
 		ways++
@@ -134,32 +140,43 @@ func (v *violations) which(w *runlogv1.DeadLetters) (to subscription.Which) {
 		ways++
 		if n > subscription.MaxPlaces {
 			v.Add("which.deliveryIds", fmt.Sprintf("has %d: send at most %d", n, subscription.MaxPlaces))
-			return to
+			return to, nil
 		}
-		for _, p := range v.refs("which.deliveryIds", w.DeliveryIds) {
+		list, err := s.refs("which.deliveryIds", w.DeliveryIds, v)
+		if err != nil {
+			return to, err
+		}
+		for _, p := range list {
 			to.Events = append(to.Events, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 		}
 	}
 	if ways != 1 {
 		v.Add("which", "needs exactly one of all, deliveryIds and runId")
 	}
-	return to
+	return to, nil
 }
 
-// refs decodes the ids of deliveries.
-func (v *violations) refs(field string, ids []string) (list []delivery.Ref) {
+// deliveryID returns the deliveryId of a delivery: what it says of a run is good in one
+// incarnation.
+func (s *Service) deliveryID(r delivery.Ref) string {
+	return rpc.Bind(s.node.Store().Incarnation(), r.String())
+}
+
+// refs decodes the ids of deliveries. The error is about an id of another incarnation.
+func (s *Service) refs(field string, ids []string, v *violations) (list []delivery.Ref, err error) {
+	in := s.node.Store().Incarnation()
 	for i, id := range ids {
-		p, err := delivery.ParseRef(id)
-		if err == nil {
-			if fault := contract.StoredNameFault(p.RunID); fault != "" {
-				err = fmt.Errorf("%.100q is not a deliveryId: send one as a delivery has it", id)
-			}
-		}
+		at := fmt.Sprintf("%s[%d]", field, i)
+		text, bound, err := rpc.Unbind(at, id, in)
 		if err != nil {
-			v.Add(fmt.Sprintf("%s[%d]", field, i), err.Error())
+			return nil, err
+		}
+		p, err := delivery.ParseRef(text)
+		if !bound || err != nil || contract.StoredNameFault(p.RunID) != "" {
+			v.Add(at, fmt.Sprintf("%.100q is not a deliveryId: send one as a delivery has it", id))
 			continue
 		}
 		list = append(list, p)
 	}
-	return list
+	return list, nil
 }

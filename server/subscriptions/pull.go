@@ -76,7 +76,7 @@ func (s *Service) pulled(list []delivery.Delivery, consumer *delivery.Consumer) 
 		d := &list[i]
 		e := cloudevent.Event{Record: &d.Record, Cluster: s.opts.Cluster, Position: rpc.FormatPosition(s.node.Store().Incarnation(), d.Record.Position)}
 		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{
-			DeliveryId: d.Ref().String(), Attempt: d.Attempt, EventJson: cloudevent.AppendStructured(nil, &e),
+			DeliveryId: s.deliveryID(d.Ref()), Attempt: d.Attempt, EventJson: cloudevent.AppendStructured(nil, &e),
 		})
 	}
 	return resp, nil
@@ -91,7 +91,7 @@ func refsOf(list []delivery.Delivery) (refs []delivery.Ref) {
 
 // Ack acknowledges deliveries (BUS-8).
 func (s *Service) Ack(ctx context.Context, req *runlogv1.AckRequest) (*runlogv1.AckResponse, error) {
-	name, list, err := deliveries(ctx, req, req.DeliveryIds, violations{})
+	name, list, err := s.deliveries(ctx, req, req.DeliveryIds, violations{})
 	if err != nil {
 		return nil, err
 	}
@@ -107,7 +107,7 @@ func (s *Service) Ack(ctx context.Context, req *runlogv1.AckRequest) (*runlogv1.
 func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv1.NackResponse, error) {
 	var bad violations
 	delay := bad.Duration("delay", req.Delay, 0, longestDelay, -1)
-	name, list, err := deliveries(ctx, req, req.DeliveryIds, bad)
+	name, list, err := s.deliveries(ctx, req, req.DeliveryIds, bad)
 	if err != nil {
 		return nil, err
 	}
@@ -120,11 +120,11 @@ func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv
 }
 
 // deliveries checks the ids of a request, beside what else is wrong with it.
-func deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []delivery.Ref, err error) {
+func (s *Service) deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []delivery.Ref, err error) {
 	if len(ids) == 0 || len(ids) > maxIDs {
 		bad.Add("deliveryIds", fmt.Sprintf("has %d: send 1 to %d", len(ids), maxIDs))
-	} else {
-		list = bad.refs("deliveryIds", ids)
+	} else if list, err = s.refs("deliveryIds", ids, &bad); err != nil {
+		return n, nil, err
 	}
 	if err := bad.Err(); err != nil {
 		return n, nil, err

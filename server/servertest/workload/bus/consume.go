@@ -15,7 +15,8 @@ import (
 
 // placeOf decodes the id of a delivery, which may name a version behind its runSeq.
 func placeOf(id string) history.Place {
-	seq, run, _ := strings.Cut(id, "-")
+	_, text, _ := strings.Cut(id, "-") // Behind the incarnation.
+	seq, run, _ := strings.Cut(text, "-")
 	seq, _, _ = strings.Cut(seq, ".")
 	n, err := strconv.ParseUint(seq, 10, 64)
 	if err != nil {
