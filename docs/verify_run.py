@@ -99,7 +99,11 @@ def record_digest(r, payload):
     # contractVersion ends the envelope.
     fields = b"".join(field(n, envelope[n]) for n in sorted(envelope, key=lambda n: (n == 17, n)))
     by = r.get("appendedBy", "").encode()
-    return sha(b"runlog/envelope/1\0", fields, sha(payload), field(18, by) if by else b"")
+    said = b""
+    if "original" in r:
+        source = r["original"].get("source", "").encode()
+        said = field(20, u64(nanoseconds(r["original"]["persistedAt"]))) + (field(21, source) if source else b"")
+    return sha(b"runlog/envelope/1\0", fields, sha(payload), field(18, by) if by else b"", said)
 
 
 def payload_of(line, r):

@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/projector/watch"
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
@@ -19,7 +20,7 @@ func (b *bed) imported(runID string, seqs ...uint64) storagetest.Request {
 	r := b.more(runID, len(seqs))
 	for _, seq := range seqs {
 		r.Append.Imported = append(r.Append.Imported,
-			storage.Assigned{RunSeq: seq, PersistedAt: epoch.Add(-time.Hour).UnixNano() + int64(seq)})
+			storage.Assigned{RunSeq: seq, Original: contract.Original{PersistedAt: epoch.Add(-time.Hour).UnixNano() + int64(seq)}})
 	}
 	return r
 }

@@ -263,7 +263,7 @@ func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, 
 			out.FirstSeq = res.RunSeq
 		}
 		h := record.ParseHeader(m.Headers[(first+i)*record.HeaderSize:])
-		if err := a.storeEvent(r, &h, res, h.Fingerprint(m.Imports())); err != nil {
+		if err := a.storeEvent(r, &h, res, m.Fingerprint(first+i, &h)); err != nil {
 			return err
 		}
 	}

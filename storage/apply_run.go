@@ -15,15 +15,11 @@ import (
 
 // newRun returns the run that m makes if it is stored. Nothing is written yet.
 func (a *applyTx) newRun(m *record.AppendCommand) *run {
-	createdAt := a.stamp
-	if m.Imports() {
-		createdAt = record.ParseAssigned(m.Assigned).PersistedAt
-	}
 	return &run{
 		ref: record.RunRef{Bucket: uint16(m.Scope.Bucket()), No: a.nextRun}, tenant: record.HashTenant(m.Scope.Tenant),
 		identity: &recordv1.RunIdentity{
 			RunId: string(m.RunID), Scope: m.Scope.Message(), Plan: m.Plan.Message(),
-			CreatedAt: createdAt, CreatedPosition: uint64(a.position), Imported: m.Imports(),
+			CreatedAt: a.stamp, CreatedPosition: uint64(a.position), Imported: m.Imports(),
 		},
 		receipts: map[record.KeyPrefix]struct{}{},
 	}

@@ -221,7 +221,7 @@ func checkRun(t rapid.TB, store *storage.Store, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, record := r.Digests(r.AppendedBy)
+		_, record := r.Digests(r.AppendedBy, r.Original)
 		chain = contract.ChainDigest(chain, record, r.RunSeq, r.PersistedAt)
 		if seq++; r.RunSeq != seq || r.RecordDigest != record || r.ChainDigest != chain {
 			t.Fatalf("run %s: runSeq %d after %d, chain %x, want %x", name, r.RunSeq, seq-1, r.ChainDigest, chain)

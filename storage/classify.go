@@ -28,7 +28,7 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 	}
 	for i := range results {
 		h := record.ParseHeader(m.Headers[i*record.HeaderSize:])
-		given := h.Fingerprint(m.Imports())
+		given := m.Fingerprint(i, &h)
 		rec, recurs := recurrences.Take(i)
 		if recurs && rec.Assigned {
 			var at record.Attempted

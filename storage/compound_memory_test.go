@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine/metadata"
 	"runlog/storage/storagetest"
@@ -87,7 +88,7 @@ func TestCompoundMemoryD11(t *testing.T) {
 				if kind == 6 {
 					seq := rapid.Uint64Range(1, 20).Draw(t, "seq")
 					for range a.Events {
-						a.Imported = append(a.Imported, storage.Assigned{RunSeq: seq, PersistedAt: int64(seq)})
+						a.Imported = append(a.Imported, storage.Assigned{RunSeq: seq, Original: contract.Original{PersistedAt: int64(seq)}})
 						seq += rapid.Uint64Range(1, 2).Draw(t, "gap")
 					}
 				}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -12,7 +13,7 @@ import (
 func importOf(runID string, n int) *storage.Append {
 	a := &storage.Append{RunID: runID, Events: storagetest.Events(runID, 0, n)}
 	for i := range a.Events {
-		a.Imported = append(a.Imported, storage.Assigned{RunSeq: uint64(2*i + 1), PersistedAt: int64(i + 1)})
+		a.Imported = append(a.Imported, storage.Assigned{RunSeq: uint64(2*i + 1), Original: contract.Original{PersistedAt: int64(i + 1)}})
 	}
 	return a
 }
@@ -30,13 +31,13 @@ func TestImportTwiceInOneRequestIDM8(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if o := outcomes[0]; o.Err != nil || o.LastSeq != 3 || len(o.Results) != 4 || o.Results[2].RunSeq != 1 || o.Results[3].RunSeq != 3 || o.Results[3].PersistedAt != 2 {
+		if o := outcomes[0]; o.Err != nil || o.LastSeq != 3 || len(o.Results) != 4 || o.Results[2].RunSeq != 1 || o.Results[3].RunSeq != 3 || o.Results[3].PersistedAt != o.Results[1].PersistedAt {
 			t.Fatalf("outcome %+v", o)
 		}
 	}
 	other := importOf("other", 2)
 	other.Events = append(other.Events, other.Events[0])
-	other.Imported = append(other.Imported, storage.Assigned{RunSeq: 5, PersistedAt: 5})
+	other.Imported = append(other.Imported, storage.Assigned{RunSeq: 5, Original: contract.Original{PersistedAt: 5}})
 	outcomes, err := p.Propose(1e6, storagetest.Request{Append: other})
 	if err != nil {
 		t.Fatal(err)

@@ -76,24 +76,17 @@ func (e *LeaseLostError) Error() string {
 type ImportError struct {
 	RunID string
 	Index int // of the event in its request
-	// Field is runSeq or persistedAt, which do not follow those of the event before, or
-	// idempotencyKey, under which another event is stored.
+	// Field is runSeq, which is not above that of the event before, or idempotencyKey, under which
+	// another event is stored.
 	Field  string
-	Given  Assigned
-	Before Assigned // of the event before it, in the request or else in the run
+	Given  uint64 // runSeq
+	Before uint64 // that of the event before it, in the request or else in the run
 }
 
 func (e *ImportError) Error() string {
-	switch {
-	case e.Field == "idempotencyKey":
+	if e.Field == "idempotencyKey" {
 		return fmt.Sprintf("run %q already has another event under the key of event %d of the import", e.RunID, e.Index)
-	case e.Field == "runSeq":
-		return fmt.Sprintf("event %d of the import has runSeq %d, which must be above %d: run %q is there already",
-			e.Index, e.Given.RunSeq, e.Before.RunSeq, e.RunID)
-	case e.Given.PersistedAt < e.Before.PersistedAt:
-		return fmt.Sprintf("event %d of the import into run %q has a persistedAt that is before that of runSeq %d",
-			e.Index, e.RunID, e.Before.RunSeq)
-	default:
-		return fmt.Sprintf("event %d of the import into run %q has a persistedAt that is not past", e.Index, e.RunID)
 	}
+	return fmt.Sprintf("event %d of the import has runSeq %d, which must be above %d: run %q is there already",
+		e.Index, e.Given, e.Before, e.RunID)
 }

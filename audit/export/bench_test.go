@@ -44,7 +44,7 @@ func typical(n int) []*Record {
 
 // seal works out the digests of a record and moves the chain of its run on.
 func seal(r *Record, chain *contract.Digest) {
-	r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy)
+	r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy, r.Original)
 	r.ChainDigest = contract.ChainDigest(*chain, r.RecordDigest, r.RunSeq, r.PersistedAt)
 	*chain = r.ChainDigest
 }
@@ -109,9 +109,9 @@ func manifestOf(tb testing.TB, s *proof.Signer, records []*Record, change ...fun
 	e := proof.Export{Cluster: [16]byte{7}, From: 1, To: 2, Position: 9}
 	for i, r := range records {
 		if tally.Add(r); i == 0 {
-			e.From = r.Stamp()
+			e.From = r.PersistedAt
 		}
-		e.To = r.Stamp() + 1
+		e.To = r.PersistedAt + 1
 	}
 	e.CompleteThrough, e.Count, e.Digest = e.To+5, tally.Count, tally.Digest
 	for _, c := range change {

@@ -14,7 +14,7 @@ var columns = [...]string{
 	"event_id", "event_type", "run_id", "tenant_id", "project_id", "environment_id", "plan_id", "plan_version", "step_id",
 	"logical_attempt_id", "engine_attempt_id", "idempotency_key", "emitted_at", "emitted_by", "caused_by_signal_id",
 	"parent_event_id", "contract_version", "run_seq", "persisted_at", "payload_digest", "record_digest", "chain_digest",
-	"inherited", "imported_at", "appended_by", "extensions", "payload",
+	"inherited", "appended_by", "original_persisted_at", "original_source", "extensions", "payload",
 }
 
 // manifestComment begins the last line of a CSV file.
@@ -75,10 +75,11 @@ func appendRow(b []byte, r *Record) []byte {
 	b = append(appendHex(b, r.RecordDigest[:]), ',')
 	b = append(appendHex(b, r.ChainDigest[:]), ',')
 	b = append(appendNames(b, r.Absent, "", " "), ',')
-	if r.ImportedAt != 0 {
-		b = appendTime(b, r.ImportedAt)
+	b = append(appendCell(b, r.AppendedBy), ',')
+	if r.Original.PersistedAt != 0 {
+		b = appendTime(b, r.Original.PersistedAt)
 	}
-	b = append(appendCell(append(b, ','), r.AppendedBy), ',')
+	b = append(appendCell(append(b, ','), r.Original.Source), ',')
 	b = append(appendCell(b, string(r.Extensions)), ',', '"')
 	for rest := r.Payload; ; {
 		i := bytes.IndexByte(rest, '"')

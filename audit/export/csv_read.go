@@ -160,16 +160,19 @@ func setCell(k int, cell string, r *Record) (want string) {
 		return set(wantDigest, parseDigest(&r.ChainDigest, cell))
 	case memberInherited:
 		return set(wantNames, parseNames(&r.Absent, cell))
-	case memberImportedAt:
-		return set(wantTime, cell == "" || parseImported(&r.ImportedAt, cell))
+	case memberOriginalPersistedAt:
+		return set(wantTime, cell == "" || parseOriginal(&r.Original.PersistedAt, cell))
+	case memberOriginalSource:
+		r.Original.Source = cell
+		return set(wantNoSource, cell == "" || r.Original.PersistedAt != 0)
 	default:
 		setText(k, cell, r)
 		return ""
 	}
 }
 
-// parseImported is parseTime for a time at which an event can have been imported.
-func parseImported(dst *int64, text string) bool { return parseTime(dst, text) && *dst > 0 }
+// parseOriginal is parseTime for a time at which the source of an event can have stored it.
+func parseOriginal(dst *int64, text string) bool { return parseTime(dst, text) && *dst > 0 }
 
 func setText(k int, cell string, r *Record) {
 	switch k {

@@ -36,15 +36,15 @@ func besideOf(t testing.TB, f Format, records []*Record) (file []byte, manifest 
 
 // cellsOf returns the cells of a record's row, as other programs are to read them.
 func cellsOf(r *Record) []string {
-	imported := ""
-	if r.ImportedAt != 0 {
-		imported = string(appendTime(nil, r.ImportedAt))
+	original := ""
+	if r.Original.PersistedAt != 0 {
+		original = string(appendTime(nil, r.Original.PersistedAt))
 	}
 	return []string{
 		r.EventID.String(), r.Type, r.RunID, r.TenantID, r.ProjectID, r.EnvironmentID, r.PlanID, r.PlanVersion, r.StepID,
 		fmt.Sprint(r.LogicalAttemptID), fmt.Sprint(r.EngineAttemptID), r.IdempotencyKey, string(appendTime(nil, r.EmittedAt)), r.EmittedBy, r.CausedBySignalID,
 		r.ParentEventID, r.Contract.String(), fmt.Sprint(r.RunSeq), string(appendTime(nil, r.PersistedAt)), r.PayloadDigest.String(), r.RecordDigest.String(),
-		r.ChainDigest.String(), strings.Join(namesOf(r.Absent), " "), imported, r.AppendedBy, string(r.Extensions), string(r.Payload),
+		r.ChainDigest.String(), strings.Join(namesOf(r.Absent), " "), r.AppendedBy, original, r.Original.Source, string(r.Extensions), string(r.Payload),
 	}
 }
 

@@ -35,7 +35,7 @@ func drawRecords(t *rapid.T) []*Record {
 		at += rapid.SampledFrom([]int64{0, 1, 1e3, 1e6, 999_999_999}).Draw(t, "later")
 		r.PersistedAt = at
 		if rapid.IntRange(0, 4).Draw(t, "imported") == 4 {
-			r.PersistedAt, r.ImportedAt = rapid.Int64Range(1, at).Draw(t, "persisted"), at
+			r.Original = contract.Original{PersistedAt: rapid.Int64Min(1).Draw(t, "original"), Source: rapid.SampledFrom([]string{"", "cert:a,b", `"`}).Draw(t, "source")}
 		}
 		seal(r, &s.chain)
 		out = append(out, r)

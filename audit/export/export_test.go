@@ -105,8 +105,8 @@ func wire(r *Record) *runlogv1.EventRecord {
 		PayloadDigest: r.PayloadDigest.String(), RecordDigest: r.RecordDigest.String(), ChainDigest: r.ChainDigest.String(), Inherited: namesOf(r.Absent),
 		AppendedBy: optional(r.AppendedBy), ExtensionsJson: r.Extensions,
 	}
-	if r.ImportedAt != 0 {
-		m.ImportedAt = timestamppb.New(time.Unix(0, r.ImportedAt))
+	if o := r.Original; o.PersistedAt != 0 {
+		m.Original = &runlogv1.Original{PersistedAt: timestamppb.New(time.Unix(0, o.PersistedAt)), Source: optional(o.Source)}
 	}
 	return m
 }

@@ -62,16 +62,13 @@ func (f *follower) wrong(at uint64, r *Record, wrong string) {
 
 // outside reports a record outside of the time window.
 func (f *follower) outside(r *Record) (wrong string) {
-	stamp, name := r.Stamp(), "persistedAt"
-	if r.ImportedAt != 0 {
-		name = "importedAt"
-	}
+	stamp := r.PersistedAt
 	switch {
 	case stamp < f.m.From || stamp >= f.m.To:
-		wrong = fmt.Sprintf("%s %s is outside of the window, which is from %s to before %s",
-			name, proof.FormatTime(stamp), proof.FormatTime(f.m.From), proof.FormatTime(f.m.To))
+		wrong = fmt.Sprintf("persistedAt %s is outside of the window, which is from %s to before %s",
+			proof.FormatTime(stamp), proof.FormatTime(f.m.From), proof.FormatTime(f.m.To))
 	case stamp < f.last:
-		wrong = fmt.Sprintf("%s %s is before that of the record before, %s: the order was changed", name, proof.FormatTime(stamp), proof.FormatTime(f.last))
+		wrong = fmt.Sprintf("persistedAt %s is before that of the record before, %s: the order was changed", proof.FormatTime(stamp), proof.FormatTime(f.last))
 	}
 	f.last = stamp
 	return wrong

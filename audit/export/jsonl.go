@@ -90,10 +90,11 @@ func appendLine(b []byte, r *Record) []byte {
 	b = appendHex(append(b, `","chainDigest":"`...), r.ChainDigest[:])
 	b = appendNames(append(b, `","inherited":[`...), r.Absent, `"`, `,`)
 	b = append(b, ']')
-	if r.ImportedAt != 0 {
-		b = append(appendTime(append(b, `,"importedAt":"`...), r.ImportedAt), '"')
-	}
 	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy)
+	if r.Original.PersistedAt != 0 {
+		b = append(appendTime(append(b, `,"original":{"persistedAt":"`...), r.Original.PersistedAt), '"')
+		b = append(appendOptional(b, `,"source":`, r.Original.Source), '}')
+	}
 	if len(r.Extensions) > 0 {
 		b = jsontext.AppendInLine(b, "extensions", r.Extensions)
 	}

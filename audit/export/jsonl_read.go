@@ -37,8 +37,9 @@ const (
 	memberRecordDigest
 	memberChainDigest
 	memberInherited
-	memberImportedAt
 	memberAppendedBy
+	memberOriginalPersistedAt
+	memberOriginalSource // a column: a line has it inside of original
 	memberExtensions
 	memberPayload
 	memberPayloadJSON
@@ -46,14 +47,14 @@ const (
 	members
 
 	optionalMembers = 1<<memberStepID | 1<<memberEmittedBy | 1<<memberCausedBySignalID | 1<<memberParentEventID |
-		1<<memberImportedAt | 1<<memberAppendedBy | 1<<memberExtensions | 1<<memberPayload | 1<<memberPayloadJSON | 1<<memberExtensionsJSON
+		1<<memberAppendedBy | 1<<memberOriginalPersistedAt | 1<<memberOriginalSource | 1<<memberExtensions | 1<<memberPayload | 1<<memberPayloadJSON | 1<<memberExtensionsJSON
 )
 
 var memberNames = [members]string{
 	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "stepId",
 	"logicalAttemptId", "engineAttemptId", "idempotencyKey", "emittedAt", "emittedBy", "causedBySignalId", "parentEventId",
-	"contractVersion", "runSeq", "persistedAt", "payloadDigest", "recordDigest", "chainDigest", "inherited", "importedAt",
-	"appendedBy", "extensions", "payload", "payloadJson", "extensionsJson",
+	"contractVersion", "runSeq", "persistedAt", "payloadDigest", "recordDigest", "chainDigest", "inherited",
+	"appendedBy", "original", "", "extensions", "payload", "payloadJson", "extensionsJson",
 }
 
 // quotedMembers are the names as lines have them, with the colon.
@@ -75,6 +76,9 @@ const (
 	wantNames   = "a list of tenantId, projectId, environmentId, planId and planVersion"
 	wantObject  = "a JSON object"
 	wantBase64  = "a JSON object in base64"
+
+	wantOriginal = "an object of a time persistedAt and, if there is one, a string source"
+	wantNoSource = "empty, though the event has no original_persisted_at"
 )
 
 // lineReader reads the members of one line. raw and text have the same bytes.
@@ -148,7 +152,7 @@ func (l *lineReader) name(next int) int {
 		if next >= members {
 			next = 0
 		}
-		if strings.HasPrefix(rest, quotedMembers[next]) {
+		if next != memberOriginalSource && strings.HasPrefix(rest, quotedMembers[next]) {
 			l.pos += len(quotedMembers[next])
 			return next
 		}
@@ -227,8 +231,8 @@ func (l *lineReader) assigned(k int, r *Record) (want string) {
 		return l.parsed(wantTime, func(text string) bool { return parseTime(&r.EmittedAt, text) })
 	case memberPersistedAt:
 		return l.parsed(wantTime, func(text string) bool { return parseTime(&r.PersistedAt, text) })
-	case memberImportedAt:
-		return l.parsed(wantTime, func(text string) bool { return parseImported(&r.ImportedAt, text) })
+	case memberOriginalPersistedAt:
+		return l.original(&r.Original)
 	case memberContractVersion:
 		return l.parsed(wantVersion, func(text string) bool { return parseContract(&r.Contract, text) })
 	case memberRunSeq:
@@ -293,6 +297,28 @@ func (l *lineReader) string() (string, bool) {
 	}
 	var text string
 	return text, json.Unmarshal([]byte(quoted), &text) == nil
+}
+
+func (l *lineReader) original(o *contract.Original) (want string) {
+	if !l.takeText(`{"persistedAt":`) || l.parsed(wantTime, func(text string) bool { return parseOriginal(&o.PersistedAt, text) }) != "" {
+		return wantOriginal
+	}
+	ok := true
+	if l.takeText(`,"source":`) {
+		o.Source, ok = l.present()
+	}
+	if !ok || !l.take('}') {
+		return wantOriginal
+	}
+	return ""
+}
+
+func (l *lineReader) takeText(text string) bool {
+	ok := strings.HasPrefix(l.text[l.pos:], text)
+	if ok {
+		l.pos += len(text)
+	}
+	return ok
 }
 
 // count takes a number that is written without quotes.

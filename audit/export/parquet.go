@@ -47,8 +47,9 @@ type parquetRow struct {
 	RecordDigest     []byte   `parquet:"record_digest,string,uncompressed"`
 	ChainDigest      []byte   `parquet:"chain_digest,string,uncompressed"`
 	Inherited        []string `parquet:"inherited,list"`
-	ImportedAt       *int64   `parquet:"imported_at,optional,timestamp(nanosecond)"`
 	AppendedBy       *string  `parquet:"appended_by,dict,optional"`
+	OriginalAt       *int64   `parquet:"original_persisted_at,optional,timestamp(nanosecond)"`
+	OriginalSource   *string  `parquet:"original_source,dict,optional"`
 	Extensions       *string  `parquet:"extensions,optional"`
 	Payload          []byte   `parquet:"payload,string"`
 }
@@ -127,7 +128,8 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 		PayloadDigest: w.text(appendHex(w.texts, r.PayloadDigest[:])),
 		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
 		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
-		Inherited:     namesOf(r.Absent), ImportedAt: present(r.ImportedAt), AppendedBy: present(r.AppendedBy),
+		Inherited:     namesOf(r.Absent), AppendedBy: present(r.AppendedBy),
+		OriginalAt: present(r.Original.PersistedAt), OriginalSource: present(r.Original.Source),
 		Extensions: present(string(r.Extensions)),
 		Payload:    w.text(append(w.texts, r.Payload...)),
 	}

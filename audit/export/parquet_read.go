@@ -228,8 +228,8 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 			r.EmittedAt = v.Int64()
 		case k == memberPersistedAt:
 			r.PersistedAt = v.Int64()
-		case k == memberImportedAt && !v.IsNull():
-			if r.ImportedAt = v.Int64(); r.ImportedAt == 0 {
+		case k == memberOriginalPersistedAt && !v.IsNull():
+			if r.Original.PersistedAt = v.Int64(); r.Original.PersistedAt == 0 {
 				err = errEmpty
 			}
 		case k == memberRunSeq:
@@ -258,13 +258,13 @@ var errEmpty = errors.New("has a value that is empty, and not null")
 
 func optional(k int) bool {
 	return k == memberStepID || k == memberEmittedBy || k == memberCausedBySignalID || k == memberParentEventID ||
-		k == memberAppendedBy || k == memberExtensions
+		k == memberAppendedBy || k == memberOriginalSource || k == memberExtensions
 }
 
 // set gives the texts of a column to the records.
 func (g *groups) set(b *batch, k int) error {
 	switch k {
-	case memberLogicalAttemptID, memberEngineAttemptID, memberEmittedAt, memberPersistedAt, memberImportedAt, memberRunSeq, memberInherited:
+	case memberLogicalAttemptID, memberEngineAttemptID, memberEmittedAt, memberPersistedAt, memberOriginalPersistedAt, memberRunSeq, memberInherited:
 		return nil // no texts
 	}
 	text, from := "", 0

@@ -152,7 +152,7 @@ func TestParquetHasNoStatistics(t *testing.T) {
 
 // nulls are the optional columns of a row.
 func nulls(r parquetRow) []any {
-	return []any{r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID, r.ImportedAt, r.AppendedBy, len(r.Inherited)}
+	return []any{r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID, r.AppendedBy, r.OriginalAt, r.OriginalSource, len(r.Inherited)}
 }
 
 // TestParquetStatistics: a query engine skips row groups and pages by what a file says of them, so
@@ -193,7 +193,7 @@ func TestParquetStatistics(t *testing.T) {
 		"rows of none": func(d *dataHeader) { d.NumRows++ },
 		"fewer rows":   func(d *dataHeader) { d.NumRows-- },
 	} {
-		for _, of := range []string{"imported_at", "inherited", "event_type"} {
+		for _, of := range []string{"original_persisted_at", "inherited", "event_type"} {
 			changed := rewritten(t, file, manifest, func(column string, h *pageHeader) any {
 				// else no page has these
 				if column == of && h.Data.Valid && (what != "rows of none" || h.Data.V.NumValues > h.Data.V.NumRows) {

@@ -3,7 +3,6 @@ package export
 import (
 	"errors"
 	"fmt"
-	"math"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -21,21 +20,13 @@ type Record struct {
 
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
-	ImportedAt  int64 // the same; 0: it was not imported
 	// AppendedBy is the identity that the authority recorded (SEC-8); empty: none.
 	AppendedBy string
+	Original   contract.Original
 
 	PayloadDigest contract.Digest
 	RecordDigest  contract.Digest
 	ChainDigest   contract.Digest
-}
-
-// Stamp is the time by which windows have the event, in nanoseconds since 1970.
-func (r *Record) Stamp() int64 {
-	if r.ImportedAt != 0 {
-		return r.ImportedAt
-	}
-	return r.PersistedAt
 }
 
 // Tally counts the records of a window and works out their digest.
@@ -47,7 +38,7 @@ type Tally struct {
 // Add takes the next record in commit order.
 func (t *Tally) Add(r *Record) {
 	t.Count++
-	t.Digest = contract.WindowDigest(t.Digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
+	t.Digest = contract.WindowDigest(t.Digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ChainDigest)
 }
 
 // Take reads a record as a node sends it, with its payload as JSON bytes. r shares its texts and
@@ -71,8 +62,8 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
 			Contract: line, Payload: form.PayloadJson, Extensions: m.GetExtensionsJson(),
 		},
-		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), ImportedAt: nanoseconds(m.GetImportedAt()),
-		AppendedBy: m.GetAppendedBy(),
+		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), AppendedBy: m.GetAppendedBy(),
+		Original: contract.Original{PersistedAt: nanoseconds(m.GetOriginal().GetPersistedAt()), Source: m.GetOriginal().GetSource()},
 	}
 	ok = parseUUID(&r.EventID, m.GetEventId()) && parseDigest(&r.PayloadDigest, m.GetPayloadDigest()) &&
 		parseDigest(&r.RecordDigest, m.GetRecordDigest()) && parseDigest(&r.ChainDigest, m.GetChainDigest())
@@ -80,7 +71,7 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 		ok = ok && inherit(&r.Absent, name)
 	}
 	ok = ok && m.GetEmittedAt() != nil && m.GetPersistedAt() != nil && len(r.Payload) > 0 &&
-		r.RunSeq > 0 && r.RunSeq <= math.MaxInt64 && r.LogicalAttemptID > 0 && r.EngineAttemptID > 0
+		r.RunSeq > 0 && r.RunSeq <= contract.MaxRunSeq && r.LogicalAttemptID > 0 && r.EngineAttemptID > 0
 	if !ok {
 		return fmt.Errorf("%w: run %q, runSeq %d: its id, numbers, times, digests or what it has inherited", ErrRecord, r.RunID, r.RunSeq)
 	}

@@ -15,10 +15,12 @@ func TestTamperedToNothing(t *testing.T) {
 		f    Format
 		file string
 	}{
-		"imported in 1970":      {JSONLines, strings.Replace(text, `,"payload":{`, `,"importedAt":"1970-01-01T00:00:00Z","payload":{`, 1)},
-		"imported in 1970, CSV": {CSV, strings.Replace(table, `,,"{`, `,1970-01-01T00:00:00Z,"{`, 1)},
-		"a step without a name": {JSONLines, strings.Replace(text, `,"payload":{`, `,"parentEventId":"","payload":{`, 1)},
-		"nobody appended it":    {JSONLines, strings.Replace(text, `,"payload":{`, `,"appendedBy":"","payload":{`, 1)},
+		"imported in 1970":             {JSONLines, strings.Replace(text, `,"payload":{`, `,"original":{"persistedAt":"1970-01-01T00:00:00Z"},"payload":{`, 1)},
+		"imported in 1970, CSV":        {CSV, strings.Replace(table, `,,,"{`, `1970-01-01T00:00:00Z,,,"{`, 1)},
+		"a source without a time":      {JSONLines, strings.Replace(text, `,"payload":{`, `,"original":{"source":"x"},"payload":{`, 1)},
+		"a source without a time, CSV": {CSV, strings.Replace(table, `,,,"{`, `,x,,"{`, 1)},
+		"a step without a name":        {JSONLines, strings.Replace(text, `,"payload":{`, `,"parentEventId":"","payload":{`, 1)},
+		"nobody appended it":           {JSONLines, strings.Replace(text, `,"payload":{`, `,"appendedBy":"","payload":{`, 1)},
 	} {
 		if c.file == text || c.file == table {
 			t.Fatalf("%s: nothing was changed", what)
@@ -39,9 +41,11 @@ func TestTamperedToNothing(t *testing.T) {
 		"as it was":         func(*parquetRow) {},
 		"without contracts": func(r *parquetRow) { r.ContractVersion = "" },
 		"without types":     func(r *parquetRow) { r.EventType = "" },
-		"imported in 1970":  func(r *parquetRow) { r.ImportedAt = new(int64) },
+		"imported in 1970":  func(r *parquetRow) { r.OriginalAt = new(int64) },
 		"a step of no name": func(r *parquetRow) { r.StepID = new(string) },
 		"by nobody":         func(r *parquetRow) { r.EmittedBy = new(string) },
+		"no source":         func(r *parquetRow) { r.OriginalAt, r.OriginalSource = new(int64(1)), new(string) },
+		"a source alone":    func(r *parquetRow) { r.OriginalSource = new("x") },
 		"no identity":       func(r *parquetRow) { r.AppendedBy = new(string) },
 		"an empty signal":   func(r *parquetRow) { r.CausedBySignalID = new(string) },
 		"an empty parent":   func(r *parquetRow) { r.ParentEventID = new(string) },

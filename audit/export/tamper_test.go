@@ -24,7 +24,7 @@ func evidence() []*Record {
 	sparse, imported := records[6], records[7]
 	sparse.RunSeq, sparse.Contract, sparse.Absent = 4, contract.Line11, contract.AbsentTenant|contract.AbsentPlan
 	sparse.CausedBySignalID, sparse.ParentEventID = "signal", "parent"
-	imported.RunSeq, imported.ImportedAt = 4, imported.PersistedAt+1e9
+	imported.RunSeq, imported.Original = 4, contract.Original{PersistedAt: imported.PersistedAt - 1e9, Source: "there, \"1\""}
 	sparse.AppendedBy, imported.AppendedBy = "worker", `other, "1"`
 	imported.Payload = []byte("{\n  \"a\": 1\r\n}")
 	sparse.Extensions, imported.Extensions = []byte(`{ "x":1.10 }`), []byte("{\n}")
@@ -124,7 +124,20 @@ var changes = map[string]func(*Record){
 	"recordDigest":     func(r *Record) { r.RecordDigest[0] ^= 1 },
 	"chainDigest":      func(r *Record) { r.ChainDigest[9] ^= 1 },
 	"inherited":        func(r *Record) { r.Absent ^= contract.AbsentTenant },
-	"importedAt":       func(r *Record) { r.ImportedAt = r.Stamp() + 1 },
+	"original time":    func(r *Record) { r.Original.PersistedAt++ },
+	"original source": func(r *Record) {
+		if r.Original.PersistedAt == 0 {
+			r.Original.PersistedAt = 1
+		}
+		r.Original.Source += "x"
+	},
+	"no original": func(r *Record) {
+		if r.Original.PersistedAt == 0 {
+			r.Original.PersistedAt = 1
+		} else {
+			r.Original = contract.Original{}
+		}
+	},
 	"appendedBy":       func(r *Record) { r.AppendedBy += "x" },
 	"blank extensions": func(r *Record) { r.Extensions = append(bytes.Clone(r.Extensions), ' ') },
 	"other extensions": func(r *Record) {
@@ -162,7 +175,7 @@ func TestTamperedFields(t *testing.T) {
 				change(records[i])
 				report := verified(t, f, withManifestOf(t, f, records, manifest), key)
 				// where nothing follows, only the digest over all tells
-				if name == "importedAt" || name == "runSeq" || inheritedPlan(name, original[i]) {
+				if name == "runSeq" || inheritedPlan(name, original[i]) {
 					found(t, what, report)
 					continue
 				}
@@ -173,7 +186,7 @@ func TestTamperedFields(t *testing.T) {
 				found(t, what, report, at)
 
 				r := records[i]
-				r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy)
+				r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy, r.Original)
 				if name != "payloadDigest" && name != "recordDigest" {
 					found(t, what+", digests made to fit", verified(t, f, withManifestOf(t, f, records, manifest), key))
 				}
@@ -214,7 +227,7 @@ func TestTamperedOrder(t *testing.T) {
 				swapped := cloned(original)
 				swapped[i], swapped[j] = swapped[j], swapped[i]
 				check(fmt.Sprintf("%d and %d swapped", i, j), swapped)
-				if original[i].Stamp() != original[j].Stamp() {
+				if original[i].PersistedAt != original[j].PersistedAt {
 					check(fmt.Sprintf("%d and %d swapped, seen by their stamps", i, j), swapped, "the order was changed")
 				}
 				if bytes.Equal(original[i].Payload, original[j].Payload) {
@@ -354,7 +367,7 @@ func TestUnknownParts(t *testing.T) {
 		"a manifest and more":    {JSONLines, replace(text, manifestMember, `{"colour":1,"manifest":`), "no manifest"},
 		"a manifest and less":    {JSONLines, text[:len(text)-2] + ",\"x\":1}\n", "no manifest"},
 		"a manifest spelt anew":  {JSONLines, replace(text, `"runlog export 1\n`, `"\u0072unlog export 1\n`), "no manifest"},
-		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 27 columns"},
+		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 28 columns"},
 		"a column renamed":       {CSV, replace(table, ",run_seq,", ",seq,"), `column 18 is not called "run_seq"`},
 		"a cell more":            {CSV, replace(table, ",2.0.0,", ",2.0.0,x,"), "row 1 run_seq is not"},
 		"a cell less":            {CSV, replace(table, ",2.0.0,", ","), "row 1 contract_version is not"},

@@ -156,7 +156,7 @@ func (b *batch) check(src source) {
 		if c.fault != "" {
 			return
 		}
-		switch payload, record := c.Digests(c.AppendedBy); {
+		switch payload, record := c.Digests(c.AppendedBy, c.Original); {
 		case payload != c.PayloadDigest:
 			c.wrong = "payloadDigest is not that of the payload: one of them was changed"
 		case record != c.RecordDigest:

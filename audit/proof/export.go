@@ -15,8 +15,7 @@ const ExportTitle = "runlog export 1"
 // Export is a cluster's statement about the events of a window (READ-4).
 type Export struct {
 	Cluster [16]byte
-	// From, inclusive, and To, exclusive, in nanoseconds since 1970 of persistedAt; of importedAt
-	// for an imported event.
+	// From, inclusive, and To, exclusive, in nanoseconds since 1970 of persistedAt.
 	From, To int64
 	// Filter: empty fields match everything.
 	TenantID, ProjectID, EnvironmentID, PlanID, RunID, StepID string

@@ -27,6 +27,9 @@ func testRecords(runID string, n int) []Record {
 			EmittedAt: int64(1_770_805_700_123_456_789 + i), EmittedBy: "<producer> & \u2028", CausedBySignalID: "signal", ParentEventID: "parent",
 			Payload: []byte(payloads[i%len(payloads)]),
 		}, AppendedBy: []string{"", "worker \u00e9 \"<1>\""}[i/2%2]}
+		if i%4 > 1 {
+			r.Original = contract.Original{PersistedAt: r.PersistedAt - 1e15, Source: []string{"", "there \u00e9"}[i%2]}
+		}
 		if i%3 == 2 {
 			r.Contract, r.Absent = contract.Line11, contract.AbsentTenant|contract.AbsentPlanVersion
 			r.TenantID, r.PlanVersion, r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID = "", "", "", "", "", ""
@@ -256,6 +259,12 @@ func TestTamperedFields(t *testing.T) {
 		"emittedBy": func(r *Record) { r.EmittedBy = "other" }, "causedBySignalId": func(r *Record) { r.CausedBySignalID = "" },
 		"parentEventId": func(r *Record) { r.ParentEventID = "" }, "contractVersion": func(r *Record) { r.Contract ^= 1 },
 		"appendedBy": func(r *Record) { r.AppendedBy += "x" }, "no appendedBy": func(r *Record) { r.AppendedBy = strings.Repeat("x", 1-min(1, len(r.AppendedBy))) },
+		"original": func(r *Record) { r.Original.PersistedAt++ }, "original source": func(r *Record) { r.Original = contract.Original{PersistedAt: 1, Source: "x"} },
+		"no original": func(r *Record) {
+			if r.Original.PersistedAt++; r.Original.PersistedAt != 1 {
+				r.Original = contract.Original{}
+			}
+		},
 		"payload":     func(r *Record) { r.Payload = []byte(`{"paid":true}`) },
 		"white space": func(r *Record) { r.Payload = append(r.Payload, ' ') },
 	} {

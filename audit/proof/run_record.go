@@ -18,28 +18,34 @@ import (
 // Fields that a sparse event omitted are omitted. Extensions are in base64. The payload follows: as
 // it is, or in base64 if a line cannot hold it.
 type runRecord struct {
-	RunSeq           string `json:"runSeq"`
-	PersistedAt      string `json:"persistedAt"`
-	EventID          string `json:"eventId"`
-	EventType        string `json:"eventType"`
-	RunID            string `json:"runId"`
-	TenantID         string `json:"tenantId,omitempty"`
-	ProjectID        string `json:"projectId,omitempty"`
-	EnvironmentID    string `json:"environmentId,omitempty"`
-	PlanID           string `json:"planId,omitempty"`
-	PlanVersion      string `json:"planVersion,omitempty"`
-	StepID           string `json:"stepId,omitempty"`
-	LogicalAttemptID uint32 `json:"logicalAttemptId"`
-	EngineAttemptID  uint32 `json:"engineAttemptId"`
-	IdempotencyKey   string `json:"idempotencyKey"`
-	EmittedAt        string `json:"emittedAt"`
-	EmittedBy        string `json:"emittedBy,omitempty"`
-	CausedBySignalID string `json:"causedBySignalId,omitempty"`
-	ParentEventID    string `json:"parentEventId,omitempty"`
-	ContractVersion  string `json:"contractVersion"`
-	AppendedBy       string `json:"appendedBy,omitempty"`
-	ExtensionsJSON   []byte `json:"extensionsJson,omitempty"`
-	ChainDigest      string `json:"chainDigest"`
+	RunSeq           string       `json:"runSeq"`
+	PersistedAt      string       `json:"persistedAt"`
+	EventID          string       `json:"eventId"`
+	EventType        string       `json:"eventType"`
+	RunID            string       `json:"runId"`
+	TenantID         string       `json:"tenantId,omitempty"`
+	ProjectID        string       `json:"projectId,omitempty"`
+	EnvironmentID    string       `json:"environmentId,omitempty"`
+	PlanID           string       `json:"planId,omitempty"`
+	PlanVersion      string       `json:"planVersion,omitempty"`
+	StepID           string       `json:"stepId,omitempty"`
+	LogicalAttemptID uint32       `json:"logicalAttemptId"`
+	EngineAttemptID  uint32       `json:"engineAttemptId"`
+	IdempotencyKey   string       `json:"idempotencyKey"`
+	EmittedAt        string       `json:"emittedAt"`
+	EmittedBy        string       `json:"emittedBy,omitempty"`
+	CausedBySignalID string       `json:"causedBySignalId,omitempty"`
+	ParentEventID    string       `json:"parentEventId,omitempty"`
+	ContractVersion  string       `json:"contractVersion"`
+	AppendedBy       string       `json:"appendedBy,omitempty"`
+	Original         *runOriginal `json:"original,omitempty"`
+	ExtensionsJSON   []byte       `json:"extensionsJson,omitempty"`
+	ChainDigest      string       `json:"chainDigest"`
+}
+
+type runOriginal struct {
+	PersistedAt string `json:"persistedAt"`
+	Source      string `json:"source,omitempty"`
 }
 
 type parsedRecord struct {
@@ -54,6 +60,7 @@ type Record struct {
 	RunSeq      uint64
 	PersistedAt int64  // nanoseconds since 1970
 	AppendedBy  string // the identity that the authority recorded (SEC-8); empty: none
+	Original    contract.Original
 }
 
 // RecordOf returns the record in an answer of the API. The payload must have its stored bytes.
@@ -75,6 +82,9 @@ func RecordOf(m *runlogv1.EventRecord) (r Record, err error) {
 		CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(), Contract: line, Payload: m.GetPayloadJson(),
 		Extensions: m.GetExtensionsJson(),
 	}}
+	if o := m.GetOriginal(); o != nil {
+		r.Original = contract.Original{PersistedAt: o.GetPersistedAt().AsTime().UnixNano(), Source: o.GetSource()}
+	}
 	for _, f := range r.sparse() {
 		if slices.Contains(m.GetInherited(), f.name) {
 			r.Absent |= f.bit
@@ -101,19 +111,24 @@ func (r *Record) sparse() []sparseField {
 
 // chain returns the chain digest of the record after another.
 func (r *Record) chain(before contract.Digest) contract.Digest {
-	_, record := r.Digests(r.AppendedBy)
+	_, record := r.Digests(r.AppendedBy, r.Original)
 	return contract.ChainDigest(before, record, r.RunSeq, r.PersistedAt)
 }
 
 // line returns the record as a proof has it, with the line feed.
 func (r *Record) line(chain contract.Digest) ([]byte, error) {
+	var original *runOriginal
+	if r.Original.PersistedAt != 0 {
+		original = &runOriginal{FormatTime(r.Original.PersistedAt), r.Original.Source}
+	}
 	text, err := json.Marshal(runRecord{
 		RunSeq: strconv.FormatUint(r.RunSeq, 10), PersistedAt: FormatTime(r.PersistedAt), EventID: r.EventID.String(),
 		EventType: r.Type, RunID: r.RunID, TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: r.StepID,
 		LogicalAttemptID: r.LogicalAttemptID, EngineAttemptID: r.EngineAttemptID, IdempotencyKey: r.IdempotencyKey,
 		EmittedAt: FormatTime(r.EmittedAt), EmittedBy: r.EmittedBy, CausedBySignalID: r.CausedBySignalID,
-		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy, ExtensionsJSON: r.Extensions, ChainDigest: chain.String(),
+		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy,
+		Original: original, ExtensionsJSON: r.Extensions, ChainDigest: chain.String(),
 	})
 	if err != nil {
 		return nil, err
@@ -165,6 +180,12 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 	}
 	if r.EmittedAt, err = parseTime(p.EmittedAt); err != nil {
 		return r, "", fmt.Errorf("emittedAt: %w", err)
+	}
+	if o := p.Original; o != nil {
+		if r.Original.PersistedAt, err = parseTime(o.PersistedAt); err != nil {
+			return r, "", fmt.Errorf("original.persistedAt: %w", err)
+		}
+		r.Original.Source = o.Source
 	}
 	for _, f := range r.sparse() {
 		if *f.text == "" {

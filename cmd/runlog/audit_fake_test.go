@@ -57,7 +57,7 @@ func sampleAudit() *fakeAudit {
 		if contract.ScopeOf(kind) == contract.ScopeStep {
 			e.StepID, e.EmittedBy = "load", "worker-7"
 		}
-		payload, record := e.Digests("")
+		payload, record := e.Digests("", contract.Original{})
 		at := seconds(float64(i) + 0.25)
 		chain := contract.ChainDigest(*chains[run], record, seq, at.AsTime().UnixNano())
 		*chains[run] = chain
@@ -105,7 +105,7 @@ func (f *fakeAudit) find(w window) (records []*runlogv1.EventRecord, e proof.Exp
 		}
 		records = append(records, r)
 		e.Count++
-		e.Digest = contract.WindowDigest(e.Digest, &contract.Event{}, parsedDigest(r.GetRecordDigest()), r.GetRunSeq(), at, 0, parsedDigest(r.GetChainDigest()))
+		e.Digest = contract.WindowDigest(e.Digest, &contract.Event{}, parsedDigest(r.GetRecordDigest()), r.GetRunSeq(), at, parsedDigest(r.GetChainDigest()))
 	}
 	return records, e
 }

@@ -38,8 +38,10 @@ const (
 	fieldParentEventID    = 16
 	fieldContractVersion  = 17
 
-	// fieldAppendedBy is no canonical field: only the record digest has it.
-	fieldAppendedBy = 18
+	// These are no canonical fields: only the record digest has them.
+	fieldAppendedBy          = 18
+	fieldOriginalPersistedAt = 20
+	fieldOriginalSource      = 21
 
 	// fieldExtensions stands before fieldContractVersion, which ends the canonical bytes.
 	fieldExtensions = 19
@@ -97,6 +99,13 @@ func (e *Event) PayloadDigest() Digest {
 	return sha256.Sum256(e.Payload)
 }
 
+// Original is what the source of an imported event said of it (APP-13). The zero value: the event
+// was not imported.
+type Original struct {
+	PersistedAt int64  // nanoseconds since 1970; never 0 if the event was imported
+	Source      string // the identity that appended the event there; empty: none is known
+}
+
 // Digests returns the payload digest and the record digest of the event (APP-11). appendedBy is the
 // authenticated identity that the authority recorded (SEC-8), empty where there was none. The
 // record digest is SHA-256 over
@@ -104,13 +113,20 @@ func (e *Event) PayloadDigest() Digest {
 //	canonical envelope bytes  AppendCanonical, which the producer controls
 //	payload digest            32 bytes
 //	appendedBy                unless empty: field 18, in the form of the canonical fields
+//	original.persistedAt      of an imported event: field 20, 8 bytes as emittedAt
+//	original.source           unless empty: field 21
 //
 // Field 17 always ends the canonical bytes, so no identity reads as part of an event.
-func (e *Event) Digests(appendedBy string) (payload, record Digest) {
+func (e *Event) Digests(appendedBy string, original Original) (payload, record Digest) {
 	payload = e.PayloadDigest()
 	var stack [canonicalStack]byte
 	b := append(e.AppendCanonical(stack[:0]), payload[:]...)
-	return payload, sha256.Sum256(appendOptional(b, fieldAppendedBy, appendedBy))
+	b = appendOptional(b, fieldAppendedBy, appendedBy)
+	if original.PersistedAt != 0 {
+		b = appendNumberField(b, fieldOriginalPersistedAt, uint64(original.PersistedAt))
+		b = appendOptional(b, fieldOriginalSource, original.Source)
+	}
+	return payload, sha256.Sum256(b)
 }
 
 // ChainDigest returns the link of a record in its run's chain (APP-11): SHA-256 over the 15 bytes
@@ -129,18 +145,18 @@ func ChainDigest(prev, record Digest, runSeq uint64, persistedAt int64) Digest {
 
 // WindowDigest returns the digest of a window's events up to one (READ-4): SHA-256 over the 16
 // bytes "runlog/window/1\x00", the digest up to the event before (32 zero bytes before the first),
-// and the event's record digest, runSeq, persistedAt, importedAt (0 where it was not imported; all
-// 8 bytes, big endian, times in nanoseconds since 1970-01-01T00:00:00Z), chain digest, and what
+// and the event's record digest, runSeq, persistedAt, 8 zero bytes (numbers of 8 bytes, big endian,
+// times in nanoseconds since 1970-01-01T00:00:00Z), chain digest, and what
 // AppendInherited gives, which is most often nothing. The events are those that the window's filter
 // lets through, in commit order.
-func WindowDigest(prev Digest, e *Event, record Digest, runSeq uint64, persistedAt, importedAt int64, chain Digest) Digest {
+func WindowDigest(prev Digest, e *Event, record Digest, runSeq uint64, persistedAt int64, chain Digest) Digest {
 	var stack [canonicalStack]byte
 	b := append(stack[:0], windowTag...)
 	b = append(b, prev[:]...)
 	b = append(b, record[:]...)
 	b = binary.BigEndian.AppendUint64(b, runSeq)
 	b = binary.BigEndian.AppendUint64(b, uint64(persistedAt))
-	b = binary.BigEndian.AppendUint64(b, uint64(importedAt))
+	b = binary.BigEndian.AppendUint64(b, 0)
 	b = append(b, chain[:]...)
 	return sha256.Sum256(e.AppendInherited(b))
 }

@@ -67,7 +67,7 @@ func TestAPP11GoldenBytes(t *testing.T) {
 	golden := readGolden(t)
 	checked := 0
 	for name, e := range goldenEvents() {
-		payload, record := e.Digests("")
+		payload, record := e.Digests("", Original{})
 		content := e.ContentDigest(e.PayloadDigest())
 		first := ChainDigest(Digest{}, record, 1, 1770805800123456790)
 		second := ChainDigest(first, record, 2, -1)
@@ -191,8 +191,8 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 		if e.ContentDigest(e.PayloadDigest()) != other.ContentDigest(other.PayloadDigest()) || !SameContent(e, &other) {
 			t.Fatal("a field outside the content counts")
 		}
-		_, before := e.Digests("")
-		if _, after := other.Digests(""); before == after {
+		_, before := e.Digests("", Original{})
+		if _, after := other.Digests("", Original{}); before == after {
 			t.Fatal("a field outside the content is outside the record digest")
 		}
 		change := rapid.SampledFrom([]func(*Event){
@@ -215,17 +215,31 @@ func TestSEC8AppendedByInTheRecordDigest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEvent(t)
 		by := rapid.StringN(1, 60, 256).Draw(t, "identity")
-		payload, plain := e.Digests("")
+		payload, plain := e.Digests("", Original{})
 		if plain != sha256.Sum256(append(e.AppendCanonical(nil), payload[:]...)) {
 			t.Fatal("without an identity, the record digest has more than the event")
 		}
-		same, with := e.Digests(by)
+		same, with := e.Digests(by, Original{})
 		suffix := append([]byte{18, 0, 0, byte(len(by) >> 8), byte(len(by))}, by...)
 		if same != payload || with != sha256.Sum256(append(append(e.AppendCanonical(nil), payload[:]...), suffix...)) {
 			t.Fatalf("digests with %q: %s, %s", by, same, with)
 		}
-		if _, other := e.Digests(by + "x"); other == with || with == plain {
+		if _, other := e.Digests(by+"x", Original{}); other == with || with == plain {
 			t.Fatal("the identity does not count")
+		}
+	})
+}
+
+// What the source of an imported event said is in the record digest (APP-13).
+func TestAPP13OriginalInTheRecordDigest(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		e := drawEvent(t)
+		o := Original{PersistedAt: rapid.Int64Min(1).Draw(t, "persisted"), Source: rapid.StringN(1, 60, 256).Draw(t, "source")}
+		payload, got := e.Digests("", o)
+		want := binary.BigEndian.AppendUint64(append(append(e.AppendCanonical(nil), payload[:]...), 20, 0, 0, 0, 8), uint64(o.PersistedAt))
+		want = append(append(want, 21, 0, 0, byte(len(o.Source)>>8), byte(len(o.Source))), o.Source...)
+		if got != sha256.Sum256(want) {
+			t.Fatalf("digest with %+v: %s", o, got)
 		}
 	})
 }

@@ -23,13 +23,20 @@ type Record struct {
 	// AppendedBy is the identity that the other authority had authenticated (SEC-8), empty where it
 	// had none.
 	AppendedBy string
+	// Original is what another authority, from which that one imported the event, said of it.
+	Original Original
+}
+
+// Origin returns what the authority of the record says of it to the one that imports it (APP-13).
+func (r *Record) Origin() Original {
+	return Original{PersistedAt: r.PersistedAt, Source: r.AppendedBy}
 }
 
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event
 // as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
-// other members that reading an event adds, it returns payloadDigest, recordDigest and appendedBy.
-// inherited says which fields the producer had left out. ParseRecord drops importedAt and
-// chainDigest, which belong to the place where the record was read.
+// other members that reading an event adds, it returns payloadDigest, recordDigest, appendedBy and
+// original. inherited says which fields the producer had left out. ParseRecord drops chainDigest,
+// which belongs to the place where the record was read.
 //
 // It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's
 // is.
@@ -65,9 +72,9 @@ func ParseRecord(line []byte) (Record, error) {
 		case field == "recordDigest":
 			fault = setText(&r.RecordDigest, value)
 		case field == "appendedBy":
-			if fault = setText(&r.AppendedBy, value); fault == "" {
-				fault = TextFault(r.AppendedBy)
-			}
+			fault = setIdentity(&r.AppendedBy, value)
+		case field == "original":
+			fault = setOriginal(&r.Original, value)
 		case field == "inherited":
 			inherited = value
 		}
@@ -111,8 +118,8 @@ func recordField(name string) string {
 		return "recordDigest"
 	case "chainDigest", "chain_digest":
 		return "chainDigest"
-	case "importedAt", "imported_at":
-		return "importedAt"
+	case "original":
+		return "original"
 	case "appendedBy", "appended_by":
 		return "appendedBy"
 	case "inherited":
@@ -135,6 +142,37 @@ func setSeq(dst *uint64, raw []byte) string {
 		return fmt.Sprintf("must be a whole number from 1 to %d", MaxImportedSeq)
 	}
 	*dst = n
+	return ""
+}
+
+func setIdentity(dst *string, raw []byte) string {
+	if fault := setText(dst, raw); fault != "" {
+		return fault
+	}
+	return TextFault(*dst)
+}
+
+func setOriginal(dst *Original, raw []byte) string {
+	const help = "must be an object with persistedAt and source"
+	var members map[string]json.RawMessage
+	if string(raw) == "null" {
+		return ""
+	}
+	if json.Unmarshal(raw, &members) != nil {
+		return help
+	}
+	for name, value := range members {
+		fault := help
+		switch name {
+		case "persistedAt", "persisted_at":
+			fault = setStamp(&dst.PersistedAt, value)
+		case "source":
+			fault = setIdentity(&dst.Source, value)
+		}
+		if fault != "" {
+			return name + " " + fault
+		}
+	}
 	return ""
 }
 
@@ -183,7 +221,7 @@ func (r *Record) leaveOut(inherited []byte) string {
 // DigestFaults compares the digests that the record brings along with those of its validated event
 // (APP-11).
 func (r *Record) DigestFaults(e *Event) (bad []Violation) {
-	payload, record := e.Digests(r.AppendedBy)
+	payload, record := e.Digests(r.AppendedBy, r.Original)
 	for _, d := range [...]struct {
 		field, given, want string
 	}{

@@ -15,9 +15,10 @@ func TestParseRecord(t *testing.T) {
 	for name, more := range map[string]string{
 		"2.x":               ``,
 		"1.1":               `,"contractVersion":"1.1","draining":false`,
-		"snake case":        `,"payload_digest":"ab","record_digest":"cd","chain_digest":"ef","imported_at":"2026-01-01T00:00:00Z"`,
+		"snake case":        `,"payload_digest":"ab","record_digest":"cd","chain_digest":"ef"`,
 		"by somebody known": `,"appended_by":"worker \u00e9","recordDigest":"cd","payloadDigest":"ab"`,
-		"of another reader": `,"payloadDigest":"ab","recordDigest":"cd","chainDigest":"ef","importedAt":null,"inherited":[]`,
+		"imported there":    `,"original":{"persistedAt":"1970-01-01T00:00:01Z","source":"worker"},"appendedBy":"worker \u00e9"`,
+		"of another reader": `,"payloadDigest":"ab","recordDigest":"cd","chainDigest":"ef","original":null,"inherited":[]`,
 	} {
 		r, err := ParseRecord([]byte(strings.TrimSuffix(recordLine, "}") + more + "}"))
 		if err != nil {
@@ -32,6 +33,9 @@ func TestParseRecord(t *testing.T) {
 		}
 		if by := strings.Contains(more, "worker"); by != (r.AppendedBy == "worker \u00e9") {
 			t.Errorf("%s: appendedBy %q", name, r.AppendedBy)
+		}
+		if there := name == "imported there"; there != (r.Original == Original{PersistedAt: 1e9, Source: "worker"}) {
+			t.Errorf("%s: original %+v", name, r.Original)
 		}
 		if flat := `{"draining":false}`; name == "1.1" && string(r.Event.GetPayloadJson()) != flat {
 			t.Errorf("payload %s, want %s", r.Event.GetPayloadJson(), flat)
@@ -69,6 +73,9 @@ func TestParseRecordRefusals(t *testing.T) {
 		"an identity of a kind": {change(`"runSeq"`, `"appendedBy":7,"runSeq"`), "appendedBy"},
 		"an endless identity":   {change(`"runSeq"`, `"appendedBy":"`+strings.Repeat("x", 257)+`","runSeq"`), "appendedBy"},
 		"a control character":   {change(`"runSeq"`, `"appendedBy":"a\u0007","runSeq"`), "appendedBy"},
+		"no original":           {change(`"runSeq"`, `"original":7,"runSeq"`), "original"},
+		"an original's time":    {change(`"runSeq"`, `"original":{"persistedAt":"noon"},"runSeq"`), "original"},
+		"an original's more":    {change(`"runSeq"`, `"original":{"offset":7},"runSeq"`), "original"},
 		"two payloads":          {change(`"runSeq"`, `"payload":{},"payloadJson":"e30=","runSeq"`), "payloadJson"},
 		"no base64":             {change(`"runSeq"`, `"payloadJson":"e","runSeq"`), "payloadJson"},
 		"bytes of no text":      {change(`"runSeq"`, `"payloadJson":{},"runSeq"`), "payloadJson"},

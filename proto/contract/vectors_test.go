@@ -201,7 +201,7 @@ func checkPublishedRecord(t *testing.T, r *publishedRecord, head Digest) Digest 
 	if got := hex.EncodeToString(e.AppendCanonical(nil)); got != r.CanonicalHex {
 		t.Errorf("%s: canonical bytes\n%s, want\n%s", r.RunSeq, got, r.CanonicalHex)
 	}
-	payload, record := e.Digests(r.AppendedBy)
+	payload, record := e.Digests(r.AppendedBy, Original{})
 	if payload.String() != r.PayloadDigest || record.String() != r.RecordDigest {
 		t.Errorf("%s: digests %s %s, want %s %s", r.RunSeq, payload, record, r.PayloadDigest, r.RecordDigest)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/decode"
@@ -23,9 +24,10 @@ import (
 const importMediaType = "application/x-ndjson"
 
 // importRecords answers POST /import on the admin listener. It stores 1 to 1,000 records of one run
-// from another authority, all or none, with their original runSeq and persistedAt. The body has
-// lines of JSON as contract.ParseRecord reads them. A run may be sent in several requests, in the
-// order of its records, and a request may be repeated. The answer is that of AppendEvents.
+// from another authority, all or none, with their runSeq. They are stamped now, and original has
+// what their authority said (APP-13). The body has lines of JSON as contract.ParseRecord reads
+// them. A run may be sent in several requests, in the order of its records, and a request may be
+// repeated. The answer is that of AppendEvents.
 func (a *Admin) importRecords(w http.ResponseWriter, r *http.Request) {
 	answer, err := a.importBody(w, r)
 	if err != nil {
@@ -72,14 +74,12 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	if !a.opts.Node.Leading() {
 		return nil, a.opts.Node.NotLeader() // The command line calls the leader's admin listener.
 	}
+	in.AppendedBy = auth.From(r.Context()).Authenticated()
 	done, err := a.opts.Node.Append(r.Context(), in)
 	if err != nil {
 		return nil, err
 	}
 	results := wire.Results(in.Events, &done.Outcome, done.Diverged, done.Keys)
-	for i := range results {
-		results[i].PersistedAt = wire.Timestamp(in.Imported[i].PersistedAt)
-	}
 	return &runlogv1.AppendEventsResponse{Results: results, LastSeq: done.LastSeq, Position: rpc.FormatPosition(a.opts.Node.Store().Incarnation(), done.Position)}, nil
 }
 
@@ -121,7 +121,7 @@ func (a *Admin) parseImport(body []byte) (*storage.Append, error) {
 				Description: "is required: an imported record keeps its own"}))
 			continue
 		}
-		in.Imported = append(in.Imported, storage.Assigned{RunSeq: records[i].RunSeq, PersistedAt: records[i].PersistedAt, AppendedBy: records[i].AppendedBy})
+		in.Imported = append(in.Imported, storage.Assigned{RunSeq: records[i].RunSeq, Original: records[i].Origin()})
 		for _, v := range records[i].DigestFaults(&in.Events[i]) {
 			bad = append(bad, rpc.InEvent(i, v))
 		}

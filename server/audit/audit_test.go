@@ -53,10 +53,6 @@ func windowDigest(t testing.TB, events []*runlogv1.EventRecord) string {
 	}
 	var d contract.Digest
 	for _, e := range events {
-		imported := int64(0)
-		if e.ImportedAt != nil {
-			imported = e.ImportedAt.AsTime().UnixNano()
-		}
 		shown := &contract.Event{
 			TenantID: e.TenantId, ProjectID: e.ProjectId, EnvironmentID: e.EnvironmentId, PlanID: e.PlanId, PlanVersion: e.PlanVersion,
 		}
@@ -65,7 +61,7 @@ func windowDigest(t testing.TB, events []*runlogv1.EventRecord) string {
 				shown.Absent |= 1 << i
 			}
 		}
-		d = contract.WindowDigest(d, shown, digest(e.RecordDigest), e.RunSeq, e.PersistedAt.AsTime().UnixNano(), imported, digest(e.ChainDigest))
+		d = contract.WindowDigest(d, shown, digest(e.RecordDigest), e.RunSeq, e.PersistedAt.AsTime().UnixNano(), digest(e.ChainDigest))
 	}
 	return d.String()
 }

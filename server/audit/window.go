@@ -132,7 +132,7 @@ func (w *window) filterFaults() (bad []contract.Violation) {
 // add counts an event of the answer.
 func (w *windowPlace) add(r *storage.Record) {
 	w.count++
-	w.digest = contract.WindowDigest(w.digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ImportedAt, r.ChainDigest)
+	w.digest = contract.WindowDigest(w.digest, &r.Event, r.RecordDigest, r.RunSeq, r.PersistedAt, r.ChainDigest)
 }
 
 // windowAnswer is the state for which an answer is valid.

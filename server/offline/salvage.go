@@ -114,9 +114,9 @@ func (s *Salvaged) write(opts *SalvageOptions, dir *datadir.Dir, id storage.Clus
 	st := proof.Export{Cluster: id, CompleteThrough: store.Applied().PersistedAt, Position: s.Last}
 	err = eachRecord(store, s.First, s.Last, func(r *export.Record) error {
 		if tally.Count == 0 {
-			st.From = r.Stamp()
+			st.From = r.PersistedAt
 		}
-		st.To = r.Stamp() + 1
+		st.To = r.PersistedAt + 1
 		tally.Add(r)
 		return out.Write(r)
 	})

@@ -326,21 +326,13 @@ func InEvent(i int, v contract.Violation) contract.Violation {
 
 // importRefused describes how an import conflicts with stored events.
 func importRefused(e *storage.ImportError) *contract.Error {
-	out := &contract.Error{Reason: contract.ReasonInvalidArgumentField, Message: e.Error(), Metadata: map[string]string{
-		"run_id": e.RunID, "index": strconv.Itoa(e.Index), "last_seq": strconv.FormatUint(e.Before.RunSeq, 10),
+	out := &contract.Error{Reason: contract.ReasonSequenceConflict, Message: e.Error(), Metadata: map[string]string{
+		"run_id": e.RunID, "index": strconv.Itoa(e.Index), "last_seq": strconv.FormatUint(e.Before, 10),
 	}}
-	why := ""
-	switch {
-	case e.Field == "runSeq":
-		out.Reason = contract.ReasonSequenceConflict
-		why = fmt.Sprintf("is %d, and must be above %d, where the run is: nothing can be put in front of what is stored", e.Given.RunSeq, e.Before.RunSeq)
-	case e.Field == "idempotencyKey":
+	why := fmt.Sprintf("is %d, and must be above %d, where the run is: nothing can be put in front of what is stored", e.Given, e.Before)
+	if e.Field == "idempotencyKey" {
 		out.Reason = contract.ReasonRunAlreadyExists
 		why = "is that of another event of the run, which is stored or comes before it in the request"
-	case e.Given.PersistedAt < e.Before.PersistedAt:
-		why = fmt.Sprintf("is before that of the event with runSeq %d", e.Before.RunSeq)
-	default:
-		why = "is not past"
 	}
 	out.Violations = []contract.Violation{InEvent(e.Index, contract.Violation{Field: e.Field, Reason: out.Reason, Description: why})}
 	return out

@@ -37,6 +37,13 @@ func AuditRun(records []*runlogv1.EventRecord) error {
 			envelope = append(envelope, 18)
 			envelope = append(binary.BigEndian.AppendUint32(envelope, uint32(len(*by))), *by...)
 		}
+		if o := r.Original; o != nil {
+			envelope = append(envelope, 20, 0, 0, 0, 8)
+			envelope = binary.BigEndian.AppendUint64(envelope, uint64(SinceEpoch(o.PersistedAt)))
+			if o.Source != nil {
+				envelope = append(binary.BigEndian.AppendUint32(append(envelope, 21), uint32(len(*o.Source))), *o.Source...)
+			}
+		}
 		record := sha256.Sum256(envelope)
 		link := append([]byte("runlog/chain/1\x00"), chain...)
 		link = append(link, record[:]...)

@@ -221,11 +221,7 @@ func flatten(commits []storage.Commit) ([]logItem, error) {
 		}
 		for k := range c.Records {
 			r := &c.Records[k]
-			stamp := r.PersistedAt
-			if r.ImportedAt > stamp {
-				stamp = r.ImportedAt // an import lies where it was made
-			}
-			if r.Position != c.Position || stamp != c.PersistedAt || r.RunID != c.Run.RunID {
+			if r.Position != c.Position || r.PersistedAt != c.PersistedAt || r.RunID != c.Run.RunID {
 				return nil, fmt.Errorf("commit at %d, stamp %d, of run %q holds %+v", c.Position, c.PersistedAt, c.Run.RunID, r)
 			}
 			items = append(items, logItem{c.Position, c.PersistedAt, c.Run.RunID, r})

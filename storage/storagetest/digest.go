@@ -76,10 +76,12 @@ func sameContent(a, b *contract.Event) bool {
 
 // recordDigest has the identity behind the payload's digest, where no producer can put anything
 // (SEC-8).
-func recordDigest(e *contract.Event, appendedBy string) (payload, record contract.Digest) {
+func recordDigest(e *contract.Event, appendedBy string, o contract.Original) (payload, record contract.Digest) {
 	payload = sha256.Sum256(e.Payload)
-	b := append(canonical(e, false), payload[:]...)
-	return payload, sha256.Sum256(text(b, 18, appendedBy, appendedBy != ""))
+	b := text(append(canonical(e, false), payload[:]...), 18, appendedBy, appendedBy != "")
+	imported := o.PersistedAt != 0
+	b = text(b, 20, string(eight(uint64(o.PersistedAt))), imported)
+	return payload, sha256.Sum256(text(b, 21, o.Source, imported && o.Source != ""))
 }
 
 func chainDigest(prev, record contract.Digest, seq uint64, persistedAt int64) contract.Digest {
@@ -101,7 +103,7 @@ func Verify(run *storage.Run, records []storage.Record) error {
 	)
 	for i := range records {
 		r := &records[i]
-		if r.RunSeq <= seq || r.RunSeq != seq+1 && r.ImportedAt == 0 {
+		if r.RunSeq <= seq || r.RunSeq != seq+1 && r.Original.PersistedAt == 0 {
 			return fmt.Errorf("record %d of run %q has runSeq %d after %d", i+1, run.RunID, r.RunSeq, seq)
 		}
 		seq = r.RunSeq
@@ -110,7 +112,7 @@ func Verify(run *storage.Run, records []storage.Record) error {
 				r.RunSeq, run.RunID, r.PersistedAt, at, r.Position, position)
 		}
 		at, position = r.PersistedAt, r.Position
-		payload, record := recordDigest(&r.Event, r.AppendedBy)
+		payload, record := recordDigest(&r.Event, r.AppendedBy, r.Original)
 		chain = chainDigest(chain, record, r.RunSeq, r.PersistedAt)
 		if r.PayloadDigest != payload || r.RecordDigest != record || r.ChainDigest != chain {
 			return fmt.Errorf("digests of record %d of run %q: payload %s record %s chain %s, want %s %s %s",

@@ -168,9 +168,9 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 	}
 	a := w.append(t, run, w.scope(t, run), 1)
 	a.ExpectedLastSeq, a.Fence = nil, nil
-	last := storage.Assigned{PersistedAt: Epoch - 3600e9}
-	if r, err := w.Model.Run(a.RunID); err == nil && r.LastSeq > 0 {
-		last = storage.Assigned{RunSeq: r.LastSeq, PersistedAt: r.PersistedAt}
+	last := storage.Assigned{Original: contract.Original{PersistedAt: Epoch - 3600e9}}
+	if r, err := w.Model.Run(a.RunID); err == nil {
+		last.RunSeq = r.LastSeq
 	}
 	seen := map[string]bool{}
 	for i := 0; i < len(a.Events); {
@@ -181,16 +181,11 @@ func (w *Workload) imports(t *rapid.T, run int) *storage.Append {
 		seen[a.Events[i].IdempotencyKey] = true
 		a.Events[i].AttemptAssigned = false // a record has its own
 		last.RunSeq += rapid.SampledFrom([]uint64{1, 1, 1, 1, 2, 1000}).Draw(t, "gap")
-		last.PersistedAt += rapid.SampledFrom([]int64{0, 1, 1e6}).Draw(t, "later")
-		switch rapid.IntRange(0, 29).Draw(t, "off") {
-		case 27:
+		last.Original.PersistedAt += rapid.SampledFrom([]int64{0, 1, 1e6, -2e6}).Draw(t, "later")
+		if rapid.IntRange(0, 29).Draw(t, "off") == 27 {
 			last.RunSeq--
-		case 28:
-			last.PersistedAt -= 2e6
-		case 29:
-			last.PersistedAt = w.clock + 2e9
 		}
-		last.AppendedBy = w.identity(t)
+		last.Original.Source = w.identity(t)
 		a.Imported = append(a.Imported, last)
 		i++
 	}

@@ -214,9 +214,6 @@ func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope)
 func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	r := &modelRun{byKey: map[string]int{}}
 	r.run = storage.Run{RunID: a.RunID, Scope: scope, CreatedAt: m.stamp, CreatedPosition: m.position, Imported: len(a.Imported) > 0}
-	if len(a.Imported) > 0 {
-		r.run.CreatedAt = a.Imported[0].PersistedAt
-	}
 	if len(a.Events) > 0 {
 		r.run.PlanID, r.run.PlanVersion = a.Events[0].PlanID, a.Events[0].PlanVersion
 	}
@@ -253,8 +250,8 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 				EventID: s.EventID, RunSeq: s.RunSeq, PersistedAt: s.PersistedAt,
 				Duplicate: true, SameContent: m.sameContent(&r.run, &r.stored[at], &given), Attempt: attempt,
 			}
-			if len(a.Imported) > 0 && s.ImportedAt != 0 {
-				res.SameContent = sameRecord(&r.stored[at], s.AppendedBy, &given, a.Imported[i].AppendedBy)
+			if len(a.Imported) > 0 && s.Original.PersistedAt != 0 {
+				res.SameContent = sameRecord(&r.stored[at], s.Original, &given, a.Imported[i].Original)
 			}
 			if f, ok := first[key]; ok && m.bug == bugDivergence {
 				res.SameContent = m.sameContent(&r.run, &a.Events[f], &given)
@@ -267,7 +264,7 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 			res := results[f]
 			res.Duplicate, res.SameContent, res.Attempt = true, m.sameContent(&r.run, &a.Events[f], &given), attempt
 			if len(a.Imported) > 0 {
-				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].AppendedBy, &given, a.Imported[i].AppendedBy)
+				res.SameContent = sameRecord(&a.Events[f], a.Imported[f].Original, &given, a.Imported[i].Original)
 			}
 			results = append(results, res)
 			continue
@@ -284,38 +281,35 @@ func (m *Model) classify(r *modelRun, a *storage.Append) (results []storage.Even
 
 // assign lets imported events keep what they bring along, if the run can have them so.
 func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventResult) error {
-	before := storage.Assigned{RunSeq: r.run.LastSeq, PersistedAt: r.run.PersistedAt}
+	before := r.run.LastSeq
 	for i := range results {
-		res, given := &results[i], storage.Assigned{RunSeq: a.Imported[i].RunSeq, PersistedAt: a.Imported[i].PersistedAt}
+		res, given := &results[i], a.Imported[i].RunSeq
 		refuse := func(field string) error {
 			return &storage.ImportError{RunID: a.RunID, Index: i, Field: field, Given: given, Before: before}
 		}
 		if res.Duplicate {
 			if _, stored := r.byKey[a.Events[i].IdempotencyKey]; !stored {
 				first := slices.IndexFunc(a.Events, func(e contract.Event) bool { return e.IdempotencyKey == a.Events[i].IdempotencyKey })
-				res.RunSeq, res.PersistedAt = results[first].RunSeq, results[first].PersistedAt
+				res.RunSeq = results[first].RunSeq
 			}
 			same := res.SameContent && res.EventID == a.Events[i].EventID
-			if !same || res.RunSeq != given.RunSeq || res.PersistedAt != given.PersistedAt {
+			if !same || res.RunSeq != given {
 				return refuse("idempotencyKey")
 			}
 			continue
 		}
-		if given.RunSeq <= before.RunSeq {
+		if given <= before {
 			return refuse("runSeq")
 		}
-		if given.PersistedAt < before.PersistedAt || given.PersistedAt >= m.stamp {
-			return refuse("persistedAt")
-		}
-		res.RunSeq, res.PersistedAt, before = given.RunSeq, given.PersistedAt, given
+		res.RunSeq, before = given, given
 	}
 	return nil
 }
 
-// sameRecord is what an import compares: all of it.
-func sameRecord(a *contract.Event, byA string, b *contract.Event, byB string) bool {
-	_, recordA := recordDigest(a, byA)
-	_, recordB := recordDigest(b, byB)
+// sameRecord is what an import compares: all but the importer.
+func sameRecord(a *contract.Event, originalA contract.Original, b *contract.Event, originalB contract.Original) bool {
+	_, recordA := recordDigest(a, "", originalA)
+	_, recordB := recordDigest(b, "", originalB)
 	return recordA == recordB
 }
 
@@ -332,10 +326,9 @@ func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 		e.AttemptAssigned = false // a record does not tell
 		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position, AppendedBy: a.AppendedBy}
 		if len(a.Imported) > 0 {
-			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = a.Imported[i].RunSeq, a.Imported[i].PersistedAt, m.stamp
-			rec.AppendedBy = a.Imported[i].AppendedBy
+			rec.RunSeq, rec.Original = a.Imported[i].RunSeq, a.Imported[i].Original
 		}
-		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e, rec.AppendedBy)
+		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e, rec.AppendedBy, rec.Original)
 		prev := contract.Digest(r.run.Chain)
 		if m.bug == bugChain && n == 0 {
 			prev = contract.Digest{}

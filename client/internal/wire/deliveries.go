@@ -69,12 +69,12 @@ func unmarshalDelivery(data []byte) (*runlogv1.EventDelivery, error) {
 
 // delivery is an EventDelivery with what it points at, in one allocation.
 type delivery struct {
-	m                            runlogv1.EventDelivery
-	event                        runlogv1.EventRecord
-	emitted, persisted, imported timestamppb.Timestamp
-	payload                      runlogv1.EventRecord_PayloadJson
-	step, by, signal, parent     string
-	appendedBy                   string
+	m                        runlogv1.EventDelivery
+	event                    runlogv1.EventRecord
+	emitted, persisted       timestamppb.Timestamp
+	payload                  runlogv1.EventRecord_PayloadJson
+	step, by, signal, parent string
+	appendedBy               string
 }
 
 // parse decodes an EventDelivery as a node sends it; false: proto.Unmarshal must.
@@ -202,8 +202,9 @@ func (d *delivery) bytes(f *field, data []byte) (ok bool) {
 			return false
 		}
 		e.Inherited = append(e.Inherited, string(value))
-	case 26:
-		return setTime(&e.ImportedAt, &d.imported, value)
+	case 28:
+		e.Original = new(runlogv1.Original)
+		return proto.Unmarshal(value, e.Original) == nil
 	case 40:
 		e.ExtensionsJson = append(make([]byte, 0, len(value)), value...)
 	default:

@@ -255,7 +255,8 @@ type Append struct {
 	// must name its scope.
 	FirstAbsent uint32 `protobuf:"varint,8,opt,name=first_absent,json=firstAbsent,proto3" json:"first_absent,omitempty"`
 	// Set only on an import, where another authority has ordered the events. One fixed 16-byte row
-	// for each event: runSeq (8) and persistedAt (8, signed). The bodies repeat both.
+	// for each event: runSeq (8), which the bodies repeat, and the first 8 bytes of the record digest
+	// without appendedBy, by which a repeated import is known.
 	Assigned []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// The run's fence, as the caller knows it (QUE-8). Unset: the request does not depend on a lease.
 	Fence *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
@@ -601,15 +602,17 @@ type Body struct {
 	Absent uint32 `protobuf:"varint,14,opt,name=absent,proto3" json:"absent,omitempty"`
 	// Set only where the plan is not the block's.
 	Plan *Plan `protobuf:"bytes,15,opt,name=plan,proto3" json:"plan,omitempty"`
-	// Set only on an imported event: the values that the original authority assigned.
-	RunSeq      uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
-	PersistedAt int64  `protobuf:"fixed64,17,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
+	// Set only on an imported event: its runSeq, and what its source said of it (APP-13).
+	RunSeq              uint64 `protobuf:"varint,16,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	OriginalPersistedAt int64  `protobuf:"fixed64,17,opt,name=original_persisted_at,json=originalPersistedAt,proto3" json:"original_persisted_at,omitempty"`
 	// The authenticated identity of the caller that appended the event (SEC-8). Empty: none.
 	AppendedBy string `protobuf:"bytes,18,opt,name=appended_by,json=appendedBy,proto3" json:"appended_by,omitempty"`
 	// One JSON object, byte for byte as the producer sent it. Empty: none.
-	Extensions    []byte `protobuf:"bytes,19,opt,name=extensions,proto3" json:"extensions,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Extensions []byte `protobuf:"bytes,19,opt,name=extensions,proto3" json:"extensions,omitempty"`
+	// Set only on an imported event whose source says which identity appended it there.
+	OriginalSource string `protobuf:"bytes,20,opt,name=original_source,json=originalSource,proto3" json:"original_source,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *Body) Reset() {
@@ -754,9 +757,9 @@ func (x *Body) GetRunSeq() uint64 {
 	return 0
 }
 
-func (x *Body) GetPersistedAt() int64 {
+func (x *Body) GetOriginalPersistedAt() int64 {
 	if x != nil {
-		return x.PersistedAt
+		return x.OriginalPersistedAt
 	}
 	return 0
 }
@@ -775,14 +778,20 @@ func (x *Body) GetExtensions() []byte {
 	return nil
 }
 
+func (x *Body) GetOriginalSource() string {
+	if x != nil {
+		return x.OriginalSource
+	}
+	return ""
+}
+
 // RunIdentity is written once, with a run's first event or its creation.
 type RunIdentity struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
 	Scope *Scope                 `protobuf:"bytes,2,opt,name=scope,proto3" json:"scope,omitempty"`
 	Plan  *Plan                  `protobuf:"bytes,3,opt,name=plan,proto3" json:"plan,omitempty"`
-	// persistedAt of the proposal that created the run, or of the first imported event, in
-	// nanoseconds.
+	// persistedAt of the proposal that created the run, in nanoseconds.
 	CreatedAt       int64  `protobuf:"fixed64,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	CreatedPosition uint64 `protobuf:"fixed64,5,opt,name=created_position,json=createdPosition,proto3" json:"created_position,omitempty"`
 	// The run was imported.
@@ -1223,7 +1232,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05codec\x18\x02 \x01(\rR\x05codec\x12\x19\n" +
 	"\braw_size\x18\x03 \x01(\rR\arawSize\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\xfc\x04\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xb6\x05\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1243,13 +1252,14 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\apayload\x18\r \x01(\fR\apayload\x12\x16\n" +
 	"\x06absent\x18\x0e \x01(\rR\x06absent\x12#\n" +
 	"\x04plan\x18\x0f \x01(\v2\x0f.record.v1.PlanR\x04plan\x12\x17\n" +
-	"\arun_seq\x18\x10 \x01(\x04R\x06runSeq\x12!\n" +
-	"\fpersisted_at\x18\x11 \x01(\x10R\vpersistedAt\x12\x1f\n" +
+	"\arun_seq\x18\x10 \x01(\x04R\x06runSeq\x122\n" +
+	"\x15original_persisted_at\x18\x11 \x01(\x10R\x13originalPersistedAt\x12\x1f\n" +
 	"\vappended_by\x18\x12 \x01(\tR\n" +
 	"appendedBy\x12\x1e\n" +
 	"\n" +
 	"extensions\x18\x13 \x01(\fR\n" +
-	"extensions\"\xd7\x01\n" +
+	"extensions\x12'\n" +
+	"\x0foriginal_source\x18\x14 \x01(\tR\x0eoriginalSource\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +

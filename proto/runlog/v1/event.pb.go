@@ -70,7 +70,7 @@ func (x PayloadForm_Form) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PayloadForm_Form.Descriptor instead.
 func (PayloadForm_Form) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4, 0}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5, 0}
 }
 
 type Consistency_Level int32
@@ -122,7 +122,7 @@ func (x Consistency_Level) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Consistency_Level.Descriptor instead.
 func (Consistency_Level) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5, 0}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{6, 0}
 }
 
 // EventWrite is one immutable fact about a run, as its producer states it
@@ -408,12 +408,11 @@ type EventRecord struct {
 	// Envelope fields that the producer left out and the server filled in from the run, such as
 	// "tenantId". They are no part of record_digest (ENV-1, APP-11).
 	Inherited []string `protobuf:"bytes,25,rep,name=inherited,proto3" json:"inherited,omitempty"`
-	// Set on an imported event: the time of the import. Another authority has assigned run_seq and
-	// persisted_at; windows over persistedAt use this time instead.
-	ImportedAt *timestamppb.Timestamp `protobuf:"bytes,26,opt,name=imported_at,json=importedAt,proto3" json:"imported_at,omitempty"`
 	// The authenticated identity that appended the event; the authority sets it, never the producer.
 	// It is part of record_digest (SEC-8). Unset: the caller had no identity.
 	AppendedBy *string `protobuf:"bytes,27,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
+	// Set on an imported event: what its source said of it (APP-13). It is part of record_digest.
+	Original *Original `protobuf:"bytes,28,opt,name=original,proto3" json:"original,omitempty"`
 	// As the producer sent it; part of record_digest. Over HTTP it is the object "extensions".
 	ExtensionsJson []byte `protobuf:"bytes,40,opt,name=extensions_json,json=extensionsJson,proto3,oneof" json:"extensions_json,omitempty"`
 	unknownFields  protoimpl.UnknownFields
@@ -636,18 +635,18 @@ func (x *EventRecord) GetInherited() []string {
 	return nil
 }
 
-func (x *EventRecord) GetImportedAt() *timestamppb.Timestamp {
-	if x != nil {
-		return x.ImportedAt
-	}
-	return nil
-}
-
 func (x *EventRecord) GetAppendedBy() string {
 	if x != nil && x.AppendedBy != nil {
 		return *x.AppendedBy
 	}
 	return ""
+}
+
+func (x *EventRecord) GetOriginal() *Original {
+	if x != nil {
+		return x.Original
+	}
+	return nil
 }
 
 func (x *EventRecord) GetExtensionsJson() []byte {
@@ -672,6 +671,61 @@ type EventRecord_Payload struct {
 func (*EventRecord_PayloadJson) isEventRecord_PayloadForm() {}
 
 func (*EventRecord_Payload) isEventRecord_PayloadForm() {}
+
+// Original is what the source of an imported event said of it. The event keeps its run_seq.
+type Original struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// When the source had stored the event, as it says.
+	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
+	// The identity that appended the event there, as the source says. Unset: it says none.
+	Source        *string `protobuf:"bytes,2,opt,name=source,proto3,oneof" json:"source,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Original) Reset() {
+	*x = Original{}
+	mi := &file_runlog_v1_event_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Original) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Original) ProtoMessage() {}
+
+func (x *Original) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_event_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Original.ProtoReflect.Descriptor instead.
+func (*Original) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *Original) GetPersistedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PersistedAt
+	}
+	return nil
+}
+
+func (x *Original) GetSource() string {
+	if x != nil && x.Source != nil {
+		return *x.Source
+	}
+	return ""
+}
 
 // AppendResult is the answer for one event of a request, in the request's order.
 type AppendResult struct {
@@ -703,7 +757,7 @@ type AppendResult struct {
 
 func (x *AppendResult) Reset() {
 	*x = AppendResult{}
-	mi := &file_runlog_v1_event_proto_msgTypes[2]
+	mi := &file_runlog_v1_event_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -715,7 +769,7 @@ func (x *AppendResult) String() string {
 func (*AppendResult) ProtoMessage() {}
 
 func (x *AppendResult) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[2]
+	mi := &file_runlog_v1_event_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -728,7 +782,7 @@ func (x *AppendResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppendResult.ProtoReflect.Descriptor instead.
 func (*AppendResult) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{2}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *AppendResult) GetEventId() string {
@@ -820,7 +874,7 @@ type Warning struct {
 
 func (x *Warning) Reset() {
 	*x = Warning{}
-	mi := &file_runlog_v1_event_proto_msgTypes[3]
+	mi := &file_runlog_v1_event_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -832,7 +886,7 @@ func (x *Warning) String() string {
 func (*Warning) ProtoMessage() {}
 
 func (x *Warning) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[3]
+	mi := &file_runlog_v1_event_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -845,7 +899,7 @@ func (x *Warning) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Warning.ProtoReflect.Descriptor instead.
 func (*Warning) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *Warning) GetField() string {
@@ -871,7 +925,7 @@ type PayloadForm struct {
 
 func (x *PayloadForm) Reset() {
 	*x = PayloadForm{}
-	mi := &file_runlog_v1_event_proto_msgTypes[4]
+	mi := &file_runlog_v1_event_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -883,7 +937,7 @@ func (x *PayloadForm) String() string {
 func (*PayloadForm) ProtoMessage() {}
 
 func (x *PayloadForm) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[4]
+	mi := &file_runlog_v1_event_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -896,7 +950,7 @@ func (x *PayloadForm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PayloadForm.ProtoReflect.Descriptor instead.
 func (*PayloadForm) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5}
 }
 
 // Consistency of a read (READ-2).
@@ -908,7 +962,7 @@ type Consistency struct {
 
 func (x *Consistency) Reset() {
 	*x = Consistency{}
-	mi := &file_runlog_v1_event_proto_msgTypes[5]
+	mi := &file_runlog_v1_event_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -920,7 +974,7 @@ func (x *Consistency) String() string {
 func (*Consistency) ProtoMessage() {}
 
 func (x *Consistency) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[5]
+	mi := &file_runlog_v1_event_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -933,7 +987,7 @@ func (x *Consistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Consistency.ProtoReflect.Descriptor instead.
 func (*Consistency) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{6}
 }
 
 // AppliedState is how far the answering node had applied the log when it read (READ-2).
@@ -949,7 +1003,7 @@ type AppliedState struct {
 
 func (x *AppliedState) Reset() {
 	*x = AppliedState{}
-	mi := &file_runlog_v1_event_proto_msgTypes[6]
+	mi := &file_runlog_v1_event_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -961,7 +1015,7 @@ func (x *AppliedState) String() string {
 func (*AppliedState) ProtoMessage() {}
 
 func (x *AppliedState) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_event_proto_msgTypes[6]
+	mi := &file_runlog_v1_event_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -974,7 +1028,7 @@ func (x *AppliedState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AppliedState.ProtoReflect.Descriptor instead.
 func (*AppliedState) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_event_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_event_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AppliedState) GetPosition() string {
@@ -1023,7 +1077,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayload\x12'\n" +
 	"\x0fextensions_json\x18( \x01(\fR\x0eextensionsJsonB\x0e\n" +
-	"\fpayload_form\"\xd4\t\n" +
+	"\fpayload_form\"\xdb\t\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -1054,11 +1108,10 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x0epayload_digest\x18\x16 \x01(\tR\rpayloadDigest\x12#\n" +
 	"\rrecord_digest\x18\x17 \x01(\tR\frecordDigest\x12!\n" +
 	"\fchain_digest\x18\x18 \x01(\tR\vchainDigest\x12\x1c\n" +
-	"\tinherited\x18\x19 \x03(\tR\tinherited\x12;\n" +
-	"\vimported_at\x18\x1a \x01(\v2\x1a.google.protobuf.TimestampR\n" +
-	"importedAt\x12$\n" +
+	"\tinherited\x18\x19 \x03(\tR\tinherited\x12$\n" +
 	"\vappended_by\x18\x1b \x01(\tH\x05R\n" +
-	"appendedBy\x88\x01\x01\x12,\n" +
+	"appendedBy\x88\x01\x01\x12/\n" +
+	"\boriginal\x18\x1c \x01(\v2\x13.runlog.v1.OriginalR\boriginal\x12,\n" +
 	"\x0fextensions_json\x18( \x01(\fH\x06R\x0eextensionsJson\x88\x01\x01B\x0e\n" +
 	"\fpayload_formB\n" +
 	"\n" +
@@ -1067,7 +1120,11 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\x14_caused_by_signal_idB\x12\n" +
 	"\x10_parent_event_idB\x0e\n" +
 	"\f_appended_byB\x12\n" +
-	"\x10_extensions_json\"\xf2\x03\n" +
+	"\x10_extensions_jsonJ\x04\b\x1a\x10\x1bR\vimported_at\"q\n" +
+	"\bOriginal\x12=\n" +
+	"\fpersisted_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12\x1b\n" +
+	"\x06source\x18\x02 \x01(\tH\x00R\x06source\x88\x01\x01B\t\n" +
+	"\a_source\"\xf2\x03\n" +
 	"\fAppendResult\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x02 \x01(\x04R\x06runSeq\x12=\n" +
@@ -1121,35 +1178,37 @@ func file_runlog_v1_event_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_event_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 7)
+var file_runlog_v1_event_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
 var file_runlog_v1_event_proto_goTypes = []any{
 	(PayloadForm_Form)(0),         // 0: runlog.v1.PayloadForm.Form
 	(Consistency_Level)(0),        // 1: runlog.v1.Consistency.Level
 	(*EventWrite)(nil),            // 2: runlog.v1.EventWrite
 	(*EventRecord)(nil),           // 3: runlog.v1.EventRecord
-	(*AppendResult)(nil),          // 4: runlog.v1.AppendResult
-	(*Warning)(nil),               // 5: runlog.v1.Warning
-	(*PayloadForm)(nil),           // 6: runlog.v1.PayloadForm
-	(*Consistency)(nil),           // 7: runlog.v1.Consistency
-	(*AppliedState)(nil),          // 8: runlog.v1.AppliedState
-	(*timestamppb.Timestamp)(nil), // 9: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),       // 10: google.protobuf.Struct
+	(*Original)(nil),              // 4: runlog.v1.Original
+	(*AppendResult)(nil),          // 5: runlog.v1.AppendResult
+	(*Warning)(nil),               // 6: runlog.v1.Warning
+	(*PayloadForm)(nil),           // 7: runlog.v1.PayloadForm
+	(*Consistency)(nil),           // 8: runlog.v1.Consistency
+	(*AppliedState)(nil),          // 9: runlog.v1.AppliedState
+	(*timestamppb.Timestamp)(nil), // 10: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),       // 11: google.protobuf.Struct
 }
 var file_runlog_v1_event_proto_depIdxs = []int32{
-	9,  // 0: runlog.v1.EventWrite.emitted_at:type_name -> google.protobuf.Timestamp
-	10, // 1: runlog.v1.EventWrite.payload:type_name -> google.protobuf.Struct
-	9,  // 2: runlog.v1.EventRecord.emitted_at:type_name -> google.protobuf.Timestamp
-	10, // 3: runlog.v1.EventRecord.payload:type_name -> google.protobuf.Struct
-	9,  // 4: runlog.v1.EventRecord.persisted_at:type_name -> google.protobuf.Timestamp
-	9,  // 5: runlog.v1.EventRecord.imported_at:type_name -> google.protobuf.Timestamp
-	9,  // 6: runlog.v1.AppendResult.persisted_at:type_name -> google.protobuf.Timestamp
-	5,  // 7: runlog.v1.AppendResult.warnings:type_name -> runlog.v1.Warning
-	9,  // 8: runlog.v1.AppliedState.persisted_at:type_name -> google.protobuf.Timestamp
-	9,  // [9:9] is the sub-list for method output_type
-	9,  // [9:9] is the sub-list for method input_type
-	9,  // [9:9] is the sub-list for extension type_name
-	9,  // [9:9] is the sub-list for extension extendee
-	0,  // [0:9] is the sub-list for field type_name
+	10, // 0: runlog.v1.EventWrite.emitted_at:type_name -> google.protobuf.Timestamp
+	11, // 1: runlog.v1.EventWrite.payload:type_name -> google.protobuf.Struct
+	10, // 2: runlog.v1.EventRecord.emitted_at:type_name -> google.protobuf.Timestamp
+	11, // 3: runlog.v1.EventRecord.payload:type_name -> google.protobuf.Struct
+	10, // 4: runlog.v1.EventRecord.persisted_at:type_name -> google.protobuf.Timestamp
+	4,  // 5: runlog.v1.EventRecord.original:type_name -> runlog.v1.Original
+	10, // 6: runlog.v1.Original.persisted_at:type_name -> google.protobuf.Timestamp
+	10, // 7: runlog.v1.AppendResult.persisted_at:type_name -> google.protobuf.Timestamp
+	6,  // 8: runlog.v1.AppendResult.warnings:type_name -> runlog.v1.Warning
+	10, // 9: runlog.v1.AppliedState.persisted_at:type_name -> google.protobuf.Timestamp
+	10, // [10:10] is the sub-list for method output_type
+	10, // [10:10] is the sub-list for method input_type
+	10, // [10:10] is the sub-list for extension type_name
+	10, // [10:10] is the sub-list for extension extendee
+	0,  // [0:10] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_event_proto_init() }
@@ -1166,13 +1225,14 @@ func file_runlog_v1_event_proto_init() {
 		(*EventRecord_Payload)(nil),
 	}
 	file_runlog_v1_event_proto_msgTypes[2].OneofWrappers = []any{}
+	file_runlog_v1_event_proto_msgTypes[3].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_event_proto_rawDesc), len(file_runlog_v1_event_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   7,
+			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -502,8 +502,7 @@ type Watermark struct {
 	// persistedAt of the newest event in the projection.
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
 	// Milliseconds from the commit of the newest event to the moment when its projection is served
-	// (PRJ-11). The commit time is persistedAt, or importedAt for an imported event. 0 during the
-	// catch-up.
+	// (PRJ-11). The commit time is persistedAt. 0 during the catch-up.
 	LagMs int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
 	// The projection has found a gap after last_event_seq and reads the run's events again (PRJ-12).
 	// Until then the watermark does not move. Only on watches of one run.

@@ -92,12 +92,12 @@ type Run struct {
 	Labels        map[string]string `protobuf:"bytes,10,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Output only: the highest runSeq.
 	LastSeq uint64 `protobuf:"varint,11,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
-	// Output only: persistedAt of the proposal that created the run. For an imported run, that of its
-	// first event.
+	// Output only: persistedAt of the proposal that created the run.
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,12,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Output only: the status in the run's projection.
 	Status RunStatus_Value `protobuf:"varint,13,opt,name=status,proto3,enum=runlog.v1.RunStatus_Value" json:"status,omitempty"`
-	// Output only: the run was imported. Its first events come from another authority.
+	// Output only: the run was imported. Its first events come from another authority, and have
+	// original.
 	Imported bool `protobuf:"varint,14,opt,name=imported,proto3" json:"imported,omitempty"`
 	// Output only, as the fields that follow: what the run's projection says.
 	StartedAt       *timestamppb.Timestamp `protobuf:"bytes,60,opt,name=started_at,json=startedAt,proto3" json:"started_at,omitempty"`

@@ -39,11 +39,11 @@ func unlessEmpty(s *string) *string {
 // wireRecord is an EventRecord with everything that it points at, in one allocation: exports make
 // many records.
 type wireRecord struct {
-	m                            runlogv1.EventRecord
-	emitted, persisted, imported timestamppb.Timestamp
-	payload                      runlogv1.EventRecord_PayloadJson
-	step, by, signal, parent     string
-	appendedBy                   string
+	m                        runlogv1.EventRecord
+	emitted, persisted       timestamppb.Timestamp
+	payload                  runlogv1.EventRecord_PayloadJson
+	step, by, signal, parent string
+	appendedBy               string
 }
 
 // Record converts a stored record. form says whether the payload is JSON text, which is the
@@ -65,8 +65,8 @@ func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventR
 	if len(r.Extensions) > 0 {
 		m.ExtensionsJson = r.Extensions
 	}
-	if r.ImportedAt != 0 {
-		m.ImportedAt = setTime(&w.imported, r.ImportedAt)
+	if o := r.Original; o.PersistedAt != 0 {
+		m.Original = &runlogv1.Original{PersistedAt: Timestamp(o.PersistedAt), Source: unlessEmpty(&o.Source)}
 	}
 	if form != runlogv1.PayloadForm_STRUCT {
 		w.payload.PayloadJson = r.Payload

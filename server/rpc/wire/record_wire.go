@@ -38,12 +38,15 @@ const (
 	fieldRecordDigest     = 23
 	fieldChainDigest      = 24
 	fieldInherited        = 25
-	fieldImportedAt       = 26
 	fieldAppendedBy       = 27
+	fieldOriginal         = 28
 	fieldExtensionsJSON   = 40
 
 	fieldSeconds = 1
 	fieldNanos   = 2
+
+	fieldOriginalPersistedAt = 1
+	fieldOriginalSource      = 2
 )
 
 // AppendRecord appends the wire form of what Record returns. It makes no message: a consumer gets
@@ -90,10 +93,11 @@ func AppendRecord(dst []byte, r *storage.Record, form runlogv1.PayloadForm_Form)
 	for _, name := range inherited(r.Absent) {
 		dst = appendText(dst, fieldInherited, name)
 	}
-	if r.ImportedAt != 0 {
-		dst = appendTime(dst, fieldImportedAt, r.ImportedAt)
-	}
 	dst = appendText(dst, fieldAppendedBy, r.AppendedBy)
+	if o := &r.Original; o.PersistedAt != 0 {
+		var stack [64]byte
+		dst = appendText(dst, fieldOriginal, appendText(appendTime(stack[:0], fieldOriginalPersistedAt, o.PersistedAt), fieldOriginalSource, o.Source))
+	}
 	return appendText(dst, fieldExtensionsJSON, r.Extensions), nil
 }
 

@@ -129,6 +129,6 @@ func windowDigest(prev Digest, r *Record) Digest {
 		TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion, Absent: r.Absent,
 	}
-	return Digest(contract.WindowDigest(contract.Digest(prev), &e, contract.Digest(r.RecordDigest), r.RunSeq, r.PersistedAt, 0,
+	return Digest(contract.WindowDigest(contract.Digest(prev), &e, contract.Digest(r.RecordDigest), r.RunSeq, r.PersistedAt,
 		contract.Digest(r.ChainDigest)))
 }

@@ -1,26 +1,40 @@
 package record
 
-import "encoding/binary"
+import (
+	"encoding/binary"
 
-// Assigned is what the authority of a run had assigned to an event.
+	"runlog/proto/contract"
+)
+
+// Assigned is what an imported event keeps of the authority that it comes from (APP-13).
 type Assigned struct {
-	RunSeq      uint64
-	PersistedAt int64  // nanoseconds
-	AppendedBy  string // the identity that it had authenticated; empty: none
+	RunSeq   uint64
+	Original contract.Original
 }
 
-// AssignedSize is runSeq (8) and persistedAt (8).
+// AssignedSize is runSeq (8) and a recordPrefix (8).
 const AssignedSize = 16
 
-func (g *Assigned) append(dst []byte) []byte {
+// appendAssigned appends what apply needs of an imported event.
+func appendAssigned(dst []byte, g *Assigned, e *contract.Event) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, g.RunSeq)
-	return binary.BigEndian.AppendUint64(dst, uint64(g.PersistedAt))
+	_, digest := e.Digests("", g.Original)
+	return append(dst, digest[:len(recordPrefix{})]...)
 }
 
-// ParseAssigned decodes what AppendCommand.Assigned has for one event.
-func ParseAssigned(b []byte) Assigned {
-	return Assigned{RunSeq: binary.BigEndian.Uint64(b), PersistedAt: int64(binary.BigEndian.Uint64(b[8:]))}
-}
-
-// Imports says whether the events keep what another authority had assigned to them.
+// Imports says whether the events come from another authority.
 func (c *AppendCommand) Imports() bool { return len(c.Assigned) > 0 }
+
+// AssignedSeq returns the runSeq that the i-th event of an import keeps.
+func (c *AppendCommand) AssignedSeq(i int) uint64 {
+	return binary.BigEndian.Uint64(c.Assigned[i*AssignedSize:])
+}
+
+// Fingerprint is that of the i-th event, whose header is h.
+func (c *AppendCommand) Fingerprint(i int, h *Header) Fingerprint {
+	s := Fingerprint{Content: h.Content}
+	if c.Imports() {
+		s.Record = recordPrefix(c.Assigned[i*AssignedSize+8:])
+	}
+	return s
+}

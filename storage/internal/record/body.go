@@ -50,11 +50,14 @@ func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy st
 	}
 	if assigned != nil {
 		dst = appendNumber(dst, 16, assigned.RunSeq)
-		dst = appendFixed(dst, 17, assigned.PersistedAt)
+		dst = appendFixed(dst, 17, assigned.Original.PersistedAt)
 	}
 	dst = appendString(dst, 18, appendedBy)
 	if len(e.Extensions) > 0 {
 		dst = appendBytes(dst, 19, e.Extensions)
+	}
+	if assigned != nil {
+		dst = appendString(dst, 20, assigned.Original.Source)
 	}
 	return dst
 }
@@ -74,18 +77,19 @@ func NextBody(raw []byte) (body, rest []byte, err error) {
 }
 
 // parseBody decodes an event of a run. The run's scope and plan fill in absent fields (ENV-1); plan
-// is the block's. The Assigned has the identity of the caller and, if the event was imported,
-// runSeq and persistedAt. Payload and extensions alias data; nothing else does. A derived key is
-// left out unless keyed: it costs a hash.
-func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (contract.Event, Assigned, error) {
+// is the block's. The record has nothing that is not in the body: RunSeq is 0 unless the event was
+// imported. Payload and extensions alias data; nothing else does. A derived key is left out unless
+// keyed: it costs a hash.
+func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keyed bool) (Record, error) {
 	var b body
 	if err := b.parse(data); err != nil {
-		return contract.Event{}, Assigned{}, fmt.Errorf("%w: %w", ErrBody, err)
+		return Record{}, fmt.Errorf("%w: %w", ErrBody, err)
 	}
 	if len(b.eventID) != len(contract.EventID{}) {
-		return contract.Event{}, Assigned{}, fmt.Errorf("%w: event id of %d bytes", ErrBody, len(b.eventID))
+		return Record{}, fmt.Errorf("%w: event id of %d bytes", ErrBody, len(b.eventID))
 	}
-	e := contract.Event{
+	r := Record{RunSeq: b.assigned.RunSeq, Original: b.assigned.Original, AppendedBy: b.appendedBy}
+	r.Event = contract.Event{
 		EventID:          contract.EventID(b.eventID),
 		RunID:            run.GetRunId(),
 		TenantID:         run.GetScope().GetTenantId(),
@@ -104,23 +108,24 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 		Payload:          b.payload,
 		Extensions:       b.extensions,
 	}
+	e := &r.Event
 	if b.typeCode == 0 {
 		e.Type = string(b.typeName)
 	} else {
 		name, ok := contract.TypeName(b.typeCode)
 		if !ok {
-			return contract.Event{}, Assigned{}, fmt.Errorf("%w: event type %d", ErrBody, b.typeCode)
+			return Record{}, fmt.Errorf("%w: event type %d", ErrBody, b.typeCode)
 		}
 		e.Type = name
 	}
-	fillPlan(&e, &b, run, plan)
+	fillPlan(e, &b, run, plan)
 	if e.IdempotencyKey == "" {
 		e.KeyDerived = true
 		if keyed {
 			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
 		}
 	}
-	return e, b.assigned, nil
+	return r, nil
 }
 
 func fillPlan(e *contract.Event, b *body, run *recordv1.RunIdentity, plan *recordv1.Plan) {

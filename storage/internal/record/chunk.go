@@ -159,17 +159,16 @@ func (b *Block) Records(run *recordv1.RunIdentity, position Position, persistedA
 			dead = dead[1:]
 			continue
 		}
-		rec := Record{RunSeq: seq, PersistedAt: persistedAt, Position: position}
-		var assigned Assigned
-		if rec.Event, assigned, err = parseBody(body, run, plan, detail == Whole); err != nil {
+		rec, err := parseBody(body, run, plan, detail == Whole)
+		if err != nil {
 			return nil, err
 		}
-		rec.AppendedBy = assigned.AppendedBy
-		if assigned.RunSeq > 0 {
-			rec.RunSeq, rec.PersistedAt, rec.ImportedAt = assigned.RunSeq, assigned.PersistedAt, persistedAt
+		if rec.RunSeq == 0 {
+			rec.RunSeq = seq
 		}
+		rec.PersistedAt, rec.Position = persistedAt, position
 		if detail == Whole {
-			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.AppendedBy)
+			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.AppendedBy, rec.Original)
 			chain = contract.ChainDigest(chain, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 			rec.ChainDigest = chain
 		}

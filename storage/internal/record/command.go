@@ -49,20 +49,20 @@ type Append struct {
 	Create *Creation
 	// Exclusive, with Create: the run must not exist at all (APP-12).
 	Exclusive bool
-	// Imported is empty, or has what another authority had assigned to each of the events, which
-	// are kept as they are. runSeq rises and persistedAt does not fall; neither is 0.
+	// Imported is empty, or has what each of the events keeps of another authority. runSeq rises;
+	// neither it nor persistedAt is 0.
 	Imported []Assigned
 	// AppendedBy is the authenticated identity of the caller, with which the events are recorded
-	// unless they are imported (SEC-8). Empty: none.
+	// (SEC-8). Empty: none.
 	AppendedBy string
 }
 
-// appendedBy is the identity with which the i-th event is recorded.
-func (a *Append) appendedBy(i int) string {
+// original is what the source of the i-th event said of it.
+func (a *Append) original(i int) contract.Original {
 	if len(a.Imported) > 0 {
-		return a.Imported[i].AppendedBy
+		return a.Imported[i].Original
 	}
-	return a.AppendedBy
+	return contract.Original{}
 }
 
 // Creation is what CreateRun says about a run beside its events.
@@ -152,9 +152,9 @@ func (e *ScopeError) Error() string {
 	return fmt.Sprintf("run %q belongs to %s %q, not to %q", e.RunID, e.Field, e.Want, e.Given)
 }
 
-func appendHeader(dst []byte, e *contract.Event, appendedBy string) []byte {
+func appendHeader(dst []byte, e *contract.Event, appendedBy string, original contract.Original) []byte {
 	key := sha256.Sum256([]byte(e.IdempotencyKey))
-	payload, record := e.Digests(appendedBy)
+	payload, record := e.Digests(appendedBy, original)
 	content := e.ContentDigest(payload)
 	dst = append(dst, key[:]...)
 	dst = append(dst, record[:]...)

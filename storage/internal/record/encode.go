@@ -98,7 +98,7 @@ func (e *encoder) append(a *Append) error {
 		m = protowire.AppendTag(m, 9, protowire.BytesType)
 		m = protowire.AppendVarint(m, uint64(AssignedSize*len(a.Imported)))
 		for i := range a.Imported {
-			m = a.Imported[i].append(m)
+			m = appendAssigned(m, &a.Imported[i], &a.Events[i])
 		}
 	}
 	m = appendOptional(m, 10, a.Fence)
@@ -118,7 +118,7 @@ func checkTexts(a *Append, scope *Scope, plan *planName) error {
 		utf8.ValidString(scope.TenantID) && utf8.ValidString(scope.ProjectID) && utf8.ValidString(scope.EnvironmentID) &&
 		utf8.ValidString(plan.id) && utf8.ValidString(plan.version)
 	for i := range a.Imported {
-		valid = valid && utf8.ValidString(a.Imported[i].AppendedBy)
+		valid = valid && utf8.ValidString(a.Imported[i].Original.Source)
 	}
 	for i := range a.Events {
 		e := &a.Events[i]
@@ -165,7 +165,7 @@ func appendHeaders(m []byte, a *Append) ([]byte, error) {
 		if a.Events[i].LogicalAttemptID == 0 {
 			return nil, fmt.Errorf("storage: encode command: event %d has no attempt", i)
 		}
-		m = appendHeader(m, &a.Events[i], a.appendedBy(i))
+		m = appendHeader(m, &a.Events[i], a.AppendedBy, a.original(i))
 	}
 	return m, nil
 }
@@ -205,7 +205,7 @@ func (e *encoder) blocks(m []byte, a *Append, plan *planName) ([]byte, error) {
 		if len(a.Imported) > 0 {
 			assigned = &a.Imported[i]
 		}
-		e.body = appendBody(e.body[:0], &a.Events[i], assigned, a.appendedBy(i), plan)
+		e.body = appendBody(e.body[:0], &a.Events[i], assigned, a.AppendedBy, plan)
 		e.raw = protowire.AppendBytes(e.raw, e.body)
 		if len(e.raw) > maxBlock {
 			return nil, fmt.Errorf("storage: encode event %d: block of %d bytes", i, len(e.raw))

@@ -37,7 +37,7 @@ func drawAppend(t *rapid.T) *Append {
 	}
 	if rapid.Bool().Draw(t, "imports") {
 		for range a.Events {
-			a.Imported = append(a.Imported, Assigned{rapid.Uint64().Draw(t, "seq"), rapid.Int64().Draw(t, "persisted"), text.Draw(t, "appender")})
+			a.Imported = append(a.Imported, Assigned{rapid.Uint64Min(1).Draw(t, "seq"), contract.Original{PersistedAt: rapid.Int64().Draw(t, "persisted"), Source: text.Draw(t, "source")}})
 		}
 	}
 	if rapid.Bool().Draw(t, "creates") {
@@ -96,11 +96,11 @@ func sameBodies(t *rapid.T, a *Append, m *recordv1.Append) {
 			if got := encoded(t, read); !bytes.Equal(got, body) {
 				t.Fatalf("protobuf encodes body %v as\n%x\nand not as\n%x", read, got, body)
 			}
-			got, assigned, err := parseBody(body, run, m.Plan, false)
+			r, err := parseBody(body, run, m.Plan, false)
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := a.Events[i]
+			got, want := r.Event, a.Events[i]
 			if want.KeyDerived || want.IdempotencyKey == "" {
 				want.KeyDerived, want.IdempotencyKey = true, ""
 			}
@@ -110,10 +110,10 @@ func sameBodies(t *rapid.T, a *Append, m *recordv1.Append) {
 				t.Fatalf("event %d has payload %x and extensions %x", i, got.Payload, got.Extensions)
 			}
 			got.Payload, got.Extensions, want.Payload, want.Extensions = nil, nil, nil, nil
-			if !sameEvent(&got, &want) || assigned.AppendedBy != a.appendedBy(i) {
-				t.Fatalf("event %d is read as\n%+v by %q, want\n%+v by %q", i, got, assigned.AppendedBy, want, a.appendedBy(i))
+			if !sameEvent(&got, &want) || r.AppendedBy != a.AppendedBy {
+				t.Fatalf("event %d is read as\n%+v by %q, want\n%+v by %q", i, got, r.AppendedBy, want, a.AppendedBy)
 			}
-			if len(a.Imported) > 0 && assigned != a.Imported[i] {
+			if assigned := (Assigned{r.RunSeq, r.Original}); len(a.Imported) > 0 && assigned != a.Imported[i] {
 				t.Fatalf("event %d was assigned %v, want %v", i, assigned, a.Imported[i])
 			}
 		}

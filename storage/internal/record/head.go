@@ -50,7 +50,7 @@ func ParseHead(row []byte) (Head, error) {
 }
 
 // Receipt is the row that answers a duplicate forever (IDM-6): runSeq (8), persistedAt (8), event
-// id (16), content digest (8). An imported event has the first 8 bytes of its record digest too.
+// id (16), content digest (8). An imported event has a recordPrefix too.
 // The key of the row has the whole SHA-256 of the idempotency key.
 type Receipt struct {
 	RunSeq      uint64
@@ -62,7 +62,8 @@ type Receipt struct {
 
 const receiptRow = 40
 
-// recordPrefix is the begin of a record digest. It tells imported records of one key apart; the
+// recordPrefix is the begin of the record digest that an imported event would have without
+// appendedBy. It tells imported records of one key apart, whichever identity imports them. The
 // content digest leaves out what an append may change under a key (IDM-7).
 type recordPrefix [8]byte
 

@@ -35,15 +35,6 @@ type Fingerprint struct {
 	Record  recordPrefix // zero unless imported
 }
 
-// Fingerprint is that of the event, which may be imported.
-func (h *Header) Fingerprint(imported bool) Fingerprint {
-	s := Fingerprint{Content: h.Content}
-	if imported {
-		s.Record = recordPrefix(h.Record[:])
-	}
-	return s
-}
-
 // Same compares whole records where both were imported, else what IDM-7 compares.
 func (s Fingerprint) Same(t Fingerprint) bool {
 	var none recordPrefix

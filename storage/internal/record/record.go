@@ -19,12 +19,11 @@ type Record struct {
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z (APP-5)
 	Position    Position
-	// ImportedAt is set on an event that was imported: the stamp of the proposal that brought it
-	// here, in nanoseconds. PersistedAt is then another authority's, and earlier.
-	ImportedAt int64
-	// AppendedBy is the authenticated identity of the caller that appended the event (SEC-8), empty
-	// where it had none. An imported event keeps that of the authority that it comes from.
+	// AppendedBy is the authenticated identity of the caller that appended or imported the event
+	// (SEC-8), empty where it had none.
 	AppendedBy string
+	// Original is what the source of an imported event said of it (APP-13).
+	Original contract.Original
 
 	PayloadDigest contract.Digest // APP-11
 	RecordDigest  contract.Digest

@@ -244,7 +244,8 @@ type body struct {
 	absent           contract.Absent
 	plan             *planText // nil: the block's
 	extensions       []byte
-	assigned         Assigned // runSeq and persistedAt are 0 unless imported
+	assigned         Assigned // zero unless imported
+	appendedBy       string
 }
 
 func (b *body) parse(data []byte) error {
@@ -289,11 +290,13 @@ func (b *body) parse(data []byte) error {
 			b.assigned.RunSeq = f.bits
 		case 17:
 			f.want(protowire.Fixed64Type, &err)
-			b.assigned.PersistedAt = int64(f.bits)
+			b.assigned.Original.PersistedAt = int64(f.bits)
 		case 18:
-			b.assigned.AppendedBy = string(f.text(&err))
+			b.appendedBy = string(f.text(&err))
 		case 19:
 			b.extensions = f.raw(&err)
+		case 20:
+			b.assigned.Original.Source = string(f.text(&err))
 		}
 		return err
 	})

@@ -37,7 +37,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			LogicalAttemptId: b.logicalAttemptID, EngineAttemptId: b.engineAttemptID, IdempotencyKey: string(b.idempotencyKey),
 			EmittedAt: b.emittedAt, EmittedBy: string(b.emittedBy), CausedBySignalId: string(b.causedBySignalID),
 			ParentEventId: string(b.parentEventID), Contract: uint32(b.contract), Payload: b.payload, Absent: uint32(b.absent),
-			AppendedBy: b.assigned.AppendedBy, Extensions: b.extensions,
+			AppendedBy: b.appendedBy, Extensions: b.extensions,
 		}
 		if b.plan != nil {
 			back.Plan = b.plan.Message()
