@@ -17,8 +17,9 @@ import (
 	"runlog/testbed/await"
 )
 
-// TestWhoAttestedATT6: with access control, an attestation is in the name of its caller, who is an
-// attester and has not requested the run. An audit window and a verified proof show it, with the identity that the log has authenticated (SEC-8).
+// TestWhoAttestedATT6: with access control, an attestation is in the name of its caller, an
+// attester that has not requested the run. An audit window and a verified proof show it, with the
+// identity that the log has authenticated (SEC-8).
 func TestWhoAttestedATT6(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

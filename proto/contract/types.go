@@ -99,8 +99,8 @@ func Ends(name string) bool {
 	return name == RunCompleted || name == RunFailed || name == RunCancelled
 }
 
-// DecidedBy returns the call that alone stores events of a type, because they are decisions (SEC-9);
-// empty: producers append them.
+// DecidedBy returns the call that alone stores events of a type, because they are decisions
+// (SEC-9); empty: producers append them.
 func DecidedBy(name string) string {
 	switch name {
 	case SignalAccepted, SignalRejected:

@@ -110,7 +110,7 @@ func (a *attestation) attempt(snapshot *run.Snapshot, in storage.Incarnation) (a
 		status = "of a run that is " + snapshot.Status.String()
 	case step.Status != run.StepWaitingForAttestation:
 	case before != nil:
-		// It was stored before the step waited, and had no effect. The log has one for each attempt.
+		// It was stored before the step waited, without effect. The log has one for each attempt.
 		status = "attested without effect, before it waited; end it with SKIP_STEP"
 	default:
 		return attempt, nil, nil
@@ -121,8 +121,8 @@ func (a *attestation) attempt(snapshot *run.Snapshot, in storage.Incarnation) (a
 		Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID, "status": step.Status.String()}}
 }
 
-// independent refuses an attestation by those who have requested or started the run, unless the
-// tenant allows it (SEC-10).
+// independent refuses an attestation by an identity that has requested or started the run, unless
+// the tenant allows it (SEC-10).
 func (s *Service) independent(a *attestation, tenantID string) error {
 	if a.caller == auth.Local {
 		return nil
@@ -209,7 +209,7 @@ func (p *past) read(v *storage.View, stepID string) error {
 		case contract.StepWaitingForAttestation:
 			if _, known := p.contracts[r.LogicalAttemptID]; r.StepID == stepID && !known {
 				var said struct{ Contract json.RawMessage }
-				_ = json.Unmarshal(r.Payload, &said) // A wait without a contract is attested all the same.
+				_ = json.Unmarshal(r.Payload, &said) // A wait needs no contract.
 				p.contracts[r.LogicalAttemptID] = said.Contract
 			}
 		case contract.StepAttested:

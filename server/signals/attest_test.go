@@ -19,8 +19,8 @@ import (
 type attesting struct {
 	*servertest.Node
 	root string
-	// Contexts of calls: the engine produces, ann and bob attest, and the clerk attests in the names
-	// of bob and the engine too.
+	// Contexts of calls: the engine produces, ann and bob attest, and the clerk attests in the
+	// names of bob and the engine too.
 	engine, ann, bob, clerk context.Context
 }
 
@@ -172,9 +172,9 @@ func TestAttestRacesATT4(t *testing.T) {
 	})
 }
 
-// TestWhoMayAttestSEC10: it takes the role attester, and the right to act for another identity. The
-// one who has requested or started the run attests nothing of it, in no name, unless the tenant
-// allows that.
+// TestWhoMayAttestSEC10: it takes the role attester, and the right to act for another identity. An
+// identity that has requested or started the run attests nothing of it, in no name, unless the
+// tenant allows that.
 func TestWhoMayAttestSEC10(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

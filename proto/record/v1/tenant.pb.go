@@ -105,7 +105,7 @@ type TenantLimits struct {
 	SetAt int64 `protobuf:"fixed64,7,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
 	// The authenticated identity of the caller; empty: none.
 	SetBy string `protobuf:"bytes,8,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"`
-	// Those who requested or started a run may attest its steps (SEC-10).
+	// Identities that requested or started a run may attest its steps (SEC-10).
 	SelfAttestation bool `protobuf:"varint,9,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

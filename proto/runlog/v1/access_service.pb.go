@@ -240,8 +240,8 @@ type CreateTokenRequest struct {
 	Roles []Role_Value `protobuf:"varint,3,rep,packed,name=roles,proto3,enum=runlog.v1.Role_Value" json:"roles,omitempty"`
 	// When the token ends; absent: never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
-	// Up to 100 identities in whose names the token's may attest, such as token:jed; "*" alone: all of
-	// them (SEC-10).
+	// Up to 100 identities in whose names the token's may attest, such as token:jed; "*" alone: all
+	// of them (SEC-10).
 	ActFor        []string `protobuf:"bytes,5,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -694,8 +694,8 @@ type TenantLimits struct {
 	StoredBytes uint64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// Runs that are not over that it may have, at most 10,000.
 	RunningRuns uint64 `protobuf:"varint,5,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
-	// Whether those who requested or started a run may attest its steps (SEC-10). If the default of
-	// the cluster has it, all tenants have it.
+	// Whether identities that requested or started a run may attest its steps (SEC-10). If the
+	// default of the cluster has it, all tenants have it.
 	SelfAttestation bool `protobuf:"varint,6,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

@@ -27,8 +27,8 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// SignalService decides signals to runs, and attestations of their steps. Every decision is an event
-// of the run (docs/signals.md, docs/attestation.md).
+// SignalService decides signals to runs, and attestations of their steps. Every decision is an
+// event of the run (docs/signals.md, docs/attestation.md).
 type SignalServiceClient interface {
 	// SendSignal accepts or rejects a signal, and answers with the decision once it is stored
 	// (SIG-1, SIG-2). The same signal_id again returns the recorded decision (SIG-4).
@@ -70,8 +70,8 @@ func (c *signalServiceClient) AttestStep(ctx context.Context, in *AttestStepRequ
 // All implementations must embed UnimplementedSignalServiceServer
 // for forward compatibility.
 //
-// SignalService decides signals to runs, and attestations of their steps. Every decision is an event
-// of the run (docs/signals.md, docs/attestation.md).
+// SignalService decides signals to runs, and attestations of their steps. Every decision is an
+// event of the run (docs/signals.md, docs/attestation.md).
 type SignalServiceServer interface {
 	// SendSignal accepts or rejects a signal, and answers with the decision once it is stored
 	// (SIG-1, SIG-2). The same signal_id again returns the recorded decision (SIG-4).

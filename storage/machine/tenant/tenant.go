@@ -46,7 +46,7 @@ func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 type Amounts struct {
 	EventsPerSecond, BytesPerSecond   uint64
 	Streams, StoredBytes, RunningRuns uint64
-	// SelfAttestation lets those who requested or started a run attest its steps (SEC-10).
+	// SelfAttestation lets identities that requested or started a run attest its steps (SEC-10).
 	SelfAttestation bool
 }
 
