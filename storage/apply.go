@@ -82,6 +82,7 @@ type applyTx struct {
 
 	level       uint32
 	incarnation Incarnation
+	fencesAbove uint64
 
 	touched []*run
 	pending pendingReceipts
@@ -117,7 +118,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		rows:     record.Rows{Reader: s.db()},
 		level:    s.Level(),
 
-		incarnation: prev.Incarnation,
+		incarnation: prev.Incarnation, fencesAbove: prev.FencesAbove,
 
 		touched: a.touched[:0],
 		pending: pendingReceipts{list: a.pending.list[:0]},
@@ -368,7 +369,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 		return err
 	}
 	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
-	next.Incarnation = a.incarnation
+	next.Incarnation, next.FencesAbove = a.incarnation, a.fencesAbove
 	row, err := record.AppliedRow(next, a.s.opts.Cluster)
 	if err != nil {
 		return err

@@ -96,6 +96,7 @@ type undo struct {
 	nextRun, events uint64
 	level           uint32
 	incarnation     Incarnation
+	fencesAbove     uint64
 	touched         int // lengths
 	pending         int
 	writes          overlay.Mark
@@ -127,7 +128,7 @@ func (u *undo) begin(a *applyTx) {
 		u.scratch = a.s.db().NewBatch()
 	}
 	u.on = true
-	u.nextRun, u.events, u.level, u.incarnation = a.nextRun, a.events, a.level, a.incarnation
+	u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove = a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove
 	u.touched, u.pending, u.writes = len(a.touched), len(a.pending.list), a.writes.Mark()
 	u.batch, a.batch = a.batch, u.scratch
 }
@@ -158,7 +159,7 @@ func (u *undo) rollback(a *applyTx) {
 	clear(a.touched[u.touched:])
 	a.touched = a.touched[:u.touched]
 	a.pending.truncate(u.pending)
-	a.nextRun, a.events, a.level, a.incarnation = u.nextRun, u.events, u.level, u.incarnation
+	a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove = u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove
 	a.writes.Rollback(u.writes)
 	u.end(a)
 }

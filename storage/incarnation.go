@@ -39,5 +39,13 @@ func (a *applyTx) beginIncarnation(data []byte) (fatal error) {
 		return fmt.Errorf("%w: incarnation of %d bytes", record.ErrCommand, len(m.Incarnation))
 	}
 	a.incarnation = Incarnation(m.Incarnation)
+	// The log may lack leases that a lost node had: no fence of before counts any more (QUE-8). A
+	// run that is loaded later gets the first fence then (activeRun). The operation is alone in its
+	// command, so that nothing of this is undone.
+	a.fencesAbove = record.FencesAfter(a.previous.FencesAbove, m.Incarnation)
+	raised := Applied{FencesAbove: a.fencesAbove}
+	for _, r := range a.s.active.runs {
+		r.head.Fence = raised.Fence(r.head.Fence)
+	}
 	return nil
 }

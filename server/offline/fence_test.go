@@ -8,6 +8,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/offline"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
@@ -93,3 +94,54 @@ func TestFencesAfterRestoreQUE8(t *testing.T) {
 		}
 	})
 }
+
+// TestFencesAfterRecoveryQUE8: a node that lacks a lease which the lost majority has given is
+// recovered. It gives another fence, and the worker of the lost lease neither writes nor releases.
+func TestFencesAfterRecoveryQUE8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		all := servertest.StartNodes(t, 3, servertest.EachOnDisk(t))
+		all[0].Request("r1", servertest.Named("run"))
+		var behind *servertest.Node
+		var rest servertest.Nodes
+		for _, n := range all {
+			if behind == nil && !n.Server.Internals().Replica.Leading() {
+				behind = n
+			} else {
+				rest = append(rest, n)
+			}
+		}
+		bubble.Until(t, "the follower has the run", func() bool {
+			r, err := behind.Server.Internals().Replica.Store().Run("run")
+			return err == nil && r.Fence != 0
+		})
+		behind.Close()
+		lost := rest[0].Lease(waitALittle)[0]
+		rest.Close()
+		behind.Opts.Join, behind.Opts.BootstrapExpect = nil, 0
+		if _, err := offline.Recover(servertest.OfflineOptions(behind.Opts)); err != nil {
+			t.Fatal(err)
+		}
+		behind.Opts.Registry = nil
+		behind.Start()
+		write := func() {
+			t.Helper()
+			_, err := behind.Events.AppendEvents(behind.Context(), &runlogv1.AppendEventsRequest{
+				RunId: "run", Fence: &lost.Fence, Events: []*runlogv1.EventWrite{servertest.RunEnd(contract.RunStarted)},
+			})
+			servertest.Refused(t, err, contract.ReasonLeaseLost)
+		}
+		write()
+		if next := behind.Lease(waitALittle)[0]; next.Fence <= lost.Fence {
+			t.Errorf("fence %d after %d of before", next.Fence, lost.Fence)
+		}
+		write()
+		_, err := behind.Queues().ReleaseLease(behind.Context(), &runlogv1.ReleaseLeaseRequest{
+			RunId: "run", Fence: lost.Fence, Outcome: runlogv1.LeaseOutcome_STARTED,
+		})
+		servertest.Refused(t, err, contract.ReasonLeaseLost)
+	})
+}
+
+// waitALittle lets a lease wait for a leader and for a run.
+func waitALittle(r *runlogv1.LeaseRunsRequest) { r.Wait = durationpb.New(30 * time.Second) }
