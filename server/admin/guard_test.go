@@ -178,3 +178,23 @@ func TestImportIntoTheAccessLogSEC12(t *testing.T) {
 		}
 	})
 }
+
+// TestImportedDecisionsSEC9: an import of decisions needs the role decider beside admin.
+func TestImportedDecisionsSEC9(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
+		lines := func(run string) []string {
+			return []string{
+				servertest.Foreign(run, 1, 1, "RunStarted", ""), servertest.Foreign(run, 2, 2, "StepWaitingForAttestation", `,"stepId":"b"`),
+				servertest.Foreign(run, 3, 3, "StepAttested", `,"stepId":"b","payload":{"outcome":"SUCCESS"}`), servertest.Foreign(run, 4, 4, "RunCancelled", ""),
+			}
+		}
+		keeper := n.Token(root, "keeper", []string{"*"}, runlogv1.Role_ADMIN)
+		n.ImportsAs(keeper, lines("one")...).Refused(t, contract.ReasonReservedEventType)
+		_, err := n.Runs.GetRun(n.Bearing(root), &runlogv1.GetRunRequest{RunId: "one"})
+		servertest.Refused(t, err, contract.ReasonRunNotFound)
+		n.ImportsAs(n.Token(root, "copier", []string{"*"}, runlogv1.Role_ADMIN, runlogv1.Role_DECIDER), lines("two")...).OK(t)
+	})
+}

@@ -66,7 +66,7 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	}
 	in, err := a.parseImport(body)
 	if err == nil {
-		err = rpc.CheckImport(in)
+		err = rpc.CheckImport(r.Context(), in)
 	}
 	if err != nil {
 		return nil, err

@@ -27,19 +27,32 @@ var errNoIdentity = &contract.Error{Reason: contract.ReasonUnauthenticated, Mess
 // CheckAppend refuses what the caller must not append: decisions, unless it has the role for them
 // (SEC-9), and what CheckDecision refuses.
 func CheckAppend(ctx context.Context, runs Runs, a *storage.Append) error {
-	if i := auth.From(ctx); !i.May(deciders) {
-		for n := range a.Events {
-			if by := contract.DecidedBy(a.Events[n].Type); by != "" && i != nil {
-				return &contract.Error{
-					Reason: contract.ReasonReservedEventType,
-					Message: fmt.Sprintf("events[%d].eventType is %s, which is stored by %s alone; %s has not the role decider; nothing was stored",
-						n, a.Events[n].Type, by, i.Name),
-					Metadata: map[string]string{"run_id": a.RunID, "event_type": a.Events[n].Type, "call": by},
-				}
+	if err := checkDecisions(ctx, a); err != nil {
+		return err
+	}
+	return CheckDecision(ctx, runs, a)
+}
+
+// checkDecisions refuses decisions of a caller that may not append them.
+func checkDecisions(ctx context.Context, a *storage.Append) error {
+	i := auth.From(ctx)
+	if i == nil {
+		return errNoIdentity
+	}
+	if i.May(deciders) {
+		return nil
+	}
+	for n := range a.Events {
+		if by := contract.DecidedBy(a.Events[n].Type); by != "" {
+			return &contract.Error{
+				Reason: contract.ReasonReservedEventType,
+				Message: fmt.Sprintf("events[%d].eventType is %s, which is stored by %s alone; %s has not the role decider; nothing was stored",
+					n, a.Events[n].Type, by, i.Name),
+				Metadata: map[string]string{"run_id": a.RunID, "event_type": a.Events[n].Type, "call": by},
 			}
 		}
 	}
-	return CheckDecision(ctx, runs, a)
+	return nil
 }
 
 // deciders may append decisions that were made elsewhere.
@@ -107,7 +120,12 @@ func checkReserved(i *auth.Identity, a *storage.Append) error {
 }
 
 // CheckImport refuses to import in the name of the cluster: not even an admin may (SEC-12).
-func CheckImport(a *storage.Append) error { return checkReserved(nil, a) }
+func CheckImport(ctx context.Context, a *storage.Append) error {
+	if err := checkDecisions(ctx, a); err != nil {
+		return err
+	}
+	return checkReserved(nil, a)
+}
 
 func namesTenant(events []contract.Event, tenant string) bool {
 	for n := range events { // An event is too large to be copied.

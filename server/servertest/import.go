@@ -10,11 +10,20 @@ import (
 // Imports posts lines to the admin listener.
 func (n *Node) Imports(lines ...string) HTTPAnswer {
 	n.T.Helper()
+	return n.ImportsAs("", lines...)
+}
+
+// ImportsAs is Imports with a token.
+func (n *Node) ImportsAs(token string, lines ...string) HTTPAnswer {
+	n.T.Helper()
 	req, err := http.NewRequestWithContext(n.Context(), http.MethodPost, "http://"+n.Server.Addresses().Admin+"/import", strings.NewReader(strings.Join(lines, "\n")))
 	if err != nil {
 		n.T.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/x-ndjson")
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
 	resp, err := n.HTTPClient().Do(req)
 	if err != nil {
 		n.T.Fatal(err)
