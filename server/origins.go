@@ -21,7 +21,11 @@ func ownPages(next http.Handler, allowed gateway.Origins, remedy string) http.Ha
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		// A proxy may have changed the host, but no page can say that it is of the same origin.
 		if r.Header.Get("Sec-Fetch-Site") != "same-origin" {
-			if err := refuseOrigins(r.Header["Origin"], r.Host, allowed, remedy); err != nil {
+			err := refuseOrigins(r.Header["Origin"], r.Host, allowed, remedy)
+			if err == nil && embedded(r) {
+				err = foreignPage("another site", remedy)
+			}
+			if err != nil {
 				w.Header().Add("Vary", "Origin")
 				rpc.WriteError(w, err)
 				return
@@ -29,6 +33,13 @@ func ownPages(next http.Handler, allowed gateway.Origins, remedy string) http.Ha
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// embedded reports whether a page of another site has the browser load this request, such as by the
+// address of an image, which has no Origin. A link that a person follows is none.
+func embedded(r *http.Request) bool {
+	site := r.Header.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && len(r.Header["Origin"]) == 0 && r.Header.Get("Sec-Fetch-Dest") != "document"
 }
 
 // ownOrigins returns the options of the gRPC server for clients. It refuses calls of foreign web
@@ -62,11 +73,15 @@ func refuseOrigins(origins []string, host string, allowed gateway.Origins, remed
 	}
 	for _, origin := range origins {
 		if !own(origin) {
-			return rpc.Status(&contract.Error{Reason: contract.ReasonPermissionDenied,
-				Message: "pages of " + contract.Quote(origin) + " may not call this listener" + remedy})
+			return foreignPage(contract.Quote(origin), remedy)
 		}
 	}
 	return nil
+}
+
+func foreignPage(origin, remedy string) error {
+	return rpc.Status(&contract.Error{Reason: contract.ReasonPermissionDenied,
+		Message: "pages of " + origin + " may not call this listener" + remedy})
 }
 
 // nameOrigin is the remedy at listeners that --cors-origins is for.

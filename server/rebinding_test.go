@@ -99,7 +99,13 @@ func TestForeignPagesSEC12(t *testing.T) {
 					t.Errorf("%s %s of %s: %d", r[1], r[2], origin, code)
 				}
 			}
-			for _, own := range [][]string{{}, {"Origin", "http://" + r[0]}, {"Origin", "https://ui.example", "Sec-Fetch-Site", "same-origin"}} {
+			// An image has no Origin.
+			for _, site := range []string{"cross-site", "same-site"} {
+				if code := send(r[0], r[1], r[2], "Sec-Fetch-Site", site, "Sec-Fetch-Dest", "image"); code != http.StatusForbidden {
+					t.Errorf("%s %s for a page of %s: %d", r[1], r[2], site, code)
+				}
+			}
+			for _, own := range [][]string{{}, {"Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "document"}, {"Sec-Fetch-Site", "none"}, {"Origin", "http://" + r[0]}, {"Origin", "https://ui.example", "Sec-Fetch-Site", "same-origin"}} {
 				if code := send(r[0], r[1], r[2], own...); code == http.StatusForbidden {
 					t.Errorf("%s %s with %q: %d", r[1], r[2], own, code)
 				}
