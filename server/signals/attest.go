@@ -29,26 +29,45 @@ const attestedFail = "ATTESTED_FAIL"
 func (s *Service) AttestStep(ctx context.Context, req *runlogv1.AttestStepRequest) (resp *runlogv1.AttestStepResponse, err error) {
 	a, err := checkAttestation(ctx, req)
 	if err == nil {
-		err = s.limitAttestation(a)
+		err = s.look(ctx, a)
+	}
+	if err == nil {
+		err = s.untilStored(ctx, a.runID, func() (err error) {
+			resp, err = s.attestOnce(ctx, a)
+			return err
+		})
 	}
 	if err != nil {
 		s.countRefused(err)
 		return nil, err
 	}
-	err = s.untilStored(ctx, a.runID, func() (err error) {
-		resp, err = s.attestOnce(ctx, a)
+	return resp, nil
+}
+
+// look reads the run for the first time, when no signal waits for it: a run of many events takes
+// long. A run that the caller does not see is refused before the call counts (SEC-4).
+func (s *Service) look(ctx context.Context, a *attestation) error {
+	v, err := s.view(ctx, a.runID)
+	if err != nil {
 		return err
-	})
-	return resp, err
+	}
+	if err = s.limitAttestation(a.runID); err == nil {
+		err = a.past.read(v.View, a.stepID)
+	}
+	return errors.Join(err, v.Close())
 }
 
-// limitAttestation refuses an attestation beyond the rate of its run: it counts as a signal to it.
-func (s *Service) limitAttestation(a *attestation) error {
-	return s.limit(&signal{runID: a.runID, id: "attest " + a.stepID, permitted: true})
+// limitAttestation counts a call against the attestations of its run in a minute (SEC-5). Each call
+// counts, also a repeated one, because each reads the run.
+func (s *Service) limitAttestation(runID string) error {
+	delay := s.attesters.take(runID, strconv.FormatUint(s.attestations.Add(1), 10))
+	if delay == 0 {
+		return nil
+	}
+	return overLimit(runID, "attestations", delay)
 }
 
-// attestOnce tries to store an attestation, or returns the one that is stored already if it says
-// the same.
+// attestOnce tries to store an attestation, or returns the one that is stored already.
 func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.AttestStepResponse, error) {
 	unlock, err := s.decisions.lock(ctx, a.runID)
 	if err != nil {
@@ -67,10 +86,15 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 	if err := errors.Join(err, v.Close()); err != nil {
 		return nil, err
 	}
-	attempt, stored, err := a.attempt(at.snapshot, s.node.Store().Incarnation())
-	if stored != nil || err != nil {
-		return stored, err
+	attempt, stored, err := a.attempt(at.snapshot)
+	if err != nil {
+		return nil, err
 	}
+	if stored != nil {
+		return &runlogv1.AttestStepResponse{RunSeq: stored.RunSeq, LogicalAttemptId: stored.LogicalAttemptID, Idempotent: true,
+			Position: rpc.FormatPosition(s.node.Store().Incarnation(), stored.Position)}, nil
+	}
+	a.asked = &attempt // It is the one that the caller has looked at, also if another begins now.
 	if err := s.independent(a, at.scope.TenantID); err != nil {
 		return nil, err
 	}
@@ -82,12 +106,13 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt, Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}, nil
+	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt,
+		Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}, nil
 }
 
-// attempt returns the attempt of the step that waits. stored is the answer if it was attested
-// before, in the same words.
-func (a *attestation) attempt(snapshot *run.Snapshot, in storage.Incarnation) (attempt uint32, stored *runlogv1.AttestStepResponse, err error) {
+// attempt returns the attempt of the step that waits. stored is the record of the same attestation,
+// if there is one.
+func (a *attestation) attempt(snapshot *run.Snapshot) (attempt uint32, stored *storage.Record, err error) {
 	step := snapshot.Step(a.stepID)
 	if step == nil {
 		return 0, nil, &contract.Error{Reason: contract.ReasonStepNotFound,
@@ -98,26 +123,36 @@ func (a *attestation) attempt(snapshot *run.Snapshot, in storage.Incarnation) (a
 	if a.asked != nil {
 		attempt = *a.asked
 	}
-	status := step.Status.String()
+	waits := attempt == step.LogicalAttemptID && step.Status == run.StepWaitingForAttestation && !snapshot.Status.Terminal()
 	before := a.past.attested[attempt]
+	for number, r := range a.past.attested {
+		same, id := a.said.sameAs(r.Payload)
+		effective := number != attempt || !waits // What came before the wait has no effect.
+		switch {
+		case id && !same:
+			return 0, nil, rpc.Invalid("attestationId", "is that of another attestation of the step: choose one for each, and keep it for retries")
+		case same && (id || number == attempt) && effective:
+			return 0, r, nil
+		}
+	}
+	status := step.Status.String()
 	switch {
-	case before != nil && a.says(before.Payload):
-		return attempt, &runlogv1.AttestStepResponse{RunSeq: before.RunSeq, LogicalAttemptId: attempt, Idempotent: true,
-			Position: rpc.FormatPosition(in, before.Position)}, nil
 	case attempt != step.LogicalAttemptID:
 		status = fmt.Sprintf("at attempt %d", step.LogicalAttemptID)
 	case snapshot.Status.Terminal():
 		status = "of a run that is " + snapshot.Status.String()
-	case step.Status != run.StepWaitingForAttestation:
+	case !waits:
 	case before != nil:
 		// It was stored before the step waited, without effect. The log has one for each attempt.
 		status = "attested without effect, before it waited; end it with SKIP_STEP"
+	case snapshot.Status == run.Pending, snapshot.Status == run.Approved:
+		status = "of a run that no event has started"
 	default:
 		return attempt, nil, nil
 	}
 	return 0, nil, &contract.Error{Reason: contract.ReasonStepNotWaiting,
 		Message: rpc.Helpful(contract.ReasonStepNotWaiting,
-			fmt.Sprintf("attempt %d of step %s is not WAITING_FOR_ATTESTATION: the step is %s; nothing was stored", attempt, contract.Quote(a.stepID), status)),
+			fmt.Sprintf("attempt %d of step %s cannot be attested: the step is %s; nothing was stored", attempt, contract.Quote(a.stepID), status)),
 		Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID, "status": step.Status.String()}}
 }
 
@@ -186,8 +221,8 @@ func (s *Service) attested(a *attestation, at *state, attempt uint32) ([]contrac
 // so a later read begins behind it.
 type past struct {
 	through uint64
-	// startedBy are the authenticated identities that have requested or started the run. In whose
-	// name that was done (triggeredBy) is the word of a producer.
+	// startedBy are the authenticated identities that have requested, made or started the run. In
+	// whose name that was done (triggeredBy) is the word of a producer.
 	startedBy []string
 	contracts map[uint32]json.RawMessage // by attempt of the step
 	attested  map[uint32]*storage.Record
@@ -201,11 +236,12 @@ func (p *past) read(v *storage.View, stepID string) error {
 		if err != nil {
 			return err
 		}
+		if r.RunSeq == 1 {
+			p.start(r) // It has made the run.
+		}
 		switch p.through = r.RunSeq; r.Type {
 		case contract.RunQueued, contract.RunStarted:
-			if !slices.Contains(p.startedBy, r.AppendedBy) {
-				p.startedBy = append(p.startedBy, r.AppendedBy)
-			}
+			p.start(r)
 		case contract.StepWaitingForAttestation:
 			if _, known := p.contracts[r.LogicalAttemptID]; r.StepID == stepID && !known {
 				var said struct{ Contract json.RawMessage }
@@ -221,14 +257,24 @@ func (p *past) read(v *storage.View, stepID string) error {
 	return nil
 }
 
-// says reports whether a recorded attestation says the same as this one.
-func (a *attestation) says(payload []byte) bool {
+// start notes which identity has requested, made or started the run: here, or at the source of an
+// import.
+func (p *past) start(r *storage.Record) {
+	for _, by := range [2]string{r.AppendedBy, r.Original.Source} {
+		if by != "" && !slices.Contains(p.startedBy, by) {
+			p.startedBy = append(p.startedBy, by)
+		}
+	}
+}
+
+// sameAs reports whether a recorded attestation says the same, and whether it has the same id.
+func (s *saying) sameAs(payload []byte) (same, id bool) {
 	var other saying
 	if json.Unmarshal(payload, &other) != nil {
-		return false
+		return false, false
 	}
 	other.AttestedAt, other.Contract = "", nil
-	mine, err := json.Marshal(&a.said)
+	mine, err := json.Marshal(s)
 	theirs, err2 := json.Marshal(&other)
-	return err == nil && err2 == nil && bytes.Equal(mine, theirs)
+	return err == nil && err2 == nil && bytes.Equal(mine, theirs), s.ID != "" && s.ID == other.ID
 }

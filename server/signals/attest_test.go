@@ -194,6 +194,20 @@ func TestWhoMayAttestSEC10(t *testing.T) {
 		a.append("requested", servertest.NewEvent("RunStarted"), waiting("b", 1))
 		requested := func(r *runlogv1.AttestStepRequest) { r.RunId = "requested" }
 
+		// Runs that the attester has made, or that no event has started.
+		if _, err := runlogv1.NewRunServiceClient(a.Conn).CreateRun(requester, &runlogv1.CreateRunRequest{
+			Run: &runlogv1.Run{RunId: "made", TenantId: "tenant", ProjectId: "project", EnvironmentId: "prod",
+				PlanRef: &runlogv1.PlanRef{PlanId: "plan", PlanVersion: "1"}},
+			Events: []*runlogv1.EventWrite{servertest.NewEvent("Noted")},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		a.append("made", servertest.NewEvent("RunStarted"), waiting("b", 1))
+		made := func(r *runlogv1.AttestStepRequest) { r.RunId = "made" }
+		a.append("idle", servertest.NewEvent("Noted"), waiting("b", 1))
+		_, err := a.attest(a.ann, func(r *runlogv1.AttestStepRequest) { r.RunId = "idle" })
+		servertest.Refused(t, err, contract.ReasonStepNotWaiting)
+
 		for name, refused := range map[string]struct {
 			as     context.Context
 			change []func(*runlogv1.AttestStepRequest)
@@ -202,6 +216,7 @@ func TestWhoMayAttestSEC10(t *testing.T) {
 			"in the name of another":         {a.ann, []func(*runlogv1.AttestStepRequest){by("token:bob")}},
 			"who has started it":             {a.engine, nil},
 			"in the name of who started it":  {a.clerk, []func(*runlogv1.AttestStepRequest){by("token:engine")}},
+			"who has made it":                {requester, []func(*runlogv1.AttestStepRequest){made}},
 			"who has requested it":           {requester, []func(*runlogv1.AttestStepRequest){requested}},
 			"who has started a request":      {a.engine, []func(*runlogv1.AttestStepRequest){requested}},
 			"acting for an unnamed identity": {a.clerk, []func(*runlogv1.AttestStepRequest){by("token:ann")}},
@@ -252,20 +267,90 @@ func TestRefusedAttestations(t *testing.T) {
 
 		// A decider's attestation of before the wait has no effect, and takes the place of another.
 		decider := a.Bearing(a.Token(a.root, "decider", []string{"tenant"}, runlogv1.Role_PRODUCER, runlogv1.Role_DECIDER))
-		early := servertest.NewEvent("StepAttested", servertest.Step("c"), servertest.Payload(`{"outcome":"SUCCESS"}`))
+		early := servertest.NewEvent("StepAttested", servertest.Step("c"), servertest.Payload(`{"outcome":"SUCCESS","attestedBy":"token:ann"}`))
 		early.RunId = "run"
 		if _, err := a.Events.AppendEvents(decider, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{early}}); err != nil {
 			t.Fatal(err)
 		}
 		a.append("run", waiting("c", 1))
-		_, err = a.attest(a.ann, func(r *runlogv1.AttestStepRequest) { r.StepId = "c" })
-		if e := servertest.Refused(t, err, contract.ReasonStepNotWaiting); !strings.Contains(err.Error(), "SKIP_STEP") {
-			t.Errorf("%v, %v", e, err)
+		// Also in the words of the early one.
+		for _, by := range []string{"token:decider", "token:ann"} {
+			_, err = a.attest(a.clerkFor(by), func(r *runlogv1.AttestStepRequest) { r.StepId, r.AttestedBy = "c", by })
+			if e := servertest.Refused(t, err, contract.ReasonStepNotWaiting); !strings.Contains(err.Error(), "SKIP_STEP") {
+				t.Errorf("%v, %v", e, err)
+			}
 		}
 		a.append("run", servertest.NewEvent("RunCancelled"))
 		_, err = a.attest(a.ann)
 		servertest.Refused(t, err, contract.ReasonStepNotWaiting)
 		servertest.WantEqual(t, "events", a.types("run"), "StepAttested StepWaitingForAttestation RunCancelled")
+	})
+}
+
+// clerkFor is an attester that may act for an identity.
+func (a *attesting) clerkFor(name string) context.Context {
+	a.T.Helper()
+	resp, err := a.Access().CreateToken(a.Bearing(a.root), &runlogv1.CreateTokenRequest{
+		Name: "for-" + strings.TrimPrefix(name, "token:"), Tenants: []string{"tenant"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ATTESTER}, ActFor: []string{name},
+	})
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	return a.Bearing(resp.Token)
+}
+
+// TestAttestationIDsATT4: an id is that of one attestation. A retry that comes when another attempt
+// waits is answered with the first, and other words under the id are refused.
+func TestAttestationIDsATT4(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		a := newAttesting(t)
+		id := func(notes string) func(*runlogv1.AttestStepRequest) {
+			return func(r *runlogv1.AttestStepRequest) { r.AttestationId, r.Notes = "a-1", notes }
+		}
+		if _, err := a.attest(a.ann, id("done")); err != nil {
+			t.Fatal(err)
+		}
+		a.append("run", waiting("b", 2))
+		again, err := a.attest(a.ann, id("done"))
+		if err != nil || !again.Idempotent || again.RunSeq != 3 || again.LogicalAttemptId != 1 {
+			t.Errorf("a late retry: %v, %v", again, err)
+		}
+		_, err = a.attest(a.ann, id("other"))
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+		servertest.WantEqual(t, "events", a.types("run"), "StepAttested StepWaitingForAttestation")
+		long := "s3://acme/" + strings.Repeat("x", 2000)
+		resp, err := a.attest(a.ann, func(r *runlogv1.AttestStepRequest) {
+			r.Artifacts = []*runlogv1.AttestedArtifact{{Name: "y", Uri: long}}
+		})
+		if err != nil || resp.LogicalAttemptId != 2 {
+			t.Errorf("a long URI: %v, %v", resp, err)
+		}
+	})
+}
+
+// TestAttestersAreCountedSIG5SEC4: calls of one tenant use up nothing of a run of another, and
+// attestations use up no signals. Each call counts, also one that stores nothing.
+func TestAttestersAreCountedSIG5SEC4(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		a := newAttesting(t)
+		foreign := a.Bearing(a.Token(a.root, "foreign", []string{"other"}, runlogv1.Role_ATTESTER))
+		ops := a.Bearing(a.Token(a.root, "ops", []string{"tenant"}, runlogv1.Role_OPERATOR))
+		step := func(n int) func(*runlogv1.AttestStepRequest) {
+			return func(r *runlogv1.AttestStepRequest) { r.StepId = fmt.Sprint("z", n) }
+		}
+		for n := range 70 {
+			_, err := a.attest(foreign, step(n))
+			servertest.Refused(t, err, contract.ReasonRunNotFound)
+		}
+		for n := range 60 {
+			_, err := a.attest(a.ann, step(n/2))
+			servertest.Refused(t, err, contract.ReasonStepNotFound)
+		}
+		_, err := a.attest(a.ann)
+		servertest.Refused(t, err, contract.ReasonSignalRateLimited)
+		servertest.WantEqual(t, "a signal", outcome(sendAs(ops, a.Node, signal("s", "EMERGENCY_STOP"))), "ACCEPTED")
 	})
 }
 

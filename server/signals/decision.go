@@ -77,7 +77,7 @@ func (s *Service) decidedBefore(ctx context.Context, sig *signal) (resp *runlogv
 	return resp, errors.Join(err, v.Close())
 }
 
-// recorded looks a decision up by its signalId (SIG-4). A producer may have written both an
+// recorded looks a decision up by its signalId (SIG-4). A decider may have appended both an
 // acceptance and a rejection: the first one counts.
 func (s *Service) recorded(v *storage.View, signalID string) (*runlogv1.SendSignalResponse, error) {
 	yes, err := v.Caused(contract.SignalAccepted, signalID)
@@ -98,7 +98,7 @@ func (s *Service) recorded(v *storage.View, signalID string) (*runlogv1.SendSign
 	}
 }
 
-// response is the answer with a recorded decision. The payload may be that of another producer.
+// response is the answer with a recorded decision. The payload may be that of a decider.
 func (s *Service) response(r *storage.Record) (*runlogv1.SendSignalResponse, error) {
 	var d decision
 	if err := json.Unmarshal(r.Payload, &d); err != nil && !errors.As(err, new(*json.UnmarshalTypeError)) {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -89,6 +90,9 @@ type Service struct {
 	// operators counts the signals of callers that have a role for them, others those of callers
 	// that have none, so that these cannot use up what a run may get.
 	operators, others *limiter
+	// attesters counts the calls of AttestStep, and attestations is their number.
+	attesters    *limiter
+	attestations atomic.Uint64
 	// decisions lets one decision about a run be made at a time, and signals one call with a
 	// signalId.
 	decisions, signals keyedLocks
@@ -107,6 +111,7 @@ func New(opts Options) *Service {
 	s := &Service{
 		opts: opts, node: opts.Node, metrics: newMetrics(opts.Registry),
 		operators: newLimiter(opts.PerMinute, opts.Clock), others: newLimiter(opts.PerMinute, opts.Clock),
+		attesters: newLimiter(opts.PerMinute, opts.Clock),
 	}
 	if opts.PolicyURL != "" {
 		s.policy = newPolicy(opts.PolicyURL, opts.PolicyTimeout, opts.DialPolicy)
@@ -199,9 +204,13 @@ func (s *Service) limit(sig *signal) error {
 	if delay == 0 {
 		return nil
 	}
+	return overLimit(sig.runID, "signals", delay)
+}
+
+func overLimit(runID, what string, delay time.Duration) error {
 	return &contract.Error{Reason: contract.ReasonSignalRateLimited, RetryAfter: delay,
-		Message:  rpc.Helpful(contract.ReasonSignalRateLimited, "run "+contract.Quote(sig.runID)+" has had its signals of this minute; nothing was stored"),
-		Metadata: map[string]string{"run_id": sig.runID}}
+		Message:  rpc.Helpful(contract.ReasonSignalRateLimited, "run "+contract.Quote(runID)+" has had its "+what+" of this minute; nothing was stored"),
+		Metadata: map[string]string{"run_id": runID}}
 }
 
 // errConflict means that an event of the run came between reading and deciding.
