@@ -32,9 +32,10 @@ func (a *app) importCommand() *cobra.Command {
 	var admin string
 	cmd := &cobra.Command{
 		Use:   "import [-f FILE]... [FILE]...",
-		Short: "Import closed runs of another authority with their runSeq and persistedAt",
-		Long: `Read records, one JSON object a line as "runlog events -o json" writes them, and store them as they are:
-an event with its eventId, its runSeq and its persistedAt, of contract 2.x or 1.1. "-" is the standard input.
+		Short: "Import closed runs of another authority with their runSeq",
+		Long: `Read records, one JSON object a line as "runlog events -o json" writes them, and store their events with
+their eventId and runSeq, of contract 2.x or 1.1. The time of an import is that of each event's persistedAt,
+and what the source said is kept beside it, in original. "-" is the standard input.
 
 The records of one run must come in the order of their runSeq, which may have gaps and need not begin at 1;
 runs may be mixed. Only closed runs are imported: one of their events is RunCompleted, RunFailed or
