@@ -11,6 +11,7 @@ import (
 	"runlog/server/access"
 	"runlog/server/accesslog"
 	"runlog/server/auth"
+	"runlog/server/datadir"
 	"runlog/server/rpc"
 	"runlog/storage/machine/signing"
 )
@@ -24,20 +25,24 @@ func (s *Server) openAuthentication() error {
 	if err != nil {
 		return err
 	}
+	log, err := s.openAccessLog()
+	if err != nil {
+		return err
+	}
 	me := s.cluster.Identity()
 	s.access.Store(&rpc.Access{
 		Authenticator: a, Passports: auth.Passports{Secret: s.memberSecret}, Open: !s.opts.Authenticate, Node: me.RaftID(),
 		CheckEvery: rpc.CheckStreamEvery,
-		Log:        s.openAccessLog(me.NodeID),
+		Log:        log,
 		Limits:     s.replica.Limits(),
 	})
 	return nil
 }
 
-// openAccessLog returns the access log; nil if every caller has every right.
-func (s *Server) openAccessLog(node string) rpc.AccessLog {
+// openAccessLog opens the access log; nil if every caller has every right.
+func (s *Server) openAccessLog() (rpc.AccessLog, error) {
 	if !s.opts.Authenticate {
-		return nil
+		return nil, nil
 	}
 	atLeader := s.chain(rpc.CallerClient).AtLeader
 	events := s.service(&runlogv1.EventService_ServiceDesc)
@@ -48,13 +53,21 @@ func (s *Server) openAccessLog(node string) rpc.AccessLog {
 		}
 		return impl.AppendEvents(ctx, req.(*runlogv1.AppendEventsRequest))
 	}
-	return accesslog.New(accesslog.Options{
-		Node: node, Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
+	me := s.cluster.Identity()
+	log, err := accesslog.Open(accesslog.Options{
+		Node: me.NodeID, Cluster: me.ClusterID, FS: s.opts.FS, Path: s.dir.File(datadir.AccessFile),
+		Clock: s.opts.Clock, Logger: s.log, Registerer: s.opts.Registry,
 		Append: func(ctx context.Context, req *runlogv1.AppendEventsRequest) error {
 			_, err := atLeader(s.access.Load().As(ctx, rpc.AccessIdentity), runlogv1.EventService_AppendEvents_FullMethodName, req, here)
 			return err
 		},
 	})
+	if err != nil {
+		return nil, err
+	}
+	s.accessLog = log
+	s.onClose(log.Close)
+	return log, nil
 }
 
 // service returns a registered service.

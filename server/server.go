@@ -18,6 +18,7 @@ import (
 	"runlog/projector"
 	"runlog/proto/contract/secrets"
 	"runlog/raft"
+	"runlog/server/accesslog"
 	"runlog/server/audit"
 	"runlog/server/budget"
 	"runlog/server/cluster"
@@ -46,6 +47,7 @@ type Server struct {
 	projector *projector.Projector
 	signer    atomic.Pointer[audit.Signer] // Members may ask for keys before there is one.
 	access    atomic.Pointer[rpc.Access]   // Listeners may serve before there is one.
+	accessLog *accesslog.Log               // nil: every caller has every right
 	clientTLS *clientTLS                   // nil: clients connect in plain text
 	// judgeSecret judges payloads with what looks like a secret.
 	judgeSecret func(runID string, kind secrets.Kind) (refuse bool)
@@ -105,6 +107,9 @@ func start(ctx context.Context, opts Options, table []service) (*Server, error) 
 	s.loops.Go(s.followReadiness)
 	s.loops.Go(s.watchLag)
 	s.loops.Go(func() { s.disk.Watch(s.stopping) })
+	if s.accessLog != nil {
+		s.loops.Go(func() { s.accessLog.Deliver(s.stopping) })
+	}
 	s.loops.Go(func() { s.cluster.KeepLevel(s.stopping, s.replica.Submit) })
 	return s, nil
 }

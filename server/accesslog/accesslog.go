@@ -3,6 +3,18 @@
 //
 //	chain ── Allowed, before the call ─┐
 //	      ── Denied, after a refusal ──┴─► event AccessDecided of run runlog.access/<day>
+//	                                   │                      ▲
+//	                  no leader, or    └─► journal ── Deliver ┘ late
+//	                  its disk is full
+//
+// The journal is a file of the node. It takes refused calls, and the calls that an operator needs
+// when nothing can be appended (SEC-13). Invariants:
+//
+//   - An answer leaves after its event is in the replicated log or in the journal, on stable
+//     storage.
+//   - An event has one key, which is made with the call. However often it is tried directly and
+//     from the journal, the log has it once.
+//   - Events of the journal are appended in their order. While it has one, the next follow there.
 package accesslog
 
 import (
@@ -14,6 +26,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/google/uuid"
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/time/rate"
@@ -38,7 +51,11 @@ const (
 
 	tries       = 3
 	appendAtAll = 5 * time.Second // the longest that a call waits for its event
-	maxText     = 256             // bytes of a text of a caller
+	// ownAfter is how long a call waits that the journal takes, and lateAgain the pause between
+	// attempts to empty the journal.
+	ownAfter  = time.Second
+	lateAgain = time.Second
+	maxText   = 256 // bytes of a text of a caller
 	// maxRequest bounds the fields of a request, in bytes. As JSON, six times as many fit into the
 	// payload of an event.
 	maxRequest = 8 << 10
@@ -47,29 +64,61 @@ const (
 // Options configure a Log. All are required.
 type Options struct {
 	// Append appends events as rpc.AccessIdentity, at the leader.
-	Append     func(context.Context, *runlogv1.AppendEventsRequest) error
-	Node       string
+	Append func(context.Context, *runlogv1.AppendEventsRequest) error
+	Node   string
+	// FS has the journal, at Path. Cluster is the id of the cluster that its calls belong to.
+	FS         vfs.FS
+	Path       string
+	Cluster    string
 	Clock      func() time.Time
 	Logger     *slog.Logger
 	Registerer prometheus.Registerer
 }
 
-// Log is the access log of a node.
+// Log is the access log of a node. Close ends it, after its calls and Deliver.
 type Log struct {
 	opts       Options
+	journal    *journal
+	added      chan struct{} // has room for one; the journal may have entries
 	denied     *rate.Limiter
 	suppressed atomic.Int64 // refusals since the last event of one
 	lost       prometheus.Counter
 }
 
-// New makes the access log of a node.
-func New(opts Options) *Log {
-	l := &Log{opts: opts, denied: rate.NewLimiter(deniedASecond, deniedBurst)}
+// Open opens the access log of a node, with what its journal has from before.
+func Open(opts Options) (*Log, error) {
+	j, dropped, err := openJournal(opts.FS, opts.Path, opts.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	if dropped > 0 {
+		opts.Logger.Warn("leaving out torn or foreign lines of the own access log", "file", opts.Path, "lines", dropped)
+	}
+	l := &Log{opts: opts, journal: j, added: make(chan struct{}, 1), denied: rate.NewLimiter(deniedASecond, deniedBurst)}
+	l.added <- struct{}{}
 	l.lost = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "runlog_access_log_lost_total", Help: "Refused calls that could not be appended to the access log.",
+		Name: "runlog_access_log_lost_total", Help: "Refused calls that could not be recorded in the access log.",
 	})
 	opts.Registerer.MustRegister(l.lost)
-	return l
+	return l, nil
+}
+
+// Close closes the journal.
+func (l *Log) Close() error { return l.journal.close() }
+
+// entry is an event before it is in the replicated log.
+type entry struct {
+	Cluster  string    `json:"cluster"`
+	ID       string    `json:"id"` // makes the key unique
+	CalledAt time.Time `json:"calledAt"`
+	Decision *decision `json:"decision"`
+}
+
+// lateDecision is the payload of an event that was in the journal.
+type lateDecision struct {
+	*decision
+	Late     bool      `json:"late"`
+	CalledAt time.Time `json:"calledAt"`
 }
 
 // decision is the payload of an event.
@@ -86,10 +135,16 @@ type decision struct {
 	Request map[string]string `json:"request,omitempty"`
 }
 
-// Allowed appends an administrative call that is about to be made. After an error the call must not
+// Allowed records an administrative call that is about to be made. After an error the call must not
 // be made.
-func (l *Log) Allowed(ctx context.Context, c rpc.Call) error {
-	if err := l.append(ctx, l.decision(c, "ALLOWED")); err != nil {
+func (l *Log) Allowed(ctx context.Context, c rpc.Call) (err error) {
+	ctx = context.WithoutCancel(ctx) // The call may end meanwhile: the event stays.
+	if e := l.entry(c, "ALLOWED"); c.Emergency {
+		err = l.recordAtLeast(ctx, e, maxJournal)
+	} else {
+		err = l.append(ctx, e, e.Decision)
+	}
+	if err != nil {
 		return notRecorded(c, err)
 	}
 	return nil
@@ -112,19 +167,92 @@ func notRecorded(c rpc.Call, err error) error {
 	}
 }
 
-// Denied appends a refused call.
+// Denied records a refused call.
 func (l *Log) Denied(ctx context.Context, c rpc.Call, reason string, err error) {
 	if !l.denied.Allow() {
 		l.suppressed.Add(1)
 		return
 	}
-	d := l.decision(c, "DENIED")
+	ctx = context.WithoutCancel(ctx)
+	e := l.entry(c, "DENIED")
+	d := e.Decision
 	d.Reason, d.Message, d.Suppressed = reason, clip(status.Convert(err).Message()), l.suppressed.Swap(0)
-	if err := l.append(ctx, d); err != nil {
+	if err := l.recordAtLeast(ctx, e, maxDeniedJournal); err != nil {
 		l.suppressed.Add(d.Suppressed + 1)
 		l.lost.Inc()
 		l.opts.Logger.Warn("cannot record a refused call in the access log", "method", c.Method, "err", err)
 	}
+}
+
+// recordAtLeast appends an event, or else puts it into the journal, which may then have so many
+// bytes.
+func (l *Log) recordAtLeast(ctx context.Context, e *entry, most int64) error {
+	if l.journal.empty() {
+		soon, cancel := context.WithTimeout(ctx, ownAfter)
+		defer cancel()
+		err := l.append(soon, e, e.Decision)
+		if err == nil {
+			return nil
+		}
+		l.opts.Logger.Warn("cannot append to the access log; recording at this node", "file", l.opts.Path, "err", err)
+	}
+	if err := l.journal.add(e, most); err != nil {
+		return &contract.Error{Reason: contract.ReasonNoLeader, Message: err.Error()}
+	}
+	select {
+	case l.added <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// Deliver appends the events of the journal, until ctx ends.
+func (l *Log) Deliver(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-l.added:
+		}
+		if n := l.deliver(ctx); n > 0 {
+			l.opts.Logger.Info("the access log has the calls of the node's own one", "calls", n)
+		}
+	}
+}
+
+// deliver empties the journal, and returns how many events it had.
+func (l *Log) deliver(ctx context.Context) (n int) {
+	for {
+		for e := l.journal.from(n); e != nil; e = l.journal.from(n) {
+			if err := l.append(ctx, e, lateDecision{e.Decision, true, e.CalledAt}); err == nil {
+				n++
+			} else if !l.pause(ctx, err) {
+				return 0
+			}
+		}
+		if removed, err := l.journal.remove(n); removed {
+			return n
+		} else if err != nil && !l.pause(ctx, err) {
+			return 0
+		}
+	}
+}
+
+// pause waits before the next attempt to empty the journal. It returns false if ctx ends.
+func (l *Log) pause(ctx context.Context, err error) bool {
+	if c := status.Code(rpc.Status(err)); c != codes.Unavailable && c != codes.DeadlineExceeded && c != codes.ResourceExhausted && ctx.Err() == nil {
+		l.opts.Logger.Warn("cannot append the node's own access log; retrying", "file", l.opts.Path, "err", err)
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(lateAgain):
+		return true
+	}
+}
+
+func (l *Log) entry(c rpc.Call, verdict string) *entry {
+	return &entry{ID: uuid.NewString(), CalledAt: l.opts.Clock().UTC(), Decision: l.decision(c, verdict)}
 }
 
 func (l *Log) decision(c rpc.Call, verdict string) *decision {
@@ -144,24 +272,23 @@ func (l *Log) decision(c rpc.Call, verdict string) *decision {
 	return d
 }
 
-// append appends one event. The call that it is about may end meanwhile: the event stays.
-func (l *Log) append(ctx context.Context, d *decision) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), appendAtAll)
+// append appends an event with a payload.
+func (l *Log) append(ctx context.Context, e *entry, payload any) error {
+	ctx, cancel := context.WithTimeout(ctx, appendAtAll)
 	defer cancel()
-	payload, err := json.Marshal(d)
+	text, err := json.Marshal(payload)
 	if err != nil {
 		return err
 	}
-	now := l.opts.Clock().UTC()
-	run := rpc.AccessRuns + now.Format(time.DateOnly)
+	run := rpc.AccessRuns + e.CalledAt.Format(time.DateOnly)
 	req := &runlogv1.AppendEventsRequest{RunId: run, Events: []*runlogv1.EventWrite{{
 		EventType: EventType, RunId: run,
 		TenantId: rpc.AccessTenant, ProjectId: rpc.AccessTenant, EnvironmentId: rpc.AccessTenant,
 		PlanId: "runlog.access", PlanVersion: "1",
 		// The step makes the key unique.
-		StepId: uuid.NewString(), LogicalAttemptId: 1, EngineAttemptId: 1,
-		EmittedAt: timestamppb.New(now), EmittedBy: l.opts.Node, ContractVersion: contract.Line2.String(),
-		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: payload},
+		StepId: e.ID, LogicalAttemptId: 1, EngineAttemptId: 1,
+		EmittedAt: timestamppb.New(e.CalledAt), EmittedBy: l.opts.Node, ContractVersion: contract.Line2.String(),
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: text},
 	}}}
 	for range tries {
 		if err = l.opts.Append(ctx, req); err == nil || ctx.Err() != nil {

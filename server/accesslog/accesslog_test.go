@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
@@ -21,16 +22,26 @@ import (
 	"runlog/server/rpc"
 )
 
+// openLog opens an access log with the journal of a disk.
+func openLog(t testing.TB, disk vfs.FS, appendTo func(context.Context, *runlogv1.AppendEventsRequest) error) *Log {
+	t.Helper()
+	l, err := Open(Options{Node: "n1", Cluster: "c1", FS: disk, Path: "access.late", Clock: time.Now, Logger: slog.New(slog.DiscardHandler),
+		Registerer: prometheus.NewRegistry(), Append: appendTo})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 // TestNoSecretSEC7: a token that a caller put in a path, or in a field that a refusal names, is not
 // recorded.
 func TestNoSecretSEC7(t *testing.T) {
 	t.Parallel()
 	var payload string
-	l := New(Options{Node: "n1", Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-		Append: func(_ context.Context, req *runlogv1.AppendEventsRequest) error {
-			payload = string(req.Events[0].GetPayloadJson())
-			return nil
-		}})
+	l := openLog(t, vfs.NewMem(), func(_ context.Context, req *runlogv1.AppendEventsRequest) error {
+		payload = string(req.Events[0].GetPayloadJson())
+		return nil
+	})
 	token, _ := auth.NewToken()
 	for _, c := range []struct{ method, message string }{
 		{"POST /v1/tokens/" + token + ":revoke", "the token is not accepted"},
@@ -49,8 +60,7 @@ func TestNoSecretSEC7(t *testing.T) {
 func TestNotRecordedSEC7(t *testing.T) {
 	t.Parallel()
 	var cause error
-	l := New(Options{Node: "n1", Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-		Append: func(context.Context, *runlogv1.AppendEventsRequest) error { return cause }})
+	l := openLog(t, vfs.NewMem(), func(context.Context, *runlogv1.AppendEventsRequest) error { return cause })
 	disk := rpc.Status(&contract.Error{Reason: contract.ReasonDiskLow, Message: "the disk is nearly full"})
 	for _, c := range []struct {
 		cause  error
@@ -83,11 +93,10 @@ func TestNotRecordedSEC7(t *testing.T) {
 func TestRequestFieldsSEC7(t *testing.T) {
 	t.Parallel()
 	var payload []byte
-	l := New(Options{Node: "n1", Clock: time.Now, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
-		Append: func(_ context.Context, req *runlogv1.AppendEventsRequest) error {
-			payload = req.Events[0].GetPayloadJson()
-			return nil
-		}})
+	l := openLog(t, vfs.NewMem(), func(_ context.Context, req *runlogv1.AppendEventsRequest) error {
+		payload = req.Events[0].GetPayloadJson()
+		return nil
+	})
 	token, _ := auth.NewToken()
 	long := strings.Repeat("<", 1<<20)
 	for _, c := range []struct{ sent, want string }{

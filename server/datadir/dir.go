@@ -26,6 +26,7 @@ import (
 //	identity.json   format, names of node and data directory, and the cluster
 //	addresses.json  where the node serves now
 //	audit.key       the private key with which the cluster signs
+//	access.late     calls that the access log of the cluster does not have yet
 //	raft/           the log
 //	store/          the store
 //	projection/     the projection database; may be deleted while the node is down
@@ -79,8 +80,10 @@ const (
 	// Format of the data directory, as identity.json names it.
 	Format = 6
 	// KeyFile has the private key with which the cluster signs.
-	KeyFile  = "audit.key"
-	lockFile = "LOCK"
+	KeyFile = "audit.key"
+	// AccessFile has calls that the access log of the cluster does not have yet.
+	AccessFile = "access.late"
+	lockFile   = "LOCK"
 	// maxIdentity and maxLine exceed the sizes of identity.json and LOCK, in bytes.
 	maxIdentity = 1 << 20
 	maxLine     = 64

@@ -30,7 +30,7 @@ var AccessIdentity = &auth.Identity{Name: "runlog", Tenants: auth.TenantsOf(Acce
 // AccessLog records administrative and refused calls (SEC-7).
 type AccessLog interface {
 	// Allowed records an administrative call that is about to be made. After an error the call must
-	// not be made.
+	// not be made. An emergency call is recorded at this node, if it cannot be appended.
 	Allowed(context.Context, Call) error
 	// Denied records a refused call.
 	Denied(ctx context.Context, c Call, reason string, err error)
@@ -42,6 +42,8 @@ type Call struct {
 	Address  string         // of the client
 	Method   string         // full name
 	Request  []RequestField // as the policy of the method says
+	// Emergency: the call is made also if it cannot be recorded in the replicated log (SEC-13).
+	Emergency bool
 }
 
 // RequestField is a field of a request, as the access log has it.
@@ -72,6 +74,7 @@ func (c *Chain) recordAllowed(ctx context.Context, m *Method, req any) error {
 		return nil
 	}
 	call := callOf(ctx, m.name)
+	call.Emergency = m.emergency
 	var err error
 	if call.Request, err = m.recordedOf(req); err != nil {
 		return err

@@ -15,18 +15,21 @@ import (
 // caller of a method that only an admin of all tenants may call (SEC-12). The error is a status.
 func (c *Chain) AdmitAdmin(r *http.Request) (context.Context, error) {
 	ctx := metadata.NewIncomingContext(WithHTTPClient(r), metadata.MD{"authorization": r.Header["Authorization"]})
-	return c.admitAdmin(ctx, r.Method+" "+r.URL.Path)
+	return c.admitAdmin(ctx, &Method{name: r.Method + " " + r.URL.Path, emergency: r.Method == http.MethodGet})
 }
 
 // AdmitAdminStream does the same with the streams of a gRPC server at the admin listener.
 func (c *Chain) AdmitAdminStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler) error {
-	if _, err := c.admitAdmin(ss.Context(), info.FullMethod); err != nil {
+	if _, err := c.admitAdmin(ss.Context(), &Method{name: info.FullMethod, emergency: true}); err != nil {
 		return err
 	}
 	return next(srv, ss)
 }
 
-func (c *Chain) admitAdmin(ctx context.Context, name string) (context.Context, error) {
-	ctx, err := c.admit(ctx, &Method{name: name, roles: auth.RolesOf(runlogv1.Role_ADMIN), every: true, administrative: true}, nil)
+// admitAdmin admits the caller of a method of the admin listener. What only reads works without a
+// leader (SEC-13).
+func (c *Chain) admitAdmin(ctx context.Context, m *Method) (context.Context, error) {
+	m.roles, m.every, m.administrative = auth.RolesOf(runlogv1.Role_ADMIN), true, true
+	ctx, err := c.admit(ctx, m, nil)
 	return ctx, Status(err)
 }

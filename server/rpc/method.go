@@ -35,6 +35,7 @@ type Method struct {
 	every bool // The caller must have all tenants.
 	// administrative: only an admin or an operator may call it (SEC-7).
 	administrative bool
+	emergency      bool                           // The node's own access log is enough (SEC-13).
 	recorded       []protoreflect.FieldDescriptor // of the request, in the access log
 	atLeader       bool
 	watches        bool // A ticket for a watch is enough.
@@ -84,7 +85,7 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 	by := policy.AnsweredBy
 	return name, &Method{
 		name: name, output: output, recorded: recorded, roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
-		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: isAdministrative(policy),
+		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: isAdministrative(policy), emergency: policy.Emergency,
 		writes:  !reads(d),
 		watches: d.IsStreamingServer() && strings.HasPrefix(string(d.Name()), "Watch"),
 	}, nil
@@ -115,6 +116,8 @@ func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 		return "has a policy that does not say which node answers"
 	case p.AnsweredBy != runlogv1.AnsweredBy_ANY_NODE && (d.IsStreamingClient() || d.IsStreamingServer()):
 		return "is a stream and has a policy that forwards it; streams are not forwarded"
+	case p.Emergency && !isAdministrative(p):
+		return "has a policy for emergencies, and is not recorded as an administrative call"
 	case len(p.RecordedFields) > 0 && (!isAdministrative(p) || d.IsStreamingClient()):
 		return "has a policy with recorded fields, and no single request that is recorded"
 	}

@@ -1807,18 +1807,18 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x16RevokeJoinTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"E\n" +
 	"\x17RevokeJoinTokenResponse\x12*\n" +
-	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\x80\b\n" +
-	"\x0eClusterService\x12f\n" +
-	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\"\x1e\x8a\xb5\x18\a\n" +
-	"\x01\x03(\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\x86\b\n" +
+	"\x0eClusterService\x12h\n" +
+	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\" \x8a\xb5\x18\t\n" +
+	"\x01\x03(\x01@\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
 	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"+\x8a\xb5\x18\a\n" +
 	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
 	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\".\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x030\x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x97\x01\n" +
-	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"4\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x030\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12O\n" +
-	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\x0e\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x010\x01\x90\x02\x010\x01\x12\x86\x01\n" +
+	"\x01\x05(\x030\x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x99\x01\n" +
+	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"6\x8a\xb5\x18\t\n" +
+	"\x01\x05(\x03@\x010\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12Q\n" +
+	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\x10\x8a\xb5\x18\t\n" +
+	"\x01\x05(\x01@\x010\x01\x90\x02\x010\x01\x12\x86\x01\n" +
 	"\x0fCreateJoinToken\x12!.runlog.v1.CreateJoinTokenRequest\x1a\".runlog.v1.CreateJoinTokenResponse\",\x8a\xb5\x18\a\n" +
 	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/cluster/joinTokens\x12\x80\x01\n" +
 	"\x0eListJoinTokens\x12 .runlog.v1.ListJoinTokensRequest\x1a!.runlog.v1.ListJoinTokensResponse\")\x8a\xb5\x18\a\n" +
