@@ -108,7 +108,7 @@ func start(ctx context.Context, opts Options, table []service) (*Server, error) 
 	s.loops.Go(s.watchLag)
 	s.loops.Go(func() { s.disk.Watch(s.stopping) })
 	if s.accessLog != nil {
-		s.loops.Go(func() { s.accessLog.Deliver(s.stopping) })
+		s.loops.Go(func() { s.accessLog.Run(s.stopping) })
 	}
 	s.loops.Go(func() { s.cluster.KeepLevel(s.stopping, s.replica.Submit) })
 	return s, nil

@@ -2,16 +2,16 @@
 // read like any run (SEC-7).
 //
 //	chain ── Allowed, before the call ─┐
-//	      ── Denied, after a refusal ──┴─► event AccessDecided of run runlog.access/<day>
-//	                                   │                      ▲
-//	                  no leader, or    └─► journal ── Deliver ┘ late
-//	                  its disk is full
+//	      ── Denied, after a refusal ──┼─► event AccessDecided of run runlog.access/<day>
+//	             └─► anonymous ────────┤                       ▲
+//	                 (each minute)     └─► journal ────────────┘ late
+//	                                       (no leader, or its disk is full)
 //
 // The journal is a file of the node. It takes refused calls, and the calls that an operator needs
 // when nothing can be appended (SEC-13). Invariants:
 //
 //   - An answer leaves after its event is in the replicated log or in the journal, on stable
-//     storage.
+//     storage; but refusals of callers without an identity are counted (SEC-11).
 //   - An event has one key, which is made with the call. However often it is tried directly and
 //     from the journal, the log has it once.
 //   - Events of the journal are appended in their order. While it has one, the next follow there.
@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -75,11 +76,12 @@ type Options struct {
 	Registerer prometheus.Registerer
 }
 
-// Log is the access log of a node. Close ends it, after its calls and Deliver.
+// Log is the access log of a node. Close ends it, after its calls and Run.
 type Log struct {
 	opts       Options
 	journal    *journal
 	added      chan struct{} // has room for one; the journal may have entries
+	anonymous  anonymous
 	denied     *rate.Limiter
 	suppressed atomic.Int64 // refusals since the last event of one
 	lost       prometheus.Counter
@@ -103,8 +105,13 @@ func Open(opts Options) (*Log, error) {
 	return l, nil
 }
 
-// Close closes the journal.
-func (l *Log) Close() error { return l.journal.close() }
+// Close puts what was counted since the last minute into the journal, and closes it.
+func (l *Log) Close() error {
+	for _, e := range l.anonymous.take() {
+		l.ifRecorded(e, l.journal.add(e, maxDeniedJournal))
+	}
+	return l.journal.close()
+}
 
 // entry is an event before it is in the replicated log.
 type entry struct {
@@ -131,6 +138,8 @@ type decision struct {
 	Reason     string `json:"reason,omitempty"`
 	Message    string `json:"message,omitempty"`
 	Suppressed int64  `json:"suppressed,omitempty"`
+	// Count is how many refused calls without an identity came from the address in a minute.
+	Count int64 `json:"count,omitempty"`
 	// Request has the fields that the policy of the method names.
 	Request map[string]string `json:"request,omitempty"`
 }
@@ -167,21 +176,57 @@ func notRecorded(c rpc.Call, err error) error {
 	}
 }
 
-// Denied records a refused call.
+// Denied records a refused call, or counts it if its caller has no identity.
 func (l *Log) Denied(ctx context.Context, c rpc.Call, reason string, err error) {
-	if !l.denied.Allow() {
+	if c.Identity != nil && !l.denied.Allow() {
 		l.suppressed.Add(1)
 		return
 	}
-	ctx = context.WithoutCancel(ctx)
 	e := l.entry(c, "DENIED")
-	d := e.Decision
-	d.Reason, d.Message, d.Suppressed = reason, clip(status.Convert(err).Message()), l.suppressed.Swap(0)
-	if err := l.recordAtLeast(ctx, e, maxDeniedJournal); err != nil {
-		l.suppressed.Add(d.Suppressed + 1)
-		l.lost.Inc()
-		l.opts.Logger.Warn("cannot record a refused call in the access log", "method", c.Method, "err", err)
+	e.Decision.Reason, e.Decision.Message = reason, clip(status.Convert(err).Message())
+	if c.Identity == nil {
+		l.anonymous.add(e)
+		return
 	}
+	e.Decision.Suppressed = l.suppressed.Swap(0)
+	if !l.recordDenied(context.WithoutCancel(ctx), e) {
+		l.suppressed.Add(e.Decision.Suppressed + 1)
+	}
+}
+
+// recordDenied reports whether it has recorded an event of refused calls.
+func (l *Log) recordDenied(ctx context.Context, e *entry) bool {
+	return l.ifRecorded(e, l.recordAtLeast(ctx, e, maxDeniedJournal))
+}
+
+// ifRecorded reports whether an event of refused calls is recorded, and tells operators if not.
+func (l *Log) ifRecorded(e *entry, err error) bool {
+	if err != nil {
+		l.lost.Inc()
+		l.opts.Logger.Warn("cannot record a refused call in the access log", "method", e.Decision.Method, "err", err)
+	}
+	return err == nil
+}
+
+// Run appends the events of the journal, and what was counted in each minute, until ctx ends.
+func (l *Log) Run(ctx context.Context) {
+	var counting sync.WaitGroup
+	defer counting.Wait()
+	counting.Go(func() {
+		minute := time.NewTicker(anonymousEvery)
+		defer minute.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-minute.C:
+			}
+			for _, e := range l.anonymous.take() {
+				l.recordDenied(ctx, e)
+			}
+		}
+	})
+	l.deliverAll(ctx)
 }
 
 // recordAtLeast appends an event, or else puts it into the journal, which may then have so many
@@ -206,8 +251,8 @@ func (l *Log) recordAtLeast(ctx context.Context, e *entry, most int64) error {
 	return nil
 }
 
-// Deliver appends the events of the journal, until ctx ends.
-func (l *Log) Deliver(ctx context.Context) {
+// deliverAll appends the events of the journal, until ctx ends.
+func (l *Log) deliverAll(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():

@@ -48,7 +48,7 @@ func TestNoSecretSEC7(t *testing.T) {
 		{"POST /v1/runs/" + strings.Repeat("ü", 500) + "/" + token, "the token is not accepted"},
 		{"/runlog.v1.EventService/AppendEvents", `events[0].tenantId is "` + token + `", and token:ci may not write to that tenant`},
 	} {
-		l.Denied(t.Context(), rpc.Call{Address: "192.0.2.1:1", Method: c.method}, "UNAUTHENTICATED", status.Error(codes.Unauthenticated, c.message))
+		l.Denied(t.Context(), rpc.Call{Identity: auth.Local, Address: "192.0.2.1:1", Method: c.method}, "UNAUTHENTICATED", status.Error(codes.Unauthenticated, c.message))
 		if strings.Contains(payload, token[:12]) || !strings.Contains(payload, "runlog-token, not recorded") || !strings.Contains(payload, c.method[:8]) {
 			t.Errorf("%s, %s: recorded %s", c.method, c.message, payload)
 		}

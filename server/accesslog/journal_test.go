@@ -20,6 +20,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/raft"
+	"runlog/server/auth"
 	"runlog/server/rpc"
 	"runlog/storage"
 )
@@ -74,7 +75,7 @@ func deliverAll(t *testing.T, l *Log) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	go func() { l.Deliver(ctx); close(done) }()
+	go func() { l.Run(ctx); close(done) }()
 	synctest.Wait()
 	cancel()
 	<-done
@@ -140,7 +141,7 @@ func TestJournalOrderSEC13(t *testing.T) {
 		if all.tries > 0 {
 			t.Errorf("%d calls overtook", all.tries)
 		}
-		l.Denied(t.Context(), rpc.Call{Method: "m3"}, "UNAUTHENTICATED", status.Error(codes.Unauthenticated, "no"))
+		l.Denied(t.Context(), rpc.Call{Identity: auth.Local, Method: "m3"}, "PERMISSION_DENIED", status.Error(codes.PermissionDenied, "no"))
 		deliverAll(t, l)
 		if err := l.Allowed(t.Context(), emergency(4)); err != nil {
 			t.Fatal(err)
@@ -191,7 +192,7 @@ func TestJournalFullSEC13(t *testing.T) {
 		}
 		long := rpc.RequestField{Name: "pad", Text: strings.Repeat("<", maxRequest)} // 48 KiB
 		for range 2 * deniedBurst {
-			l.Denied(t.Context(), rpc.Call{Method: "refused", Request: []rpc.RequestField{long}}, "UNAUTHENTICATED", status.Error(codes.Unauthenticated, "no"))
+			l.Denied(t.Context(), rpc.Call{Identity: auth.Local, Method: "refused", Request: []rpc.RequestField{long}}, "PERMISSION_DENIED", status.Error(codes.PermissionDenied, "no"))
 		}
 		if got := size(); got > maxDeniedJournal || got < maxDeniedJournal*9/10 {
 			t.Errorf("refused calls take %d bytes", got)

@@ -33,7 +33,7 @@ type Method struct {
 	name  string
 	roles auth.Roles
 	every bool // The caller must have all tenants.
-	// administrative: only an admin or an operator may call it (SEC-7).
+	// administrative: only an admin or an operator may call it, and it is recorded (SEC-7).
 	administrative bool
 	emergency      bool                           // The node's own access log is enough (SEC-13).
 	recorded       []protoreflect.FieldDescriptor // of the request, in the access log
@@ -99,7 +99,7 @@ func reads(d protoreflect.MethodDescriptor) bool {
 	return rule.GetGet() != "" || options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-func isAdministrative(p *runlogv1.Policy) bool { return !auth.RolesOf(p.Roles...).Overlaps(everyday) }
+func isAdministrative(p *runlogv1.Policy) bool { return !p.Status && !auth.RolesOf(p.Roles...).Overlaps(everyday) }
 
 // everyday are the roles whose calls are not recorded one by one.
 var everyday = auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR, runlogv1.Role_ATTESTER,

@@ -1810,7 +1810,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\x86\b\n" +
 	"\x0eClusterService\x12h\n" +
 	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\" \x8a\xb5\x18\t\n" +
-	"\x01\x03(\x01@\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
+	"\x01\x03(\x01H\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
 	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"+\x8a\xb5\x18\a\n" +
 	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
 	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\".\x8a\xb5\x18\a\n" +

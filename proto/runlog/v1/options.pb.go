@@ -167,7 +167,9 @@ type Policy struct {
 	RecordedFields []string `protobuf:"bytes,7,rep,name=recorded_fields,json=recordedFields,proto3" json:"recorded_fields,omitempty"`
 	// The call is made also if nothing can be appended: without a leader, or while its disk is nearly
 	// full. The node's own access log then has it (SEC-13). The call changes no replicated state.
-	Emergency     bool `protobuf:"varint,8,opt,name=emergency,proto3" json:"emergency,omitempty"`
+	Emergency bool `protobuf:"varint,8,opt,name=emergency,proto3" json:"emergency,omitempty"`
+	// The access log has no allowed call: it only reads the state of the cluster (SEC-11).
+	Status        bool `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -269,6 +271,13 @@ func (x *Policy) GetRecordedFields() []string {
 func (x *Policy) GetEmergency() bool {
 	if x != nil {
 		return x.Emergency
+	}
+	return false
+}
+
+func (x *Policy) GetStatus() bool {
+	if x != nil {
+		return x.Status
 	}
 	return false
 }
@@ -400,7 +409,7 @@ var File_runlog_v1_options_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\xd2\x02\n" +
+	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\xea\x02\n" +
 	"\x06Policy\x12+\n" +
 	"\x05roles\x18\x01 \x03(\x0e2\x15.runlog.v1.Role.ValueR\x05roles\x12#\n" +
 	"\ftenant_field\x18\x02 \x01(\tH\x00R\vtenantField\x12\x1d\n" +
@@ -411,7 +420,8 @@ const file_runlog_v1_options_proto_rawDesc = "" +
 	"\vanswered_by\x18\x05 \x01(\x0e2\x1b.runlog.v1.AnsweredBy.ValueR\n" +
 	"answeredBy\x12'\n" +
 	"\x0frecorded_fields\x18\a \x03(\tR\x0erecordedFields\x12\x1c\n" +
-	"\temergency\x18\b \x01(\bR\temergencyB\b\n" +
+	"\temergency\x18\b \x01(\bR\temergency\x12\x16\n" +
+	"\x06status\x18\t \x01(\bR\x06statusB\b\n" +
 	"\x06tenant\"\x81\x01\n" +
 	"\x04Role\"y\n" +
 	"\x05Value\x12\x15\n" +
