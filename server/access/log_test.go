@@ -292,7 +292,7 @@ func TestAccessLogOfSmallPayloadsSEC7(t *testing.T) {
 		n := servertest.Start(t, func(o *server.Options) { root, o.MaxPayloadBytes = servertest.Secured(o), 10 })
 		auditor := n.Token(root, "auditor", []string{rpc.AccessTenant, "tenant"}, runlogv1.Role_READER, runlogv1.Role_PRODUCER)
 		got := decisions(n, auditor)
-		if want := "ALLOWED token:admin-token-file CreateToken "; len(got) == 0 || got[len(got)-1] != want {
+		if want := "ALLOWED token:admin-token-file CreateToken "; len(got) == 0 || got[0] != want {
 			t.Errorf("recorded %q", got)
 		}
 		large := []*runlogv1.EventWrite{servertest.NewEvent("Noted", servertest.Step("s"), servertest.Payload(`{"pad":"xx"}`))}

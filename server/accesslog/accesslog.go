@@ -57,8 +57,8 @@ const (
 	ownAfter  = time.Second
 	lateAgain = time.Second
 	maxText   = 256 // bytes of a text of a caller
-	// maxRequest bounds the fields of a request, in bytes. As JSON, six times as many fit into the
-	// payload of an event.
+	// maxRequest bounds the fields of a request and its answer, in bytes. As JSON, six times as
+	// many fit into the payload of an event.
 	maxRequest = 8 << 10
 )
 
@@ -131,6 +131,7 @@ type lateDecision struct {
 // decision is the payload of an event.
 type decision struct {
 	Identity   string `json:"identity,omitempty"`
+	TokenID    string `json:"tokenId,omitempty"` // of the identity
 	Address    string `json:"address"`
 	Node       string `json:"node"`
 	Method     string `json:"method"`
@@ -140,8 +141,9 @@ type decision struct {
 	Suppressed int64  `json:"suppressed,omitempty"`
 	// Count is how many refused calls without an identity came from the address in a minute.
 	Count int64 `json:"count,omitempty"`
-	// Request has the fields that the policy of the method names.
+	// Request and Answer have the fields that the policy of the method names.
 	Request map[string]string `json:"request,omitempty"`
+	Answer  map[string]string `json:"answer,omitempty"`
 }
 
 // Allowed records an administrative call that is about to be made. After an error the call must not
@@ -154,6 +156,15 @@ func (l *Log) Allowed(ctx context.Context, c rpc.Call) (err error) {
 		err = l.append(ctx, e, e.Decision)
 	}
 	if err != nil {
+		return notRecorded(c, err)
+	}
+	return nil
+}
+
+// Done records a call that has succeeded.
+func (l *Log) Done(ctx context.Context, c rpc.Call) error {
+	if err := l.recordAtLeast(context.WithoutCancel(ctx), l.entry(c, "DONE"), maxJournal); err != nil {
+		l.opts.Logger.Warn("cannot record a call in the access log", "method", c.Method, "err", err)
 		return notRecorded(c, err)
 	}
 	return nil
@@ -303,18 +314,26 @@ func (l *Log) entry(c rpc.Call, verdict string) *entry {
 func (l *Log) decision(c rpc.Call, verdict string) *decision {
 	d := &decision{Address: clip(c.Address), Node: l.opts.Node, Method: clip(c.Method), Decision: verdict}
 	if c.Identity != nil {
-		d.Identity = clip(c.Identity.Name)
+		d.Identity, d.TokenID = clip(c.Identity.Name), c.Identity.TokenID
 	}
 	room := maxRequest
-	for _, f := range c.Request {
-		if d.Request == nil {
-			d.Request = map[string]string{}
-		}
-		text := clipTo(f.Text, room)
-		room -= len(text)
-		d.Request[f.Name] = text
-	}
+	d.Request = fieldsOf(c.Request, &room)
+	d.Answer = fieldsOf(c.Answer, &room)
 	return d
+}
+
+// fieldsOf returns fields for the payload, as long as there is room.
+func fieldsOf(list []rpc.RecordedField, room *int) map[string]string {
+	if len(list) == 0 {
+		return nil
+	}
+	fields := map[string]string{}
+	for _, f := range list {
+		text := clipTo(f.Text, *room)
+		*room -= len(text)
+		fields[f.Name] = text
+	}
+	return fields
 }
 
 // append appends an event with a payload.

@@ -104,7 +104,7 @@ func TestRequestFieldsSEC7(t *testing.T) {
 		{"said " + token, "said (runlog-token, not recorded)"},
 		{long, long[:maxRequest-len("planner")]},
 	} {
-		err := l.Allowed(t.Context(), rpc.Call{Address: "192.0.2.1:1", Method: "/s/M", Request: []rpc.RequestField{
+		err := l.Allowed(t.Context(), rpc.Call{Address: "192.0.2.1:1", Method: "/s/M", Request: []rpc.RecordedField{
 			{Name: "subscriptionId", Text: "planner"}, {Name: "reason", Text: c.sent}, {Name: "which", Text: long}}})
 		if err != nil {
 			t.Fatal(err)

@@ -190,9 +190,9 @@ func TestJournalFullSEC13(t *testing.T) {
 			}
 			return info.Size()
 		}
-		long := rpc.RequestField{Name: "pad", Text: strings.Repeat("<", maxRequest)} // 48 KiB
+		long := rpc.RecordedField{Name: "pad", Text: strings.Repeat("<", maxRequest)} // 48 KiB
 		for range 2 * deniedBurst {
-			l.Denied(t.Context(), rpc.Call{Identity: auth.Local, Method: "refused", Request: []rpc.RequestField{long}}, "PERMISSION_DENIED", status.Error(codes.PermissionDenied, "no"))
+			l.Denied(t.Context(), rpc.Call{Identity: auth.Local, Method: "refused", Request: []rpc.RecordedField{long}}, "PERMISSION_DENIED", status.Error(codes.PermissionDenied, "no"))
 		}
 		if got := size(); got > maxDeniedJournal || got < maxDeniedJournal*9/10 {
 			t.Errorf("refused calls take %d bytes", got)
@@ -200,7 +200,7 @@ func TestJournalFullSEC13(t *testing.T) {
 		var err error
 		answered := 0
 		for ; err == nil; answered++ {
-			err = l.Allowed(t.Context(), rpc.Call{Method: "/s/M", Request: []rpc.RequestField{long}, Emergency: true})
+			err = l.Allowed(t.Context(), rpc.Call{Method: "/s/M", Request: []rpc.RecordedField{long}, Emergency: true})
 		}
 		if got := size(); answered < 30 || got > maxJournal {
 			t.Errorf("%d calls were made, the file has %d bytes", answered, got)

@@ -7,6 +7,7 @@ import (
 	"mime"
 	"net/http"
 	"os"
+	"strconv"
 	"time"
 
 	"runlog/proto/contract"
@@ -79,6 +80,8 @@ func (a *Admin) importBody(w http.ResponseWriter, r *http.Request) (*runlogv1.Ap
 	if err != nil {
 		return nil, err
 	}
+	rpc.RecordDone(r.Context(), r.Method+" "+r.URL.Path, rpc.RecordedField{Name: "runId", Text: in.RunID},
+		rpc.RecordedField{Name: "tenantId", Text: in.Events[0].TenantID}, rpc.RecordedField{Name: "events", Text: strconv.Itoa(len(in.Events))})
 	results := wire.Results(in.Events, &done.Outcome, done.Diverged, done.Keys)
 	return &runlogv1.AppendEventsResponse{Results: results, LastSeq: done.LastSeq, Position: rpc.FormatPosition(a.opts.Node.Store().Incarnation(), done.Position)}, nil
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -32,24 +33,28 @@ type AccessLog interface {
 	// Allowed records an administrative call that is about to be made. After an error the call must
 	// not be made. An emergency call is recorded at this node, if it cannot be appended.
 	Allowed(context.Context, Call) error
+	// Done records a call that has succeeded. After an error the answer of a query or an export
+	// must not leave.
+	Done(context.Context, Call) error
 	// Denied records a refused call.
 	Denied(ctx context.Context, c Call, reason string, err error)
 }
 
 // Call is a call of a client.
 type Call struct {
-	Identity *auth.Identity // nil: the credentials were refused
-	Address  string         // of the client
-	Method   string         // full name
-	Request  []RequestField // as the policy of the method says
+	Identity *auth.Identity  // nil: the credentials were refused
+	Address  string          // of the client
+	Method   string          // full name
+	Request  []RecordedField // as the policy of the method says
+	Answer   []RecordedField // likewise
 	// Emergency: the call is made also if it cannot be recorded in the replicated log (SEC-13).
 	Emergency bool
 }
 
-// RequestField is a field of a request, as the access log has it.
-type RequestField struct {
+// RecordedField is a field of a request or an answer, as the access log has it.
+type RecordedField struct {
 	Name string // in JSON
-	Text string // of a message: JSON
+	Text string // of what is no text: JSON
 }
 
 // As returns the context of a call that this node makes as an identity of its own. The answer to
@@ -76,39 +81,68 @@ func (c *Chain) recordAllowed(ctx context.Context, m *Method, req any) error {
 	call := callOf(ctx, m.name)
 	call.Emergency = m.emergency
 	var err error
-	if call.Request, err = m.recordedOf(req); err != nil {
+	if call.Request, err = recordedOf(req, m.recorded); err != nil {
 		return err
 	}
 	return log.Allowed(ctx, call)
 }
 
-// recordedOf returns the fields of a request that the access log has. An empty field is left out.
-func (m *Method) recordedOf(req any) (fields []RequestField, err error) {
-	for _, d := range m.recorded {
-		message := req.(proto.Message).ProtoReflect()
-		if !message.Has(d) {
+// recordDone records a call that has succeeded, before its answer leaves. A call that was recorded
+// before it was made gets its answer in any case: it may tell a secret that cannot be asked for
+// again.
+func (c *Chain) recordDone(ctx context.Context, m *Method, req, answer any) error {
+	log := c.logged()
+	if log == nil || len(m.answered) == 0 {
+		return nil
+	}
+	call := callOf(ctx, m.name)
+	var err error
+	if call.Request, err = recordedOf(req, m.recorded); err == nil {
+		call.Answer, err = recordedOf(answer, m.answered)
+	}
+	if err == nil {
+		err = log.Done(ctx, call)
+	}
+	if m.administrative {
+		return nil
+	}
+	return err
+}
+
+// recordedOf returns the fields of a message that the access log has. An empty field is left out.
+func recordedOf(of any, list []protoreflect.FieldDescriptor) (fields []RecordedField, err error) {
+	if of == nil || len(list) == 0 {
+		return nil, nil
+	}
+	message := of.(proto.Message).ProtoReflect()
+	only := message.New()
+	for _, d := range list {
+		if message.Has(d) {
+			only.Set(d, message.Get(d))
+		}
+	}
+	var values map[string]json.RawMessage
+	text, err := protojson.Marshal(only.Interface())
+	if err == nil {
+		err = json.Unmarshal(text, &values)
+	}
+	for _, d := range list {
+		raw, ok := values[d.JSONName()]
+		if !ok || err != nil {
 			continue
 		}
-		field := RequestField{Name: d.JSONName()}
-		if d.Message() == nil {
-			field.Text = message.Get(d).String()
-		} else if field.Text, err = jsonOf(message.Get(d).Message().Interface()); err != nil {
-			return nil, fmt.Errorf("field %s for the access log: %w", field.Name, err)
+		field := RecordedField{Name: d.JSONName()}
+		if json.Unmarshal(raw, &field.Text) != nil {
+			var compact bytes.Buffer // protojson has a random amount of white space.
+			err = json.Compact(&compact, raw)
+			field.Text = compact.String()
 		}
 		fields = append(fields, field)
 	}
-	return fields, nil
-}
-
-// jsonOf returns a message as JSON without white space, of which protojson has a random amount.
-func jsonOf(m proto.Message) (string, error) {
-	text, err := protojson.Marshal(m)
 	if err != nil {
-		return "", err
+		return nil, fmt.Errorf("fields for the access log: %w", err)
 	}
-	var compact bytes.Buffer
-	err = json.Compact(&compact, text)
-	return compact.String(), err
+	return fields, nil
 }
 
 // recordDenied records a call that was refused for its caller (SEC-7).
@@ -123,6 +157,15 @@ func (c *Chain) recordDenied(ctx context.Context, m *Method, err error) {
 func RecordDeniedPart(ctx context.Context, method string, err error) {
 	if a, _ := ctx.Value(accessKey{}).(*Access); a != nil && a.Log != nil && err != nil {
 		recordDenied(ctx, a.Log, method, err)
+	}
+}
+
+// RecordDone records what a call of the admin listener has done.
+func RecordDone(ctx context.Context, method string, request ...RecordedField) {
+	if a, _ := ctx.Value(accessKey{}).(*Access); a != nil && a.Log != nil {
+		call := callOf(ctx, method)
+		call.Request = request
+		_ = a.Log.Done(ctx, call) // The log has the call from before.
 	}
 }
 

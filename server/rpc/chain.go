@@ -99,7 +99,7 @@ func (c *Chain) ServerOptions() []grpc.ServerOption {
 func (c *Chain) Register(server grpc.ServiceRegistrar, services []*Service) {
 	guarded := c.guard.Register(server, c.unknown)
 	for _, s := range services {
-		guarded.RegisterService(s.late(), nil)
+		guarded.RegisterService(s.late(c), nil)
 	}
 }
 
@@ -131,7 +131,7 @@ func (c *Chain) unknown(method string) decode.Unknown {
 // late returns the description of the service with handlers that look up Impl at each call. gRPC
 // takes it before the message of a call comes and the call is let through: a service that opened in
 // between refuses the call.
-func (s *Service) late() *grpc.ServiceDesc {
+func (s *Service) late(c *Chain) *grpc.ServiceDesc {
 	d := *s.Desc
 	d.Methods = slices.Clone(d.Methods)
 	for i := range d.Methods {
@@ -150,7 +150,8 @@ func (s *Service) late() *grpc.ServiceDesc {
 	d.Streams = slices.Clone(d.Streams)
 	for i := range d.Streams {
 		handler := d.Streams[i].Handler
-		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.Impl(), stream) }
+		m := c.opts.Methods["/"+d.ServiceName+"/"+d.Streams[i].StreamName]
+		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.Impl(), c.recorded(m, stream)) }
 	}
 	return &d
 }
@@ -194,8 +195,9 @@ func (c *Chain) answer(ctx context.Context, m *Method, req any, next grpc.UnaryH
 	}
 	if err != nil {
 		c.recordDenied(ctx, m, err)
+		return nil, err
 	}
-	return resp, err
+	return resp, c.recordDone(ctx, m, req, resp)
 }
 
 // admit returns the context of a call with its identity, which has a role for the method. A refusal

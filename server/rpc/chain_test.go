@@ -17,7 +17,7 @@ import (
 func TestServiceOpensUnderACallAPP10(t *testing.T) {
 	for i := range runlogv1.EventService_ServiceDesc.Methods {
 		s := &Service{Desc: &runlogv1.EventService_ServiceDesc}
-		m := &s.late().Methods[i]
+		m := &s.late(&Chain{}).Methods[i]
 		opened := make(chan struct{})
 		receive := func(any) error {
 			go func() {

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -37,6 +38,7 @@ type Method struct {
 	administrative bool
 	emergency      bool                           // The node's own access log is enough (SEC-13).
 	recorded       []protoreflect.FieldDescriptor // of the request, in the access log
+	answered       []protoreflect.FieldDescriptor // of the answer
 	atLeader       bool
 	watches        bool // A ticket for a watch is enough.
 	toTheEnd       bool // The leader answers after its leadership has ended.
@@ -78,17 +80,21 @@ func newMethod(d protoreflect.MethodDescriptor) (string, *Method, error) {
 	if err != nil {
 		return "", nil, fmt.Errorf("server: answer of method %s: %w", name, err)
 	}
-	var recorded []protoreflect.FieldDescriptor
-	for _, field := range policy.RecordedFields {
-		recorded = append(recorded, d.Input().Fields().ByName(protoreflect.Name(field)))
-	}
 	by := policy.AnsweredBy
 	return name, &Method{
-		name: name, output: output, recorded: recorded, roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
+		name: name, output: output, recorded: fieldsOf(d.Input(), policy.RecordedFields), answered: fieldsOf(d.Output(), policy.AnswerFields),
+		roles: auth.RolesOf(policy.Roles...), every: policy.GetAllTenants(), toTheEnd: by == runlogv1.AnsweredBy_LEADER_TO_THE_END,
 		atLeader: by != runlogv1.AnsweredBy_ANY_NODE, administrative: isAdministrative(policy), emergency: policy.Emergency,
 		writes:  !reads(d),
 		watches: d.IsStreamingServer() && strings.HasPrefix(string(d.Name()), "Watch"),
 	}, nil
+}
+
+func fieldsOf(m protoreflect.MessageDescriptor, names []string) (list []protoreflect.FieldDescriptor) {
+	for _, name := range names {
+		list = append(list, m.Fields().ByName(protoreflect.Name(name)))
+	}
+	return list
 }
 
 // reads reports whether a method changes nothing. Its route is a GET, which is safe by RFC 9110, or
@@ -99,7 +105,9 @@ func reads(d protoreflect.MethodDescriptor) bool {
 	return rule.GetGet() != "" || options.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-func isAdministrative(p *runlogv1.Policy) bool { return !p.Status && !auth.RolesOf(p.Roles...).Overlaps(everyday) }
+func isAdministrative(p *runlogv1.Policy) bool {
+	return !p.Status && !auth.RolesOf(p.Roles...).Overlaps(everyday)
+}
 
 // everyday are the roles whose calls are not recorded one by one.
 var everyday = auth.RolesOf(runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR, runlogv1.Role_ATTESTER,
@@ -118,14 +126,12 @@ func policyFault(d protoreflect.MethodDescriptor, p *runlogv1.Policy) string {
 		return "is a stream and has a policy that forwards it; streams are not forwarded"
 	case p.Emergency && !isAdministrative(p):
 		return "has a policy for emergencies, and is not recorded as an administrative call"
-	case len(p.RecordedFields) > 0 && (!isAdministrative(p) || d.IsStreamingClient()):
+	case len(p.RecordedFields) > 0 && (!isAdministrative(p) && len(p.AnswerFields) == 0 || d.IsStreamingClient()):
 		return "has a policy with recorded fields, and no single request that is recorded"
-	}
-	for _, field := range p.RecordedFields {
-		f := d.Input().Fields().ByName(protoreflect.Name(field))
-		if f == nil || f.IsList() || f.IsMap() || f.Message() == nil && f.Kind() != protoreflect.StringKind {
-			return fmt.Sprintf("has a policy that records %q, which is not a string or a message in %s", field, d.Input().FullName())
-		}
+	case slices.Contains(fieldsOf(d.Input(), p.RecordedFields), nil):
+		return fmt.Sprintf("has a policy that records fields %q, which are not all in %s", p.RecordedFields, d.Input().FullName())
+	case slices.Contains(fieldsOf(d.Output(), p.AnswerFields), nil):
+		return fmt.Sprintf("has a policy that records fields %q, which are not all in %s", p.AnswerFields, d.Output().FullName())
 	}
 	switch t := p.Tenant.(type) {
 	case *runlogv1.Policy_TenantField:

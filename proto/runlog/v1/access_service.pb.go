@@ -1178,26 +1178,26 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\x06limits\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\x06limits\"\x81\x01\n" +
 	"\x17SetTenantLimitsResponse\x12/\n" +
 	"\x06limits\x18\x01 \x01(\v2\x17.runlog.v1.TenantLimitsR\x06limits\x125\n" +
-	"\teffective\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\teffective2\x84\a\n" +
+	"\teffective\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\teffective2\xd8\a\n" +
 	"\rAccessService\x12b\n" +
 	"\x06WhoAmI\x12\x18.runlog.v1.WhoAmIRequest\x1a\x19.runlog.v1.WhoAmIResponse\"#\x8a\xb5\x18\r\n" +
 	"\a\x01\x02\x03\x04\x05\x06\a(\x01 \x01\x82\xd3\xe4\x93\x02\f\x12\n" +
 	"/v1/whoami\x12\x87\x01\n" +
 	"\x11CreateWatchTicket\x12#.runlog.v1.CreateWatchTicketRequest\x1a$.runlog.v1.CreateWatchTicketResponse\"'\x8a\xb5\x18\a\n" +
-	"\x01\x02(\x01 \x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/watch-tickets\x12n\n" +
-	"\vCreateToken\x12\x1d.runlog.v1.CreateTokenRequest\x1a\x1e.runlog.v1.CreateTokenResponse\" \x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
+	"\x01\x02(\x01 \x01\x82\xd3\xe4\x93\x02\x16:\x01*\"\x11/v1/watch-tickets\x12\xa4\x01\n" +
+	"\vCreateToken\x12\x1d.runlog.v1.CreateTokenRequest\x1a\x1e.runlog.v1.CreateTokenResponse\"V\x8a\xb5\x18=\n" +
+	"\x01\x05(\x02:\x04name:\atenants:\x05roles:\vexpire_time:\aact_forR\btoken_id0\x01\x82\xd3\xe4\x93\x02\x0f:\x01*\"\n" +
 	"/v1/tokens\x12h\n" +
 	"\n" +
 	"ListTokens\x12\x1c.runlog.v1.ListTokensRequest\x1a\x1d.runlog.v1.ListTokensResponse\"\x1d\x8a\xb5\x18\a\n" +
 	"\x01\x05(\x010\x01\x82\xd3\xe4\x93\x02\f\x12\n" +
-	"/v1/tokens\x12\x80\x01\n" +
-	"\vRevokeToken\x12\x1d.runlog.v1.RevokeTokenRequest\x1a\x1e.runlog.v1.RevokeTokenResponse\"2\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/tokens/{token_id}:revoke\x12\x96\x01\n" +
+	"/v1/tokens\x12\x8a\x01\n" +
+	"\vRevokeToken\x12\x1d.runlog.v1.RevokeTokenRequest\x1a\x1e.runlog.v1.RevokeTokenResponse\"<\x8a\xb5\x18\x11\n" +
+	"\x01\x05(\x02:\btoken_id0\x01\x82\xd3\xe4\x93\x02!:\x01*\"\x1c/v1/tokens/{token_id}:revoke\x12\x96\x01\n" +
 	"\x0fGetTenantLimits\x12!.runlog.v1.GetTenantLimitsRequest\x1a\".runlog.v1.GetTenantLimitsResponse\"<\x8a\xb5\x18\x12\n" +
-	"\x03\x02\x03\x05(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02 \x12\x1e/v1/tenants/{tenant_id}/limits\x12\x8e\x01\n" +
-	"\x0fSetTenantLimits\x12!.runlog.v1.SetTenantLimitsRequest\x1a\".runlog.v1.SetTenantLimitsResponse\"4\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02#:\x01*\x1a\x1e/v1/tenants/{tenant_id}/limitsB\x89\x01\n" +
+	"\x03\x02\x03\x05(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02 \x12\x1e/v1/tenants/{tenant_id}/limits\x12\xa1\x01\n" +
+	"\x0fSetTenantLimits\x12!.runlog.v1.SetTenantLimitsRequest\x1a\".runlog.v1.SetTenantLimitsResponse\"G\x8a\xb5\x18\x1a\n" +
+	"\x01\x05(\x02:\ttenant_id:\x06limits0\x01\x82\xd3\xe4\x93\x02#:\x01*\x1a\x1e/v1/tenants/{tenant_id}/limitsB\x89\x01\n" +
 	"\rcom.runlog.v1B\x12AccessServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 

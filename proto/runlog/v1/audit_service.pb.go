@@ -1681,12 +1681,14 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x17RotateSigningKeyRequest\x12%\n" +
 	"\x0fold_key_is_lost\x18\x01 \x01(\bR\foldKeyIsLost\"C\n" +
 	"\x18RotateSigningKeyResponse\x12'\n" +
-	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\x9e\a\n" +
-	"\fAuditService\x12z\n" +
-	"\vQueryEvents\x12\x1d.runlog.v1.QueryEventsRequest\x1a\x1e.runlog.v1.QueryEventsResponse\",\x8a\xb5\x18\x10\n" +
-	"\x01\x04(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/audit/events\x12\x86\x01\n" +
-	"\fExportEvents\x12\x1e.runlog.v1.ExportEventsRequest\x1a\x1f.runlog.v1.ExportEventsResponse\"3\x8a\xb5\x18\x10\n" +
-	"\x01\x04(\x01\x12\ttenant_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/audit/events:export0\x01\x12\x7f\n" +
+	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\xf0\b\n" +
+	"\fAuditService\x12\xde\x01\n" +
+	"\vQueryEvents\x12\x1d.runlog.v1.QueryEventsRequest\x1a\x1e.runlog.v1.QueryEventsResponse\"\x8f\x01\x8a\xb5\x18s\n" +
+	"\x01\x04(\x01:\x04from:\x02to:\ttenant_id:\n" +
+	"project_id:\x0eenvironment_id:\aplan_id:\x06run_id:\astep_id:\x05typesR\x04fromR\x02toR\x05count\x12\ttenant_id\x82\xd3\xe4\x93\x02\x12\x12\x10/v1/audit/events\x12\xe2\x01\n" +
+	"\fExportEvents\x12\x1e.runlog.v1.ExportEventsRequest\x1a\x1f.runlog.v1.ExportEventsResponse\"\x8e\x01\x8a\xb5\x18k\n" +
+	"\x01\x04(\x01:\x04from:\x02to:\ttenant_id:\n" +
+	"project_id:\x0eenvironment_id:\aplan_id:\x06run_id:\astep_id:\x05typesR\asummary\x12\ttenant_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/audit/events:export0\x01\x12\x7f\n" +
 	"\tVerifyRun\x12\x1b.runlog.v1.VerifyRunRequest\x1a\x1c.runlog.v1.VerifyRunResponse\"7\x8a\xb5\x18\r\n" +
 	"\x01\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02 \x12\x1e/v1/audit/runs/{run_id}:verify\x12{\n" +
 	"\bProveRun\x12\x1a.runlog.v1.ProveRunRequest\x1a\x1b.runlog.v1.ProveRunResponse\"6\x8a\xb5\x18\r\n" +
@@ -1694,9 +1696,9 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x0fListCheckpoints\x12!.runlog.v1.ListCheckpointsRequest\x1a\".runlog.v1.ListCheckpointsResponse\"(\x8a\xb5\x18\a\n" +
 	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/audit/checkpoints\x12{\n" +
 	"\x0fListSigningKeys\x12!.runlog.v1.ListSigningKeysRequest\x1a\".runlog.v1.ListSigningKeysResponse\"!\x8a\xb5\x18\a\n" +
-	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/audit/keys\x12\x88\x01\n" +
-	"\x10RotateSigningKey\x12\".runlog.v1.RotateSigningKeyRequest\x1a#.runlog.v1.RotateSigningKeyResponse\"+\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/audit/keys:rotateB\x88\x01\n" +
+	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/audit/keys\x12\x99\x01\n" +
+	"\x10RotateSigningKey\x12\".runlog.v1.RotateSigningKeyRequest\x1a#.runlog.v1.RotateSigningKeyResponse\"<\x8a\xb5\x18\x18\n" +
+	"\x01\x05(\x02:\x0fold_key_is_lost0\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/audit/keys:rotateB\x88\x01\n" +
 	"\rcom.runlog.v1B\x11AuditServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 

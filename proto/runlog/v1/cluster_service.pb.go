@@ -1807,24 +1807,24 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x16RevokeJoinTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"E\n" +
 	"\x17RevokeJoinTokenResponse\x12*\n" +
-	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\x86\b\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\xd8\b\n" +
 	"\x0eClusterService\x12h\n" +
 	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\" \x8a\xb5\x18\t\n" +
-	"\x01\x03(\x01H\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12s\n" +
-	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"+\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x7f\n" +
-	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\".\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x030\x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\x99\x01\n" +
-	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"6\x8a\xb5\x18\t\n" +
-	"\x01\x05(\x03@\x010\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12Q\n" +
+	"\x01\x03(\x01H\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12\x8a\x01\n" +
+	"\tAddMember\x12\x1b.runlog.v1.AddMemberRequest\x1a\x1c.runlog.v1.AddMemberResponse\"B\x8a\xb5\x18\x1e\n" +
+	"\x01\x05(\x02:\fraft_addressR\anode_id0\x01\x82\xd3\xe4\x93\x02\x1a:\x01*\"\x15/v1/cluster:addMember\x12\x88\x01\n" +
+	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\"7\x8a\xb5\x18\x10\n" +
+	"\x01\x05(\x03:\anode_id0\x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\xa2\x01\n" +
+	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"?\x8a\xb5\x18\x12\n" +
+	"\x01\x05(\x03:\anode_id@\x010\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12Q\n" +
 	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\x10\x8a\xb5\x18\t\n" +
-	"\x01\x05(\x01@\x010\x01\x90\x02\x010\x01\x12\x86\x01\n" +
-	"\x0fCreateJoinToken\x12!.runlog.v1.CreateJoinTokenRequest\x1a\".runlog.v1.CreateJoinTokenResponse\",\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/cluster/joinTokens\x12\x80\x01\n" +
+	"\x01\x05(\x01@\x010\x01\x90\x02\x010\x01\x12\xa3\x01\n" +
+	"\x0fCreateJoinToken\x12!.runlog.v1.CreateJoinTokenRequest\x1a\".runlog.v1.CreateJoinTokenResponse\"I\x8a\xb5\x18$\n" +
+	"\x01\x05(\x02:\vexpire_time:\x04usesR\btoken_id0\x01\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/cluster/joinTokens\x12\x80\x01\n" +
 	"\x0eListJoinTokens\x12 .runlog.v1.ListJoinTokensRequest\x1a!.runlog.v1.ListJoinTokensResponse\")\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x010\x01\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/cluster/joinTokens\x12\x98\x01\n" +
-	"\x0fRevokeJoinToken\x12!.runlog.v1.RevokeJoinTokenRequest\x1a\".runlog.v1.RevokeJoinTokenResponse\">\x8a\xb5\x18\a\n" +
-	"\x01\x05(\x020\x01\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/cluster/joinTokens/{token_id}:revokeB\x8a\x01\n" +
+	"\x01\x05(\x010\x01\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/cluster/joinTokens\x12\xa2\x01\n" +
+	"\x0fRevokeJoinToken\x12!.runlog.v1.RevokeJoinTokenRequest\x1a\".runlog.v1.RevokeJoinTokenResponse\"H\x8a\xb5\x18\x11\n" +
+	"\x01\x05(\x02:\btoken_id0\x01\x82\xd3\xe4\x93\x02-:\x01*\"(/v1/cluster/joinTokens/{token_id}:revokeB\x8a\x01\n" +
 	"\rcom.runlog.v1B\x13ClusterServiceProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 

@@ -162,14 +162,17 @@ type Policy struct {
 	Tenant isPolicy_Tenant `protobuf_oneof:"tenant"`
 	// Which node answers.
 	AnsweredBy AnsweredBy_Value `protobuf:"varint,5,opt,name=answered_by,json=answeredBy,proto3,enum=runlog.v1.AnsweredBy_Value" json:"answered_by,omitempty"`
-	// Fields of the request that the access log has beside the name of the call (SEC-7). Only a call
-	// for operators and admins may have them.
+	// Fields of the request that the access log has beside the name of the call (SEC-11). Only a call
+	// for operators and admins may have them, and one with answer_fields.
 	RecordedFields []string `protobuf:"bytes,7,rep,name=recorded_fields,json=recordedFields,proto3" json:"recorded_fields,omitempty"`
 	// The call is made also if nothing can be appended: without a leader, or while its disk is nearly
 	// full. The node's own access log then has it (SEC-13). The call changes no replicated state.
 	Emergency bool `protobuf:"varint,8,opt,name=emergency,proto3" json:"emergency,omitempty"`
 	// The access log has no allowed call: it only reads the state of the cluster (SEC-11).
-	Status        bool `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`
+	Status bool `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`
+	// Fields of the answer that the access log has, once the call has succeeded (SEC-11). Those of a
+	// stream are in its last message.
+	AnswerFields  []string `protobuf:"bytes,10,rep,name=answer_fields,json=answerFields,proto3" json:"answer_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -280,6 +283,13 @@ func (x *Policy) GetStatus() bool {
 		return x.Status
 	}
 	return false
+}
+
+func (x *Policy) GetAnswerFields() []string {
+	if x != nil {
+		return x.AnswerFields
+	}
+	return nil
 }
 
 type isPolicy_Tenant interface {
@@ -409,7 +419,7 @@ var File_runlog_v1_options_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_options_proto_rawDesc = "" +
 	"\n" +
-	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\xea\x02\n" +
+	"\x17runlog/v1/options.proto\x12\trunlog.v1\x1a google/protobuf/descriptor.proto\"\x8f\x03\n" +
 	"\x06Policy\x12+\n" +
 	"\x05roles\x18\x01 \x03(\x0e2\x15.runlog.v1.Role.ValueR\x05roles\x12#\n" +
 	"\ftenant_field\x18\x02 \x01(\tH\x00R\vtenantField\x12\x1d\n" +
@@ -421,7 +431,9 @@ const file_runlog_v1_options_proto_rawDesc = "" +
 	"answeredBy\x12'\n" +
 	"\x0frecorded_fields\x18\a \x03(\tR\x0erecordedFields\x12\x1c\n" +
 	"\temergency\x18\b \x01(\bR\temergency\x12\x16\n" +
-	"\x06status\x18\t \x01(\bR\x06statusB\b\n" +
+	"\x06status\x18\t \x01(\bR\x06status\x12#\n" +
+	"\ranswer_fields\x18\n" +
+	" \x03(\tR\fanswerFieldsB\b\n" +
 	"\x06tenant\"\x81\x01\n" +
 	"\x04Role\"y\n" +
 	"\x05Value\x12\x15\n" +

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc/codes"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/rpc"
 	"runlog/server/servertest/history"
 )
 
@@ -77,6 +79,7 @@ func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 				all = append(all, f)
 			}
 		}
+		trimAccessLog(all)
 		if missing != nil {
 			return all, errors.Join(missing...)
 		}
@@ -86,6 +89,31 @@ func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 		}
 	}
 	return all, err
+}
+
+// trimAccessLog leaves out what not every node had of the access log when it was read. A read of
+// all records is an event of it (SEC-11), so a node that is read later has more.
+func trimAccessLog(all []*history.Final) {
+	ends := map[string]uint64{} // that every node had
+	for i, f := range all {
+		last := map[string]uint64{}
+		for _, r := range f.Records {
+			if strings.HasPrefix(r.Run, rpc.AccessRuns) {
+				last[r.Run] = r.RunSeq
+			}
+		}
+		if i == 0 {
+			ends = last
+		}
+		for run := range ends {
+			ends[run] = min(ends[run], last[run])
+		}
+	}
+	for _, f := range all {
+		f.Records = slices.DeleteFunc(f.Records, func(r history.Record) bool {
+			return strings.HasPrefix(r.Run, rpc.AccessRuns) && r.RunSeq > ends[r.Run]
+		})
+	}
 }
 
 // ends reads the last runSeq of every run.
