@@ -67,11 +67,6 @@ func (c *Client) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsRequest
 	}
 }
 
-// GetSnapshot returns the fold of a run's events, never older than req asks for (READ-2).
-func (c *Client) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
-	return call(ctx, c, c.projections.GetSnapshot, req)
-}
-
 // GetRun returns a run's metadata and head.
 func (c *Client) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*runlogv1.Run, error) {
 	res, err := call(ctx, c, c.runs.GetRun, req)

@@ -29,12 +29,6 @@ func (c *Client) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRun
 	return write(ctx, c, c.runs.SetEngineRunRef, req)
 }
 
-// ProjectRun folds a run again from its first event, and compares the result with the stored
-// snapshot.
-func (c *Client) ProjectRun(ctx context.Context, runID string) (*runlogv1.ProjectRunResponse, error) {
-	return call(ctx, c, c.projections.ProjectRun, &runlogv1.ProjectRunRequest{RunId: runID})
-}
-
 // VerifyRun makes the server compute the digests of a run again (APP-11).
 func (c *Client) VerifyRun(ctx context.Context, runID string) (*runlogv1.VerifyRunResponse, error) {
 	return call(ctx, c, c.audit.VerifyRun, &runlogv1.VerifyRunRequest{RunId: runID})

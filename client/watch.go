@@ -19,7 +19,8 @@ const watchSilence = 45 * time.Second
 // WatchRun yields the server's messages about a run, catch-up first, then live (WATCH-1),
 // heartbeats included, until the context or the iteration ends. It reconnects with the last resume
 // token, also after it was too slow for events. Watermarks and snapshots never go back, and no
-// event is repeated (WATCH-3), at any node. An error ends the iteration.
+// event is repeated (WATCH-3), at any node. It reads all pages of a large snapshot (READ-8). An
+// error ends the iteration.
 //
 // Among events, a runSeq that does not follow the one before is a hole; imported runs have holes.
 // The run is then STALE, and the caller gets a watermark with that status. WatchRun reads the
@@ -87,6 +88,11 @@ func (w *watch) take(ctx context.Context, res *runlogv1.WatchRunResponse) bool {
 	if token := res.GetResumeToken(); token != "" {
 		w.token = token
 	}
+	next := res.GetNextStepsPageToken()
+	if err := w.c.rest(ctx, res.GetSnapshot(), &next, w.req.GetConsistency()); err != nil {
+		return w.hand(nil, err)
+	}
+	res.NextStepsPageToken = nil
 	return w.hand(res, nil)
 }
 

@@ -16,6 +16,12 @@ type Steps struct {
 // Len returns the number of steps.
 func (s *Steps) Len() int { return s.list.len() }
 
+// At returns the step at a place, from 0; nil behind the last one.
+func (s *Steps) At(place uint32) *StepSnapshot {
+	step, _ := s.list.get(place)
+	return step
+}
+
 // All yields the steps in their order.
 func (s *Steps) All() iter.Seq[*StepSnapshot] { return values(&s.list) }
 

@@ -31,6 +31,7 @@ const (
 	TokenQueuedRuns    TokenKind = 11 // a list of the runs of a queue
 	TokenSubscriptions TokenKind = 12 // a list of subscriptions
 	TokenDeadLetters   TokenKind = 13 // a list of dead letters
+	TokenSnapshot      TokenKind = 14 // the pages of a snapshot
 )
 
 var strict = base64.RawURLEncoding.Strict()

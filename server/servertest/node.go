@@ -15,6 +15,7 @@ import (
 
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
+	"runlog/server/rpc/wire"
 	"runlog/testbed/network"
 )
 
@@ -246,10 +247,10 @@ func (n *Node) List(runID string) []*runlogv1.EventRecord {
 	return resp.Events
 }
 
-// Snapshot returns the snapshot of a run.
+// Snapshot returns the whole snapshot of a run.
 func (n *Node) Snapshot(runID string) *runlogv1.RunSnapshot {
 	n.T.Helper()
-	resp, err := n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: runID})
+	resp, err := n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: runID, MaxAnswerBytes: wire.MostAnswerBytes})
 	if err != nil {
 		n.T.Fatalf("snapshot of %q: %v", runID, err)
 	}

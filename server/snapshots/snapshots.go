@@ -44,10 +44,16 @@ type Service struct {
 func New(opts Options) *Service { return &Service{opts: opts, node: opts.Node} }
 
 // GetSnapshot returns the fold of a run's events, at least as new as requested (READ-2), with the
-// run's metadata as it is now (PRJ-16).
+// run's metadata as it is now (PRJ-16), or a page of it (READ-8).
 func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_ *runlogv1.GetSnapshotResponse, err error) {
+	if req.MaxAnswerBytes > wire.MostAnswerBytes {
+		return nil, rpc.Invalid("maxAnswerBytes", fmt.Sprintf("is %d, at most %d", req.MaxAnswerBytes, wire.MostAnswerBytes))
+	}
 	if err := s.node.Readable(ctx, req.RunId, req.Consistency); err != nil {
 		return nil, err
+	}
+	if req.StepsPageToken != "" {
+		return s.page(ctx, req)
 	}
 	if req.AsOfSeq == nil && req.AsOfTime == nil {
 		if answer := s.quick(ctx, req); answer != nil {
@@ -78,12 +84,52 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 	if at == projector.Always {
 		return s.answer(req, v.Run, snapshot, v.At), nil
 	}
-	return &runlogv1.GetSnapshotResponse{Snapshot: s.opts.Encoded.At(snapshot, v.Run.Metadata, now), Applied: rpc.Applied(v.At)}, nil
+	m, next := s.opts.Encoded.Page(snapshot, v.Run.Metadata, now, firstPage(req))
+	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(v.At), NextStepsPageToken: s.token(snapshot, next)}, nil
+}
+
+func firstPage(req *runlogv1.GetSnapshotRequest) wire.PageOfSnapshot {
+	q := wire.FirstPage(req.MaxAnswerBytes)
+	q.Steps = int(req.StepsPageSize)
+	return q
+}
+
+func (s *Service) token(snapshot *run.Snapshot, next *wire.Place) string {
+	return rpc.FormatSnapshotToken(s.node.Store().Incarnation(), snapshot, next)
+}
+
+// page returns the page of a token. It is from the snapshot of the first page, which is folded
+// again if the run has moved on.
+func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_ *runlogv1.GetSnapshotResponse, err error) {
+	token, err := rpc.ParseSnapshotToken(req.StepsPageToken, s.node.Store().Incarnation(), req.RunId)
+	if err != nil {
+		return nil, err
+	}
+	v, err := s.node.Open(ctx, req.RunId, token.Seq)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, v.Close()) }()
+	snapshot, err := s.opts.Projector.Snapshot(v.View)
+	if err == nil && !token.Of(snapshot) {
+		snapshot, err = s.opts.Projector.SnapshotAsOf(ctx, v.View, projector.AsOf{Seq: token.Seq, Time: projector.Always.Time})
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !token.Of(snapshot) {
+		return nil, rpc.Invalid("stepsPageToken", fmt.Sprintf("is of the snapshot at runSeq %d, which the events of the run no longer give: "+
+			"omit it to start again with the present snapshot", token.Seq))
+	}
+	q := firstPage(req)
+	q.From = token.Place
+	m, next := s.opts.Encoded.Page(snapshot, nil, time.Time{}, q)
+	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(v.At), NextStepsPageToken: s.token(snapshot, next)}, nil
 }
 
 // answer returns the answer with a run's newest snapshot, or that it is not modified.
 func (s *Service) answer(req *runlogv1.GetSnapshotRequest, r *storage.Run, snapshot *run.Snapshot, at storage.Applied) *runlogv1.GetSnapshotResponse {
-	m := s.opts.Encoded.At(snapshot, r.Metadata, s.opts.Clock())
+	m, next := s.opts.Encoded.Page(snapshot, r.Metadata, s.opts.Clock(), firstPage(req))
 	m.Stale = s.opts.Projector.Stale(r.RunID)
 	var passing []string
 	if m.Stale || m.Substatus != nil {
@@ -93,7 +139,7 @@ func (s *Service) answer(req *runlogv1.GetSnapshotRequest, r *storage.Run, snaps
 	if wire.MatchETag(req.IfNoneMatch, etag) {
 		return notModified(etag, at)
 	}
-	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(at), Etag: etag}
+	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(at), Etag: etag, NextStepsPageToken: s.token(snapshot, next)}
 }
 
 func notModified(etag string, at storage.Applied) *runlogv1.GetSnapshotResponse {
@@ -166,7 +212,8 @@ func (s *Service) ProjectRun(ctx context.Context, req *runlogv1.ProjectRunReques
 	if err != nil {
 		return nil, err
 	}
+	m, next := s.opts.Encoded.Page(snapshot, v.Run.Metadata, s.opts.Clock(), wire.FirstPage(0))
 	return &runlogv1.ProjectRunResponse{
-		Snapshot: s.opts.Encoded.At(snapshot, v.Run.Metadata, s.opts.Clock()), MatchesStored: matches, Applied: rpc.Applied(v.At),
+		Snapshot: m, MatchesStored: matches, Applied: rpc.Applied(v.At), NextStepsPageToken: s.token(snapshot, next),
 	}, nil
 }

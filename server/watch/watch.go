@@ -315,9 +315,10 @@ func (w *runWatch) message(lag time.Duration) *runlogv1.WatchRunResponse {
 		if r, err := w.s.node.Store().Run(w.runID); err == nil {
 			md = r.Metadata
 		}
-		m := w.s.opts.Encoded.At(w.current, md, w.s.opts.Clock())
+		m, next := w.s.opts.Encoded.Page(w.current, md, w.s.opts.Clock(), wire.FirstPage(0))
 		m.Stale = w.stale
-		return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m}}
+		return &runlogv1.WatchRunResponse{Kind: &runlogv1.WatchRunResponse_Snapshot{Snapshot: m},
+			NextStepsPageToken: wire.Optional(rpc.FormatSnapshotToken(w.s.node.Store().Incarnation(), w.current, next))}
 	}
 	m := w.watermark(lag)
 	m.Stale = w.stale

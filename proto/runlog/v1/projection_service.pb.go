@@ -93,9 +93,17 @@ type GetSnapshotRequest struct {
 	AsOfTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
 	// The etag of an earlier answer. If the answer would have the same etag, it has not_modified and
 	// no snapshot. Over HTTP this is the header If-None-Match, and the answer is 304.
-	IfNoneMatch   string `protobuf:"bytes,60,opt,name=if_none_match,json=ifNoneMatch,proto3" json:"if_none_match,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	IfNoneMatch string `protobuf:"bytes,60,opt,name=if_none_match,json=ifNoneMatch,proto3" json:"if_none_match,omitempty"`
+	// At most so many steps in the answer. 0: as many as fit.
+	StepsPageSize uint32 `protobuf:"varint,61,opt,name=steps_page_size,json=stepsPageSize,proto3" json:"steps_page_size,omitempty"`
+	// next_steps_page_token of the page before, of the same run. The page is from the same snapshot.
+	// as_of_seq, as_of_time and if_none_match are ignored.
+	StepsPageToken string `protobuf:"bytes,62,opt,name=steps_page_token,json=stepsPageToken,proto3" json:"steps_page_token,omitempty"`
+	// How large the snapshot in the answer may be, in bytes of its protobuf encoding, at most 64 MiB.
+	// 0, or less than 4 MiB: 4 MiB, which every gRPC client takes.
+	MaxAnswerBytes uint32 `protobuf:"varint,63,opt,name=max_answer_bytes,json=maxAnswerBytes,proto3" json:"max_answer_bytes,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *GetSnapshotRequest) Reset() {
@@ -170,17 +178,45 @@ func (x *GetSnapshotRequest) GetIfNoneMatch() string {
 	return ""
 }
 
+func (x *GetSnapshotRequest) GetStepsPageSize() uint32 {
+	if x != nil {
+		return x.StepsPageSize
+	}
+	return 0
+}
+
+func (x *GetSnapshotRequest) GetStepsPageToken() string {
+	if x != nil {
+		return x.StepsPageToken
+	}
+	return ""
+}
+
+func (x *GetSnapshotRequest) GetMaxAnswerBytes() uint32 {
+	if x != nil {
+		return x.MaxAnswerBytes
+	}
+	return 0
+}
+
 type GetSnapshotResponse struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Snapshot *RunSnapshot           `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
-	Applied  *AppliedState          `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The lists inconsistencies, signals, steps and artifacts are divided over the pages, in this
+	// order. A step whose attempts do not fit on a page continues on the next one, as a step of the
+	// same step_id with more attempts. Each page has the status, the digest and the other fields of
+	// the whole snapshot, but for those that depend on the time of the request: only the first page
+	// has substatus, message, stale, labels, from_metadata, and what comes from the metadata.
+	Snapshot *RunSnapshot  `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
+	Applied  *AppliedState `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`
 	// Identifies the state of the snapshot. Over HTTP this is the header ETag. Not with as_of_seq and
 	// as_of_time.
 	Etag string `protobuf:"bytes,60,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Set if if_none_match is the etag.
-	NotModified   *bool `protobuf:"varint,61,opt,name=not_modified,json=notModified,proto3,oneof" json:"not_modified,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NotModified *bool `protobuf:"varint,61,opt,name=not_modified,json=notModified,proto3,oneof" json:"not_modified,omitempty"`
+	// Set if there is more of the snapshot: the steps_page_token of the next page.
+	NextStepsPageToken string `protobuf:"bytes,62,opt,name=next_steps_page_token,json=nextStepsPageToken,proto3" json:"next_steps_page_token,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *GetSnapshotResponse) Reset() {
@@ -241,6 +277,13 @@ func (x *GetSnapshotResponse) GetNotModified() bool {
 	return false
 }
 
+func (x *GetSnapshotResponse) GetNextStepsPageToken() string {
+	if x != nil {
+		return x.NextStepsPageToken
+	}
+	return ""
+}
+
 type ProjectRunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	RunId         string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -295,15 +338,17 @@ func (x *ProjectRunRequest) GetConsistency() Consistency_Level {
 
 type ProjectRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Folded from the log alone.
+	// Folded from the log alone. Of a large snapshot it is the first page.
 	Snapshot *RunSnapshot `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	// The stored snapshot has the same digest. If it has not, the alert PROJECTION_DIVERGED is
 	// raised: rebuild the projection.
 	MatchesStored bool `protobuf:"varint,2,opt,name=matches_stored,json=matchesStored,proto3" json:"matches_stored,omitempty"`
 	// How far the node had applied the log.
-	Applied       *AppliedState `protobuf:"bytes,3,opt,name=applied,proto3" json:"applied,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Applied *AppliedState `protobuf:"bytes,3,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Set if there is more of the snapshot: the steps_page_token for GetSnapshot.
+	NextStepsPageToken string `protobuf:"bytes,4,opt,name=next_steps_page_token,json=nextStepsPageToken,proto3" json:"next_steps_page_token,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *ProjectRunResponse) Reset() {
@@ -355,6 +400,13 @@ func (x *ProjectRunResponse) GetApplied() *AppliedState {
 		return x.Applied
 	}
 	return nil
+}
+
+func (x *ProjectRunResponse) GetNextStepsPageToken() string {
+	if x != nil {
+		return x.NextStepsPageToken
+	}
+	return ""
 }
 
 // WatchView is what a watch sends.
@@ -737,9 +789,12 @@ type WatchRunResponse struct {
 	//	*WatchRunResponse_Events
 	Kind isWatchRunResponse_Kind `protobuf_oneof:"kind"`
 	// Opaque; resumes the watch after this message.
-	ResumeToken   string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ResumeToken string `protobuf:"bytes,4,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
+	// With a snapshot of more than 4 MiB, which is then its first page: the steps_page_token for
+	// GetSnapshot.
+	NextStepsPageToken *string `protobuf:"bytes,60,opt,name=next_steps_page_token,json=nextStepsPageToken,proto3,oneof" json:"next_steps_page_token,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
 func (x *WatchRunResponse) Reset() {
@@ -827,6 +882,13 @@ func (x *WatchRunResponse) GetEvents() *EventBatch {
 func (x *WatchRunResponse) GetResumeToken() string {
 	if x != nil {
 		return x.ResumeToken
+	}
+	return ""
+}
+
+func (x *WatchRunResponse) GetNextStepsPageToken() string {
+	if x != nil && x.NextStepsPageToken != nil {
+		return *x.NextStepsPageToken
 	}
 	return ""
 }
@@ -1159,7 +1221,7 @@ var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\x91\x02\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\x8d\x03\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
@@ -1167,22 +1229,27 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\tas_of_seq\x18\x04 \x01(\x04H\x00R\aasOfSeq\x88\x01\x01\x128\n" +
 	"\n" +
 	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x12\"\n" +
-	"\rif_none_match\x18< \x01(\tR\vifNoneMatchB\f\n" +
+	"\rif_none_match\x18< \x01(\tR\vifNoneMatch\x12&\n" +
+	"\x0fsteps_page_size\x18= \x01(\rR\rstepsPageSize\x12(\n" +
+	"\x10steps_page_token\x18> \x01(\tR\x0estepsPageToken\x12(\n" +
+	"\x10max_answer_bytes\x18? \x01(\rR\x0emaxAnswerBytesB\f\n" +
 	"\n" +
-	"_as_of_seq\"\xc9\x01\n" +
+	"_as_of_seq\"\xfc\x01\n" +
 	"\x13GetSnapshotResponse\x122\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x121\n" +
 	"\aapplied\x18\x02 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x12\x12\n" +
 	"\x04etag\x18< \x01(\tR\x04etag\x12&\n" +
-	"\fnot_modified\x18= \x01(\bH\x00R\vnotModified\x88\x01\x01B\x0f\n" +
+	"\fnot_modified\x18= \x01(\bH\x00R\vnotModified\x88\x01\x01\x121\n" +
+	"\x15next_steps_page_token\x18> \x01(\tR\x12nextStepsPageTokenB\x0f\n" +
 	"\r_not_modified\"j\n" +
 	"\x11ProjectRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12>\n" +
-	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xa2\x01\n" +
+	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xd5\x01\n" +
 	"\x12ProjectRunResponse\x122\n" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x12%\n" +
 	"\x0ematches_stored\x18\x02 \x01(\bR\rmatchesStored\x121\n" +
-	"\aapplied\x18\x03 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\"Q\n" +
+	"\aapplied\x18\x03 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x121\n" +
+	"\x15next_steps_page_token\x18\x04 \x01(\tR\x12nextStepsPageToken\"Q\n" +
 	"\tWatchView\"D\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
@@ -1214,15 +1281,17 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"<\n" +
 	"\n" +
 	"EventBatch\x12.\n" +
-	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\"\xc4\x02\n" +
+	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\"\x96\x03\n" +
 	"\x10WatchRunResponse\x124\n" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkH\x00R\twatermark\x122\n" +
 	"\tcaught_up\x18\x02 \x01(\v2\x13.runlog.v1.CaughtUpH\x00R\bcaughtUp\x124\n" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x124\n" +
 	"\bsnapshot\x18\x05 \x01(\v2\x16.runlog.v1.RunSnapshotH\x00R\bsnapshot\x12/\n" +
 	"\x06events\x18\x06 \x01(\v2\x15.runlog.v1.EventBatchH\x00R\x06events\x12!\n" +
-	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind\"\xc3\x04\n" +
+	"\fresume_token\x18\x04 \x01(\tR\vresumeToken\x126\n" +
+	"\x15next_steps_page_token\x18< \x01(\tH\x01R\x12nextStepsPageToken\x88\x01\x01B\x06\n" +
+	"\x04kindB\x18\n" +
+	"\x16_next_steps_page_token\"\xc3\x04\n" +
 	"\x10WatchRunsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +

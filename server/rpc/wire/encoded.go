@@ -33,16 +33,45 @@ func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
 	return &Snapshots{limit: limit, drainTimeout: drainTimeout}
 }
 
-// At returns the message of a snapshot as of a moment (PRJ-9), with the metadata of its run where
-// no event has said the same (PRJ-16); nil: the run has none. The caller may add to it.
-func (e *Snapshots) At(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
+// Page returns a page of a snapshot, and the place where the next page begins; nil: it is the last
+// one. The first page also says what depends on the moment of the request (PRJ-9), and the metadata
+// of the run where no event has said the same (PRJ-16); nil: the run has none. The caller owns the
+// message.
+//
+// The shared bytes of a snapshot that is one page are in unknown fields, which are sent as they are
+// (https://protobuf.dev/programming-guides/proto3/#unknowns).
+func (e *Snapshots) Page(s *run.Snapshot, md *storage.Metadata, now time.Time, q PageOfSnapshot) (*runlogv1.RunSnapshot, *Place) {
+	passing := new(runlogv1.RunSnapshot)
+	if q.From == (Place{}) {
+		passing = e.passing(s, md, now)
+	}
+	room := q.Bytes - proto.Size(passing)
+	place := s.Encoded()
+	if q.From != (Place{}) || q.Steps > 0 && s.Steps.Len() > q.Steps {
+		place = nil // It is not the whole snapshot.
+	}
+	if place != nil {
+		if data := place.Load(); data != nil && len(*data) <= room {
+			passing.ProtoReflect().SetUnknown(*data)
+			return passing, nil
+		}
+	}
+	m, next := encodePage(s, q, room)
+	if place != nil && next == nil {
+		e.keep(place, m)
+	}
+	proto.Merge(m, passing)
+	return m, next
+}
+
+// passing returns what a snapshot says beside the fold.
+func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
+	m := new(runlogv1.RunSnapshot)
 	substatus, message := s.Substatus(now, e.drainTimeout)
-	m := e.Message(s)
 	m.Substatus, m.Message = Optional(substatus), Optional(message)
 	if md == nil {
 		return m
 	}
-	// The shared bytes of the message have these fields if the snapshot has them.
 	if s.PlanRef == nil && md.PlanRef != nil {
 		m.PlanRef = planRef(md.PlanRef)
 		m.FromMetadata = append(m.FromMetadata, "planRef")
@@ -76,32 +105,16 @@ type encoding struct {
 	data  *[]byte
 }
 
-// Message returns the snapshot's message. The caller owns it and may add to it. The shared bytes
-// are in unknown fields, which are sent as they are
-// (https://protobuf.dev/programming-guides/proto3/#unknowns).
-func (e *Snapshots) Message(s *run.Snapshot) *runlogv1.RunSnapshot {
-	place := s.Encoded()
-	if place == nil {
-		return encodeSnapshot(s)
+// keep stores the encoding of a snapshot, unless it is too large.
+func (e *Snapshots) keep(place *atomic.Pointer[[]byte], m *runlogv1.RunSnapshot) {
+	data, err := proto.Marshal(m)
+	if err != nil || len(data) > e.limit/16 { // Sending it returns the error.
+		return
 	}
-	data := place.Load()
-	if data == nil {
-		m := encodeSnapshot(s)
-		encoded, err := proto.Marshal(m)
-		if err != nil || len(encoded) > e.limit/16 {
-			return m // Sending it returns the error.
-		}
-		data = &encoded
-		if place.CompareAndSwap(nil, data) {
-			e.keep(encoding{place, data})
-		}
+	one := encoding{place, &data}
+	if !place.CompareAndSwap(nil, one.data) {
+		return
 	}
-	m := new(runlogv1.RunSnapshot)
-	m.ProtoReflect().SetUnknown(*data)
-	return m
-}
-
-func (e *Snapshots) keep(one encoding) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.queue = append(e.queue, one)

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -20,13 +21,26 @@ func folded(id string) *run.Snapshot {
 	return run.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
 }
 
+// whole asks for a snapshot in one page.
+var whole = PageOfSnapshot{Bytes: MostAnswerBytes}
+
+func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
+	m, _ := encodePage(s, whole, whole.Bytes)
+	return m
+}
+
+func (e *Snapshots) message(s *run.Snapshot) *runlogv1.RunSnapshot {
+	m, _ := e.Page(s, nil, time.Time{}, whole)
+	return m
+}
+
 // TestEncodingsAreTheMessage: what is kept of a snapshot is sent as its message is, and what is
 // added goes to one reader.
 func TestEncodingsAreTheMessage(t *testing.T) {
 	e := Snapshots{limit: 1 << 20}
 	s := folded("run")
 	for _, substatus := range []string{"", "DRAINING", ""} {
-		m := e.Message(s)
+		m := e.message(s)
 		m.Substatus = Optional(substatus)
 		data, err := proto.Marshal(m)
 		if err != nil {
@@ -44,7 +58,7 @@ func TestEncodingsAreTheMessage(t *testing.T) {
 	if e.bytes == 0 || s.Encoded().Load() == nil {
 		t.Error("nothing was kept")
 	}
-	if m := e.Message(new(run.Snapshot)); len(m.Digest) == 0 {
+	if m := e.message(new(run.Snapshot)); len(m.Digest) == 0 {
 		t.Error("a snapshot of which nothing is kept has no message")
 	}
 }
@@ -57,7 +71,7 @@ func TestEncodingsAreBounded(t *testing.T) {
 	var all []*run.Snapshot
 	for i := range 50 {
 		s := folded("run-" + string(rune('0'+i%10)))
-		e.Message(s)
+		e.message(s)
 		all = append(all, s)
 		if e.bytes > e.limit || e.bytes != one*len(e.queue) {
 			t.Fatalf("%d bytes are kept of %d snapshots, at most %d may be", e.bytes, len(e.queue), e.limit)
@@ -70,7 +84,7 @@ func TestEncodingsAreBounded(t *testing.T) {
 	}
 	small := Snapshots{limit: 15 * one}
 	s := folded("run-0")
-	if run := small.Message(s).RunId; run != "run-0" || s.Encoded().Load() != nil {
+	if run := small.message(s).RunId; run != "run-0" || s.Encoded().Load() != nil {
 		t.Errorf("a large snapshot: run %q, kept %v", run, s.Encoded().Load() != nil)
 	}
 }

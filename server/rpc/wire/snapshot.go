@@ -12,8 +12,9 @@ import (
 
 // The projector numbers its statuses as the API does, so that a cast converts them.
 
-// encodeSnapshot leaves out the fields that depend on the time of the request.
-func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
+// encodeFields leaves out the lists that pages divide, and the fields that depend on the time of
+// the request.
+func encodeFields(s *run.Snapshot) *runlogv1.RunSnapshot {
 	digest := s.Digest()
 	m := &runlogv1.RunSnapshot{
 		RunId:              s.RunID,
@@ -24,7 +25,6 @@ func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
 		PlanVersion:        s.PlanVersion,
 		Status:             runlogv1.RunStatus_Value(s.Status),
 		LastEventSeq:       s.LastEventSeq,
-		Artifacts:          encodeArtifacts(s.Artifacts),
 		FailedSteps:        s.FailedSteps,
 		EngineRunRef:       Optional(s.EngineRunRef),
 		EngineType:         Optional(s.EngineType),
@@ -46,22 +46,12 @@ func encodeSnapshot(s *run.Snapshot) *runlogv1.RunSnapshot {
 			StepId: Optional(c.StepID), Code: Optional(c.Code), Message: Optional(c.Message), Category: Optional(c.Category),
 		}
 	}
-	for step := range s.Steps.All() {
-		m.Steps = append(m.Steps, encodeStep(step))
-	}
-	for i := range s.Signals {
-		m.Signals = append(m.Signals, encodeSignal(&s.Signals[i]))
-	}
-	for _, i := range s.Inconsistencies {
-		m.Inconsistencies = append(m.Inconsistencies, &runlogv1.Inconsistency{
-			Kind: i.Kind, EventId: i.EventID, RunSeq: i.RunSeq, State: i.State, Attempted: i.Attempted,
-		})
-	}
 	return m
 }
 
+// encodeStep leaves out the attempts.
 func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
-	m := &runlogv1.StepSnapshot{
+	return &runlogv1.StepSnapshot{
 		StepId:           s.StepID,
 		Status:           runlogv1.StepStatus_Value(s.Status),
 		LogicalAttemptId: s.LogicalAttemptID,
@@ -74,21 +64,21 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 
 		OutcomeEngineAttemptId: outcomeAttempt(&s.StepAttempt),
 	}
-	for a := range s.Attempts.All() {
-		m.Attempts = append(m.Attempts, &runlogv1.StepAttempt{
-			LogicalAttemptId: a.LogicalAttemptID,
-			Status:           runlogv1.StepStatus_Value(a.Status),
-			EngineAttemptId:  optionalNumber(a.EngineAttemptID),
-			StartedAt:        OptionalTime(a.StartedAt),
-			CompletedAt:      OptionalTime(a.CompletedAt),
-			Artifacts:        encodeArtifacts(a.Artifacts),
-			Error:            encodeStepError(a.Error),
-			Reason:           Optional(a.Reason),
+}
 
-			OutcomeEngineAttemptId: outcomeAttempt(a),
-		})
+func encodeAttempt(a *run.StepAttempt) *runlogv1.StepAttempt {
+	return &runlogv1.StepAttempt{
+		LogicalAttemptId: a.LogicalAttemptID,
+		Status:           runlogv1.StepStatus_Value(a.Status),
+		EngineAttemptId:  optionalNumber(a.EngineAttemptID),
+		StartedAt:        OptionalTime(a.StartedAt),
+		CompletedAt:      OptionalTime(a.CompletedAt),
+		Artifacts:        encodeArtifacts(a.Artifacts),
+		Error:            encodeStepError(a.Error),
+		Reason:           Optional(a.Reason),
+
+		OutcomeEngineAttemptId: outcomeAttempt(a),
 	}
-	return m
 }
 
 // outcomeAttempt is the engine attempt of a failure, if it is not the highest of its attempt.
@@ -102,12 +92,19 @@ func outcomeAttempt(a *run.StepAttempt) *uint32 {
 func encodeArtifacts(list []run.Artifact) []*runlogv1.ArtifactRef {
 	out := make([]*runlogv1.ArtifactRef, 0, len(list))
 	for i := range list {
-		a := &list[i]
-		out = append(out, &runlogv1.ArtifactRef{
-			Uri: a.URI, Kind: a.Kind, Sha256: Optional(a.SHA256), SizeBytes: a.SizeBytes, ExpiresAt: Optional(a.ExpiresAt),
-		})
+		out = append(out, encodeArtifact(&list[i]))
 	}
 	return out
+}
+
+func encodeArtifact(a *run.Artifact) *runlogv1.ArtifactRef {
+	return &runlogv1.ArtifactRef{
+		Uri: a.URI, Kind: a.Kind, Sha256: Optional(a.SHA256), SizeBytes: a.SizeBytes, ExpiresAt: Optional(a.ExpiresAt),
+	}
+}
+
+func encodeInconsistency(i *run.Inconsistency) *runlogv1.Inconsistency {
+	return &runlogv1.Inconsistency{Kind: i.Kind, EventId: i.EventID, RunSeq: i.RunSeq, State: i.State, Attempted: i.Attempted}
 }
 
 func encodeStepError(e *run.StepError) *runlogv1.StepError {
