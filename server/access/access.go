@@ -199,12 +199,12 @@ func (s *Service) ListTokens(ctx context.Context, req *runlogv1.ListTokensReques
 		return nil, err
 	}
 	resp := &runlogv1.ListTokensResponse{}
-	if len(list) > size {
-		list = list[:size]
-		resp.NextPageToken = pages.Seal(rpc.TokenTokens, []byte(list[size-1].ID))
-	}
-	for _, t := range list {
+	for _, t := range list[:min(size, len(list))] {
 		resp.Tokens = append(resp.Tokens, wireToken(t))
+	}
+	if fit := wire.Fitting(resp.Tokens); fit < len(list) {
+		resp.Tokens = resp.Tokens[:fit]
+		resp.NextPageToken = pages.Seal(rpc.TokenTokens, []byte(list[fit-1].ID))
 	}
 	return resp, nil
 }

@@ -123,9 +123,9 @@ func (s *Service) windowPage(
 		if ctx.Err() != nil {
 			return false, ctx.Err()
 		}
-		// A few at a time, since payloads may be large.
+		// One at a time, so that PageBytes bounds the page (READ-8).
 		var records []storage.Record
-		if records, more, err = r.Next(min(size-len(resp.Events), 64)); err != nil {
+		if records, more, err = r.Next(1); err != nil {
 			return false, err
 		}
 		for i := range records {

@@ -55,12 +55,12 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 	}
 	ctx, cancel := s.node.Waiting(ctx)
 	defer cancel()
-	page, err := s.page(ctx, least, filter, token, size)
+	page, rows, err := s.rows(ctx, least, filter, token, size)
 	if err != nil {
 		return nil, err
 	}
 	rest := pageToken{position: max(page.Position, token.position), place: page.Next}
-	resp := &runlogv1.ListRunsResponse{NextPageToken: rest.format(s.node.Store().Incarnation(), &filter), Applied: s.shown(page.Position)}
+	resp := &runlogv1.ListRunsResponse{Runs: rows, NextPageToken: rest.format(s.node.Store().Incarnation(), &filter), Applied: s.shown(page.Position)}
 	if req.Count {
 		n, more, err := s.count(ctx, least, filter)
 		if err != nil {
@@ -68,18 +68,33 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 		}
 		resp.Count, resp.CountOrMore = &n, &more
 	}
-	for i := range page.Runs {
-		run, err := s.node.Store().Run(page.Runs[i].RunID)
-		if err != nil {
-			return nil, err
-		}
-		m := wire.Run(run, &page.Runs[i].Summary)
-		if m.EngineType == nil {
-			m.EngineType = wire.Optional(page.Runs[i].EngineType) // as its events say
-		}
-		resp.Runs = append(resp.Runs, m)
-	}
 	return resp, nil
+}
+
+// rows reads a page with its runs, and a smaller one if they do not fit into an answer: labels may
+// be large (READ-8).
+func (s *Service) rows(ctx context.Context, least storage.Position, f run.Filter, token *pageToken, size int) (list.Page, []*runlogv1.Run, error) {
+	for {
+		page, err := s.page(ctx, least, f, token, size)
+		if err != nil {
+			return page, nil, err
+		}
+		var rows []*runlogv1.Run
+		for i := range page.Runs {
+			run, err := s.node.Store().Run(page.Runs[i].RunID)
+			if err != nil {
+				return page, nil, err
+			}
+			m := wire.Run(run, &page.Runs[i].Summary)
+			if m.EngineType == nil {
+				m.EngineType = wire.Optional(page.Runs[i].EngineType) // as its events say
+			}
+			rows = append(rows, m)
+		}
+		if size = wire.Fitting(rows); size == len(rows) {
+			return page, rows, nil
+		}
+	}
 }
 
 // least returns the position that a list must show at least: that of everything acknowledged before

@@ -116,5 +116,5 @@ func wireChanges(changes []metadata.Change) (out []*runlogv1.RunChange) {
 			LabelsChanged: c.LabelsChanged, Labels: c.Labels, PreviousLabels: c.PreviousLabels,
 		})
 	}
-	return out
+	return out[:wire.Fitting(out)]
 }

@@ -58,6 +58,9 @@ func (s *Service) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLet
 			ParkedAt: wire.Timestamp(l.ParkedAt), Redriving: l.Redriving,
 		})
 	}
+	if fit := wire.Fitting(resp.DeadLetters); fit < len(list) {
+		list, resp.DeadLetters, more = list[:fit], resp.DeadLetters[:fit], true
+	}
 	if more {
 		last := list[len(list)-1].Place
 		resp.NextPageToken = tokens.Seal(rpc.TokenDeadLetters, append(binary.BigEndian.AppendUint64(nil, last.RunSeq), last.RunID...))

@@ -8,6 +8,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/budget"
 	"runlog/server/rpc"
+	"runlog/server/rpc/wire"
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/delivery"
 	"runlog/storage/machine/subscription"
@@ -78,6 +79,11 @@ func (s *Service) pulled(list []delivery.Delivery, consumer *delivery.Consumer) 
 		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{
 			DeliveryId: s.deliveryID(d.Ref()), Attempt: d.Attempt, EventJson: cloudevent.AppendStructured(nil, &e),
 		})
+	}
+	// With their envelopes, small events may be too many (READ-8).
+	if fit := wire.Fitting(resp.Deliveries); fit < len(list) {
+		consumer.Return(refsOf(list[fit:]))
+		resp.Deliveries = resp.Deliveries[:fit]
 	}
 	return resp, nil
 }

@@ -61,6 +61,9 @@ func (s *Service) ListSubscriptions(ctx context.Context, req *runlogv1.ListSubsc
 	for _, row := range list {
 		resp.Subscriptions = append(resp.Subscriptions, s.wire(row))
 	}
+	if fit := wire.Fitting(resp.Subscriptions); fit < len(list) {
+		list, resp.Subscriptions, more = list[:fit], resp.Subscriptions[:fit], true
+	}
 	if more {
 		n := list[len(list)-1].Name
 		resp.NextPageToken = tokens.Seal(rpc.TokenSubscriptions, []byte(n.Tenant+"\x00"+n.ID))

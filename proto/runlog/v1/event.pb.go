@@ -29,7 +29,8 @@ const (
 	// JSON bytes over gRPC, a natural object over HTTP.
 	PayloadForm_FORM_UNSPECIFIED PayloadForm_Form = 0
 	PayloadForm_JSON             PayloadForm_Form = 1
-	PayloadForm_STRUCT           PayloadForm_Form = 2
+	// A payload of more than 1 MiB in this form is sent as JSON (READ-8).
+	PayloadForm_STRUCT PayloadForm_Form = 2
 )
 
 // Enum value maps for PayloadForm_Form.

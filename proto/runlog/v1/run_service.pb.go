@@ -745,7 +745,7 @@ func (x *GetRunRequest) GetConsistency() Consistency_Level {
 type GetRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Run   *Run                   `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
-	// The newest changes of the metadata, at most 100, newest first.
+	// The newest changes of the metadata, at most 100 and about 2 MiB, newest first.
 	Changes       []*RunChange `protobuf:"bytes,2,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -25,6 +25,17 @@ const (
 	MaxTypes = 100
 )
 
+// Fitting returns how many entries of a list one answer has: at least one, and about PageBytes.
+func Fitting[M proto.Message](list []M) int {
+	bytes := 0
+	for i, m := range list {
+		if bytes += proto.Size(m); bytes > PageBytes && i > 0 {
+			return i
+		}
+	}
+	return len(list)
+}
+
 // PageQuery asks for the events of a run after one runSeq and up to another.
 type PageQuery struct {
 	After, Last uint64

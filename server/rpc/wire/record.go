@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -36,6 +37,9 @@ func unlessEmpty(s *string) *string {
 	return s
 }
 
+// maxStruct is the largest Struct of an answer, in bytes.
+const maxStruct = 1 << 20
+
 // wireRecord is an EventRecord with everything that it points at, in one allocation: exports make
 // many records.
 type wireRecord struct {
@@ -47,7 +51,8 @@ type wireRecord struct {
 }
 
 // Record converts a stored record. form says whether the payload is JSON text, which is the
-// default, or a google.protobuf.Struct. A Struct of a payload that is no JSON object is an error.
+// default, or a google.protobuf.Struct. A Struct of a payload that is no JSON object is an error. A
+// Struct may be six times as large as its text: one of more than 1 MiB is left as text (READ-8).
 func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
 	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
@@ -78,6 +83,10 @@ func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventR
 		return nil, err
 	}
 	m.PayloadForm = &runlogv1.EventRecord_Payload{Payload: s}
+	if len(r.Payload) > maxStruct/8 && proto.Size(s) > maxStruct {
+		w.payload.PayloadJson = r.Payload
+		m.PayloadForm = &w.payload
+	}
 	return m, nil
 }
 

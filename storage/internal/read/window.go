@@ -183,6 +183,9 @@ func (r *WindowReader) Close() error {
 // without a result.
 func (r *WindowReader) Cursor() WindowCursor { return r.cursor }
 
+// nextBytes ends the answer of Next early.
+const nextBytes = 1 << 20
+
 // ChunksReadBy is how many chunks a reader has read.
 func ChunksReadBy(r *WindowReader) int { return r.chunksRead }
 
@@ -190,8 +193,9 @@ func ChunksReadBy(r *WindowReader) int { return r.chunksRead }
 // read.
 func (r *WindowReader) Stamp() int64 { return r.chunk.PersistedAt }
 
-// Next returns the next events, at most most, which the caller may keep. It returns none, and more
-// is true, after it has read much without a result. more is false at the end of the range.
+// Next returns the next events, at most most and about nextBytes, which the caller may keep. It
+// returns none, and more is true, after it has read much without a result. more is false at the end
+// of the range.
 func (r *WindowReader) Next(most int) (records []record.Record, more bool, err error) {
 	until, events := r.chunksRead+readForChunks, 0
 	for len(r.pending) == 0 {
@@ -210,7 +214,11 @@ func (r *WindowReader) Next(most int) (records []record.Record, more bool, err e
 		}
 		events += n
 	}
-	n := min(most, len(r.pending))
+	n, size := 0, 0
+	for n < min(most, len(r.pending)) && size < nextBytes {
+		size += len(r.pending[n].Payload)
+		n++
+	}
 	records = r.pending[:n:n]
 	r.cursor.Event = r.at[n-1] + 1
 	r.pending, r.at = r.pending[n:], r.at[n:]
