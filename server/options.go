@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/raft"
 	"runlog/server/auth"
@@ -163,7 +164,8 @@ type Options struct {
 	// negative CheckpointInterval the node makes checkpoints and keys on request only.
 	CheckpointInterval time.Duration
 	CheckpointEvents   uint64
-	// DrainTimeout ends the substatus DRAINING of a paused run (PRJ-9). Default: 5 min.
+	// DrainTimeout is how long a paused run may drain. Then the leader raises PAUSE_DRAIN_TIMEOUT,
+	// and the substatus DRAINING ends (PRJ-9). Equal on all nodes. Default: 5 min.
 	DrainTimeout time.Duration
 
 	// Store holds the options for storage.Open. The server sets Dir, FS, Cluster, Logger,
@@ -255,7 +257,7 @@ func (o *Options) EnsureDefaults() {
 		o.CheckpointEvents = DefaultCheckpointEvents
 	}
 	if o.DrainTimeout == 0 {
-		o.DrainTimeout = 5 * time.Minute
+		o.DrainTimeout = run.DefaultDrainTimeout
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -338,6 +340,9 @@ func (o *Options) Validate() error {
 	}
 	if t := o.ClientTLS; (t.Cert == "") != (t.Key == "") || t.CA != "" && t.Cert == "" {
 		errs = append(errs, errors.New("server: Options.ClientTLS lacks its certificate or its key; name both"))
+	}
+	if o.DrainTimeout < 0 {
+		errs = append(errs, errors.New("server: Options.DrainTimeout is negative"))
 	}
 	if o.LagLimit < 0 {
 		errs = append(errs, errors.New("server: Options.LagLimit is negative"))

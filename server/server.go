@@ -61,6 +61,9 @@ type Server struct {
 	memory    *budget.Budget // of requests and answers
 	clients   *clientConns
 	lagAlerts prometheus.Counter
+	// drainTimeouts counts PAUSE_DRAIN_TIMEOUT.
+	drainTimeouts prometheus.Counter
+
 	health    *health.Server
 	addresses Addresses
 
@@ -106,6 +109,7 @@ func start(ctx context.Context, opts Options, table []service) (*Server, error) 
 	}
 	s.loops.Go(s.followReadiness)
 	s.loops.Go(s.watchLag)
+	s.loops.Go(s.watchDrains)
 	s.loops.Go(func() { s.disk.Watch(s.stopping) })
 	if s.accessLog != nil {
 		s.loops.Go(func() { s.accessLog.Run(s.stopping) })
@@ -153,6 +157,8 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.lagAlerts = newLagAlerts()
 	s.register(s.lagAlerts)
+	s.drainTimeouts = newDrainTimeouts()
+	s.register(s.drainTimeouts)
 	s.register(newBuildInfo(&s.opts))
 	scan := newSecretScan(s.opts.SecretScan, s.log)
 	s.register(scan.counts)

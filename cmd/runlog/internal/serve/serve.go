@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/pflag"
 	"go.yaml.in/yaml/v3"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/server"
 	"runlog/server/gateway"
@@ -175,17 +176,20 @@ func originFlag(opts *server.Options) error {
 	return nil
 }
 
-// registerClockFlags registers the limits of the node's clock.
+// registerClockFlags registers the limits of the node's clock, and how long a pause may drain.
 func registerClockFlags(f *pflag.FlagSet, opts *server.Options) {
 	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before the node raises CLOCK_SKEW_HIGH")
+	f.DurationVar(&opts.DrainTimeout, "drain-timeout", run.DefaultDrainTimeout, "how long a paused run may drain before the leader raises PAUSE_DRAIN_TIMEOUT; equal on all nodes")
 	f.DurationVar(&opts.MaxClockAhead, "max-clock-ahead", server.DefaultMaxClockAhead, "how far stamps may be ahead of the clocks of a majority of the voters; a node further ahead does not lead; 0: no limit")
 }
 
-// clockFlags checks the limits of the node's clock.
+// clockFlags checks what registerClockFlags registers.
 func clockFlags(opts *server.Options) error {
 	switch {
 	case opts.ClockSkewLimit <= 0:
 		return output.UsageError("--clock-skew-limit %s is not positive", opts.ClockSkewLimit)
+	case opts.DrainTimeout <= 0:
+		return output.UsageError("--drain-timeout %s is not positive", opts.DrainTimeout)
 	case opts.MaxClockAhead == 0:
 		opts.MaxClockAhead = -1
 	case opts.MaxClockAhead < minMaxClockAhead:
