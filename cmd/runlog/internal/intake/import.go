@@ -42,7 +42,8 @@ runs may be mixed. Only closed runs are imported: one of their events is RunComp
 RunCancelled. The whole input is checked before anything is stored, because a missing event cannot be added
 later.
 
-Importing a file again stores nothing twice. The import uses the admin listener of a node.`,
+Importing a file again stores nothing twice. The import uses the admin listener of a node. With access
+control it needs the role admin in all tenants, and decider for runs with decisions, such as StepAttested.`,
 		Example: "  runlog import --admin 127.0.0.1:7412 -f records.jsonl\n  runlog events run-1 -o json --server other:7410 | runlog import -",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.importFiles(cmd.Context(), append(files, args...), admin)
