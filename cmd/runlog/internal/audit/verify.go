@@ -31,8 +31,8 @@ no server. With --key it also verifies the cluster's signature. Without, it prin
 fails.
 
 A file of "runlog audit proof", or one with checkpoints, needs a key. Checkpoints may be in several files, one or more in each,
-as signed notes or as "runlog audit checkpoints -o json" prints them. Each has to name the one before; then the newest
-vouches for all of them.
+as signed notes or as "runlog audit checkpoints -o json" prints them. Each has to name the one before. This does not show that
+the records below them were left as they were: a holder of the signing key can sign a changed history that continues yours.
 
 The manifest of a JSON lines or CSV file may be in a file of its own (runlog audit export --manifest=sidecar). It is found if it
 is in the same directory and has the same name with ".manifest" behind it; otherwise name both files.
