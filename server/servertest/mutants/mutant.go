@@ -31,7 +31,7 @@ type Mutant struct {
 	// Package is where Test looks for it in place of the simulator, which does not use it: a folder
 	// of this module. Empty: the simulator.
 	Package string
-	// Test is the test of Package. It draws its cases afresh every time.
+	// Test is the test of Package. It draws its cases afresh every time, or has all that matter.
 	Test string
 }
 

@@ -225,8 +225,10 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 		cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	} else {
 		cmd.Dir = t.TempDir() // A failed property test leaves a file.
-		// These tests are property tests. How small the failing case is does not matter here.
-		cmd.Args = append(cmd.Args, "-rapid.shrinktime=1s")
+		if draws(t, m.Package) {
+			// How small the failing case is does not matter here.
+			cmd.Args = append(cmd.Args, "-rapid.shrinktime=1s")
+		}
 	}
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	err := cmd.Run()
@@ -263,6 +265,22 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 		}
 	}
 	return r
+}
+
+// draws reports whether a package has property tests, so that its test binary has rapid's flags.
+func draws(t *testing.T, pkg string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("..", "..", "..", pkg, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%s has no tests: %v", pkg, err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return bytes.Contains(text, []byte(`"pgregory.net/rapid"`))
+	})
 }
 
 // failure returns what ended the test of another package, and the first line about it.

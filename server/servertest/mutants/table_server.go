@@ -1,5 +1,7 @@
 package mutants
 
+import "slices"
+
 import "time"
 
 // reads are bugs about what readers and watchers are told.
@@ -71,6 +73,21 @@ func requests() []Mutant {
 			in("server/rpc").replace("ForwardingError(c, s)", "t := status.Convert(); !s",
 				"!s, t.Code() == codes.Unavailable")),
 	}
+}
+
+// emergencies are bugs about places that callers keep, and about calls without a leader. No cluster
+// of a simulated world is restored, and no operator of it works without a leader.
+func emergencies() []Mutant {
+	const accesslog, rpc in = "server/accesslog", "server/rpc"
+	return slices.Concat(foundBy("server/offline", "TestKeptREAD7",
+		bug("position-of-another-incarnation", "READ-7", "a position that a cluster gave before it was restored is taken for a place of now",
+			rpc.replace("ParsePosition", "o && f == i && e == nil", "o && f == f && e == nil")),
+		bug("token-of-another-incarnation", "READ-7", "a token of before a restore is taken for one of now",
+			rpc.replace("Unbind", "o && f != i", "o && f != f")),
+	), foundBy(accesslog, "TestJournalCrashSEC13",
+		bug("late-record-lost", "SEC-13", "a call is answered before its record is on stable storage",
+			accesslog.replace("(journal) add", "j.file.Sync()", "error(nil)")),
+	))
 }
 
 // access are bugs about what a caller of one tenant may see and do.
