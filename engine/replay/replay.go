@@ -157,47 +157,26 @@ func (s *State) Apply(e *runlogv1.EventRecord) {
 // run applies an event of the run. What the status does not allow changes nothing, as in the
 // snapshot (PRJ-4), except that a RunPaused and a RunResumed answer their signals in any case.
 func (s *State) run(e *runlogv1.EventRecord) {
-	const (
-		pending, approved = runlogv1.RunStatus_PENDING, runlogv1.RunStatus_APPROVED
-		running, waiting  = runlogv1.RunStatus_RUNNING, runlogv1.RunStatus_WAITING
-		paused            = runlogv1.RunStatus_PAUSED
-	)
+	status, legal := contract.RunStatus(s.Status).After(e.GetEventType())
+	s.Status = runlogv1.RunStatus_Value(status)
 	at := e.GetPersistedAt().AsTime()
-	from := func(statuses ...runlogv1.RunStatus_Value) bool { return slices.Contains(statuses, s.Status) }
 	switch e.GetEventType() {
-	case contract.RunApproved:
-		if from(pending) {
-			s.Status = approved
-		}
 	case contract.RunStarted:
-		if from(pending, approved) {
-			s.Status, s.StartedAt = running, at
+		if legal {
+			s.StartedAt = at
 		}
 	case contract.RunPaused:
-		if from(running, waiting) {
-			s.Status, s.PausedAt = paused, at
+		if legal {
+			s.PausedAt = at
 		}
 		s.answer(contract.SignalPause)
 	case contract.RunResumed:
-		if from(paused, waiting) {
-			s.Status = running
-		}
 		s.answer(contract.SignalPause)
 		s.answer(contract.SignalResume)
-	case contract.RunCompleted:
-		if from(running) {
-			s.end(runlogv1.RunStatus_COMPLETED, e)
+	case contract.RunCompleted, contract.RunFailed, contract.RunCancelled:
+		if legal {
+			s.EndedAt, s.Last, s.Signals, s.asked = at, s.keep(e), nil, map[string]Signal{}
 		}
-	case contract.RunFailed:
-		s.end(runlogv1.RunStatus_FAILED, e)
-	case contract.RunCancelled:
-		s.end(runlogv1.RunStatus_CANCELLED, e)
-	}
-}
-
-func (s *State) end(status runlogv1.RunStatus_Value, e *runlogv1.EventRecord) {
-	if !s.Ended() {
-		s.Status, s.EndedAt, s.Last, s.Signals, s.asked = status, e.GetPersistedAt().AsTime(), s.keep(e), nil, map[string]Signal{}
 	}
 }
 

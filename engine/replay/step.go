@@ -71,12 +71,9 @@ func (s *State) step(e *runlogv1.EventRecord) {
 		s.Steps = append(s.Steps, step)
 	}
 	*step, s.StepsSeq = next, e.GetRunSeq()
-	switch e.GetEventType() {
-	case contract.StepWaitingForAttestation:
-		if s.Status == runlogv1.RunStatus_RUNNING {
-			s.Status = runlogv1.RunStatus_WAITING
-		}
-	case contract.StepAttested:
+	status, _ := contract.RunStatus(s.Status).After(e.GetEventType())
+	s.Status = runlogv1.RunStatus_Value(status)
+	if e.GetEventType() == contract.StepAttested {
 		s.releasedSeq = e.GetRunSeq()
 	}
 	s.settle(step)

@@ -19,7 +19,7 @@
 //
 // # Runs
 //
-// PRJ-4 defines which run event is legal in which status. The function runAllows is that table.
+// PRJ-4 defines which run event is legal in which status. contract.RunStatus.After is that table.
 //
 // # Steps
 //

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+
+	"runlog/proto/contract"
 )
 
 // ErrUnreadable means that bytes are no snapshot of this release. The remedy is to fold the run
@@ -127,7 +129,7 @@ func (r *reader) snapshot(v value) *Snapshot {
 		case "startedAt":
 			s.StartedAt, _ = v.time()
 		case "status":
-			s.Status = Status(v.enum(runStatusNames[:]))
+			s.Status = Status(v.enum(contract.RunStatusNames()))
 		case "steps":
 			s.Steps = r.steps(v)
 		case "tenantId":

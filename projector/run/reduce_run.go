@@ -11,66 +11,42 @@ import (
 // runEvent applies a run event where PRJ-4 allows it.
 func (f *fold) runEvent(r *storage.Record) {
 	s := f.next
-	if !runAllows(s.Status, r.Type) {
+	status, legal := s.Status.After(r.Type)
+	if !legal {
 		f.invalid(r, s.Status.String())
 		return
 	}
+	s.Status = status
 	switch r.Type {
-	case contract.RunQueued:
-		// Admission control waits for a slot: still PENDING.
-	case contract.RunApproved:
-		s.Status = Approved
 	case contract.RunStarted:
 		s.start(r)
 	case contract.RunPaused:
-		s.Status = Paused
 		s.Draining = decodeDraining(r.Payload)
 		s.PausedAt = r.Persisted()
 	case contract.RunResumed:
-		s.Status = Running
 		s.unpause()
 	case contract.RunCompleted:
-		s.end(Completed, decodeCompletedAt(r.Payload).timeOr(emitted(r)))
+		s.end(decodeCompletedAt(r.Payload).timeOr(emitted(r)))
 		s.Artifacts = gatherArtifacts(&s.Steps)
 	case contract.RunFailed:
 		p := decodeRunFailed(r.Payload)
-		s.end(Failed, p.completedAt.timeOr(p.failedAt.timeOr(emitted(r))))
+		s.end(p.completedAt.timeOr(p.failedAt.timeOr(emitted(r))))
 		s.RootCause = p.rootCause()
 	case contract.RunCancelled:
-		s.end(Cancelled, decodeCompletedAt(r.Payload).timeOr(emitted(r)))
-	}
-}
-
-// runAllows is the table of PRJ-4.
-func runAllows(from Status, eventType string) bool {
-	switch eventType {
-	case contract.RunQueued, contract.RunApproved:
-		return from == Pending
-	case contract.RunStarted:
-		return from == Pending || from == Approved
-	case contract.RunPaused:
-		return from == Running || from == Waiting
-	case contract.RunResumed:
-		return from == Paused || from == Waiting
-	case contract.RunCompleted:
-		return from == Running
-	default: // RunFailed, RunCancelled
-		return !from.Terminal()
+		s.end(decodeCompletedAt(r.Payload).timeOr(emitted(r)))
 	}
 }
 
 func (s *Snapshot) start(r *storage.Record) {
 	p := decodeRunStarted(r.Payload)
-	s.Status = Running
 	s.EngineRunRef = p.engineRunRef.text()
 	s.EngineType = p.engineType.text()
 	s.PlanRef = p.planRef.plan()
 	s.StartedAt = p.startedAt.timeOr(emitted(r))
 }
 
-// end puts the run into a terminal status (PRJ-3).
-func (s *Snapshot) end(to Status, completedAt time.Time) {
-	s.Status = to
+// end tells when the run has ended (PRJ-3).
+func (s *Snapshot) end(completedAt time.Time) {
 	s.CompletedAt = completedAt
 	s.TotalDurationMs = durationMs(s.StartedAt, s.CompletedAt)
 	s.unpause()

@@ -55,9 +55,7 @@ func (f *fold) advanceCurrent(a *StepAttempt, r *storage.Record) bool {
 	case before == StepFailed && a.Status != StepFailed:
 		s.FailedSteps--
 	}
-	if r.Type == contract.StepWaitingForAttestation && s.Status == Running {
-		s.Status = Waiting
-	}
+	s.Status, _ = s.Status.After(r.Type)
 	return true
 }
 

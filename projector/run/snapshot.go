@@ -3,40 +3,24 @@ package run
 import (
 	"fmt"
 	"time"
+
+	"runlog/proto/contract"
 )
 
-// Status is the status of a run. Its numbers are those of runlog.v1.RunStatus, so that the edge
-// converts it with a cast; zero is no status.
-type Status uint8
+// Status is the status of a run.
+type Status = contract.RunStatus
 
 // The run statuses of the contract (docs/contract.md, Projections).
 const (
-	Pending Status = iota + 1
-	Approved
-	Running
-	Paused
-	Waiting
-	Completed
-	Failed
-	Cancelled
+	Pending   = contract.StatusPending
+	Approved  = contract.StatusApproved
+	Running   = contract.StatusRunning
+	Paused    = contract.StatusPaused
+	Waiting   = contract.StatusWaiting
+	Completed = contract.StatusCompleted
+	Failed    = contract.StatusFailed
+	Cancelled = contract.StatusCancelled
 )
-
-var runStatusNames = [...]string{
-	Pending:   "PENDING",
-	Approved:  "APPROVED",
-	Running:   "RUNNING",
-	Paused:    "PAUSED",
-	Waiting:   "WAITING",
-	Completed: "COMPLETED",
-	Failed:    "FAILED",
-	Cancelled: "CANCELLED",
-}
-
-// String returns the status as the contract spells it.
-func (s Status) String() string { return enumName(runStatusNames[:], uint8(s)) }
-
-// Terminal reports whether the run is over. A terminal status never changes (PRJ-4).
-func (s Status) Terminal() bool { return s >= Completed }
 
 // StepStatus is the status of one logical attempt of a step. Its numbers are those of
 // runlog.v1.StepStatus; zero is no status.

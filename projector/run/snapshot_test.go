@@ -3,11 +3,12 @@ package run
 import (
 	"testing"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
 func TestStatusesAreThoseOfTheWire(t *testing.T) {
-	if len(runStatusNames) != len(runlogv1.RunStatus_Value_name) ||
+	if len(contract.RunStatusNames()) != len(runlogv1.RunStatus_Value_name) ||
 		len(stepStatusNames) != len(runlogv1.StepStatus_Value_name) {
 		t.Error("not as many statuses as on the wire")
 	}
