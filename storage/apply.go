@@ -221,9 +221,13 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 		return err
 	}
 	o.LastSeq = r.head.LastSeq
-	if len(m.Endings) > 0 && r.head.Fence != 0 {
-		return a.ended(r, m.Endings, o.Results)
+	if len(m.Changes) > 0 {
+		isNew := func(i int) bool { return i < len(o.Results) && !o.Results[i].Duplicate }
+		if err := a.setStatuses(r, m.Changes.After(r.head.Statuses, isNew)); err != nil {
+			return err
+		}
 	}
+	o.Ended = r.head.Statuses.Ended()
 	return nil
 }
 

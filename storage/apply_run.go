@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
@@ -21,6 +22,7 @@ func (a *applyTx) newRun(m *record.AppendCommand) *run {
 			RunId: string(m.RunID), Scope: m.Scope.Message(), Plan: m.Plan.Message(),
 			CreatedAt: a.stamp, CreatedPosition: uint64(a.position), Imported: m.Imports(),
 		},
+		head:     record.Head{Statuses: contract.StatusPending.Only()},
 		receipts: map[record.KeyPrefix]struct{}{},
 	}
 }

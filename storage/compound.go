@@ -16,10 +16,11 @@ type Answer struct {
 	// Err is why the operation has no effect: an error of its owner, or a *NotAppliedError
 	// where another operation of the command was refused.
 	Err error
-	// Results, Created and LastSeq are those of an append, as in Outcome.
+	// Results, Created, LastSeq and Ended are those of an append, as in Outcome.
 	Results []EventResult
 	Created bool
 	LastSeq uint64
+	Ended   bool
 	// Reply is a machine's.
 	Reply []byte
 }
@@ -71,7 +72,8 @@ func (a *applyTx) operation(op *record.ParsedOperation, answer *Answer) error {
 		}
 		var o Outcome
 		err := a.append(&a.cmd, &o)
-		answer.Err, answer.Results, answer.Created, answer.LastSeq = o.Err, o.Results, o.Created, o.LastSeq
+		answer.Err, answer.Results = o.Err, o.Results
+		answer.Created, answer.LastSeq, answer.Ended = o.Created, o.LastSeq, o.Ended
 		return err
 	case record.KindRaiseLevel:
 		return a.raiseLevel(op.Data, answer)

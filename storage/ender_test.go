@@ -2,6 +2,7 @@ package storage_test
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
 	"runlog/proto/contract"
@@ -29,11 +30,27 @@ func (e ender) Ended(tx *storage.Tx, runID string) error {
 	return err
 }
 
+// Unsettled writes an exclamation mark into the row.
+func (e ender) Unsettled(tx *storage.Tx, runID string) error {
+	key := []byte(e.tables[0] + runID)
+	row, err := tx.Get(key)
+	tx.Set(key, append(row, '!'))
+	return err
+}
+
 // newEnder returns an ender that sets fence 1 of a run that its operation names, or refuses.
 func newEnder(kind uint32, table string) ender {
 	return ender{stub: stub{kind: kind, tables: []string{table}, apply: func(tx *storage.Tx, op []byte) ([]byte, error, error) {
 		if string(op) == "refuse" {
 			return nil, errors.New("refused"), nil
+		}
+		if name, found := strings.CutPrefix(string(op), "settle "); found {
+			run, err := tx.Run(name)
+			if err != nil {
+				return nil, nil, err
+			}
+			refused, err := tx.Settle(name, run.LastSeq, contract.StatusCompleted)
+			return nil, refused, err
 		}
 		refused, err := tx.SetFence(string(op), 1)
 		return nil, refused, err
@@ -47,10 +64,18 @@ func endEvent(run, eventType string) contract.Event {
 	return e
 }
 
-// TestEndersQUE7: a machine that asks for it learns of each new event that ends a run with a fence,
-// as a part of the same command: not of duplicates, of other events, of runs without a fence, or of
-// commands that are refused.
-func TestEndersQUE7(t *testing.T) {
+// again is the event of a later attempt.
+func again(run, eventType string, attempt uint32) contract.Event {
+	e := endEvent(run, eventType)
+	e.LogicalAttemptID = attempt
+	e.IdempotencyKey = contract.DeriveKey(contract.Line2, run, "", attempt, eventType, e.PlanID, e.PlanVersion)
+	return e
+}
+
+// TestEndersPRJ17QUE7: a machine that asks for it learns once that a run with a fence has ended, as
+// a part of the same command: not of an event that the status does not allow, of runs without a
+// fence, or of commands that are refused. Where the types of events do not tell, it learns that.
+func TestEndersPRJ17QUE7(t *testing.T) {
 	plain := stub{kind: 61, tables: []string{"B"}}
 	l := open(t, storage.Options{Machines: []storage.Machine{newEnder(62, "C"), plain, newEnder(60, "A")}})
 	do := func(ops ...storage.Operation) error {
@@ -92,11 +117,16 @@ func TestEndersQUE7(t *testing.T) {
 	refuse := storage.Operation{Kind: 60, Data: []byte("refuse")}
 	completed, failed := endEvent("a", contract.RunCompleted), endEvent("a", contract.RunFailed)
 
-	_ = do(events("free", endEvent("free", contract.RunCompleted)))
+	_ = do(events("free", endEvent("free", contract.RunFailed)))
 	want("no fence", "free", "")
 	_ = do(events("a", storagetest.Event("a", 3)), fence("a"))
-	_ = do(events("a", storagetest.Event("a", 4)))
-	want("another event", "a", "")
+	_ = do(events("a", storagetest.Event("a", 4), completed))
+	want("an end that PENDING does not allow", "a", "")
+	_ = do(events("a", endEvent("a", contract.RunStarted), endEvent("a", contract.RunPaused)))
+	_ = do(events("a", again("a", contract.RunCompleted, 2)))
+	want("an end that PAUSED does not allow", "a", "")
+	_ = do(events("a", endEvent("a", contract.RunResumed)))
+	completed = again("a", contract.RunCompleted, 3)
 	if err := do(events("a", storagetest.Event("a", 5), completed), refuse); err == nil {
 		t.Fatal("the command was not refused")
 	}
@@ -106,7 +136,7 @@ func TestEndersQUE7(t *testing.T) {
 	_ = do(events("a", completed, storagetest.Event("a", 6)))
 	want("a duplicate beside a new event", "a", ".")
 	_ = do(events("a", completed, failed))
-	want("another end behind a duplicate", "a", "..")
+	want("another end behind a duplicate", "a", ".")
 	c, err := storage.EncodeAppend(&storage.Append{RunID: "a", Events: []contract.Event{failed, endEvent("a", contract.RunCancelled)}})
 	if err != nil {
 		t.Fatal(err)
@@ -117,7 +147,23 @@ func TestEndersQUE7(t *testing.T) {
 	if _, err := l.Store.Apply(l.Applied().Index+1, 1, p.Seal(1)); err != nil {
 		t.Fatal(err)
 	}
-	want("an append alone, twice", "a", "...")
+	want("an append alone, twice", "a", ".")
+
+	waits := storagetest.Event("b", 1)
+	waits.Type = contract.StepWaitingForAttestation
+	_ = do(events("b", endEvent("b", contract.RunStarted), waits), fence("b"))
+	_ = do(events("b", endEvent("b", contract.RunCompleted)))
+	want("an end that the step decides about", "b", "!")
+	_ = do(events("b", storagetest.Event("b", 2)))
+	want("another event behind it", "b", "!")
+	if err := do(storage.Operation{Kind: 60, Data: []byte("settle b")}); err != nil {
+		t.Fatal(err)
+	}
+	want("settled", "b", "!.")
+	err = do(storage.Operation{Kind: 60, Data: []byte("settle free")})
+	if err == nil || !strings.Contains(err.Error(), "rebuild the projection") {
+		t.Errorf("a run that has failed is settled as COMPLETED: %v", err)
+	}
 	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -37,10 +37,12 @@ type Machine interface {
 // An Ender is a Machine that must know when a run ends, such as one that counts those that run.
 type Ender interface {
 	Machine
-	// Ended is called when an append has stored an event that ends a run with a fence, in the same
-	// proposal and as a part of the same command. A run may have several such events, each of which
-	// calls it. An error stops the node.
+	// Ended is called when a run with a fence has ended (PRJ-17), in the same proposal and as a
+	// part of the same command. It is called once for a run. An error stops the node.
 	Ended(tx *Tx, runID string) error
+	// Unsettled is called in the same way when the types of the events do not tell whether a run
+	// with a fence has ended. The machine has it settled (Tx.Settle) by the snapshot.
+	Unsettled(tx *Tx, runID string) error
 }
 
 // Table is a part of the key space: all keys that begin with Prefix. The prefix is never used again

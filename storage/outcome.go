@@ -17,6 +17,8 @@ type Outcome struct {
 	Created bool
 	// LastSeq is the run's highest runSeq after the command.
 	LastSeq uint64
+	// Ended: the run is over for certain after the command.
+	Ended bool
 	// Answers are those of a command that EncodeCommand made, one for each operation. Err is then
 	// that of the operation that was refused, and there are no Results.
 	Answers []Answer

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 
+	"runlog/proto/contract"
 	"runlog/storage/internal/overlay"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
@@ -130,7 +131,7 @@ func (tx *Tx) Run(runID string) (*Run, error) {
 	}
 	run := read.Named(r.identity)
 	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.LastSeq, r.head.PersistedAt, r.head.Chain, r.head.Position
-	run.Fence = r.head.Fence
+	run.Fence, run.Statuses = r.head.Fence, r.head.Statuses
 	if r.metadata != nil {
 		run.Metadata, run.MetadataChanged = record.DecodeMetadata(r.metadata), r.metadata.Said != nil
 	}
@@ -179,15 +180,49 @@ func (tx *Tx) SetFence(runID string, fence uint64) (refused, err error) {
 	return refused, nil
 }
 
-// ended tells every Ender that a run has ended, if one of the events that say so is new. A run that
-// was never leased costs no call: none of the machines knows it.
-func (a *applyTx) ended(r *run, endings record.Endings, results []EventResult) error {
-	if !endings.Any(func(i int) bool { return i < len(results) && !results[i].Duplicate }) {
+// Settle says which status a run has after its last event, as its snapshot says it (PRJ-17). If
+// that is a terminal one, the run has ended, and every Ender is told. refused is *RunNotFoundError,
+// *SequenceError where the run has another last event, or an error where the types of its events do
+// not allow the status: the snapshot is wrong, which must not stop the nodes.
+func (tx *Tx) Settle(runID string, lastSeq uint64, status contract.RunStatus) (refused, err error) {
+	a := tx.a
+	r, err := a.activeRun([]byte(runID))
+	switch {
+	case err != nil:
+		return nil, tx.fail(err)
+	case r == nil:
+		return &RunNotFoundError{RunID: runID}, nil
+	case lastSeq != r.head.LastSeq:
+		return &SequenceError{RunID: runID, Expected: lastSeq, Last: r.head.LastSeq}, nil
+	case !r.head.Statuses.Has(status):
+		return fmt.Errorf("storage: settle run %q: its events do not allow the status %v; rebuild the projection", runID, status), nil
+	}
+	a.undo.save(r, false)
+	a.touch(r)
+	if err := a.setStatuses(r, status.Only()); err != nil {
+		return nil, tx.fail(err)
+	}
+	return nil, nil
+}
+
+// setStatuses stores which statuses a run may have. If it has ended by that, or may have, the
+// machines that must know are told. None of them knows a run without a fence.
+func (a *applyTx) setStatuses(r *run, set contract.Statuses) error {
+	before := r.head.Statuses
+	r.head.Statuses = set
+	tell := Ender.Ended
+	switch {
+	case r.head.Fence == 0:
+		return nil
+	case set.Ended() && !before.Ended():
+	case set.Unsettled() && !before.Unsettled():
+		tell = Ender.Unsettled
+	default:
 		return nil
 	}
 	for _, m := range a.s.enders {
 		tx := &Tx{a: a, m: m}
-		if err := errors.Join(m.Machine.(Ender).Ended(tx, r.identity.RunId), tx.err); err != nil {
+		if err := errors.Join(tell(m.Machine.(Ender), tx, r.identity.RunId), tx.err); err != nil {
 			return fmt.Errorf("end of run %q: %w", r.identity.RunId, err)
 		}
 	}

@@ -19,7 +19,8 @@
 //
 // # Runs
 //
-// PRJ-4 defines which run event is legal in which status. contract.RunStatus.After is that table.
+// PRJ-4 defines which run event is legal in which status. contract.RunStatus.After is that table,
+// for the log too (PRJ-17).
 //
 // # Steps
 //

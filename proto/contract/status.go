@@ -48,8 +48,8 @@ func (s RunStatus) Terminal() bool { return s >= StatusCompleted }
 // One that is not allowed changes nothing (PRJ-8). A StepWaitingForAttestation counts only if its
 // step allows it, which the caller knows.
 //
-// It is the one function that tells whether a run has ended: the reducer and the state of an engine
-// apply it to the events that they fold.
+// It is the one function that tells whether a run has ended (PRJ-17): the reducer applies it to the
+// events that it folds, and the log, in Statuses.After, to those that it stores.
 func (s RunStatus) After(eventType string) (next RunStatus, legal bool) {
 	switch eventType {
 	case RunQueued: // Admission control waits for a slot.
@@ -80,4 +80,49 @@ func (s RunStatus) After(eventType string) (next RunStatus, legal bool) {
 		next = s
 	}
 	return next, legal
+}
+
+// ChangesStatus tells whether events of a type may change the status of their run.
+func ChangesStatus(eventType string) bool {
+	switch eventType {
+	case RunApproved, RunStarted, RunPaused, RunResumed, RunCompleted, RunFailed, RunCancelled,
+		StepWaitingForAttestation:
+		return true
+	}
+	return false
+}
+
+// Statuses are those that a run may have, as far as the types of its events tell: bit n - 1 stands
+// for status n. The log knows no steps, and so not whether a StepWaitingForAttestation was allowed:
+// a RUNNING run is RUNNING or WAITING then, until an event tells. The status of the snapshot is
+// always one of them.
+type Statuses uint8
+
+// terminal has the statuses of runs that are over.
+const terminal = Statuses(1<<(StatusCompleted-1) | 1<<(StatusFailed-1) | 1<<(StatusCancelled-1))
+
+// Only returns the set of one status.
+func (s RunStatus) Only() Statuses { return 1 << (s - 1) }
+
+// Has reports whether a run may have a status.
+func (set Statuses) Has(s RunStatus) bool { return set&s.Only() != 0 }
+
+// Ended reports whether the run is over for certain.
+func (set Statuses) Ended() bool { return set&^terminal == 0 }
+
+// Unsettled reports whether the run may be over, and may not be.
+func (set Statuses) Unsettled() bool { return set&terminal != 0 && set&^terminal != 0 }
+
+// After returns the statuses of a run after an event of a type.
+func (set Statuses) After(eventType string) (next Statuses) {
+	for s := StatusPending; s <= StatusCancelled; s++ {
+		if !set.Has(s) {
+			continue
+		}
+		after, _ := s.After(eventType)
+		if next |= after.Only(); eventType == StepWaitingForAttestation {
+			next |= s.Only() // The step may not allow it.
+		}
+	}
+	return next
 }

@@ -94,11 +94,6 @@ func TypeName(code uint32) (string, bool) {
 	return typeNames[code], true
 }
 
-// Ends tells whether an event of a type ends its run (PRJ-3).
-func Ends(name string) bool {
-	return name == RunCompleted || name == RunFailed || name == RunCancelled
-}
-
 // DecidedBy returns the call that alone stores events of a type, because they are decisions
 // (SEC-9); empty: producers append them.
 func DecidedBy(name string) string {

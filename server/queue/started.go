@@ -71,10 +71,8 @@ func (s *Service) releaseStarted(ctx context.Context, r *leaseRelease, waiting *
 	if state == queue.Running && !repeated && waiting != nil {
 		s.metrics.started.Observe(time.Duration(done.PersistedAt - waiting.EnqueuedAt).Seconds())
 	}
-	for i := range a.Events { // An event is too large to be copied.
-		if contract.Ends(a.Events[i].Type) {
-			state = queue.Ended
-		}
+	if done.Ended {
+		state = queue.Ended
 	}
 	return s.startedResponse(a, &done, state, repeated), err
 }

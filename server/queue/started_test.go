@@ -80,10 +80,10 @@ func TestReleaseWithStartQUE7(t *testing.T) {
 				t.Errorf("try %d: the attempt is not assigned: %v", try, r)
 			}
 			if try == 1 {
-				n.Append("run", servertest.RunEnd(contract.RunCompleted))
+				n.Append("run", servertest.RunEnd(contract.RunResumed), servertest.RunEnd(contract.RunCompleted))
 			}
 		}
-		if got := history(n, "run"); got != startedRef+" RunQueued RunStarted RunPaused RunCompleted" {
+		if got := history(n, "run"); got != startedRef+" RunQueued RunStarted RunPaused RunResumed RunCompleted" {
 			t.Errorf("the run is %s", got)
 		}
 		if q := queue(n); q.StartsTotal != 1 || q.EndsTotal != 1 || q.Running != 0 {

@@ -206,7 +206,7 @@ func (p *Pending) Wait(ctx context.Context) (Appended, error) {
 	}
 	if p.around != nil {
 		own := &outcome.Answers[len(p.around.Before)]
-		outcome.Results, outcome.LastSeq = own.Results, own.LastSeq
+		outcome.Results, outcome.LastSeq, outcome.Ended = own.Results, own.LastSeq, own.Ended
 	}
 	return p.r.appended(p.append, outcome)
 }

@@ -138,7 +138,7 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	}
 	o.Created = isNew
 	m.store(r, a, fresh)
-	o.Results, o.LastSeq = results, r.run.LastSeq
+	o.Results, o.LastSeq, o.Ended = results, r.run.LastSeq, r.run.Statuses.Ended()
 }
 
 // scopeOf is what the events and the creation name between them.
@@ -213,7 +213,8 @@ func (m *Model) refuseKnown(r *modelRun, a *storage.Append, scope storage.Scope)
 
 func (m *Model) makeRun(a *storage.Append, scope storage.Scope) *modelRun {
 	r := &modelRun{byKey: map[string]int{}}
-	r.run = storage.Run{RunID: a.RunID, Scope: scope, CreatedAt: m.stamp, CreatedPosition: m.position, Imported: len(a.Imported) > 0}
+	r.run = storage.Run{RunID: a.RunID, Scope: scope, CreatedAt: m.stamp, CreatedPosition: m.position, Imported: len(a.Imported) > 0,
+		Statuses: contract.StatusPending.Only()}
 	if len(a.Events) > 0 {
 		r.run.PlanID, r.run.PlanVersion = a.Events[0].PlanID, a.Events[0].PlanVersion
 	}
@@ -337,6 +338,7 @@ func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 		r.byKey[e.IdempotencyKey] = len(r.records)
 		r.records = append(r.records, rec)
 		r.stored = append(r.stored, e)
+		r.run.Statuses = r.run.Statuses.After(rec.Type)
 		r.run.LastSeq, r.run.PersistedAt, r.run.Chain, r.run.Position = rec.RunSeq, rec.PersistedAt, rec.ChainDigest, rec.Position
 		m.events++
 		m.log = append(m.log, storage.Commit{Position: m.position, PersistedAt: m.stamp, Run: &r.run, Records: []storage.Record{rec}})

@@ -41,6 +41,7 @@ type QueueOperation struct {
 	//	*QueueOperation_Tick
 	//	*QueueOperation_Retry
 	//	*QueueOperation_Requeue
+	//	*QueueOperation_Settle
 	Kind          isQueueOperation_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -191,6 +192,15 @@ func (x *QueueOperation) GetRequeue() *RequeueRun {
 	return nil
 }
 
+func (x *QueueOperation) GetSettle() *SettleRun {
+	if x != nil {
+		if x, ok := x.Kind.(*QueueOperation_Settle); ok {
+			return x.Settle
+		}
+	}
+	return nil
+}
+
 type isQueueOperation_Kind interface {
 	isQueueOperation_Kind()
 }
@@ -243,6 +253,10 @@ type QueueOperation_Requeue struct {
 	Requeue *RequeueRun `protobuf:"bytes,12,opt,name=requeue,proto3,oneof"`
 }
 
+type QueueOperation_Settle struct {
+	Settle *SettleRun `protobuf:"bytes,13,opt,name=settle,proto3,oneof"`
+}
+
 func (*QueueOperation_PutQueue) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Pause) isQueueOperation_Kind() {}
@@ -266,6 +280,8 @@ func (*QueueOperation_Tick) isQueueOperation_Kind() {}
 func (*QueueOperation_Retry) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Requeue) isQueueOperation_Kind() {}
+
+func (*QueueOperation_Settle) isQueueOperation_Kind() {}
 
 // QueueName is what a queue is known by. No text has a zero byte.
 type QueueName struct {
@@ -1774,7 +1790,9 @@ type QueuedRun struct {
 	// Of the RequestRun.
 	AnswerBytes uint32 `protobuf:"varint,14,opt,name=answer_bytes,json=answerBytes,proto3" json:"answer_bytes,omitempty"`
 	// How long the lease lasts after a renewal without a ttl.
-	LeaseTtl      int64 `protobuf:"fixed64,15,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
+	LeaseTtl int64 `protobuf:"fixed64,15,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
+	// The run may have ended: it waits for a SettleRun.
+	Unsettled     bool `protobuf:"varint,16,opt,name=unsettled,proto3" json:"unsettled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1914,6 +1932,75 @@ func (x *QueuedRun) GetLeaseTtl() int64 {
 	return 0
 }
 
+func (x *QueuedRun) GetUnsettled() bool {
+	if x != nil {
+		return x.Unsettled
+	}
+	return false
+}
+
+// SettleRun says which status a run has after its last event, as its snapshot says it (PRJ-17).
+type SettleRun struct {
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	RunId   string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	LastSeq uint64                 `protobuf:"varint,2,opt,name=last_seq,json=lastSeq,proto3" json:"last_seq,omitempty"`
+	// A number of runlog.v1.RunStatus.
+	Status        uint32 `protobuf:"varint,3,opt,name=status,proto3" json:"status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SettleRun) Reset() {
+	*x = SettleRun{}
+	mi := &file_record_v1_queue_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SettleRun) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SettleRun) ProtoMessage() {}
+
+func (x *SettleRun) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SettleRun.ProtoReflect.Descriptor instead.
+func (*SettleRun) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *SettleRun) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *SettleRun) GetLastSeq() uint64 {
+	if x != nil {
+		return x.LastSeq
+	}
+	return 0
+}
+
+func (x *SettleRun) GetStatus() uint32 {
+	if x != nil {
+		return x.Status
+	}
+	return 0
+}
+
 // RunRequest is the row of a request key, which stays forever.
 type RunRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1929,7 +2016,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_record_v1_queue_proto_msgTypes[24]
+	mi := &file_record_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1941,7 +2028,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[24]
+	mi := &file_record_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1954,7 +2041,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RunRequest) GetRunId() string {
@@ -2013,7 +2100,7 @@ type QueueNumbers struct {
 
 func (x *QueueNumbers) Reset() {
 	*x = QueueNumbers{}
-	mi := &file_record_v1_queue_proto_msgTypes[25]
+	mi := &file_record_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2112,7 @@ func (x *QueueNumbers) String() string {
 func (*QueueNumbers) ProtoMessage() {}
 
 func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[25]
+	mi := &file_record_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2125,7 @@ func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueNumbers.ProtoReflect.Descriptor instead.
 func (*QueueNumbers) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *QueueNumbers) GetQueue() uint64 {
@@ -2077,7 +2164,7 @@ type LeaseReply_Lease struct {
 
 func (x *LeaseReply_Lease) Reset() {
 	*x = LeaseReply_Lease{}
-	mi := &file_record_v1_queue_proto_msgTypes[26]
+	mi := &file_record_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2176,7 @@ func (x *LeaseReply_Lease) String() string {
 func (*LeaseReply_Lease) ProtoMessage() {}
 
 func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[26]
+	mi := &file_record_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2238,7 @@ var File_record_v1_queue_proto protoreflect.FileDescriptor
 
 const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15record/v1/queue.proto\x12\trecord.v1\"\xf6\x04\n" +
+	"\x15record/v1/queue.proto\x12\trecord.v1\"\xa6\x05\n" +
 	"\x0eQueueOperation\x122\n" +
 	"\tput_queue\x18\x01 \x01(\v2\x13.record.v1.PutQueueH\x00R\bputQueue\x12-\n" +
 	"\x05pause\x18\x02 \x01(\v2\x15.record.v1.PauseQueueH\x00R\x05pause\x121\n" +
@@ -2165,7 +2252,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x04tick\x18\n" +
 	" \x01(\v2\x15.record.v1.TickQueuesH\x00R\x04tick\x12-\n" +
 	"\x05retry\x18\v \x01(\v2\x15.record.v1.RetryStartH\x00R\x05retry\x121\n" +
-	"\arequeue\x18\f \x01(\v2\x15.record.v1.RequeueRunH\x00R\arequeueB\x06\n" +
+	"\arequeue\x18\f \x01(\v2\x15.record.v1.RequeueRunH\x00R\arequeue\x12.\n" +
+	"\x06settle\x18\r \x01(\v2\x14.record.v1.SettleRunH\x00R\x06settleB\x06\n" +
 	"\x04kind\"\x84\x01\n" +
 	"\tQueueName\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
@@ -2307,7 +2395,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\x04R\x05ready\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\venqueued_at\x18\x03 \x01(\x10R\n" +
-	"enqueuedAt\"\xaf\x03\n" +
+	"enqueuedAt\"\xcd\x03\n" +
 	"\tQueuedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\x04R\x05queue\x12\x14\n" +
@@ -2328,7 +2416,12 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"requestKey\x12\x18\n" +
 	"\aoutcome\x18\r \x01(\rR\aoutcome\x12!\n" +
 	"\fanswer_bytes\x18\x0e \x01(\rR\vanswerBytes\x12\x1b\n" +
-	"\tlease_ttl\x18\x0f \x01(\x10R\bleaseTtl\"\xd2\x01\n" +
+	"\tlease_ttl\x18\x0f \x01(\x10R\bleaseTtl\x12\x1c\n" +
+	"\tunsettled\x18\x10 \x01(\bR\tunsettled\"U\n" +
+	"\tSettleRun\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x19\n" +
+	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12\x16\n" +
+	"\x06status\x18\x03 \x01(\rR\x06status\"\xd2\x01\n" +
 	"\n" +
 	"RunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1f\n" +
@@ -2360,7 +2453,7 @@ func file_record_v1_queue_proto_rawDescGZIP() []byte {
 	return file_record_v1_queue_proto_rawDescData
 }
 
-var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_record_v1_queue_proto_goTypes = []any{
 	(*QueueOperation)(nil),   // 0: record.v1.QueueOperation
 	(*QueueName)(nil),        // 1: record.v1.QueueName
@@ -2386,9 +2479,10 @@ var file_record_v1_queue_proto_goTypes = []any{
 	(*Queue)(nil),            // 21: record.v1.Queue
 	(*QueueLine)(nil),        // 22: record.v1.QueueLine
 	(*QueuedRun)(nil),        // 23: record.v1.QueuedRun
-	(*RunRequest)(nil),       // 24: record.v1.RunRequest
-	(*QueueNumbers)(nil),     // 25: record.v1.QueueNumbers
-	(*LeaseReply_Lease)(nil), // 26: record.v1.LeaseReply.Lease
+	(*SettleRun)(nil),        // 24: record.v1.SettleRun
+	(*RunRequest)(nil),       // 25: record.v1.RunRequest
+	(*QueueNumbers)(nil),     // 26: record.v1.QueueNumbers
+	(*LeaseReply_Lease)(nil), // 27: record.v1.LeaseReply.Lease
 }
 var file_record_v1_queue_proto_depIdxs = []int32{
 	3,  // 0: record.v1.QueueOperation.put_queue:type_name -> record.v1.PutQueue
@@ -2403,24 +2497,25 @@ var file_record_v1_queue_proto_depIdxs = []int32{
 	14, // 9: record.v1.QueueOperation.tick:type_name -> record.v1.TickQueues
 	10, // 10: record.v1.QueueOperation.retry:type_name -> record.v1.RetryStart
 	13, // 11: record.v1.QueueOperation.requeue:type_name -> record.v1.RequeueRun
-	1,  // 12: record.v1.PutQueue.name:type_name -> record.v1.QueueName
-	2,  // 13: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
-	1,  // 14: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
-	1,  // 15: record.v1.RequestRun.name:type_name -> record.v1.QueueName
-	1,  // 16: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
-	1,  // 17: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
-	26, // 18: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
-	1,  // 19: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
-	1,  // 20: record.v1.Queue.name:type_name -> record.v1.QueueName
-	2,  // 21: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
-	22, // 22: record.v1.Queue.lines:type_name -> record.v1.QueueLine
-	1,  // 23: record.v1.RunRequest.name:type_name -> record.v1.QueueName
-	1,  // 24: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	24, // 12: record.v1.QueueOperation.settle:type_name -> record.v1.SettleRun
+	1,  // 13: record.v1.PutQueue.name:type_name -> record.v1.QueueName
+	2,  // 14: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
+	1,  // 15: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
+	1,  // 16: record.v1.RequestRun.name:type_name -> record.v1.QueueName
+	1,  // 17: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
+	1,  // 18: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
+	27, // 19: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
+	1,  // 20: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
+	1,  // 21: record.v1.Queue.name:type_name -> record.v1.QueueName
+	2,  // 22: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
+	22, // 23: record.v1.Queue.lines:type_name -> record.v1.QueueLine
+	1,  // 24: record.v1.RunRequest.name:type_name -> record.v1.QueueName
+	1,  // 25: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_queue_proto_init() }
@@ -2441,6 +2536,7 @@ func file_record_v1_queue_proto_init() {
 		(*QueueOperation_Tick)(nil),
 		(*QueueOperation_Retry)(nil),
 		(*QueueOperation_Requeue)(nil),
+		(*QueueOperation_Settle)(nil),
 	}
 	file_record_v1_queue_proto_msgTypes[2].OneofWrappers = []any{}
 	file_record_v1_queue_proto_msgTypes[3].OneofWrappers = []any{}
@@ -2451,7 +2547,7 @@ func file_record_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_queue_proto_rawDesc), len(file_record_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -266,8 +266,9 @@ type Append struct {
 	Recurrences []byte `protobuf:"bytes,11,opt,name=recurrences,proto3" json:"recurrences,omitempty"`
 	// With create: the run must not exist.
 	Exclusive bool `protobuf:"varint,12,opt,name=exclusive,proto3" json:"exclusive,omitempty"`
-	// The indexes among the headers, 4 bytes each, of the events that end a run (PRJ-3).
-	Endings       []byte `protobuf:"bytes,13,opt,name=endings,proto3" json:"endings,omitempty"`
+	// The events that may change the status of the run: the index among the headers, 4 bytes, and the
+	// code of the type, 1 byte, of each (PRJ-17).
+	Changes       []byte `protobuf:"bytes,13,opt,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -386,9 +387,9 @@ func (x *Append) GetExclusive() bool {
 	return false
 }
 
-func (x *Append) GetEndings() []byte {
+func (x *Append) GetChanges() []byte {
 	if x != nil {
-		return x.Endings
+		return x.Changes
 	}
 	return nil
 }
@@ -1217,7 +1218,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	" \x01(\x04H\x01R\x05fence\x88\x01\x01\x12 \n" +
 	"\vrecurrences\x18\v \x01(\fR\vrecurrences\x12\x1c\n" +
 	"\texclusive\x18\f \x01(\bR\texclusive\x12\x18\n" +
-	"\aendings\x18\r \x01(\fR\aendingsB\x14\n" +
+	"\achanges\x18\r \x01(\fR\achangesB\x14\n" +
 	"\x12_expected_last_seqB\b\n" +
 	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +

@@ -38,6 +38,14 @@ func queues() []Mutant {
 			queue.replace("(work) dispose", "w - min(w, f) >= s.MaxQueued", "w - min(0, f) >= s.MaxQueued")),
 		bug("queue-timer-left", "QUE-6", "a run that is released keeps the timer of its lease",
 			queue.remove("(work) release", "w.leave()")),
+		bug("queue-never-settled", "PRJ-17", "the leader does not learn which runs may have ended",
+			queue.remove("(Machine) Unsettled", "w.tx.Set()")),
+	), foundBy("projector/run", "TestTheLogKnowsTheEndPRJ17",
+		bug("end-decided-twice", "PRJ-17", "the log takes a RunCompleted for the end of its run in every status",
+			in("storage/internal/record").after("(Changes) After(s, t)", "s = s.After(e)", `
+				if e == contract.RunCompleted {
+					s = contract.StatusCompleted.Only()
+				}`)),
 	), foundBy(queue, "TestOrderQUE5",
 		bug("queue-aging-inverted", "QUE-5", "a run that waits loses priority",
 			queue.replace("effective(p)", "uint64(p) + a", "uint64(p) + 1<<32 - a")),

@@ -193,7 +193,7 @@ func (s *starter) start(ctx context.Context, l *runlogv1.Lease, ttl time.Duratio
 	case n < 3:
 		outcome = runlogv1.LeaseOutcome_FAILED
 	case n < 7:
-		events = []*runlogv1.EventWrite{s.event(contract.RunStarted, 1), s.event(begunEvent, uint32(l.Fence))}
+		events = s.begin(l)
 	case s.write(ctx, l, contract.RunStarted, 1) != nil:
 		return
 	}
@@ -211,6 +211,11 @@ func (s *starter) start(ctx context.Context, l *runlogv1.Lease, ttl time.Duratio
 	if err := s.write(ctx, l, contract.RunCompleted, 1); reasonOf(err) == contract.ReasonLeaseLost {
 		s.clients.opts.Broken("lease: %s was released as started under fence %d, and a write under it was refused: %v", l.RunId, l.Fence, err)
 	}
+}
+
+// begin returns what a release stores of the start of a run.
+func (s *starter) begin(l *runlogv1.Lease) []*runlogv1.EventWrite {
+	return []*runlogv1.EventWrite{s.event(contract.RunStarted, 1), s.event(begunEvent, uint32(l.Fence))}
 }
 
 func (s *starter) renew(ctx context.Context, l *runlogv1.Lease, ttl time.Duration) {

@@ -168,7 +168,7 @@ func (s *starter) drain(ctx context.Context) (int, error) {
 		})
 	}
 	for _, l := range s.lease(ctx, 100, leaseMost) {
-		s.release(ctx, l, runlogv1.LeaseOutcome_STARTED)
+		s.release(ctx, l, runlogv1.LeaseOutcome_STARTED, s.begin(l)...)
 	}
 	return len(resp.GetRuns()), nil
 }
@@ -201,11 +201,12 @@ func (s *starter) checkLogs(ctx context.Context) error {
 // checkLog checks the events of a run, and returns when it held a slot.
 func (s *starter) checkLog(id string, run *startedRun, events []*runlogv1.EventRecord) (held []slot) {
 	ended, fence := int64(0), uint64(0)
+	status := contract.StatusPending
 	counts, begun := map[string]int{}, map[uint64]bool{}
 	for _, e := range events {
 		at := e.GetPersistedAt().AsTime().UnixNano()
 		counts[e.GetEventType()]++
-		if contract.Ends(e.GetEventType()) && ended == 0 {
+		if status, _ = status.After(e.GetEventType()); status.Terminal() && ended == 0 {
 			ended = at
 		}
 		if e.GetEventType() == begunEvent {

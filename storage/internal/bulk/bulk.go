@@ -177,6 +177,7 @@ func (b *Bulk) Add(c record.Command) error {
 		return err
 	}
 	h := record.Head{PersistedAt: slot.stamp, Position: slot.position}
+	h.Statuses = m.Changes.After(contract.StatusPending.Only(), func(int) bool { return true })
 	if err := b.addBlocks(ref, m, &h, slot); err != nil {
 		return err
 	}

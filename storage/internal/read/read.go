@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
@@ -33,6 +34,8 @@ type Run struct {
 	// Fence is what requests with a fence must name (QUE-8), as it is stored: what a cluster does
 	// not know yet of a run in the backup that it goes on from is as before. 0: never requested.
 	Fence uint64
+	// Statuses has that of the run's snapshot after its last event (PRJ-17).
+	Statuses contract.Statuses
 }
 
 // Created returns CreatedAt as a UTC time.
@@ -98,6 +101,7 @@ func runAt(f *record.Rows, ref record.RunRef) (*Run, *recordv1.RunIdentity, erro
 // setHead fills in what moves of a run.
 func setHead(r *Run, h *record.Head) {
 	r.LastSeq, r.PersistedAt, r.Chain, r.Position, r.Fence = h.LastSeq, h.PersistedAt, h.Chain, h.Position, h.Fence
+	r.Statuses = h.Statuses
 }
 
 // Named is what never changes of a run.

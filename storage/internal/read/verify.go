@@ -32,7 +32,7 @@ func (v *View) Verify(ctx context.Context) (*Verification, error) {
 		return nil, err
 	}
 	defer func() { _ = it.Close() }() // what it shows has a digest
-	c := chainCheck{run: v.Run}
+	c := chainCheck{run: v.Run, may: contract.StatusPending.Only()}
 	var chunks blockFinder
 	for valid := it.First(); valid; valid = it.Next() {
 		if ctx.Err() != nil {
@@ -108,6 +108,7 @@ type chainCheck struct {
 	last  uint64
 	stamp int64
 	chain contract.Digest
+	may   contract.Statuses // after the records so far
 	v     Verification
 }
 
@@ -148,7 +149,7 @@ func (c *chainCheck) record(r *record.Record) error {
 	if r.PersistedAt < c.stamp {
 		return c.fault(r.RunSeq, "it is stamped before the record that it follows")
 	}
-	c.last, c.stamp, c.chain = r.RunSeq, r.PersistedAt, r.ChainDigest
+	c.last, c.stamp, c.chain, c.may = r.RunSeq, r.PersistedAt, r.ChainDigest, c.may.After(r.Type)
 	c.v.Verified++
 	return nil
 }
@@ -164,5 +165,7 @@ func (c *chainCheck) end() {
 		_ = c.fault(c.last, "the run's head has chain digest %x, the records come to %s", c.run.Chain, c.chain)
 	case c.stamp != c.run.PersistedAt:
 		_ = c.fault(c.last, "the run's head has another persistedAt than its last record")
+	case c.run.Statuses == 0 || c.run.Statuses&^c.may != 0: // A Settle leaves fewer than may be.
+		_ = c.fault(c.last, "the run's head has a status that its records do not allow")
 	}
 }

@@ -106,7 +106,7 @@ func (e *encoder) append(a *Append) error {
 	if a.Create != nil && a.Exclusive {
 		m = appendNumber(m, 12, 1)
 	}
-	m = appendEndings(m, a.Events)
+	m = appendChanges(m, a.Events)
 	e.message = m
 	return nil
 }
@@ -182,12 +182,12 @@ func appendRecurrences(m []byte, events []contract.Event) []byte {
 	return appendBytes(m, 11, rows)
 }
 
-// appendEndings appends the field of the events that end the run, if there are any.
-func appendEndings(m []byte, events []contract.Event) []byte {
+// appendChanges appends the field of the events that may change the run's status, if there are any.
+func appendChanges(m []byte, events []contract.Event) []byte {
 	var rows []byte
 	for i := range events {
-		if contract.Ends(events[i].Type) {
-			rows = binary.BigEndian.AppendUint32(rows, uint32(i))
+		if contract.ChangesStatus(events[i].Type) {
+			rows = append(binary.BigEndian.AppendUint32(rows, uint32(i)), byte(contract.TypeCode(events[i].Type)))
 		}
 	}
 	if len(rows) == 0 {

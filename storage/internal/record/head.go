@@ -12,8 +12,8 @@ import (
 var ErrRow = errors.New("storage: undecodable row")
 
 // Head is the moving part of a run: lastSeq (8), persistedAt of its last event (8), chain digest
-// (32), position of its last event (8), fence (8). A proposal writes the head of each run that it
-// changes once.
+// (32), position of its last event (8), fence (8), statuses (1). A proposal writes the head of each
+// run that it changes once.
 type Head struct {
 	LastSeq     uint64
 	PersistedAt int64
@@ -22,9 +22,11 @@ type Head struct {
 	// Fence is what requests with a fence must name (QUE-8); 0: the run was never requested.
 	// Invariant: it never falls.
 	Fence uint64
+	// Statuses has that of the run's snapshot after its last event (PRJ-17).
+	Statuses contract.Statuses
 }
 
-const headRow = 64
+const headRow = 65
 
 // Append appends the row.
 func (h *Head) Append(dst []byte) []byte {
@@ -32,7 +34,8 @@ func (h *Head) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(h.PersistedAt))
 	dst = append(dst, h.Chain[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(h.Position))
-	return binary.BigEndian.AppendUint64(dst, h.Fence)
+	dst = binary.BigEndian.AppendUint64(dst, h.Fence)
+	return append(dst, byte(h.Statuses))
 }
 
 // ParseHead decodes a row of the heads.
@@ -46,6 +49,7 @@ func ParseHead(row []byte) (Head, error) {
 		Chain:       contract.Digest(row[16:48]),
 		Position:    Position(binary.BigEndian.Uint64(row[48:])),
 		Fence:       binary.BigEndian.Uint64(row[56:]),
+		Statuses:    contract.Statuses(row[64]),
 	}, nil
 }
 

@@ -178,7 +178,7 @@ type AppendCommand struct {
 
 	Recurrences Recurrences
 	Exclusive   bool // the run must not exist
-	Endings     Endings
+	Changes     Changes
 }
 
 // Forget lets go of the log entry.
@@ -220,7 +220,7 @@ func (c *AppendCommand) Parse(data []byte) error {
 		case 12:
 			c.Exclusive = f.uint32(&err) != 0
 		case 13:
-			c.Endings, err = parseEndings(f.raw(&err))
+			c.Changes, err = parseChanges(f.raw(&err))
 		}
 		return err
 	})

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -56,6 +57,8 @@ func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, 
 		return w.requeue(kind.Requeue)
 	case *recordv1.QueueOperation_Tick:
 		reply, fatal = w.tick(kind.Tick)
+	case *recordv1.QueueOperation_Settle:
+		refused, fatal = w.settle(kind.Settle)
 	default:
 		fatal = storage.ErrUnknownOperation
 	}
@@ -73,6 +76,33 @@ func (m Machine) Ended(tx *storage.Tx, runID string) error {
 		return err
 	}
 	return w.flush()
+}
+
+// Unsettled is storage.Ender's: the run keeps its place until a Settle.
+func (m Machine) Unsettled(tx *storage.Tx, runID string) error {
+	w := m.begin(tx)
+	r, _, err := w.run(runID)
+	if err != nil || r == nil {
+		return err
+	}
+	r.Unsettled = true
+	w.tx.Set(unsettledKey(runID), []byte{1}) // not nil, as of a row that was deleted
+	return w.set(runKey(runID), r)
+}
+
+func (w *work) settle(m *recordv1.SettleRun) (refused, fatal error) {
+	r, _, err := w.run(m.RunId)
+	if err != nil || r == nil {
+		return nil, err // It has ended meanwhile.
+	}
+	if r.Unsettled {
+		r.Unsettled = false
+		w.tx.Delete(unsettledKey(m.RunId))
+		if err := w.set(runKey(m.RunId), r); err != nil {
+			return nil, err
+		}
+	}
+	return w.tx.Settle(m.RunId, m.LastSeq, contract.RunStatus(m.Status))
 }
 
 func (w *work) put(m *recordv1.PutQueue) (refused, fatal error) {

@@ -161,7 +161,7 @@ func (b *bed) append(runID string, name queue.Name, eventType string, n int, fen
 				return err
 			}
 		}
-		m.append(runID, e.IdempotencyKey, contract.Ends(eventType))
+		m.append(runID, e.IdempotencyKey, eventType)
 		return nil
 	})
 }
@@ -239,6 +239,12 @@ func (b *bed) release(l queue.LeaseRelease) step {
 			state, repeated, err := queue.DecodeRelease(reply)
 			return releaseReply{state, repeated}, err
 		})
+}
+
+// settle says which status a run has after an event.
+func (b *bed) settle(runID string, lastSeq uint64, status contract.RunStatus) step {
+	b.t.Helper()
+	return b.step(queue.Settle(runID, lastSeq, status))(func(m *model) error { return m.settle(runID, lastSeq, status) })
 }
 
 func (b *bed) requeue(runID string, lastSeq *uint64) step {

@@ -54,7 +54,8 @@ func (c cycle) proposals(first, runs, batch int, clock int64) (log [][]byte) {
 			id := fmt.Sprintf("cycle-%07d", n)
 			r := queue.RunRequest{Key: keyOf(-1 - n), Name: c.name, RunID: id}
 			c.add(p[0], c.operation(queue.Check(&r)), c.event(id, contract.RunQueued, nil), c.operation(queue.Request(&r)))
-			c.add(p[2], c.operation(queue.Release(&queue.LeaseRelease{RunID: id, Fence: fence, Outcome: queue.Started})))
+			c.add(p[2], c.operation(queue.Release(&queue.LeaseRelease{RunID: id, Fence: fence, Outcome: queue.Started})),
+				c.event(id, contract.RunStarted, &fence))
 			c.add(p[3], c.event(id, contract.RunCompleted, &fence))
 		}
 		c.add(p[1], c.operation(queue.Lease(&queue.LeaseRequest{Within: c.name, Worker: "w", Max: batch})))

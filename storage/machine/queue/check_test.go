@@ -132,6 +132,16 @@ func (b *bed) checkRuns() {
 	if slices.Sort(ids); err != nil || !slices.Equal(ids, exhausted) {
 		b.t.Fatalf("exhausted %q, %v; want %q", ids, err, exhausted)
 	}
+	unsettled := []string{}
+	for id, r := range m.runs {
+		if r.unsettled {
+			unsettled = append(unsettled, id)
+		}
+	}
+	slices.Sort(unsettled)
+	if ids, err := queue.ListUnsettled(b.Store, 1000); err != nil || !slices.Equal(ids, unsettled) {
+		b.t.Fatalf("unsettled %q, %v; want %q", ids, err, unsettled)
+	}
 }
 
 // checkTables derives every index from the rows of runs and queues, and compares.
@@ -172,6 +182,9 @@ func (b *bed) checkTables() {
 				due = r.ExpiresAt
 			case queue.Exhausted:
 				want["H"+u64(r.Order)] = r.RunId
+			}
+			if r.Unsettled {
+				want["Z"+r.RunId] = "\x01"
 			}
 			want["O"+u64(r.Queue)+string([]byte{byte(r.State), byte(rank)})+u64(r.Order)] = u64(uint64(r.EnqueuedAt)) + r.RunId
 			if due != 0 {

@@ -13,6 +13,7 @@
 //	Q queue:8                        a queue                        record.v1.Queue
 //	R runId                          a run from its request to its  record.v1.QueuedRun
 //	                                 end
+//	Z runId                          a run that may have ended      1
 //
 // A name is tenantId, projectId, environmentId and queue, each with a zero byte behind it, so that
 // the begin of a name is a filter. rank is 9 - priority of a ready run, and 0 of another.
@@ -27,9 +28,10 @@
 //
 // Retry takes an EXHAUSTED run back to READY.
 //
-// A request ends, and its rows go but for P, with the first terminal event of its run, in whichever
-// state it is. Release (FAILED with no attempt left, SKIPPED), Cancel and Expire end it before
-// their command appends the event.
+// A request ends, and its rows go but for P, with the end of its run, in whichever state it is
+// (PRJ-17). If the types of the events do not tell whether a run has ended, it is in Z and keeps
+// its place, until a Settle says by the snapshot which status it has. Release (FAILED with no
+// attempt left, SKIPPED), Cancel and Expire end it before their command appends the event.
 //
 // Order (QUE-5). At a time t the effective priority of a run is
 //

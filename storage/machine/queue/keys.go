@@ -18,6 +18,7 @@ const (
 	keyTable       = "P"
 	queueTable     = "Q"
 	runTable       = "R"
+	unsettledTable = "Z"
 )
 
 func number(dst []byte, n uint64) []byte { return binary.BigEndian.AppendUint64(dst, n) }
@@ -29,6 +30,8 @@ func timerKey(due int64, order uint64) []byte {
 }
 
 func exhaustedKey(order uint64) []byte { return number([]byte(exhaustedTable), order) }
+
+func unsettledKey(runID string) []byte { return append([]byte(unsettledTable), runID...) }
 
 func numbersKey() []byte { return []byte(numbersTable) }
 

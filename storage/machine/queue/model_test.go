@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine/queue"
 )
@@ -18,7 +19,8 @@ type model struct {
 	requests map[[32]byte]modelRequest
 	fences   map[string]uint64 // of every run that exists: what its writers must have
 	order    uint64
-	events   map[string][]string // the keys of every run
+	events   map[string][]string             // the keys of every run
+	statuses map[string][]contract.RunStatus // that every run may have, sorted
 }
 
 type modelQueue struct {
@@ -33,6 +35,8 @@ type modelRun struct {
 	outcome queue.Outcome
 	bytes   uint64 // of an answer
 	ttl     time.Duration
+	// unsettled: it may have ended.
+	unsettled bool
 }
 
 type modelRequest struct {
@@ -44,12 +48,12 @@ type modelRequest struct {
 func newModel() *model {
 	return &model{
 		queues: map[queue.Name]*modelQueue{}, runs: map[string]*modelRun{}, requests: map[[32]byte]modelRequest{}, fences: map[string]uint64{},
-		events: map[string][]string{},
+		events: map[string][]string{}, statuses: map[string][]contract.RunStatus{},
 	}
 }
 
 // append is an append of one event.
-func (m *model) append(runID, key string, ends bool) {
+func (m *model) append(runID, key, eventType string) {
 	if slices.Contains(m.events[runID], key) {
 		return
 	}
@@ -57,9 +61,82 @@ func (m *model) append(runID, key string, ends bool) {
 	if _, ok := m.fences[runID]; !ok {
 		m.fences[runID] = 0
 	}
-	if ends {
-		m.end(runID)
+	var next []contract.RunStatus
+	for _, status := range m.mayBe(runID) {
+		after, changes := modelStatuses[status][eventType]
+		if changes {
+			next = append(next, after)
+		}
+		// The step may not allow its event.
+		if !changes || eventType == contract.StepWaitingForAttestation {
+			next = append(next, status)
+		}
 	}
+	m.setStatuses(runID, next)
+}
+
+// mayBe returns the statuses that a run may have.
+func (m *model) mayBe(runID string) []contract.RunStatus {
+	if set := m.statuses[runID]; set != nil {
+		return set
+	}
+	return []contract.RunStatus{contract.StatusPending}
+}
+
+// setStatuses changes the statuses that a run may have. One that is over for certain leaves its
+// queue, and one that may be over waits to be settled (PRJ-17).
+func (m *model) setStatuses(runID string, next []contract.RunStatus) {
+	over := func(set []contract.RunStatus) (n int) {
+		for _, s := range set {
+			if s == contract.StatusCompleted || s == contract.StatusFailed || s == contract.StatusCancelled {
+				n++
+			}
+		}
+		return n
+	}
+	slices.Sort(next)
+	next = slices.Compact(next)
+	last := m.mayBe(runID)
+	m.statuses[runID] = next
+	r := m.runs[runID]
+	switch n := over(next); {
+	case n == len(next) && over(last) < len(last):
+		m.end(runID)
+	case n > 0 && n < len(next) && over(last) == 0 && r != nil:
+		r.unsettled = true
+	}
+}
+
+func (m *model) settle(runID string, lastSeq uint64, status contract.RunStatus) error {
+	r := m.runs[runID]
+	switch {
+	case r == nil:
+		return nil
+	case lastSeq != m.seqs(runID):
+		return &storage.SequenceError{RunID: runID, Expected: lastSeq, Last: m.seqs(runID)}
+	}
+	r.unsettled = false
+	m.setStatuses(runID, []contract.RunStatus{status})
+	return nil
+}
+
+// modelStatuses are the statuses of a run by the one before and the type of an event (PRJ-4). What
+// has no row changes nothing.
+var modelStatuses = map[contract.RunStatus]map[string]contract.RunStatus{
+	contract.StatusPending: {
+		contract.RunStarted: contract.StatusRunning, contract.RunFailed: contract.StatusFailed, contract.RunCancelled: contract.StatusCancelled,
+	},
+	contract.StatusRunning: {
+		contract.RunPaused: contract.StatusPaused, contract.StepWaitingForAttestation: contract.StatusWaiting,
+		contract.RunCompleted: contract.StatusCompleted, contract.RunFailed: contract.StatusFailed, contract.RunCancelled: contract.StatusCancelled,
+	},
+	contract.StatusWaiting: {
+		contract.RunPaused: contract.StatusPaused, contract.RunResumed: contract.StatusRunning,
+		contract.RunFailed: contract.StatusFailed, contract.RunCancelled: contract.StatusCancelled,
+	},
+	contract.StatusPaused: {
+		contract.RunResumed: contract.StatusRunning, contract.RunFailed: contract.StatusFailed, contract.RunCancelled: contract.StatusCancelled,
+	},
 }
 
 // mayWrite says why an append under a fence stores nothing (QUE-8).
@@ -94,6 +171,7 @@ func (m *model) clone() *model {
 		c.runs[id] = &copied
 	}
 	c.requests, c.fences, c.events = maps.Clone(m.requests), maps.Clone(m.fences), maps.Clone(m.events)
+	c.statuses = maps.Clone(m.statuses)
 	return &c
 }
 

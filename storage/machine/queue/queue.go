@@ -51,6 +51,7 @@ func (Machine) Tables() []storage.Table {
 		{Prefix: []byte(timerTable), Name: "timers of queued runs"},
 		{Prefix: []byte(leasableTable), Name: "queues with runs to lease"},
 		{Prefix: []byte(exhaustedTable), Name: "runs without start attempts left"},
+		{Prefix: []byte(unsettledTable), Name: "runs that may have ended"},
 		{Prefix: []byte(numbersTable), Name: "numbers of queues and requests"},
 		{Prefix: []byte(nameTable), Name: "queues by name"},
 		{Prefix: []byte(orderTable), Name: "runs of queues"},

@@ -156,7 +156,7 @@ func (d *drawer) settings() command {
 
 func (d *drawer) command() command {
 	id := d.run()
-	switch rapid.IntRange(0, 19).Draw(d.t, "what") {
+	switch rapid.IntRange(0, 20).Draw(d.t, "what") {
 	case 0:
 		return d.settings()
 	case 1:
@@ -199,22 +199,39 @@ func (d *drawer) command() command {
 		}
 		return command{d.requeue(id, last)}
 	case 8:
-		end := rapid.SampledFrom([]string{contract.RunCompleted, contract.RunFailed, contract.RunCancelled, contract.RunPaused}).Draw(d.t, "end")
+		end := rapid.SampledFrom([]string{
+			contract.RunStarted, contract.RunCompleted, contract.RunFailed, contract.RunCancelled, contract.RunPaused, contract.RunResumed,
+			contract.StepWaitingForAttestation,
+		}).Draw(d.t, "end")
+		which := rapid.IntRange(0, 1).Draw(d.t, "which")
 		if _, ok := d.model.fences[id]; !ok {
 			end = contract.RunStarted
+		} else if rapid.IntRange(0, 2).Draw(d.t, "unsettled") == 0 {
+			return command{
+				d.event(id, queueOf(id), contract.RunStarted, which), d.event(id, queueOf(id), contract.StepWaitingForAttestation, which),
+				d.event(id, queueOf(id), contract.RunCompleted, which),
+			}
 		}
-		return command{d.event(id, queueOf(id), end, rapid.IntRange(0, 1).Draw(d.t, "which"))}
+		return command{d.event(id, queueOf(id), end, which)}
 	case 9:
 		id := d.holder()
 		if _, ok := d.model.fences[id]; !ok {
 			return d.lease()
 		}
 		fence := d.fence(id)
-		what := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.RunCompleted}).Draw(d.t, "write")
+		what := rapid.SampledFrom([]string{contract.RunStarted, contract.RunStarted, contract.RunPaused, contract.RunResumed, contract.RunCompleted}).Draw(d.t, "write")
 		return command{d.append(id, queueOf(id), what, rapid.IntRange(0, 1).Draw(d.t, "which"), &fence)}
 	case 10, 11:
 		return d.lease()
-	case 12, 13, 14:
+	case 12:
+		for n := range d.next {
+			if r := d.model.runs[runID(n)]; r != nil && r.unsettled {
+				id = r.RunID
+			}
+		}
+		seq := d.model.seqs(id) - min(d.model.seqs(id), rapid.SampledFrom([]uint64{0, 0, 0, 1}).Draw(d.t, "late"))
+		return command{d.settle(id, seq, rapid.SampledFrom(d.model.mayBe(id)).Draw(d.t, "status"))}
+	case 13, 14, 15:
 		return d.release()
 	default:
 		return d.request()

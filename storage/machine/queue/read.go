@@ -54,8 +54,8 @@ type Written struct {
 	Queues []*Queue
 	// Timer is the earliest one that was set; 0: none was.
 	Timer int64
-	// Exhausted: a run waits for an Expire.
-	Exhausted bool
+	// Exhausted: a run waits for an Expire. Unsettled: one waits for a Settle.
+	Exhausted, Unsettled bool
 }
 
 // DecodeWritten decodes the rows of which storage.Store.WatchRows tells. Those of queues it decodes
@@ -86,6 +86,8 @@ func DecodeWritten(rows []storage.Row, queues bool) (w Written, err error) {
 			}
 		case exhaustedTable[0]:
 			w.Exhausted = true
+		case unsettledTable[0]:
+			w.Unsettled = true
 		}
 	}
 	return w, nil
@@ -249,6 +251,20 @@ func ListExhausted(s *storage.Store, n int) (list []*Run, err error) {
 				return err
 			}
 			list = append(list, decodeRun(m, q))
+		}
+		return nil
+	})
+	return list, err
+}
+
+// ListUnsettled returns the ids of at most n runs that wait for a Settle.
+func ListUnsettled(s *storage.Store, n int) (list []string, err error) {
+	err = view(s, func(r storage.TableReader) error {
+		for row, err := range r.Scan([]byte(unsettledTable), nil) {
+			if err != nil || len(list) == n {
+				return err
+			}
+			list = append(list, string(row.Key[len(unsettledTable):]))
 		}
 		return nil
 	})

@@ -231,6 +231,9 @@ func (w *work) enter(q *queueState, m *recordv1.QueuedRun, s State) error {
 // end lets a run leave its queue forever.
 func (w *work) end(q *queueState, m *recordv1.QueuedRun) error {
 	w.tx.Delete(runKey(m.RunId))
+	if m.Unsettled {
+		w.tx.Delete(unsettledKey(m.RunId))
+	}
 	q.Ends++
 	return w.leave(q, m)
 }

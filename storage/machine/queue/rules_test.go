@@ -105,7 +105,7 @@ func TestReleaseRefusalsQUE7(t *testing.T) {
 			t.Errorf("a running run: %v", got)
 		}
 	}
-	b.do(0, command{b.event("run-0", names[0], contract.RunCompleted, 0)})
+	b.do(0, command{b.event("run-0", names[0], contract.RunStarted, 0)}, command{b.event("run-0", names[0], contract.RunCompleted, 0)})
 	op, err = queue.Renew("run-0", 2, 0)
 	if got := b.refused(0, op, err); !reflect.DeepEqual(got, &queue.NotQueuedError{RunID: "run-0", Fence: 2}) || got.Error() != `the request of run "run-0" has ended` {
 		t.Errorf("a run that has ended: %v", got)
