@@ -194,7 +194,7 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 		why = refuseNewEvent(r, o.Results)
 	}
 	if err == nil && why == nil {
-		why = unmet(r, m, created || fresh > 0)
+		why = unmet(r, m, created || fresh > 0, o.Results)
 	}
 	if err != nil {
 		return err

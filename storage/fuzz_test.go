@@ -46,6 +46,7 @@ func fuzzCommands(t testing.TB) []Command {
 		{RunID: "new", Events: []contract.Event{fuzzEvent(3)}},
 		{RunID: "run", Events: []contract.Event{large}},
 		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence, AppendedBy: "worker"},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(0), fuzzEvent(7)}, OnlyNew: true},
 		{RunID: "made", Create: &Creation{
 			Scope:    Scope{TenantID: "t", ProjectID: "p", EnvironmentID: "e"},
 			Metadata: Metadata{PlanRef: &PlanRef{PlanID: "plan"}, Labels: map[string]string{"a": "b"}},

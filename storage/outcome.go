@@ -62,6 +62,19 @@ func (e *SequenceError) Error() string {
 	return fmt.Sprintf("run %q is at runSeq %d, not at the expected %d", e.RunID, e.Last, e.Expected)
 }
 
+// KeyTakenError says that another event has the key of one that must be new (Append.OnlyNew).
+type KeyTakenError struct {
+	RunID string
+	Index int      // of the event in its request
+	Key   [32]byte // SHA-256 of its key
+	// RunSeq is that of the other event, which is stored, or comes before it in the command.
+	RunSeq uint64
+}
+
+func (e *KeyTakenError) Error() string {
+	return fmt.Sprintf("event %d of the request has the key of the event with runSeq %d of run %q", e.Index, e.RunSeq, e.RunID)
+}
+
 // LeaseLostError says that a request was sent under another fence than the run's current one
 // (QUE-8).
 type LeaseLostError struct {

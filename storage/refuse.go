@@ -39,20 +39,33 @@ func refuseNewEvent(r *run, results []EventResult) error {
 	return nil
 }
 
-// unmet returns why the condition of a request does not hold. A request that stores nothing has no
-// condition: a retry of one that was stored is answered as a duplicate (APP-4, QUE-8). The fence
-// comes first, because a caller without the lease must not read again and retry.
-func unmet(r *run, m *record.AppendCommand, stores bool) error {
+// unmet returns why the conditions of a request do not hold. One of duplicates alone that may have
+// them has no condition: a retry of one that was stored is answered (APP-4, QUE-8). The fence comes
+// first, because a caller without the lease must not read again and retry. The keys come last, so
+// that the answer about them is true of the run that the caller has read.
+func unmet(r *run, m *record.AppendCommand, stores bool, results []EventResult) error {
+	taken := takenKey(m, results)
 	switch {
-	case !stores:
+	case !stores && taken == nil:
 		return nil
 	case m.Fence != nil && *m.Fence != r.head.Fence:
 		return &LeaseLostError{RunID: string(m.RunID), Given: *m.Fence, Current: r.head.Fence}
 	case m.Expected != nil && *m.Expected != r.head.LastSeq:
 		return &SequenceError{RunID: string(m.RunID), Expected: *m.Expected, Last: r.head.LastSeq}
 	default:
-		return nil
+		return taken
 	}
+}
+
+// takenKey returns a *KeyTakenError of the first event that must be new and is not.
+func takenKey(m *record.AppendCommand, results []EventResult) error {
+	for i := range results {
+		if m.OnlyNew && results[i].Duplicate {
+			h := record.ParseHeader(m.Headers[i*record.HeaderSize:])
+			return &KeyTakenError{RunID: string(m.RunID), Index: i, Key: h.Key, RunSeq: results[i].RunSeq}
+		}
+	}
+	return nil
 }
 
 func refuseScope(run *recordv1.RunIdentity, given *record.ScopeText) error {

@@ -64,6 +64,7 @@ func AsContract(err error) *contract.Error {
 		unscoped *storage.UnscopedError
 		imported *storage.ImportError
 		attempt  *storage.AttemptError
+		taken    *storage.KeyTakenError
 	)
 	switch {
 	case errors.As(err, &own):
@@ -96,7 +97,7 @@ func AsContract(err error) *contract.Error {
 		return scopeMismatch(scope)
 	case errors.As(err, &unscoped):
 		return unscopedRun(unscoped)
-	case errors.As(err, &attempt):
+	case errors.As(err, &attempt), errors.As(err, &taken):
 		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: OverloadDelay,
 			Message: "other requests for the run were stored first until the call ended; this one was not stored"}
 	case errors.Is(err, storage.ErrNoAttempt):

@@ -34,6 +34,7 @@ var statusCases = []struct {
 	{&storage.RunExistsError{RunID: "r", Fields: []string{"labels"}}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
 	{&metadata.PreviousError{RunID: "r"}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
 	{&storage.AttemptError{RunID: "r"}, contract.ReasonOverloaded, codes.ResourceExhausted},
+	{&storage.KeyTakenError{RunID: "r"}, contract.ReasonOverloaded, codes.ResourceExhausted},
 	{storage.ErrNoAttempt, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
 	{&storage.SequenceError{RunID: "r"}, contract.ReasonSequenceConflict, codes.Aborted},
 	{&storage.LeaseLostError{RunID: "r"}, contract.ReasonLeaseLost, codes.FailedPrecondition},

@@ -157,6 +157,7 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 		fence := w.fence(a.RunID) + rapid.SampledFrom([]uint64{0, 0, 0, 1, ^uint64(0)}).Draw(t, "fence off by")
 		a.Fence = &fence
 	}
+	a.OnlyNew = rapid.IntRange(0, 5).Draw(t, "only new") == 5
 	return a
 }
 

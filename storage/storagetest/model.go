@@ -1,6 +1,7 @@
 package storagetest
 
 import (
+	"crypto/sha256"
 	"slices"
 
 	"runlog/proto/contract"
@@ -42,6 +43,7 @@ const (
 	bugFenceFirst           // checks the fence before it looks for duplicates (QUE-8)
 	bugAttempt              // takes any attempt that was assigned (IDM-10)
 	bugCreateAdds           // lets CreateRun add events to a run that exists (APP-12)
+	bugTaken                // takes an event that must be new for a duplicate
 	bugHalfCompound         // keeps what operations did before a refused one
 	lastBug
 )
@@ -119,15 +121,20 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 		o.Err = &storage.RunExistsError{RunID: a.RunID, NewEvent: fresh[0] + 1}
 		return
 	}
-	if given := a.Fence; given != nil && *given != r.run.Fence && (isNew || len(fresh) > 0 || m.bug == bugFenceFirst) {
+	taken := m.takenKey(a, results)
+	conditional := isNew || len(fresh) > 0 || taken != nil
+	if given := a.Fence; given != nil && *given != r.run.Fence && (conditional || m.bug == bugFenceFirst) {
 		o.Err = &storage.LeaseLostError{RunID: a.RunID, Given: *given, Current: r.run.Fence}
 		return
 	}
-	if want := a.ExpectedLastSeq; want != nil && *want != r.run.LastSeq && (isNew || len(fresh) > 0 || m.bug == bugExpectationFirst) {
+	if want := a.ExpectedLastSeq; want != nil && *want != r.run.LastSeq && (conditional || m.bug == bugExpectationFirst) {
 		o.Err = &storage.SequenceError{RunID: a.RunID, Expected: *want, Last: r.run.LastSeq}
 		if m.bug == bugHalf && len(fresh) > 1 {
 			m.store(r, a, fresh[:1])
 		}
+		return
+	}
+	if o.Err = taken; taken != nil {
 		return
 	}
 	if isNew {
@@ -139,6 +146,18 @@ func (m *Model) append(a *storage.Append, o *storage.Outcome) {
 	o.Created = isNew
 	m.store(r, a, fresh)
 	o.Results, o.LastSeq, o.Ended = results, r.run.LastSeq, r.run.Statuses.Ended()
+}
+
+// takenKey is the first event that must be new and is not.
+func (m *Model) takenKey(a *storage.Append, results []storage.EventResult) error {
+	if !a.OnlyNew || m.bug == bugTaken {
+		return nil
+	}
+	i := slices.IndexFunc(results, func(r storage.EventResult) bool { return r.Duplicate })
+	if i < 0 {
+		return nil
+	}
+	return &storage.KeyTakenError{RunID: a.RunID, Index: i, Key: sha256.Sum256([]byte(a.Events[i].IdempotencyKey)), RunSeq: results[i].RunSeq}
 }
 
 // scopeOf is what the events and the creation name between them.

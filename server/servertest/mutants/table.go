@@ -8,7 +8,7 @@ import (
 // All returns the table.
 func All() []Mutant {
 	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(),
-		kept(), cached(), queues(), fences(), subscriptions(), deliveries(), leases(), emergencies())
+		kept(), cached(), queues(), fences(), taken(), subscriptions(), deliveries(), leases(), emergencies())
 }
 
 // in is a package in which edits are made.
@@ -188,7 +188,7 @@ func machine() []Mutant {
 			storage.replace("(applyTx) assignedAttempt", "r.Attempt <= l", "r.Attempt < l")),
 		bug("expectation-before-duplicate", "APP-4",
 			"a retry of a conditional append that was stored is told of a conflict",
-			storage.replace("(applyTx) append", "unmet(r, m, c || f > 0)", "unmet(r, m, c || f >= 0)")),
+			storage.replace("(applyTx) append", "unmet(r, m, c || f > 0, x)", "unmet(r, m, c || f >= 0, x)")),
 		bug("chain-from-wrong-head", "APP-11", "the digest chain of a run that is read from disk starts again",
 			storage.before("(applyTx) activeRun", "r.metadata", "r.head.Chain = [32]byte{}")),
 		bug("install-forgets", "D5", "the runs in memory survive the store that a snapshot has replaced",

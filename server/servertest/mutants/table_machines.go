@@ -72,6 +72,15 @@ func fences() []Mutant {
 	))
 }
 
+// taken are bugs about keys that a producer has taken from an event of the authority. No producer
+// of a simulated world does.
+func taken() []Mutant {
+	return foundBy("storage", "TestConformance",
+		bug("taken-is-duplicate", "IDM-5", "an event that must be new is answered as a duplicate",
+			in("storage").replace("takenKey", "m.OnlyNew", "false")),
+	)
+}
+
 // leases are bugs about runs that workers of the simulator lease, hold for too long and start.
 func leases() []Mutant {
 	const queue in = "storage/machine/queue"

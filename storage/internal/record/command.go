@@ -45,6 +45,9 @@ type Append struct {
 	ExpectedLastSeq *uint64
 	// Fence must equal the run's current fence, when set; 0: the run was never leased (QUE-8).
 	Fence *uint64
+	// OnlyNew: every event must be new. Without it, those that are not are answered as duplicates
+	// (IDM-6).
+	OnlyNew bool
 	// Create makes the run; it must not exist with other metadata (APP-12).
 	Create *Creation
 	// Exclusive, with Create: the run must not exist at all (APP-12).

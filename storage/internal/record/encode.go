@@ -107,6 +107,9 @@ func (e *encoder) append(a *Append) error {
 		m = appendNumber(m, 12, 1)
 	}
 	m = appendChanges(m, a.Events)
+	if a.OnlyNew {
+		m = appendNumber(m, 14, 1)
+	}
 	e.message = m
 	return nil
 }

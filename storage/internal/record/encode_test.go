@@ -35,6 +35,7 @@ func drawAppend(t *rapid.T) *Append {
 	if rapid.Bool().Draw(t, "fenced") {
 		a.Fence = proto.Uint64(rapid.Uint64().Draw(t, "fence"))
 	}
+	a.OnlyNew = rapid.Bool().Draw(t, "only new")
 	if rapid.Bool().Draw(t, "imports") {
 		for range a.Events {
 			a.Imported = append(a.Imported, Assigned{rapid.Uint64Min(1).Draw(t, "seq"), contract.Original{PersistedAt: rapid.Int64().Draw(t, "persisted"), Source: text.Draw(t, "source")}})

@@ -179,6 +179,7 @@ type AppendCommand struct {
 	Recurrences Recurrences
 	Exclusive   bool // the run must not exist
 	Changes     Changes
+	OnlyNew     bool // every event must be new
 }
 
 // Forget lets go of the log entry.
@@ -221,6 +222,8 @@ func (c *AppendCommand) Parse(data []byte) error {
 			c.Exclusive = f.uint32(&err) != 0
 		case 13:
 			c.Changes, err = parseChanges(f.raw(&err))
+		case 14:
+			c.OnlyNew = f.uint32(&err) != 0
 		}
 		return err
 	})

@@ -41,6 +41,37 @@ func (s *story) none(o storage.Outcome, operation int) {
 
 // compoundStories are those that no call of the API can tell.
 var compoundStories = []example{
+	{name: "IDM-5 an event that must be new is refused under the key of another", tell: func(s *story) {
+		onlyNew := func(events ...contract.Event) storagetest.Request {
+			r := appendOf(events...)
+			r.Append.OnlyNew = true
+			return r
+		}
+		taken := func(o storage.Outcome, index int, runSeq uint64) {
+			s.t.Helper()
+			var err *storage.KeyTakenError
+			if s.refused(o, &err); err.Index != index || err.RunSeq != runSeq {
+				s.t.Fatalf("refused with %+v, want event %d and runSeq %d", err, index, runSeq)
+			}
+		}
+		s.expect(s.propose(onlyNew(storagetest.Events("a", 0, 2)...))[0], "nn")
+		taken(s.propose(onlyNew(storagetest.Event("a", 1)))[0], 0, 2)
+		taken(s.propose(onlyNew(storagetest.Event("a", 7), storagetest.Event("a", 1)))[0], 1, 2)
+		taken(s.propose(onlyNew(storagetest.Event("b", 0), storagetest.Event("b", 0)))[0], 1, 1)
+		s.expect(s.append(storagetest.Event("a", 7)), "n") // Nothing of it was stored.
+
+		// The condition sees what the command has done before, and takes it back.
+		o := s.together(set("T1", "x"), appendOf(storagetest.Event("a", 8)), onlyNew(storagetest.Event("a", 9), storagetest.Event("a", 8)))
+		s.none(o, 2)
+		taken(o, 1, 4)
+		s.expect(s.append(storagetest.Events("a", 8, 2)...), "nn")
+
+		// What the run is expected to be comes first: then the answer is about that run.
+		stale := onlyNew(storagetest.Event("a", 1))
+		stale.Append.ExpectedLastSeq = new(uint64(4))
+		var conflict *storage.SequenceError
+		s.refused(s.propose(stale)[0], &conflict)
+	}},
 	{name: "APP-3 one refused operation, in each place, refuses all", tell: func(s *story) {
 		create := &storage.Creation{Scope: storage.Scope{TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod"}}
 		good := []storagetest.Request{
