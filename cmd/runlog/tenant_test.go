@@ -22,6 +22,9 @@ func (f *fakeLimits) effective() *runlogv1.TenantLimits {
 	if e.EventsPerSecond == 0 {
 		e.EventsPerSecond = 1000
 	}
+	if e.SelfAttestation == runlogv1.SelfAttestation_VALUE_UNSPECIFIED {
+		e.SelfAttestation = runlogv1.SelfAttestation_FORBIDDEN
+	}
 	return e
 }
 
@@ -45,7 +48,9 @@ func TestGoldenTenant(t *testing.T) {
 	for _, args := range []string{
 		"tenant limits acme", "tenant limits acme --events-per-second 5000 --streams none", "tenant limits acme --bytes-per-second 20MiB -o json",
 		"tenant limits acme --stored-bytes 1TiB --running-runs 500",
-		"tenant limits --events-per-second 0", "tenant limits a b", "tenant limits acme --streams few", "tenant limits --help",
+		"tenant limits --events-per-second 0", "tenant limits a b", "tenant limits acme --streams few",
+		"tenant limits acme --self-attestation allowed -o json", "tenant limits acme --streams 3", "tenant limits acme --self-attestation default",
+		"tenant limits acme --self-attestation yes", "tenant limits --help",
 	} {
 		s := &invocation{args: strings.Fields(args)}
 		s.do(t.Context(), t, fake)

@@ -78,10 +78,13 @@ func (s *Service) SetTenantLimits(ctx context.Context, req *runlogv1.SetTenantLi
 	case req.Limits.RunningRuns > limits.MaxRunningRuns && req.Limits.RunningRuns != noLimit:
 		return nil, rpc.Invalid("limits.runningRuns", fmt.Sprintf("is at most %d; the largest 64-bit number is no limit", limits.MaxRunningRuns))
 	}
+	if runlogv1.SelfAttestation_Value_name[int32(req.Limits.SelfAttestation)] == "" {
+		return nil, rpc.Invalid("limits.selfAttestation", "is unknown: send ALLOWED or FORBIDDEN, or leave it out for the default of the cluster")
+	}
 	err = s.execute(ctx)(tenant.SetLimits(&tenant.Limits{Tenant: name, SetBy: auth.From(ctx).Authenticated(), Amounts: tenant.Amounts{
 		EventsPerSecond: req.Limits.EventsPerSecond, BytesPerSecond: req.Limits.BytesPerSecond, Streams: req.Limits.Streams,
 		StoredBytes: req.Limits.StoredBytes, RunningRuns: req.Limits.RunningRuns,
-		SelfAttestation: req.Limits.SelfAttestation,
+		SelfAttestation: tenant.SelfAttestation(req.Limits.SelfAttestation),
 	}}))
 	if err != nil {
 		return nil, err
@@ -107,6 +110,6 @@ func settingsOf(tenantID string) (string, error) {
 func wireLimits(a tenant.Amounts) *runlogv1.TenantLimits {
 	return &runlogv1.TenantLimits{
 		EventsPerSecond: a.EventsPerSecond, BytesPerSecond: a.BytesPerSecond, Streams: a.Streams,
-		StoredBytes: a.StoredBytes, RunningRuns: a.RunningRuns, SelfAttestation: a.SelfAttestation,
+		StoredBytes: a.StoredBytes, RunningRuns: a.RunningRuns, SelfAttestation: runlogv1.SelfAttestation_Value(a.SelfAttestation),
 	}
 }

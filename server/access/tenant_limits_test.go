@@ -54,3 +54,32 @@ func TestTenantLimitsSEC6(t *testing.T) {
 		as(root, "PUT", "acme", `{"limits":{"eventsPerSecond":-1}}`).Refused(t, contract.ReasonInvalidArgumentField)
 	})
 }
+
+// TestSelfAttestationIsSetSEC10: an admin allows or forbids a tenant that identities attest the
+// steps of their own runs, also where the default of the cluster says otherwise, and unsets it.
+func TestSelfAttestationIsSetSEC10(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
+		put := func(tenant, body string) servertest.HTTPAnswer {
+			return n.HTTP("PUT", "/v1/tenants/"+tenant+"/limits", body, "Authorization", "Bearer "+root)
+		}
+		for _, c := range []struct{ tenant, set, own, effective string }{
+			{"acme", `{}`, "VALUE_UNSPECIFIED", "FORBIDDEN"},
+			{"*", `{"selfAttestation":"ALLOWED"}`, "ALLOWED", "ALLOWED"},
+			{"acme", `{}`, "VALUE_UNSPECIFIED", "ALLOWED"},
+			{"acme", `{"selfAttestation":"FORBIDDEN"}`, "FORBIDDEN", "FORBIDDEN"},
+			{"acme", `{"eventsPerSecond":"1"}`, "VALUE_UNSPECIFIED", "ALLOWED"},
+		} {
+			got := put(c.tenant, `{"limits":`+c.set+`}`).OK(t)
+			own, effective := got["limits"].(map[string]any), got["effective"].(map[string]any)
+			if own["selfAttestation"] != c.own || effective["selfAttestation"] != c.effective {
+				t.Errorf("%s of %s: %v", c.set, c.tenant, got)
+			}
+		}
+		for _, unknown := range []string{"true", `"MAYBE"`, "3", "-1"} {
+			put("acme", `{"limits":{"selfAttestation":`+unknown+`}}`).Refused(t, contract.ReasonInvalidArgumentField)
+		}
+	})
+}

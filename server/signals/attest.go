@@ -167,12 +167,12 @@ func (s *Service) independent(a *attestation, tenantID string) error {
 		return nil
 	}
 	own, standard, err := tenant.Read(s.node.Store(), tenantID)
-	if err != nil || tenant.Effective(own, standard).SelfAttestation {
+	if err != nil || tenant.Effective(own, standard).SelfAttestation == tenant.SelfAttestationAllowed {
 		return err
 	}
 	return &contract.Error{Reason: contract.ReasonPermissionDenied,
 		Message: fmt.Sprintf("%s has requested or started run %s, so another identity attests its steps; nothing was stored; "+
-			"runlog tenant limits --self-attestation lets a tenant do without", contract.Quote(a.past.startedBy[i]), contract.Quote(a.runID)),
+			"runlog tenant limits --self-attestation allowed lets a tenant do without", contract.Quote(a.past.startedBy[i]), contract.Quote(a.runID)),
 		Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID}}
 }
 

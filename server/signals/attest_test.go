@@ -230,12 +230,25 @@ func TestWhoMayAttestSEC10(t *testing.T) {
 		if _, err := a.attest(a.clerk, by("token:bob")); err != nil {
 			t.Errorf("in a name that the token may act for: %v", err)
 		}
-		if _, err := a.Access().SetTenantLimits(a.Bearing(a.root), &runlogv1.SetTenantLimitsRequest{
-			TenantId: "tenant", Limits: &runlogv1.TenantLimits{SelfAttestation: true},
-		}); err != nil {
-			t.Fatal(err)
+		self := func(tenant string, v runlogv1.SelfAttestation_Value) {
+			if _, err := a.Access().SetTenantLimits(a.Bearing(a.root), &runlogv1.SetTenantLimitsRequest{
+				TenantId: tenant, Limits: &runlogv1.TenantLimits{SelfAttestation: v},
+			}); err != nil {
+				t.Fatal(err)
+			}
 		}
+		self("*", runlogv1.SelfAttestation_ALLOWED)
+		self("tenant", runlogv1.SelfAttestation_FORBIDDEN)
+		if _, err := a.attest(requester, requested); err == nil || servertest.RefusalOf(t, err).Reason != contract.ReasonPermissionDenied {
+			t.Errorf("where the tenant forbids what the default allows: %v", err)
+		}
+		self("tenant", runlogv1.SelfAttestation_VALUE_UNSPECIFIED)
 		if _, err := a.attest(requester, requested); err != nil {
+			t.Errorf("where the default allows it: %v", err)
+		}
+		self("*", runlogv1.SelfAttestation_FORBIDDEN)
+		self("tenant", runlogv1.SelfAttestation_ALLOWED)
+		if _, err := a.attest(requester, made); err != nil {
 			t.Errorf("where the tenant allows it: %v", err)
 		}
 	})

@@ -105,8 +105,9 @@ type TenantLimits struct {
 	SetAt int64 `protobuf:"fixed64,7,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
 	// The authenticated identity of the caller; empty: none.
 	SetBy string `protobuf:"bytes,8,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"`
-	// Identities that requested or started a run may attest its steps (SEC-10).
-	SelfAttestation bool `protobuf:"varint,9,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
+	// Whether identities that requested or started a run may attest its steps (SEC-10): 1 allows it,
+	// 2 forbids it; 0: as the default of the cluster says, which forbids it if it says nothing.
+	SelfAttestation uint32 `protobuf:"varint,9,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -197,11 +198,11 @@ func (x *TenantLimits) GetSetBy() string {
 	return ""
 }
 
-func (x *TenantLimits) GetSelfAttestation() bool {
+func (x *TenantLimits) GetSelfAttestation() uint32 {
 	if x != nil {
 		return x.SelfAttestation
 	}
-	return false
+	return 0
 }
 
 var File_record_v1_tenant_proto protoreflect.FileDescriptor
@@ -222,7 +223,7 @@ const file_record_v1_tenant_proto_rawDesc = "" +
 	"\frunning_runs\x18\x06 \x01(\x04R\vrunningRuns\x12\x15\n" +
 	"\x06set_at\x18\a \x01(\x10R\x05setAt\x12\x15\n" +
 	"\x06set_by\x18\b \x01(\tR\x05setBy\x12)\n" +
-	"\x10self_attestation\x18\t \x01(\bR\x0fselfAttestationB\x82\x01\n" +
+	"\x10self_attestation\x18\t \x01(\rR\x0fselfAttestationB\x82\x01\n" +
 	"\rcom.record.v1B\vTenantProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 

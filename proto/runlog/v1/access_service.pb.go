@@ -23,6 +23,55 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type SelfAttestation_Value int32
+
+const (
+	SelfAttestation_VALUE_UNSPECIFIED SelfAttestation_Value = 0
+	SelfAttestation_ALLOWED           SelfAttestation_Value = 1
+	SelfAttestation_FORBIDDEN         SelfAttestation_Value = 2
+)
+
+// Enum value maps for SelfAttestation_Value.
+var (
+	SelfAttestation_Value_name = map[int32]string{
+		0: "VALUE_UNSPECIFIED",
+		1: "ALLOWED",
+		2: "FORBIDDEN",
+	}
+	SelfAttestation_Value_value = map[string]int32{
+		"VALUE_UNSPECIFIED": 0,
+		"ALLOWED":           1,
+		"FORBIDDEN":         2,
+	}
+)
+
+func (x SelfAttestation_Value) Enum() *SelfAttestation_Value {
+	p := new(SelfAttestation_Value)
+	*p = x
+	return p
+}
+
+func (x SelfAttestation_Value) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (SelfAttestation_Value) Descriptor() protoreflect.EnumDescriptor {
+	return file_runlog_v1_access_service_proto_enumTypes[0].Descriptor()
+}
+
+func (SelfAttestation_Value) Type() protoreflect.EnumType {
+	return &file_runlog_v1_access_service_proto_enumTypes[0]
+}
+
+func (x SelfAttestation_Value) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use SelfAttestation_Value.Descriptor instead.
+func (SelfAttestation_Value) EnumDescriptor() ([]byte, []int) {
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{12, 0}
+}
+
 type WhoAmIRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -694,9 +743,8 @@ type TenantLimits struct {
 	StoredBytes uint64 `protobuf:"varint,4,opt,name=stored_bytes,json=storedBytes,proto3" json:"stored_bytes,omitempty"`
 	// Runs that are not over that it may have, at most 10,000.
 	RunningRuns uint64 `protobuf:"varint,5,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
-	// Whether identities that requested or started a run may attest its steps (SEC-10). If the
-	// default of the cluster has it, all tenants have it.
-	SelfAttestation bool `protobuf:"varint,6,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
+	// Unset: what the default of the cluster says, and in the default FORBIDDEN.
+	SelfAttestation SelfAttestation_Value `protobuf:"varint,6,opt,name=self_attestation,json=selfAttestation,proto3,enum=runlog.v1.SelfAttestation_Value" json:"self_attestation,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache
 }
@@ -766,11 +814,49 @@ func (x *TenantLimits) GetRunningRuns() uint64 {
 	return 0
 }
 
-func (x *TenantLimits) GetSelfAttestation() bool {
+func (x *TenantLimits) GetSelfAttestation() SelfAttestation_Value {
 	if x != nil {
 		return x.SelfAttestation
 	}
-	return false
+	return SelfAttestation_VALUE_UNSPECIFIED
+}
+
+// SelfAttestation is whether identities that requested or started a run may attest its steps
+// (SEC-10).
+type SelfAttestation struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SelfAttestation) Reset() {
+	*x = SelfAttestation{}
+	mi := &file_runlog_v1_access_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SelfAttestation) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SelfAttestation) ProtoMessage() {}
+
+func (x *SelfAttestation) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_access_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SelfAttestation.ProtoReflect.Descriptor instead.
+func (*SelfAttestation) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{12}
 }
 
 // What a tenant has.
@@ -791,7 +877,7 @@ type TenantUsage struct {
 
 func (x *TenantUsage) Reset() {
 	*x = TenantUsage{}
-	mi := &file_runlog_v1_access_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +889,7 @@ func (x *TenantUsage) String() string {
 func (*TenantUsage) ProtoMessage() {}
 
 func (x *TenantUsage) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_access_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +902,7 @@ func (x *TenantUsage) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TenantUsage.ProtoReflect.Descriptor instead.
 func (*TenantUsage) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *TenantUsage) GetStoredBytes() uint64 {
@@ -864,7 +950,7 @@ type GetTenantLimitsRequest struct {
 
 func (x *GetTenantLimitsRequest) Reset() {
 	*x = GetTenantLimitsRequest{}
-	mi := &file_runlog_v1_access_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +962,7 @@ func (x *GetTenantLimitsRequest) String() string {
 func (*GetTenantLimitsRequest) ProtoMessage() {}
 
 func (x *GetTenantLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_access_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +975,7 @@ func (x *GetTenantLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantLimitsRequest.ProtoReflect.Descriptor instead.
 func (*GetTenantLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{13}
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetTenantLimitsRequest) GetTenantId() string {
@@ -917,7 +1003,7 @@ type GetTenantLimitsResponse struct {
 
 func (x *GetTenantLimitsResponse) Reset() {
 	*x = GetTenantLimitsResponse{}
-	mi := &file_runlog_v1_access_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +1015,7 @@ func (x *GetTenantLimitsResponse) String() string {
 func (*GetTenantLimitsResponse) ProtoMessage() {}
 
 func (x *GetTenantLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_access_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +1028,7 @@ func (x *GetTenantLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetTenantLimitsResponse.ProtoReflect.Descriptor instead.
 func (*GetTenantLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{14}
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetTenantLimitsResponse) GetLimits() *TenantLimits {
@@ -992,7 +1078,7 @@ type SetTenantLimitsRequest struct {
 
 func (x *SetTenantLimitsRequest) Reset() {
 	*x = SetTenantLimitsRequest{}
-	mi := &file_runlog_v1_access_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1090,7 @@ func (x *SetTenantLimitsRequest) String() string {
 func (*SetTenantLimitsRequest) ProtoMessage() {}
 
 func (x *SetTenantLimitsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_access_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1103,7 @@ func (x *SetTenantLimitsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTenantLimitsRequest.ProtoReflect.Descriptor instead.
 func (*SetTenantLimitsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{15}
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetTenantLimitsRequest) GetTenantId() string {
@@ -1044,7 +1130,7 @@ type SetTenantLimitsResponse struct {
 
 func (x *SetTenantLimitsResponse) Reset() {
 	*x = SetTenantLimitsResponse{}
-	mi := &file_runlog_v1_access_service_proto_msgTypes[16]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1056,7 +1142,7 @@ func (x *SetTenantLimitsResponse) String() string {
 func (*SetTenantLimitsResponse) ProtoMessage() {}
 
 func (x *SetTenantLimitsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_access_service_proto_msgTypes[16]
+	mi := &file_runlog_v1_access_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1069,7 +1155,7 @@ func (x *SetTenantLimitsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetTenantLimitsResponse.ProtoReflect.Descriptor instead.
 func (*SetTenantLimitsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{16}
+	return file_runlog_v1_access_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SetTenantLimitsResponse) GetLimits() *TenantLimits {
@@ -1147,14 +1233,19 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\x12RevokeTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"=\n" +
 	"\x13RevokeTokenResponse\x12&\n" +
-	"\x05token\x18\x01 \x01(\v2\x10.runlog.v1.TokenR\x05token\"\xef\x01\n" +
+	"\x05token\x18\x01 \x01(\v2\x10.runlog.v1.TokenR\x05token\"\x91\x02\n" +
 	"\fTenantLimits\x12*\n" +
 	"\x11events_per_second\x18\x01 \x01(\x04R\x0feventsPerSecond\x12(\n" +
 	"\x10bytes_per_second\x18\x02 \x01(\x04R\x0ebytesPerSecond\x12\x18\n" +
 	"\astreams\x18\x03 \x01(\x04R\astreams\x12!\n" +
 	"\fstored_bytes\x18\x04 \x01(\x04R\vstoredBytes\x12!\n" +
-	"\frunning_runs\x18\x05 \x01(\x04R\vrunningRuns\x12)\n" +
-	"\x10self_attestation\x18\x06 \x01(\bR\x0fselfAttestation\"\xad\x01\n" +
+	"\frunning_runs\x18\x05 \x01(\x04R\vrunningRuns\x12K\n" +
+	"\x10self_attestation\x18\x06 \x01(\x0e2 .runlog.v1.SelfAttestation.ValueR\x0fselfAttestation\"M\n" +
+	"\x0fSelfAttestation\":\n" +
+	"\x05Value\x12\x15\n" +
+	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aALLOWED\x10\x01\x12\r\n" +
+	"\tFORBIDDEN\x10\x02\"\xad\x01\n" +
 	"\vTenantUsage\x12!\n" +
 	"\fstored_bytes\x18\x01 \x01(\x04R\vstoredBytes\x12!\n" +
 	"\frunning_runs\x18\x02 \x01(\x04R\vrunningRuns\x12\x16\n" +
@@ -1213,66 +1304,70 @@ func file_runlog_v1_access_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_access_service_proto_rawDescData
 }
 
-var file_runlog_v1_access_service_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_runlog_v1_access_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_runlog_v1_access_service_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_runlog_v1_access_service_proto_goTypes = []any{
-	(*WhoAmIRequest)(nil),             // 0: runlog.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),            // 1: runlog.v1.WhoAmIResponse
-	(*CreateWatchTicketRequest)(nil),  // 2: runlog.v1.CreateWatchTicketRequest
-	(*CreateWatchTicketResponse)(nil), // 3: runlog.v1.CreateWatchTicketResponse
-	(*CreateTokenRequest)(nil),        // 4: runlog.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),       // 5: runlog.v1.CreateTokenResponse
-	(*ListTokensRequest)(nil),         // 6: runlog.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),        // 7: runlog.v1.ListTokensResponse
-	(*Token)(nil),                     // 8: runlog.v1.Token
-	(*RevokeTokenRequest)(nil),        // 9: runlog.v1.RevokeTokenRequest
-	(*RevokeTokenResponse)(nil),       // 10: runlog.v1.RevokeTokenResponse
-	(*TenantLimits)(nil),              // 11: runlog.v1.TenantLimits
-	(*TenantUsage)(nil),               // 12: runlog.v1.TenantUsage
-	(*GetTenantLimitsRequest)(nil),    // 13: runlog.v1.GetTenantLimitsRequest
-	(*GetTenantLimitsResponse)(nil),   // 14: runlog.v1.GetTenantLimitsResponse
-	(*SetTenantLimitsRequest)(nil),    // 15: runlog.v1.SetTenantLimitsRequest
-	(*SetTenantLimitsResponse)(nil),   // 16: runlog.v1.SetTenantLimitsResponse
-	(Role_Value)(0),                   // 17: runlog.v1.Role.Value
-	(*timestamppb.Timestamp)(nil),     // 18: google.protobuf.Timestamp
+	(SelfAttestation_Value)(0),        // 0: runlog.v1.SelfAttestation.Value
+	(*WhoAmIRequest)(nil),             // 1: runlog.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),            // 2: runlog.v1.WhoAmIResponse
+	(*CreateWatchTicketRequest)(nil),  // 3: runlog.v1.CreateWatchTicketRequest
+	(*CreateWatchTicketResponse)(nil), // 4: runlog.v1.CreateWatchTicketResponse
+	(*CreateTokenRequest)(nil),        // 5: runlog.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),       // 6: runlog.v1.CreateTokenResponse
+	(*ListTokensRequest)(nil),         // 7: runlog.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),        // 8: runlog.v1.ListTokensResponse
+	(*Token)(nil),                     // 9: runlog.v1.Token
+	(*RevokeTokenRequest)(nil),        // 10: runlog.v1.RevokeTokenRequest
+	(*RevokeTokenResponse)(nil),       // 11: runlog.v1.RevokeTokenResponse
+	(*TenantLimits)(nil),              // 12: runlog.v1.TenantLimits
+	(*SelfAttestation)(nil),           // 13: runlog.v1.SelfAttestation
+	(*TenantUsage)(nil),               // 14: runlog.v1.TenantUsage
+	(*GetTenantLimitsRequest)(nil),    // 15: runlog.v1.GetTenantLimitsRequest
+	(*GetTenantLimitsResponse)(nil),   // 16: runlog.v1.GetTenantLimitsResponse
+	(*SetTenantLimitsRequest)(nil),    // 17: runlog.v1.SetTenantLimitsRequest
+	(*SetTenantLimitsResponse)(nil),   // 18: runlog.v1.SetTenantLimitsResponse
+	(Role_Value)(0),                   // 19: runlog.v1.Role.Value
+	(*timestamppb.Timestamp)(nil),     // 20: google.protobuf.Timestamp
 }
 var file_runlog_v1_access_service_proto_depIdxs = []int32{
-	17, // 0: runlog.v1.WhoAmIResponse.roles:type_name -> runlog.v1.Role.Value
-	18, // 1: runlog.v1.WhoAmIResponse.expire_time:type_name -> google.protobuf.Timestamp
-	18, // 2: runlog.v1.CreateWatchTicketResponse.expire_time:type_name -> google.protobuf.Timestamp
-	17, // 3: runlog.v1.CreateTokenRequest.roles:type_name -> runlog.v1.Role.Value
-	18, // 4: runlog.v1.CreateTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
-	8,  // 5: runlog.v1.ListTokensResponse.tokens:type_name -> runlog.v1.Token
-	17, // 6: runlog.v1.Token.roles:type_name -> runlog.v1.Role.Value
-	18, // 7: runlog.v1.Token.expire_time:type_name -> google.protobuf.Timestamp
-	18, // 8: runlog.v1.Token.create_time:type_name -> google.protobuf.Timestamp
-	18, // 9: runlog.v1.Token.revoke_time:type_name -> google.protobuf.Timestamp
-	8,  // 10: runlog.v1.RevokeTokenResponse.token:type_name -> runlog.v1.Token
-	11, // 11: runlog.v1.GetTenantLimitsResponse.limits:type_name -> runlog.v1.TenantLimits
-	11, // 12: runlog.v1.GetTenantLimitsResponse.effective:type_name -> runlog.v1.TenantLimits
-	18, // 13: runlog.v1.GetTenantLimitsResponse.set_time:type_name -> google.protobuf.Timestamp
-	12, // 14: runlog.v1.GetTenantLimitsResponse.usage:type_name -> runlog.v1.TenantUsage
-	11, // 15: runlog.v1.SetTenantLimitsRequest.limits:type_name -> runlog.v1.TenantLimits
-	11, // 16: runlog.v1.SetTenantLimitsResponse.limits:type_name -> runlog.v1.TenantLimits
-	11, // 17: runlog.v1.SetTenantLimitsResponse.effective:type_name -> runlog.v1.TenantLimits
-	0,  // 18: runlog.v1.AccessService.WhoAmI:input_type -> runlog.v1.WhoAmIRequest
-	2,  // 19: runlog.v1.AccessService.CreateWatchTicket:input_type -> runlog.v1.CreateWatchTicketRequest
-	4,  // 20: runlog.v1.AccessService.CreateToken:input_type -> runlog.v1.CreateTokenRequest
-	6,  // 21: runlog.v1.AccessService.ListTokens:input_type -> runlog.v1.ListTokensRequest
-	9,  // 22: runlog.v1.AccessService.RevokeToken:input_type -> runlog.v1.RevokeTokenRequest
-	13, // 23: runlog.v1.AccessService.GetTenantLimits:input_type -> runlog.v1.GetTenantLimitsRequest
-	15, // 24: runlog.v1.AccessService.SetTenantLimits:input_type -> runlog.v1.SetTenantLimitsRequest
-	1,  // 25: runlog.v1.AccessService.WhoAmI:output_type -> runlog.v1.WhoAmIResponse
-	3,  // 26: runlog.v1.AccessService.CreateWatchTicket:output_type -> runlog.v1.CreateWatchTicketResponse
-	5,  // 27: runlog.v1.AccessService.CreateToken:output_type -> runlog.v1.CreateTokenResponse
-	7,  // 28: runlog.v1.AccessService.ListTokens:output_type -> runlog.v1.ListTokensResponse
-	10, // 29: runlog.v1.AccessService.RevokeToken:output_type -> runlog.v1.RevokeTokenResponse
-	14, // 30: runlog.v1.AccessService.GetTenantLimits:output_type -> runlog.v1.GetTenantLimitsResponse
-	16, // 31: runlog.v1.AccessService.SetTenantLimits:output_type -> runlog.v1.SetTenantLimitsResponse
-	25, // [25:32] is the sub-list for method output_type
-	18, // [18:25] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	19, // 0: runlog.v1.WhoAmIResponse.roles:type_name -> runlog.v1.Role.Value
+	20, // 1: runlog.v1.WhoAmIResponse.expire_time:type_name -> google.protobuf.Timestamp
+	20, // 2: runlog.v1.CreateWatchTicketResponse.expire_time:type_name -> google.protobuf.Timestamp
+	19, // 3: runlog.v1.CreateTokenRequest.roles:type_name -> runlog.v1.Role.Value
+	20, // 4: runlog.v1.CreateTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
+	9,  // 5: runlog.v1.ListTokensResponse.tokens:type_name -> runlog.v1.Token
+	19, // 6: runlog.v1.Token.roles:type_name -> runlog.v1.Role.Value
+	20, // 7: runlog.v1.Token.expire_time:type_name -> google.protobuf.Timestamp
+	20, // 8: runlog.v1.Token.create_time:type_name -> google.protobuf.Timestamp
+	20, // 9: runlog.v1.Token.revoke_time:type_name -> google.protobuf.Timestamp
+	9,  // 10: runlog.v1.RevokeTokenResponse.token:type_name -> runlog.v1.Token
+	0,  // 11: runlog.v1.TenantLimits.self_attestation:type_name -> runlog.v1.SelfAttestation.Value
+	12, // 12: runlog.v1.GetTenantLimitsResponse.limits:type_name -> runlog.v1.TenantLimits
+	12, // 13: runlog.v1.GetTenantLimitsResponse.effective:type_name -> runlog.v1.TenantLimits
+	20, // 14: runlog.v1.GetTenantLimitsResponse.set_time:type_name -> google.protobuf.Timestamp
+	14, // 15: runlog.v1.GetTenantLimitsResponse.usage:type_name -> runlog.v1.TenantUsage
+	12, // 16: runlog.v1.SetTenantLimitsRequest.limits:type_name -> runlog.v1.TenantLimits
+	12, // 17: runlog.v1.SetTenantLimitsResponse.limits:type_name -> runlog.v1.TenantLimits
+	12, // 18: runlog.v1.SetTenantLimitsResponse.effective:type_name -> runlog.v1.TenantLimits
+	1,  // 19: runlog.v1.AccessService.WhoAmI:input_type -> runlog.v1.WhoAmIRequest
+	3,  // 20: runlog.v1.AccessService.CreateWatchTicket:input_type -> runlog.v1.CreateWatchTicketRequest
+	5,  // 21: runlog.v1.AccessService.CreateToken:input_type -> runlog.v1.CreateTokenRequest
+	7,  // 22: runlog.v1.AccessService.ListTokens:input_type -> runlog.v1.ListTokensRequest
+	10, // 23: runlog.v1.AccessService.RevokeToken:input_type -> runlog.v1.RevokeTokenRequest
+	15, // 24: runlog.v1.AccessService.GetTenantLimits:input_type -> runlog.v1.GetTenantLimitsRequest
+	17, // 25: runlog.v1.AccessService.SetTenantLimits:input_type -> runlog.v1.SetTenantLimitsRequest
+	2,  // 26: runlog.v1.AccessService.WhoAmI:output_type -> runlog.v1.WhoAmIResponse
+	4,  // 27: runlog.v1.AccessService.CreateWatchTicket:output_type -> runlog.v1.CreateWatchTicketResponse
+	6,  // 28: runlog.v1.AccessService.CreateToken:output_type -> runlog.v1.CreateTokenResponse
+	8,  // 29: runlog.v1.AccessService.ListTokens:output_type -> runlog.v1.ListTokensResponse
+	11, // 30: runlog.v1.AccessService.RevokeToken:output_type -> runlog.v1.RevokeTokenResponse
+	16, // 31: runlog.v1.AccessService.GetTenantLimits:output_type -> runlog.v1.GetTenantLimitsResponse
+	18, // 32: runlog.v1.AccessService.SetTenantLimits:output_type -> runlog.v1.SetTenantLimitsResponse
+	26, // [26:33] is the sub-list for method output_type
+	19, // [19:26] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_access_service_proto_init() }
@@ -1284,19 +1379,20 @@ func file_runlog_v1_access_service_proto_init() {
 	file_runlog_v1_access_service_proto_msgTypes[1].OneofWrappers = []any{}
 	file_runlog_v1_access_service_proto_msgTypes[4].OneofWrappers = []any{}
 	file_runlog_v1_access_service_proto_msgTypes[8].OneofWrappers = []any{}
-	file_runlog_v1_access_service_proto_msgTypes[14].OneofWrappers = []any{}
+	file_runlog_v1_access_service_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_access_service_proto_rawDesc), len(file_runlog_v1_access_service_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   17,
+			NumEnums:      1,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
 		GoTypes:           file_runlog_v1_access_service_proto_goTypes,
 		DependencyIndexes: file_runlog_v1_access_service_proto_depIdxs,
+		EnumInfos:         file_runlog_v1_access_service_proto_enumTypes,
 		MessageInfos:      file_runlog_v1_access_service_proto_msgTypes,
 	}.Build()
 	File_runlog_v1_access_service_proto = out.File

@@ -1,6 +1,7 @@
 package tenant
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -40,18 +41,11 @@ func read(r storage.TableReader, tenant string) (*Limits, error) {
 // Effective returns what limits a tenant: its own limits, and the default where it has none.
 func Effective(own, standard *Limits) Amounts {
 	return Amounts{
-		EventsPerSecond: first(own.EventsPerSecond, standard.EventsPerSecond),
-		BytesPerSecond:  first(own.BytesPerSecond, standard.BytesPerSecond),
-		Streams:         first(own.Streams, standard.Streams),
-		StoredBytes:     first(own.StoredBytes, standard.StoredBytes),
-		RunningRuns:     first(own.RunningRuns, standard.RunningRuns),
-		SelfAttestation: own.SelfAttestation || standard.SelfAttestation,
+		EventsPerSecond: cmp.Or(own.EventsPerSecond, standard.EventsPerSecond),
+		BytesPerSecond:  cmp.Or(own.BytesPerSecond, standard.BytesPerSecond),
+		Streams:         cmp.Or(own.Streams, standard.Streams),
+		StoredBytes:     cmp.Or(own.StoredBytes, standard.StoredBytes),
+		RunningRuns:     cmp.Or(own.RunningRuns, standard.RunningRuns),
+		SelfAttestation: cmp.Or(own.SelfAttestation, standard.SelfAttestation, SelfAttestationForbidden),
 	}
-}
-
-func first(own, standard uint64) uint64 {
-	if own != 0 {
-		return own
-	}
-	return standard
 }

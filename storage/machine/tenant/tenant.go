@@ -41,13 +41,23 @@ func (Machine) Tables() []storage.Table {
 // Level is storage.Machine's.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
+// SelfAttestation is whether identities that requested or started a run may attest its steps
+// (SEC-10). In the limits of a tenant, 0 is the default of the cluster, and in the default 0 is
+// SelfAttestationForbidden.
+type SelfAttestation uint32
+
+// The values of SelfAttestation, as they are stored.
+const (
+	SelfAttestationAllowed   SelfAttestation = 1
+	SelfAttestationForbidden SelfAttestation = 2
+)
+
 // Amounts are what a tenant may use. In the limits of a tenant, 0 is the default of the cluster; in
 // the default and in what Effective returns, 0 is no limit.
 type Amounts struct {
 	EventsPerSecond, BytesPerSecond   uint64
 	Streams, StoredBytes, RunningRuns uint64
-	// SelfAttestation lets identities that requested or started a run attest its steps (SEC-10).
-	SelfAttestation bool
+	SelfAttestation                   SelfAttestation
 }
 
 // Limits are the limits of a tenant as they were set.
@@ -105,7 +115,7 @@ func encode(l *Limits) *recordv1.TenantLimits {
 	return &recordv1.TenantLimits{
 		TenantId: l.Tenant, EventsPerSecond: l.EventsPerSecond, BytesPerSecond: l.BytesPerSecond,
 		Streams: l.Streams, StoredBytes: l.StoredBytes, RunningRuns: l.RunningRuns,
-		SelfAttestation: l.SelfAttestation, SetBy: l.SetBy,
+		SelfAttestation: uint32(l.SelfAttestation), SetBy: l.SetBy,
 	}
 }
 
@@ -115,7 +125,7 @@ func decode(m *recordv1.TenantLimits) *Limits {
 		Amounts: Amounts{
 			EventsPerSecond: m.EventsPerSecond, BytesPerSecond: m.BytesPerSecond,
 			Streams: m.Streams, StoredBytes: m.StoredBytes, RunningRuns: m.RunningRuns,
-			SelfAttestation: m.SelfAttestation,
+			SelfAttestation: SelfAttestation(m.SelfAttestation),
 		},
 	}
 }

@@ -90,6 +90,7 @@ func TestLimitsSEC6(t *testing.T) {
 					Amounts: tenant.Amounts{
 						EventsPerSecond: amount.Draw(t, "events"), BytesPerSecond: amount.Draw(t, "bytes"), Streams: amount.Draw(t, "streams"),
 						StoredBytes: amount.Draw(t, "stored"), RunningRuns: amount.Draw(t, "runs"),
+						SelfAttestation: tenant.SelfAttestation(rapid.Uint32Range(0, 2).Draw(t, "self-attestation")),
 					},
 				})
 			}
@@ -107,8 +108,26 @@ func TestEffectiveSEC6(t *testing.T) {
 	t.Parallel()
 	own := &tenant.Limits{Amounts: tenant.Amounts{EventsPerSecond: 9, Streams: 1}}
 	standard := &tenant.Limits{Amounts: tenant.Amounts{EventsPerSecond: 5, BytesPerSecond: 6, StoredBytes: 7, RunningRuns: 8}}
-	want := tenant.Amounts{EventsPerSecond: 9, BytesPerSecond: 6, Streams: 1, StoredBytes: 7, RunningRuns: 8}
+	want := tenant.Amounts{EventsPerSecond: 9, BytesPerSecond: 6, Streams: 1, StoredBytes: 7, RunningRuns: 8,
+		SelfAttestation: tenant.SelfAttestationForbidden}
 	if got := tenant.Effective(own, standard); got != want {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// TestSelfAttestationSEC10 shows that a tenant may forbid what the default allows, and allow what
+// it forbids.
+func TestSelfAttestationSEC10(t *testing.T) {
+	t.Parallel()
+	const unset, allowed, forbidden = tenant.SelfAttestation(0), tenant.SelfAttestationAllowed, tenant.SelfAttestationForbidden
+	for _, c := range []struct{ own, standard, want tenant.SelfAttestation }{
+		{unset, unset, forbidden}, {unset, allowed, allowed}, {unset, forbidden, forbidden},
+		{allowed, unset, allowed}, {allowed, forbidden, allowed}, {forbidden, allowed, forbidden}, {forbidden, unset, forbidden},
+	} {
+		own := &tenant.Limits{Amounts: tenant.Amounts{SelfAttestation: c.own}}
+		standard := &tenant.Limits{Amounts: tenant.Amounts{SelfAttestation: c.standard}}
+		if got := tenant.Effective(own, standard).SelfAttestation; got != c.want {
+			t.Errorf("%d with the default %d: got %d, want %d", c.own, c.standard, got, c.want)
+		}
 	}
 }

@@ -4,10 +4,12 @@ package tenant
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -38,7 +40,7 @@ func Commands(s *session.Session) []*cobra.Command {
 
 func (a *app) limitsCommand() *cobra.Command {
 	var set flags
-	var selfAttestation bool
+	var self selfAttestation
 	cmd := &cobra.Command{
 		Use:   "limits [TENANT]",
 		Short: "Show and set the limits of a tenant",
@@ -53,22 +55,15 @@ the others: that takes an admin of all tenants. 0 gives the tenant the default a
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := append(args, defaultTenant)[0]
-			var self *bool
-			if cmd.Flags().Changed(selfFlag) {
-				self = &selfAttestation
-			}
-			return a.WithClient(func(c *client.Client) error { return a.limits(cmd.Context(), c, name, &set, self) })
+			return a.WithClient(func(c *client.Client) error { return a.limits(cmd.Context(), c, name, &set, &self) })
 		},
 	}
 	for i, l := range limits {
 		cmd.Flags().Var(&set[i], l.flag, l.help)
 	}
-	cmd.Flags().BoolVar(&selfAttestation, selfFlag, false, "whether those who requested or started a run may attest its steps")
+	cmd.Flags().Var(&self, "self-attestation", "whether those who requested or started a run may attest its steps: allowed, forbidden or default")
 	return cmd
 }
-
-// selfFlag is the flag of the one setting that is no amount.
-const selfFlag = "self-attestation"
 
 // limit is one of the limits.
 type limit struct {
@@ -93,18 +88,18 @@ var limits = [...]limit{
 // flags are those of the limits, in their order.
 type flags [len(limits)]amount
 
-func (a *app) limits(ctx context.Context, c *client.Client, name string, set *flags, self *bool) error {
+func (a *app) limits(ctx context.Context, c *client.Client, name string, set *flags, self *selfAttestation) error {
 	got, err := c.GetTenantLimits(ctx, name)
 	if err != nil {
 		return err
 	}
 	own, effective := got.Limits, got.Effective
-	if self != nil || slices.ContainsFunc(set[:], func(m amount) bool { return m.given }) {
+	if self.given || slices.ContainsFunc(set[:], func(m amount) bool { return m.given }) {
 		for i, l := range limits {
 			set[i].put(l.of(own))
 		}
-		if self != nil {
-			own.SelfAttestation = *self
+		if self.given {
+			own.SelfAttestation = self.value
 		}
 		set, err := c.SetTenantLimits(ctx, name, own)
 		if err != nil {
@@ -128,7 +123,7 @@ func (a *app) limits(ctx context.Context, c *client.Client, name string, set *fl
 		}
 		table.Row(l.name, text(*l.of(own), "default"), text(*l.of(effective), "none"), used)
 	}
-	table.Row("self-attestation", setting(own.GetSelfAttestation(), "default"), setting(effective.GetSelfAttestation(), "no"), "")
+	table.Row("self-attestation", selfName(own.GetSelfAttestation()), selfName(effective.GetSelfAttestation()), "")
 	if u := got.Usage; u != nil { // Queues have limits of their own.
 		table.Row("queues", "", "", strconv.FormatUint(u.Queues, 10))
 		table.Row("queued runs", "", "", strconv.FormatUint(u.QueuedRuns, 10))
@@ -138,18 +133,18 @@ func (a *app) limits(ctx context.Context, c *client.Client, name string, set *fl
 	return nil
 }
 
-// line is the JSON form of limits; 0: none was set.
+// line is the JSON form of limits; 0 and default: none was set.
 type line struct {
 	EventsPerSecond uint64 `json:"eventsPerSecond"`
 	BytesPerSecond  uint64 `json:"bytesPerSecond"`
 	Streams         uint64 `json:"streams"`
 	StoredBytes     uint64 `json:"storedBytes"`
 	RunningRuns     uint64 `json:"runningRuns"`
-	SelfAttestation bool   `json:"selfAttestation"`
+	SelfAttestation string `json:"selfAttestation"`
 }
 
 func lineOf(l *runlogv1.TenantLimits) line {
-	return line{l.GetEventsPerSecond(), l.GetBytesPerSecond(), l.GetStreams(), l.GetStoredBytes(), l.GetRunningRuns(), l.GetSelfAttestation()}
+	return line{l.GetEventsPerSecond(), l.GetBytesPerSecond(), l.GetStreams(), l.GetStoredBytes(), l.GetRunningRuns(), selfName(l.GetSelfAttestation())}
 }
 
 // used is the JSON form of what a tenant has.
@@ -180,13 +175,44 @@ func text(limit uint64, absent string) string {
 	}
 }
 
-// setting is one that is no amount, for people.
-func setting(on bool, off string) string {
-	if on {
-		return "yes"
-	}
-	return off
+// selfAttestation is the value of the flag of the one setting that is no amount.
+type selfAttestation struct {
+	given bool
+	value runlogv1.SelfAttestation_Value
 }
+
+// selfDefault stands for what the default of the cluster says.
+const selfDefault = "default"
+
+// selfName is the setting as the command line has it.
+func selfName(v runlogv1.SelfAttestation_Value) string {
+	if v == runlogv1.SelfAttestation_VALUE_UNSPECIFIED {
+		return selfDefault
+	}
+	return strings.ToLower(v.String())
+}
+
+// String returns the value; empty: the flag is not given.
+func (s *selfAttestation) String() string {
+	if !s.given {
+		return ""
+	}
+	return selfName(s.value)
+}
+
+// Set takes the value from the command line.
+func (s *selfAttestation) Set(value string) error {
+	for number := range runlogv1.SelfAttestation_Value_name {
+		if v := runlogv1.SelfAttestation_Value(number); selfName(v) == value {
+			s.given, s.value = true, v
+			return nil
+		}
+	}
+	return errors.New("want allowed, forbidden or default")
+}
+
+// Type names the value in the help.
+func (s *selfAttestation) Type() string { return "value" }
 
 // amount is the value of a flag of a limit.
 type amount struct {
