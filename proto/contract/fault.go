@@ -68,11 +68,17 @@ func LabelFault(s string) string {
 // StoredNameFault says why nothing that is stored can have the name s; empty when something can. It
 // is for reads, which also find what had a name before ENV-13.
 func StoredNameFault(s string) string {
-	if s == "" {
-		return "is required"
-	}
 	if strings.IndexByte(s, '|') >= 0 {
 		return "contains a vertical bar, which separates the parts of the idempotency key: use another character"
+	}
+	return TrimmedFault(s)
+}
+
+// TrimmedFault says why s is no text of the envelope that begins and ends with what is no white
+// space; empty when it is one.
+func TrimmedFault(s string) string {
+	if s == "" {
+		return "is required"
 	}
 	if fault := TextFault(s); fault != "" {
 		return fault

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -26,9 +25,7 @@ const (
 	largestPage  = 1000
 	// maxTenants of one token.
 	maxTenants = 100
-	// maxActFor bounds the identities in whose names a token may attest.
-	maxActFor = 100
-	tokensUse = "tokens"
+	tokensUse  = "tokens"
 )
 
 // Node is what the service needs of the replica.
@@ -65,9 +62,6 @@ func (s *Service) WhoAmI(ctx context.Context, _ *runlogv1.WhoAmIRequest) (*runlo
 		Name: i.Name, Tenants: i.Tenants.List(), Roles: i.Roles.List(), ExpireTime: wire.OptionalTime(i.Until), ActFor: i.ActFor,
 	}, nil
 }
-
-// names of tokens are short and can be told apart in a log.
-var names = regexp.MustCompile(`^[a-zA-Z0-9._@-]{1,64}$`)
 
 // CreateWatchTicket gives the caller a ticket for one watch.
 func (s *Service) CreateWatchTicket(ctx context.Context, _ *runlogv1.CreateWatchTicketRequest) (*runlogv1.CreateWatchTicketResponse, error) {
@@ -107,8 +101,8 @@ func (s *Service) decode(req *runlogv1.CreateTokenRequest) (*access.Token, error
 	fail := func(field, format string, args ...any) {
 		bad = append(bad, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: fmt.Sprintf(format, args...)})
 	}
-	if !names.MatchString(req.Name) {
-		fail("name", "must have 1 to 64 characters of a-z, A-Z, 0-9, '.', '_', '-' and '@'")
+	if fault := auth.TokenNameFault(req.Name); fault != "" {
+		fail("name", "%s", fault)
 	}
 	tenants := auth.TenantsOf(req.Tenants...)
 	switch {
@@ -136,18 +130,9 @@ func (s *Service) decode(req *runlogv1.CreateTokenRequest) (*access.Token, error
 	}
 	slices.Sort(roles)
 	t := &access.Token{Name: req.Name, Tenants: tenants.Names, AllTenants: tenants.All, Roles: slices.Compact(roles)}
-	if t.ActFor = slices.Compact(slices.Sorted(slices.Values(req.ActFor))); len(t.ActFor) > maxActFor {
-		fail("actFor", "has %d identities, at most %d", len(t.ActFor), maxActFor)
-	}
-	for i, name := range req.ActFor {
-		switch fault := contract.TextFault(name); {
-		case name == "":
-			fail(fmt.Sprintf("actFor[%d]", i), "is empty: name an identity as runlog whoami does, such as token:jed")
-		case fault != "":
-			fail(fmt.Sprintf("actFor[%d]", i), "%s", fault)
-		case name == auth.AllNames && len(t.ActFor) > 1:
-			fail(fmt.Sprintf("actFor[%d]", i), "is %q beside others: name all identities alone", auth.AllNames)
-		}
+	t.ActFor = auth.ActForOf(req.ActFor, func(place, wrong string) { fail("actFor"+place, "%s", wrong) })
+	if i := slices.Index(req.ActFor, auth.TokenIdentity(req.Name)); i >= 0 {
+		fail(fmt.Sprintf("actFor[%d]", i), "is the token's own name, in which it attests anyway: remove it")
 	}
 	if end := req.ExpireTime; end != nil {
 		t.ExpiresAt = end.AsTime().UnixNano()

@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,41 @@ func TestTokensSEC2(t *testing.T) {
 		}
 		_, err = n.Access().WhoAmI(n.Bearing(ci), &runlogv1.WhoAmIRequest{})
 		servertest.Refused(t, err, contract.ReasonUnauthenticated)
+	})
+}
+
+// TestActForSEC10ENV13: a token names identities in whose names it may attest, each of which some
+// credential or some person can have.
+func TestActForSEC10ENV13(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
+		make := func(actFor ...string) (*runlogv1.CreateTokenResponse, error) {
+			return n.Access().CreateToken(n.Bearing(root), &runlogv1.CreateTokenRequest{
+				Name: "clerk", Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ATTESTER}, ActFor: actFor,
+			})
+		}
+		for _, odd := range []string{
+			"", " ", "\t", "token:", "token:a b", "token:a\u200b", "token:*", "token:" + strings.Repeat("a", 65), "jed\n", " jed", "jed\u00a0",
+			"\x1b[31mjed", strings.Repeat("a", 257), "*", "local", "token:clerk",
+		} {
+			_, err := make("oidc:https://login.example.com#auth0|7", odd)
+			if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); r.Fields["actFor[1]"] == "" {
+				t.Errorf("%q: %v", odd, r.Fields)
+			}
+		}
+		many := []string{}
+		for i := range 101 {
+			many = append(many, fmt.Sprintf("token:%d", i))
+		}
+		_, err := make(many...)
+		if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); r.Fields["actFor"] == "" {
+			t.Error(r.Fields)
+		}
+		if _, err := make("token:jed", "Jane Doe", "oidc:https://login.example.com#auth0|7", "cert:CN=ann,O=acme", "token:jed"); err != nil {
+			t.Error(err)
+		}
 	})
 }
 

@@ -60,7 +60,8 @@ type CertificateRule struct {
 	Subject string   `yaml:"subject"`
 	Tenants []string `yaml:"tenants"`
 	Roles   []string `yaml:"roles"`
-	// ActFor are the names of the identities in whose names it may attest; AllNames: every one.
+	// ActFor are the names of the identities in whose names it may attest; AllNames alone: every
+	// one.
 	ActFor []string `yaml:"actFor"`
 }
 
@@ -106,11 +107,7 @@ func (c *Config) Validate() error {
 		if _, err := rolesOf(r.Roles); err != nil {
 			fault(where+".roles", "%v", err)
 		}
-		for _, name := range r.ActFor {
-			if wrong := marginFault(name); wrong != "" {
-				fault(where+".actFor", "the name %s", wrong)
-			}
-		}
+		ActForOf(r.ActFor, func(place, wrong string) { fault(where+".actFor"+place, "%s", wrong) })
 	}
 	return errors.Join(faults...)
 }

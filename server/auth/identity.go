@@ -106,7 +106,7 @@ type Identity struct {
 	Name    string
 	Tenants Tenants
 	Roles   Roles
-	// ActFor are the names of identities in whose names it may attest, sorted; AllNames: every one.
+	// ActFor are the names of identities in whose names it may attest; AllNames alone: every one.
 	ActFor []string
 	// Until is when the credential ends; zero: never.
 	Until time.Time

@@ -217,7 +217,14 @@ func (p *provider) read(token *oidc.IDToken, now time.Time) (*Identity, error) {
 	}
 	i := &Identity{Name: "oidc:" + p.config.Issuer + "#" + name, Tenants: TenantsOf(tenants...), Roles: roles, Until: until}
 	if p.config.ActForClaim != "" {
-		i.ActFor = slices.DeleteFunc(texts(claim(claims, p.config.ActForClaim)), func(name string) bool { return name == AllNames })
+		var fault string
+		i.ActFor = ActForOf(texts(claim(claims, p.config.ActForClaim)), func(place, wrong string) { fault = place + " " + wrong })
+		if slices.Contains(i.ActFor, AllNames) {
+			fault = " names all identities, which a claim cannot"
+		}
+		if fault != "" {
+			return nil, unauthenticated("the token cannot be used: the claim " + p.config.ActForClaim + fault)
+		}
 	}
 	return i, nil
 }

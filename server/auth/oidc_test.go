@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -170,6 +171,30 @@ func TestNamesOfAccessTokensSEC8(t *testing.T) {
 		}
 		if i, err := a.withBearer(t, p.token(jwt.MapClaims{"sub": strings.Repeat("a", 256)})); err != nil || !strings.HasSuffix(i.Name, "#"+strings.Repeat("a", 256)) {
 			t.Errorf("the longest name: %+v, %v", i, err)
+		}
+	})
+}
+
+// TestActForClaimSEC10ENV13: a token whose claim has what is no name of an identity, or all of
+// them, is refused, and the error names the place.
+func TestActForClaimSEC10ENV13(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		p := newIssuerOn(t, network.New(1))
+		a := accepting(t, p, func(c *OIDC) { c.ActForClaim = "act_for" })
+		for _, odd := range []string{"", " jed", "a\r\nb", "token:", "token:a b", "local", "*", strings.Repeat("a", 257)} {
+			i, err := a.withBearer(t, p.token(jwt.MapClaims{"act_for": []string{"token:jed", odd}}))
+			wantRefused(t, fmt.Sprintf("the name %q", odd), i, err)
+			if err != nil && !strings.Contains(err.Error(), "act_for") {
+				t.Errorf("%q: %v", odd, err)
+			}
+		}
+		i, err := a.withBearer(t, p.token(jwt.MapClaims{"act_for": "*"}))
+		wantRefused(t, "all names", i, err)
+		for claim, want := range map[any][]string{"token:b token:a token:b": {"token:a", "token:b"}, nil: nil, 7: nil} {
+			if i, err := a.withBearer(t, p.token(jwt.MapClaims{"act_for": claim})); err != nil || !slices.Equal(i.ActFor, want) {
+				t.Errorf("%v: %+v, %v", claim, i, err)
+			}
 		}
 	})
 }

@@ -48,5 +48,5 @@ type Token struct {
 
 // identity returns the identity that presents the token.
 func (t *Token) identity(hash TokenHash) *Identity {
-	return &Identity{Name: "token:" + t.Name, Tenants: t.Tenants, Roles: t.Roles, ActFor: t.ActFor, Until: t.Until, TokenID: t.ID, token: hash}
+	return &Identity{Name: TokenIdentity(t.Name), Tenants: t.Tenants, Roles: t.Roles, ActFor: t.ActFor, Until: t.Until, TokenID: t.ID, token: hash}
 }

@@ -271,6 +271,13 @@ func TestRefusedAttestations(t *testing.T) {
 				t.Errorf("no violation of %s in %v", field, err)
 			}
 		}
+		all := a.clerkFor("*")
+		for _, odd := range []string{"*", "local", " token:ann", "token:a b", "a\tb"} {
+			_, err = a.attest(all, func(r *runlogv1.AttestStepRequest) { r.AttestedBy = odd })
+			if e := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); e.Fields["attestedBy"] == "" {
+				t.Errorf("in the name %q: %v", odd, err)
+			}
+		}
 		_, err = a.attest(a.ann, func(r *runlogv1.AttestStepRequest) { r.StepId = "z" })
 		servertest.Refused(t, err, contract.ReasonStepNotFound)
 		_, err = a.attest(a.ann, func(r *runlogv1.AttestStepRequest) { r.RunId = "none" })
@@ -304,7 +311,7 @@ func TestRefusedAttestations(t *testing.T) {
 func (a *attesting) clerkFor(name string) context.Context {
 	a.T.Helper()
 	resp, err := a.Access().CreateToken(a.Bearing(a.root), &runlogv1.CreateTokenRequest{
-		Name: "for-" + strings.TrimPrefix(name, "token:"), Tenants: []string{"tenant"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ATTESTER}, ActFor: []string{name},
+		Name: "for-" + strings.NewReplacer("token:", "", "*", "all").Replace(name), Tenants: []string{"tenant"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ATTESTER}, ActFor: []string{name},
 	})
 	if err != nil {
 		a.T.Fatal(err)

@@ -72,8 +72,8 @@ func checkAttestation(ctx context.Context, req *runlogv1.AttestStepRequest) (*at
 	}
 	if a.attestedBy == "" && a.caller != nil {
 		a.attestedBy = a.caller.Name
-	} else {
-		fail("attestedBy", contract.TextFault(req.AttestedBy))
+	} else if a.caller == nil || a.attestedBy != a.caller.Name {
+		fail("attestedBy", auth.IdentityFault(a.attestedBy))
 	}
 	fail("attestationId", contract.TextFault(req.AttestationId))
 	fail("notes", textFault(req.Notes, maxNotesBytes))

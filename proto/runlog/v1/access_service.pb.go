@@ -289,8 +289,8 @@ type CreateTokenRequest struct {
 	Roles []Role_Value `protobuf:"varint,3,rep,packed,name=roles,proto3,enum=runlog.v1.Role_Value" json:"roles,omitempty"`
 	// When the token ends; absent: never.
 	ExpireTime *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=expire_time,json=expireTime,proto3,oneof" json:"expire_time,omitempty"`
-	// Up to 100 identities in whose names the token's may attest, such as token:jed; "*" alone: all
-	// of them (SEC-10).
+	// Up to 100 identities in whose names the token's may attest, such as token:jed, beside its own;
+	// "*" alone: all of them (SEC-10). They are texts of at most 256 bytes.
 	ActFor        []string `protobuf:"bytes,5,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
