@@ -161,7 +161,7 @@ func setRef(runID string) storagetest.Request {
 }
 
 func keyed(e contract.Event) contract.Event {
-	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 	return e
 }
 

@@ -60,7 +60,7 @@ func newEnder(kind uint32, table string) ender {
 func endEvent(run, eventType string) contract.Event {
 	e := storagetest.Event(run, 0)
 	e.Type, e.StepID = eventType, ""
-	e.IdempotencyKey = contract.DeriveKey(contract.Line2, run, "", 1, eventType, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = contract.DeriveKey(contract.Line2, run, "", 1, 1, eventType, e.PlanID, e.PlanVersion)
 	return e
 }
 
@@ -68,7 +68,7 @@ func endEvent(run, eventType string) contract.Event {
 func again(run, eventType string, attempt uint32) contract.Event {
 	e := endEvent(run, eventType)
 	e.LogicalAttemptID = attempt
-	e.IdempotencyKey = contract.DeriveKey(contract.Line2, run, "", attempt, eventType, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = contract.DeriveKey(contract.Line2, run, "", attempt, 1, eventType, e.PlanID, e.PlanVersion)
 	return e
 }
 

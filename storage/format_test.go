@@ -34,7 +34,7 @@ func goldenRequests() [][]storagetest.Request {
 	}
 	events := storagetest.Events("run", 0, 4)
 	events[1].Type, events[1].EmittedBy, events[1].ParentEventID = "Custom", "producer", "parent"
-	events[1].IdempotencyKey = contract.DeriveKey(contract.Line2, "run", "step-1", 1, "Custom", "plan", "v1")
+	events[1].IdempotencyKey = contract.DeriveKey(contract.Line2, "run", "step-1", 1, 1, "Custom", "plan", "v1")
 	events[2].PlanVersion, events[2].KeyDerived, events[2].IdempotencyKey = "v2", false, "opaque"
 	sparse := &events[3]
 	sparse.Contract, sparse.KeyDerived, sparse.IdempotencyKey = contract.Line11, false, "sparse"
@@ -43,7 +43,7 @@ func goldenRequests() [][]storagetest.Request {
 
 	other := storagetest.Event("run", 9)
 	other.PlanID = "other"
-	other.IdempotencyKey = contract.DeriveKey(contract.Line2, "run", other.StepID, 1, other.Type, "other", "v1")
+	other.IdempotencyKey = contract.DeriveKey(contract.Line2, "run", other.StepID, 1, 1, other.Type, "other", "v1")
 	pause := storagetest.Event("elsewhere", 12)
 	pause.TenantID, pause.Type, pause.StepID, pause.CausedBySignalID, pause.AttemptAssigned = "another", contract.RunPaused, "", "signal", true
 	pause.SetAttempt(1)

@@ -28,7 +28,7 @@ func fuzzEvent(n int) contract.Event {
 		TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "plan", PlanVersion: "1",
 		StepID: fmt.Sprint(n), LogicalAttemptID: 1, EngineAttemptID: 1, KeyDerived: true, Payload: []byte(`{}`),
 	}
-	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, 1, e.Type, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, 1, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 	return e
 }
 

@@ -35,7 +35,7 @@ func typical(n int) []*Record {
 				run, i*7919, i%100000, i, log),
 		}, RunSeq: seq, PersistedAt: at + int64(i/50)*1_000_003}
 		r.EventID = contract.EventID{1, 2, 3, 4, 5, 6, 0x70, 7, 0x80, 8, 9, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i), 1}
-		r.IdempotencyKey = contract.DeriveKey(r.Contract, r.RunID, r.StepID, 1, r.Type, r.PlanID, r.PlanVersion)
+		r.IdempotencyKey = contract.DeriveKey(r.Contract, r.RunID, r.StepID, 1, r.EngineAttemptID, r.Type, r.PlanID, r.PlanVersion)
 		seal(r, &chains[run])
 		out = append(out, r)
 	}

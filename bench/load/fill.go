@@ -223,7 +223,7 @@ func storedEvents(run, n int) []contract.Event {
 		}
 		binary.BigEndian.PutUint64(e.EventID[:8], storedMillis<<16|7<<12)
 		binary.BigEndian.PutUint64(e.EventID[8:], 1<<63|uint64(run)<<16|uint64(i))
-		e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+		e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 	}
 	return events
 }

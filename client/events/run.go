@@ -43,8 +43,8 @@ type Attempt struct {
 	// another one. It is part of the event's key (IDM-1).
 	Logical uint32
 	// Engine is the platform's own retry of the same work. It is no part of the key: a retry finds
-	// the event that an earlier one has stored (IDM-4). A platform that does not number its retries
-	// sends 1.
+	// the event that an earlier one has stored (IDM-4). Only a StepRetrying is one for each
+	// (IDM-11). A platform that does not number its retries sends 1.
 	Engine uint32
 }
 
@@ -112,6 +112,12 @@ func (r *Run) StepCompleted(stepID string, a Attempt, payload any) (*runlogv1.Ev
 // StepFailed says that an attempt of a step has failed.
 func (r *Run) StepFailed(stepID string, a Attempt, payload any) (*runlogv1.EventWrite, error) {
 	return r.Event(contract.StepFailed, stepID, a, payload)
+}
+
+// StepRetrying says that a try of the platform failed, and that the platform tries the same attempt
+// again; a.Engine is the try that failed. Its payload needs the error. StepFailed is for the end.
+func (r *Run) StepRetrying(stepID string, a Attempt, payload any) (*runlogv1.EventWrite, error) {
+	return r.Event(contract.StepRetrying, stepID, a, payload)
 }
 
 // StepSkipped says that a step is left out.

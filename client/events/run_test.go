@@ -38,7 +38,8 @@ func all(r *events.Run, a events.Attempt, c events.Cause, payload any) map[strin
 		"RunQueued": ofRun(r.Queued), "RunApproved": ofRun(r.Approved), "RunStarted": ofRun(r.Started), "RunCompleted": ofRun(r.Completed),
 		"RunFailed": ofRun(r.Failed), "RunCancelled": ofRun(r.Cancelled), "RunPaused": recurring(r.Paused), "RunResumed": recurring(r.Resumed),
 		"StepStarted": ofStep(r.StepStarted), "StepCompleted": ofStep(r.StepCompleted), "StepFailed": ofStep(r.StepFailed),
-		"StepSkipped": ofStep(r.StepSkipped), "StepDelayed": ofStep(r.StepDelayed),
+		"StepRetrying": ofStep(r.StepRetrying),
+		"StepSkipped":  ofStep(r.StepSkipped), "StepDelayed": ofStep(r.StepDelayed),
 		"StepWaitingForAttestation": ofStep(r.StepWaitingForAttestation), "StepAttested": ofStep(r.StepAttested),
 		"SignalAccepted": signal(r.SignalAccepted), "SignalRejected": signal(r.SignalRejected),
 	}
@@ -47,12 +48,12 @@ func all(r *events.Run, a events.Attempt, c events.Cause, payload any) map[strin
 // TestKnownTypes (ENV-1, IDM-1, IDM-10): there is a method for each type of the contract. A server
 // takes its event, and derives the same key.
 func TestKnownTypes(t *testing.T) {
-	payload := map[string]any{"outcome": "SUCCESS"}
+	payload := map[string]any{"outcome": "SUCCESS", "error": map[string]any{"message": "boom"}}
 	builds := all(&run, events.Attempt{Logical: 2, Engine: 3}, events.Cause{SignalID: "s-1", Engine: 3}, payload)
 	for code := uint32(1); ; code++ {
 		name, known := contract.TypeName(code)
 		if !known {
-			if code < 17 {
+			if code < 18 {
 				t.Errorf("the test saw %d types", code)
 			}
 			break
@@ -71,7 +72,7 @@ func TestKnownTypes(t *testing.T) {
 			t.Errorf("%s: a server refuses it: %v", name, err)
 			continue
 		}
-		key := contract.DeriveKey(contract.Line2, run.ID, e.GetStepId(), 2, name, run.Plan, run.PlanVersion)
+		key := contract.DeriveKey(contract.Line2, run.ID, e.GetStepId(), 2, 3, name, run.Plan, run.PlanVersion)
 		if contract.Recurs(name) {
 			key = ""
 		}
@@ -85,7 +86,7 @@ func TestKnownTypes(t *testing.T) {
 // TestEventsAreRefusedHere: what the contract refuses, the methods refuse, and they invent no
 // number of an attempt.
 func TestEventsAreRefusedHere(t *testing.T) {
-	for name, build := range all(&run, events.Attempt{}, events.Cause{}, map[string]string{"outcome": "SUCCESS"}) {
+	for name, build := range all(&run, events.Attempt{}, events.Cause{}, map[string]string{"outcome": "SUCCESS", "error": "boom"}) {
 		_, err := build()
 		var refused *contract.Error
 		if !errors.As(err, &refused) || !strings.Contains(err.Error(), "ttempt") {

@@ -81,6 +81,7 @@ func (w *writer) attemptRest(a *StepAttempt) {
 		w.uint32("outcomeEngineAttemptId", a.OutcomeEngineAttemptID)
 	}
 	w.optional("reason", a.Reason)
+	w.retry("retry", a.Retry)
 	w.time("startedAt", a.StartedAt)
 	w.string("status", a.Status.String())
 }
@@ -107,6 +108,18 @@ func (w *writer) stepError(name string, e *StepError) {
 	if e.Retryable != nil {
 		w.bool("retryable", *e.Retryable)
 	}
+	w.close()
+}
+
+func (w *writer) retry(name string, r *StepRetry) {
+	if r == nil {
+		return
+	}
+	w.name(name)
+	w.open()
+	w.uint32("engineAttemptId", r.EngineAttemptID)
+	w.stepError("error", r.Error)
+	w.time("nextAttemptAt", r.NextAttemptAt)
 	w.close()
 }
 

@@ -44,6 +44,8 @@ func fullSnapshot(t testing.TB) *Snapshot {
 	tape.add(contract.StepCompleted, "build", 2, `{"artifacts":[
 		{"uri":"u","kind":"k","sha256":"ff","sizeBytes":0,"expiresAt":"e"},{"uri":`+h+`}]}`)
 	tape.add(contract.StepDelayed, hostile, 1, `{"reason":"later"}`)
+	tape.add(contract.StepRetrying, hostile, 1, `{"nextAttemptAt":"2026-02-11T10:00:07Z",
+		"error":{"code":"E","message":`+h+`,"retryable":true,"category":"c"}}`)
 	tape.add(contract.SignalAccepted, "build", 1, `{
 		"signalId":"s","signalType":"RETRY_STEP","decidedBy":"d","reason":"r"}`)
 	tape.add(contract.SignalRejected, "", 1, `{}`)
@@ -130,7 +132,7 @@ func TestWhatTheDigestLeavesOutPRJ1(t *testing.T) {
 }
 
 func TestStoredGolden(t *testing.T) {
-	const path = "testdata/stored_v5.golden"
+	const path = "testdata/stored_v6.golden"
 	s := fullSnapshot(t)
 	got := s.MarshalStored()
 	if *rewrite {

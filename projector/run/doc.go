@@ -35,6 +35,7 @@
 //	StepFailed                 FAILED     FAILED     FAILED     invalid    retry      invalid
 //	StepSkipped                SKIPPED    invalid    invalid    invalid    invalid    repeat
 //	StepAttested               invalid    invalid    by outcome invalid    invalid    invalid
+//	StepRetrying               retry next retry next late       late       late       late
 //
 // In words:
 //
@@ -46,8 +47,11 @@
 //     platform has retried. The failure goes to attempts[], and the event applies as to a PENDING
 //     attempt (PRJ-15). With the same or a lower one, a StepStarted is late, a StepFailed a repeat,
 //     and a StepCompleted invalid.
-//   - late: the event was delayed in the producer's outbox. It sets startedAt if that is absent,
-//     and engineAttemptId like every event of the attempt (PRJ-6, PRJ-7).
+//   - retry next: the status stays. The event sets what the snapshot says of the next retry, and
+//     the next event of the attempt clears it (PRJ-18). If the attempt has an event with a higher
+//     engineAttemptId, the StepRetrying is late.
+//   - late: the event was delayed in the producer's outbox. A StepStarted sets startedAt if that is
+//     absent. Both set engineAttemptId, like every event of the attempt (PRJ-6, PRJ-7).
 //   - WAITING ends by an attestation or a failure (a timeout, for example). A StepCompleted there
 //     would bypass the operator, so it is invalid. A StepAttested is invalid if the step is not
 //     WAITING, or if its outcome is not SUCCESS, FAIL or FAILED.

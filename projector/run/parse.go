@@ -198,10 +198,31 @@ func (a *StepAttempt) read(key []byte, v value) {
 		a.OutcomeEngineAttemptID = v.uint32()
 	case "reason":
 		a.Reason = v.text()
+	case "retry":
+		a.Retry = v.retry()
 	case "startedAt":
 		a.StartedAt, _ = v.time()
 	case "status":
 		a.Status = StepStatus(v.enum(stepStatusNames[:]))
+	}
+}
+
+func (v value) retry() *StepRetry {
+	r := new(StepRetry)
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return r
+		}
+		switch string(key) {
+		case "engineAttemptId":
+			r.EngineAttemptID = v.uint32()
+		case "error":
+			r.Error = v.stepError()
+		case "nextAttemptAt":
+			r.NextAttemptAt, _ = v.time()
+		}
 	}
 }
 

@@ -28,6 +28,8 @@ import (
 //	StepFailed      the fields of StepCompleted, and error {code, message, retryable, category} or
 //	                a string, the message; if it says nothing errorCode or reasonCode, the code,
 //	                and errorMessage
+//	StepRetrying    error {code, message, retryable, category} or a string, the message;
+//	                nextAttemptAt
 //	StepAttested    outcome: SUCCESS, FAIL or FAILED; the fields of StepFailed
 //	SignalAccepted  signalId, signalType, reason, decidedBy or triggeredBy, decidedAt
 //	SignalRejected  the same
@@ -210,6 +212,7 @@ func (v value) rootCause() *RootCause {
 // stepPayload has the fields of all step events: they agree where they meet.
 type stepPayload struct {
 	startedAt, completedAt, failedAt, attestedAt value
+	nextAttemptAt                                value
 	artifacts, artifactRefs                      value
 	failure, reason, notes, outcome              value
 	flat                                         flatError
@@ -231,6 +234,8 @@ func decodeStep(b []byte) (p stepPayload) {
 			p.failedAt = v
 		case "attestedAt":
 			p.attestedAt = v
+		case "nextAttemptAt":
+			p.nextAttemptAt = v
 		case "artifacts":
 			p.artifacts = v
 		case "artifactRefs":

@@ -64,6 +64,7 @@ func somePayload() *rapid.Generator[[]byte] {
 		}
 		put("startedAt", at.Draw(t, "startedAt"))
 		put("completedAt", at.Draw(t, "completedAt"))
+		put("nextAttemptAt", at.Draw(t, "nextAttemptAt"))
 		put("draining", rapid.Bool().Draw(t, "draining"))
 		put("outcome", rapid.SampledFrom([]any{"SUCCESS", "FAIL", "FAILED", "MAYBE", 1}).Draw(t, "outcome"))
 		put("artifacts", rapid.SliceOfN(reference, 0, 3).Draw(t, "artifacts"))
@@ -142,6 +143,9 @@ func deepCopy(s *Snapshot) *Snapshot {
 func copyAttempt(a StepAttempt) StepAttempt {
 	a.Artifacts = copyArtifacts(a.Artifacts)
 	a.Error = copyOf(a.Error)
+	if a.Retry = copyOf(a.Retry); a.Retry != nil {
+		a.Retry.Error = copyOf(a.Retry.Error)
+	}
 	return a
 }
 

@@ -100,7 +100,7 @@ func (f *fold) apply(r *storage.Record) {
 		contract.RunCompleted, contract.RunFailed, contract.RunCancelled:
 		f.runEvent(r)
 	case contract.StepStarted, contract.StepDelayed, contract.StepWaitingForAttestation,
-		contract.StepCompleted, contract.StepFailed, contract.StepSkipped,
+		contract.StepCompleted, contract.StepFailed, contract.StepRetrying, contract.StepSkipped,
 		contract.StepAttested:
 		f.stepEvent(r)
 	case contract.SignalAccepted, contract.SignalRejected:

@@ -119,11 +119,31 @@ func (a *StepAttempt) advance(r *storage.Record) (legal bool) {
 		legal = a.finish(r, StepFailed, !a.Status.Terminal())
 	case contract.StepAttested:
 		legal = a.attest(r)
+	case contract.StepRetrying:
+		a.retry(r)
+		return true
 	}
-	if legal {
-		a.EngineAttemptID = max(a.EngineAttemptID, r.EngineAttemptID)
+	if !legal {
+		return false
 	}
-	return legal
+	if r.Type != contract.StepStarted || r.EngineAttemptID > a.EngineAttemptID {
+		a.Retry = nil // A StepStarted of the try that failed was delayed.
+	}
+	a.EngineAttemptID = max(a.EngineAttemptID, r.EngineAttemptID)
+	return true
+}
+
+// retry tells of the try that failed last, and changes no status (IDM-11, PRJ-18). If the attempt
+// has ended or waits, or if a later try is known, the event was delayed.
+func (a *StepAttempt) retry(r *storage.Record) {
+	if r.EngineAttemptID < a.EngineAttemptID {
+		return
+	}
+	a.EngineAttemptID = r.EngineAttemptID
+	if a.Status == StepPending || a.Status == StepRunning {
+		p := decodeStep(r.Payload)
+		a.Retry = &StepRetry{r.EngineAttemptID, p.failure.stepError(), p.nextAttemptAt.timeOr(time.Time{})}
+	}
 }
 
 // start makes a PENDING attempt RUNNING. Anywhere later the event was parked in an outbox and only

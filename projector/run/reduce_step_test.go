@@ -12,7 +12,7 @@ import (
 
 var stepEventTypes = []string{
 	contract.StepStarted, contract.StepDelayed, contract.StepWaitingForAttestation, contract.StepCompleted,
-	contract.StepFailed, contract.StepSkipped, contract.StepAttested,
+	contract.StepFailed, contract.StepSkipped, contract.StepAttested, contract.StepRetrying,
 }
 
 // stepPath leads attempt 1 of a step to a status.
@@ -41,20 +41,21 @@ var stepPayloads = map[string]string{
 	contract.StepFailed:    `{"error":{"code":"E1","message":"boom","retryable":true,"category":"USER"}}`,
 	contract.StepSkipped:   `{"reason":"upstream failed"}`,
 	contract.StepAttested:  `{"outcome":"SUCCESS"}`,
+	contract.StepRetrying:  `{"error":{"code":"E1","message":"boom"},"nextAttemptAt":"2026-02-11T12:00:00Z"}`,
 }
 
 // The table of doc.go.
 func TestStepTransitionsPRJ5PRJ6PRJ8(t *testing.T) {
 	const no = StepStatus(255)
-	want := map[StepStatus][7]StepStatus{
+	want := map[StepStatus][8]StepStatus{
 		// In the order Started, Delayed, WaitingForAttestation, Completed, Failed, Skipped,
-		// Attested.
-		StepPending:               {StepRunning, StepPending, StepWaitingForAttestation, StepSuccess, StepFailed, StepSkipped, no},
-		StepRunning:               {StepRunning, no, StepWaitingForAttestation, StepSuccess, StepFailed, no, no},
-		StepWaitingForAttestation: {StepWaitingForAttestation, no, StepWaitingForAttestation, no, StepFailed, no, StepSuccess},
-		StepSuccess:               {StepSuccess, no, no, StepSuccess, no, no, no},
-		StepFailed:                {StepFailed, no, no, no, StepFailed, no, no},
-		StepSkipped:               {StepSkipped, no, no, no, no, StepSkipped, no},
+		// Attested, Retrying.
+		StepPending:               {StepRunning, StepPending, StepWaitingForAttestation, StepSuccess, StepFailed, StepSkipped, no, StepPending},
+		StepRunning:               {StepRunning, no, StepWaitingForAttestation, StepSuccess, StepFailed, no, no, StepRunning},
+		StepWaitingForAttestation: {StepWaitingForAttestation, no, StepWaitingForAttestation, no, StepFailed, no, StepSuccess, StepWaitingForAttestation},
+		StepSuccess:               {StepSuccess, no, no, StepSuccess, no, no, no, StepSuccess},
+		StepFailed:                {StepFailed, no, no, no, StepFailed, no, no, StepFailed},
+		StepSkipped:               {StepSkipped, no, no, no, no, StepSkipped, no, StepSkipped},
 	}
 	for from, row := range want {
 		for i, eventType := range stepEventTypes {

@@ -6,8 +6,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
+
+	"runlog/proto/contract"
 )
 
 // retryTape adds events of one logical attempt, each written as "type engineAttempt".
@@ -117,4 +120,55 @@ func TestRetriesEndAsTheHighestPRJ15(t *testing.T) {
 			t.Fatal("another digest one by one")
 		}
 	})
+}
+
+// TestStepRetryingPRJ18: a StepRetrying changes no status, and says which try failed and why, until
+// the next event of the attempt. One that was delayed says nothing of what follows.
+func TestStepRetryingPRJ18(t *testing.T) {
+	for _, c := range []struct {
+		events string
+		want   string
+		retry  uint32 // 0: none
+		engine uint32
+		failed uint32
+	}{
+		{"Started 1, Retrying 1", "RUNNING", 1, 1, 0},
+		{"Started 1, Retrying 1, Retrying 2", "RUNNING", 2, 2, 0},
+		{"Started 1, Retrying 1, Started 2", "RUNNING", 0, 2, 0},
+		{"Started 1, Retrying 1, WaitingForAttestation 2", "WAITING_FOR_ATTESTATION", 0, 2, 0},
+		{"Started 1, Retrying 1, Retrying 2, Completed 3", "SUCCESS", 0, 3, 0},
+		{"Started 1, Retrying 1, Completed 1", "SUCCESS", 0, 1, 0},
+		{"Started 1, Retrying 1, Retrying 2, Failed 3", "FAILED E3", 0, 3, 1},
+		{"Failed 1, Started 2, Retrying 2", "RUNNING; 1.1 FAILED E1", 2, 2, 0},
+		{"Retrying 1", "PENDING", 1, 1, 0},
+		// delayed
+		{"Retrying 1, Started 1", "RUNNING", 1, 1, 0},
+		{"Started 1, Retrying 2, Retrying 1", "RUNNING", 2, 2, 0},
+		{"Started 2, Retrying 1", "RUNNING", 0, 2, 0},
+		{"Started 1, Completed 2, Retrying 1", "SUCCESS", 0, 2, 0},
+		{"Started 1, Completed 1, Retrying 2", "SUCCESS", 0, 2, 0},
+		{"Failed 1, Retrying 2", "FAILED E1", 0, 2, 1},
+		{"WaitingForAttestation 1, Retrying 1", "WAITING_FOR_ATTESTATION", 0, 1, 0},
+	} {
+		tape := retryTape(runIn(Running), 1, strings.Split(c.events, ", ")...)
+		s := ReduceAll(nil, tape.records)
+		step := s.Step("build")
+		var want *StepRetry
+		if c.retry != 0 {
+			want = &StepRetry{EngineAttemptID: c.retry, Error: &StepError{Code: fmt.Sprint("E", c.retry), Message: "m"}}
+		}
+		if got := shown(step); got != c.want || !reflect.DeepEqual(step.Retry, want) || step.EngineAttemptID != c.engine ||
+			s.FailedSteps != c.failed || s.InconsistencyCount != 0 {
+			t.Errorf("%s: %s, retry %+v, engine attempt %d, failedSteps %d, %d inconsistencies; want %s, %+v, %d, %d, 0",
+				c.events, got, step.Retry, step.EngineAttemptID, s.FailedSteps, s.InconsistencyCount, c.want, want, c.engine, c.failed)
+		}
+	}
+	tape := runIn(Running)
+	tape.add(contract.StepRetrying, "build", 1, `{"error":"boom","nextAttemptAt":"2026-02-11T11:30:00.25+01:00"}`)
+	tape.add(contract.StepStarted, "build", 2, `{}`)
+	retry := &StepRetry{1, &StepError{Message: "boom"}, time.Date(2026, 2, 11, 10, 30, 0, 25e7, time.UTC)}
+	s := ReduceAll(nil, tape.records)
+	if step := s.Step("build"); step.Retry != nil || !reflect.DeepEqual(attemptsOf(s, "build")[0].Retry, retry) {
+		t.Errorf("the next logical attempt has %+v, the one before %+v", step.Retry, attemptsOf(s, "build")[0].Retry)
+	}
 }

@@ -67,6 +67,8 @@ func basePayload(line contract.Line, eventType string) (base map[string]json.Raw
 	switch {
 	case eventType == contract.StepAttested:
 		text = `{"outcome":"FAIL"}`
+	case eventType == contract.StepRetrying:
+		text = `{"error":{"message":"m"}}`
 	case eventType == contract.RunStarted && line == contract.Line11:
 		text = `{"status":"RUNNING","engineRunRef":"r","engineType":"mock","startedAt":"2026-02-11T10:30:00Z",` +
 			`"planRef":{"uri":"u","sha256":"s","schemaVersion":"1","planId":"p","planVersion":"1"},"context":{"tenantId":"t","projectId":"p","environmentId":"e"}}`

@@ -85,6 +85,14 @@ type StepError struct {
 	Category  string
 }
 
+// StepRetry tells that a try of the platform failed, and that the platform tries the same logical
+// attempt again (PRJ-18).
+type StepRetry struct {
+	EngineAttemptID uint32     // of the try that failed
+	Error           *StepError // nil: not said
+	NextAttemptAt   time.Time  // UTC; zero: not said
+}
+
 // RootCause is the reason for which a run failed, from its RunFailed (PRJ-3).
 type RootCause struct {
 	StepID   string
@@ -147,6 +155,8 @@ type StepAttempt struct {
 	Artifacts   []Artifact
 	Error       *StepError
 	Reason      string
+	// Retry is set from a StepRetrying until the next event of the attempt.
+	Retry *StepRetry
 }
 
 // StepSnapshot is a step: its current logical attempt, and the earlier ones.

@@ -51,7 +51,7 @@ func TestAPP3OneBadEventFailsAll(t *testing.T) {
 	})
 	bare := &runlogv1.EventWrite{EventType: "x|y"}
 	o := Options{MaxPayloadBytes: 600, RunID: good.RunId}
-	key := DeriveKey(Line2, good.RunId, good.StepId, 1, good.EventType, good.PlanId, good.PlanVersion)
+	key := DeriveKey(Line2, good.RunId, good.StepId, 1, 1, good.EventType, good.PlanId, good.PlanVersion)
 	for _, c := range []struct {
 		name     string
 		events   []*runlogv1.EventWrite

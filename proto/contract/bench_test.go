@@ -48,7 +48,7 @@ func BenchmarkValidate(b *testing.B) {
 		})
 	}
 	w := benchEvent()
-	w.IdempotencyKey = DeriveKey(Line2, w.RunId, w.StepId, 1, w.EventType, w.PlanId, w.PlanVersion)
+	w.IdempotencyKey = DeriveKey(Line2, w.RunId, w.StepId, 1, 1, w.EventType, w.PlanId, w.PlanVersion)
 	run("given", w)
 	w = proto.CloneOf(w)
 	w.IdempotencyKey = ""
@@ -142,7 +142,7 @@ func BenchmarkDigests(b *testing.B) {
 	b.Run("key", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+			DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 		}
 	})
 	b.Run("keyHash", func(b *testing.B) {

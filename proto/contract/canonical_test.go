@@ -23,7 +23,7 @@ func goldenEvents() map[string]*Event {
 			Type:    StepCompleted, RunID: "run_2026-02-11_abc123", TenantID: "tenant_acme", ProjectID: "proj_marketing",
 			EnvironmentID: "prod", PlanID: "plan_xyz", PlanVersion: "1.2", StepID: "build_models",
 			LogicalAttemptID: 1, EngineAttemptID: 2,
-			IdempotencyKey: DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, StepCompleted, "plan_xyz", "1.2"),
+			IdempotencyKey: DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, 1, StepCompleted, "plan_xyz", "1.2"),
 			KeyDerived:     true, EmittedAt: 1770805800123456789, EmittedBy: "activity-wörker", CausedBySignalID: "sig-7",
 			ParentEventID: "018f4e7a-1c2b-7def-8123-456789abcdee",
 			Payload:       []byte(`{"rows": 18,"note":"d\u00e9jà"}`),
@@ -31,7 +31,7 @@ func goldenEvents() map[string]*Event {
 		"plain": {
 			Type: RunQueued, RunID: "r", TenantID: "t", ProjectID: "p", EnvironmentID: "e", PlanID: "pl", PlanVersion: "v",
 			LogicalAttemptID: 4294967295, EngineAttemptID: 1,
-			IdempotencyKey: DeriveKey(Line2, "r", "", 4294967295, RunQueued, "pl", "v"), KeyDerived: true,
+			IdempotencyKey: DeriveKey(Line2, "r", "", 4294967295, 1, RunQueued, "pl", "v"), KeyDerived: true,
 			EmittedAt: -9223372036000000000, Payload: []byte(`{}`),
 		},
 		// Resolved: the run has filled in what the event left out, and its bytes do not change by

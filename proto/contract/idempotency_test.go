@@ -8,8 +8,8 @@ import (
 )
 
 func TestIDM5Keys(t *testing.T) {
-	derived2 := DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, StepCompleted, "plan_xyz", "1.2")
-	derived11 := DeriveKey(Line11, "run_2026-02-11_abc123", "build_models", 1, StepCompleted, "plan_xyz", "1.2")
+	derived2 := DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, 1, StepCompleted, "plan_xyz", "1.2")
+	derived11 := DeriveKey(Line11, "run_2026-02-11_abc123", "build_models", 1, 1, StepCompleted, "plan_xyz", "1.2")
 	longest := strings.Repeat("k", 128)
 	for _, c := range []struct {
 		name, version, key string
@@ -52,10 +52,32 @@ func TestIDM5Keys(t *testing.T) {
 
 func TestIDM5MismatchCarriesTheKey(t *testing.T) {
 	bad := expectFields(t, edited(func(w *runlogv1.EventWrite) { w.IdempotencyKey = "x" }), Options{}, "idempotencyKey")
-	want := DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, StepCompleted, "plan_xyz", "1.2")
+	want := DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, 1, StepCompleted, "plan_xyz", "1.2")
 	if v := bad[0]; v.Reason != ReasonKeyMismatch || v.Expected != want || !strings.Contains(v.Description, want) {
 		t.Errorf("%+v", v)
 	}
+}
+
+// TestIDM11KeyNamesTheTry: the key of a StepRetrying is that of its try. Without a try there is no
+// key to expect.
+func TestIDM11KeyNamesTheTry(t *testing.T) {
+	retrying := func(try uint32, key string) *runlogv1.EventWrite {
+		w := eventOf(Line2, StepRetrying, []byte(`{"error":{"message":"boom"}}`))
+		w.EngineAttemptId, w.IdempotencyKey = try, key
+		return w
+	}
+	first := DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, 1, StepRetrying, "plan_xyz", "1.2")
+	second := DeriveKey(Line2, "run_2026-02-11_abc123", "build_models", 1, 2, StepRetrying, "plan_xyz", "1.2")
+	for _, key := range []string{"", second} {
+		if e, bad := Validate(retrying(2, key), Options{}); len(bad) > 0 || e.IdempotencyKey != second || !e.KeyDerived {
+			t.Errorf("key %q: %q, %v", key, e.IdempotencyKey, bad)
+		}
+	}
+	bad := expectFields(t, retrying(2, first), Options{}, "idempotencyKey")
+	if v := bad[0]; v.Expected != second || !strings.Contains(v.Description, "planVersion|engineAttemptId") {
+		t.Errorf("%+v", v)
+	}
+	expectFields(t, retrying(0, first), Options{}, "engineAttemptId")
 }
 
 func TestIDM5OldEventWithoutKeyNamesItsPlanVersion(t *testing.T) {
@@ -120,7 +142,7 @@ func TestEventIDMade(t *testing.T) {
 // A right event with its key and id costs no allocation.
 func TestValidateAllocations(t *testing.T) {
 	w := benchEvent()
-	w.IdempotencyKey = DeriveKey(Line2, w.RunId, w.StepId, 1, w.EventType, w.PlanId, w.PlanVersion)
+	w.IdempotencyKey = DeriveKey(Line2, w.RunId, w.StepId, 1, 1, w.EventType, w.PlanId, w.PlanVersion)
 	var sink int
 	if n := testing.AllocsPerRun(100, func() {
 		e, bad := Validate(w, Options{RunID: w.RunId})

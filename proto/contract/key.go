@@ -17,15 +17,16 @@ type keyText [2 * sha256.Size]byte
 //
 //	2.x: runId | stepId, or RUN without one | logicalAttemptId | eventType | planId | planVersion
 //	1.1: the same without planId
+//	a type whose events are one for each try of the platform (IDM-11): the same | engineAttemptId
 //
-// They are taken as they are: no trimming, no case change, no Unicode normalisation; the attempt is
-// base-10 ASCII. planID is ignored on line 1.1.
-func DeriveKey(line Line, runID, stepID string, logicalAttempt uint32, eventType, planID, planVersion string) string {
-	key := deriveKey(line, runID, stepID, logicalAttempt, eventType, planID, planVersion)
+// They are taken as they are: no trimming, no case change, no Unicode normalisation; the attempts
+// are base-10 ASCII. planID is ignored on line 1.1, engineAttempt for all other types.
+func DeriveKey(line Line, runID, stepID string, logicalAttempt, engineAttempt uint32, eventType, planID, planVersion string) string {
+	key := deriveKey(line, runID, stepID, logicalAttempt, engineAttempt, eventType, planID, planVersion)
 	return string(key[:])
 }
 
-func deriveKey(line Line, runID, stepID string, logicalAttempt uint32, eventType, planID, planVersion string) keyText {
+func deriveKey(line Line, runID, stepID string, logicalAttempt, engineAttempt uint32, eventType, planID, planVersion string) keyText {
 	// Large enough for everyday names, so that nothing is allocated for them.
 	var stack [512]byte
 	b := append(stack[:0], runID...)
@@ -44,6 +45,10 @@ func deriveKey(line Line, runID, stepID string, logicalAttempt uint32, eventType
 		b = append(b, '|')
 	}
 	b = append(b, planVersion...)
+	if OfOneTry(eventType) {
+		b = append(b, '|')
+		b = strconv.AppendUint(b, uint64(engineAttempt), 10)
+	}
 
 	sum := sha256.Sum256(b)
 	var key keyText

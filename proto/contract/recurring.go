@@ -23,5 +23,5 @@ func (e *Event) Cause() string {
 // SetAttempt sets an attempt that the authority assigns, and derives the key from it (IDM-10).
 func (e *Event) SetAttempt(attempt uint32) {
 	e.LogicalAttemptID = attempt
-	e.IdempotencyKey = DeriveKey(e.Contract, e.RunID, e.StepID, attempt, e.Type, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = DeriveKey(e.Contract, e.RunID, e.StepID, attempt, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 }

@@ -49,6 +49,9 @@ var schemaFaults = []struct {
 	{Line2, RunPaused, `{"draining":"true"}`, `payload/draining should be true or false, got "true"`},
 	{Line2, RunFailed, `{"rootCause":["x"]}`, "payload/rootCause should be an object or a string, got an array"},
 	{Line2, SignalAccepted, `{"signalId":17}`, "payload/signalId should be a string, got 17"},
+	{Line2, StepRetrying, `{"nextAttemptAt":"2026-02-11T10:30:00Z"}`, "payload/error is required"},
+	{Line11, StepRetrying, `{"error":"boom","nextAttemptAt":"soon"}`,
+		`payload/error should be an object, got "boom"; payload/nextAttemptAt should be a time in RFC 3339, such as 2026-02-11T10:30:00.123Z, got "soon"`},
 	{Line2, StepWaitingForAttestation, `{"contract":{"inputs":[1]}}`, "payload/contract/inputs/0 should be a string, got 1"},
 }
 

@@ -14,6 +14,7 @@ const (
 	StepStarted               = "StepStarted"
 	StepCompleted             = "StepCompleted"
 	StepFailed                = "StepFailed"
+	StepRetrying              = "StepRetrying"
 	StepSkipped               = "StepSkipped"
 	StepDelayed               = "StepDelayed"
 	StepWaitingForAttestation = "StepWaitingForAttestation"
@@ -42,9 +43,10 @@ var typeNames = [...]string{
 	15: StepAttested,
 	16: SignalAccepted,
 	17: SignalRejected,
+	18: StepRetrying,
 }
 
-// TypeCode returns the persisted code of a known event type, 1 to 17, and 0 for every other name.
+// TypeCode returns the persisted code of a known event type, 1 to 18, and 0 for every other name.
 func TypeCode(name string) uint32 {
 	switch name {
 	case RunQueued:
@@ -81,6 +83,8 @@ func TypeCode(name string) uint32 {
 		return 16
 	case SignalRejected:
 		return 17
+	case StepRetrying:
+		return 18
 	}
 	return 0
 }
@@ -122,14 +126,13 @@ const (
 
 // ScopeOf returns the scope of an event type (ENV-2).
 func ScopeOf(name string) Scope {
-	switch code := TypeCode(name); {
-	case code == 0 || code >= 16:
-		return ScopeAny
-	case code <= 8:
+	switch name {
+	case RunQueued, RunApproved, RunStarted, RunPaused, RunResumed, RunCompleted, RunFailed, RunCancelled:
 		return ScopeRun
-	default:
+	case StepStarted, StepCompleted, StepFailed, StepRetrying, StepSkipped, StepDelayed, StepWaitingForAttestation, StepAttested:
 		return ScopeStep
 	}
+	return ScopeAny
 }
 
 // Recurs reports whether events of a type come again and again in one run, each with a cause, so
@@ -141,6 +144,11 @@ func Recurs(name string) bool {
 	}
 	return false
 }
+
+// OfOneTry reports whether an event of a type is about one try of the platform, so that each
+// engineAttemptId has an event of its own (IDM-11). Every other event is one for all tries of a
+// logical attempt (IDM-4).
+func OfOneTry(name string) bool { return name == StepRetrying }
 
 // LikelyType returns the known event type within two edits of an unknown one, whatever the case of
 // its letters. An unknown type is legal, but no snapshot follows from it, so the answer says so

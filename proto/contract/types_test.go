@@ -35,7 +35,7 @@ func TestENV6UnknownTypeHasNoCode(t *testing.T) {
 			t.Errorf("TypeCode(%q) = %d, want 0", name, code)
 		}
 	}
-	for _, code := range []uint32{0, 18, 1 << 31} {
+	for _, code := range []uint32{0, 19, 1 << 31} {
 		if name, ok := TypeName(code); ok || name != "" {
 			t.Errorf("TypeName(%d) = %q, %v", code, name, ok)
 		}
@@ -43,7 +43,7 @@ func TestENV6UnknownTypeHasNoCode(t *testing.T) {
 }
 
 func TestENV2ScopeOf(t *testing.T) {
-	for code := uint32(0); code <= 18; code++ {
+	for code := uint32(0); code <= 19; code++ {
 		name, _ := TypeName(code)
 		want := ScopeAny
 		switch {

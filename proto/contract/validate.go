@@ -262,7 +262,11 @@ func (c *checker) attempts() {
 	default:
 		c.failKeyPart("logicalAttemptId", "is required: number the attempts of a step or run-level event from 1")
 	}
-	if engine == 0 {
+	switch {
+	case engine > 0:
+	case OfOneTry(c.e.Type):
+		c.failKeyPart("engineAttemptId", "is required: send the number of the platform's try that the event is about")
+	default:
 		c.fail("engineAttemptId", "is required: send 1 if the platform does not number its attempts")
 	}
 	c.e.LogicalAttemptID, c.e.EngineAttemptID = logical, engine
@@ -305,7 +309,7 @@ func (c *checker) key() {
 		e.KeyDerived = true
 		return
 	}
-	derived := deriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+	derived := deriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 	switch {
 	case given == string(derived[:]):
 		e.IdempotencyKey, e.KeyDerived = given, true
@@ -314,11 +318,15 @@ func (c *checker) key() {
 	case opaque:
 		e.IdempotencyKey = given
 	default:
+		parts := "runId|stepId (RUN without one)|logicalAttemptId|eventType|planId|planVersion"
+		if OfOneTry(e.Type) {
+			parts += "|engineAttemptId"
+		}
 		c.bad = append(c.bad, Violation{
 			Field:  "idempotencyKey",
 			Reason: ReasonKeyMismatch,
-			Description: "must be " + string(derived[:]) + ", the lower-case hex of SHA-256 over " +
-				"runId|stepId (RUN without one)|logicalAttemptId|eventType|planId|planVersion: correct it, or leave it out and the server derives it",
+			Description: "must be " + string(derived[:]) + ", the lower-case hex of SHA-256 over " + parts +
+				": correct it, or leave it out and the server derives it",
 			Expected: string(derived[:]),
 		})
 	}

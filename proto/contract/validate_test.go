@@ -73,7 +73,7 @@ func TestENV1ValidEvent(t *testing.T) {
 }
 
 func keyVectorOf(e Event) string {
-	return DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+	return DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 }
 
 func TestENV1Required(t *testing.T) {
@@ -184,7 +184,7 @@ func TestENV1RunStartedPayloadForms(t *testing.T) {
 			}
 			expectFields(t, w, Options{}, c.want)
 			if e, bad := Validate(w, Options{}); len(bad) == 0 {
-				if e.Absent != 0 || e.ProjectID != "p" || e.PlanID != "l" || e.IdempotencyKey != DeriveKey(Line11, "r", "", 1, RunStarted, "", "v") || !e.KeyDerived {
+				if e.Absent != 0 || e.ProjectID != "p" || e.PlanID != "l" || e.IdempotencyKey != DeriveKey(Line11, "r", "", 1, 1, RunStarted, "", "v") || !e.KeyDerived {
 					t.Errorf("got %+v", e)
 				}
 			}
@@ -194,10 +194,14 @@ func TestENV1RunStartedPayloadForms(t *testing.T) {
 
 // minimalPayload is the least that a 2.x event of a type has to say.
 func minimalPayload(eventType string) *runlogv1.EventWrite_PayloadJson {
-	if eventType == StepAttested {
-		return &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"outcome":"SUCCESS"}`)}
+	text := emptyPayload
+	switch eventType {
+	case StepAttested:
+		text = `{"outcome":"SUCCESS"}`
+	case StepRetrying:
+		text = `{"error":{"message":"boom"}}`
 	}
-	return &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(emptyPayload)}
+	return &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(text)}
 }
 
 func TestENV2StepID(t *testing.T) {

@@ -57,7 +57,7 @@ func TestIDM1IDM2IDM3PublishedKeys(t *testing.T) {
 		if e.IdempotencyKey != v.Key || !e.KeyDerived {
 			t.Errorf("%s: derived %s, want %s", v.Name, e.IdempotencyKey, v.Key)
 		}
-		if got := DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion); got != v.Key {
+		if got := DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion); got != v.Key {
 			t.Errorf("%s: DeriveKey %s, want %s", v.Name, got, v.Key)
 		}
 		keyed := append(bytes.TrimSuffix(bytes.TrimSpace(v.Event), []byte("}")), `,"idempotencyKey":"`+v.Key+`"}`...)
@@ -108,7 +108,7 @@ func publishedEvent(t *testing.T, name string, text []byte) Event {
 		w.StepId, w.IdempotencyKey = "step", ""
 		e, bad = Validate(w, Options{OpaqueKeys: true})
 		e.StepID = runStep
-		e.IdempotencyKey = DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+		e.IdempotencyKey = DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 	}
 	if len(bad) > 0 {
 		t.Fatalf("%s: %v", name, bad)

@@ -128,7 +128,7 @@ func TestAppendKeys(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := servertest.Start(t)
 		e := servertest.NewEvent("StepStarted", servertest.Step("Build é"), servertest.Attempt(3))
-		derived := contract.DeriveKey(contract.Line2, "keys", "Build é", 3, "StepStarted", "plan", "1")
+		derived := contract.DeriveKey(contract.Line2, "keys", "Build é", 3, 1, "StepStarted", "plan", "1")
 		n.Append("keys", e)
 		servertest.WantEqual(t, "derived key (IDM-5)", n.List("keys")[0].IdempotencyKey, derived)
 		servertest.WantResults(t, "explicit key equal to the derived one", n.Append("keys", servertest.NewEvent("StepStarted", servertest.Step("Build é"), servertest.Attempt(3), servertest.Key(derived))).Results, "d")
@@ -136,7 +136,7 @@ func TestAppendKeys(t *testing.T) {
 		_, err := n.TryAppend("keys", servertest.NewEvent("StepStarted", servertest.Step("x")), servertest.NewEvent("StepStarted", servertest.Step("y"), servertest.Key("mine")))
 		r := servertest.Refused(t, err, contract.ReasonKeyMismatch)
 		servertest.WantEqual(t, "expected key", r.Metadata["expected_key"],
-			contract.DeriveKey(contract.Line2, "keys", "y", 1, "StepStarted", "plan", "1"))
+			contract.DeriveKey(contract.Line2, "keys", "y", 1, 1, "StepStarted", "plan", "1"))
 		servertest.WantEqual(t, "index", r.Metadata["index"], "1")
 		if _, ok := r.Fields["events[1].idempotencyKey"]; !ok {
 			t.Errorf("violations %v", r.Fields)
@@ -150,7 +150,7 @@ func TestAppendKeys(t *testing.T) {
 		resp := n.Append("keys", old(version), old(servertest.Key("pause-keys")), old(servertest.Key("pause-keys"), servertest.Payload(`{"x":1}`)))
 		servertest.WantResults(t, "1.1 keys", resp.Results, "nnx")
 		records := n.List("keys")
-		servertest.WantEqual(t, "1.1 key", records[1].IdempotencyKey, contract.DeriveKey(contract.Line11, "keys", "", 1, "RunPaused", "ignored", "1"))
+		servertest.WantEqual(t, "1.1 key", records[1].IdempotencyKey, contract.DeriveKey(contract.Line11, "keys", "", 1, 1, "RunPaused", "ignored", "1"))
 		servertest.WantEqual(t, "opaque key", records[2].IdempotencyKey, "pause-keys")
 		_, err = n.TryAppend("keys", old())
 		r = servertest.Refused(t, err, contract.ReasonInvalidArgumentField)

@@ -102,7 +102,7 @@ var badEvents = []badEvent{
 // in returns the row for a run.
 func (b badEvent) in(run string) badEvent {
 	for i, name := range []string{"KEY1", "KEY2"} {
-		key := contract.DeriveKey(contract.Line2, run, "", uint32(i+1), "RunStarted", "plan", "1")
+		key := contract.DeriveKey(contract.Line2, run, "", uint32(i+1), 1, "RunStarted", "plan", "1")
 		b.with, b.says = strings.ReplaceAll(b.with, name, key), strings.ReplaceAll(b.says, name, key)
 	}
 	b.says = strings.ReplaceAll(b.says, "RUN\"", run+"\"")

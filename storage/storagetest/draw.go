@@ -286,7 +286,7 @@ func (w *Workload) key(t *rapid.T, e *contract.Event) {
 		return
 	}
 	e.KeyDerived = true
-	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 }
 
 func (w *Workload) payload(t *rapid.T, e *contract.Event) {
@@ -337,7 +337,7 @@ func Event(runID string, n int) contract.Event {
 	}
 	binary.BigEndian.PutUint64(e.EventID[:], 0x0190_0000_0000_7000)
 	binary.BigEndian.PutUint64(e.EventID[8:], 0x8000_0000_0000_0000|uint64(n))
-	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+	e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 	return e
 }
 

@@ -465,6 +465,70 @@ func (x *StepError) GetCategory() string {
 	return ""
 }
 
+// StepRetry says that a try of the platform failed, and that the platform tries the same logical
+// attempt again (PRJ-18).
+type StepRetry struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Of the try that failed.
+	EngineAttemptId uint32     `protobuf:"varint,1,opt,name=engine_attempt_id,json=engineAttemptId,proto3" json:"engine_attempt_id,omitempty"`
+	Error           *StepError `protobuf:"bytes,2,opt,name=error,proto3" json:"error,omitempty"`
+	// When the next try begins. Absent: the platform has not said it.
+	NextAttemptAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=next_attempt_at,json=nextAttemptAt,proto3" json:"next_attempt_at,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepRetry) Reset() {
+	*x = StepRetry{}
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepRetry) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepRetry) ProtoMessage() {}
+
+func (x *StepRetry) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepRetry.ProtoReflect.Descriptor instead.
+func (*StepRetry) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *StepRetry) GetEngineAttemptId() uint32 {
+	if x != nil {
+		return x.EngineAttemptId
+	}
+	return 0
+}
+
+func (x *StepRetry) GetError() *StepError {
+	if x != nil {
+		return x.Error
+	}
+	return nil
+}
+
+func (x *StepRetry) GetNextAttemptAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.NextAttemptAt
+	}
+	return nil
+}
+
 // StepAttempt is an earlier logical attempt of a step (PRJ-7), or a failure inside a logical
 // attempt that the platform retried (PRJ-15).
 type StepAttempt struct {
@@ -479,13 +543,15 @@ type StepAttempt struct {
 	Reason           *string                `protobuf:"bytes,8,opt,name=reason,proto3,oneof" json:"reason,omitempty"`
 	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
 	OutcomeEngineAttemptId *uint32 `protobuf:"varint,9,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The last event of the attempt is a StepRetrying.
+	Retry         *StepRetry `protobuf:"bytes,10,opt,name=retry,proto3" json:"retry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepAttempt) Reset() {
 	*x = StepAttempt{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -497,7 +563,7 @@ func (x *StepAttempt) String() string {
 func (*StepAttempt) ProtoMessage() {}
 
 func (x *StepAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -510,7 +576,7 @@ func (x *StepAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepAttempt.ProtoReflect.Descriptor instead.
 func (*StepAttempt) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StepAttempt) GetLogicalAttemptId() uint32 {
@@ -576,6 +642,13 @@ func (x *StepAttempt) GetOutcomeEngineAttemptId() uint32 {
 	return 0
 }
 
+func (x *StepAttempt) GetRetry() *StepRetry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
 // StepSnapshot is the current logical attempt of a step, with its earlier ones.
 type StepSnapshot struct {
 	state            protoimpl.MessageState `protogen:"open.v1"`
@@ -593,13 +666,15 @@ type StepSnapshot struct {
 	Attempts []*StepAttempt `protobuf:"bytes,10,rep,name=attempts,proto3" json:"attempts,omitempty"`
 	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
 	OutcomeEngineAttemptId *uint32 `protobuf:"varint,11,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
-	unknownFields          protoimpl.UnknownFields
-	sizeCache              protoimpl.SizeCache
+	// The platform tries the attempt again. Absent once the attempt has another event.
+	Retry         *StepRetry `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StepSnapshot) Reset() {
 	*x = StepSnapshot{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -611,7 +686,7 @@ func (x *StepSnapshot) String() string {
 func (*StepSnapshot) ProtoMessage() {}
 
 func (x *StepSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -624,7 +699,7 @@ func (x *StepSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSnapshot.ProtoReflect.Descriptor instead.
 func (*StepSnapshot) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StepSnapshot) GetStepId() string {
@@ -704,6 +779,13 @@ func (x *StepSnapshot) GetOutcomeEngineAttemptId() uint32 {
 	return 0
 }
 
+func (x *StepSnapshot) GetRetry() *StepRetry {
+	if x != nil {
+		return x.Retry
+	}
+	return nil
+}
+
 // RootCause is why a run failed, from its RunFailed event.
 type RootCause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -717,7 +799,7 @@ type RootCause struct {
 
 func (x *RootCause) Reset() {
 	*x = RootCause{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -729,7 +811,7 @@ func (x *RootCause) String() string {
 func (*RootCause) ProtoMessage() {}
 
 func (x *RootCause) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -742,7 +824,7 @@ func (x *RootCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootCause.ProtoReflect.Descriptor instead.
 func (*RootCause) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *RootCause) GetStepId() string {
@@ -791,7 +873,7 @@ type SignalDecision struct {
 
 func (x *SignalDecision) Reset() {
 	*x = SignalDecision{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -803,7 +885,7 @@ func (x *SignalDecision) String() string {
 func (*SignalDecision) ProtoMessage() {}
 
 func (x *SignalDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -816,7 +898,7 @@ func (x *SignalDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDecision.ProtoReflect.Descriptor instead.
 func (*SignalDecision) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SignalDecision) GetEventId() string {
@@ -899,7 +981,7 @@ type Inconsistency struct {
 
 func (x *Inconsistency) Reset() {
 	*x = Inconsistency{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +993,7 @@ func (x *Inconsistency) String() string {
 func (*Inconsistency) ProtoMessage() {}
 
 func (x *Inconsistency) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +1006,7 @@ func (x *Inconsistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inconsistency.ProtoReflect.Descriptor instead.
 func (*Inconsistency) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Inconsistency) GetKind() string {
@@ -1007,7 +1089,7 @@ type RunSnapshot struct {
 
 func (x *RunSnapshot) Reset() {
 	*x = RunSnapshot{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1019,7 +1101,7 @@ func (x *RunSnapshot) String() string {
 func (*RunSnapshot) ProtoMessage() {}
 
 func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1032,7 +1114,7 @@ func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunSnapshot.ProtoReflect.Descriptor instead.
 func (*RunSnapshot) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RunSnapshot) GetRunId() string {
@@ -1285,7 +1367,11 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\b_messageB\f\n" +
 	"\n" +
 	"_retryableB\v\n" +
-	"\t_category\"\x99\x04\n" +
+	"\t_category\"\xa7\x01\n" +
+	"\tStepRetry\x12*\n" +
+	"\x11engine_attempt_id\x18\x01 \x01(\rR\x0fengineAttemptId\x12*\n" +
+	"\x05error\x18\x02 \x01(\v2\x14.runlog.v1.StepErrorR\x05error\x12B\n" +
+	"\x0fnext_attempt_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\rnextAttemptAt\"\xc5\x04\n" +
 	"\vStepAttempt\x12,\n" +
 	"\x12logical_attempt_id\x18\x01 \x01(\rR\x10logicalAttemptId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12/\n" +
@@ -1296,10 +1382,12 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\tartifacts\x18\x06 \x03(\v2\x16.runlog.v1.ArtifactRefR\tartifacts\x12*\n" +
 	"\x05error\x18\a \x01(\v2\x14.runlog.v1.StepErrorR\x05error\x12\x1b\n" +
 	"\x06reason\x18\b \x01(\tH\x01R\x06reason\x88\x01\x01\x12>\n" +
-	"\x19outcome_engine_attempt_id\x18\t \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01B\x14\n" +
+	"\x19outcome_engine_attempt_id\x18\t \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01\x12*\n" +
+	"\x05retry\x18\n" +
+	" \x01(\v2\x14.runlog.v1.StepRetryR\x05retryB\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
 	"\a_reasonB\x1c\n" +
-	"\x1a_outcome_engine_attempt_id\"\xe7\x04\n" +
+	"\x1a_outcome_engine_attempt_id\"\x93\x05\n" +
 	"\fStepSnapshot\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12,\n" +
@@ -1313,7 +1401,8 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\x06reason\x18\t \x01(\tH\x01R\x06reason\x88\x01\x01\x122\n" +
 	"\battempts\x18\n" +
 	" \x03(\v2\x16.runlog.v1.StepAttemptR\battempts\x12>\n" +
-	"\x19outcome_engine_attempt_id\x18\v \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01B\x14\n" +
+	"\x19outcome_engine_attempt_id\x18\v \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01\x12*\n" +
+	"\x05retry\x18\f \x01(\v2\x14.runlog.v1.StepRetryR\x05retryB\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
 	"\a_reasonB\x1c\n" +
 	"\x1a_outcome_engine_attempt_id\"\xb0\x01\n" +
@@ -1414,7 +1503,7 @@ func file_runlog_v1_snapshot_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 12)
+var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
 var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(RunStatus_Value)(0),          // 0: runlog.v1.RunStatus.Value
 	(StepStatus_Value)(0),         // 1: runlog.v1.StepStatus.Value
@@ -1423,43 +1512,48 @@ var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(*PlanRef)(nil),               // 4: runlog.v1.PlanRef
 	(*ArtifactRef)(nil),           // 5: runlog.v1.ArtifactRef
 	(*StepError)(nil),             // 6: runlog.v1.StepError
-	(*StepAttempt)(nil),           // 7: runlog.v1.StepAttempt
-	(*StepSnapshot)(nil),          // 8: runlog.v1.StepSnapshot
-	(*RootCause)(nil),             // 9: runlog.v1.RootCause
-	(*SignalDecision)(nil),        // 10: runlog.v1.SignalDecision
-	(*Inconsistency)(nil),         // 11: runlog.v1.Inconsistency
-	(*RunSnapshot)(nil),           // 12: runlog.v1.RunSnapshot
-	nil,                           // 13: runlog.v1.RunSnapshot.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 14: google.protobuf.Timestamp
+	(*StepRetry)(nil),             // 7: runlog.v1.StepRetry
+	(*StepAttempt)(nil),           // 8: runlog.v1.StepAttempt
+	(*StepSnapshot)(nil),          // 9: runlog.v1.StepSnapshot
+	(*RootCause)(nil),             // 10: runlog.v1.RootCause
+	(*SignalDecision)(nil),        // 11: runlog.v1.SignalDecision
+	(*Inconsistency)(nil),         // 12: runlog.v1.Inconsistency
+	(*RunSnapshot)(nil),           // 13: runlog.v1.RunSnapshot
+	nil,                           // 14: runlog.v1.RunSnapshot.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
 }
 var file_runlog_v1_snapshot_proto_depIdxs = []int32{
-	1,  // 0: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
-	14, // 1: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
-	14, // 2: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
-	5,  // 3: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
-	6,  // 4: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
-	1,  // 5: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
-	14, // 6: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	14, // 7: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	5,  // 8: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	6,  // 9: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
-	7,  // 10: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
-	14, // 11: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
-	0,  // 12: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
-	8,  // 13: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
-	5,  // 14: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	4,  // 15: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
-	14, // 16: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	14, // 17: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	9,  // 18: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
-	10, // 19: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
-	11, // 20: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
-	13, // 21: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
-	22, // [22:22] is the sub-list for method output_type
-	22, // [22:22] is the sub-list for method input_type
-	22, // [22:22] is the sub-list for extension type_name
-	22, // [22:22] is the sub-list for extension extendee
-	0,  // [0:22] is the sub-list for field type_name
+	6,  // 0: runlog.v1.StepRetry.error:type_name -> runlog.v1.StepError
+	15, // 1: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
+	1,  // 2: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
+	15, // 3: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
+	15, // 4: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
+	5,  // 5: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
+	6,  // 6: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
+	7,  // 7: runlog.v1.StepAttempt.retry:type_name -> runlog.v1.StepRetry
+	1,  // 8: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
+	15, // 9: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	15, // 10: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	5,  // 11: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	6,  // 12: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
+	8,  // 13: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
+	7,  // 14: runlog.v1.StepSnapshot.retry:type_name -> runlog.v1.StepRetry
+	15, // 15: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
+	0,  // 16: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
+	9,  // 17: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
+	5,  // 18: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	4,  // 19: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
+	15, // 20: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	15, // 21: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	10, // 22: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
+	11, // 23: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
+	12, // 24: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
+	14, // 25: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
+	26, // [26:26] is the sub-list for method output_type
+	26, // [26:26] is the sub-list for method input_type
+	26, // [26:26] is the sub-list for extension type_name
+	26, // [26:26] is the sub-list for extension extendee
+	0,  // [0:26] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_snapshot_proto_init() }
@@ -1470,18 +1564,18 @@ func file_runlog_v1_snapshot_proto_init() {
 	file_runlog_v1_snapshot_proto_msgTypes[2].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[3].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[4].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[5].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[6].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[7].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[8].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[10].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[9].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[11].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_snapshot_proto_rawDesc), len(file_runlog_v1_snapshot_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   12,
+			NumMessages:   13,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

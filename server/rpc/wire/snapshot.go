@@ -63,6 +63,7 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 		Reason:           Optional(s.Reason),
 
 		OutcomeEngineAttemptId: outcomeAttempt(&s.StepAttempt),
+		Retry:                  encodeRetry(s.Retry),
 	}
 }
 
@@ -78,6 +79,7 @@ func encodeAttempt(a *run.StepAttempt) *runlogv1.StepAttempt {
 		Reason:           Optional(a.Reason),
 
 		OutcomeEngineAttemptId: outcomeAttempt(a),
+		Retry:                  encodeRetry(a.Retry),
 	}
 }
 
@@ -112,6 +114,13 @@ func encodeStepError(e *run.StepError) *runlogv1.StepError {
 		return nil
 	}
 	return &runlogv1.StepError{Code: Optional(e.Code), Message: Optional(e.Message), Retryable: e.Retryable, Category: Optional(e.Category)}
+}
+
+func encodeRetry(r *run.StepRetry) *runlogv1.StepRetry {
+	if r == nil {
+		return nil
+	}
+	return &runlogv1.StepRetry{EngineAttemptId: r.EngineAttemptID, Error: encodeStepError(r.Error), NextAttemptAt: OptionalTime(r.NextAttemptAt)}
 }
 
 func encodeSignal(d *run.SignalDecision) *runlogv1.SignalDecision {

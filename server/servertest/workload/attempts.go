@@ -152,7 +152,7 @@ func (n *attemptsOf) check(r *runlogv1.EventRecord) {
 		n.clients.opts.Broken("attempt: on %s, %s of %s with runSeq %d %s", n.node, r.GetEventType(), r.GetRunId(), r.GetRunSeq(), fmt.Sprintf(format, args...))
 	}
 	attempt := r.GetLogicalAttemptId()
-	want := contract.DeriveKey(contract.Line2, r.GetRunId(), r.GetStepId(), attempt, r.GetEventType(), r.GetPlanId(), r.GetPlanVersion())
+	want := contract.DeriveKey(contract.Line2, r.GetRunId(), r.GetStepId(), attempt, r.GetEngineAttemptId(), r.GetEventType(), r.GetPlanId(), r.GetPlanVersion())
 	if r.GetIdempotencyKey() != want {
 		broken("has key %s, that of attempt %d is %s", r.GetIdempotencyKey(), attempt, want)
 	}

@@ -103,7 +103,7 @@ func keyOf(e *runlogv1.EventWrite) string {
 	if e.GetLogicalAttemptId() == 0 {
 		return causeKey(e.GetEventType(), e.GetCausedBySignalId())
 	}
-	return contract.DeriveKey(contract.Line2, e.GetRunId(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEventType(), e.GetPlanId(), e.GetPlanVersion())
+	return contract.DeriveKey(contract.Line2, e.GetRunId(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEngineAttemptId(), e.GetEventType(), e.GetPlanId(), e.GetPlanVersion())
 }
 
 // contentOf digests the fields that make the key, and those in which two events with one key can

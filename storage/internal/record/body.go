@@ -122,7 +122,7 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 	if e.IdempotencyKey == "" {
 		e.KeyDerived = true
 		if keyed {
-			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, e.PlanID, e.PlanVersion)
+			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 		}
 	}
 	return r, nil

@@ -222,7 +222,7 @@ var stories = []example{
 		plan := func(id, version string, n int) contract.Event {
 			return with(storagetest.Event("a", n), func(e *contract.Event) {
 				e.PlanID, e.PlanVersion = id, version
-				e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.Type, id, version)
+				e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, id, version)
 			})
 		}
 		s.append(plan("p", "1", 0), plan("p", "2", 1), plan("q", "1", 2))

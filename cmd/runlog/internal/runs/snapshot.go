@@ -166,6 +166,13 @@ func stepStatus(status runlogv1.StepStatus_Value) string {
 
 func stepDetail(step *runlogv1.StepSnapshot) string {
 	failure := step.GetError()
+	if again := step.GetRetry(); again != nil {
+		next := ""
+		if again.NextAttemptAt != nil {
+			next = "(next try " + output.Stamp(again.GetNextAttemptAt()) + ")"
+		}
+		return output.Words("retrying after", again.GetError().GetCode(), again.GetError().GetMessage(), next)
+	}
 	if failure == nil {
 		return step.GetReason()
 	}
