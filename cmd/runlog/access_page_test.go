@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"runlog/cmd/runlog/internal/output"
 	"runlog/server/auth"
@@ -41,10 +42,10 @@ func TestAccessPage(t *testing.T) {
 	runShell(t, a.dir, blocks["sh"][1]) // The certificate.
 	files := func(line string, replace ...string) []string {
 		line = strings.NewReplacer(replace...).Replace(line)
-		line = strings.TrimSuffix(strings.TrimPrefix(line, "(umask 077; "), " > ci.token)")
+		line, _, _ = strings.Cut(strings.TrimPrefix(line, "(umask 077; "), " > ")
 		words := strings.Fields(line)[1:]
 		for i, word := range words {
-			if slices.Contains([]string{"tls.crt", "tls.key", "ca.crt", "admin.token", "ci.token"}, word) {
+			if slices.Contains([]string{"tls.crt", "tls.key", "ca.crt", "admin.token", "ci.token", "log.token"}, word) {
 				words[i] = a.path(word)
 			}
 		}
@@ -62,6 +63,14 @@ func TestAccessPage(t *testing.T) {
 	c.do(output.ExitOK, "prod is stored", files(lines[0], here...)...)
 	c.do(output.ExitOK, "prod is in use", files(lines[1])...)
 	c.do(output.ExitOK, "token:ci", files(lines[2])...)
+
+	// A reader of the access log.
+	lines = strings.Split(strings.TrimSpace(blocks["sh"][4]), "\n")
+	token, _, _ = strings.Cut(c.do(output.ExitOK, "", files(lines[0])...), "\n")
+	a.secretFile("log.token", token)
+	for _, line := range lines[1:] {
+		c.do(output.ExitOK, "AccessDecided", files(line, "2026-02-11", time.Now().UTC().Format(time.DateOnly))...)
+	}
 }
 
 // runShell runs the lines of a page in a directory.

@@ -1,6 +1,7 @@
 package access_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/rpc"
@@ -73,6 +75,16 @@ func TestAccessLogArgumentsSEC11(t *testing.T) {
 		}
 		want("CreateJoinToken", "ALLOWED map[uses:2] map[]", "DONE map[uses:2] map[tokenId:"+made.TokenId+"]")
 
+		asked = "map[destination:/backups/main]"
+		begin := backUp(ctx, t, n, "/backups/main")
+		want("Backup", "ALLOWED "+asked+" map[]", "DONE "+asked+" map[begin:"+begin+"]")
+		failed, err := n.Clusters().Backup(ctx, &runlogv1.BackupRequest{Destination: "elsewhere", Known: []*runlogv1.BackupKnown{{Files: []*runlogv1.BackupFile{{}}}}})
+		if err == nil {
+			_, err = failed.Recv()
+		}
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+		want("Backup", "ALLOWED "+asked+" map[]", "DONE "+asked+" map[begin:"+begin+"]", "ALLOWED map[destination:elsewhere] map[]")
+
 		_, err = n.Events.AppendEvents(n.Bearing(auditor), &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{servertest.NewEvent("RunStarted")}})
 		if err != nil {
 			t.Fatal(err)
@@ -119,4 +131,21 @@ func TestAccessLogArgumentsSEC11(t *testing.T) {
 		auditor = n.Token(root, "next", []string{rpc.AccessTenant}, runlogv1.Role_READER)
 		want("RevokeToken", "ALLOWED map[tokenId:"+id+"] map[]")
 	})
+}
+
+// backUp reads a backup to its end, and returns its announcement as the access log has it.
+func backUp(ctx context.Context, t testing.TB, n *servertest.Node, destination string) string {
+	t.Helper()
+	stream, err := n.Clusters().Backup(ctx, &runlogv1.BackupRequest{Destination: destination})
+	var begin *runlogv1.BackupBegin
+	for err == nil {
+		var part *runlogv1.BackupResponse
+		if part, err = stream.Recv(); part.GetBegin() != nil {
+			begin = part.GetBegin()
+		}
+	}
+	if !errors.Is(err, io.EOF) {
+		t.Fatal(err)
+	}
+	return fmt.Sprintf(`{"origin":%q,"files":"%d","bytes":"%d","clusterId":%q}`, begin.Origin, begin.Files, begin.Bytes, begin.ClusterId)
 }

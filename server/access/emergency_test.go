@@ -150,6 +150,9 @@ func TestEmergencySEC13(t *testing.T) {
 			if c.late {
 				want = append(want, "ALLOWED token:ops "+c.name)
 			}
+			if c.name == "Backup" {
+				want = append(want, "DONE token:ops Backup")
+			}
 		}
 		_, err := n.Clusters().GetStatus(n.Bearing(auditor), &runlogv1.GetStatusRequest{})
 		servertest.Refused(t, err, contract.ReasonPermissionDenied)

@@ -72,10 +72,11 @@ func (c *Chain) logged() AccessLog {
 	return nil
 }
 
-// recordAllowed records an administrative call before it is made (SEC-7).
+// recordAllowed records an administrative call before it is made (SEC-7). A stream whose request is
+// recorded comes here again, with the request.
 func (c *Chain) recordAllowed(ctx context.Context, m *Method, req any) error {
 	log := c.logged()
-	if log == nil || !m.administrative {
+	if log == nil || !m.administrative || req == nil && len(m.recorded) > 0 {
 		return nil
 	}
 	call := callOf(ctx, m.name)

@@ -151,7 +151,7 @@ func (s *Service) late(c *Chain) *grpc.ServiceDesc {
 	for i := range d.Streams {
 		handler := d.Streams[i].Handler
 		m := c.opts.Methods["/"+d.ServiceName+"/"+d.Streams[i].StreamName]
-		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return handler(s.Impl(), c.recorded(m, stream)) }
+		d.Streams[i].Handler = func(_ any, stream grpc.ServerStream) error { return c.serveStream(m, stream, handler, s.Impl()) }
 	}
 	return &d
 }

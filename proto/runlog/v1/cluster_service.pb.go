@@ -148,7 +148,9 @@ type BackupRequest struct {
 	// Files of earlier backups, for each origin that the caller knows: it cannot know which origin
 	// answers. If a table has the size and digest given here, the manifest names it and the data is
 	// not sent. The node reads the table to compare the digest.
-	Known         []*BackupKnown `protobuf:"bytes,1,rep,name=known,proto3" json:"known,omitempty"`
+	Known []*BackupKnown `protobuf:"bytes,1,rep,name=known,proto3" json:"known,omitempty"`
+	// Where the caller keeps the backup, for the access log. The node does not check it.
+	Destination   string `protobuf:"bytes,2,opt,name=destination,proto3" json:"destination,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -188,6 +190,13 @@ func (x *BackupRequest) GetKnown() []*BackupKnown {
 		return x.Known
 	}
 	return nil
+}
+
+func (x *BackupRequest) GetDestination() string {
+	if x != nil {
+		return x.Destination
+	}
+	return ""
 }
 
 // BackupKnown lists the files of one origin that the caller has.
@@ -1675,9 +1684,10 @@ var File_runlog_v1_cluster_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17runlog/v1/options.proto\"=\n" +
+	"\x1frunlog/v1/cluster_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x17runlog/v1/options.proto\"_\n" +
 	"\rBackupRequest\x12,\n" +
-	"\x05known\x18\x01 \x03(\v2\x16.runlog.v1.BackupKnownR\x05known\"R\n" +
+	"\x05known\x18\x01 \x03(\v2\x16.runlog.v1.BackupKnownR\x05known\x12 \n" +
+	"\vdestination\x18\x02 \x01(\tR\vdestination\"R\n" +
 	"\vBackupKnown\x12\x16\n" +
 	"\x06origin\x18\x01 \x01(\tR\x06origin\x12+\n" +
 	"\x05files\x18\x02 \x03(\v2\x15.runlog.v1.BackupFileR\x05files\"L\n" +
@@ -1807,7 +1817,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x16RevokeJoinTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"E\n" +
 	"\x17RevokeJoinTokenResponse\x12*\n" +
-	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\xd8\b\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\xec\b\n" +
 	"\x0eClusterService\x12h\n" +
 	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\" \x8a\xb5\x18\t\n" +
 	"\x01\x03(\x01H\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12\x8a\x01\n" +
@@ -1816,9 +1826,9 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\fRemoveMember\x12\x1e.runlog.v1.RemoveMemberRequest\x1a\x1f.runlog.v1.RemoveMemberResponse\"7\x8a\xb5\x18\x10\n" +
 	"\x01\x05(\x03:\anode_id0\x01\x82\xd3\xe4\x93\x02\x1d:\x01*\"\x18/v1/cluster:removeMember\x12\xa2\x01\n" +
 	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"?\x8a\xb5\x18\x12\n" +
-	"\x01\x05(\x03:\anode_id@\x010\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12Q\n" +
-	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"\x10\x8a\xb5\x18\t\n" +
-	"\x01\x05(\x01@\x010\x01\x90\x02\x010\x01\x12\xa3\x01\n" +
+	"\x01\x05(\x03:\anode_id@\x010\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12e\n" +
+	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"$\x8a\xb5\x18\x1d\n" +
+	"\x01\x05(\x01:\vdestination@\x01R\x05begin0\x01\x90\x02\x010\x01\x12\xa3\x01\n" +
 	"\x0fCreateJoinToken\x12!.runlog.v1.CreateJoinTokenRequest\x1a\".runlog.v1.CreateJoinTokenResponse\"I\x8a\xb5\x18$\n" +
 	"\x01\x05(\x02:\vexpire_time:\x04usesR\btoken_id0\x01\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/cluster/joinTokens\x12\x80\x01\n" +
 	"\x0eListJoinTokens\x12 .runlog.v1.ListJoinTokensRequest\x1a!.runlog.v1.ListJoinTokensResponse\")\x8a\xb5\x18\a\n" +

@@ -171,7 +171,7 @@ type Policy struct {
 	// The access log has no allowed call: it only reads the state of the cluster (SEC-11).
 	Status bool `protobuf:"varint,9,opt,name=status,proto3" json:"status,omitempty"`
 	// Fields of the answer that the access log has, once the call has succeeded (SEC-11). Those of a
-	// stream are in its last message.
+	// stream are in one message, and in the last one unless only operators or admins may call it.
 	AnswerFields  []string `protobuf:"bytes,10,rep,name=answer_fields,json=answerFields,proto3" json:"answer_fields,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

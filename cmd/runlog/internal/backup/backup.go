@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"time"
@@ -86,7 +87,12 @@ func lineOf(m *backup.Manifest) backupLine {
 
 func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full, unsigned bool) error {
 	began := time.Now()
+	destination, err := filepath.Abs(dir)
+	if err != nil {
+		return err
+	}
 	source := func(req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
+		req.Destination = destination
 		return c.Backup(ctx, req)
 	}
 	bar, advance := a.copying()
