@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/bubble"
 )
@@ -269,6 +270,31 @@ func TestFailuresOfTheServer(t *testing.T) {
 				t.Errorf("the last line does not say what to do: %s", last)
 			}
 		})
+	}
+}
+
+// TestWhatIsStoredIsSaid: a command that could not store its input says that the counts are stored
+// only if something of it is, and what helps.
+func TestWhatIsStoredIsSaid(t *testing.T) {
+	t.Parallel()
+	const stored, credentials = "the counts above are stored", "with the right credentials, run the same command again"
+	events := line("RunQueued", "mine", "") + "\n" + line("RunQueued", "foreign", "") + "\n"
+	reserved := asStatus(&contract.Error{Reason: contract.ReasonReservedEventType, Message: "StepAttested is stored by AttestStep alone"})
+	for name, test := range map[string]struct {
+		fake            *fakeServer
+		stdin           string
+		stored, retries bool
+	}{
+		"nothing, without the right":   {&fakeServer{foreign: "foreign"}, line("RunQueued", "foreign", ""), false, true},
+		"a part, without the right":    {&fakeServer{foreign: "foreign"}, events, true, true},
+		"nothing, of a reserved type":  {&fakeServer{down: reserved}, events, false, true},
+		"nothing, without credentials": {&fakeServer{down: status.Error(codes.Unauthenticated, "who are you")}, events, false, true},
+	} {
+		s := &invocation{args: []string{"append", "-"}, stdin: test.stdin}
+		s.do(t.Context(), t, test.fake)
+		if says := s.stderr.String(); strings.Contains(says, stored) != test.stored || strings.Contains(says, credentials) != test.retries {
+			t.Errorf("%s: %s", name, says)
+		}
 	}
 }
 

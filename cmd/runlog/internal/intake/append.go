@@ -8,11 +8,11 @@ import (
 	"os"
 	"time"
 
+	"runlog/client"
 	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
-	"runlog/proto/contract"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 )
 
 func (a *app) appendCommand() *cobra.Command {
@@ -71,9 +71,6 @@ func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
 	}
 	defer c.Close()
 	failure := a.pumpFiles(ctx, in, sender{c.AppendEvents, opts.keepGoing}.send, pumpOptions{total: total, stopRuns: !opts.keepGoing})
-	if failure == nil {
-		return nil
-	}
 	if refused, ok := errors.AsType[*refusedLines](failure); ok {
 		behind := "the lines behind them in their runs were not sent"
 		if opts.keepGoing {
@@ -82,10 +79,7 @@ func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
 		return output.Errorf(output.ExitRefused, "%s refused, see above; %s; correct them and append again: nothing is stored twice",
 			output.Plural(refused.lines, "line"), behind)
 	}
-	if session.HasReason(failure, contract.ReasonPermissionDenied) || session.HasReason(failure, contract.ReasonUnauthenticated) {
-		return output.WithHint(failure, "the counts above are stored; with the right credentials, run the same command again: nothing is stored twice")
-	}
-	return output.WithHint(failure, "the counts above are stored; it is safe to run the same command again")
+	return failure
 }
 
 // refusedLines is the error of an input of which some lines were refused and the others stored.
@@ -130,10 +124,35 @@ func (a *app) pumpFiles(ctx context.Context, in *intake, send func(context.Conte
 	if err := r.end(time.Since(started).Round(time.Millisecond), a.StdoutWidth); err != nil && failure == nil {
 		failure = err
 	}
-	if failure == nil && r.total.Refused > 0 {
+	switch {
+	case failure == nil && r.total.Refused > 0:
 		return &refusedLines{r.total.Refused}
+	case failure == nil || opts.dryRun || errors.Is(failure, errImportRefused):
+		return failure
+	default:
+		return output.WithHint(failure, whatNext(failure, r.total.Inserted+r.total.Duplicates > 0))
 	}
-	return failure
+}
+
+// whatNext says after a failure whether a part of the input is stored, and how to store the rest.
+func whatNext(failure error, stored bool) string {
+	next := "it is safe to run the same command again"
+	if e, ok := errors.AsType[*client.Error](failure); ok {
+		switch {
+		case e.Code == codes.PermissionDenied, e.Code == codes.Unauthenticated:
+			next = "with the right credentials, run the same command again: nothing is stored twice"
+		case e.Final():
+			next = "" // The message of the server says what to do.
+		}
+	}
+	switch {
+	case !stored:
+		return next
+	case next == "":
+		return "the counts above are stored"
+	default:
+		return "the counts above are stored; " + next
+	}
 }
 
 // inputSize checks the files before anything is stored. It returns their size in bytes; 0 if one of

@@ -85,11 +85,7 @@ func (a *app) importFiles(ctx context.Context, paths []string, admin string) err
 		return err
 	}
 	in.checked = true
-	failure := a.pumpFiles(ctx, &in, i.send, pumpOptions{total: total})
-	if failure != nil && !errors.Is(failure, errImportRefused) {
-		return output.WithHint(failure, "the counts above are stored; it is safe to run the same command again")
-	}
-	return failure
+	return a.pumpFiles(ctx, &in, i.send, pumpOptions{total: total})
 }
 
 // reachable checks that an admin listener answers, before any input is read.

@@ -3,7 +3,6 @@ package signal
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -85,11 +84,8 @@ type attestationLine struct {
 
 func (a *app) attest(ctx context.Context, c *client.Client, req *runlogv1.AttestStepRequest) error {
 	resp, err := c.AttestStep(ctx, req)
-	switch e, ok := errors.AsType[*client.Error](err); {
-	case ok && e.Final():
-		return err
-	case err != nil:
-		return output.WithHint(err, fmt.Sprintf("to retry the same attestation, add --id %s", req.AttestationId))
+	if err != nil {
+		return withRetry(err, "attestation", req.AttestationId)
 	}
 	if a.Format == output.JSON {
 		return json.NewEncoder(a.Stdout).Encode(attestationLine{req.AttestationId, req.Outcome.String(), resp.GetRunSeq(),

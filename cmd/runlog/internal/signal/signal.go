@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
@@ -105,11 +106,8 @@ type line struct {
 
 func (a *app) send(ctx context.Context, c *client.Client, req *runlogv1.SendSignalRequest) error {
 	resp, err := c.SendSignal(ctx, req)
-	switch e, ok := errors.AsType[*client.Error](err); {
-	case ok && e.Final():
-		return err
-	case err != nil:
-		return output.WithHint(err, fmt.Sprintf("to retry the same signal, add --id %s", req.SignalId))
+	if err != nil {
+		return withRetry(err, "signal", req.SignalId)
 	}
 	if a.Format == output.JSON {
 		err = json.NewEncoder(a.Stdout).Encode(line{req.SignalId, resp.GetDecision().String(), resp.GetRunSeq(), resp.GetRejectReason(),
@@ -121,6 +119,16 @@ func (a *app) send(ctx context.Context, c *client.Client, req *runlogv1.SendSign
 		err = output.Errorf(output.ExitRejected, "signal rejected: %s; runlog events %s --type SignalRejected tells more", resp.GetRejectReason(), req.RunId)
 	}
 	return err
+}
+
+// withRetry adds to the error of a call how to retry it with its id. It adds nothing if the server
+// would refuse the same call again.
+func withRetry(err error, what, id string) error {
+	e, ok := errors.AsType[*client.Error](err)
+	if ok && (e.Final() || e.Code == codes.PermissionDenied || e.Code == codes.Unauthenticated) {
+		return err
+	}
+	return output.WithHint(err, fmt.Sprintf("to retry the same %s, add --id %s", what, id))
 }
 
 // sentence describes a decision to people.
