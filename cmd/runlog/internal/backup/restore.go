@@ -110,6 +110,8 @@ func (a *app) printRestored(r *offline.Restored, dir string) error {
 		[2]string{"Content", fmt.Sprintf("%s of %s, complete through %s", output.Plural(m.Events, "event"), output.Plural(m.Runs, "run"), proof.FormatTime(m.CompleteThrough))},
 		[2]string{"Signature", signature(m, r.PublicKey)},
 	)
-	fmt.Fprintf(out, "\nstart it with: runlog serve --data-dir %s\nthen send again what producers sent after that time; let two new nodes join; back up into a new directory\n", dir)
+	fmt.Fprintf(out, "\na backup has no flags: add those of access that the old nodes had (--auth, --admin-token-file,\n"+
+		"--access-config, --tls-cert); without them every caller that reaches the node may do everything\n"+
+		"start it with: runlog serve --data-dir %s\nthen send again what producers sent after that time; let two new nodes join; back up into a new directory\n", dir)
 	return out.Flush()
 }
