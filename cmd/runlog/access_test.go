@@ -39,12 +39,12 @@ func TestTokensAndContexts(t *testing.T) {
 	at := []string{"--server", addresses.GRPC}
 	do(output.ExitForbidden, append(at, "whoami")...)
 	root := append(slices.Clone(at), "--token-file", admin)
-	token := strings.Split(do(output.ExitOK, append(root, "token", "create", "ci", "--tenant", "acme", "--role", "reader", "--expires", "1h")...), "\n")[0]
+	token := strings.Split(do(output.ExitOK, append(root, "token", "create", "ci", "--tenant", "acme", "--role", "reader", "--expires", "1h", "--act-for", "token:jed,ann")...), "\n")[0]
 	if _, ok := auth.ParseToken(token); !ok {
 		t.Fatalf("create prints %q", token)
 	}
 	list := do(output.ExitOK, append(root, "token", "list")...)
-	if !strings.Contains(list, "ci") || !strings.Contains(list, "acme") || strings.Contains(list, auth.TokenPrefix) {
+	if !strings.Contains(list, "ci") || !strings.Contains(list, "acme") || !strings.Contains(list, "ann,token:jed") || strings.Contains(list, auth.TokenPrefix) {
 		t.Errorf("list: %s", list)
 	}
 	do(output.ExitOK, append(at, "context", "add", "ci", "--token", token)...)
@@ -63,6 +63,7 @@ func TestTokensAndContexts(t *testing.T) {
 		}
 	}
 	who("token:ci")
+	who("ann,token:jed") // It may act for them (SEC-10).
 	who("token:admin-token-file", "--context", "admin")
 	env["RUNLOG_CONTEXT"] = "admin"
 	who("token:admin-token-file")

@@ -107,7 +107,7 @@ func (a *app) listCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
 				return output.List(&a.Output, tokens(cmd.Context(), c), 0, func(t *runlogv1.Token) ([]byte, error) { return output.JSONLine(t) }, tokenCells,
-					"TOKEN ID", "NAME", "TENANTS", "ROLES", "CREATED", "EXPIRES", "REVOKED")
+					"TOKEN ID", "NAME", "TENANTS", "ROLES", "ACTS FOR", "CREATED", "EXPIRES", "REVOKED")
 			})
 		},
 	}
@@ -136,8 +136,8 @@ func tokens(ctx context.Context, c *client.Client) iter.Seq2[*runlogv1.Token, er
 }
 
 func tokenCells(t *runlogv1.Token) []string {
-	return []string{t.GetTokenId(), t.GetName(), strings.Join(t.GetTenants(), ","), roleNames(t.GetRoles()), output.Stamp(t.GetCreateTime()),
-		output.Stamp(t.GetExpireTime()), output.Stamp(t.GetRevokeTime())}
+	return []string{t.GetTokenId(), t.GetName(), strings.Join(t.GetTenants(), ","), roleNames(t.GetRoles()), strings.Join(t.GetActFor(), ","),
+		output.Stamp(t.GetCreateTime()), output.Stamp(t.GetExpireTime()), output.Stamp(t.GetRevokeTime())}
 }
 
 func roleNames(roles []runlogv1.Role_Value) string {
@@ -185,7 +185,8 @@ func (a *app) whoAmICommand() *cobra.Command {
 					return a.Message(who)
 				}
 				output.Facts(a.Stdout, [2]string{"name", who.GetName()}, [2]string{"tenants", strings.Join(who.GetTenants(), ",")},
-					[2]string{"roles", roleNames(who.GetRoles())}, [2]string{"expires", output.Dash(output.Stamp(who.GetExpireTime()))})
+					[2]string{"roles", roleNames(who.GetRoles())}, [2]string{"acts for", output.Dash(strings.Join(who.GetActFor(), ","))},
+					[2]string{"expires", output.Dash(output.Stamp(who.GetExpireTime()))})
 				return nil
 			})
 		},
