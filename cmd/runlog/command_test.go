@@ -298,6 +298,28 @@ func TestWhatIsStoredIsSaid(t *testing.T) {
 	}
 }
 
+// TestAppendUnderAFenceQUE8: a worker appends under the fence of its lease. If it has lost the
+// lease, the command ends, and does not look for a wrong line.
+func TestAppendUnderAFenceQUE8(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		newest uint64
+		fence  string
+		code   output.ExitCode
+		says   string
+	}{
+		{2, "2", output.ExitOK, ""}, {0, "0", output.ExitOK, ""}, {2, "x", output.ExitUsage, "--fence"},
+		{3, "2", output.ExitRefused, "runlog: LEASE_LOST: another worker has the run\n"},
+		{3, "0", output.ExitRefused, "runlog: LEASE_LOST: another worker has the run\n"},
+	} {
+		s := &invocation{args: []string{"append", "testdata/run-1.jsonl", "--fence", test.fence}}
+		s.do(t.Context(), t, &fakeServer{fence: test.newest})
+		if says := s.stderr.String(); s.code != test.code || !strings.Contains(says, test.says) || test.code == output.ExitRefused && says != test.says {
+			t.Errorf("fence %s of %d: exit %d, %s", test.fence, test.newest, s.code, says)
+		}
+	}
+}
+
 func TestCtrlC(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {

@@ -39,6 +39,7 @@ type fakeServer struct {
 	marks     []*runlogv1.WatchRunResponse // of every watch; after them it stays open
 	down      error                        // the answer to every append, when set
 	foreign   string                       // a run of a tenant that the caller may not write to
+	fence     uint64                       // that of the newest lease; 0: none
 
 	mu struct {
 		sync.Mutex
@@ -58,6 +59,9 @@ func (f *fakeServer) AppendEvents(_ context.Context, req *runlogv1.AppendEventsR
 	}
 	if f.foreign != "" && req.GetRunId() == f.foreign {
 		return nil, asStatus(&contract.Error{Reason: contract.ReasonPermissionDenied, Message: "token:ci may not write to that tenant"})
+	}
+	if req.Fence != nil && req.GetFence() != f.fence {
+		return nil, asStatus(&contract.Error{Reason: contract.ReasonLeaseLost, Message: "another worker has the run"})
 	}
 	valid, err := contract.ValidateAll(req.GetEvents(), contract.Options{RunID: req.GetRunId()})
 	if err != nil {

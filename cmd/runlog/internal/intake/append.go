@@ -10,6 +10,7 @@ import (
 
 	"runlog/client"
 	"runlog/cmd/runlog/internal/output"
+	runlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"
@@ -17,6 +18,7 @@ import (
 
 func (a *app) appendCommand() *cobra.Command {
 	var opts appendOptions
+	var fence uint64
 	cmd := &cobra.Command{
 		Use:   "append [-f FILE]... [FILE]...",
 		Short: "Store events from JSON lines",
@@ -31,16 +33,23 @@ of its run behind it are not sent, because they would be stored ahead of it; the
 go on. Correct the line and append the file again: nothing is stored twice, because the
 server recognises stored events by their idempotency key.
 
+A worker that has leased a run names the fence of its lease with --fence. The server stores
+nothing more of it once another worker has the run (LEASE_LOST), and the command ends.
+
 With -o json there is one line for each stored event, in the order of its run, and at the end
 {"summary": ...}.`,
 		Example: "  runlog append -f events.jsonl\n  producer | runlog append -f - -o json",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.paths = append(opts.paths, args...)
+			if cmd.Flags().Changed("fence") {
+				opts.fence = &fence
+			}
 			return a.appendFiles(cmd.Context(), opts)
 		},
 	}
 	cmd.Flags().StringArrayVarP(&opts.paths, "file", "f", nil, "file of JSON lines, or - for standard input; may be repeated")
 	cmd.Flags().BoolVar(&opts.keepGoing, "keep-going", false, "send the lines of a run behind a refused one too")
+	cmd.Flags().Uint64Var(&fence, "fence", 0, "fence of the lease of the run, as runlog queue lease shows it; 0: the run was never leased")
 	cmd.Flags().BoolVar(&opts.dryRun, "dry-run", false, "check the lines by the contract's rules and send nothing; the server's own limits are not known")
 	return cmd
 }
@@ -50,6 +59,7 @@ type appendOptions struct {
 	paths     []string
 	keepGoing bool
 	dryRun    bool
+	fence     *uint64 // nil: the request has none
 }
 
 func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
@@ -70,7 +80,11 @@ func (a *app) appendFiles(ctx context.Context, opts appendOptions) error {
 		return err
 	}
 	defer c.Close()
-	failure := a.pumpFiles(ctx, in, sender{c.AppendEvents, opts.keepGoing}.send, pumpOptions{total: total, stopRuns: !opts.keepGoing})
+	store := func(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+		req.Fence = opts.fence
+		return c.AppendEvents(ctx, req)
+	}
+	failure := a.pumpFiles(ctx, in, sender{store, opts.keepGoing}.send, pumpOptions{total: total, stopRuns: !opts.keepGoing})
 	if refused, ok := errors.AsType[*refusedLines](failure); ok {
 		behind := "the lines behind them in their runs were not sent"
 		if opts.keepGoing {

@@ -22,8 +22,11 @@ func explainLine(e *contract.Error) string {
 }
 
 // refusesInput reports whether the server refused the request itself. Otherwise it failed to take
-// it.
+// it, or the run is another worker's.
 func refusesInput(e *client.Error) bool {
+	if e.Reason == contract.ReasonLeaseLost {
+		return false
+	}
 	switch e.Code {
 	case codes.InvalidArgument, codes.FailedPrecondition, codes.AlreadyExists, codes.OutOfRange:
 		return true

@@ -25,7 +25,8 @@ func (a *app) leaseCommand() *cobra.Command {
 		Long: `Lease the next runs of the queues in a scope, or of QUEUE alone. Start each run, and then release its lease with
 runlog queue release. A lease that is not released ends by itself, and the run is leased again with a higher fence.
 No command renews a lease: choose a --ttl that is longer than the start.
-A program gives the fence with each append to the run: it is refused once another worker has the run.`,
+A program gives the fence with each append to the run, as runlog append --fence does: it is refused once
+another worker has the run.`,
 		Example: "  runlog queue lease --tenant acme --worker host-1 --max 5 --wait 30s -o json",
 		Args:    oneQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
