@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -198,5 +199,49 @@ func TestSnapshotTokenRefusedREAD8(t *testing.T) {
 		refused(&runlogv1.GetSnapshotRequest{RunId: "run", MaxAnswerBytes: 64<<20 + 1}, contract.ReasonInvalidArgumentField, "maxAnswerBytes", "at most")
 		n.HTTP(http.MethodGet, "/v1/runs/run/snapshot?stepsPageToken=x", "").
 			Refused(t, contract.ReasonInvalidArgumentField)
+	})
+}
+
+// TestSnapshotTokenAndMomentREAD8: a moment or a minSeq beside a token fits the first page, or is
+// refused: the pages are those of one snapshot.
+func TestSnapshotTokenAndMomentREAD8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		appendSteps(n, "run", 3)
+		n.Append("run", servertest.NewEvent("StepStarted", servertest.Step("more")))
+		time.Sleep(time.Second)
+		first, err := n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfSeq: new(uint64(4)), StepsPageSize: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stamps := n.List("run")
+		with := func(change func(*runlogv1.GetSnapshotRequest)) (*runlogv1.GetSnapshotResponse, error) {
+			req := &runlogv1.GetSnapshotRequest{RunId: "run", StepsPageSize: 1, StepsPageToken: first.NextStepsPageToken}
+			change(req)
+			return n.Projection.GetSnapshot(n.Context(), req)
+		}
+		for name, same := range map[string]func(*runlogv1.GetSnapshotRequest){
+			"asOfSeq":  func(r *runlogv1.GetSnapshotRequest) { r.AsOfSeq = new(uint64(4)) },
+			"asOfTime": func(r *runlogv1.GetSnapshotRequest) { r.AsOfTime = stamps[3].PersistedAt },
+			"minSeq":   func(r *runlogv1.GetSnapshotRequest) { r.MinSeq = 4 },
+		} {
+			if page, err := with(same); err != nil || page.Snapshot.LastEventSeq != 4 || len(page.Snapshot.Steps) != 1 {
+				t.Errorf("%s of the first page: %v, %v", name, page, err)
+			}
+		}
+		for field, other := range map[string]func(*runlogv1.GetSnapshotRequest){
+			"asOfSeq":  func(r *runlogv1.GetSnapshotRequest) { r.AsOfSeq = new(uint64(3)) },
+			"asOfTime": func(r *runlogv1.GetSnapshotRequest) { r.AsOfTime = stamps[4].PersistedAt },
+			"minSeq":   func(r *runlogv1.GetSnapshotRequest) { r.MinSeq = 5 },
+		} {
+			_, err := with(other)
+			e := servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+			if text := e.Fields[field]; !strings.Contains(text, "runSeq 4") || !strings.Contains(text, "stepsPageToken") {
+				t.Errorf("another %s: %v", field, e)
+			}
+		}
+		_, err = with(func(r *runlogv1.GetSnapshotRequest) { r.AsOfSeq, r.AsOfTime = new(uint64(4)), stamps[3].PersistedAt })
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
 	})
 }

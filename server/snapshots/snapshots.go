@@ -105,19 +105,35 @@ func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_
 	if err != nil {
 		return nil, err
 	}
+	if req.MinSeq > token.Seq {
+		return nil, contradicts("minSeq", token)
+	}
 	v, err := s.node.Open(ctx, req.RunId, token.Seq)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	snapshot, err := s.opts.Projector.Snapshot(v.View)
-	if err == nil && !token.Of(snapshot) {
-		snapshot, err = s.opts.Projector.SnapshotAsOf(ctx, v.View, projector.AsOf{Seq: token.Seq, Time: projector.Always.Time})
-	}
+	at, _, err := s.asOf(req, v.Run)
 	if err != nil {
 		return nil, err
 	}
-	if !token.Of(snapshot) {
+	var snapshot *run.Snapshot
+	if at == projector.Always {
+		snapshot, err = s.opts.Projector.Snapshot(v.View)
+		at.Seq = token.Seq
+	}
+	if err == nil && (snapshot == nil || !token.Of(snapshot)) {
+		snapshot, err = s.opts.Projector.SnapshotAsOf(ctx, v.View, at)
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case token.Of(snapshot):
+	case req.AsOfSeq != nil:
+		return nil, contradicts("asOfSeq", token)
+	case req.AsOfTime != nil:
+		return nil, contradicts("asOfTime", token)
+	default:
 		return nil, rpc.Invalid("stepsPageToken", fmt.Sprintf("is of the snapshot at runSeq %d, which the events of the run no longer give: "+
 			"omit it to start again with the present snapshot", token.Seq))
 	}
@@ -125,6 +141,12 @@ func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_
 	q.From = token.Place
 	m, next := s.opts.Encoded.Page(snapshot, nil, time.Time{}, q)
 	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(v.At), NextStepsPageToken: s.token(snapshot, next)}, nil
+}
+
+// contradicts refuses a field that names another snapshot than the token beside it.
+func contradicts(field string, t *rpc.SnapshotToken) error {
+	return rpc.Invalid(field, fmt.Sprintf("names another snapshot than stepsPageToken, which is of the one at runSeq %d: "+
+		"leave it out, or omit stepsPageToken to start again", t.Seq))
 }
 
 // answer returns the answer with a run's newest snapshot, or that it is not modified.

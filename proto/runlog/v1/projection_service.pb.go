@@ -97,7 +97,7 @@ type GetSnapshotRequest struct {
 	// At most so many steps in the answer. 0: as many as fit.
 	StepsPageSize uint32 `protobuf:"varint,61,opt,name=steps_page_size,json=stepsPageSize,proto3" json:"steps_page_size,omitempty"`
 	// next_steps_page_token of the page before, of the same run. The page is from the same snapshot.
-	// as_of_seq, as_of_time and if_none_match are ignored.
+	// min_seq, as_of_seq and as_of_time that name another one are refused. if_none_match is ignored.
 	StepsPageToken string `protobuf:"bytes,62,opt,name=steps_page_token,json=stepsPageToken,proto3" json:"steps_page_token,omitempty"`
 	// How large the snapshot in the answer may be, in bytes of its protobuf encoding, at most 64 MiB.
 	// 0, or less than 4 MiB: 4 MiB, which every gRPC client takes.
