@@ -17,11 +17,12 @@
 // as 00 ff. Texts in rows are a uvarint length and bytes. A row of l is
 //
 //	status:1 tenant project environment plan version startedAt completedAt lastEventAt
-//	duration failedSteps stepCount currentStep engineType
+//	duration failedSteps stepCount currentStep engineType triggeredBy triggerSource planRef
 //
 // Times are nanoseconds and 1, a uvarint, then seconds since 1970, a varint; 0 alone is an absent
 // time. Duration is the byte 1 and milliseconds, a varint; the byte 0 alone if it is absent. The
-// other numbers are uvarints. M has no row for a run without labels.
+// other numbers are uvarints. PlanRef is a text, its canonical form. M has no row for a run
+// without labels.
 //
 // A [Folder] writes the rows that a change of a run needs. It trusts the status that the change
 // names as the one before, and does not read the row, except while the list is behind and catches

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -392,7 +393,8 @@ func TestListRowsAreParsedOrRefused(t *testing.T) {
 	for _, want := range []run.Summary{
 		{Status: run.Paused},
 		{Status: run.Failed, StartedAt: at(1, 999_999_999), CompletedAt: at(-62135596800, 1), LastEventAt: at(253402300799, 0),
-			HasDuration: true, TotalDurationMs: -1 << 63, FailedSteps: 1<<32 - 1, StepCount: 7, CurrentStep: "s\x00", EngineType: "é"},
+			HasDuration: true, TotalDurationMs: -1 << 63, FailedSteps: 1<<32 - 1, StepCount: 7, CurrentStep: "s\x00", EngineType: "é",
+			TriggeredBy: "j\x00", TriggerSource: "api", PlanRef: &run.PlanRef{URI: "s3://é", SizeBytes: new(int64(1 << 60))}},
 		{Status: run.Running, HasDuration: true, TotalDurationMs: 1<<63 - 1},
 		{Status: run.Running, HasDuration: true},
 	} {
@@ -403,7 +405,7 @@ func TestListRowsAreParsedOrRefused(t *testing.T) {
 			return e, s, ok && whole
 		}
 		e, got, ok := parse(row)
-		if !ok || got != want || string(e.texts[0]) != "t" || len(e.texts[1]) != 0 || string(e.texts[2]) != "é" ||
+		if !ok || !reflect.DeepEqual(got, want) || string(e.texts[0]) != "t" || len(e.texts[1]) != 0 || string(e.texts[2]) != "é" ||
 			string(e.texts[3]) != "p" || string(e.texts[4]) != "v" {
 			t.Errorf("%+v became %+v, %+v, %v", want, e, got, ok)
 		}

@@ -22,7 +22,10 @@ func appendListRow(b []byte, t *traits, s *run.Summary) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(s.FailedSteps))
 	b = binary.AppendUvarint(b, uint64(s.StepCount))
-	return appendSized(appendSized(b, s.CurrentStep), s.EngineType)
+	for _, text := range [...]string{s.CurrentStep, s.EngineType, s.TriggeredBy, s.TriggerSource} {
+		b = appendSized(b, text)
+	}
+	return appendSized(b, string(run.AppendPlanRef(nil, s.PlanRef)))
 }
 
 func appendSized(b []byte, text string) []byte {
@@ -64,7 +67,10 @@ func (e *listRow) summary() (s run.Summary, ok bool) {
 		s.HasDuration, s.TotalDurationMs = true, r.varint()
 	}
 	s.FailedSteps, s.StepCount = uint32(r.uvarint()), uint32(r.uvarint())
-	s.CurrentStep, s.EngineType = string(r.sized()), string(r.sized())
+	for _, text := range [...]*string{&s.CurrentStep, &s.EngineType, &s.TriggeredBy, &s.TriggerSource} {
+		*text = string(r.sized())
+	}
+	s.PlanRef = run.ParsePlanRef(r.sized())
 	return s, !r.bad && len(r.b) == 0
 }
 

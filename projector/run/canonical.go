@@ -49,6 +49,8 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 	writeTree(&w, "steps", &s.Steps.list, (*writer).step)
 	w.string("tenantId", s.TenantID)
 	w.optionalInt64("totalDurationMs", s.TotalDurationMs)
+	w.optional("triggerSource", s.TriggerSource)
+	w.optional("triggeredBy", s.TriggeredBy)
 	w.close()
 	return w.b
 }
@@ -141,6 +143,16 @@ func (w *writer) planRef(name string, p *PlanRef) {
 		return
 	}
 	w.name(name)
+	w.b = AppendPlanRef(w.b, p)
+}
+
+// AppendPlanRef appends the canonical form of a plan reference to b, from which ParsePlanRef makes
+// an equal one; nothing for nil.
+func AppendPlanRef(b []byte, p *PlanRef) []byte {
+	if p == nil {
+		return b
+	}
+	w := writer{b}
 	w.open()
 	w.optional("compression", p.Compression)
 	w.string("planId", p.PlanID)
@@ -150,6 +162,7 @@ func (w *writer) planRef(name string, p *PlanRef) {
 	w.optionalInt64("sizeBytes", p.SizeBytes)
 	w.string("uri", p.URI)
 	w.close()
+	return w.b
 }
 
 func (w *writer) signal(d *SignalDecision) {

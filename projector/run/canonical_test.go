@@ -34,7 +34,7 @@ func fullSnapshot(t testing.TB) *Snapshot {
 	h := string(text)
 	tape := newTape()
 	tape.add(contract.RunStarted, "", 1, `{"engineRunRef":`+h+`,"engineType":"temporal",
-		"startedAt":"2026-02-11T10:00:00.1Z",
+		"startedAt":"2026-02-11T10:00:00.1Z","context":{"triggeredBy":`+h+`,"triggerSource":"manual"},
 		"planRef":{"uri":"s3://p","sha256":"ab","schemaVersion":"v1","planId":"p","planVersion":"1",
 			"sizeBytes":9007199254740993,"compression":"none"}}`)
 	tape.add(contract.StepFailed, "build", 1, `{"reason":`+h+`,
@@ -132,7 +132,7 @@ func TestWhatTheDigestLeavesOutPRJ1(t *testing.T) {
 }
 
 func TestStoredGolden(t *testing.T) {
-	const path = "testdata/stored_v6.golden"
+	const path = "testdata/stored_v7.golden"
 	s := fullSnapshot(t)
 	got := s.MarshalStored()
 	if *rewrite {

@@ -136,6 +136,10 @@ func (r *reader) snapshot(v value) *Snapshot {
 			s.TenantID = v.text()
 		case "totalDurationMs":
 			s.TotalDurationMs = v.size()
+		case "triggerSource":
+			s.TriggerSource = v.text()
+		case "triggeredBy":
+			s.TriggeredBy = v.text()
 		}
 	}
 }
@@ -206,6 +210,9 @@ func (a *StepAttempt) read(key []byte, v value) {
 		a.Status = StepStatus(v.enum(stepStatusNames[:]))
 	}
 }
+
+// ParsePlanRef parses what AppendPlanRef has appended.
+func ParsePlanRef(b []byte) *PlanRef { return value(b).plan() }
 
 func (v value) retry() *StepRetry {
 	r := new(StepRetry)

@@ -9,7 +9,7 @@ import (
 // The fields that the reducer reads from payloads. All are optional. A field of the wrong JSON type
 // counts as absent. No other field is read.
 //
-//	RunStarted      engineRunRef, engineType, startedAt,
+//	RunStarted      engineRunRef, engineType, startedAt, context {triggeredBy, triggerSource},
 //	                planRef {uri, sha256, schemaVersion, planId, planVersion, sizeBytes,
 //	                compression}
 //	RunPaused       draining
@@ -66,7 +66,7 @@ func decodeDraining(b []byte) bool { return payload(b).field("draining").isTrue(
 func decodeCompletedAt(b []byte) value { return payload(b).field("completedAt") }
 
 type runStartedPayload struct {
-	engineRunRef, engineType, planRef, startedAt value
+	engineRunRef, engineType, planRef, startedAt, context value
 }
 
 func decodeRunStarted(b []byte) (p runStartedPayload) {
@@ -85,6 +85,8 @@ func decodeRunStarted(b []byte) (p runStartedPayload) {
 			p.planRef = v
 		case "startedAt":
 			p.startedAt = v
+		case "context":
+			p.context = v
 		}
 	}
 }

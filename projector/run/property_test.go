@@ -71,6 +71,7 @@ func somePayload() *rapid.Generator[[]byte] {
 		put("error", failure.Draw(t, "error"))
 		put("reason", rapid.OneOf(rapid.Map(rapid.String(), func(s string) any { return s }), jsonValue()).Draw(t, "reason"))
 		put("planRef", map[string]any{"uri": "s3://p", "sizeBytes": "12"})
+		put("context", map[string]any{"triggeredBy": rapid.SampledFrom([]any{"jane", "", 7}).Draw(t, "triggeredBy"), "triggerSource": "api"})
 		put("signalId", "s-1")
 		put("signalType", rapid.SampledFrom([]any{"PAUSE", "RESUME", "CANCEL", "RETRY_STEP", "SKIP_STEP", "EMERGENCY_STOP", "WAVE"}).Draw(t, "signal"))
 		return mustJSON(t, p)

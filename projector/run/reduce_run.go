@@ -42,6 +42,7 @@ func (s *Snapshot) start(r *storage.Record) {
 	s.EngineRunRef = p.engineRunRef.text()
 	s.EngineType = p.engineType.text()
 	s.PlanRef = p.planRef.plan()
+	s.TriggeredBy, s.TriggerSource = p.context.field("triggeredBy").text(), p.context.field("triggerSource").text()
 	s.StartedAt = p.startedAt.timeOr(emitted(r))
 }
 

@@ -99,6 +99,7 @@ func TestRunStartedPRJ3(t *testing.T) {
 		"engineRunRef":"temporal://default/wf/1","engineType":"temporal",
 		"planRef":{"uri":"s3://p","sha256":"ab","schemaVersion":"v1.2","planId":"plan-9","planVersion":"7",
 			"sizeBytes":4096,"compression":"gzip","expiresAt":"2027-01-01T00:00:00Z"},
+		"context":{"tenantId":"acme","triggeredBy":"user_jane","triggerSource":"manual"},
 		"startedAt":"2026-02-11T11:30:00.25+01:00"}`)
 	s := ReduceAll(nil, tape.records)
 
@@ -110,6 +111,9 @@ func TestRunStartedPRJ3(t *testing.T) {
 	}
 	if s.EngineRunRef != "temporal://default/wf/1" || s.EngineType != "temporal" {
 		t.Errorf("engine %q %q", s.EngineRunRef, s.EngineType)
+	}
+	if s.TriggeredBy != "user_jane" || s.TriggerSource != "manual" {
+		t.Errorf("triggered by %q, by way of %q", s.TriggeredBy, s.TriggerSource)
 	}
 	if started := time.Date(2026, 2, 11, 10, 30, 0, 25e7, time.UTC); s.StartedAt != started {
 		t.Errorf("startedAt %v, want %v", s.StartedAt, started)

@@ -197,6 +197,8 @@ type Snapshot struct {
 	EngineRunRef    string
 	EngineType      string
 	PlanRef         *PlanRef
+	TriggeredBy     string
+	TriggerSource   string
 	StartedAt       time.Time // UTC
 	CompletedAt     time.Time
 	TotalDurationMs *int64

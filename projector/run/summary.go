@@ -17,7 +17,10 @@ type Summary struct {
 	// is the one that the run named last. There is none once the run has ended.
 	CurrentStep string
 	EngineType  string
-	LastEventAt time.Time // persistedAt of the newest event, UTC
+	// PlanRef, TriggeredBy and TriggerSource are those of RunStarted.
+	PlanRef                    *PlanRef
+	TriggeredBy, TriggerSource string
+	LastEventAt                time.Time // persistedAt of the newest event, UTC
 }
 
 // SummaryOf returns the summary of a snapshot. It looks at the steps from the last one on, up to
@@ -26,6 +29,7 @@ func SummaryOf(s *Snapshot) Summary {
 	m := Summary{
 		Status: s.Status, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt, FailedSteps: s.FailedSteps,
 		StepCount: uint32(s.Steps.Len()), EngineType: s.EngineType, LastEventAt: s.PersistedAt,
+		PlanRef: s.PlanRef, TriggeredBy: s.TriggeredBy, TriggerSource: s.TriggerSource,
 	}
 	if s.TotalDurationMs != nil {
 		m.TotalDurationMs, m.HasDuration = *s.TotalDurationMs, true

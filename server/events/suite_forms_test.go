@@ -140,21 +140,28 @@ func encodeCreation(runID string, c *storage.Creation) *runlogv1.Run {
 	}
 }
 
-// decodeRun takes a run whose plan reference names no URI as one that was made without CreateRun.
-func decodeRun(m *runlogv1.Run) *storage.Run {
+// decodeRun returns a run as the store has it: its metadata is what CreateRun has said. What GetRun
+// shows where that said nothing comes from the events of the run.
+func decodeRun(m *runlogv1.Run, said storage.Metadata) *storage.Run {
+	kept := func(text, said string) string {
+		if said == "" {
+			return ""
+		}
+		return text
+	}
 	run := &storage.Run{
 		RunID: m.RunId, Scope: storage.Scope{TenantID: m.TenantId, ProjectID: m.ProjectId, EnvironmentID: m.EnvironmentId},
 		PlanID: m.PlanRef.GetPlanId(), PlanVersion: m.PlanRef.GetPlanVersion(),
 		CreatedAt: nanoseconds(m.CreatedAt), LastSeq: m.LastSeq,
 		Metadata: &storage.Metadata{
-			EngineType: m.GetEngineType(), EngineRunRef: m.GetEngineRunRef(),
-			TriggeredBy: m.GetTriggeredBy(), TriggerSource: m.GetTriggerSource(), Labels: m.Labels,
+			EngineType: kept(m.GetEngineType(), said.EngineType), EngineRunRef: m.GetEngineRunRef(),
+			TriggeredBy: kept(m.GetTriggeredBy(), said.TriggeredBy), TriggerSource: kept(m.GetTriggerSource(), said.TriggerSource), Labels: m.Labels,
 		},
 	}
 	if len(m.Labels) == 0 {
 		run.Metadata.Labels = nil
 	}
-	if ref := m.PlanRef; ref.GetUri() != "" {
+	if ref := m.PlanRef; ref.GetUri() != "" && said.PlanRef != nil {
 		run.Metadata.PlanRef = &storage.PlanRef{
 			URI: ref.Uri, SHA256: ref.Sha256, SchemaVersion: ref.SchemaVersion,
 			PlanID: ref.PlanId, PlanVersion: ref.PlanVersion, SizeBytes: ref.SizeBytes, Compression: ref.Compression,

@@ -53,6 +53,8 @@ type remote struct {
 	clock     atomic.Int64 // the node's
 	proposals int
 	positions map[string]bool // the tokens seen
+	// said is what CreateRun has said of runs. What GetRun adds to it comes from events.
+	said map[string]storage.Metadata
 }
 
 var _ storagetest.Remote = (*remote)(nil)
@@ -60,7 +62,7 @@ var _ storagetest.Remote = (*remote)(nil)
 // opening returns what starts a node whose clock is the suite's.
 func opening(connect func(*servertest.Node) transport) storagetest.RemoteFactory {
 	return func(t *testing.T, check rapid.TB) storagetest.Remote {
-		r := &remote{positions: map[string]bool{}}
+		r := &remote{positions: map[string]bool{}, said: map[string]storage.Metadata{}}
 		r.node = servertest.Start(t, func(o *server.Options) {
 			o.Clock = func() time.Time { return time.Unix(0, r.clock.Load()) }
 			o.OpaqueKeys = true // as a store takes them
@@ -178,6 +180,7 @@ func (r *remote) create(a *storage.Append) (storage.Outcome, error) {
 	if err != nil {
 		return storage.Outcome{}, err
 	}
+	r.said[a.RunID] = a.Create.Metadata
 	return decodeOutcome(resp.Results, resp.Run.LastSeq)
 }
 
@@ -210,7 +213,7 @@ func (r *remote) Run(runID string) (*storage.Run, error) {
 		known, err := storageError(r.node.T, err, "")
 		return nil, errors.Join(known, err)
 	}
-	run := decodeRun(resp.Run)
+	run := decodeRun(resp.Run, r.said[runID])
 	if run.LastSeq == 0 {
 		return run, nil
 	}

@@ -85,11 +85,7 @@ func (s *Service) rows(ctx context.Context, least storage.Position, f run.Filter
 			if err != nil {
 				return page, nil, err
 			}
-			m := wire.Run(run, &page.Runs[i].Summary)
-			if m.EngineType == nil {
-				m.EngineType = wire.Optional(page.Runs[i].EngineType) // as its events say
-			}
-			rows = append(rows, m)
+			rows = append(rows, wire.Run(run, &page.Runs[i].Summary))
 		}
 		if size = wire.Fitting(rows); size == len(rows) {
 			return page, rows, nil

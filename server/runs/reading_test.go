@@ -102,6 +102,51 @@ func TestListRowsSayWhatRunsDo(t *testing.T) {
 	})
 }
 
+// TestWhatStartedARunPRJ3PRJ16: what RunStarted says of the plan and of what started the run is in
+// the snapshot, in GetRun and in lists. Where no event says it, it is what CreateRun said.
+func TestWhatStartedARunPRJ3PRJ16(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		const payload = `{"engineType":"temporal","planRef":{"uri":"s3://dvt/plan.json","sha256":"ab","schemaVersion":"v1.2","planId":"plan","planVersion":"1"},
+			"context":{"triggeredBy":"user_jane","triggerSource":"manual"}}`
+		n.Append("events", servertest.NewEvent("RunStarted", servertest.Payload(payload)))
+		created := servertest.NewRun("created")
+		created.TriggeredBy, created.TriggerSource, created.PlanRef.Uri = proto.String("user_jane"), proto.String("manual"), "s3://dvt/plan.json"
+		if _, err := n.Runs.CreateRun(n.Context(), &runlogv1.CreateRunRequest{Run: created}); err != nil {
+			t.Fatal(err)
+		}
+		list, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{OrderBy: "oldest"})
+		if err != nil || len(list.Runs) != 2 {
+			t.Fatalf("%v, %v", list, err)
+		}
+		type says interface {
+			GetPlanRef() *runlogv1.PlanRef
+			GetEngineType() string
+			GetTriggeredBy() string
+			GetTriggerSource() string
+		}
+		check := func(what string, s says) {
+			t.Helper()
+			servertest.WantEqual(t, what, strings.Join([]string{s.GetPlanRef().GetUri(), s.GetPlanRef().GetPlanId(), s.GetEngineType(), s.GetTriggeredBy(), s.GetTriggerSource()}, " "),
+				"s3://dvt/plan.json plan temporal user_jane manual")
+		}
+		for i, runID := range []string{"events", "created"} {
+			one, err := n.Runs.GetRun(n.Context(), &runlogv1.GetRunRequest{RunId: runID})
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := n.Snapshot(runID)
+			check("the snapshot of "+runID, s)
+			check("GetRun of "+runID, one.Run)
+			check("the row of "+runID, list.Runs[i])
+			servertest.WantEqual(t, "from the metadata", strings.Join(s.FromMetadata, " "), []string{"", "planRef engineType triggeredBy triggerSource"}[i])
+		}
+		servertest.CheckDigestPRJ1(t, "from the events", n.Get("/v1/runs/events/snapshot")["snapshot"].(map[string]any))
+		servertest.CheckDigestPRJ1(t, "from the metadata", n.Get("/v1/runs/created/snapshot")["snapshot"].(map[string]any))
+	})
+}
+
 // TestListFiltersAndOrders: several statuses, plan versions, prefixes, times, orders and counts.
 func TestListFiltersAndOrders(t *testing.T) {
 	t.Parallel()
@@ -195,7 +240,7 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 			}
 			servertest.WantEqual(t, what+": from the metadata", strings.Join(s.FromMetadata, " "), from)
 		}
-		const all = "planRef engineType engineRunRef"
+		const all = "planRef engineType engineRunRef triggeredBy triggerSource"
 		check("snapshot", n.Snapshot("told"), all)
 		n.Settle()
 		check("from memory", n.Snapshot("told"), all)
@@ -218,7 +263,7 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 		if _, err := n.Runs.CreateRun(n.Context(), &runlogv1.CreateRunRequest{Run: adopted}); err != nil {
 			t.Fatal(err)
 		}
-		if s := n.Snapshot("plain"); s.GetEngineType() != "temporal" || s.Labels["team"] != "data" || strings.Join(s.FromMetadata, " ") != "planRef engineType" {
+		if s := n.Snapshot("plain"); s.GetEngineType() != "temporal" || s.Labels["team"] != "data" || strings.Join(s.FromMetadata, " ") != "planRef engineType triggeredBy triggerSource" {
 			t.Errorf("a run that took its metadata later has %v", s)
 		}
 		servertest.WantEqual(t, "by the label that was taken", listed(n, &runlogv1.ListRunsRequest{Labels: []string{"team=data"}, RunIdPrefix: "pl"}), "plain")
@@ -229,7 +274,7 @@ func TestSnapshotsHaveTheMetadataPRJ16(t *testing.T) {
 		served := n.Get("/v1/runs/told/snapshot")["snapshot"].(map[string]any)
 		servertest.CheckDigestPRJ1(t, "with metadata", served)
 		n.Append("told", servertest.NewEvent("RunStarted", servertest.Payload(`{"engineType":"conductor","engineRunRef":"c/2"}`)))
-		if s := n.Snapshot("told"); s.GetEngineType() != "conductor" || s.GetEngineRunRef() != "c/2" || strings.Join(s.FromMetadata, " ") != "planRef" {
+		if s := n.Snapshot("told"); s.GetEngineType() != "conductor" || s.GetEngineRunRef() != "c/2" || strings.Join(s.FromMetadata, " ") != "planRef triggeredBy triggerSource" {
 			t.Errorf("events are not served before metadata: %v", s)
 		}
 		if s := n.Snapshot("bare"); s.EngineType != nil || s.PlanRef != nil || len(s.Labels)+len(s.FromMetadata) > 0 {

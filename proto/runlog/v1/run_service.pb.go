@@ -83,8 +83,9 @@ type Run struct {
 	TenantId      string                 `protobuf:"bytes,2,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	ProjectId     string                 `protobuf:"bytes,3,opt,name=project_id,json=projectId,proto3" json:"project_id,omitempty"`
 	EnvironmentId string                 `protobuf:"bytes,4,opt,name=environment_id,json=environmentId,proto3" json:"environment_id,omitempty"`
-	PlanRef       *PlanRef               `protobuf:"bytes,5,opt,name=plan_ref,json=planRef,proto3" json:"plan_ref,omitempty"`
-	// In lists, that of the run's events if its metadata has none.
+	// plan_ref, engine_type, triggered_by and trigger_source are those of the run's events where its
+	// metadata has none.
+	PlanRef       *PlanRef          `protobuf:"bytes,5,opt,name=plan_ref,json=planRef,proto3" json:"plan_ref,omitempty"`
 	EngineType    *string           `protobuf:"bytes,6,opt,name=engine_type,json=engineType,proto3,oneof" json:"engine_type,omitempty"`
 	EngineRunRef  *string           `protobuf:"bytes,7,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
 	TriggeredBy   *string           `protobuf:"bytes,8,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`

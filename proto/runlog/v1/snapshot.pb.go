@@ -1078,10 +1078,13 @@ type RunSnapshot struct {
 	Stale              bool             `protobuf:"varint,24,opt,name=stale,proto3" json:"stale,omitempty"`
 	// Lower-case hex of SHA-256 over the canonical JSON (RFC 8785) of the folded state (PRJ-1).
 	Digest string `protobuf:"bytes,25,opt,name=digest,proto3" json:"digest,omitempty"`
+	// From the context of RunStarted.
+	TriggeredBy   *string `protobuf:"bytes,26,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
+	TriggerSource *string `protobuf:"bytes,27,opt,name=trigger_source,json=triggerSource,proto3,oneof" json:"trigger_source,omitempty"`
 	// The run's labels, as they are now (PRJ-16). No part of the digest.
 	Labels map[string]string `protobuf:"bytes,60,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Which of planRef, engineType and engineRunRef no event has said. They are those of the run as
-	// it is now, and no part of the digest (PRJ-16).
+	// Which of planRef, engineType, engineRunRef, triggeredBy and triggerSource no event has said.
+	// They are those of the run as it is now, and no part of the digest (PRJ-16).
 	FromMetadata  []string `protobuf:"bytes,61,rep,name=from_metadata,json=fromMetadata,proto3" json:"from_metadata,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1292,6 +1295,20 @@ func (x *RunSnapshot) GetDigest() string {
 	return ""
 }
 
+func (x *RunSnapshot) GetTriggeredBy() string {
+	if x != nil && x.TriggeredBy != nil {
+		return *x.TriggeredBy
+	}
+	return ""
+}
+
+func (x *RunSnapshot) GetTriggerSource() string {
+	if x != nil && x.TriggerSource != nil {
+		return *x.TriggerSource
+	}
+	return ""
+}
+
 func (x *RunSnapshot) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
@@ -1442,8 +1459,7 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\bevent_id\x18\x02 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x03 \x01(\x04R\x06runSeq\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1c\n" +
-	"\tattempted\x18\x05 \x01(\tR\tattempted\"\x8e\n" +
-	"\n" +
+	"\tattempted\x18\x05 \x01(\tR\tattempted\"\x86\v\n" +
 	"\vRunSnapshot\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1474,7 +1490,9 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\x0finconsistencies\x18\x16 \x03(\v2\x18.runlog.v1.InconsistencyR\x0finconsistencies\x12/\n" +
 	"\x13inconsistency_count\x18\x17 \x01(\rR\x12inconsistencyCount\x12\x14\n" +
 	"\x05stale\x18\x18 \x01(\bR\x05stale\x12\x16\n" +
-	"\x06digest\x18\x19 \x01(\tR\x06digest\x12:\n" +
+	"\x06digest\x18\x19 \x01(\tR\x06digest\x12&\n" +
+	"\ftriggered_by\x18\x1a \x01(\tH\x05R\vtriggeredBy\x88\x01\x01\x12*\n" +
+	"\x0etrigger_source\x18\x1b \x01(\tH\x06R\rtriggerSource\x88\x01\x01\x12:\n" +
 	"\x06labels\x18< \x03(\v2\".runlog.v1.RunSnapshot.LabelsEntryR\x06labels\x12#\n" +
 	"\rfrom_metadata\x18= \x03(\tR\ffromMetadata\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -1486,7 +1504,9 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\b_messageB\x11\n" +
 	"\x0f_engine_run_refB\x0e\n" +
 	"\f_engine_typeB\x14\n" +
-	"\x12_total_duration_msB\x84\x01\n" +
+	"\x12_total_duration_msB\x0f\n" +
+	"\r_triggered_byB\x11\n" +
+	"\x0f_trigger_sourceB\x84\x01\n" +
 	"\rcom.runlog.v1B\rSnapshotProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 

@@ -84,6 +84,14 @@ func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time
 		m.EngineRunRef = &md.EngineRunRef
 		m.FromMetadata = append(m.FromMetadata, "engineRunRef")
 	}
+	if s.TriggeredBy == "" && md.TriggeredBy != "" {
+		m.TriggeredBy = &md.TriggeredBy
+		m.FromMetadata = append(m.FromMetadata, "triggeredBy")
+	}
+	if s.TriggerSource == "" && md.TriggerSource != "" {
+		m.TriggerSource = &md.TriggerSource
+		m.FromMetadata = append(m.FromMetadata, "triggerSource")
+	}
 	m.Labels = md.Labels
 	return m
 }

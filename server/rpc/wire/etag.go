@@ -49,7 +49,7 @@ func metadataTexts(md *storage.Metadata) []string {
 	if md == nil {
 		return nil
 	}
-	texts := []string{md.EngineType, md.EngineRunRef}
+	texts := []string{md.EngineType, md.EngineRunRef, md.TriggeredBy, md.TriggerSource}
 	for _, name := range slices.Sorted(maps.Keys(md.Labels)) {
 		texts = append(texts, name, md.Labels[name])
 	}

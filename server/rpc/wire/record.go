@@ -2,6 +2,7 @@ package wire
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -173,7 +174,8 @@ func valueOf(v any) *structpb.Value {
 	}
 }
 
-// Run converts a run and its projection.
+// Run converts a run and its projection. Where the metadata does not say it, the plan, the engine's
+// type and the trigger are those of the events.
 func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
 	m := &runlogv1.Run{
 		RunId:         r.RunID,
@@ -191,9 +193,16 @@ func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
 		StepCount:     s.StepCount,
 		CurrentStep:   Optional(s.CurrentStep),
 		LastEventAt:   OptionalTime(s.LastEventAt),
+		EngineType:    Optional(s.EngineType),
+		TriggeredBy:   Optional(s.TriggeredBy),
+		TriggerSource: Optional(s.TriggerSource),
 	}
 	if s.HasDuration {
 		m.TotalDurationMs = &s.TotalDurationMs
+	}
+	if s.PlanRef != nil {
+		m.PlanRef = encodePlanRef(s.PlanRef)
+		m.PlanRef.PlanId, m.PlanRef.PlanVersion = r.PlanID, r.PlanVersion
 	}
 	md := r.Metadata
 	if md == nil {
@@ -202,8 +211,9 @@ func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
 	if p := md.PlanRef; p != nil {
 		m.PlanRef = planRef(p)
 	}
-	m.EngineType, m.EngineRunRef = Optional(md.EngineType), Optional(md.EngineRunRef)
-	m.TriggeredBy, m.TriggerSource = Optional(md.TriggeredBy), Optional(md.TriggerSource)
+	m.EngineType, m.EngineRunRef = Optional(cmp.Or(md.EngineType, s.EngineType)), Optional(md.EngineRunRef)
+	m.TriggeredBy = Optional(cmp.Or(md.TriggeredBy, s.TriggeredBy))
+	m.TriggerSource = Optional(cmp.Or(md.TriggerSource, s.TriggerSource))
 	m.Labels = md.Labels
 	return m
 }

@@ -33,13 +33,9 @@ func encodeFields(s *run.Snapshot) *runlogv1.RunSnapshot {
 		TotalDurationMs:    s.TotalDurationMs,
 		InconsistencyCount: s.InconsistencyCount,
 		Digest:             hex.EncodeToString(digest[:]),
-	}
-	if p := s.PlanRef; p != nil {
-		m.PlanRef = &runlogv1.PlanRef{
-			Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
-			PlanId: p.PlanID, PlanVersion: p.PlanVersion,
-			SizeBytes: p.SizeBytes, Compression: Optional(p.Compression),
-		}
+		PlanRef:            encodePlanRef(s.PlanRef),
+		TriggeredBy:        Optional(s.TriggeredBy),
+		TriggerSource:      Optional(s.TriggerSource),
 	}
 	if c := s.RootCause; c != nil {
 		m.RootCause = &runlogv1.RootCause{
@@ -47,6 +43,17 @@ func encodeFields(s *run.Snapshot) *runlogv1.RunSnapshot {
 		}
 	}
 	return m
+}
+
+func encodePlanRef(p *run.PlanRef) *runlogv1.PlanRef {
+	if p == nil {
+		return nil
+	}
+	return &runlogv1.PlanRef{
+		Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
+		PlanId: p.PlanID, PlanVersion: p.PlanVersion,
+		SizeBytes: p.SizeBytes, Compression: Optional(p.Compression),
+	}
 }
 
 // encodeStep leaves out the attempts.

@@ -104,6 +104,7 @@ func snapshotHeader(out *bufio.Writer, s *runlogv1.RunSnapshot) {
 		[2]string{"Scope", scope(s)},
 		[2]string{"Plan", planText(s.GetPlanRef(), s.GetPlanId(), s.GetPlanVersion())},
 		[2]string{"Engine", output.Words(s.GetEngineType(), s.GetEngineRunRef())},
+		[2]string{"Triggered", output.Words(s.GetTriggerSource(), s.GetTriggeredBy())},
 		[2]string{"Started", output.Stamp(s.GetStartedAt())},
 		[2]string{"Completed", output.Stamp(s.GetCompletedAt())},
 		[2]string{"Duration", runDuration(s)},
