@@ -32,7 +32,8 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 		rec, recurs := recurrences.Take(i)
 		if recurs && rec.Assigned {
 			var at record.Attempted
-			if at, why, err = a.assignedAttempt(r, &rec, h.Key); why != nil || err != nil {
+			_, repeated := seen[h.Key]
+			if at, why, err = a.assignedAttempt(r, &rec, h.Key, repeated); why != nil || err != nil {
 				return 0, why, err
 			}
 			h.Key, rec.Attempt = at.Key, at.Attempt

@@ -13,6 +13,10 @@ import (
 	"runlog/storage/internal/record"
 )
 
+const InARow = inARow
+
+var SeekFree = seekFree
+
 // Dump returns the whole key space: keys and values alternately.
 func (s *Store) Dump() (rows [][]byte, err error) {
 	it, err := s.db().NewIter(nil)

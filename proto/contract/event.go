@@ -65,7 +65,8 @@ type Event struct {
 
 	StepID           string
 	LogicalAttemptID uint32 // ≥ 1; 0: the authority has yet to assign it
-	// AttemptAssigned: the producer left out the attempt and the authority assigns it (IDM-10).
+	// AttemptAssigned: the authority assigns the attempt, because the producer left it out or
+	// because the event is its own (IDM-10).
 	AttemptAssigned bool
 	EngineAttemptID uint32 // ≥ 1
 	IdempotencyKey  string // never empty, unless the attempt is yet to be assigned

@@ -115,16 +115,10 @@ func (r *Replica) append(ctx context.Context, a *storage.Append, around *Around,
 			return Appended{}, err
 		}
 		out, err := p.Wait(ctx)
-		if err == nil || !overtaken(err) || ctx.Err() != nil {
+		if !storage.Overtaken(a, err) || ctx.Err() != nil {
 			return out, err
 		}
 	}
-}
-
-// overtaken reports whether another request took an attempt in between.
-func overtaken(err error) bool {
-	var e *storage.AttemptError
-	return errors.As(err, &e)
 }
 
 // LeavesOutAttempts reports whether the authority assigns an attempt to an event of a request

@@ -100,8 +100,6 @@ func AsContract(err error) *contract.Error {
 	case errors.As(err, &attempt), errors.As(err, &taken):
 		return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: OverloadDelay,
 			Message: "other requests for the run were stored first until the call ended; this one was not stored"}
-	case errors.Is(err, storage.ErrNoAttempt):
-		return Invalid("logicalAttemptId", err.Error()+"; send the event with an attempt of your own, or use another run")
 	case errors.As(err, &imported):
 		return importRefused(imported)
 	default:

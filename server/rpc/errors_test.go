@@ -35,7 +35,6 @@ var statusCases = []struct {
 	{&metadata.PreviousError{RunID: "r"}, contract.ReasonRunAlreadyExists, codes.AlreadyExists},
 	{&storage.AttemptError{RunID: "r"}, contract.ReasonOverloaded, codes.ResourceExhausted},
 	{&storage.KeyTakenError{RunID: "r"}, contract.ReasonOverloaded, codes.ResourceExhausted},
-	{storage.ErrNoAttempt, contract.ReasonInvalidArgumentField, codes.InvalidArgument},
 	{&storage.SequenceError{RunID: "r"}, contract.ReasonSequenceConflict, codes.Aborted},
 	{&storage.LeaseLostError{RunID: "r"}, contract.ReasonLeaseLost, codes.FailedPrecondition},
 	{&storage.ScopeError{RunID: "r", Field: "tenantId", Index: -1}, contract.ReasonRunScopeMismatch, codes.FailedPrecondition},

@@ -5,6 +5,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -58,4 +59,13 @@ func Steps(prefix string, count int) []*runlogv1.EventWrite {
 		out[i] = NewEvent("Noted", Step(fmt.Sprintf("%s%d", prefix, i)))
 	}
 	return out
+}
+
+// Taking makes an event of contract 1.1 that has the key of another event of a run (IDM-5).
+func Taking(runID string, other *runlogv1.EventWrite) *runlogv1.EventWrite {
+	key := contract.DeriveKey(contract.Line2, runID, other.StepId, other.LogicalAttemptId, other.EngineAttemptId, other.EventType, other.PlanId, other.PlanVersion)
+	return NewEvent("Noted", Key(key), func(e *runlogv1.EventWrite) {
+		e.TenantId, e.ProjectId, e.EnvironmentId = other.TenantId, other.ProjectId, other.EnvironmentId
+		e.PlanId, e.PlanVersion, e.ContractVersion = other.PlanId, other.PlanVersion, "1.1"
+	})
 }

@@ -283,6 +283,10 @@ func (w *Workload) key(t *rapid.T, e *contract.Event) {
 	opaque := e.Absent&contract.AbsentPlanVersion != 0 || rapid.IntRange(0, 9).Draw(t, "opaque key") == 9
 	if opaque {
 		e.IdempotencyKey = fmt.Sprintf("%s-%s-%s", e.Type, e.StepID, e.RunID)
+		if rapid.IntRange(0, 2).Draw(t, "takes a key") == 2 {
+			typ, attempt := rapid.SampledFrom(recurring).Draw(t, "of type"), rapid.Uint32Range(1, 4).Draw(t, "of attempt")
+			e.IdempotencyKey = contract.DeriveKey(contract.Line2, e.RunID, "", attempt, e.EngineAttemptID, typ, "plan", "v1")
+		}
 		return
 	}
 	e.KeyDerived = true

@@ -25,14 +25,19 @@ func causeOf(e *contract.Event) string {
 	return text
 }
 
-// lastAttempt is the highest attempt of a type among events.
+// lastAttempt is the highest attempt of a type among events. Those from 2^31 on do not count.
 func lastAttempt(typ string, events []contract.Event) (last uint32) {
 	for i := range events {
-		if events[i].Type == typ {
+		if events[i].Type == typ && events[i].LogicalAttemptID < 1<<31 {
 			last = max(last, events[i].LogicalAttemptID)
 		}
 	}
 	return last
+}
+
+// hasKey tells whether one of some events has a key.
+func hasKey(key string, events []contract.Event) bool {
+	return slices.ContainsFunc(events, func(e contract.Event) bool { return e.IdempotencyKey == key })
 }
 
 // sameCause is the first of some events that has the type and the cause of another; nil: none.
@@ -52,7 +57,7 @@ func (m *Model) attempt(runID string, i int, e *contract.Event, before []contrac
 	if same := sameCause(e, before); same != nil {
 		return same.LogicalAttemptID, same.IdempotencyKey, nil
 	}
-	if last := lastAttempt(e.Type, before); e.LogicalAttemptID <= last && m.bug != bugAttempt {
+	if last := lastAttempt(e.Type, before); (e.LogicalAttemptID <= last || hasKey(e.IdempotencyKey, before)) && m.bug != bugAttempt {
 		return 0, "", &storage.AttemptError{RunID: runID, Index: i, Given: e.LogicalAttemptID, Last: last}
 	}
 	return e.LogicalAttemptID, e.IdempotencyKey, nil
@@ -68,11 +73,15 @@ func (m *Model) AssignAttempts(a *storage.Append) {
 	for i := range a.Events {
 		e := &a.Events[i]
 		if e.AttemptAssigned {
-			attempt := lastAttempt(e.Type, events) + 1
 			if same := sameCause(e, stored); same != nil {
-				attempt = same.LogicalAttemptID
+				e.SetAttempt(same.LogicalAttemptID)
+			} else {
+				for attempt := lastAttempt(e.Type, events) + 1; ; attempt++ {
+					if e.SetAttempt(attempt); !hasKey(e.IdempotencyKey, events) {
+						break
+					}
+				}
 			}
-			e.SetAttempt(attempt)
 			stored = append(stored, *e)
 		}
 		events = append(events, *e)

@@ -185,7 +185,7 @@ func machine() []Mutant {
 			under(300*time.Millisecond, "client-reset", "late-reset", "client-cut", "reset"),
 		bug("attempt-assigned-twice", "IDM-10",
 			"apply takes an assigned attempt that another event of the type was given in the meantime",
-			storage.replace("(applyTx) assignedAttempt", "r.Attempt <= l", "r.Attempt < l")),
+			storage.replace("(applyTx) assignedAttempt", "t || b || r.Attempt <= l", "t != t || r.Attempt < l")),
 		bug("expectation-before-duplicate", "APP-4",
 			"a retry of a conditional append that was stored is told of a conflict",
 			storage.replace("(applyTx) append", "unmet(r, m, c || f > 0, x)", "unmet(r, m, c || f >= 0, x)")),

@@ -75,10 +75,17 @@ func fences() []Mutant {
 // taken are bugs about keys that a producer has taken from an event of the authority. No producer
 // of a simulated world does.
 func taken() []Mutant {
-	return foundBy("storage", "TestConformance",
+	const storage in = "storage"
+	return slices.Concat(foundBy(storage, "TestConformance",
 		bug("taken-is-duplicate", "IDM-5", "an event that must be new is answered as a duplicate",
-			in("storage").replace("takenKey", "m.OnlyNew", "false")),
-	)
+			storage.replace("takenKey", "m.OnlyNew", "false")),
+	), foundBy(storage, "TestEndsGetFreeAttemptsIDM10",
+		bug("taken-is-assigned", "IDM-10", "the leader assigns an attempt whose key another event has",
+			storage.replace("seekFree", "!t", "t == t")),
+	), foundBy(queue, "TestEndAssignsAgainIDM10QUE10",
+		bug("end-is-duplicate", "QUE-10", "the end of a run is answered as a duplicate of another event",
+			queue.begin("(s Service) executeEnd(c, e, b)", "if e != nil { e.OnlyNew = false }")),
+	))
 }
 
 // leases are bugs about runs that workers of the simulator lease, hold for too long and start.

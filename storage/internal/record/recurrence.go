@@ -13,7 +13,7 @@ type Recurrence struct {
 	Index    uint32 // of the event among the headers
 	TypeCode byte
 	// Assigned: the authority assigns the attempt. Apply refuses the one here unless it is above
-	// the highest of its type.
+	// the highest of its type, and its key is new.
 	Assigned bool
 	Attempt  uint32
 	Cause    CauseHash // zero: the event names no cause
@@ -105,13 +105,21 @@ func ParseAttempted(row []byte) (Attempted, error) {
 	}
 }
 
-// ParseAttempt decodes the row of the highest attempt; 0 for no row.
+// FirstUncounted is the first attempt that is no highest one of its type (IDM-10). A producer may
+// name any, and the authority has room for those that it assigns.
+const FirstUncounted = 1 << 31
+
+// ParseAttempt decodes the row of the highest attempt; 0 for no row, and for an uncounted attempt,
+// which earlier releases have counted.
 func ParseAttempt(row []byte) (uint32, error) {
 	switch len(row) {
 	case 0:
 		return 0, nil
 	case 4:
-		return binary.BigEndian.Uint32(row), nil
+		if last := binary.BigEndian.Uint32(row); last < FirstUncounted {
+			return last, nil
+		}
+		return 0, nil
 	default:
 		return 0, fmt.Errorf("%w: highest attempt of %d bytes", ErrRow, len(row))
 	}

@@ -21,6 +21,14 @@ func caused(typ, cause string) contract.Event {
 	})
 }
 
+// taking is an event of line 1.1 under the key of an attempt of a type that recurs.
+func taking(typ string, attempt uint32) contract.Event {
+	return with(storagetest.Event("a", int(attempt)), func(e *contract.Event) {
+		other := with(caused(typ, ""), func(e *contract.Event) { e.SetAttempt(attempt) })
+		e.Contract, e.KeyDerived, e.IdempotencyKey = contract.Line11, false, other.IdempotencyKey
+	})
+}
+
 // recur appends events, after their attempts are assigned as an edge does it.
 func (s *story) recur(events ...contract.Event) storage.Outcome {
 	s.t.Helper()
@@ -74,6 +82,26 @@ var recurringStories = []example{
 		s.attempts(s.recur(caused(contract.RunPaused, "s1")), "d", 7)
 		s.attempts(s.recur(caused(contract.RunPaused, "s2")), "n", 8)
 		s.attempts(s.recur(named, caused(contract.RunPaused, "s3")), "dn", 0, 9)
+	}},
+	{name: "IDM-10 an attempt whose key another event has is left out", tell: func(s *story) {
+		s.expect(s.append(taking(contract.RunPaused, 1), taking(contract.RunPaused, 3)), "nn")
+		s.attempts(s.recur(caused(contract.RunPaused, "s1")), "n", 2)
+		s.attempts(s.recur(taking(contract.RunPaused, 4), caused(contract.RunPaused, "s2"), caused(contract.RunPaused, "s1")), "nnd", 0, 5, 2)
+		s.reopen()
+		s.attempts(s.recur(caused(contract.RunPaused, "s2")), "d", 5)
+	}},
+	{name: "IDM-10 attempts from 2^31 on do not count", tell: func(s *story) {
+		named := func(attempt uint32) contract.Event {
+			return with(caused(contract.RunPaused, ""), func(e *contract.Event) {
+				e.AttemptAssigned = false
+				e.SetAttempt(attempt)
+			})
+		}
+		s.attempts(s.recur(named(1<<32-1), caused(contract.RunPaused, "s1")), "nn", 0, 1)
+		s.expect(s.append(named(1<<31)), "n")
+		s.attempts(s.recur(caused(contract.RunPaused, "s2")), "n", 2)
+		s.expect(s.append(named(1<<31-2)), "n")
+		s.attempts(s.recur(caused(contract.RunPaused, "s3")), "n", 1<<31-1)
 	}},
 	{name: "IDM-10 a cause is of its run", tell: func(s *story) {
 		s.attempts(s.recur(caused(contract.RunPaused, "s1")), "n", 1)
