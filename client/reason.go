@@ -18,6 +18,7 @@ const (
 	ReasonRunScopeMismatch       = contract.ReasonRunScopeMismatch
 	ReasonStepNotWaiting         = contract.ReasonStepNotWaiting
 	ReasonRunNotWaiting          = contract.ReasonRunNotWaiting
+	ReasonKeyTaken               = contract.ReasonKeyTaken
 	ReasonRunNotFound            = contract.ReasonRunNotFound
 	ReasonStepNotFound           = contract.ReasonStepNotFound
 	ReasonUnauthenticated        = contract.ReasonUnauthenticated

@@ -24,6 +24,7 @@ const (
 	ReasonRunScopeMismatch       Reason = "RUN_SCOPE_MISMATCH"
 	ReasonStepNotWaiting         Reason = "STEP_NOT_WAITING"
 	ReasonRunNotWaiting          Reason = "RUN_NOT_WAITING"
+	ReasonKeyTaken               Reason = "IDEMPOTENCY_KEY_TAKEN"
 	ReasonRunNotFound            Reason = "RUN_NOT_FOUND"
 	ReasonStepNotFound           Reason = "STEP_NOT_FOUND"
 	ReasonUnauthenticated        Reason = "UNAUTHENTICATED"
@@ -123,6 +124,8 @@ var reasons = [...]ReasonInfo{
 		"Read the snapshot: the step does not wait for an attestation."},
 	{ReasonRunNotWaiting, codes.FailedPrecondition, 409, StoredNo, "no",
 		"Read the snapshot: the run is not waiting and cannot be resumed."},
+	{ReasonKeyTaken, codes.FailedPrecondition, 409, StoredNo, "no",
+		"Read the event at the runSeq that the message names. End the step with SKIP_STEP, or attest its next attempt, once the engine has begun one."},
 	{ReasonRunNotFound, codes.NotFound, 404, StoredNo, "no",
 		"Check the runId; a run exists from its first event, or from CreateRun."},
 	{ReasonStepNotFound, codes.NotFound, 404, StoredNo, "no",

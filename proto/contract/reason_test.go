@@ -28,6 +28,7 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"SLOW_CONSUMER"}, codes.Aborted, 409, StoredNothing},
 		{[]Reason{"RESUME_TOKEN_INVALID"}, codes.InvalidArgument, 400, StoredNothing},
 		{[]Reason{"LEASE_LOST"}, codes.FailedPrecondition, 409, StoredNo},
+		{[]Reason{"IDEMPOTENCY_KEY_TAKEN"}, codes.FailedPrecondition, 409, StoredNo},
 		{[]Reason{"RESERVED_EVENT_TYPE"}, codes.PermissionDenied, 403, StoredNo},
 		{[]Reason{"SIGNAL_TOO_LARGE"}, codes.InvalidArgument, 400, StoredNo},
 		{[]Reason{"SIGNAL_RATE_LIMITED"}, codes.ResourceExhausted, 429, StoredNo},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"runlog/proto/contract"
@@ -130,15 +131,13 @@ func (s *Service) release(ctx context.Context, r *leaseRelease) (*runlogv1.Relea
 	if err != nil {
 		return nil, err
 	}
-	operations := []storage.Operation{op}
+	var end *storage.Append
 	if m.Outcome == queue.Skipped || m.Exhausted {
-		end, err := s.endOf(ctx, r, m.Exhausted, waiting)
-		if err != nil {
+		if end, err = s.endOf(ctx, r, m.Exhausted, waiting); err != nil {
 			return nil, err
 		}
-		operations = append(operations, *end)
 	}
-	outcome, err := s.execute(ctx, operations...)
+	outcome, err := s.executeEnd(ctx, end, op)
 	if endedUnder(r.Fence, err) {
 		return &runlogv1.ReleaseLeaseResponse{State: runlogv1.QueuedRunState_ENDED, Idempotent: true,
 			Position: rpc.FormatPosition(s.node.Store().Incarnation(), outcome.Position)}, nil
@@ -162,7 +161,7 @@ func endedUnder(fence uint64, err error) bool {
 }
 
 // endOf is the append of the event with which a release ends a run.
-func (s *Service) endOf(ctx context.Context, r *leaseRelease, exhausted bool, waiting *queue.Run) (*storage.Operation, error) {
+func (s *Service) endOf(ctx context.Context, r *leaseRelease, exhausted bool, waiting *queue.Run) (*storage.Append, error) {
 	run, err := s.node.Store().Run(r.RunId)
 	if err != nil {
 		return nil, err
@@ -184,14 +183,36 @@ func noStart(attempts uint32) string {
 }
 
 // ending is the append of the last event of a run, in the name of an identity. field of the request
-// has the text in the event. It needs no fence: its command ends the lease.
-func (s *Service) ending(event *runlogv1.EventWrite, field, by string) (*storage.Operation, error) {
+// has the text in the event. It needs no fence: its command ends the lease. Its attempt is the
+// first whose key no producer has taken (IDM-5).
+func (s *Service) ending(event *runlogv1.EventWrite, field, by string) (*storage.Append, error) {
 	events, err := s.authorityEvents(event, field)
 	if err != nil {
 		return nil, err
 	}
-	op, err := storage.AppendOperation(&storage.Append{RunID: event.RunId, Events: events, AppendedBy: by})
-	return &op, err
+	events[0].AttemptAssigned = true
+	return &storage.Append{RunID: event.RunId, Events: events, OnlyNew: true, AppendedBy: by}, nil
+}
+
+// executeEnd executes operations, and stores the end of a run behind them, all or none. Without an
+// end it is execute.
+func (s *Service) executeEnd(ctx context.Context, end *storage.Append, before ...storage.Operation) (storage.Outcome, error) {
+	if end == nil {
+		return s.execute(ctx, before...)
+	}
+	for {
+		if err := s.node.Store().AssignAttempts(end); err != nil {
+			return storage.Outcome{}, err
+		}
+		op, err := storage.AppendOperation(end)
+		if err != nil {
+			return storage.Outcome{}, err
+		}
+		outcome, err := s.execute(ctx, append(slices.Clip(before), op)...)
+		if !storage.Overtaken(end, err) || ctx.Err() != nil {
+			return outcome, err
+		}
+	}
 }
 
 // retryAt is when a run whose start has failed is leased again.

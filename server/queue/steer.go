@@ -35,11 +35,11 @@ func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRe
 	if err != nil {
 		return nil, err
 	}
-	event, err := s.ending(s.cancelled(run, cancelledInQueue, req.Reason), "reason", caller(ctx))
+	end, err := s.ending(s.cancelled(run, cancelledInQueue, req.Reason), "reason", caller(ctx))
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := s.execute(ctx, cancel, *event)
+	outcome, err := s.executeEnd(ctx, end, cancel)
 	if err != nil {
 		return nil, refusal(err)
 	}
@@ -68,11 +68,11 @@ func (s *Service) RequeueRun(ctx context.Context, req *runlogv1.RequeueRunReques
 
 // requeue proposes to put a run back as it is now. A *queue.ChangedError: it is another.
 func (s *Service) requeue(ctx context.Context, runID string) (*runlogv1.RequeueRunResponse, error) {
-	operations, err := s.puttingBack(ctx, runID)
+	operations, end, err := s.puttingBack(ctx, runID)
 	if err != nil {
 		return nil, err
 	}
-	outcome, err := s.execute(ctx, operations...)
+	outcome, err := s.executeEnd(ctx, end, operations...)
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (s *Service) requeue(ctx context.Context, runID string) (*runlogv1.RequeueR
 	if err != nil {
 		return nil, err
 	}
-	if len(operations) > 1 {
+	if end != nil {
 		state = queue.Ended
 	}
 	if r == nil { // It has ended.
@@ -95,16 +95,16 @@ func (s *Service) requeue(ctx context.Context, runID string) (*runlogv1.RequeueR
 
 // puttingBack is the command that makes a run ready again, as the run is now. It ends a run that
 // has accepted a CANCEL or an EMERGENCY_STOP and has no RunStarted: the next worker would start
-// it.
-func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Operation, err error) {
+// it. end is nil for every other run.
+func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Operation, end *storage.Append, err error) {
 	v, err := s.node.Store().View(runID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snapshot, err := s.opts.Snapshots.Snapshot(v)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	last := &snapshot.LastEventSeq
 	started := snapshot.Status != run.Pending && snapshot.Status != run.Approved
@@ -114,17 +114,14 @@ func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Op
 	back, err := queue.Requeue(runID, last)
 	cancelling := snapshot.PendingOf(contract.SignalCancel, "") != nil || snapshot.PendingOf(contract.SignalEmergencyStop, "") != nil
 	if err != nil || started || !cancelling {
-		return []storage.Operation{back}, err
+		return []storage.Operation{back}, nil, err
 	}
 	cancel, err := queue.Cancel(runID)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	event, err := s.ending(s.cancelled(v.Run, cancelledBySignal, ""), "", caller(ctx))
-	if err != nil {
-		return nil, err
-	}
-	return []storage.Operation{back, cancel, *event}, nil
+	end, err = s.ending(s.cancelled(v.Run, cancelledBySignal, ""), "", caller(ctx))
+	return []storage.Operation{back, cancel}, end, err
 }
 
 // Reprioritize changes the priority of a run that was not started (QUE-10).

@@ -169,11 +169,11 @@ func (s *Service) expire(ctx context.Context) (more bool, err error) {
 // the lease, so another one gets the run once more. A refusal says that the run has ended, has
 // another event or is not exhausted, since it was read.
 func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
-	operations, err := s.expiry(r)
+	operation, end, err := s.expiry(r)
 	if err != nil {
 		return err
 	}
-	_, err = s.execute(ctx, operations...)
+	_, err = s.executeEnd(ctx, end, operation)
 	var lost *storage.LeaseLostError
 	var gone *queue.NotQueuedError
 	var overtaken *storage.SequenceError
@@ -183,30 +183,26 @@ func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
 	return err
 }
 
-// expiry is the command about a run without a start attempt left, as the run is now.
-func (s *Service) expiry(r *queue.Run) (_ []storage.Operation, err error) {
+// expiry is the command about a run without a start attempt left, as the run is now. end is nil for
+// a run that was started.
+func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storage.Append, err error) {
 	v, err := s.node.Store().View(r.RunID)
 	if err != nil {
-		return nil, err
+		return operation, nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snapshot, err := s.opts.Snapshots.Snapshot(v)
 	if err != nil {
-		return nil, err
+		return operation, nil, err
 	}
 	if snapshot.Status != run.Pending && snapshot.Status != run.Approved {
-		retry, err := queue.Retry(r.RunID, r.Fence)
-		return []storage.Operation{retry}, err
+		operation, err = queue.Retry(r.RunID, r.Fence)
+		return operation, nil, err
 	}
-	end, err := queue.Expire(r.RunID, r.Fence)
-	if err != nil {
-		return nil, err
+	if end, err = s.ending(s.failed(v.Run, noStart(r.StartAttempts), r.StartAttempts), "", ""); err != nil {
+		return operation, nil, err
 	}
-	event := s.failed(v.Run, noStart(r.StartAttempts), r.StartAttempts)
-	events, err := s.authorityEvents(event, "")
-	if err != nil {
-		return nil, err
-	}
-	fail, err := storage.AppendOperation(&storage.Append{RunID: r.RunID, Events: events, ExpectedLastSeq: &snapshot.LastEventSeq})
-	return []storage.Operation{end, fail}, err
+	end.ExpectedLastSeq = &snapshot.LastEventSeq
+	operation, err = queue.Expire(r.RunID, r.Fence)
+	return operation, end, err
 }

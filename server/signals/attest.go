@@ -102,12 +102,29 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 	if err != nil {
 		return nil, err
 	}
-	done, err := s.append(ctx, &storage.Append{RunID: a.runID, Events: events, ExpectedLastSeq: &at.last, AppendedBy: a.caller.Authenticated()})
+	done, err := s.append(ctx, &storage.Append{
+		RunID: a.runID, Events: events, ExpectedLastSeq: &at.last, OnlyNew: true, AppendedBy: a.caller.Authenticated(),
+	})
+	if taken, ok := errors.AsType[*storage.KeyTakenError](err); ok && taken.Index == 0 {
+		return nil, keyTaken(&events[0], taken.RunSeq)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt,
 		Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}, nil
+}
+
+// keyTaken refuses an attestation whose key another event has (IDM-5). The key cannot be another
+// one: it is that of the attempt of the step.
+func keyTaken(e *contract.Event, runSeq uint64) error {
+	return &contract.Error{Reason: contract.ReasonKeyTaken,
+		Message: rpc.Helpful(contract.ReasonKeyTaken, fmt.Sprintf(
+			"attempt %d of step %s cannot be attested: the event with runSeq %d of run %s has the key of its %s; nothing was stored",
+			e.LogicalAttemptID, contract.Quote(e.StepID), runSeq, contract.Quote(e.RunID), e.Type)),
+		Metadata: map[string]string{
+			"run_id": e.RunID, "step_id": e.StepID, "run_seq": strconv.FormatUint(runSeq, 10), "idempotency_key": e.IdempotencyKey,
+		}}
 }
 
 // attempt returns the attempt of the step that waits. stored is the record of the same attestation,
@@ -212,6 +229,8 @@ func (s *Service) attested(a *attestation, at *state, attempt uint32) ([]contrac
 			}
 			return nil, contract.NewError(bad)
 		}
+		// The first RunFailed may have a key that a producer has taken (IDM-5).
+		e.AttemptAssigned = e.Type == contract.RunFailed
 		events[i] = e
 	}
 	return events, nil

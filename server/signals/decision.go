@@ -186,15 +186,14 @@ func (s *Service) store(ctx context.Context, sig *signal, at state, d decision) 
 }
 
 // append stores the events of a decision behind operations, or returns errConflict: the run has
-// changed, or has the decision already.
+// changed.
 func (s *Service) append(ctx context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
 	if err := rpc.CheckDecision(ctx, s.node, a); err != nil {
 		return replica.Appended{}, err
 	}
 	done, err := s.node.AppendHeld(ctx, a, before...)
-	changed := errors.As(err, new(*storage.SequenceError)) || errors.As(err, new(*queue.NotQueuedError)) || errors.As(err, new(*queue.RunningError)) ||
-		len(before) > 0 && errors.As(err, new(*storage.LeaseLostError))
-	if changed || err == nil && done.Results[0].Duplicate {
+	if errors.As(err, new(*storage.SequenceError)) || errors.As(err, new(*queue.NotQueuedError)) || errors.As(err, new(*queue.RunningError)) ||
+		len(before) > 0 && errors.As(err, new(*storage.LeaseLostError)) {
 		err = errConflict
 	}
 	return done, err
@@ -230,11 +229,14 @@ func (s *Service) event(sig *signal, at state, d decision) (*storage.Append, err
 		}
 		return nil, contract.NewError(bad)
 	}
-	return &storage.Append{RunID: sig.runID, Events: []contract.Event{e}, ExpectedLastSeq: &at.last, AppendedBy: sig.caller.Authenticated()}, nil
+	e.AttemptAssigned = true // also in a run without a plan, whose events have no derived keys
+	return &storage.Append{
+		RunID: sig.runID, Events: []contract.Event{e}, ExpectedLastSeq: &at.last, OnlyNew: true, AppendedBy: sig.caller.Authenticated(),
+	}, nil
 }
 
-// write is an event of the authority about a run. kind and id tell it apart from others of its type
-// if the run has no plan.
+// write is an event of the authority about a run. If the run has no plan, kind and id make its key,
+// until an attempt is assigned.
 func (at *state) write(runID, eventType, kind, id string) *runlogv1.EventWrite {
 	w := &runlogv1.EventWrite{
 		EventType: eventType, RunId: runID,

@@ -47,6 +47,7 @@ func (s *Service) endQueued(sig *signal, at state, decision *storage.Append) ([]
 	if len(bad) > 0 {
 		return nil, contract.NewError(bad)
 	}
+	e.AttemptAssigned = true // A producer may have taken the key of the first (IDM-5).
 	decision.Events = append(decision.Events, e)
 	leave, err := queue.Cancel(sig.runID)
 	return []storage.Operation{leave}, err

@@ -75,7 +75,7 @@ func fences() []Mutant {
 // taken are bugs about keys that a producer has taken from an event of the authority. No producer
 // of a simulated world does.
 func taken() []Mutant {
-	const storage in = "storage"
+	const storage, queue in = "storage", "server/queue"
 	return slices.Concat(foundBy(storage, "TestConformance",
 		bug("taken-is-duplicate", "IDM-5", "an event that must be new is answered as a duplicate",
 			storage.replace("takenKey", "m.OnlyNew", "false")),
