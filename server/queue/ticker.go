@@ -22,8 +22,8 @@ const (
 	expiring = 64
 )
 
-// ticker does on the leader what is due: leases expire, runs whose time has come are ready, and
-// runs without a start attempt left fail.
+// ticker does on the leader what is due: leases expire, runs whose time has come are ready, runs
+// without a start attempt left fail, and runs that may have ended are settled.
 type ticker struct {
 	wake chan struct{} // has room for one
 	next atomic.Int64  // the timer for which the ticker sleeps
@@ -60,7 +60,7 @@ func (s *Service) written(rows []storage.Row) {
 			s.waiters.offer(q.Name, n)
 		}
 	}
-	if w.Exhausted || w.Timer != 0 && w.Timer < s.ticker.next.Load() {
+	if w.Exhausted || w.Unsettled || w.Timer != 0 && w.Timer < s.ticker.next.Load() {
 		s.wakeTicker()
 	}
 }
@@ -107,15 +107,19 @@ func (s *Service) keepTime(ctx context.Context) {
 // idle is how long the ticker sleeps without a timer: until one is set.
 const idle = time.Hour
 
-// tick does what is due, and returns how long nothing is. A run that cannot be ended holds up no
-// timer.
+// tick does what is due, and returns how long nothing is. Runs that cannot be ended, and those that
+// may have ended, hold up no timer.
 func (s *Service) tick(ctx context.Context) (sleep time.Duration, err error) {
+	unsettled, errSettle := s.settle(ctx)
 	more, errExpire := s.expire(ctx)
 	if more && errExpire == nil {
-		return 0, nil
+		return 0, errSettle
 	}
 	sleep, err = s.timers(ctx)
-	return sleep, errors.Join(errExpire, err)
+	if unsettled {
+		sleep = 0
+	}
+	return sleep, errors.Join(errSettle, errExpire, err)
 }
 
 // timers handles those that are due, and returns how long none is.

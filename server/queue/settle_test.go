@@ -1,0 +1,81 @@
+package queue
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"runlog/proto/contract"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
+	"runlog/storage/storagetest"
+)
+
+// TestSettlingIsBoundedPRJ17: a pass of the ticker that settles a run with 50,000 steps reads no
+// further run, and no timer waits until all of them are settled.
+func TestSettlingIsBoundedPRJ17(t *testing.T) {
+	storagetest.Large(t)
+	t.Parallel()
+	s, l := testService(t)
+	begin := time.Now().Add(-time.Hour)
+	lease, err := queue.Lease(&queue.LeaseRequest{Worker: "w", Max: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, id := range []string{"large", "small"} {
+		l.request(t, begin, id, 0)
+	}
+	l.apply(t, begin, lease)
+	l.write(t, begin, "large", settlingEvents)
+	l.write(t, begin, "small", 1)
+	commands := 0
+	l.execute = func(cmd storage.Command) (storage.Outcome, error) {
+		commands++
+		p := storage.NewProposal(storagetest.Cluster, 0)
+		p.Add(cmd)
+		outcomes, err := l.Store().Apply(l.Store().Applied().Index+1, 1, p.Seal(time.Now().UnixNano()))
+		if err != nil {
+			return storage.Outcome{}, err
+		}
+		return outcomes[0], outcomes[0].Err
+	}
+	for pass, want := range []struct {
+		commands  int // a settlement and the timers; a settlement; nothing
+		unsettled []string
+	}{{2, []string{"small"}}, {3, nil}, {3, nil}} {
+		_, err := s.tick(t.Context())
+		if list, errList := queue.ListUnsettled(l.Store(), 9); !slices.Equal(list, want.unsettled) || errors.Join(err, errList) != nil {
+			t.Errorf("pass %d: unsettled %v, %v, %v; want %v", pass, list, err, errList, want.unsettled)
+		}
+		if commands != want.commands {
+			t.Errorf("pass %d: %d commands, want %d", pass, commands, want.commands)
+		}
+	}
+}
+
+// write appends the events of a run that waits at the last of its steps, and a RunCompleted.
+func (l *leader) write(t *testing.T, at time.Time, runID string, steps int) {
+	t.Helper()
+	types := slices.Concat([]string{contract.RunStarted}, slices.Repeat([]string{contract.StepStarted}, steps-1),
+		[]string{contract.StepWaitingForAttestation, contract.RunCompleted})
+	var events []contract.Event
+	for n, eventType := range types {
+		e := storagetest.Event(runID, n)
+		e.Type, e.IdempotencyKey, e.KeyDerived = eventType, fmt.Sprint(n), false
+		e.TenantID, e.ProjectID, e.EnvironmentID, e.PlanVersion = testQueue.Tenant, testQueue.Project, testQueue.Environment, "1"
+		if contract.ScopeOf(eventType) == contract.ScopeRun {
+			e.StepID = ""
+		}
+		if events = append(events, e); len(events) < 1000 && n < len(types)-1 {
+			continue
+		}
+		op, err := storage.AppendOperation(&storage.Append{RunID: runID, Events: events})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.apply(t, at, op)
+		events = nil
+	}
+}
