@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"runlog/proto/contract"
 	"runlog/storage/internal/keys"
 )
 
@@ -43,6 +44,14 @@ type Ender interface {
 	// Unsettled is called in the same way when the types of the events do not tell whether a run
 	// with a fence has ended. The machine has it settled (Tx.Settle) by the snapshot.
 	Unsettled(tx *Tx, runID string) error
+}
+
+// A Noticer is a Machine that must learn of some events, such as one whose leases depend on them.
+type Noticer interface {
+	Machine
+	// Noticed is called when an append has stored an event with a notice, in the same proposal and
+	// as a part of the same command, before Ended. An error stops the node.
+	Noticed(tx *Tx, runID string, notice contract.Notice) error
 }
 
 // Table is a part of the key space: all keys that begin with Prefix. The prefix is never used again
@@ -106,10 +115,10 @@ func (r *registered) table(key []byte) (Table, bool) {
 	return Table{}, false
 }
 
-// enders returns the machines that are Enders, in the order of their kinds.
-func (all machines) enders() (list []*registered) {
+// those returns the machines that are of a type, in the order of their kinds.
+func those[T Machine](all machines) (list []*registered) {
 	for _, kind := range slices.Sorted(maps.Keys(all)) {
-		if _, ok := all[kind].Machine.(Ender); ok {
+		if _, ok := all[kind].Machine.(T); ok {
 			list = append(list, all[kind])
 		}
 	}

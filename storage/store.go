@@ -112,7 +112,8 @@ type Store struct {
 	metrics   *metrics
 
 	machines machines
-	enders   []*registered // among them
+	enders   []*registered // among them, as noticers are
+	noticers []*registered
 	level    atomic.Uint32 // as of what is applied
 
 	// broken is the error of an entry that could not be applied. Only apply uses it, and
@@ -140,7 +141,8 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), recent: rowcache.New(opts.RowBytes), machines: machines, enders: machines.enders()}
+	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), recent: rowcache.New(opts.RowBytes), machines: machines}
+	s.enders, s.noticers = those[Ender](machines), those[Noticer](machines)
 	s.advanced.ch = make(chan struct{})
 	in := opts.directory()
 	in.Reached = func() uint64 { return s.applied.Load().Index }

@@ -229,6 +229,22 @@ func (a *applyTx) setStatuses(r *run, set contract.Statuses) error {
 	return nil
 }
 
+// notice tells every Noticer of the new events of a request of which it learns.
+func (a *applyTx) notice(r *run, notices record.Notices, results []EventResult) error {
+	for i, n := range notices.All {
+		if i >= len(results) || results[i].Duplicate {
+			continue
+		}
+		for _, m := range a.s.noticers {
+			tx := &Tx{a: a, m: m}
+			if err := errors.Join(m.Machine.(Noticer).Noticed(tx, r.identity.RunId, n), tx.err); err != nil {
+				return fmt.Errorf("notice %d of run %q: %w", n, r.identity.RunId, err)
+			}
+		}
+	}
+	return nil
+}
+
 // operate has a machine apply an operation.
 func (a *applyTx) operate(m *registered, op []byte, answer *Answer) (fatal error) {
 	tx := &Tx{a: a, m: m}

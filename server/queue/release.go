@@ -123,7 +123,7 @@ func (s *Service) release(ctx context.Context, r *leaseRelease) (*runlogv1.Relea
 	}
 	m := &queue.LeaseRelease{RunID: r.RunId, Fence: r.Fence, Outcome: queue.Outcome(r.Outcome)}
 	if m.Outcome == queue.Failed && waiting != nil {
-		if m.Exhausted = waiting.State == queue.Leased && waiting.LastAttempt(&q.Settings); !m.Exhausted {
+		if m.Exhausted = waiting.ExpiresAt != 0 && waiting.LastAttempt(&q.Settings); !m.Exhausted {
 			m.RetryAt = s.retryAt(waiting.StartAttempts, r.retryAfter)
 		}
 	}

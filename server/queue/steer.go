@@ -16,9 +16,6 @@ import (
 // cancelledInQueue is the reasonCode of a run that was taken out of its queue.
 const cancelledInQueue = "CANCELLED_IN_QUEUE"
 
-// cancelledBySignal is that of a run that a signal has cancelled, as package signals has it.
-const cancelledBySignal = "CANCELLED_BY_SIGNAL"
-
 // CancelQueued takes a run out of its queue, and appends its RunCancelled (QUE-10).
 func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRequest) (*runlogv1.CancelQueuedResponse, error) {
 	var bad violations
@@ -94,8 +91,8 @@ func (s *Service) requeue(ctx context.Context, runID string) (*runlogv1.RequeueR
 }
 
 // puttingBack is the command that makes a run ready again, as the run is now. It ends a run that
-// has accepted a CANCEL or an EMERGENCY_STOP and has no RunStarted: the next worker would start
-// it. end is nil for every other run.
+// has accepted a CANCEL or an EMERGENCY_STOP, unless a worker executes it, which ends it. For every
+// other run, end is nil.
 func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Operation, end *storage.Append, err error) {
 	v, err := s.node.Store().View(runID)
 	if err != nil {
@@ -107,20 +104,18 @@ func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Op
 		return nil, nil, err
 	}
 	last := &snapshot.LastEventSeq
-	started := snapshot.Status != run.Pending && snapshot.Status != run.Approved
-	if started {
+	if snapshot.Status != run.Pending && snapshot.Status != run.Approved {
 		last = nil // It stays started, and its engine may store events all the time.
 	}
 	back, err := queue.Requeue(runID, last)
-	cancelling := snapshot.PendingOf(contract.SignalCancel, "") != nil || snapshot.PendingOf(contract.SignalEmergencyStop, "") != nil
-	if err != nil || started || !cancelling {
-		return []storage.Operation{back}, nil, err
-	}
-	cancel, err := queue.Cancel(runID)
 	if err != nil {
 		return nil, nil, err
 	}
-	end, err = s.ending(s.cancelled(v.Run, cancelledBySignal, ""), "", caller(ctx))
+	place, _, err := queue.ReadRun(s.node.Store(), runID)
+	if err != nil || place == nil || place.ExpiresAt != 0 || !cancelling(snapshot) {
+		return []storage.Operation{back}, nil, err
+	}
+	cancel, end, err := s.cancellation(v.Run, snapshot, caller(ctx))
 	return []storage.Operation{back, cancel}, end, err
 }
 

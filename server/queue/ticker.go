@@ -199,6 +199,9 @@ func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storag
 	if err != nil {
 		return operation, nil, err
 	}
+	if r.Cancelling || cancelling(snapshot) {
+		return s.cancellation(v.Run, snapshot, "")
+	}
 	if snapshot.Status != run.Pending && snapshot.Status != run.Approved {
 		operation, err = queue.Retry(r.RunID, r.Fence)
 		return operation, nil, err

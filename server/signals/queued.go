@@ -5,7 +5,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -16,19 +15,21 @@ import (
 const cancelledBySignal = "CANCELLED_BY_SIGNAL"
 
 // endQueued makes a decision end its run, if it accepts a CANCEL or an EMERGENCY_STOP of a run that
-// waits in a queue or whose worker has not started it: no engine would hear the signal. The run
-// gets its RunCancelled behind the decision, and the operation that is returned takes it out of its
-// queue: all in one command, or nothing. So no worker gets a run that has accepted to be cancelled.
-// The operation is refused if the run was started, was put back or has ended since it was read.
+// waits in a queue, also for another worker, or whose worker has not started it: no engine would
+// hear the signal. The run gets its RunCancelled behind the decision, and the operation that is
+// returned takes it out of its queue: all in one command, or nothing. So no worker gets a run that
+// has accepted to be cancelled. The operation is refused if the run was started, was put back or
+// has ended since it was read.
 func (s *Service) endQueued(sig *signal, at state, decision *storage.Append) ([]storage.Operation, error) {
-	started := at.snapshot.Status != run.Pending && at.snapshot.Status != run.Approved
-	if started || sig.signalType != contract.SignalCancel && sig.signalType != contract.SignalEmergencyStop {
+	if sig.signalType != contract.SignalCancel && sig.signalType != contract.SignalEmergencyStop {
 		return nil, nil
 	}
 	waiting, _, err := queue.ReadRun(s.node.Store(), sig.runID)
 	switch {
 	case err != nil || waiting == nil:
 		return nil, err
+	case waiting.State == queue.Running && waiting.ExpiresAt != 0:
+		return nil, nil // A worker executes it under its lease, and hears the signal.
 	case waiting.State == queue.Running:
 		// The same release again changes nothing, and is refused once the run was put back.
 		running, err := queue.Release(&queue.LeaseRelease{RunID: sig.runID, Fence: waiting.Fence, Outcome: queue.Started})

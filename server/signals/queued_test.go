@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -36,9 +37,10 @@ func must(t *testing.T) func(storage.Operation, error) storage.Operation {
 }
 
 // TestCancelRacesStartQUE10: what comes between reading a queued run and deciding its CANCEL
-// counts. Either the run is started, and its engine hears the signal; or it ends, and its worker
-// starts nothing. After no entry of the log does a run wait, or is leased, that has accepted a
-// CANCEL: the leader may die after any (SIG-2).
+// counts. Either the run is started, and its engine or its worker hears the signal; or it ends, and
+// its worker starts nothing. After no entry of the log does a run wait, or is leased to be started,
+// that has accepted a CANCEL: the leader may die after any (SIG-2). No worker gets such a run, also
+// when a lease under which it was executed has expired.
 func TestCancelRacesStartQUE10(t *testing.T) {
 	t.Parallel()
 	lease := must(t)(queue.Lease(&queue.LeaseRequest{Max: 1}))
@@ -61,6 +63,15 @@ func TestCancelRacesStartQUE10(t *testing.T) {
 			"RUN_ENDED ended RunQueued RunCancelled SignalRejected"},
 		"a requeue": {[]storage.Operation{lease, release(queue.Started)}, []storage.Operation{must(t)(queue.Requeue(requested, nil))},
 			"ACCEPTED ended RunQueued SignalAccepted RunCancelled"},
+		"nothing, executed": {[]storage.Operation{lease, event(t, contract.RunStarted)}, nil, "ACCEPTED running RunQueued RunStarted SignalAccepted"},
+		"a start under its lease": {[]storage.Operation{lease}, []storage.Operation{event(t, contract.RunStarted)},
+			"ACCEPTED running RunQueued RunStarted SignalAccepted"},
+		"a requeue of a started run": {[]storage.Operation{lease, release(queue.Started), event(t, contract.RunStarted)},
+			[]storage.Operation{must(t)(queue.Requeue(requested, nil))}, "ACCEPTED ended RunQueued RunStarted SignalAccepted RunCancelled"},
+		"nothing, put back": {[]storage.Operation{lease, release(queue.Started), event(t, contract.RunStarted), must(t)(queue.Requeue(requested, nil))},
+			nil, "ACCEPTED ended RunQueued RunStarted SignalAccepted RunCancelled"},
+		"a lease, put back": {[]storage.Operation{lease, release(queue.Started), event(t, contract.RunStarted), must(t)(queue.Requeue(requested, nil))},
+			[]storage.Operation{lease}, "ACCEPTED running RunQueued RunStarted SignalAccepted"},
 		"another cancellation": {nil, []storage.Operation{must(t)(queue.Cancel(requested)), event(t, contract.RunCancelled)},
 			"RUN_ENDED ended RunQueued RunCancelled SignalRejected"},
 	} {
@@ -80,7 +91,7 @@ func TestCancelRacesStartQUE10(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if state := f.state(); snapshot.PendingOf(contract.SignalCancel, "") != nil && state != queue.Ended && state != queue.Running {
+			if state := f.state(); snapshot.PendingOf(contract.SignalCancel, "") != nil && (state == queue.Ready || state == queue.Delayed || state == queue.Leased) {
 				t.Errorf("%s: the run has accepted a CANCEL, and is %s", what, state)
 			}
 			if err := v.Close(); err != nil {
@@ -108,7 +119,20 @@ func TestCancelRacesStartQUE10(t *testing.T) {
 		if o := f.apply(release(queue.Started)); f.state() == queue.Ended && o.Err == nil {
 			t.Errorf("%s: the worker has started the run", what)
 		}
+		f.clock += int64(time.Hour) // All leases expire.
+		if o := f.apply(lease); o.Err != nil || len(leasesOf(t, o).List) > 0 {
+			t.Errorf("%s: leased again: %+v", what, o)
+		}
 	}
+}
+
+func leasesOf(t *testing.T, o storage.Outcome) queue.Leases {
+	t.Helper()
+	got, err := queue.DecodeLease(o.Answers[0].Reply)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
 }
 
 // state is that of the requested run in its queue.

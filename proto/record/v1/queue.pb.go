@@ -1792,7 +1792,11 @@ type QueuedRun struct {
 	// How long the lease lasts after a renewal without a ttl.
 	LeaseTtl int64 `protobuf:"fixed64,15,opt,name=lease_ttl,json=leaseTtl,proto3" json:"lease_ttl,omitempty"`
 	// The run may have ended: it waits for a SettleRun.
-	Unsettled     bool `protobuf:"varint,16,opt,name=unsettled,proto3" json:"unsettled,omitempty"`
+	Unsettled bool `protobuf:"varint,16,opt,name=unsettled,proto3" json:"unsettled,omitempty"`
+	// The run has its RunStarted.
+	Started bool `protobuf:"varint,17,opt,name=started,proto3" json:"started,omitempty"`
+	// The run has accepted a CANCEL or an EMERGENCY_STOP.
+	Cancelling    bool `protobuf:"varint,18,opt,name=cancelling,proto3" json:"cancelling,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1935,6 +1939,20 @@ func (x *QueuedRun) GetLeaseTtl() int64 {
 func (x *QueuedRun) GetUnsettled() bool {
 	if x != nil {
 		return x.Unsettled
+	}
+	return false
+}
+
+func (x *QueuedRun) GetStarted() bool {
+	if x != nil {
+		return x.Started
+	}
+	return false
+}
+
+func (x *QueuedRun) GetCancelling() bool {
+	if x != nil {
+		return x.Cancelling
 	}
 	return false
 }
@@ -2395,7 +2413,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\x04R\x05ready\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\venqueued_at\x18\x03 \x01(\x10R\n" +
-	"enqueuedAt\"\xcd\x03\n" +
+	"enqueuedAt\"\x87\x04\n" +
 	"\tQueuedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\x04R\x05queue\x12\x14\n" +
@@ -2417,7 +2435,11 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\aoutcome\x18\r \x01(\rR\aoutcome\x12!\n" +
 	"\fanswer_bytes\x18\x0e \x01(\rR\vanswerBytes\x12\x1b\n" +
 	"\tlease_ttl\x18\x0f \x01(\x10R\bleaseTtl\x12\x1c\n" +
-	"\tunsettled\x18\x10 \x01(\bR\tunsettled\"U\n" +
+	"\tunsettled\x18\x10 \x01(\bR\tunsettled\x12\x18\n" +
+	"\astarted\x18\x11 \x01(\bR\astarted\x12\x1e\n" +
+	"\n" +
+	"cancelling\x18\x12 \x01(\bR\n" +
+	"cancelling\"U\n" +
 	"\tSettleRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x19\n" +
 	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12\x16\n" +

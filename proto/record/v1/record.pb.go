@@ -270,7 +270,10 @@ type Append struct {
 	// code of the type, 1 byte, of each (PRJ-17).
 	Changes []byte `protobuf:"bytes,13,opt,name=changes,proto3" json:"changes,omitempty"`
 	// It is refused unless every event is new.
-	OnlyNew       bool `protobuf:"varint,14,opt,name=only_new,json=onlyNew,proto3" json:"only_new,omitempty"`
+	OnlyNew bool `protobuf:"varint,14,opt,name=only_new,json=onlyNew,proto3" json:"only_new,omitempty"`
+	// The events of which machines learn: the index among the headers, 4 bytes, and the notice, 1
+	// byte, of each. 1: RunStarted. 2: an accepted CANCEL or EMERGENCY_STOP.
+	Notices       []byte `protobuf:"bytes,15,opt,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -401,6 +404,13 @@ func (x *Append) GetOnlyNew() bool {
 		return x.OnlyNew
 	}
 	return false
+}
+
+func (x *Append) GetNotices() []byte {
+	if x != nil {
+		return x.Notices
+	}
+	return nil
 }
 
 type Scope struct {
@@ -1212,7 +1222,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
 	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"4\n" +
 	"\x10BeginIncarnation\x12 \n" +
-	"\vincarnation\x18\x01 \x01(\fR\vincarnation\"\x80\x04\n" +
+	"\vincarnation\x18\x01 \x01(\fR\vincarnation\"\x9a\x04\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1228,7 +1238,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\vrecurrences\x18\v \x01(\fR\vrecurrences\x12\x1c\n" +
 	"\texclusive\x18\f \x01(\bR\texclusive\x12\x18\n" +
 	"\achanges\x18\r \x01(\fR\achanges\x12\x19\n" +
-	"\bonly_new\x18\x0e \x01(\bR\aonlyNewB\x14\n" +
+	"\bonly_new\x18\x0e \x01(\bR\aonlyNew\x12\x18\n" +
+	"\anotices\x18\x0f \x01(\fR\anoticesB\x14\n" +
 	"\x12_expected_last_seqB\b\n" +
 	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +

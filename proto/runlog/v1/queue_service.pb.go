@@ -200,9 +200,11 @@ const (
 	// It waits for not_before.
 	QueuedRunState_DELAYED QueuedRunState_Value = 2
 	QueuedRunState_LEASED  QueuedRunState_Value = 3
-	// It was started, and has no terminal event.
+	// It was started, and has no terminal event: its lease was released as STARTED, or a worker
+	// executes it under its lease (QUE-12).
 	QueuedRunState_RUNNING QueuedRunState_Value = 4
-	// Its start attempts are used up; its RunFailed is about to be appended.
+	// Its start attempts are used up, or it has accepted a CANCEL and no worker has it; its
+	// RunFailed or RunCancelled is about to be appended.
 	QueuedRunState_EXHAUSTED QueuedRunState_Value = 5
 	// Its request has ended: it is in no queue any more.
 	QueuedRunState_ENDED QueuedRunState_Value = 6
@@ -2078,7 +2080,7 @@ type QueuedRun struct {
 	StartAttempts uint32 `protobuf:"varint,6,opt,name=start_attempts,json=startAttempts,proto3" json:"start_attempts,omitempty"`
 	// Of the last lease. Absent: the run was never leased.
 	Worker string `protobuf:"bytes,7,opt,name=worker,proto3" json:"worker,omitempty"`
-	// Of LEASED.
+	// Of LEASED, and of RUNNING while a worker executes the run under its lease.
 	LeaseExpireTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=lease_expire_time,json=leaseExpireTime,proto3" json:"lease_expire_time,omitempty"`
 	unknownFields   protoimpl.UnknownFields
 	sizeCache       protoimpl.SizeCache

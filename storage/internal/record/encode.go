@@ -110,6 +110,7 @@ func (e *encoder) append(a *Append) error {
 	if a.OnlyNew {
 		m = appendNumber(m, 14, 1)
 	}
+	m = appendNotices(m, a.Events)
 	e.message = m
 	return nil
 }

@@ -180,6 +180,7 @@ type AppendCommand struct {
 	Exclusive   bool // the run must not exist
 	Changes     Changes
 	OnlyNew     bool // every event must be new
+	Notices     Notices
 }
 
 // Forget lets go of the log entry.
@@ -224,6 +225,8 @@ func (c *AppendCommand) Parse(data []byte) error {
 			c.Changes, err = parseChanges(f.raw(&err))
 		case 14:
 			c.OnlyNew = f.uint32(&err) != 0
+		case 15:
+			c.Notices, err = parseNotices(f.raw(&err))
 		}
 		return err
 	})

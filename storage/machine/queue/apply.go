@@ -105,6 +105,63 @@ func (w *work) settle(m *recordv1.SettleRun) (refused, fatal error) {
 	return w.tx.Settle(m.RunId, m.LastSeq, contract.RunStatus(m.Status))
 }
 
+// Noticed is storage.Noticer's.
+func (m Machine) Noticed(tx *storage.Tx, runID string, notice contract.Notice) error {
+	w := m.begin(tx)
+	r, q, err := w.run(runID)
+	if err != nil || r == nil {
+		return err
+	}
+	switch notice {
+	case contract.NoticeStarted:
+		err = w.started(q, r)
+	case contract.NoticeCancelling:
+		err = w.cancelling(q, r)
+	}
+	if err != nil {
+		return err
+	}
+	return w.flush()
+}
+
+// started is told of the RunStarted of a run: from now on its worker executes it (QUE-12).
+func (w *work) started(q *queueState, r *recordv1.QueuedRun) error {
+	if r.Started {
+		return nil
+	}
+	r.Started = true
+	if State(r.State) != Running { // Its release has counted it.
+		q.Starts++
+		q.changed = true
+	}
+	if State(r.State) != Leased {
+		return w.set(runKey(r.RunId), r)
+	}
+	if err := w.leave(q, r); err != nil {
+		return err
+	}
+	return w.enter(q, r, Running)
+}
+
+// cancelling is told that a run has accepted a CANCEL (QUE-10). The worker that executes it, or the
+// engine that has it, hears the signal. A run that was not started, or that waits, gets no worker
+// any more.
+func (w *work) cancelling(q *queueState, r *recordv1.QueuedRun) error {
+	r.Cancelling = true
+	switch State(r.State) {
+	case Running, Exhausted:
+		return w.set(runKey(r.RunId), r)
+	case Leased:
+		if err := w.endFence(r); err != nil {
+			return err
+		}
+	}
+	if err := w.leave(q, r); err != nil {
+		return err
+	}
+	return w.wait(q, r, 0)
+}
+
 func (w *work) put(m *recordv1.PutQueue) (refused, fatal error) {
 	q, refused, fatal := w.findOrMake(decodeName(m.Name))
 	if refused != nil || fatal != nil {
@@ -190,7 +247,7 @@ func (w *work) requeue(m *recordv1.RequeueRun) (reply proto.Message, refused, fa
 	case r == nil:
 		refused, fatal = w.notQueued(m.RunId)
 		return nil, refused, fatal
-	case State(r.State) != Running:
+	case State(r.State) != Running || w.holds(r):
 		return &recordv1.RequeueReply{State: r.State, Repeated: true}, nil, nil
 	}
 	if m.LastSeq != nil {

@@ -152,6 +152,9 @@ func (b *bed) append(runID string, name queue.Name, eventType string, n int, fen
 	if contract.ScopeOf(eventType) == contract.ScopeRun {
 		e.StepID = ""
 	}
+	if eventType == contract.SignalAccepted {
+		e.Payload = []byte(`{"signalType":"CANCEL"}`)
+	}
 	e.IdempotencyKey = fmt.Sprintf("%s-%s-%d", runID, eventType, n)
 	e.KeyDerived = false
 	op, err := storage.AppendOperation(&storage.Append{RunID: runID, Events: []contract.Event{e}, Fence: fence})
@@ -161,7 +164,7 @@ func (b *bed) append(runID string, name queue.Name, eventType string, n int, fen
 				return err
 			}
 		}
-		m.append(runID, e.IdempotencyKey, eventType)
+		m.append(runID, e.IdempotencyKey, eventType, contract.NoticeOf(&e))
 		return nil
 	})
 }
@@ -207,6 +210,9 @@ func (b *bed) lease(r queue.LeaseRequest) step {
 			got := m.lease(&r)
 			for _, l := range got.List {
 				most, held := m.queues[l.Name].settings.MaxRunning, m.count(l.Name, queue.Leased, queue.Running)
+				if before.runs[l.RunID].Cancelling {
+					b.t.Fatalf("lease %+v of a run that has accepted a CANCEL", l)
+				}
 				if most > 0 && held > most || l.Fence <= before.fences[l.RunID] {
 					b.t.Fatalf("lease %+v: %d runs hold slots, at most %d; the fence was %d", l, held, most, before.fences[l.RunID])
 				}

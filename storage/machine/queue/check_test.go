@@ -178,7 +178,7 @@ func (b *bed) checkTables() {
 				rank = 9 - int(r.Priority)
 			case queue.Delayed:
 				due = r.NotBefore
-			case queue.Leased:
+			case queue.Leased, queue.Running:
 				due = r.ExpiresAt
 			case queue.Exhausted:
 				want["H"+u64(r.Order)] = r.RunId

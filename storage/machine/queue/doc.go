@@ -5,7 +5,7 @@
 //	G name                           a queue that has a run to      queue:8
 //	                                 lease, and a slot for it
 //	H order:8                        a run whose attempts are       runId
-//	                                 used up
+//	                                 used up, or that is cancelled
 //	I                                what the machine counts        record.v1.QueueNumbers
 //	N name                           the number of a queue          queue:8
 //	O queue:8 state:1 rank:1 order:8  a run of a queue               enqueuedAt:8 runId
@@ -26,7 +26,14 @@
 //	               └─────────────────────────────────────┘ EXHAUSTED ─────► gone
 //	                 FAILED, and attempts are left              Expire
 //
-// Retry takes an EXHAUSTED run back to READY.
+// Retry takes an EXHAUSTED run back to READY. A RunStarted takes a LEASED run to RUNNING, with its
+// lease: the worker executes the run under it (QUE-12). A run with a RunStarted is RUNNING from its
+// next lease on.
+//
+// A run is leased if it is READY, and comes to READY by work.wait alone: with its request, at its
+// notBefore, with Release (FAILED), Retry and Requeue, and when a lease has expired. A run that has
+// accepted a CANCEL goes from there, and from READY, DELAYED and LEASED, to EXHAUSTED, from where
+// Cancel ends it (QUE-10).
 //
 // A request ends, and its rows go but for P, with the end of its run, in whichever state it is
 // (PRJ-17). If the types of the events do not tell whether a run has ended, it is in Z and keeps
@@ -57,7 +64,7 @@
 // and Requeue set the even one of a lease that no worker has, so that the last worker neither
 // writes nor releases. The row of a run has the fence of its last lease.
 //
-// Invariants: a run has one row in O, and one in E if it is DELAYED or LEASED. running + leased of
-// a queue rise only while they are below maxRunning. The counts of a queue are those of its rows.
-// No stamp in E is before QueueNumbers.timers_from.
+// Invariants: a run has one row in O, and one in E if it is DELAYED or has a lease. The sum of
+// running and leased of a queue rises only while it is below maxRunning. The counts of a queue are
+// those of its rows. No stamp in E is before QueueNumbers.timers_from.
 package queue

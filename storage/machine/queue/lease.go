@@ -117,7 +117,11 @@ func (w *work) leaseRun(q *queueState, r *recordv1.QueuedRun, m *recordv1.LeaseR
 		r.LeaseTtl = int64(q.settings.LeaseTTL)
 	}
 	r.ExpiresAt = w.expiry(r.LeaseTtl)
-	if err := w.enter(q, r, Leased); err != nil {
+	state := Leased
+	if r.Started {
+		state = Running
+	}
+	if err := w.enter(q, r, state); err != nil {
 		return nil, err
 	}
 	run, err := w.tx.Run(r.RunId)
@@ -165,7 +169,7 @@ func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *que
 // holds tells whether the last lease of a run lasts. A lease of the cluster whose backup this one
 // goes on from does not.
 func (w *work) holds(m *recordv1.QueuedRun) bool {
-	return State(m.State) == Leased && m.ExpiresAt > w.tx.Stamp() && m.Fence > w.tx.FirstFence()
+	return m.ExpiresAt > w.tx.Stamp() && m.Fence > w.tx.FirstFence()
 }
 
 func leaseEnded(m *recordv1.QueuedRun) error {
@@ -187,5 +191,5 @@ func (w *work) renew(m *recordv1.RenewLease) (reply proto.Message, refused, fata
 		r.LeaseTtl = m.Ttl
 	}
 	r.ExpiresAt = w.expiry(r.LeaseTtl)
-	return &recordv1.RenewReply{ExpiresAt: r.ExpiresAt}, nil, w.enter(q, r, Leased)
+	return &recordv1.RenewReply{ExpiresAt: r.ExpiresAt}, nil, w.enter(q, r, State(r.State))
 }

@@ -37,6 +37,7 @@ type modelRun struct {
 	ttl     time.Duration
 	// unsettled: it may have ended.
 	unsettled bool
+	started   bool // it has its RunStarted
 }
 
 type modelRequest struct {
@@ -52,14 +53,33 @@ func newModel() *model {
 	}
 }
 
-// append is an append of one event.
-func (m *model) append(runID, key, eventType string) {
+// append is an append of one event, of which machines get a notice.
+func (m *model) append(runID, key, eventType string, notice contract.Notice) {
 	if slices.Contains(m.events[runID], key) {
 		return
 	}
 	m.events[runID] = append(slices.Clone(m.events[runID]), key)
 	if _, ok := m.fences[runID]; !ok {
 		m.fences[runID] = 0
+	}
+	switch r := m.runs[runID]; {
+	case r == nil:
+	case notice == contract.NoticeStarted && !r.started:
+		r.started = true
+		if r.State != queue.Running {
+			m.queues[r.Queue].starts++
+		}
+		if r.State == queue.Leased {
+			r.State = queue.Running
+		}
+	case notice == contract.NoticeCancelling:
+		r.Cancelling = true
+		if r.State == queue.Leased {
+			m.leaseEnds(r)
+		}
+		if r.State != queue.Running {
+			m.waits(r, 0)
+		}
 	}
 	var next []contract.RunStatus
 	for _, status := range m.mayBe(runID) {
@@ -73,6 +93,17 @@ func (m *model) append(runID, key, eventType string) {
 		}
 	}
 	m.setStatuses(runID, next)
+}
+
+// waits makes a run ready: at a time, if that lies ahead. One that is cancelled waits for its end.
+func (m *model) waits(r *modelRun, until int64) {
+	r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
+	switch {
+	case r.Cancelling:
+		r.State = queue.Exhausted
+	case until > m.stamp:
+		r.State, r.NotBefore = queue.Delayed, until
+	}
 }
 
 // mayBe returns the statuses that a run may have.
@@ -322,19 +353,19 @@ func (m *model) tick(most int) (timers, expired int) {
 	due := func(r *modelRun) int64 { return max(r.NotBefore, r.ExpiresAt) }
 	var list []*modelRun
 	for _, r := range m.runs {
-		if (r.State == queue.Delayed || r.State == queue.Leased) && due(r) <= m.stamp {
+		if due(r) != 0 && due(r) <= m.stamp {
 			list = append(list, r)
 		}
 	}
 	slices.SortFunc(list, func(a, b *modelRun) int { return cmp.Or(cmp.Compare(due(a), due(b)), cmp.Compare(a.Order, b.Order)) })
 	list = list[:min(len(list), most)]
 	for _, r := range list {
-		leased := r.State == queue.Leased
+		leased := r.ExpiresAt != 0
 		if leased {
 			expired++
 			m.leaseEnds(r)
 		}
-		r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
+		m.waits(r, 0)
 		if leased && r.StartAttempts >= m.queues[r.Queue].settings.MaxStartAttempts {
 			r.State = queue.Exhausted
 		}
@@ -400,6 +431,9 @@ func (m *model) lease(r *queue.LeaseRequest) (got queue.Leases) {
 			m.taken(run)
 			run.State, run.Worker, run.ExpiresAt, run.Fence, run.outcome = queue.Leased, r.Worker, m.stamp+int64(ttl), m.fences[run.RunID], 0
 			run.ttl = ttl
+			if run.started {
+				run.State = queue.Running
+			}
 			run.StartAttempts++
 			got.List = append(got.List, queue.Held{
 				RunID: run.RunID, Name: name, Fence: run.Fence, ExpiresAt: run.ExpiresAt, StartAttempt: run.StartAttempts,
@@ -423,7 +457,7 @@ func (m *model) held(runID string, fence uint64) (*modelRun, error) {
 	return r, nil
 }
 
-func (m *model) lasts(r *modelRun) bool { return r.State == queue.Leased && m.stamp < r.ExpiresAt }
+func (m *model) lasts(r *modelRun) bool { return m.stamp < r.ExpiresAt }
 
 func (r *modelRun) ended() error {
 	return &queue.LeaseEndedError{RunID: r.RunID, Fence: r.Fence, State: r.State, Outcome: r.outcome}
@@ -455,7 +489,7 @@ func (m *model) release(l *queue.LeaseRelease) (state queue.State, repeated bool
 		}
 		return 0, false, r.ended()
 	}
-	exhausted := l.Outcome == queue.Failed && m.exhausted(r)
+	exhausted := l.Outcome == queue.Failed && m.exhausted(r) && !r.Cancelling
 	if exhausted != l.Exhausted {
 		return 0, false, m.changed(r)
 	}
@@ -467,13 +501,12 @@ func (m *model) release(l *queue.LeaseRelease) (state queue.State, repeated bool
 		m.end(r.RunID)
 		return queue.Ended, false, nil
 	case l.Outcome == queue.Started:
-		m.queues[r.Queue].starts++
+		if !r.started {
+			m.queues[r.Queue].starts++
+		}
 		r.State, r.ExpiresAt = queue.Running, 0
 	default:
-		r.State, r.ExpiresAt, r.Worker = queue.Ready, 0, ""
-		if l.RetryAt > m.stamp {
-			r.State, r.NotBefore = queue.Delayed, l.RetryAt
-		}
+		m.waits(r, l.RetryAt)
 	}
 	r.outcome = l.Outcome
 	return r.State, false, nil
@@ -502,7 +535,7 @@ func (m *model) expire(runID string, fence uint64) error {
 	if err != nil {
 		return err
 	}
-	if r.State != queue.Exhausted && (r.State != queue.Leased || m.lasts(r) || !m.exhausted(r)) {
+	if r.Cancelling || r.State != queue.Exhausted && (r.ExpiresAt == 0 || m.lasts(r) || !m.exhausted(r)) {
 		return m.changed(r)
 	}
 	m.taken(r)
@@ -515,14 +548,14 @@ func (m *model) retry(runID string, fence uint64) error {
 	if err != nil {
 		return err
 	}
-	if r.State != queue.Exhausted && (r.State != queue.Leased || m.lasts(r) || !m.exhausted(r)) {
+	if r.Cancelling || r.State != queue.Exhausted && (r.ExpiresAt == 0 || m.lasts(r) || !m.exhausted(r)) {
 		return m.changed(r)
 	}
-	if r.State == queue.Leased {
+	if r.ExpiresAt != 0 {
 		m.leaseEnds(r)
 	}
 	r.StartAttempts--
-	r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
+	m.waits(r, 0)
 	return nil
 }
 
@@ -553,13 +586,14 @@ func (m *model) requeue(runID string, lastSeq *uint64) (state queue.State, repea
 	switch {
 	case r == nil:
 		return 0, false, &queue.NotQueuedError{RunID: runID, Fence: m.fences[runID]}
-	case r.State != queue.Running:
+	case r.State != queue.Running || m.lasts(r):
 		return r.State, true, nil
 	case lastSeq != nil && *lastSeq != m.seqs(runID):
 		return 0, false, m.changed(r)
 	}
 	m.taken(r)
-	r.State, r.StartAttempts, r.NotBefore, r.Worker, r.Fence = queue.Ready, 0, 0, "", m.fences[runID]
+	r.StartAttempts, r.Fence = 0, m.fences[runID]
+	m.waits(r, 0)
 	return r.State, false, nil
 }
 

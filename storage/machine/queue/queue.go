@@ -40,7 +40,10 @@ type Machine struct {
 	reads *int // Of rows, in tests; nil: they are not counted.
 }
 
-var _ storage.Ender = Machine{}
+var (
+	_ storage.Ender   = Machine{}
+	_ storage.Noticer = Machine{}
+)
 
 // Kind is storage.Machine's.
 func (Machine) Kind() uint32 { return Kind }

@@ -46,7 +46,7 @@ func (d *drawer) fence(id string) uint64 {
 func (d *drawer) holder() string {
 	var held []string
 	for n := range d.next + 1 {
-		if r := d.model.runs[runID(n)]; r != nil && r.State == queue.Leased {
+		if r := d.model.runs[runID(n)]; r != nil && r.ExpiresAt != 0 {
 			held = append(held, r.RunID)
 		}
 	}
@@ -201,7 +201,7 @@ func (d *drawer) command() command {
 	case 8:
 		end := rapid.SampledFrom([]string{
 			contract.RunStarted, contract.RunCompleted, contract.RunFailed, contract.RunCancelled, contract.RunPaused, contract.RunResumed,
-			contract.StepWaitingForAttestation,
+			contract.StepWaitingForAttestation, contract.SignalAccepted,
 		}).Draw(d.t, "end")
 		which := rapid.IntRange(0, 1).Draw(d.t, "which")
 		if _, ok := d.model.fences[id]; !ok {
@@ -219,7 +219,7 @@ func (d *drawer) command() command {
 			return d.lease()
 		}
 		fence := d.fence(id)
-		what := rapid.SampledFrom([]string{contract.RunStarted, contract.RunStarted, contract.RunPaused, contract.RunResumed, contract.RunCompleted}).Draw(d.t, "write")
+		what := rapid.SampledFrom([]string{contract.RunStarted, contract.RunStarted, contract.RunPaused, contract.RunResumed, contract.RunCompleted, contract.SignalAccepted}).Draw(d.t, "write")
 		return command{d.append(id, queueOf(id), what, rapid.IntRange(0, 1).Draw(d.t, "which"), &fence)}
 	case 10, 11:
 		return d.lease()

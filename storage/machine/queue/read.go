@@ -105,12 +105,16 @@ type Run struct {
 	StartAttempts uint32
 	Fence         uint64
 	Worker        string // of Leased and Running
-	ExpiresAt     int64  // of Leased
+	ExpiresAt     int64  // of a lease that was not released: of Leased, and of Running
+	Cancelling    bool   // it has accepted a CANCEL or an EMERGENCY_STOP
 	RequestKey    [32]byte
 }
 
-// LastAttempt tells whether a lease of the run that fails or expires now is its last.
-func (r *Run) LastAttempt(s *Settings) bool { return r.StartAttempts >= s.MaxStartAttempts }
+// LastAttempt tells whether a lease of the run that fails now is its last. One that has accepted a
+// CANCEL ends by it.
+func (r *Run) LastAttempt(s *Settings) bool {
+	return r.StartAttempts >= s.MaxStartAttempts && !r.Cancelling
+}
 
 // Find returns a queue; nil: there is none by that name.
 func Find(s *storage.Store, name Name) (q *Queue, err error) {
@@ -400,6 +404,7 @@ func decodeRun(m *recordv1.QueuedRun, q *recordv1.Queue) *Run {
 	r := &Run{
 		RunID: m.RunId, Queue: decodeName(q.Name), State: State(m.State), Priority: m.Priority, Order: m.Order, EnqueuedAt: m.EnqueuedAt,
 		NotBefore: m.NotBefore, StartAttempts: m.StartAttempts, Fence: m.Fence, Worker: m.Worker, ExpiresAt: m.ExpiresAt,
+		Cancelling: m.Cancelling,
 	}
 	copy(r.RequestKey[:], m.RequestKey)
 	return r

@@ -15,7 +15,7 @@ func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, 
 		return nil, refused, fatal
 	}
 	outcome := Outcome(m.Outcome)
-	exhausted := outcome == Failed && w.exhausted(q, r)
+	exhausted := outcome == Failed && w.exhausted(q, r) && !r.Cancelling
 	switch {
 	case outcome < Started || outcome > Skipped:
 		return nil, nil, storage.ErrUnknownOperation
@@ -41,7 +41,9 @@ func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, 
 	if outcome == Failed {
 		fatal = w.wait(q, r, m.RetryAt)
 	} else {
-		q.Starts++
+		if !r.Started {
+			q.Starts++
+		}
 		r.ExpiresAt, r.LeaseTtl = 0, 0
 		fatal = w.enter(q, r, Running)
 	}
@@ -86,14 +88,14 @@ func (w *work) retry(m *recordv1.RetryStart) (refused, fatal error) {
 }
 
 // usedUp returns the run of a lease that has expired with no start attempt left, or why there is
-// none.
+// none. One that has accepted a CANCEL ends by it.
 func (w *work) usedUp(runID string, fence uint64) (r *recordv1.QueuedRun, q *queueState, refused, fatal error) {
 	r, q, refused, fatal = w.leased(runID, fence)
 	if refused != nil || fatal != nil {
 		return nil, nil, refused, fatal
 	}
-	expired := State(r.State) == Leased && !w.holds(r) && w.exhausted(q, r)
-	if State(r.State) != Exhausted && !expired {
+	expired := r.ExpiresAt != 0 && !w.holds(r) && w.exhausted(q, r)
+	if r.Cancelling || State(r.State) != Exhausted && !expired {
 		refused = changed(q, r)
 	}
 	return r, q, refused, nil
@@ -162,7 +164,7 @@ func (w *work) timer(runID string) (expired bool, err error) {
 	if m == nil {
 		return false, errTimer(runID)
 	}
-	if expired = State(m.State) == Leased; expired {
+	if expired = m.ExpiresAt != 0; expired {
 		if err := w.endFence(m); err != nil {
 			return false, err
 		}

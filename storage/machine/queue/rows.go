@@ -137,7 +137,7 @@ func (w *work) run(runID string) (*recordv1.QueuedRun, *queueState, error) {
 // timerOf returns when the machine must look at a run; 0: never.
 func timerOf(m *recordv1.QueuedRun) int64 {
 	switch State(m.State) {
-	case Leased:
+	case Leased, Running:
 		return m.ExpiresAt
 	case Delayed:
 		return m.NotBefore
@@ -238,9 +238,13 @@ func (w *work) end(q *queueState, m *recordv1.QueuedRun) error {
 	return w.leave(q, m)
 }
 
-// wait makes a run ready: at a time, if that lies ahead.
+// wait makes a run ready: at a time, if that lies ahead. One that has accepted a CANCEL is never
+// ready again. It waits for its end (QUE-10).
 func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
 	m.Worker, m.ExpiresAt, m.LeaseTtl, m.NotBefore = "", 0, 0, 0
+	if m.Cancelling {
+		return w.enter(q, m, Exhausted)
+	}
 	if until > w.tx.Stamp() {
 		m.NotBefore = until
 		return w.enter(q, m, Delayed)
