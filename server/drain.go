@@ -2,117 +2,118 @@ package server
 
 import (
 	"errors"
+	"math"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/projector/run"
+	"runlog/storage"
+	"runlog/storage/machine/queue"
 )
 
 const (
 	// alertDrainTimeout is the name of the alert of PRJ-9, in logs and documents.
 	alertDrainTimeout = "PAUSE_DRAIN_TIMEOUT"
-	// drainInterval is the time between two looks at the paused runs.
+	// drainInterval is the time between two looks at the pauses that drain.
 	drainInterval = 5 * time.Second
-	// drainPage is how many paused runs one read of the list returns.
-	drainPage = 1000
 )
 
-func newDrainTimeouts() prometheus.Counter {
-	return prometheus.NewCounter(prometheus.CounterOpts{
+// newDrainTimeouts returns the metric of what the cluster has counted in its log. So it rises once
+// for each alert, whichever node leads, and is the same on all nodes.
+func (s *Server) newDrainTimeouts() prometheus.CounterFunc {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Namespace: "runlog", Subsystem: "projector", Name: "drain_timeouts_total",
-		Help: "Pauses whose steps were still running after the drain timeout: times that PAUSE_DRAIN_TIMEOUT was raised (PRJ-9).",
+		Help: "Pauses whose steps were still running after the drain timeout: times that the cluster has raised PAUSE_DRAIN_TIMEOUT (PRJ-9).",
+	}, func() float64 {
+		n, err := queue.DrainTimeouts(s.replica.Store())
+		if err != nil {
+			return math.NaN()
+		}
+		return float64(n)
 	})
 }
 
-// drainWatch raises PAUSE_DRAIN_TIMEOUT (PRJ-9), once for each pause: the leader raises it at its
-// first look after the end of the pause's drain timeout. A node that follows a leader leaves what
-// has ended to that leader, but for the time since the leader's last look: a change of the leader
-// may repeat an alert, and never loses one.
-type drainWatch struct {
-	s *Server
-	// looked is the time up to which a leader has looked.
-	looked time.Time
-	// known are the paused runs, so that a run is read once for each change.
-	known map[string]paused
+// drainTimeout returns how long a pause of a run may drain (PRJ-9).
+func (s *Server) drainTimeout(runID string) time.Duration {
+	timeout, err := queue.DrainTimeout(s.replica.Store(), runID, s.opts.DrainTimeout)
+	if err != nil {
+		return s.opts.DrainTimeout
+	}
+	return timeout
 }
 
-// paused is a run as a look has found it.
-type paused struct {
-	lastEventAt time.Time
-	ends        time.Time // of the drain timeout; zero: the run does not drain
-}
-
-// watchDrains looks at the paused runs now and again. The first look goes back to the newest event
-// that the node had when it started: a pause may have ended while no node ran.
+// watchDrains raises PAUSE_DRAIN_TIMEOUT on the leader (PRJ-9), at its first look after the end of
+// the drain timeout of a pause.
+//
+// The log has the pauses whose timeout is awaited. The command that takes a pause out of them also
+// counts the alert. So each is raised once, however often leaders change and nodes restart, and
+// also if no node ran when the timeout ended. The log line follows the command: a leader that dies
+// between the two leaves it out.
 func (s *Server) watchDrains() {
 	ticker := time.NewTicker(drainInterval)
 	defer ticker.Stop()
-	w := drainWatch{s: s, looked: time.Unix(0, s.replica.Store().Applied().PersistedAt)}
 	for {
 		select {
 		case <-s.stopping.Done():
 			return
 		case <-ticker.C:
 		}
-		if err := w.look(s.opts.Clock()); err != nil && s.stopping.Err() == nil {
-			s.log.Warn("cannot look for paused runs that still drain; retrying", "err", err)
+		if !s.upToDate.Load() || !s.replica.Leading() {
+			continue
+		}
+		if err := s.endDrains(s.opts.Clock()); err != nil && s.stopping.Err() == nil {
+			s.log.Warn("cannot look for pauses that still drain; retrying", "err", err)
 		}
 	}
 }
 
-// look raises the alert of the pauses whose drain timeout has ended since the last look.
-func (w *drainWatch) look(now time.Time) error {
-	if !w.s.upToDate.Load() {
-		return nil
-	}
-	if !w.s.replica.Leading() {
-		w.looked, w.known = now.Add(-drainInterval), nil
-		return nil
-	}
-	found := map[string]paused{}
-	filter := run.Filter{Statuses: run.StatusSet(run.Paused)}
-	for from, more := []byte(nil), true; more; {
-		page, err := w.s.projector.List(filter, from, drainPage)
+// endDrains handles the pauses whose drain timeout has ended.
+func (s *Server) endDrains(now time.Time) error {
+	for {
+		due, err := queue.ListDrains(s.replica.Store(), now.UnixNano(), s.opts.DrainTimeout, queue.MaxDrains)
+		if err != nil || len(due) == 0 {
+			return err
+		}
+		drains := make([]bool, len(due))
+		for i := range due {
+			if drains[i], err = s.drains(&due[i]); err != nil {
+				return err
+			}
+		}
+		op, err := queue.EndDrains(due, drains)
 		if err != nil {
 			return err
 		}
-		for i := range page.Runs {
-			p, known := w.known[page.Runs[i].RunID]
-			if !known || p.lastEventAt != page.Runs[i].LastEventAt {
-				if p, err = w.read(page.Runs[i].RunID); err != nil {
-					return err
-				}
-			}
-			found[page.Runs[i].RunID] = p
+		cmd, err := storage.EncodeCommand(op)
+		if err != nil {
+			return err
 		}
-		from, more = page.Next, page.Next != nil
-	}
-	for runID, p := range found {
-		if p.ends.After(w.looked) && !p.ends.After(now) {
-			w.s.drainTimeouts.Inc()
-			w.s.log.Warn("paused run still has steps in flight", "alert", alertDrainTimeout, "run", runID,
-				"paused", p.ends.Add(-w.s.opts.DrainTimeout), "timeout", w.s.opts.DrainTimeout)
+		outcome, err := s.replica.Execute(s.stopping, cmd)
+		if err != nil {
+			return err
+		}
+		raised, err := queue.DecodeEndDrains(outcome.Answers[0].Reply)
+		if err != nil {
+			return err
+		}
+		for _, i := range raised {
+			s.log.Warn("paused run still has steps in flight", "alert", alertDrainTimeout, "run", due[i].RunID,
+				"paused", time.Unix(0, due[i].PausedAt).UTC(), "timeout", due[i].Timeout)
 		}
 	}
-	w.looked, w.known = now, found
-	return nil
 }
 
-// read reads a paused run.
-func (w *drainWatch) read(runID string) (p paused, err error) {
-	v, err := w.s.replica.Store().View(runID)
+// drains tells whether a run is in a pause, and has steps in flight.
+func (s *Server) drains(d *queue.Drain) (_ bool, err error) {
+	v, err := s.replica.Store().View(d.RunID)
 	if err != nil {
-		return p, err
+		return false, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	s, err := w.s.projector.Snapshot(v)
+	snapshot, err := s.projector.Snapshot(v)
 	if err != nil {
-		return p, err
+		return false, err
 	}
-	p.lastEventAt = s.PersistedAt
-	if s.Status == run.Paused && s.Draining && s.RunningSteps() > 0 {
-		p.ends = s.PausedAt.Add(w.s.opts.DrainTimeout)
-	}
-	return p, nil
+	return snapshot.Status == run.Paused && snapshot.Draining && snapshot.PausedAt.UnixNano() == d.PausedAt && snapshot.RunningSteps() > 0, nil
 }

@@ -2,9 +2,14 @@ package server_test
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
@@ -17,15 +22,7 @@ func TestPauseDrainTimeoutPRJ9(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		ns := servertest.StartNodes(t, 3, func(_ int, o *server.Options) { o.DrainTimeout = time.Minute })
-		alerts := func() (all float64) {
-			for _, n := range ns {
-				if n.Server == nil {
-					continue
-				}
-				all += n.Metric("runlog_projector_drain_timeouts_total")
-			}
-			return all
-		}
+		alerts := func() float64 { return drainTimeouts(ns) }
 		leader := ns.Leader()
 		draining := servertest.NewEvent("RunPaused", servertest.Payload(`{"draining":true}`))
 		for run, last := range map[string]string{"drains": "", "drained": "StepCompleted", "resumed": "RunResumed"} {
@@ -52,8 +49,116 @@ func TestPauseDrainTimeoutPRJ9(t *testing.T) {
 		bubble.Until(t, "another leader", next.Server.Ready)
 		next.Append("late", servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")), draining)
 		time.Sleep(50 * time.Second)
-		servertest.WantEqual(t, "alerts of the next leader", alerts(), 0)
+		servertest.WantEqual(t, "alerts with the next leader", alerts(), 1)
 		time.Sleep(20 * time.Second)
-		servertest.WantEqual(t, "alerts of the next leader, after the timeout of another run", alerts(), 1)
+		servertest.WantEqual(t, "alerts with the next leader, after the timeout of another run", alerts(), 2)
+	})
+}
+
+// drainTimeouts returns how often PAUSE_DRAIN_TIMEOUT was raised, as a node that runs counts it.
+func drainTimeouts(ns servertest.Nodes) (most float64) {
+	for _, n := range ns {
+		if n.Server != nil {
+			most = max(most, n.Metric("runlog_projector_drain_timeouts_total"))
+		}
+	}
+	return most
+}
+
+// TestPauseDrainTimeoutOncePRJ9: a change of the leader right after PAUSE_DRAIN_TIMEOUT was raised
+// does not repeat it, and neither does a restart of all nodes. One that ends while no node runs is
+// raised once by the next leader.
+func TestPauseDrainTimeoutOncePRJ9(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		var log lockedBuffer
+		ns := servertest.StartNodes(t, 3, func(_ int, o *server.Options) {
+			o.DrainTimeout, o.Logger = time.Minute, slog.New(slog.NewTextHandler(&log, nil))
+		})
+		raised := func(when string, runs ...string) {
+			t.Helper()
+			servertest.WantEqual(t, "alerts "+when, drainTimeouts(ns), float64(len(runs)))
+			for _, run := range runs {
+				servertest.WantEqual(t, "log lines "+when+" of "+run, strings.Count(log.String(), "alert=PAUSE_DRAIN_TIMEOUT run="+run+" "), 1)
+			}
+		}
+		drain := func(n *servertest.Node, run string) {
+			n.Append(run, servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")),
+				servertest.NewEvent("RunPaused", servertest.Payload(`{"draining":true}`)))
+		}
+		leader := ns.Leader()
+		drain(leader, "first")
+		bubble.Until(t, "the alert", func() bool { return drainTimeouts(ns) > 0 })
+		leader.Close()
+		next := ns.Other(leader)
+		bubble.Until(t, "another leader", next.Server.Ready)
+		time.Sleep(2 * time.Minute)
+		raised("with another leader", "first")
+		leader.Start()
+		drain(ns.Leader(), "second")
+		ns.Close()
+		time.Sleep(2 * time.Minute)
+		for range 2 {
+			ns.Start()
+			time.Sleep(2 * time.Minute)
+			raised("after a restart", "first", "second")
+			ns.Close()
+		}
+	})
+}
+
+// TestDrainTimeoutOfQueuePRJ9: the drainTimeout of a queue beats that of the nodes, for the alert
+// and for the substatus, also for pauses that there are. Without one, that of the nodes counts.
+func TestDrainTimeoutOfQueuePRJ9(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t, func(o *server.Options) { o.DrainTimeout = time.Minute })
+		put := func(queue string, timeout time.Duration) *runlogv1.Queue {
+			t.Helper()
+			resp, err := n.Queues().PutQueue(n.Context(), &runlogv1.PutQueueRequest{
+				TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod", Queue: queue,
+				Settings: &runlogv1.QueueSettings{DrainTimeout: durationpb.New(timeout)},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return resp.Queue
+		}
+		servertest.WantEqual(t, "setting", put("short", 10*time.Second).Settings.DrainTimeout.AsDuration(), 10*time.Second)
+		put("long", time.Hour)
+		for _, queue := range []string{"short", "long", "standard"} {
+			n.Request(queue, servertest.Named(queue), func(r *runlogv1.RequestRunRequest) { r.Queue = queue })
+			step := servertest.RunEnd("StepStarted")
+			step.StepId = "a"
+			paused := servertest.RunEnd("RunPaused")
+			paused.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(`{"draining":true}`)}
+			n.Append(queue, servertest.RunEnd("RunStarted"), step, paused)
+		}
+		want := func(alerts float64, draining ...string) {
+			t.Helper()
+			servertest.WantEqual(t, "alerts", n.Metric("runlog_projector_drain_timeouts_total"), alerts)
+			var got []string
+			for _, run := range []string{"short", "long", "standard"} {
+				s := n.Snapshot(run)
+				if s.GetSubstatus() != "" && s.GetMessage() != "" {
+					got = append(got, run)
+				}
+				m := n.Watch(&runlogv1.WatchRunRequest{RunId: run}).Until("caughtUp", servertest.IsCaughtUp)
+				servertest.WantEqual(t, "substatus in a watch", m.GetCaughtUp().Watermark.GetSubstatus(), s.GetSubstatus())
+			}
+			servertest.WantEqual(t, "draining", fmt.Sprint(got), fmt.Sprint(draining))
+		}
+		want(0, "short", "long", "standard")
+		time.Sleep(16 * time.Second)
+		want(1, "long", "standard")
+		time.Sleep(time.Minute)
+		want(2, "long")
+		if q := put("long", 0); q.Settings.DrainTimeout != nil {
+			t.Errorf("without a setting of its own, the queue has %v", q.Settings)
+		}
+		time.Sleep(6 * time.Second)
+		want(3)
+		time.Sleep(2 * time.Hour)
+		want(3)
 	})
 }

@@ -61,9 +61,6 @@ type Server struct {
 	memory    *budget.Budget // of requests and answers
 	clients   *clientConns
 	lagAlerts prometheus.Counter
-	// drainTimeouts counts PAUSE_DRAIN_TIMEOUT.
-	drainTimeouts prometheus.Counter
-
 	health    *health.Server
 	addresses Addresses
 
@@ -157,8 +154,6 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	s.lagAlerts = newLagAlerts()
 	s.register(s.lagAlerts)
-	s.drainTimeouts = newDrainTimeouts()
-	s.register(s.drainTimeouts)
 	s.register(newBuildInfo(&s.opts))
 	scan := newSecretScan(s.opts.SecretScan, s.log)
 	s.register(scan.counts)
@@ -228,6 +223,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		return err
 	}
 	s.onClose(s.replica.Close)
+	s.register(s.newDrainTimeouts())
 	s.projector, err = projector.Open(projector.Options{
 		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Cluster: s.replica.ClusterID(), Clock: o.Clock,
 		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles, Logger: s.log, Registerer: o.Registry, Fail: o.Fail,

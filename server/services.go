@@ -63,7 +63,7 @@ func registrations(table []service) []*rpc.Service {
 // openServices opens the registered services. The cluster rejects calls before that.
 func (s *Server) openServices() {
 	shared := &parts{
-		encoded:  wire.NewSnapshots(int(s.opts.MemoryBytes/32), s.opts.DrainTimeout),
+		encoded:  wire.NewSnapshots(int(s.opts.MemoryBytes/32), s.drainTimeout),
 		atLeader: s.chain(rpc.CallerClient).AtLeader,
 	}
 	for i, x := range s.table {

@@ -33,7 +33,7 @@ func (f *fakeQueues) queue(name string) *runlogv1.Queue {
 	if s.OnFull == 0 {
 		s.OnFull = runlogv1.OnFull_QUEUE
 	}
-	s.AgingPeriod, s.MaxStartAttempts = durationpb.New(10*time.Minute), proto.Uint32(5)
+	s.AgingPeriod, s.MaxStartAttempts, s.DrainTimeout = durationpb.New(10*time.Minute), proto.Uint32(5), durationpb.New(time.Minute)
 	if name == "" {
 		name = "default"
 	}
@@ -204,8 +204,8 @@ func TestQueueFlags(t *testing.T) {
 	for line, want := range map[string]string{
 		"queue put" + webProd:                         `{"tenantId":"acme","projectId":"web","environmentId":"prod","settings":{}}`,
 		"queue put nightly --max-running 0" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","settings":{"maxRunning":"0"}}`,
-		"queue put --max-queued 7 --on-full Reject --delay 2s --lease-ttl 3s --max-start-attempts 4 --aging-period 5s" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod",` +
-			`"settings":{"maxQueued":"7","onFull":"REJECT","delay":"2s","leaseTtl":"3s","maxStartAttempts":4,"agingPeriod":"5s"}}`,
+		"queue put --max-queued 7 --on-full Reject --delay 2s --lease-ttl 3s --max-start-attempts 4 --aging-period 5s --drain-timeout 6s" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod",` +
+			`"settings":{"maxQueued":"7","onFull":"REJECT","delay":"2s","leaseTtl":"3s","maxStartAttempts":4,"agingPeriod":"5s","drainTimeout":"6s"}}`,
 		// The server refuses it.
 		"queue lease --worker w --wait=-1h":                                      `{"worker":"w","max":1,"wait":"-3600s"}`,
 		"queue lease nightly --worker w --max 2 --wait 10s --ttl 1m" + webProd:   `{"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"nightly","worker":"w","max":2,"wait":"10s","ttl":"60s"}`,

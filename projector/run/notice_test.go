@@ -7,8 +7,9 @@ import (
 	"runlog/storage"
 )
 
-// TestNoticesAgreeQUE10: the log takes a run for cancelled by the same payloads as the reducer.
-func TestNoticesAgreeQUE10(t *testing.T) {
+// TestNoticesAgreeQUE10PRJ9: the log takes a run for cancelled, and a pause for one that drains, by
+// the same payloads as the reducer.
+func TestNoticesAgreeQUE10PRJ9(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{
 		`{"signalType":"CANCEL"}`, `{"signalType":"EMERGENCY_STOP"}`, `{"signalType":"PAUSE"}`, " \t\r\n{\"signalType\":\"CANCEL\"}",
@@ -21,6 +22,15 @@ func TestNoticesAgreeQUE10(t *testing.T) {
 		f.signal(&storage.Record{Event: e})
 		if pending, noticed := len(f.next.Pending) > 0 && f.next.Pending[0].SignalType != contract.SignalPause, contract.NoticeOf(&e) == contract.NoticeCancelling; pending != noticed {
 			t.Errorf("%s: pending %t, noticed %t", payload, pending, noticed)
+		}
+	}
+	for _, payload := range []string{
+		`{"draining":true}`, " \n{\"draining\":true}", `{"draining":false,"draining":true}`, `{"draining":true,"draining":false}`, `{"draining":"true"}`,
+		`{"Draining":true}`, `{"x":{"draining":true}}`, `{}`, `{"drainin\u0067":true}`,
+	} {
+		e := contract.Event{Type: contract.RunPaused, Payload: []byte(payload)}
+		if drains, noticed := decodeDraining(e.Payload), contract.NoticeOf(&e) == contract.NoticeDraining; drains != noticed {
+			t.Errorf("%s: draining %t, noticed %t", payload, drains, noticed)
 		}
 	}
 }

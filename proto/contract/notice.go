@@ -16,6 +16,8 @@ const (
 	// NoticeCancelling is that of an accepted CANCEL or EMERGENCY_STOP, which is pending until the
 	// run ends: no worker gets the run any more (QUE-10).
 	NoticeCancelling Notice = 2
+	// NoticeDraining is that of a RunPaused with draining: the pause has a timeout (PRJ-9).
+	NoticeDraining Notice = 3
 )
 
 // NoticeOf returns what machines learn of an event; 0: nothing. It reads the payload as the reducer
@@ -25,10 +27,19 @@ func NoticeOf(e *Event) Notice {
 	case RunStarted:
 		return NoticeStarted
 	case SignalAccepted:
-		signalType, _ := jsontext.Lookup(bytes.TrimLeft(e.Payload, " \t\r\n"), "signalType")
-		if t := jsontext.Text(signalType); t == SignalCancel || t == SignalEmergencyStop {
+		if t := jsontext.Text(e.member("signalType")); t == SignalCancel || t == SignalEmergencyStop {
 			return NoticeCancelling
+		}
+	case RunPaused:
+		if string(e.member("draining")) == "true" {
+			return NoticeDraining
 		}
 	}
 	return 0
+}
+
+// member returns the value of a member of the payload; empty: it has none.
+func (e *Event) member(name string) []byte {
+	value, _ := jsontext.Lookup(bytes.TrimLeft(e.Payload, " \t\r\n"), name)
+	return value
 }

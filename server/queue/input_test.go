@@ -78,7 +78,8 @@ func TestBadQueueInputQUE(t *testing.T) {
 				Outcome: runlogv1.LeaseOutcome_STARTED, EngineRunRef: proto.String("\n"), Events: make([]*runlogv1.EventWrite, 11)}), "engineRunRef events"},
 			"settings out of range": {queueCall(q.PutQueue, &runlogv1.PutQueueRequest{TenantId: "a", ProjectId: "p", EnvironmentId: "e", Settings: &runlogv1.QueueSettings{
 				MaxStartAttempts: proto.Uint32(0), Delay: durationpb.New(-1), LeaseTtl: day, AgingPeriod: durationpb.New(1),
-			}}), "settings.agingPeriod settings.delay settings.leaseTtl settings.maxStartAttempts"},
+				DrainTimeout: durationpb.New(-1),
+			}}), "settings.agingPeriod settings.delay settings.drainTimeout settings.leaseTtl settings.maxStartAttempts"},
 			"a queue without a name":       {queueCall(q.GetQueue, &runlogv1.GetQueueRequest{}), "environmentId projectId tenantId"},
 			"a page too large":             {queueCall(q.ListQueues, &runlogv1.ListQueuesRequest{PageSize: 1001}), "pageSize"},
 			"a page token that is none":    {queueCall(q.ListQueues, &runlogv1.ListQueuesRequest{PageToken: "x"}), "pageToken"},

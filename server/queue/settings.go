@@ -132,6 +132,7 @@ func (v *violations) settings(m *runlogv1.QueueSettings) (c queue.Change) {
 		{"settings.delay", m.Delay, 0, longestDelay, &c.Delay},
 		{"settings.leaseTtl", m.LeaseTtl, shortest, longest, &c.LeaseTTL},
 		{"settings.agingPeriod", m.AgingPeriod, shortest, longestDelay, &c.AgingPeriod},
+		{"settings.drainTimeout", m.DrainTimeout, 0, longestDelay, &c.DrainTimeout},
 	} {
 		if f.given != nil {
 			d := v.Duration(f.field, f.given, f.least, f.most, 0)
@@ -146,12 +147,16 @@ func wireQueue(q *queue.Queue) *runlogv1.Queue {
 	onFull := map[queue.OnFull]runlogv1.OnFull_Value{
 		queue.OnFullReject: runlogv1.OnFull_REJECT, queue.OnFullQueue: runlogv1.OnFull_QUEUE, queue.OnFullDelay: runlogv1.OnFull_DELAY,
 	}[s.OnFull]
+	var drainTimeout *durationpb.Duration
+	if s.DrainTimeout > 0 {
+		drainTimeout = durationpb.New(s.DrainTimeout)
+	}
 	return &runlogv1.Queue{
 		TenantId: q.Name.Tenant, ProjectId: q.Name.Project, EnvironmentId: q.Name.Environment, Queue: q.Name.Queue,
 		Settings: &runlogv1.QueueSettings{
 			MaxRunning: &s.MaxRunning, MaxQueued: &s.MaxQueued, OnFull: onFull, Delay: durationpb.New(s.Delay),
 			LeaseTtl: durationpb.New(s.LeaseTTL), MaxStartAttempts: &s.MaxStartAttempts, AgingPeriod: durationpb.New(s.AgingPeriod),
-			Paused: &s.Paused,
+			Paused: &s.Paused, DrainTimeout: drainTimeout,
 		},
 		CreatedAt: wire.Timestamp(q.CreatedAt), Depth: q.Depth(), Ready: q.Ready, Delayed: q.Delayed, Leased: q.Leased, Running: q.Running,
 		ReadyByPriority: q.ReadyBy[:], OldestAt: wire.Timestamp(q.OldestAt),

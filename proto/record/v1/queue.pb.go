@@ -42,6 +42,7 @@ type QueueOperation struct {
 	//	*QueueOperation_Retry
 	//	*QueueOperation_Requeue
 	//	*QueueOperation_Settle
+	//	*QueueOperation_EndDrains
 	Kind          isQueueOperation_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -201,6 +202,15 @@ func (x *QueueOperation) GetSettle() *SettleRun {
 	return nil
 }
 
+func (x *QueueOperation) GetEndDrains() *EndDrains {
+	if x != nil {
+		if x, ok := x.Kind.(*QueueOperation_EndDrains); ok {
+			return x.EndDrains
+		}
+	}
+	return nil
+}
+
 type isQueueOperation_Kind interface {
 	isQueueOperation_Kind()
 }
@@ -257,6 +267,10 @@ type QueueOperation_Settle struct {
 	Settle *SettleRun `protobuf:"bytes,13,opt,name=settle,proto3,oneof"`
 }
 
+type QueueOperation_EndDrains struct {
+	EndDrains *EndDrains `protobuf:"bytes,14,opt,name=end_drains,json=endDrains,proto3,oneof"`
+}
+
 func (*QueueOperation_PutQueue) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Pause) isQueueOperation_Kind() {}
@@ -282,6 +296,8 @@ func (*QueueOperation_Retry) isQueueOperation_Kind() {}
 func (*QueueOperation_Requeue) isQueueOperation_Kind() {}
 
 func (*QueueOperation_Settle) isQueueOperation_Kind() {}
+
+func (*QueueOperation_EndDrains) isQueueOperation_Kind() {}
 
 // QueueName is what a queue is known by. No text has a zero byte.
 type QueueName struct {
@@ -369,7 +385,9 @@ type QueueSettings struct {
 	// How often a run is leased before its start has failed; 0: the default.
 	MaxStartAttempts *uint32 `protobuf:"varint,6,opt,name=max_start_attempts,json=maxStartAttempts,proto3,oneof" json:"max_start_attempts,omitempty"`
 	// After how long a run that waits counts one priority higher; 0: the default.
-	AgingPeriod   *int64 `protobuf:"fixed64,7,opt,name=aging_period,json=agingPeriod,proto3,oneof" json:"aging_period,omitempty"`
+	AgingPeriod *int64 `protobuf:"fixed64,7,opt,name=aging_period,json=agingPeriod,proto3,oneof" json:"aging_period,omitempty"`
+	// How long a pause may drain; 0: as long as the node's configuration says.
+	DrainTimeout  *int64 `protobuf:"fixed64,8,opt,name=drain_timeout,json=drainTimeout,proto3,oneof" json:"drain_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -449,6 +467,13 @@ func (x *QueueSettings) GetMaxStartAttempts() uint32 {
 func (x *QueueSettings) GetAgingPeriod() int64 {
 	if x != nil && x.AgingPeriod != nil {
 		return *x.AgingPeriod
+	}
+	return 0
+}
+
+func (x *QueueSettings) GetDrainTimeout() int64 {
+	if x != nil && x.DrainTimeout != nil {
+		return *x.DrainTimeout
 	}
 	return 0
 }
@@ -1220,6 +1245,98 @@ func (x *TickQueues) GetMax() uint32 {
 	return 0
 }
 
+// EndDrains takes pauses out of those whose drain timeout is awaited.
+type EndDrains struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 100.
+	Pauses        []*EndDrains_Pause `protobuf:"bytes,1,rep,name=pauses,proto3" json:"pauses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndDrains) Reset() {
+	*x = EndDrains{}
+	mi := &file_record_v1_queue_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndDrains) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndDrains) ProtoMessage() {}
+
+func (x *EndDrains) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndDrains.ProtoReflect.Descriptor instead.
+func (*EndDrains) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *EndDrains) GetPauses() []*EndDrains_Pause {
+	if x != nil {
+		return x.Pauses
+	}
+	return nil
+}
+
+// EndDrainsReply says for which pauses PAUSE_DRAIN_TIMEOUT was raised: those that were awaited.
+type EndDrainsReply struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Indexes among the pauses of the operation.
+	Raised        []uint32 `protobuf:"varint,1,rep,packed,name=raised,proto3" json:"raised,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndDrainsReply) Reset() {
+	*x = EndDrainsReply{}
+	mi := &file_record_v1_queue_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndDrainsReply) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndDrainsReply) ProtoMessage() {}
+
+func (x *EndDrainsReply) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndDrainsReply.ProtoReflect.Descriptor instead.
+func (*EndDrainsReply) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *EndDrainsReply) GetRaised() []uint32 {
+	if x != nil {
+		return x.Raised
+	}
+	return nil
+}
+
 // RequeueReply says in which state the run is.
 type RequeueReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1232,7 +1349,7 @@ type RequeueReply struct {
 
 func (x *RequeueReply) Reset() {
 	*x = RequeueReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[15]
+	mi := &file_record_v1_queue_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1244,7 +1361,7 @@ func (x *RequeueReply) String() string {
 func (*RequeueReply) ProtoMessage() {}
 
 func (x *RequeueReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[15]
+	mi := &file_record_v1_queue_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1257,7 +1374,7 @@ func (x *RequeueReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequeueReply.ProtoReflect.Descriptor instead.
 func (*RequeueReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{15}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *RequeueReply) GetState() uint32 {
@@ -1288,7 +1405,7 @@ type RequestReply struct {
 
 func (x *RequestReply) Reset() {
 	*x = RequestReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[16]
+	mi := &file_record_v1_queue_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1300,7 +1417,7 @@ func (x *RequestReply) String() string {
 func (*RequestReply) ProtoMessage() {}
 
 func (x *RequestReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[16]
+	mi := &file_record_v1_queue_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1313,7 +1430,7 @@ func (x *RequestReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RequestReply.ProtoReflect.Descriptor instead.
 func (*RequestReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{16}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RequestReply) GetDisposition() uint32 {
@@ -1351,7 +1468,7 @@ type LeaseReply struct {
 
 func (x *LeaseReply) Reset() {
 	*x = LeaseReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[17]
+	mi := &file_record_v1_queue_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1363,7 +1480,7 @@ func (x *LeaseReply) String() string {
 func (*LeaseReply) ProtoMessage() {}
 
 func (x *LeaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[17]
+	mi := &file_record_v1_queue_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1376,7 +1493,7 @@ func (x *LeaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply.ProtoReflect.Descriptor instead.
 func (*LeaseReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{17}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *LeaseReply) GetLeases() []*LeaseReply_Lease {
@@ -1410,7 +1527,7 @@ type RenewReply struct {
 
 func (x *RenewReply) Reset() {
 	*x = RenewReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[18]
+	mi := &file_record_v1_queue_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1539,7 @@ func (x *RenewReply) String() string {
 func (*RenewReply) ProtoMessage() {}
 
 func (x *RenewReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[18]
+	mi := &file_record_v1_queue_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1552,7 @@ func (x *RenewReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RenewReply.ProtoReflect.Descriptor instead.
 func (*RenewReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{18}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *RenewReply) GetExpiresAt() int64 {
@@ -1458,7 +1575,7 @@ type ReleaseReply struct {
 
 func (x *ReleaseReply) Reset() {
 	*x = ReleaseReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[19]
+	mi := &file_record_v1_queue_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1587,7 @@ func (x *ReleaseReply) String() string {
 func (*ReleaseReply) ProtoMessage() {}
 
 func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[19]
+	mi := &file_record_v1_queue_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1600,7 @@ func (x *ReleaseReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseReply.ProtoReflect.Descriptor instead.
 func (*ReleaseReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{19}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ReleaseReply) GetState() uint32 {
@@ -1514,7 +1631,7 @@ type TickReply struct {
 
 func (x *TickReply) Reset() {
 	*x = TickReply{}
-	mi := &file_record_v1_queue_proto_msgTypes[20]
+	mi := &file_record_v1_queue_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1526,7 +1643,7 @@ func (x *TickReply) String() string {
 func (*TickReply) ProtoMessage() {}
 
 func (x *TickReply) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[20]
+	mi := &file_record_v1_queue_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1539,7 +1656,7 @@ func (x *TickReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TickReply.ProtoReflect.Descriptor instead.
 func (*TickReply) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{20}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TickReply) GetTimers() uint32 {
@@ -1588,7 +1705,7 @@ type Queue struct {
 
 func (x *Queue) Reset() {
 	*x = Queue{}
-	mi := &file_record_v1_queue_proto_msgTypes[21]
+	mi := &file_record_v1_queue_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1717,7 @@ func (x *Queue) String() string {
 func (*Queue) ProtoMessage() {}
 
 func (x *Queue) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[21]
+	mi := &file_record_v1_queue_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1730,7 @@ func (x *Queue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Queue.ProtoReflect.Descriptor instead.
 func (*Queue) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{21}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Queue) GetNumber() uint64 {
@@ -1719,7 +1836,7 @@ type QueueLine struct {
 
 func (x *QueueLine) Reset() {
 	*x = QueueLine{}
-	mi := &file_record_v1_queue_proto_msgTypes[22]
+	mi := &file_record_v1_queue_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1731,7 +1848,7 @@ func (x *QueueLine) String() string {
 func (*QueueLine) ProtoMessage() {}
 
 func (x *QueueLine) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[22]
+	mi := &file_record_v1_queue_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1744,7 +1861,7 @@ func (x *QueueLine) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueLine.ProtoReflect.Descriptor instead.
 func (*QueueLine) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{22}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *QueueLine) GetReady() uint64 {
@@ -1803,7 +1920,7 @@ type QueuedRun struct {
 
 func (x *QueuedRun) Reset() {
 	*x = QueuedRun{}
-	mi := &file_record_v1_queue_proto_msgTypes[23]
+	mi := &file_record_v1_queue_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1815,7 +1932,7 @@ func (x *QueuedRun) String() string {
 func (*QueuedRun) ProtoMessage() {}
 
 func (x *QueuedRun) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[23]
+	mi := &file_record_v1_queue_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1828,7 +1945,7 @@ func (x *QueuedRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueuedRun.ProtoReflect.Descriptor instead.
 func (*QueuedRun) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{23}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *QueuedRun) GetRunId() string {
@@ -1970,7 +2087,7 @@ type SettleRun struct {
 
 func (x *SettleRun) Reset() {
 	*x = SettleRun{}
-	mi := &file_record_v1_queue_proto_msgTypes[24]
+	mi := &file_record_v1_queue_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1982,7 +2099,7 @@ func (x *SettleRun) String() string {
 func (*SettleRun) ProtoMessage() {}
 
 func (x *SettleRun) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[24]
+	mi := &file_record_v1_queue_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1995,7 +2112,7 @@ func (x *SettleRun) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SettleRun.ProtoReflect.Descriptor instead.
 func (*SettleRun) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{24}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SettleRun) GetRunId() string {
@@ -2034,7 +2151,7 @@ type RunRequest struct {
 
 func (x *RunRequest) Reset() {
 	*x = RunRequest{}
-	mi := &file_record_v1_queue_proto_msgTypes[25]
+	mi := &file_record_v1_queue_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2046,7 +2163,7 @@ func (x *RunRequest) String() string {
 func (*RunRequest) ProtoMessage() {}
 
 func (x *RunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[25]
+	mi := &file_record_v1_queue_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2059,7 +2176,7 @@ func (x *RunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunRequest.ProtoReflect.Descriptor instead.
 func (*RunRequest) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{25}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *RunRequest) GetRunId() string {
@@ -2111,14 +2228,16 @@ type QueueNumbers struct {
 	Queue uint64 `protobuf:"varint,1,opt,name=queue,proto3" json:"queue,omitempty"`
 	Order uint64 `protobuf:"varint,2,opt,name=order,proto3" json:"order,omitempty"`
 	// No timer is earlier.
-	TimersFrom    int64 `protobuf:"fixed64,3,opt,name=timers_from,json=timersFrom,proto3" json:"timers_from,omitempty"`
+	TimersFrom int64 `protobuf:"fixed64,3,opt,name=timers_from,json=timersFrom,proto3" json:"timers_from,omitempty"`
+	// How often PAUSE_DRAIN_TIMEOUT was raised.
+	DrainTimeouts uint64 `protobuf:"varint,4,opt,name=drain_timeouts,json=drainTimeouts,proto3" json:"drain_timeouts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *QueueNumbers) Reset() {
 	*x = QueueNumbers{}
-	mi := &file_record_v1_queue_proto_msgTypes[26]
+	mi := &file_record_v1_queue_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2130,7 +2249,7 @@ func (x *QueueNumbers) String() string {
 func (*QueueNumbers) ProtoMessage() {}
 
 func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[26]
+	mi := &file_record_v1_queue_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2143,7 +2262,7 @@ func (x *QueueNumbers) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use QueueNumbers.ProtoReflect.Descriptor instead.
 func (*QueueNumbers) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{26}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *QueueNumbers) GetQueue() uint64 {
@@ -2167,6 +2286,84 @@ func (x *QueueNumbers) GetTimersFrom() int64 {
 	return 0
 }
 
+func (x *QueueNumbers) GetDrainTimeouts() uint64 {
+	if x != nil {
+		return x.DrainTimeouts
+	}
+	return 0
+}
+
+type EndDrains_Pause struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The number of the run's queue; 0: it is in none.
+	Queue uint64 `protobuf:"varint,1,opt,name=queue,proto3" json:"queue,omitempty"`
+	// The stamp of the proposal of the RunPaused.
+	PausedAt int64  `protobuf:"fixed64,2,opt,name=paused_at,json=pausedAt,proto3" json:"paused_at,omitempty"`
+	RunId    string `protobuf:"bytes,3,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// It still drains, so that PAUSE_DRAIN_TIMEOUT is raised.
+	Raised        bool `protobuf:"varint,4,opt,name=raised,proto3" json:"raised,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EndDrains_Pause) Reset() {
+	*x = EndDrains_Pause{}
+	mi := &file_record_v1_queue_proto_msgTypes[29]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EndDrains_Pause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EndDrains_Pause) ProtoMessage() {}
+
+func (x *EndDrains_Pause) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_queue_proto_msgTypes[29]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EndDrains_Pause.ProtoReflect.Descriptor instead.
+func (*EndDrains_Pause) Descriptor() ([]byte, []int) {
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{15, 0}
+}
+
+func (x *EndDrains_Pause) GetQueue() uint64 {
+	if x != nil {
+		return x.Queue
+	}
+	return 0
+}
+
+func (x *EndDrains_Pause) GetPausedAt() int64 {
+	if x != nil {
+		return x.PausedAt
+	}
+	return 0
+}
+
+func (x *EndDrains_Pause) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *EndDrains_Pause) GetRaised() bool {
+	if x != nil {
+		return x.Raised
+	}
+	return false
+}
+
 type LeaseReply_Lease struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
 	RunId        string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
@@ -2182,7 +2379,7 @@ type LeaseReply_Lease struct {
 
 func (x *LeaseReply_Lease) Reset() {
 	*x = LeaseReply_Lease{}
-	mi := &file_record_v1_queue_proto_msgTypes[27]
+	mi := &file_record_v1_queue_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2194,7 +2391,7 @@ func (x *LeaseReply_Lease) String() string {
 func (*LeaseReply_Lease) ProtoMessage() {}
 
 func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_queue_proto_msgTypes[27]
+	mi := &file_record_v1_queue_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2207,7 +2404,7 @@ func (x *LeaseReply_Lease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaseReply_Lease.ProtoReflect.Descriptor instead.
 func (*LeaseReply_Lease) Descriptor() ([]byte, []int) {
-	return file_record_v1_queue_proto_rawDescGZIP(), []int{17, 0}
+	return file_record_v1_queue_proto_rawDescGZIP(), []int{19, 0}
 }
 
 func (x *LeaseReply_Lease) GetRunId() string {
@@ -2256,7 +2453,7 @@ var File_record_v1_queue_proto protoreflect.FileDescriptor
 
 const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
-	"\x15record/v1/queue.proto\x12\trecord.v1\"\xa6\x05\n" +
+	"\x15record/v1/queue.proto\x12\trecord.v1\"\xdd\x05\n" +
 	"\x0eQueueOperation\x122\n" +
 	"\tput_queue\x18\x01 \x01(\v2\x13.record.v1.PutQueueH\x00R\bputQueue\x12-\n" +
 	"\x05pause\x18\x02 \x01(\v2\x15.record.v1.PauseQueueH\x00R\x05pause\x121\n" +
@@ -2271,14 +2468,16 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	" \x01(\v2\x15.record.v1.TickQueuesH\x00R\x04tick\x12-\n" +
 	"\x05retry\x18\v \x01(\v2\x15.record.v1.RetryStartH\x00R\x05retry\x121\n" +
 	"\arequeue\x18\f \x01(\v2\x15.record.v1.RequeueRunH\x00R\arequeue\x12.\n" +
-	"\x06settle\x18\r \x01(\v2\x14.record.v1.SettleRunH\x00R\x06settleB\x06\n" +
+	"\x06settle\x18\r \x01(\v2\x14.record.v1.SettleRunH\x00R\x06settle\x125\n" +
+	"\n" +
+	"end_drains\x18\x0e \x01(\v2\x14.record.v1.EndDrainsH\x00R\tendDrainsB\x06\n" +
 	"\x04kind\"\x84\x01\n" +
 	"\tQueueName\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
 	"project_id\x18\x02 \x01(\tR\tprojectId\x12%\n" +
 	"\x0eenvironment_id\x18\x03 \x01(\tR\renvironmentId\x12\x14\n" +
-	"\x05queue\x18\x04 \x01(\tR\x05queue\"\xfa\x02\n" +
+	"\x05queue\x18\x04 \x01(\tR\x05queue\"\xb6\x03\n" +
 	"\rQueueSettings\x12$\n" +
 	"\vmax_running\x18\x01 \x01(\x04H\x00R\n" +
 	"maxRunning\x88\x01\x01\x12\"\n" +
@@ -2288,7 +2487,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05delay\x18\x04 \x01(\x10H\x03R\x05delay\x88\x01\x01\x12 \n" +
 	"\tlease_ttl\x18\x05 \x01(\x10H\x04R\bleaseTtl\x88\x01\x01\x121\n" +
 	"\x12max_start_attempts\x18\x06 \x01(\rH\x05R\x10maxStartAttempts\x88\x01\x01\x12&\n" +
-	"\faging_period\x18\a \x01(\x10H\x06R\vagingPeriod\x88\x01\x01B\x0e\n" +
+	"\faging_period\x18\a \x01(\x10H\x06R\vagingPeriod\x88\x01\x01\x12(\n" +
+	"\rdrain_timeout\x18\b \x01(\x10H\aR\fdrainTimeout\x88\x01\x01B\x0e\n" +
 	"\f_max_runningB\r\n" +
 	"\v_max_queuedB\n" +
 	"\n" +
@@ -2297,7 +2497,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
 	"_lease_ttlB\x15\n" +
 	"\x13_max_start_attemptsB\x0f\n" +
-	"\r_aging_period\"\x92\x01\n" +
+	"\r_aging_periodB\x10\n" +
+	"\x0e_drain_timeout\"\x92\x01\n" +
 	"\bPutQueue\x12(\n" +
 	"\x04name\x18\x01 \x01(\v2\x14.record.v1.QueueNameR\x04name\x124\n" +
 	"\bsettings\x18\x02 \x01(\v2\x18.record.v1.QueueSettingsR\bsettings\x12\x1b\n" +
@@ -2360,7 +2561,16 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\t_last_seq\"\x1e\n" +
 	"\n" +
 	"TickQueues\x12\x10\n" +
-	"\x03max\x18\x01 \x01(\rR\x03max\"@\n" +
+	"\x03max\x18\x01 \x01(\rR\x03max\"\xaa\x01\n" +
+	"\tEndDrains\x122\n" +
+	"\x06pauses\x18\x01 \x03(\v2\x1a.record.v1.EndDrains.PauseR\x06pauses\x1ai\n" +
+	"\x05Pause\x12\x14\n" +
+	"\x05queue\x18\x01 \x01(\x04R\x05queue\x12\x1b\n" +
+	"\tpaused_at\x18\x02 \x01(\x10R\bpausedAt\x12\x15\n" +
+	"\x06run_id\x18\x03 \x01(\tR\x05runId\x12\x16\n" +
+	"\x06raised\x18\x04 \x01(\bR\x06raised\"(\n" +
+	"\x0eEndDrainsReply\x12\x16\n" +
+	"\x06raised\x18\x01 \x03(\rR\x06raised\"@\n" +
 	"\fRequeueReply\x12\x14\n" +
 	"\x05state\x18\x01 \x01(\rR\x05state\x12\x1a\n" +
 	"\brepeated\x18\x02 \x01(\bR\brepeated\"k\n" +
@@ -2453,12 +2663,13 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\vdisposition\x18\x04 \x01(\rR\vdisposition\x12\x1d\n" +
 	"\n" +
 	"not_before\x18\x05 \x01(\x10R\tnotBefore\x12(\n" +
-	"\x04name\x18\x06 \x01(\v2\x14.record.v1.QueueNameR\x04name\"[\n" +
+	"\x04name\x18\x06 \x01(\v2\x14.record.v1.QueueNameR\x04name\"\x82\x01\n" +
 	"\fQueueNumbers\x12\x14\n" +
 	"\x05queue\x18\x01 \x01(\x04R\x05queue\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\vtimers_from\x18\x03 \x01(\x10R\n" +
-	"timersFromB\x81\x01\n" +
+	"timersFrom\x12%\n" +
+	"\x0edrain_timeouts\x18\x04 \x01(\x04R\rdrainTimeoutsB\x81\x01\n" +
 	"\rcom.record.v1B\n" +
 	"QueueProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
@@ -2475,7 +2686,7 @@ func file_record_v1_queue_proto_rawDescGZIP() []byte {
 	return file_record_v1_queue_proto_rawDescData
 }
 
-var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_record_v1_queue_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_record_v1_queue_proto_goTypes = []any{
 	(*QueueOperation)(nil),   // 0: record.v1.QueueOperation
 	(*QueueName)(nil),        // 1: record.v1.QueueName
@@ -2492,19 +2703,22 @@ var file_record_v1_queue_proto_goTypes = []any{
 	(*ReprioritizeRun)(nil),  // 12: record.v1.ReprioritizeRun
 	(*RequeueRun)(nil),       // 13: record.v1.RequeueRun
 	(*TickQueues)(nil),       // 14: record.v1.TickQueues
-	(*RequeueReply)(nil),     // 15: record.v1.RequeueReply
-	(*RequestReply)(nil),     // 16: record.v1.RequestReply
-	(*LeaseReply)(nil),       // 17: record.v1.LeaseReply
-	(*RenewReply)(nil),       // 18: record.v1.RenewReply
-	(*ReleaseReply)(nil),     // 19: record.v1.ReleaseReply
-	(*TickReply)(nil),        // 20: record.v1.TickReply
-	(*Queue)(nil),            // 21: record.v1.Queue
-	(*QueueLine)(nil),        // 22: record.v1.QueueLine
-	(*QueuedRun)(nil),        // 23: record.v1.QueuedRun
-	(*SettleRun)(nil),        // 24: record.v1.SettleRun
-	(*RunRequest)(nil),       // 25: record.v1.RunRequest
-	(*QueueNumbers)(nil),     // 26: record.v1.QueueNumbers
-	(*LeaseReply_Lease)(nil), // 27: record.v1.LeaseReply.Lease
+	(*EndDrains)(nil),        // 15: record.v1.EndDrains
+	(*EndDrainsReply)(nil),   // 16: record.v1.EndDrainsReply
+	(*RequeueReply)(nil),     // 17: record.v1.RequeueReply
+	(*RequestReply)(nil),     // 18: record.v1.RequestReply
+	(*LeaseReply)(nil),       // 19: record.v1.LeaseReply
+	(*RenewReply)(nil),       // 20: record.v1.RenewReply
+	(*ReleaseReply)(nil),     // 21: record.v1.ReleaseReply
+	(*TickReply)(nil),        // 22: record.v1.TickReply
+	(*Queue)(nil),            // 23: record.v1.Queue
+	(*QueueLine)(nil),        // 24: record.v1.QueueLine
+	(*QueuedRun)(nil),        // 25: record.v1.QueuedRun
+	(*SettleRun)(nil),        // 26: record.v1.SettleRun
+	(*RunRequest)(nil),       // 27: record.v1.RunRequest
+	(*QueueNumbers)(nil),     // 28: record.v1.QueueNumbers
+	(*EndDrains_Pause)(nil),  // 29: record.v1.EndDrains.Pause
+	(*LeaseReply_Lease)(nil), // 30: record.v1.LeaseReply.Lease
 }
 var file_record_v1_queue_proto_depIdxs = []int32{
 	3,  // 0: record.v1.QueueOperation.put_queue:type_name -> record.v1.PutQueue
@@ -2519,25 +2733,27 @@ var file_record_v1_queue_proto_depIdxs = []int32{
 	14, // 9: record.v1.QueueOperation.tick:type_name -> record.v1.TickQueues
 	10, // 10: record.v1.QueueOperation.retry:type_name -> record.v1.RetryStart
 	13, // 11: record.v1.QueueOperation.requeue:type_name -> record.v1.RequeueRun
-	24, // 12: record.v1.QueueOperation.settle:type_name -> record.v1.SettleRun
-	1,  // 13: record.v1.PutQueue.name:type_name -> record.v1.QueueName
-	2,  // 14: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
-	1,  // 15: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
-	1,  // 16: record.v1.RequestRun.name:type_name -> record.v1.QueueName
-	1,  // 17: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
-	1,  // 18: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
-	27, // 19: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
-	1,  // 20: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
-	1,  // 21: record.v1.Queue.name:type_name -> record.v1.QueueName
-	2,  // 22: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
-	22, // 23: record.v1.Queue.lines:type_name -> record.v1.QueueLine
-	1,  // 24: record.v1.RunRequest.name:type_name -> record.v1.QueueName
-	1,  // 25: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	26, // 12: record.v1.QueueOperation.settle:type_name -> record.v1.SettleRun
+	15, // 13: record.v1.QueueOperation.end_drains:type_name -> record.v1.EndDrains
+	1,  // 14: record.v1.PutQueue.name:type_name -> record.v1.QueueName
+	2,  // 15: record.v1.PutQueue.settings:type_name -> record.v1.QueueSettings
+	1,  // 16: record.v1.PauseQueue.name:type_name -> record.v1.QueueName
+	1,  // 17: record.v1.RequestRun.name:type_name -> record.v1.QueueName
+	1,  // 18: record.v1.LeaseRuns.within:type_name -> record.v1.QueueName
+	1,  // 19: record.v1.LeaseRuns.after:type_name -> record.v1.QueueName
+	29, // 20: record.v1.EndDrains.pauses:type_name -> record.v1.EndDrains.Pause
+	30, // 21: record.v1.LeaseReply.leases:type_name -> record.v1.LeaseReply.Lease
+	1,  // 22: record.v1.LeaseReply.last:type_name -> record.v1.QueueName
+	1,  // 23: record.v1.Queue.name:type_name -> record.v1.QueueName
+	2,  // 24: record.v1.Queue.settings:type_name -> record.v1.QueueSettings
+	24, // 25: record.v1.Queue.lines:type_name -> record.v1.QueueLine
+	1,  // 26: record.v1.RunRequest.name:type_name -> record.v1.QueueName
+	1,  // 27: record.v1.LeaseReply.Lease.name:type_name -> record.v1.QueueName
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_queue_proto_init() }
@@ -2559,6 +2775,7 @@ func file_record_v1_queue_proto_init() {
 		(*QueueOperation_Retry)(nil),
 		(*QueueOperation_Requeue)(nil),
 		(*QueueOperation_Settle)(nil),
+		(*QueueOperation_EndDrains)(nil),
 	}
 	file_record_v1_queue_proto_msgTypes[2].OneofWrappers = []any{}
 	file_record_v1_queue_proto_msgTypes[3].OneofWrappers = []any{}
@@ -2569,7 +2786,7 @@ func file_record_v1_queue_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_queue_proto_rawDesc), len(file_record_v1_queue_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   28,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

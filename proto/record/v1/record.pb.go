@@ -272,7 +272,8 @@ type Append struct {
 	// It is refused unless every event is new.
 	OnlyNew bool `protobuf:"varint,14,opt,name=only_new,json=onlyNew,proto3" json:"only_new,omitempty"`
 	// The events of which machines learn: the index among the headers, 4 bytes, and the notice, 1
-	// byte, of each. 1: RunStarted. 2: an accepted CANCEL or EMERGENCY_STOP.
+	// byte, of each. 1: RunStarted. 2: an accepted CANCEL or EMERGENCY_STOP. 3: RunPaused with
+	// draining.
 	Notices       []byte `protobuf:"bytes,15,opt,name=notices,proto3" json:"notices,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

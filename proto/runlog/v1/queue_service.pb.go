@@ -1162,7 +1162,10 @@ type QueueSettings struct {
 	// After how long a run that waits counts one priority higher, 1 s to 10 years. Default: 10 min.
 	AgingPeriod *durationpb.Duration `protobuf:"bytes,7,opt,name=aging_period,json=agingPeriod,proto3" json:"aging_period,omitempty"`
 	// No run is leased.
-	Paused        *bool `protobuf:"varint,8,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	Paused *bool `protobuf:"varint,8,opt,name=paused,proto3,oneof" json:"paused,omitempty"`
+	// How long a pause of a run of the queue may drain before PAUSE_DRAIN_TIMEOUT is raised, up to 10
+	// years (PRJ-9). Absent, or 0 s: as long as the nodes are configured to wait.
+	DrainTimeout  *durationpb.Duration `protobuf:"bytes,9,opt,name=drain_timeout,json=drainTimeout,proto3" json:"drain_timeout,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1251,6 +1254,13 @@ func (x *QueueSettings) GetPaused() bool {
 		return *x.Paused
 	}
 	return false
+}
+
+func (x *QueueSettings) GetDrainTimeout() *durationpb.Duration {
+	if x != nil {
+		return x.DrainTimeout
+	}
+	return nil
 }
 
 // Queue is a queue as of one moment (QUE-10).
@@ -2733,7 +2743,7 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
 	"\x06REJECT\x10\x01\x12\t\n" +
 	"\x05QUEUE\x10\x02\x12\t\n" +
-	"\x05DELAY\x10\x03\"\xc3\x03\n" +
+	"\x05DELAY\x10\x03\"\x83\x04\n" +
 	"\rQueueSettings\x12$\n" +
 	"\vmax_running\x18\x01 \x01(\x04H\x00R\n" +
 	"maxRunning\x88\x01\x01\x12\"\n" +
@@ -2744,7 +2754,8 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\tlease_ttl\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\bleaseTtl\x121\n" +
 	"\x12max_start_attempts\x18\x06 \x01(\rH\x02R\x10maxStartAttempts\x88\x01\x01\x12<\n" +
 	"\faging_period\x18\a \x01(\v2\x19.google.protobuf.DurationR\vagingPeriod\x12\x1b\n" +
-	"\x06paused\x18\b \x01(\bH\x03R\x06paused\x88\x01\x01B\x0e\n" +
+	"\x06paused\x18\b \x01(\bH\x03R\x06paused\x88\x01\x01\x12>\n" +
+	"\rdrain_timeout\x18\t \x01(\v2\x19.google.protobuf.DurationR\fdrainTimeoutB\x0e\n" +
 	"\f_max_runningB\r\n" +
 	"\v_max_queuedB\x15\n" +
 	"\x13_max_start_attemptsB\t\n" +
@@ -2999,57 +3010,58 @@ var file_runlog_v1_queue_service_proto_depIdxs = []int32{
 	43, // 22: runlog.v1.QueueSettings.delay:type_name -> google.protobuf.Duration
 	43, // 23: runlog.v1.QueueSettings.lease_ttl:type_name -> google.protobuf.Duration
 	43, // 24: runlog.v1.QueueSettings.aging_period:type_name -> google.protobuf.Duration
-	16, // 25: runlog.v1.Queue.settings:type_name -> runlog.v1.QueueSettings
-	40, // 26: runlog.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
-	40, // 27: runlog.v1.Queue.oldest_at:type_name -> google.protobuf.Timestamp
-	16, // 28: runlog.v1.PutQueueRequest.settings:type_name -> runlog.v1.QueueSettings
-	17, // 29: runlog.v1.PutQueueResponse.queue:type_name -> runlog.v1.Queue
-	17, // 30: runlog.v1.PauseQueueResponse.queue:type_name -> runlog.v1.Queue
-	17, // 31: runlog.v1.ResumeQueueResponse.queue:type_name -> runlog.v1.Queue
-	17, // 32: runlog.v1.ListQueuesResponse.queues:type_name -> runlog.v1.Queue
-	46, // 33: runlog.v1.ListQueuesResponse.applied:type_name -> runlog.v1.AppliedState
-	17, // 34: runlog.v1.GetQueueResponse.queue:type_name -> runlog.v1.Queue
-	46, // 35: runlog.v1.GetQueueResponse.applied:type_name -> runlog.v1.AppliedState
-	3,  // 36: runlog.v1.QueuedRun.state:type_name -> runlog.v1.QueuedRunState.Value
-	40, // 37: runlog.v1.QueuedRun.enqueued_at:type_name -> google.protobuf.Timestamp
-	40, // 38: runlog.v1.QueuedRun.not_before:type_name -> google.protobuf.Timestamp
-	40, // 39: runlog.v1.QueuedRun.lease_expire_time:type_name -> google.protobuf.Timestamp
-	3,  // 40: runlog.v1.ListQueuedRunsRequest.state:type_name -> runlog.v1.QueuedRunState.Value
-	29, // 41: runlog.v1.ListQueuedRunsResponse.runs:type_name -> runlog.v1.QueuedRun
-	46, // 42: runlog.v1.ListQueuedRunsResponse.applied:type_name -> runlog.v1.AppliedState
-	29, // 43: runlog.v1.ReprioritizeResponse.run:type_name -> runlog.v1.QueuedRun
-	29, // 44: runlog.v1.RequeueRunResponse.run:type_name -> runlog.v1.QueuedRun
-	4,  // 45: runlog.v1.QueueService.RequestRun:input_type -> runlog.v1.RequestRunRequest
-	7,  // 46: runlog.v1.QueueService.LeaseRuns:input_type -> runlog.v1.LeaseRunsRequest
-	10, // 47: runlog.v1.QueueService.RenewLease:input_type -> runlog.v1.RenewLeaseRequest
-	13, // 48: runlog.v1.QueueService.ReleaseLease:input_type -> runlog.v1.ReleaseLeaseRequest
-	18, // 49: runlog.v1.QueueService.PutQueue:input_type -> runlog.v1.PutQueueRequest
-	20, // 50: runlog.v1.QueueService.PauseQueue:input_type -> runlog.v1.PauseQueueRequest
-	22, // 51: runlog.v1.QueueService.ResumeQueue:input_type -> runlog.v1.ResumeQueueRequest
-	24, // 52: runlog.v1.QueueService.ListQueues:input_type -> runlog.v1.ListQueuesRequest
-	26, // 53: runlog.v1.QueueService.GetQueue:input_type -> runlog.v1.GetQueueRequest
-	30, // 54: runlog.v1.QueueService.ListQueuedRuns:input_type -> runlog.v1.ListQueuedRunsRequest
-	32, // 55: runlog.v1.QueueService.CancelQueued:input_type -> runlog.v1.CancelQueuedRequest
-	34, // 56: runlog.v1.QueueService.Reprioritize:input_type -> runlog.v1.ReprioritizeRequest
-	36, // 57: runlog.v1.QueueService.RequeueRun:input_type -> runlog.v1.RequeueRunRequest
-	6,  // 58: runlog.v1.QueueService.RequestRun:output_type -> runlog.v1.RequestRunResponse
-	8,  // 59: runlog.v1.QueueService.LeaseRuns:output_type -> runlog.v1.LeaseRunsResponse
-	11, // 60: runlog.v1.QueueService.RenewLease:output_type -> runlog.v1.RenewLeaseResponse
-	14, // 61: runlog.v1.QueueService.ReleaseLease:output_type -> runlog.v1.ReleaseLeaseResponse
-	19, // 62: runlog.v1.QueueService.PutQueue:output_type -> runlog.v1.PutQueueResponse
-	21, // 63: runlog.v1.QueueService.PauseQueue:output_type -> runlog.v1.PauseQueueResponse
-	23, // 64: runlog.v1.QueueService.ResumeQueue:output_type -> runlog.v1.ResumeQueueResponse
-	25, // 65: runlog.v1.QueueService.ListQueues:output_type -> runlog.v1.ListQueuesResponse
-	27, // 66: runlog.v1.QueueService.GetQueue:output_type -> runlog.v1.GetQueueResponse
-	31, // 67: runlog.v1.QueueService.ListQueuedRuns:output_type -> runlog.v1.ListQueuedRunsResponse
-	33, // 68: runlog.v1.QueueService.CancelQueued:output_type -> runlog.v1.CancelQueuedResponse
-	35, // 69: runlog.v1.QueueService.Reprioritize:output_type -> runlog.v1.ReprioritizeResponse
-	37, // 70: runlog.v1.QueueService.RequeueRun:output_type -> runlog.v1.RequeueRunResponse
-	58, // [58:71] is the sub-list for method output_type
-	45, // [45:58] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	43, // 25: runlog.v1.QueueSettings.drain_timeout:type_name -> google.protobuf.Duration
+	16, // 26: runlog.v1.Queue.settings:type_name -> runlog.v1.QueueSettings
+	40, // 27: runlog.v1.Queue.created_at:type_name -> google.protobuf.Timestamp
+	40, // 28: runlog.v1.Queue.oldest_at:type_name -> google.protobuf.Timestamp
+	16, // 29: runlog.v1.PutQueueRequest.settings:type_name -> runlog.v1.QueueSettings
+	17, // 30: runlog.v1.PutQueueResponse.queue:type_name -> runlog.v1.Queue
+	17, // 31: runlog.v1.PauseQueueResponse.queue:type_name -> runlog.v1.Queue
+	17, // 32: runlog.v1.ResumeQueueResponse.queue:type_name -> runlog.v1.Queue
+	17, // 33: runlog.v1.ListQueuesResponse.queues:type_name -> runlog.v1.Queue
+	46, // 34: runlog.v1.ListQueuesResponse.applied:type_name -> runlog.v1.AppliedState
+	17, // 35: runlog.v1.GetQueueResponse.queue:type_name -> runlog.v1.Queue
+	46, // 36: runlog.v1.GetQueueResponse.applied:type_name -> runlog.v1.AppliedState
+	3,  // 37: runlog.v1.QueuedRun.state:type_name -> runlog.v1.QueuedRunState.Value
+	40, // 38: runlog.v1.QueuedRun.enqueued_at:type_name -> google.protobuf.Timestamp
+	40, // 39: runlog.v1.QueuedRun.not_before:type_name -> google.protobuf.Timestamp
+	40, // 40: runlog.v1.QueuedRun.lease_expire_time:type_name -> google.protobuf.Timestamp
+	3,  // 41: runlog.v1.ListQueuedRunsRequest.state:type_name -> runlog.v1.QueuedRunState.Value
+	29, // 42: runlog.v1.ListQueuedRunsResponse.runs:type_name -> runlog.v1.QueuedRun
+	46, // 43: runlog.v1.ListQueuedRunsResponse.applied:type_name -> runlog.v1.AppliedState
+	29, // 44: runlog.v1.ReprioritizeResponse.run:type_name -> runlog.v1.QueuedRun
+	29, // 45: runlog.v1.RequeueRunResponse.run:type_name -> runlog.v1.QueuedRun
+	4,  // 46: runlog.v1.QueueService.RequestRun:input_type -> runlog.v1.RequestRunRequest
+	7,  // 47: runlog.v1.QueueService.LeaseRuns:input_type -> runlog.v1.LeaseRunsRequest
+	10, // 48: runlog.v1.QueueService.RenewLease:input_type -> runlog.v1.RenewLeaseRequest
+	13, // 49: runlog.v1.QueueService.ReleaseLease:input_type -> runlog.v1.ReleaseLeaseRequest
+	18, // 50: runlog.v1.QueueService.PutQueue:input_type -> runlog.v1.PutQueueRequest
+	20, // 51: runlog.v1.QueueService.PauseQueue:input_type -> runlog.v1.PauseQueueRequest
+	22, // 52: runlog.v1.QueueService.ResumeQueue:input_type -> runlog.v1.ResumeQueueRequest
+	24, // 53: runlog.v1.QueueService.ListQueues:input_type -> runlog.v1.ListQueuesRequest
+	26, // 54: runlog.v1.QueueService.GetQueue:input_type -> runlog.v1.GetQueueRequest
+	30, // 55: runlog.v1.QueueService.ListQueuedRuns:input_type -> runlog.v1.ListQueuedRunsRequest
+	32, // 56: runlog.v1.QueueService.CancelQueued:input_type -> runlog.v1.CancelQueuedRequest
+	34, // 57: runlog.v1.QueueService.Reprioritize:input_type -> runlog.v1.ReprioritizeRequest
+	36, // 58: runlog.v1.QueueService.RequeueRun:input_type -> runlog.v1.RequeueRunRequest
+	6,  // 59: runlog.v1.QueueService.RequestRun:output_type -> runlog.v1.RequestRunResponse
+	8,  // 60: runlog.v1.QueueService.LeaseRuns:output_type -> runlog.v1.LeaseRunsResponse
+	11, // 61: runlog.v1.QueueService.RenewLease:output_type -> runlog.v1.RenewLeaseResponse
+	14, // 62: runlog.v1.QueueService.ReleaseLease:output_type -> runlog.v1.ReleaseLeaseResponse
+	19, // 63: runlog.v1.QueueService.PutQueue:output_type -> runlog.v1.PutQueueResponse
+	21, // 64: runlog.v1.QueueService.PauseQueue:output_type -> runlog.v1.PauseQueueResponse
+	23, // 65: runlog.v1.QueueService.ResumeQueue:output_type -> runlog.v1.ResumeQueueResponse
+	25, // 66: runlog.v1.QueueService.ListQueues:output_type -> runlog.v1.ListQueuesResponse
+	27, // 67: runlog.v1.QueueService.GetQueue:output_type -> runlog.v1.GetQueueResponse
+	31, // 68: runlog.v1.QueueService.ListQueuedRuns:output_type -> runlog.v1.ListQueuedRunsResponse
+	33, // 69: runlog.v1.QueueService.CancelQueued:output_type -> runlog.v1.CancelQueuedResponse
+	35, // 70: runlog.v1.QueueService.Reprioritize:output_type -> runlog.v1.ReprioritizeResponse
+	37, // 71: runlog.v1.QueueService.RequeueRun:output_type -> runlog.v1.RequeueRunResponse
+	59, // [59:72] is the sub-list for method output_type
+	46, // [46:59] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_queue_service_proto_init() }

@@ -19,8 +19,8 @@ import (
 // encodings are dropped.
 type Snapshots struct {
 	limit int // bytes
-	// drainTimeout ends the substatus DRAINING of a paused run (PRJ-9).
-	drainTimeout time.Duration
+	// drainTimeout is how long a paused run has the substatus DRAINING (PRJ-9).
+	drainTimeout func(runID string) time.Duration
 
 	mu    sync.Mutex
 	queue []encoding
@@ -28,8 +28,8 @@ type Snapshots struct {
 }
 
 // NewSnapshots makes a cache with a limit in bytes. The substatus DRAINING of a paused run ends
-// after drainTimeout (PRJ-9).
-func NewSnapshots(limit int, drainTimeout time.Duration) *Snapshots {
+// after its drainTimeout (PRJ-9).
+func NewSnapshots(limit int, drainTimeout func(runID string) time.Duration) *Snapshots {
 	return &Snapshots{limit: limit, drainTimeout: drainTimeout}
 }
 
@@ -67,8 +67,10 @@ func (e *Snapshots) Page(s *run.Snapshot, md *storage.Metadata, now time.Time, q
 // passing returns what a snapshot says beside the fold.
 func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
 	m := new(runlogv1.RunSnapshot)
-	substatus, message := s.Substatus(now, e.drainTimeout)
-	m.Substatus, m.Message = Optional(substatus), Optional(message)
+	if s.Status == run.Paused {
+		substatus, message := s.Substatus(now, e.drainTimeout(s.RunID))
+		m.Substatus, m.Message = Optional(substatus), Optional(message)
+	}
 	if md == nil {
 		return m
 	}
@@ -98,11 +100,15 @@ func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time
 
 // Mark returns the watermark of a run as of a moment (WATCH-1).
 func (e *Snapshots) Mark(m *watch.Mark, now time.Time, lag time.Duration) *runlogv1.Watermark {
+	substatus := ""
+	if m.Status == run.Paused {
+		substatus = m.Substatus(now, e.drainTimeout(m.RunID))
+	}
 	return &runlogv1.Watermark{
 		RunId:        m.RunID,
 		LastEventSeq: m.LastEventSeq,
 		Status:       runlogv1.RunStatus_Value(m.Status),
-		Substatus:    Optional(m.Substatus(now, e.drainTimeout)),
+		Substatus:    Optional(substatus),
 		PersistedAt:  OptionalTime(m.PersistedAt),
 		LagMs:        lag.Milliseconds(),
 	}

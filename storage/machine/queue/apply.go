@@ -59,6 +59,8 @@ func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, 
 		reply, fatal = w.tick(kind.Tick)
 	case *recordv1.QueueOperation_Settle:
 		refused, fatal = w.settle(kind.Settle)
+	case *recordv1.QueueOperation_EndDrains:
+		reply, fatal = w.endDrains(kind.EndDrains)
 	default:
 		fatal = storage.ErrUnknownOperation
 	}
@@ -109,13 +111,16 @@ func (w *work) settle(m *recordv1.SettleRun) (refused, fatal error) {
 func (m Machine) Noticed(tx *storage.Tx, runID string, notice contract.Notice) error {
 	w := m.begin(tx)
 	r, q, err := w.run(runID)
-	if err != nil || r == nil {
+	if err != nil {
 		return err
 	}
-	switch notice {
-	case contract.NoticeStarted:
+	switch {
+	case notice == contract.NoticeDraining:
+		w.draining(runID, q)
+	case r == nil:
+	case notice == contract.NoticeStarted:
 		err = w.started(q, r)
-	case contract.NoticeCancelling:
+	case notice == contract.NoticeCancelling:
 		err = w.cancelling(q, r)
 	}
 	if err != nil {

@@ -154,7 +154,7 @@ func (b *bed) checkTables() {
 	queues := map[string]uint64{} // of tenants
 	for key, value := range rows {
 		switch key[0] {
-		case 'P', 'I':
+		case 'P', 'I', 'Y':
 			want[key] = value
 		case 'Q':
 			want[key] = value

@@ -14,6 +14,7 @@
 //	R runId                          a run from its request to its  record.v1.QueuedRun
 //	                                 end
 //	Z runId                          a run that may have ended      1
+//	Yd queue:8 pausedAt:8 runId      a pause that drains            1
 //
 // A name is tenantId, projectId, environmentId and queue, each with a zero byte behind it, so that
 // the begin of a name is a filter. rank is 9 - priority of a ready run, and 0 of another.
@@ -53,6 +54,10 @@
 // Costs. No operation reads more rows than it changes, but for a constant. A queue that is empty,
 // full or paused is not in G. Where rows come and go at one end of a table (E, O), scans begin
 // behind those that went: Pebble would step over each of them.
+//
+// Pauses (PRJ-9). A RunPaused with draining writes a row in Yd, with queue 0 if the run is in none.
+// The leader reads the rows that are due, and looks whether the run still drains. EndDrains deletes
+// them, and counts those for which the alert is raised: a row goes once.
 //
 // Time is the stamp of the proposal (QUE-9). A lease has expired from its expiresAt on, also while
 // it waits for its timer: Renew and Release are refused. Until the timer is handled, the run holds

@@ -19,6 +19,7 @@ const (
 	queueTable     = "Q"
 	runTable       = "R"
 	unsettledTable = "Z"
+	drainTable     = "Yd"
 )
 
 func number(dst []byte, n uint64) []byte { return binary.BigEndian.AppendUint64(dst, n) }

@@ -250,6 +250,7 @@ func (m *model) put(name queue.Name, c *queue.Change) {
 	set(&s.LeaseTTL, c.LeaseTTL, 30*time.Second)
 	set(&s.MaxStartAttempts, c.MaxStartAttempts, 5)
 	set(&s.AgingPeriod, c.AgingPeriod, 10*time.Minute)
+	set(&s.DrainTimeout, c.DrainTimeout, 0)
 	if c.Paused != nil {
 		s.Paused = *c.Paused
 	}

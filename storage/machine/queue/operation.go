@@ -17,12 +17,12 @@ import (
 func Put(name Name, c Change) (storage.Operation, error) {
 	s := &recordv1.QueueSettings{
 		MaxRunning: c.MaxRunning, MaxQueued: c.MaxQueued, OnFull: (*uint32)(c.OnFull), Delay: (*int64)(c.Delay),
-		LeaseTtl: (*int64)(c.LeaseTTL), MaxStartAttempts: c.MaxStartAttempts, AgingPeriod: (*int64)(c.AgingPeriod),
+		LeaseTtl: (*int64)(c.LeaseTTL), MaxStartAttempts: c.MaxStartAttempts, AgingPeriod: (*int64)(c.AgingPeriod), DrainTimeout: (*int64)(c.DrainTimeout),
 	}
 	if c.OnFull != nil && *c.OnFull > OnFullDelay {
 		return storage.Operation{}, fmt.Errorf("queue: encode operation: onFull %d is unknown", *c.OnFull)
 	}
-	for _, d := range []*time.Duration{c.Delay, c.LeaseTTL, c.AgingPeriod} {
+	for _, d := range []*time.Duration{c.Delay, c.LeaseTTL, c.AgingPeriod, c.DrainTimeout} {
 		if d != nil && *d < 0 {
 			return storage.Operation{}, errors.New("queue: encode operation: a duration of the settings is below 0")
 		}

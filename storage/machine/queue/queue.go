@@ -24,6 +24,8 @@ const (
 	MaxLeases = 100
 	// MaxTimers bounds what one Tick handles.
 	MaxTimers = 1000
+	// MaxDrains bounds what one EndDrains handles.
+	MaxDrains = 100
 	// MaxQueues bounds the queues of a tenant, which are never deleted.
 	MaxQueues = 10_000
 )
@@ -62,6 +64,7 @@ func (Machine) Tables() []storage.Table {
 		{Prefix: []byte(queueTable), Name: "queues"},
 		{Prefix: []byte(runTable), Name: "queued runs"},
 		{Prefix: []byte(countTable), Name: "numbers of queues of tenants"},
+		{Prefix: []byte(drainTable), Name: "pauses that drain"},
 	}
 }
 
@@ -122,6 +125,7 @@ type Settings struct {
 	LeaseTTL         time.Duration
 	MaxStartAttempts uint32
 	AgingPeriod      time.Duration
+	DrainTimeout     time.Duration // 0: that of the nodes
 	Paused           bool
 }
 
@@ -133,6 +137,7 @@ type Change struct {
 	Delay, LeaseTTL       *time.Duration
 	MaxStartAttempts      *uint32
 	AgingPeriod           *time.Duration
+	DrainTimeout          *time.Duration
 	Paused                *bool
 }
 
@@ -141,7 +146,7 @@ func settingsOf(m *recordv1.Queue) Settings {
 	out := Settings{
 		MaxRunning: s.GetMaxRunning(), MaxQueued: s.GetMaxQueued(), OnFull: OnFull(s.GetOnFull()), Delay: time.Duration(s.GetDelay()),
 		LeaseTTL: time.Duration(s.GetLeaseTtl()), MaxStartAttempts: s.GetMaxStartAttempts(), AgingPeriod: time.Duration(s.GetAgingPeriod()),
-		Paused: m.GetPaused(),
+		DrainTimeout: time.Duration(s.GetDrainTimeout()), Paused: m.GetPaused(),
 	}
 	if out.LeaseTTL <= 0 {
 		out.LeaseTTL = DefaultLeaseTTL

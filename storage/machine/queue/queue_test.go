@@ -140,6 +140,7 @@ func (d *drawer) settings() command {
 	duration(&c.Delay, 0, 20)
 	duration(&c.LeaseTTL, 0, 1, 25)
 	duration(&c.AgingPeriod, 0, 1, 7, 50)
+	duration(&c.DrainTimeout, 0, 3)
 	onFull := rapid.SampledFrom([]queue.OnFull{queue.OnFullQueue, queue.OnFullQueue, queue.OnFullReject, queue.OnFullDelay}).Draw(d.t, "onFull")
 	attempts := rapid.Uint32Range(0, 3).Draw(d.t, "attempts")
 	c.OnFull, c.MaxStartAttempts = &onFull, &attempts

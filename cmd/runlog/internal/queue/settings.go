@@ -18,6 +18,7 @@ type settings struct {
 	maxRunning, maxQueued        uint64
 	onFull                       string
 	delay, leaseTTL, agingPeriod duration
+	drainTimeout                 duration
 	maxStartAttempts             uint32
 }
 
@@ -30,12 +31,13 @@ func (s *settings) addFlags(cmd *cobra.Command) {
 	f.Var(&s.leaseTTL, "lease-ttl", "how long a lease lasts, 1s to 1h (30s in a new queue)")
 	f.Uint32Var(&s.maxStartAttempts, "max-start-attempts", 0, "how often a run is leased before its start has failed, 1 to 1000 (5 in a new queue)")
 	f.Var(&s.agingPeriod, "aging-period", "after how long a run that waits counts one priority higher, at least 1s (10m in a new queue)")
+	f.Var(&s.drainTimeout, "drain-timeout", "how long a pause of a run may drain before PAUSE_DRAIN_TIMEOUT is raised; 0s: as long as the nodes' --drain-timeout")
 	session.Complete(cmd, "on-full", "reject", "queue", "delay")
 }
 
 // message returns the settings that are given.
 func (s *settings) message(flags *pflag.FlagSet) (*runlogv1.QueueSettings, error) {
-	m := &runlogv1.QueueSettings{Delay: s.delay.value, LeaseTtl: s.leaseTTL.value, AgingPeriod: s.agingPeriod.value}
+	m := &runlogv1.QueueSettings{Delay: s.delay.value, LeaseTtl: s.leaseTTL.value, AgingPeriod: s.agingPeriod.value, DrainTimeout: s.drainTimeout.value}
 	if flags.Changed("max-running") {
 		m.MaxRunning = &s.maxRunning
 	}

@@ -197,8 +197,17 @@ func queueFacts(out io.Writer, q *runlogv1.Queue) {
 		[2]string{"Lease TTL", durationText(s.GetLeaseTtl())},
 		[2]string{"Start attempts", output.Number(s.GetMaxStartAttempts())},
 		[2]string{"Aging period", durationText(s.GetAgingPeriod())},
+		[2]string{"Drain timeout", drainText(s.GetDrainTimeout())},
 		[2]string{"Created", output.Stamp(q.GetCreatedAt())},
 	)
+}
+
+// drainText shows the drain timeout of a queue; nil: it has none of its own.
+func drainText(d *durationpb.Duration) string {
+	if d == nil {
+		return "that of the nodes"
+	}
+	return durationText(d)
 }
 
 // byPriority lists the ready runs by priority, the highest first.
