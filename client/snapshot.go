@@ -56,5 +56,6 @@ func addPage(s, page *runlogv1.RunSnapshot) {
 	}
 	s.Steps = append(s.GetSteps(), steps...)
 	s.Signals = append(s.GetSignals(), page.GetSignals()...)
+	s.PendingSignals = append(s.GetPendingSignals(), page.GetPendingSignals()...)
 	s.Artifacts = append(s.GetArtifacts(), page.GetArtifacts()...)
 }

@@ -22,7 +22,7 @@ func TestWholeSnapshotsREAD8(t *testing.T) {
 	}
 	pages := []*runlogv1.RunSnapshot{
 		{RunId: "run", Signals: []*runlogv1.SignalDecision{{}}, Steps: []*runlogv1.StepSnapshot{step("a"), step("b", 1, 2)}},
-		{RunId: "run", Steps: []*runlogv1.StepSnapshot{step("b", 3), step("c")}},
+		{RunId: "run", Steps: []*runlogv1.StepSnapshot{step("b", 3), step("c")}, PendingSignals: []*runlogv1.PendingSignal{{}}},
 		{RunId: "run", Artifacts: []*runlogv1.ArtifactRef{{}, {}}},
 	}
 	page := func(token string) (*runlogv1.RunSnapshot, string) {
@@ -49,16 +49,16 @@ func TestWholeSnapshotsREAD8(t *testing.T) {
 		for _, step := range s.GetSteps() {
 			steps = append(steps, fmt.Sprint(step.GetStepId(), len(step.GetAttempts())))
 		}
-		if got := fmt.Sprint(len(s.GetSignals()), steps, len(s.GetArtifacts()), token); err != nil || got != want {
+		if got := fmt.Sprint(len(s.GetSignals())+len(s.GetPendingSignals()), steps, len(s.GetArtifacts()), token); err != nil || got != want {
 			t.Errorf("%s: %s, %v; want %s", what, got, err, want)
 		}
 	}
 	res, err := c.GetSnapshot(t.Context(), &runlogv1.GetSnapshotRequest{RunId: "run"})
-	check("GetSnapshot", res.GetSnapshot(), res.GetNextStepsPageToken(), err, "1 [a0 b3 c0] 2")
+	check("GetSnapshot", res.GetSnapshot(), res.GetNextStepsPageToken(), err, "2 [a0 b3 c0] 2")
 	res, err = c.GetSnapshot(t.Context(), &runlogv1.GetSnapshotRequest{RunId: "run", StepsPageSize: 2})
 	check("a page", res.GetSnapshot(), res.GetNextStepsPageToken(), err, "1 [a0 b2] 01")
 	for m, err := range c.WatchRun(t.Context(), &runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_SNAPSHOT}) {
-		check("WatchRun", m.GetSnapshot(), m.GetNextStepsPageToken(), err, "1 [a0 b3 c0] 2")
+		check("WatchRun", m.GetSnapshot(), m.GetNextStepsPageToken(), err, "2 [a0 b3 c0] 2")
 		break
 	}
 }

@@ -15,9 +15,8 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// storedHeader is the length of a stored snapshot before the compressed canonical form, if no
-// signal is pending.
-const storedHeader = 19
+// storedHeader is the length of a stored snapshot before the compressed canonical form.
+const storedHeader = 18
 
 // storedBed has a load in its database, and nothing in memory.
 func storedBed(t *testing.T, runs int) *bed {

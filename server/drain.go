@@ -7,7 +7,6 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"runlog/projector/run"
 	"runlog/storage"
 	"runlog/storage/machine/queue"
 )
@@ -115,5 +114,6 @@ func (s *Server) drains(d *queue.Drain) (_ bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	return snapshot.Status == run.Paused && snapshot.Draining && snapshot.PausedAt.UnixNano() == d.PausedAt && snapshot.RunningSteps() > 0, nil
+	now := snapshot.Drain()
+	return now.Running > 0 && now.PausedAt.UnixNano() == d.PausedAt, nil
 }

@@ -99,8 +99,8 @@ func (s *Server) importRules(runID string) contract.Options {
 	return rules
 }
 
-func (s *Server) openRuns(*parts) any {
-	return runs.New(runs.Options{Node: s.replica, Projector: s.projector, Rules: s.rules})
+func (s *Server) openRuns(shared *parts) any {
+	return runs.New(runs.Options{Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock, Rules: s.rules})
 }
 
 func (s *Server) openEvents(shared *parts) any {
@@ -167,10 +167,10 @@ func (s *Server) openAccess(*parts) any {
 // come over one connection of another member, on which appends must not wait for them.
 const maxWaitingLeases = rpc.MaxConcurrentStreams - 1000
 
-func (s *Server) openQueue(*parts) any {
+func (s *Server) openQueue(shared *parts) any {
 	q := queue.New(queue.Options{
-		Node: s.replica, Snapshots: s.projector, Rules: s.rules, Clock: s.opts.Clock, MaxWaiting: maxWaitingLeases, Logger: s.log,
-		Registry: s.opts.Registry, Stopping: s.stopping,
+		Node: s.replica, Snapshots: s.projector, Encoded: shared.encoded, Rules: s.rules, Clock: s.opts.Clock, MaxWaiting: maxWaitingLeases,
+		Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(q.Close)
 	return q

@@ -73,6 +73,7 @@ func sampleRuns() []*runlogv1.Run {
 		{
 			RunId: "paused", TenantId: "acme", ProjectId: "data", EnvironmentId: "prod", PlanRef: &runlogv1.PlanRef{PlanId: "nightly", PlanVersion: "1.2"},
 			LastSeq: 6, CreatedAt: seconds(-1), StartedAt: seconds(-0.5), Status: runlogv1.RunStatus_PAUSED, CurrentStep: proto.String("load"), StepCount: 2,
+			Substatus: proto.String("DRAINING"), Message: proto.String("1 task in flight"),
 		},
 	}
 }
@@ -93,9 +94,10 @@ func failedSnapshot() *runlogv1.RunSnapshot {
 				Error: &runlogv1.StepError{Code: proto.String("E_TIMEOUT"), Message: proto.String("no answer from the warehouse"), Retryable: proto.Bool(true)},
 			},
 			{StepId: "publish", Status: runlogv1.StepStatus_SKIPPED, LogicalAttemptId: 1, Reason: proto.String("load failed")},
-			{StepId: "notify", Status: runlogv1.StepStatus_RUNNING, LogicalAttemptId: 1, StartedAt: seconds(5)},
+			{StepId: "notify", Status: runlogv1.StepStatus_RUNNING, LogicalAttemptId: 1, StartedAt: seconds(5),
+				Retry: &runlogv1.StepRetry{EngineAttemptId: 2, Error: &runlogv1.StepError{Message: proto.String("no answer")}, NextAttemptAt: seconds(7)}},
 		},
-		FailedSteps: 2, EngineType: proto.String("temporal"), EngineRunRef: proto.String("temporal://default/wf/failed"),
+		FailedSteps: 2, FailedStepsNow: 1, EngineType: proto.String("temporal"), EngineRunRef: proto.String("temporal://default/wf/failed"),
 		PlanRef:   &runlogv1.PlanRef{PlanId: "nightly", PlanVersion: "1.2", Uri: "s3://plans/nightly.json"},
 		StartedAt: seconds(0.5), CompletedAt: seconds(65), TotalDurationMs: proto.Int64(64500),
 		RootCause: &runlogv1.RootCause{StepId: proto.String("load"), Code: proto.String("E_TIMEOUT"), Message: proto.String("no answer from the warehouse")},
@@ -116,5 +118,10 @@ func pausedSnapshot() *runlogv1.RunSnapshot {
 		RunId: "paused", TenantId: "acme", ProjectId: "data", EnvironmentId: "prod",
 		PlanId: "nightly", PlanVersion: "1.2", Status: runlogv1.RunStatus_PAUSED, LastEventSeq: 3,
 		Substatus: proto.String("DRAINING"), Message: proto.String("1 task in flight"), Stale: true, StartedAt: seconds(0.5),
+		WaitingFor: runlogv1.WaitingFor_OPERATOR.Enum(),
+		PendingSignals: []*runlogv1.PendingSignal{
+			{SignalId: proto.String("sig-2"), SignalType: "RESUME", RunSeq: 2},
+			{SignalId: proto.String("sig-3"), SignalType: "RETRY_STEP", StepId: proto.String("load"), NextLogicalAttemptId: proto.Uint32(3), RunSeq: 3},
+		},
 	}
 }

@@ -17,7 +17,8 @@
 // as 00 ff. Texts in rows are a uvarint length and bytes. A row of l is
 //
 //	status:1 tenant project environment plan version startedAt completedAt lastEventAt
-//	duration failedSteps stepCount currentStep engineType triggeredBy triggerSource planRef
+//	duration failedSteps stepCount pausedAt running currentStep engineType triggeredBy
+//	triggerSource planRef
 //
 // Times are nanoseconds and 1, a uvarint, then seconds since 1970, a varint; 0 alone is an absent
 // time. Duration is the byte 1 and milliseconds, a varint; the byte 0 alone if it is absent. The

@@ -10,7 +10,7 @@ import (
 )
 
 // Format changes with the tables; the list is then rebuilt from the log.
-const Format = 3
+const Format = 4
 
 // Tables are the first bytes of the keys of the list.
 const Tables = string(tableList) + string(tableByTenant) + string(tableByProject) + string(tableByEnvironment) +

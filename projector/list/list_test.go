@@ -393,7 +393,7 @@ func TestListRowsAreParsedOrRefused(t *testing.T) {
 	for _, want := range []run.Summary{
 		{Status: run.Paused},
 		{Status: run.Failed, StartedAt: at(1, 999_999_999), CompletedAt: at(-62135596800, 1), LastEventAt: at(253402300799, 0),
-			HasDuration: true, TotalDurationMs: -1 << 63, FailedSteps: 1<<32 - 1, StepCount: 7, CurrentStep: "s\x00", EngineType: "é",
+			HasDuration: true, TotalDurationMs: -1 << 63, FailedSteps: 1<<32 - 1, StepCount: 7, Drain: run.Drain{PausedAt: at(3, 4), Running: 1<<32 - 1}, CurrentStep: "s\x00", EngineType: "é",
 			TriggeredBy: "j\x00", TriggerSource: "api", PlanRef: &run.PlanRef{URI: "s3://é", SizeBytes: new(int64(1 << 60))}},
 		{Status: run.Running, HasDuration: true, TotalDurationMs: 1<<63 - 1},
 		{Status: run.Running, HasDuration: true},

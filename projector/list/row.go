@@ -22,6 +22,7 @@ func appendListRow(b []byte, t *traits, s *run.Summary) []byte {
 	}
 	b = binary.AppendUvarint(b, uint64(s.FailedSteps))
 	b = binary.AppendUvarint(b, uint64(s.StepCount))
+	b = binary.AppendUvarint(appendTime(b, s.Drain.PausedAt), uint64(s.Drain.Running))
 	for _, text := range [...]string{s.CurrentStep, s.EngineType, s.TriggeredBy, s.TriggerSource} {
 		b = appendSized(b, text)
 	}
@@ -67,6 +68,7 @@ func (e *listRow) summary() (s run.Summary, ok bool) {
 		s.HasDuration, s.TotalDurationMs = true, r.varint()
 	}
 	s.FailedSteps, s.StepCount = uint32(r.uvarint()), uint32(r.uvarint())
+	s.Drain = run.Drain{PausedAt: r.time(), Running: uint32(r.uvarint())}
 	for _, text := range [...]*string{&s.CurrentStep, &s.EngineType, &s.TriggeredBy, &s.TriggerSource} {
 		*text = string(r.sized())
 	}

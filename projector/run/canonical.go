@@ -34,9 +34,11 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 	w.optional("engineType", s.EngineType)
 	w.string("environmentId", s.EnvironmentID)
 	w.uint32("failedSteps", s.FailedSteps)
+	w.uint32("failedStepsNow", s.FailedStepsNow())
 	writeArray(&w, "inconsistencies", s.Inconsistencies, (*writer).inconsistency)
 	w.uint32("inconsistencyCount", s.InconsistencyCount)
 	w.uint64("lastEventSeq", s.LastEventSeq)
+	writeArray(&w, "pendingSignals", s.Pending, (*writer).pending)
 	w.string("planId", s.PlanID)
 	w.planRef("planRef", s.PlanRef)
 	w.string("planVersion", s.PlanVersion)
@@ -51,6 +53,9 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 	w.optionalInt64("totalDurationMs", s.TotalDurationMs)
 	w.optional("triggerSource", s.TriggerSource)
 	w.optional("triggeredBy", s.TriggeredBy)
+	if waiting := s.WaitingFor(); waiting != 0 {
+		w.string("waitingFor", waitingForNames[waiting])
+	}
 	w.close()
 	return w.b
 }
@@ -176,6 +181,18 @@ func (w *writer) signal(d *SignalDecision) {
 	w.optional("signalId", d.SignalID)
 	w.optional("signalType", d.SignalType)
 	w.optional("stepId", d.StepID)
+	w.close()
+}
+
+func (w *writer) pending(p *PendingSignal) {
+	w.open()
+	if p.Attempt != 0 {
+		w.uint32("nextLogicalAttemptId", p.Attempt)
+	}
+	w.uint64("runSeq", p.RunSeq)
+	w.optional("signalId", p.SignalID)
+	w.string("signalType", p.SignalType)
+	w.optional("stepId", p.StepID)
 	w.close()
 }
 

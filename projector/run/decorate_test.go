@@ -56,7 +56,7 @@ func TestSubstatusPRJ9(t *testing.T) {
 		// the second is invalid (PRJ-8)
 		{"paused twice", pause(draining, `{"draining":false}`), 0, three},
 	} {
-		substatus, message := c.s.Substatus(pausedAt.Add(c.after), DefaultDrainTimeout)
+		substatus, message := c.s.Drain().Substatus(pausedAt.Add(c.after), DefaultDrainTimeout)
 		want := ""
 		if c.message != "" {
 			want = "DRAINING"

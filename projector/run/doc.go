@@ -15,7 +15,7 @@
 // folds a batch in linear time: until it returns, it changes the parts that it has copied in place.
 //
 // Values that depend on the time of the request are computed when a snapshot is served
-// ([Snapshot.Substatus], PRJ-9). They are not part of the digest.
+// ([Drain.Substatus], PRJ-9). They are not part of the digest.
 //
 // # Runs
 //

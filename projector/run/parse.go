@@ -112,6 +112,8 @@ func (r *reader) snapshot(v value) *Snapshot {
 			s.InconsistencyCount = v.uint32()
 		case "lastEventSeq":
 			s.LastEventSeq = v.quotedUint64()
+		case "pendingSignals":
+			s.Pending = readList(v, value.pending)
 		case "planId":
 			s.PlanID = v.text()
 		case "planRef":
@@ -259,6 +261,28 @@ func (v value) signal() (d SignalDecision) {
 			d.SignalType = v.text()
 		case "stepId":
 			d.StepID = v.text()
+		}
+	}
+}
+
+func (v value) pending() (p PendingSignal) {
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return p
+		}
+		switch string(key) {
+		case "nextLogicalAttemptId":
+			p.Attempt = v.uint32()
+		case "runSeq":
+			p.RunSeq = v.quotedUint64()
+		case "signalId":
+			p.SignalID = v.text()
+		case "signalType":
+			p.SignalType = v.text()
+		case "stepId":
+			p.StepID = v.text()
 		}
 	}
 }

@@ -115,3 +115,27 @@ func TestPendingSignalsOfImports(t *testing.T) {
 		t.Errorf("pending %v", s.Pending)
 	}
 }
+
+// TestPendingSignalsSayWhichPRJ19: a pending signal has the id of the one that was accepted first,
+// and its place; that of another type or step is another one.
+func TestPendingSignalsSayWhichPRJ19(t *testing.T) {
+	tape := newTape()
+	tape.add(contract.RunStarted, "", 1, `{}`)
+	tape.add(contract.StepFailed, "a", 3, `{}`)
+	tape.add(contract.SignalAccepted, "", 1, `{"signalId":"pause-1","signalType":"PAUSE"}`)
+	tape.add(contract.SignalAccepted, "", 2, `{"signalId":"pause-2","signalType":"PAUSE"}`)
+	tape.add(contract.SignalRejected, "", 1, `{"signalId":"resume-1","signalType":"RESUME"}`)
+	tape.add(contract.SignalAccepted, "a", 3, `{"signalId":"retry-1","signalType":"RETRY_STEP"}`)
+	s := ReduceAll(nil, tape.records)
+	want := []PendingSignal{
+		{SignalID: "pause-1", SignalType: "PAUSE", RunSeq: tape.records[2].RunSeq},
+		{SignalID: "retry-1", SignalType: "RETRY_STEP", StepID: "a", Attempt: 4, RunSeq: tape.records[5].RunSeq},
+	}
+	if !slices.Equal(s.Pending, want) {
+		t.Errorf("pending %+v, want %+v", s.Pending, want)
+	}
+	other := *s
+	if other.Pending = nil; other.Digest() == s.Digest() {
+		t.Error("the digest does not depend on what is pending")
+	}
+}

@@ -145,7 +145,7 @@ func (f *fold) signal(r *storage.Record) {
 		StepID:     r.StepID,
 	})
 	if r.Type == contract.SignalAccepted {
-		f.next.accepted(p.signalType, r.StepID)
+		f.next.accepted(PendingSignal{SignalID: p.signalID, SignalType: p.signalType, StepID: r.StepID, RunSeq: r.RunSeq})
 	}
 }
 

@@ -210,6 +210,10 @@ type Snapshot struct {
 	Inconsistencies    []Inconsistency
 	InconsistencyCount uint32
 
+	// Pending are the accepted signals whose effect no event shows yet, in the order of their
+	// acceptance (PRJ-19). The decision about the next signal needs them (SIG-2).
+	Pending []PendingSignal
+
 	// The fields below are no part of the canonical form and the digest. MarshalStored keeps them.
 
 	// PersistedAt is the stamp of the newest applied record, for the projection lag (PRJ-11).
@@ -218,9 +222,6 @@ type Snapshot struct {
 	// are set only while the run is PAUSED (PRJ-9).
 	Draining bool
 	PausedAt time.Time
-	// Pending are the accepted signals whose effect no event shows yet, in the order of their
-	// acceptance. The decision about the next signal needs them (SIG-2).
-	Pending []PendingSignal
 
 	memo *memo // nil: nothing is cached
 }

@@ -16,18 +16,14 @@ import (
 //	     1      1  flags: 1 draining; the others are 0
 //	     2      8  PersistedAt, nanoseconds since 1970-01-01T00:00:00Z, int64; 0 when absent
 //	    10      8  PausedAt, the same
-//	    18      1  the number of pending signals, and for each of them
-//	            1    1 PAUSE, 2 RESUME, 3 CANCEL, 4 RETRY_STEP, 5 SKIP_STEP, 6 EMERGENCY_STOP
-//	            4    the logical attempt that RETRY_STEP asks for, else 0
-//	            2    the length of the step's id, and the id
-//	     …         the canonical form as a block of S2, up to the end
+//	    18         the canonical form as a block of S2, up to the end
 const (
 	// StoredFormat is the first byte of a stored snapshot. It is incremented with every change of
 	// this layout, and with every change of the reducer by which the same records fold to another
 	// snapshot. The snapshots are then rebuilt from the log (PRJ-13).
-	StoredFormat = 7
+	StoredFormat = 8
 
-	pendingAt    = 18
+	storedHeader = 18
 	flagDraining = 1
 )
 
@@ -61,8 +57,7 @@ func appendStoredHeader(b []byte, s *Snapshot) []byte {
 	}
 	b = append(b, StoredFormat, flags)
 	b = appendStamp(b, s.PersistedAt)
-	b = appendStamp(b, s.PausedAt)
-	return appendPending(b, s.Pending)
+	return appendStamp(b, s.PausedAt)
 }
 
 // AppendPlain appends the stored form of a snapshot to b without compression. Two snapshots are
@@ -74,23 +69,14 @@ func AppendPlain(b []byte, s *Snapshot) []byte {
 // StoredLength returns the length in bytes of the canonical form in a stored form. Every error is
 // ErrUnreadable.
 func StoredLength(data []byte) (int, error) {
-	_, packed, err := splitStored(data)
-	if err != nil {
-		return 0, err
+	if len(data) < storedHeader {
+		return 0, fmt.Errorf("%w: %d bytes", ErrUnreadable, len(data))
 	}
-	n, err := s2.DecodedLen(packed)
+	n, err := s2.DecodedLen(data[storedHeader:])
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return n, nil
-}
-
-// splitStored returns the pending signals of a stored form, and its compressed canonical form.
-func splitStored(data []byte) (pending []PendingSignal, packed []byte, err error) {
-	if len(data) < pendingAt {
-		return nil, nil, fmt.Errorf("%w: %d bytes", ErrUnreadable, len(data))
-	}
-	return readPending(data[pendingAt:])
 }
 
 // UnpackStored appends to b what AppendPlain appends for the snapshot in a stored form. It does
@@ -100,9 +86,8 @@ func UnpackStored(b, data []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	_, packed, _ := splitStored(data)
-	b = slices.Grow(append(b, data[:len(data)-len(packed)]...), n)
-	if _, err := s2.Decode(b[len(b):len(b)+n], packed); err != nil {
+	b = slices.Grow(append(b, data[:storedHeader]...), n)
+	if _, err := s2.Decode(b[len(b):len(b)+n], data[storedHeader:]); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
 	return b[:len(b)+n], nil
@@ -111,14 +96,13 @@ func UnpackStored(b, data []byte) ([]byte, error) {
 // UnmarshalStored reads the stored form. It keeps no reference to data. Every error is
 // ErrUnreadable.
 func UnmarshalStored(data []byte) (*Snapshot, error) {
-	pending, packed, err := splitStored(data)
-	if err != nil {
-		return nil, err
+	if len(data) < storedHeader {
+		return nil, fmt.Errorf("%w: %d bytes", ErrUnreadable, len(data))
 	}
 	if data[0] != StoredFormat || data[1]&^flagDraining != 0 {
 		return nil, fmt.Errorf("%w: format %d, flags %#x", ErrUnreadable, data[0], data[1])
 	}
-	canonical, err := s2.Decode(nil, packed)
+	canonical, err := s2.Decode(nil, data[storedHeader:])
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnreadable, err)
 	}
@@ -126,7 +110,7 @@ func UnmarshalStored(data []byte) (*Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.Draining, s.Pending = data[1]&flagDraining != 0, pending
+	s.Draining = data[1]&flagDraining != 0
 	s.PersistedAt = readStamp(data[2:])
 	s.PausedAt = readStamp(data[10:])
 	return s, nil

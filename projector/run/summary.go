@@ -21,6 +21,7 @@ type Summary struct {
 	PlanRef                    *PlanRef
 	TriggeredBy, TriggerSource string
 	LastEventAt                time.Time // persistedAt of the newest event, UTC
+	Drain                      Drain
 }
 
 // SummaryOf returns the summary of a snapshot. It looks at the steps from the last one on, up to
@@ -29,7 +30,7 @@ func SummaryOf(s *Snapshot) Summary {
 	m := Summary{
 		Status: s.Status, StartedAt: s.StartedAt, CompletedAt: s.CompletedAt, FailedSteps: s.FailedSteps,
 		StepCount: uint32(s.Steps.Len()), EngineType: s.EngineType, LastEventAt: s.PersistedAt,
-		PlanRef: s.PlanRef, TriggeredBy: s.TriggeredBy, TriggerSource: s.TriggerSource,
+		Drain: s.Drain(), PlanRef: s.PlanRef, TriggeredBy: s.TriggeredBy, TriggerSource: s.TriggerSource,
 	}
 	if s.TotalDurationMs != nil {
 		m.TotalDurationMs, m.HasDuration = *s.TotalDurationMs, true

@@ -50,25 +50,12 @@ type Mark struct {
 	LastEventSeq uint64 // 0: no event yet
 	Status       run.Status
 	PersistedAt  time.Time // of the newest event
-	// pausedAt is set while the run drains.
-	pausedAt time.Time
+	run.Drain
 }
 
 // MarkOf returns the watermark of a snapshot.
 func MarkOf(s *run.Snapshot) Mark {
-	m := Mark{RunID: s.RunID, LastEventSeq: s.LastEventSeq, Status: s.Status, PersistedAt: s.PersistedAt}
-	if s.Status == run.Paused && s.Draining && s.RunningSteps() > 0 {
-		m.pausedAt = s.PausedAt
-	}
-	return m
-}
-
-// Substatus is that of the snapshot (PRJ-9).
-func (m *Mark) Substatus(now time.Time, drainTimeout time.Duration) string {
-	if m.pausedAt.IsZero() || !now.Before(m.pausedAt.Add(drainTimeout)) {
-		return ""
-	}
-	return run.SubstatusDraining
+	return Mark{RunID: s.RunID, LastEventSeq: s.LastEventSeq, Status: s.Status, PersistedAt: s.PersistedAt, Drain: s.Drain()}
 }
 
 // Change is the newest state of a run, for a reader of many.

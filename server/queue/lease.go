@@ -106,7 +106,7 @@ func (s *Service) wireLease(l *queue.Held) (*runlogv1.Lease, error) {
 		return nil, err
 	}
 	if r.LastSeq == 1 {
-		m.Run = queuedRun(r)
+		m.Run = wire.QueuedRun(r)
 		return m, nil
 	}
 	m.Run, err = s.folded(l.RunID)

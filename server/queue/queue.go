@@ -46,6 +46,7 @@ type Snapshots interface {
 type Options struct {
 	Node      Node
 	Snapshots Snapshots
+	Encoded   *wire.Snapshots
 	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
 	Clock func() time.Time
@@ -152,14 +153,9 @@ func (s *Service) run(runID string) (*runlogv1.Run, error) {
 		return nil, err
 	}
 	if r.LastSeq == 1 {
-		return queuedRun(r), nil
+		return wire.QueuedRun(r), nil
 	}
 	return s.folded(runID)
-}
-
-// queuedRun is a run with no event but its RunQueued, which needs no fold.
-func queuedRun(r *storage.Run) *runlogv1.Run {
-	return wire.Run(r, &run.Summary{Status: run.Pending, LastEventAt: time.Unix(0, r.PersistedAt).UTC()})
 }
 
 // folded reads a run, and folds its events.
@@ -174,7 +170,7 @@ func (s *Service) folded(runID string) (_ *runlogv1.Run, err error) {
 		return nil, err
 	}
 	summary := run.SummaryOf(snapshot)
-	return wire.Run(v.Run, &summary), nil
+	return s.opts.Encoded.Run(v.Run, &summary, s.opts.Clock()), nil
 }
 
 // callersRun returns a run that the caller may change.

@@ -101,7 +101,7 @@ func (r *request) around() (o replica.Around, err error) {
 
 // made is the run as a command has made it.
 func (r *request) made(o *storage.Outcome) *runlogv1.Run {
-	return queuedRun(&storage.Run{
+	return wire.QueuedRun(&storage.Run{
 		RunID: r.RunID, Scope: r.creation.Scope, CreatedAt: o.PersistedAt, Metadata: &r.creation.Metadata, LastSeq: 1, PersistedAt: o.PersistedAt,
 	})
 }

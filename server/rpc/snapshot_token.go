@@ -9,7 +9,7 @@ import (
 )
 
 // SnapshotToken is the token of a page of a snapshot (READ-8). Its body is watermark:8 digest:8,
-// and the place as four uvarints.
+// and the place as five uvarints.
 type SnapshotToken struct {
 	// Seq is the watermark of the snapshot, and digest the begin of its digest.
 	Seq    uint64
@@ -35,7 +35,7 @@ func FormatSnapshotToken(in storage.Incarnation, s *run.Snapshot, next *wire.Pla
 	}
 	digest := s.Digest()
 	b := append(binary.BigEndian.AppendUint64(nil, s.LastEventSeq), digest[:8]...)
-	for _, n := range [...]uint32{next.Signals, next.Steps, next.Attempts, next.Artifacts} {
+	for _, n := range [...]uint32{next.Signals, next.Pending, next.Steps, next.Attempts, next.Artifacts} {
 		b = binary.AppendUvarint(b, uint64(n))
 	}
 	domain := snapshotTokens(in, s.RunID)
@@ -53,7 +53,7 @@ func ParseSnapshotToken(token string, in storage.Incarnation, runID string) (*Sn
 	}
 	t := &SnapshotToken{Seq: binary.BigEndian.Uint64(body), digest: [8]byte(body[8:16])}
 	body = body[16:]
-	for _, n := range [...]*uint32{&t.Place.Signals, &t.Place.Steps, &t.Place.Attempts, &t.Place.Artifacts} {
+	for _, n := range [...]*uint32{&t.Place.Signals, &t.Place.Pending, &t.Place.Steps, &t.Place.Attempts, &t.Place.Artifacts} {
 		v, size := binary.Uvarint(body)
 		*n, body = uint32(v), body[max(size, 0):]
 	}

@@ -85,7 +85,7 @@ func (s *Service) rows(ctx context.Context, least storage.Position, f run.Filter
 			if err != nil {
 				return page, nil, err
 			}
-			rows = append(rows, wire.Run(run, &page.Runs[i].Summary))
+			rows = append(rows, s.opts.Encoded.Run(run, &page.Runs[i].Summary, s.opts.Clock()))
 		}
 		if size = wire.Fitting(rows); size == len(rows) {
 			return page, rows, nil

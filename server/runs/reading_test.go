@@ -1,12 +1,15 @@
 package runs_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest"
@@ -99,6 +102,63 @@ func TestListRowsSayWhatRunsDo(t *testing.T) {
 		if r.CompletedAt == nil || r.TotalDurationMs == nil || r.CurrentStep != nil || r.Status != runlogv1.RunStatus_CANCELLED {
 			t.Errorf("a run that has ended is listed as %v", r)
 		}
+	})
+}
+
+// TestSubstatusEverywherePRJ9PRJ19: rows, GetRun and watermarks have the substatus and the message
+// that the snapshot has, as steps end and once the drain timeout is over.
+func TestSubstatusEverywherePRJ9PRJ19(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		n.Append("run", servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")), servertest.NewEvent("StepStarted", servertest.Step("b")),
+			servertest.NewEvent("RunPaused", servertest.Payload(`{"draining":true}`)))
+		const two = "DRAINING Workflow paused. Waiting for 2 in-flight tasks to complete."
+		check := func(when, want string) {
+			t.Helper()
+			text := func(s interface {
+				GetSubstatus() string
+				GetMessage() string
+			}) string {
+				return strings.TrimSpace(s.GetSubstatus() + " " + s.GetMessage())
+			}
+			one, err := n.Runs.GetRun(n.Context(), &runlogv1.GetRunRequest{RunId: "run"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			list, err := n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{Status: []runlogv1.RunStatus_Value{one.Run.Status}})
+			if err != nil || len(list.Runs) != 1 {
+				t.Fatalf("%v, %v", list, err)
+			}
+			mark := n.Watch(&runlogv1.WatchRunRequest{RunId: "run"}).Until("a watermark", func(m *runlogv1.WatchRunResponse) bool { return m.GetWatermark() != nil }).GetWatermark()
+			ctx, cancel := context.WithCancel(n.Context())
+			defer cancel()
+			many, err := n.Projection.WatchRuns(ctx, &runlogv1.WatchRunsRequest{IncludeExisting: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			existing, err := many.Recv()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, got := range map[string]string{
+				"snapshot": text(n.Snapshot("run")), "GetRun": text(one.Run), "row": text(list.Runs[0]), "watermark": text(mark),
+				"watermark of many": text(existing.GetWatermark()),
+			} {
+				servertest.WantEqual(t, when+": "+what, got, want)
+			}
+		}
+		check("paused", two)
+		n.Append("run", servertest.NewEvent("StepCompleted", servertest.Step("a")))
+		check("one step has ended", "DRAINING Workflow paused. Waiting for 1 in-flight task to complete.")
+		n.Restart()
+		check("after a restart", "DRAINING Workflow paused. Waiting for 1 in-flight task to complete.")
+		time.Sleep(run.DefaultDrainTimeout)
+		check("after the timeout", "")
+		n.Append("run", servertest.NewEvent("RunResumed"), servertest.NewEvent("RunPaused", servertest.Attempt(2), servertest.Payload(`{"draining":true}`)))
+		check("paused again", "DRAINING Workflow paused. Waiting for 1 in-flight task to complete.")
+		n.Append("run", servertest.NewEvent("StepFailed", servertest.Step("b")))
+		check("drained", "")
 	})
 }
 

@@ -3,6 +3,7 @@ package runs
 import (
 	"context"
 	"errors"
+	"time"
 
 	"runlog/projector"
 	"runlog/projector/run"
@@ -33,6 +34,8 @@ type Node interface {
 type Options struct {
 	Node      Node
 	Projector *projector.Projector
+	Encoded   *wire.Snapshots
+	Clock     func() time.Time
 	// Rules returns the rules that events of a run must meet.
 	Rules func(runID string) contract.Options
 }
@@ -115,5 +118,5 @@ func (s *Service) run(ctx context.Context, runID string) (_ *runlogv1.Run, err e
 		return nil, err
 	}
 	summary := run.SummaryOf(snapshot)
-	return wire.Run(v.Run, &summary), nil
+	return s.opts.Encoded.Run(v.Run, &summary, s.opts.Clock()), nil
 }

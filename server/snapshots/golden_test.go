@@ -77,7 +77,7 @@ func foldTo(n *servertest.Node, runID string, seq uint64) fold {
 	}
 	s := run.ReduceAll(nil, records)
 	f := fold{Snapshot: s}
-	f.substatus, f.message = s.Substatus(s.PersistedAt, run.DefaultDrainTimeout)
+	f.substatus, f.message = s.Drain().Substatus(s.PersistedAt, run.DefaultDrainTimeout)
 	digest := s.Digest()
 	f.digest = hex.EncodeToString(digest[:])
 	return f

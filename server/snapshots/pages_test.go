@@ -67,6 +67,7 @@ func pages(n *servertest.Node, c runlogv1.ProjectionServiceClient, req *runlogv1
 			s.Steps = s.Steps[1:]
 		}
 		whole.Signals = append(whole.Signals, s.Signals...)
+		whole.PendingSignals = append(whole.PendingSignals, s.PendingSignals...)
 		whole.Steps = append(whole.Steps, s.Steps...)
 		whole.Artifacts = append(whole.Artifacts, s.Artifacts...)
 		next = page.NextStepsPageToken

@@ -201,11 +201,12 @@ func (x *GetSnapshotRequest) GetMaxAnswerBytes() uint32 {
 
 type GetSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lists inconsistencies, signals, steps and artifacts are divided over the pages, in this
-	// order. A step whose attempts do not fit on a page continues on the next one, as a step of the
-	// same step_id with more attempts. Each page has the status, the digest and the other fields of
-	// the whole snapshot, but for those that depend on the time of the request: only the first page
-	// has substatus, message, stale, labels, from_metadata, and what comes from the metadata.
+	// The lists inconsistencies, signals, pending_signals, steps and artifacts are divided over the
+	// pages, in this order. A step whose attempts do not fit on a page continues on the next one, as
+	// a step of the same step_id with more attempts. Each page has the status, the digest and the
+	// other fields of the whole snapshot, but for those that depend on the time of the request: only
+	// the first page has substatus, message, stale, labels, from_metadata, and what comes from the
+	// metadata.
 	Snapshot *RunSnapshot  `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	Applied  *AppliedState `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`
 	// Identifies the state of the snapshot. Over HTTP this is the header ETag. Not with as_of_seq and
@@ -558,7 +559,9 @@ type Watermark struct {
 	LagMs int64 `protobuf:"varint,6,opt,name=lag_ms,json=lagMs,proto3" json:"lag_ms,omitempty"`
 	// The projection has found a gap after last_event_seq and reads the run's events again (PRJ-12).
 	// Until then the watermark does not move. Only on watches of one run.
-	Stale         bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
+	Stale bool `protobuf:"varint,7,opt,name=stale,proto3" json:"stale,omitempty"`
+	// With substatus.
+	Message       *string `protobuf:"bytes,8,opt,name=message,proto3,oneof" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -640,6 +643,13 @@ func (x *Watermark) GetStale() bool {
 		return x.Stale
 	}
 	return false
+}
+
+func (x *Watermark) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
 }
 
 // CaughtUp marks the end of the catch-up: what follows is live. Its watermark is set even if it is
@@ -1264,7 +1274,7 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\fpayload_form\x18\x05 \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\x12\x1d\n" +
 	"\n" +
 	"must_exist\x18< \x01(\bR\tmustExist\x12>\n" +
-	"\vconsistency\x18= \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\x99\x02\n" +
+	"\vconsistency\x18= \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xc4\x02\n" +
 	"\tWatermark\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12$\n" +
 	"\x0elast_event_seq\x18\x02 \x01(\x04R\flastEventSeq\x122\n" +
@@ -1272,9 +1282,12 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\tsubstatus\x18\x04 \x01(\tH\x00R\tsubstatus\x88\x01\x01\x12=\n" +
 	"\fpersisted_at\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12\x15\n" +
 	"\x06lag_ms\x18\x06 \x01(\x03R\x05lagMs\x12\x14\n" +
-	"\x05stale\x18\a \x01(\bR\x05staleB\f\n" +
+	"\x05stale\x18\a \x01(\bR\x05stale\x12\x1d\n" +
+	"\amessage\x18\b \x01(\tH\x01R\amessage\x88\x01\x01B\f\n" +
 	"\n" +
-	"_substatus\">\n" +
+	"_substatusB\n" +
+	"\n" +
+	"\b_message\">\n" +
 	"\bCaughtUp\x122\n" +
 	"\twatermark\x18\x01 \x01(\v2\x14.runlog.v1.WatermarkR\twatermark\"?\n" +
 	"\tHeartbeat\x122\n" +

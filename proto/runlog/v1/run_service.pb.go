@@ -111,7 +111,10 @@ type Run struct {
 	// named last. Absent if there is none, and once the run has ended.
 	CurrentStep *string `protobuf:"bytes,65,opt,name=current_step,json=currentStep,proto3,oneof" json:"current_step,omitempty"`
 	// persistedAt of the run's newest event.
-	LastEventAt   *timestamppb.Timestamp `protobuf:"bytes,66,opt,name=last_event_at,json=lastEventAt,proto3" json:"last_event_at,omitempty"`
+	LastEventAt *timestamppb.Timestamp `protobuf:"bytes,66,opt,name=last_event_at,json=lastEventAt,proto3" json:"last_event_at,omitempty"`
+	// DRAINING, or absent (PRJ-9).
+	Substatus     *string `protobuf:"bytes,67,opt,name=substatus,proto3,oneof" json:"substatus,omitempty"`
+	Message       *string `protobuf:"bytes,68,opt,name=message,proto3,oneof" json:"message,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -291,6 +294,20 @@ func (x *Run) GetLastEventAt() *timestamppb.Timestamp {
 		return x.LastEventAt
 	}
 	return nil
+}
+
+func (x *Run) GetSubstatus() string {
+	if x != nil && x.Substatus != nil {
+		return *x.Substatus
+	}
+	return ""
+}
+
+func (x *Run) GetMessage() string {
+	if x != nil && x.Message != nil {
+		return *x.Message
+	}
+	return ""
 }
 
 type CreateRunRequest struct {
@@ -1183,7 +1200,7 @@ var File_runlog_v1_run_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xab\b\n" +
+	"\x1brunlog/v1/run_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\x87\t\n" +
 	"\x03Run\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1211,7 +1228,9 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\n" +
 	"step_count\x18@ \x01(\rR\tstepCount\x12&\n" +
 	"\fcurrent_step\x18A \x01(\tH\x05R\vcurrentStep\x88\x01\x01\x12>\n" +
-	"\rlast_event_at\x18B \x01(\v2\x1a.google.protobuf.TimestampR\vlastEventAt\x1a9\n" +
+	"\rlast_event_at\x18B \x01(\v2\x1a.google.protobuf.TimestampR\vlastEventAt\x12!\n" +
+	"\tsubstatus\x18C \x01(\tH\x06R\tsubstatus\x88\x01\x01\x12\x1d\n" +
+	"\amessage\x18D \x01(\tH\aR\amessage\x88\x01\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\x0e\n" +
@@ -1220,7 +1239,11 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\r_triggered_byB\x11\n" +
 	"\x0f_trigger_sourceB\x14\n" +
 	"\x12_total_duration_msB\x0f\n" +
-	"\r_current_step\"\x94\x01\n" +
+	"\r_current_stepB\f\n" +
+	"\n" +
+	"_substatusB\n" +
+	"\n" +
+	"\b_message\"\x94\x01\n" +
 	"\x10CreateRunRequest\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12-\n" +
 	"\x06events\x18\x02 \x03(\v2\x15.runlog.v1.EventWriteR\x06events\x12/\n" +

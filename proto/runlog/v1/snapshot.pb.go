@@ -150,6 +150,65 @@ func (StepStatus_Value) EnumDescriptor() ([]byte, []int) {
 	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{1, 0}
 }
 
+type WaitingFor_Value int32
+
+const (
+	WaitingFor_VALUE_UNSPECIFIED WaitingFor_Value = 0
+	// A step waits for its attestation. If the run is RUNNING, no other step is executed.
+	WaitingFor_ATTESTATION WaitingFor_Value = 1
+	// The run is PAUSED, or it is WAITING and its attestation has been given: it waits for RESUME.
+	WaitingFor_OPERATOR WaitingFor_Value = 2
+	// Another run. No event says so yet.
+	WaitingFor_CHILD WaitingFor_Value = 3
+	// No step is executed, and one was delayed or is tried again later.
+	WaitingFor_TIME WaitingFor_Value = 4
+)
+
+// Enum value maps for WaitingFor_Value.
+var (
+	WaitingFor_Value_name = map[int32]string{
+		0: "VALUE_UNSPECIFIED",
+		1: "ATTESTATION",
+		2: "OPERATOR",
+		3: "CHILD",
+		4: "TIME",
+	}
+	WaitingFor_Value_value = map[string]int32{
+		"VALUE_UNSPECIFIED": 0,
+		"ATTESTATION":       1,
+		"OPERATOR":          2,
+		"CHILD":             3,
+		"TIME":              4,
+	}
+)
+
+func (x WaitingFor_Value) Enum() *WaitingFor_Value {
+	p := new(WaitingFor_Value)
+	*p = x
+	return p
+}
+
+func (x WaitingFor_Value) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (WaitingFor_Value) Descriptor() protoreflect.EnumDescriptor {
+	return file_runlog_v1_snapshot_proto_enumTypes[2].Descriptor()
+}
+
+func (WaitingFor_Value) Type() protoreflect.EnumType {
+	return &file_runlog_v1_snapshot_proto_enumTypes[2]
+}
+
+func (x WaitingFor_Value) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use WaitingFor_Value.Descriptor instead.
+func (WaitingFor_Value) EnumDescriptor() ([]byte, []int) {
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11, 0}
+}
+
 // RunStatus of the contract (docs/contract.md, Projections).
 type RunStatus struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -964,6 +1023,124 @@ func (x *SignalDecision) GetStepId() string {
 	return ""
 }
 
+// PendingSignal is an accepted signal whose effect no event shows yet (PRJ-19): one of PAUSE,
+// RESUME, CANCEL, EMERGENCY_STOP, RETRY_STEP and SKIP_STEP.
+type PendingSignal struct {
+	state      protoimpl.MessageState `protogen:"open.v1"`
+	SignalId   *string                `protobuf:"bytes,1,opt,name=signal_id,json=signalId,proto3,oneof" json:"signal_id,omitempty"`
+	SignalType string                 `protobuf:"bytes,2,opt,name=signal_type,json=signalType,proto3" json:"signal_type,omitempty"`
+	// Of RETRY_STEP and SKIP_STEP.
+	StepId *string `protobuf:"bytes,3,opt,name=step_id,json=stepId,proto3,oneof" json:"step_id,omitempty"`
+	// Of RETRY_STEP: the logical attempt that the step has next.
+	NextLogicalAttemptId *uint32 `protobuf:"varint,4,opt,name=next_logical_attempt_id,json=nextLogicalAttemptId,proto3,oneof" json:"next_logical_attempt_id,omitempty"`
+	// Of the SignalAccepted.
+	RunSeq        uint64 `protobuf:"varint,5,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *PendingSignal) Reset() {
+	*x = PendingSignal{}
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *PendingSignal) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*PendingSignal) ProtoMessage() {}
+
+func (x *PendingSignal) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use PendingSignal.ProtoReflect.Descriptor instead.
+func (*PendingSignal) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *PendingSignal) GetSignalId() string {
+	if x != nil && x.SignalId != nil {
+		return *x.SignalId
+	}
+	return ""
+}
+
+func (x *PendingSignal) GetSignalType() string {
+	if x != nil {
+		return x.SignalType
+	}
+	return ""
+}
+
+func (x *PendingSignal) GetStepId() string {
+	if x != nil && x.StepId != nil {
+		return *x.StepId
+	}
+	return ""
+}
+
+func (x *PendingSignal) GetNextLogicalAttemptId() uint32 {
+	if x != nil && x.NextLogicalAttemptId != nil {
+		return *x.NextLogicalAttemptId
+	}
+	return 0
+}
+
+func (x *PendingSignal) GetRunSeq() uint64 {
+	if x != nil {
+		return x.RunSeq
+	}
+	return 0
+}
+
+// WaitingFor says what the work of a run waits for (PRJ-19).
+type WaitingFor struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WaitingFor) Reset() {
+	*x = WaitingFor{}
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WaitingFor) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WaitingFor) ProtoMessage() {}
+
+func (x *WaitingFor) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WaitingFor.ProtoReflect.Descriptor instead.
+func (*WaitingFor) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
+}
+
 // Inconsistency is an event that the run's state did not allow (PRJ-8).
 type Inconsistency struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -981,7 +1158,7 @@ type Inconsistency struct {
 
 func (x *Inconsistency) Reset() {
 	*x = Inconsistency{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1170,7 @@ func (x *Inconsistency) String() string {
 func (*Inconsistency) ProtoMessage() {}
 
 func (x *Inconsistency) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1183,7 @@ func (x *Inconsistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inconsistency.ProtoReflect.Descriptor instead.
 func (*Inconsistency) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Inconsistency) GetKind() string {
@@ -1081,6 +1258,12 @@ type RunSnapshot struct {
 	// From the context of RunStarted.
 	TriggeredBy   *string `protobuf:"bytes,26,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
 	TriggerSource *string `protobuf:"bytes,27,opt,name=trigger_source,json=triggerSource,proto3,oneof" json:"trigger_source,omitempty"`
+	// In the order of their acceptance.
+	PendingSignals []*PendingSignal `protobuf:"bytes,28,rep,name=pending_signals,json=pendingSignals,proto3" json:"pending_signals,omitempty"`
+	// Steps whose status is FAILED. failed_steps counts logical attempts.
+	FailedStepsNow uint32 `protobuf:"varint,29,opt,name=failed_steps_now,json=failedStepsNow,proto3" json:"failed_steps_now,omitempty"`
+	// Absent: the run does not wait.
+	WaitingFor *WaitingFor_Value `protobuf:"varint,30,opt,name=waiting_for,json=waitingFor,proto3,enum=runlog.v1.WaitingFor_Value,oneof" json:"waiting_for,omitempty"`
 	// The run's labels, as they are now (PRJ-16). No part of the digest.
 	Labels map[string]string `protobuf:"bytes,60,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	// Which of planRef, engineType, engineRunRef, triggeredBy and triggerSource no event has said.
@@ -1092,7 +1275,7 @@ type RunSnapshot struct {
 
 func (x *RunSnapshot) Reset() {
 	*x = RunSnapshot{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1104,7 +1287,7 @@ func (x *RunSnapshot) String() string {
 func (*RunSnapshot) ProtoMessage() {}
 
 func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1117,7 +1300,7 @@ func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunSnapshot.ProtoReflect.Descriptor instead.
 func (*RunSnapshot) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *RunSnapshot) GetRunId() string {
@@ -1309,6 +1492,27 @@ func (x *RunSnapshot) GetTriggerSource() string {
 	return ""
 }
 
+func (x *RunSnapshot) GetPendingSignals() []*PendingSignal {
+	if x != nil {
+		return x.PendingSignals
+	}
+	return nil
+}
+
+func (x *RunSnapshot) GetFailedStepsNow() uint32 {
+	if x != nil {
+		return x.FailedStepsNow
+	}
+	return 0
+}
+
+func (x *RunSnapshot) GetWaitingFor() WaitingFor_Value {
+	if x != nil && x.WaitingFor != nil {
+		return *x.WaitingFor
+	}
+	return WaitingFor_VALUE_UNSPECIFIED
+}
+
 func (x *RunSnapshot) GetLabels() map[string]string {
 	if x != nil {
 		return x.Labels
@@ -1453,13 +1657,33 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\v_decided_byB\t\n" +
 	"\a_reasonB\n" +
 	"\n" +
-	"\b_step_id\"\x8b\x01\n" +
+	"\b_step_id\"\xfb\x01\n" +
+	"\rPendingSignal\x12 \n" +
+	"\tsignal_id\x18\x01 \x01(\tH\x00R\bsignalId\x88\x01\x01\x12\x1f\n" +
+	"\vsignal_type\x18\x02 \x01(\tR\n" +
+	"signalType\x12\x1c\n" +
+	"\astep_id\x18\x03 \x01(\tH\x01R\x06stepId\x88\x01\x01\x12:\n" +
+	"\x17next_logical_attempt_id\x18\x04 \x01(\rH\x02R\x14nextLogicalAttemptId\x88\x01\x01\x12\x17\n" +
+	"\arun_seq\x18\x05 \x01(\x04R\x06runSeqB\f\n" +
+	"\n" +
+	"_signal_idB\n" +
+	"\n" +
+	"\b_step_idB\x1a\n" +
+	"\x18_next_logical_attempt_id\"`\n" +
+	"\n" +
+	"WaitingFor\"R\n" +
+	"\x05Value\x12\x15\n" +
+	"\x11VALUE_UNSPECIFIED\x10\x00\x12\x0f\n" +
+	"\vATTESTATION\x10\x01\x12\f\n" +
+	"\bOPERATOR\x10\x02\x12\t\n" +
+	"\x05CHILD\x10\x03\x12\b\n" +
+	"\x04TIME\x10\x04\"\x8b\x01\n" +
 	"\rInconsistency\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x19\n" +
 	"\bevent_id\x18\x02 \x01(\tR\aeventId\x12\x17\n" +
 	"\arun_seq\x18\x03 \x01(\x04R\x06runSeq\x12\x14\n" +
 	"\x05state\x18\x04 \x01(\tR\x05state\x12\x1c\n" +
-	"\tattempted\x18\x05 \x01(\tR\tattempted\"\x86\v\n" +
+	"\tattempted\x18\x05 \x01(\tR\tattempted\"\xc6\f\n" +
 	"\vRunSnapshot\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1492,7 +1716,11 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\x05stale\x18\x18 \x01(\bR\x05stale\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\tR\x06digest\x12&\n" +
 	"\ftriggered_by\x18\x1a \x01(\tH\x05R\vtriggeredBy\x88\x01\x01\x12*\n" +
-	"\x0etrigger_source\x18\x1b \x01(\tH\x06R\rtriggerSource\x88\x01\x01\x12:\n" +
+	"\x0etrigger_source\x18\x1b \x01(\tH\x06R\rtriggerSource\x88\x01\x01\x12A\n" +
+	"\x0fpending_signals\x18\x1c \x03(\v2\x18.runlog.v1.PendingSignalR\x0ependingSignals\x12(\n" +
+	"\x10failed_steps_now\x18\x1d \x01(\rR\x0efailedStepsNow\x12A\n" +
+	"\vwaiting_for\x18\x1e \x01(\x0e2\x1b.runlog.v1.WaitingFor.ValueH\aR\n" +
+	"waitingFor\x88\x01\x01\x12:\n" +
 	"\x06labels\x18< \x03(\v2\".runlog.v1.RunSnapshot.LabelsEntryR\x06labels\x12#\n" +
 	"\rfrom_metadata\x18= \x03(\tR\ffromMetadata\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
@@ -1506,7 +1734,8 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\f_engine_typeB\x14\n" +
 	"\x12_total_duration_msB\x0f\n" +
 	"\r_triggered_byB\x11\n" +
-	"\x0f_trigger_sourceB\x84\x01\n" +
+	"\x0f_trigger_sourceB\x0e\n" +
+	"\f_waiting_forB\x84\x01\n" +
 	"\rcom.runlog.v1B\rSnapshotProtoP\x01Z\x1frunlog/proto/runlog/v1;runlogv1\xa2\x02\x03RXX\xaa\x02\tRunlog.V1\xca\x02\tRunlog\\V1\xe2\x02\x15Runlog\\V1\\GPBMetadata\xea\x02\n" +
 	"Runlog::V1b\x06proto3"
 
@@ -1522,58 +1751,63 @@ func file_runlog_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_snapshot_proto_rawDescData
 }
 
-var file_runlog_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_runlog_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(RunStatus_Value)(0),          // 0: runlog.v1.RunStatus.Value
 	(StepStatus_Value)(0),         // 1: runlog.v1.StepStatus.Value
-	(*RunStatus)(nil),             // 2: runlog.v1.RunStatus
-	(*StepStatus)(nil),            // 3: runlog.v1.StepStatus
-	(*PlanRef)(nil),               // 4: runlog.v1.PlanRef
-	(*ArtifactRef)(nil),           // 5: runlog.v1.ArtifactRef
-	(*StepError)(nil),             // 6: runlog.v1.StepError
-	(*StepRetry)(nil),             // 7: runlog.v1.StepRetry
-	(*StepAttempt)(nil),           // 8: runlog.v1.StepAttempt
-	(*StepSnapshot)(nil),          // 9: runlog.v1.StepSnapshot
-	(*RootCause)(nil),             // 10: runlog.v1.RootCause
-	(*SignalDecision)(nil),        // 11: runlog.v1.SignalDecision
-	(*Inconsistency)(nil),         // 12: runlog.v1.Inconsistency
-	(*RunSnapshot)(nil),           // 13: runlog.v1.RunSnapshot
-	nil,                           // 14: runlog.v1.RunSnapshot.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
+	(WaitingFor_Value)(0),         // 2: runlog.v1.WaitingFor.Value
+	(*RunStatus)(nil),             // 3: runlog.v1.RunStatus
+	(*StepStatus)(nil),            // 4: runlog.v1.StepStatus
+	(*PlanRef)(nil),               // 5: runlog.v1.PlanRef
+	(*ArtifactRef)(nil),           // 6: runlog.v1.ArtifactRef
+	(*StepError)(nil),             // 7: runlog.v1.StepError
+	(*StepRetry)(nil),             // 8: runlog.v1.StepRetry
+	(*StepAttempt)(nil),           // 9: runlog.v1.StepAttempt
+	(*StepSnapshot)(nil),          // 10: runlog.v1.StepSnapshot
+	(*RootCause)(nil),             // 11: runlog.v1.RootCause
+	(*SignalDecision)(nil),        // 12: runlog.v1.SignalDecision
+	(*PendingSignal)(nil),         // 13: runlog.v1.PendingSignal
+	(*WaitingFor)(nil),            // 14: runlog.v1.WaitingFor
+	(*Inconsistency)(nil),         // 15: runlog.v1.Inconsistency
+	(*RunSnapshot)(nil),           // 16: runlog.v1.RunSnapshot
+	nil,                           // 17: runlog.v1.RunSnapshot.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
 }
 var file_runlog_v1_snapshot_proto_depIdxs = []int32{
-	6,  // 0: runlog.v1.StepRetry.error:type_name -> runlog.v1.StepError
-	15, // 1: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
+	7,  // 0: runlog.v1.StepRetry.error:type_name -> runlog.v1.StepError
+	18, // 1: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
 	1,  // 2: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
-	15, // 3: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
-	15, // 4: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
-	5,  // 5: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
-	6,  // 6: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
-	7,  // 7: runlog.v1.StepAttempt.retry:type_name -> runlog.v1.StepRetry
+	18, // 3: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
+	18, // 4: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
+	6,  // 5: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
+	7,  // 6: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
+	8,  // 7: runlog.v1.StepAttempt.retry:type_name -> runlog.v1.StepRetry
 	1,  // 8: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
-	15, // 9: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	15, // 10: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	5,  // 11: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	6,  // 12: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
-	8,  // 13: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
-	7,  // 14: runlog.v1.StepSnapshot.retry:type_name -> runlog.v1.StepRetry
-	15, // 15: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
+	18, // 9: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	18, // 10: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	6,  // 11: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	7,  // 12: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
+	9,  // 13: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
+	8,  // 14: runlog.v1.StepSnapshot.retry:type_name -> runlog.v1.StepRetry
+	18, // 15: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
 	0,  // 16: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
-	9,  // 17: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
-	5,  // 18: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	4,  // 19: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
-	15, // 20: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	15, // 21: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	10, // 22: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
-	11, // 23: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
-	12, // 24: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
-	14, // 25: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
-	26, // [26:26] is the sub-list for method output_type
-	26, // [26:26] is the sub-list for method input_type
-	26, // [26:26] is the sub-list for extension type_name
-	26, // [26:26] is the sub-list for extension extendee
-	0,  // [0:26] is the sub-list for field type_name
+	10, // 17: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
+	6,  // 18: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	5,  // 19: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
+	18, // 20: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	18, // 21: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	11, // 22: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
+	12, // 23: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
+	15, // 24: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
+	13, // 25: runlog.v1.RunSnapshot.pending_signals:type_name -> runlog.v1.PendingSignal
+	2,  // 26: runlog.v1.RunSnapshot.waiting_for:type_name -> runlog.v1.WaitingFor.Value
+	17, // 27: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_snapshot_proto_init() }
@@ -1588,14 +1822,15 @@ func file_runlog_v1_snapshot_proto_init() {
 	file_runlog_v1_snapshot_proto_msgTypes[7].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[8].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[9].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[11].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[10].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[13].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_snapshot_proto_rawDesc), len(file_runlog_v1_snapshot_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   13,
+			NumEnums:      3,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -67,10 +67,7 @@ func (e *Snapshots) Page(s *run.Snapshot, md *storage.Metadata, now time.Time, q
 // passing returns what a snapshot says beside the fold.
 func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
 	m := new(runlogv1.RunSnapshot)
-	if s.Status == run.Paused {
-		substatus, message := s.Substatus(now, e.drainTimeout(s.RunID))
-		m.Substatus, m.Message = Optional(substatus), Optional(message)
-	}
+	m.Substatus, m.Message = e.substatus(s.RunID, s.Drain(), now)
 	if md == nil {
 		return m
 	}
@@ -100,18 +97,34 @@ func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time
 
 // Mark returns the watermark of a run as of a moment (WATCH-1).
 func (e *Snapshots) Mark(m *watch.Mark, now time.Time, lag time.Duration) *runlogv1.Watermark {
-	substatus := ""
-	if m.Status == run.Paused {
-		substatus = m.Substatus(now, e.drainTimeout(m.RunID))
-	}
+	substatus, message := e.substatus(m.RunID, m.Drain, now)
 	return &runlogv1.Watermark{
 		RunId:        m.RunID,
 		LastEventSeq: m.LastEventSeq,
 		Status:       runlogv1.RunStatus_Value(m.Status),
-		Substatus:    Optional(substatus),
+		Substatus:    substatus,
+		Message:      message,
 		PersistedAt:  OptionalTime(m.PersistedAt),
 		LagMs:        lag.Milliseconds(),
 	}
+}
+
+// Run converts a run and its projection, as of a moment. Where the metadata does not say it, the
+// plan, the engine's type and the trigger are those of the events.
+func (e *Snapshots) Run(r *storage.Run, s *run.Summary, now time.Time) *runlogv1.Run {
+	m := runOf(r, s)
+	m.Substatus, m.Message = e.substatus(r.RunID, s.Drain, now)
+	return m
+}
+
+// substatus returns what a run says beside its status. Only one that drains has a timeout to look
+// up.
+func (e *Snapshots) substatus(runID string, d run.Drain, now time.Time) (substatus, message *string) {
+	if d.Running == 0 {
+		return nil, nil
+	}
+	is, says := d.Substatus(now, e.drainTimeout(runID))
+	return Optional(is), Optional(says)
 }
 
 type encoding struct {

@@ -174,9 +174,13 @@ func valueOf(v any) *structpb.Value {
 	}
 }
 
-// Run converts a run and its projection. Where the metadata does not say it, the plan, the engine's
-// type and the trigger are those of the events.
-func Run(r *storage.Run, s *run.Summary) *runlogv1.Run {
+// QueuedRun converts a run with no event but its RunQueued, which needs no fold.
+func QueuedRun(r *storage.Run) *runlogv1.Run {
+	return runOf(r, &run.Summary{Status: run.Pending, LastEventAt: time.Unix(0, r.PersistedAt).UTC()})
+}
+
+// runOf leaves out what depends on the time of the request.
+func runOf(r *storage.Run, s *run.Summary) *runlogv1.Run {
 	m := &runlogv1.Run{
 		RunId:         r.RunID,
 		TenantId:      r.Scope.TenantID,

@@ -36,6 +36,10 @@ func encodeFields(s *run.Snapshot) *runlogv1.RunSnapshot {
 		PlanRef:            encodePlanRef(s.PlanRef),
 		TriggeredBy:        Optional(s.TriggeredBy),
 		TriggerSource:      Optional(s.TriggerSource),
+		FailedStepsNow:     s.FailedStepsNow(),
+	}
+	if waiting := runlogv1.WaitingFor_Value(s.WaitingFor()); waiting != 0 {
+		m.WaitingFor = &waiting
 	}
 	if c := s.RootCause; c != nil {
 		m.RootCause = &runlogv1.RootCause{
@@ -136,6 +140,13 @@ func encodeSignal(d *run.SignalDecision) *runlogv1.SignalDecision {
 		SignalId: Optional(d.SignalID), SignalType: Optional(d.SignalType),
 		DecidedBy: Optional(d.DecidedBy), Reason: Optional(d.Reason),
 		DecidedAt: OptionalTime(d.DecidedAt), StepId: Optional(d.StepID),
+	}
+}
+
+func encodePending(p *run.PendingSignal) *runlogv1.PendingSignal {
+	return &runlogv1.PendingSignal{
+		SignalId: Optional(p.SignalID), SignalType: p.SignalType, StepId: Optional(p.StepID),
+		NextLogicalAttemptId: optionalNumber(p.Attempt), RunSeq: p.RunSeq,
 	}
 }
 

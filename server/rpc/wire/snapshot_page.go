@@ -37,7 +37,7 @@ func FirstPage(answerBytes uint32) PageOfSnapshot {
 // Place is where a page of a snapshot begins: how many entries of the lists are on the pages
 // before, in the order of the lists.
 type Place struct {
-	Signals, Steps uint32
+	Signals, Pending, Steps uint32
 	// Attempts are those of the step at Steps. A step has some here only if its attempts alone
 	// exceed a page.
 	Attempts  uint32
@@ -67,6 +67,7 @@ const (
 	listSteps     = 11
 	listArtifacts = 12
 	listSignals   = 21
+	listPending   = 28
 	listAttempts  = 10
 )
 
@@ -87,6 +88,13 @@ func encodePage(s *run.Snapshot, q PageOfSnapshot, room int) (*runlogv1.RunSnaps
 			return p.RunSnapshot, &at
 		}
 		p.Signals = append(p.Signals, m)
+	}
+	for ; int(at.Pending) < len(s.Pending); at.Pending++ {
+		m := encodePending(&s.Pending[at.Pending])
+		if !p.take(listPending, m) {
+			return p.RunSnapshot, &at
+		}
+		p.PendingSignals = append(p.PendingSignals, m)
 	}
 	for step := s.Steps.At(at.Steps); step != nil; step = s.Steps.At(at.Steps) {
 		if q.Steps > 0 && len(p.Steps) == q.Steps || !p.step(step, &at) {

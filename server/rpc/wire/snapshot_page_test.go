@@ -15,8 +15,8 @@ import (
 )
 
 // TestSnapshotPagesAreBoundedREAD8: whatever is large in a snapshot is divided over pages: steps,
-// the attempts of one step, decisions and artifacts. A page exceeds its bound only with one entry.
-// The pages together are the snapshot.
+// the attempts of one step, decisions, pending signals and artifacts. A page exceeds its bound only
+// with one entry. The pages together are the snapshot.
 func TestSnapshotPagesAreBoundedREAD8(t *testing.T) {
 	text := strings.Repeat("x", 100)
 	var records []storage.Record
@@ -32,17 +32,22 @@ func TestSnapshotPagesAreBoundedREAD8(t *testing.T) {
 		add(contract.StepFailed, "often", uint32(i+1), `{"error":{"code":"C","message":"`+text+`"}}`)
 		add(contract.RunStarted, "", 1, `{}`) // an inconsistency
 	}
+	for i := range 30 {
+		add(contract.SignalAccepted, fmt.Sprint("later-", i), 1, `{"signalId":"`+text+`","signalType":"SKIP_STEP"}`)
+	}
+	open := run.ReduceAll(nil, records) // with pending signals
 	add(contract.RunCompleted, "", 1, `{}`)
-	s := run.ReduceAll(nil, records)
-	want := encodeSnapshot(s)
-	e := Snapshots{limit: 1 << 20}
-	for bytes := 500; bytes < proto.Size(want)+500; bytes += 97 {
-		whole, count := divided(t, &e, s, bytes)
-		if !proto.Equal(whole, want) {
-			t.Fatalf("pages of %d bytes: got %v\nwant %v", bytes, whole, want)
-		}
-		if one := bytes >= proto.Size(want); one != (count == 1) {
-			t.Errorf("%d pages of %d bytes for %d", count, bytes, proto.Size(want))
+	for _, s := range []*run.Snapshot{open, run.ReduceAll(nil, records)} {
+		want := encodeSnapshot(s)
+		e := Snapshots{limit: 1 << 20}
+		for bytes := 500; bytes < proto.Size(want)+500; bytes += 97 {
+			whole, count := divided(t, &e, s, bytes)
+			if !proto.Equal(whole, want) {
+				t.Fatalf("pages of %d bytes: got %v\nwant %v", bytes, whole, want)
+			}
+			if one := bytes >= proto.Size(want); one != (count == 1) {
+				t.Errorf("%d pages of %d bytes for %d", count, bytes, proto.Size(want))
+			}
 		}
 	}
 }
@@ -62,7 +67,7 @@ func divided(t *testing.T, e *Snapshots, s *run.Snapshot, bytes int) (whole *run
 		if err != nil {
 			t.Fatal(err)
 		}
-		entries := len(m.Steps) + len(m.Artifacts) + len(m.Signals)
+		entries := len(m.Steps) + len(m.Artifacts) + len(m.Signals) + len(m.PendingSignals)
 		if len(m.Steps) == 1 && len(m.Steps[0].Attempts) > 1 {
 			entries += len(m.Steps[0].Attempts)
 		}
@@ -80,6 +85,7 @@ func divided(t *testing.T, e *Snapshots, s *run.Snapshot, bytes int) (whole *run
 		whole.Steps = append(whole.Steps, m.Steps...)
 		whole.Artifacts = append(whole.Artifacts, m.Artifacts...)
 		whole.Signals = append(whole.Signals, m.Signals...)
+		whole.PendingSignals = append(whole.PendingSignals, m.PendingSignals...)
 	}
 	return whole, count
 }

@@ -148,7 +148,7 @@ func runLine(run *runlogv1.Run) ([]byte, error) { return output.JSONLine(run) }
 func runCells(run *runlogv1.Run) []string {
 	return []string{
 		run.GetRunId(),
-		runStatus(run.GetStatus()),
+		statusText(run),
 		run.GetCurrentStep(),
 		output.Stamp(run.GetStartedAt()),
 		output.Elapsed(run.GetStartedAt(), run.GetCompletedAt()),
@@ -168,6 +168,18 @@ func runStatus(status runlogv1.RunStatus_Value) string {
 		return ""
 	}
 	return status.String()
+}
+
+// statusText formats a status with its substatus.
+func statusText(of interface {
+	GetStatus() runlogv1.RunStatus_Value
+	GetSubstatus() string
+}) string {
+	text := runStatus(of.GetStatus())
+	if sub := of.GetSubstatus(); sub != "" {
+		text += " (" + sub + ")"
+	}
+	return text
 }
 
 func (a *app) getRun(ctx context.Context, req *runlogv1.GetRunRequest) error {
@@ -195,7 +207,8 @@ func (a *app) getRun(ctx context.Context, req *runlogv1.GetRunRequest) error {
 	}
 	output.Facts(out,
 		[2]string{"Run", run.GetRunId()},
-		[2]string{"Status", runStatus(run.GetStatus())},
+		[2]string{"Status", statusText(run)},
+		[2]string{"Message", run.GetMessage()},
 		[2]string{"Step", run.GetCurrentStep()},
 		[2]string{"Last seq", strconv.FormatUint(run.GetLastSeq(), 10)},
 		[2]string{"Scope", scope(run)},

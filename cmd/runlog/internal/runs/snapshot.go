@@ -80,26 +80,24 @@ func (a *app) showSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest
 	snapshotHeader(out, res.GetSnapshot())
 	stepTable(out, a.StdoutWidth, res.GetSnapshot().GetSteps())
 	signalTable(out, a.StdoutWidth, res.GetSnapshot().GetSignals())
+	pendingTable(out, a.StdoutWidth, res.GetSnapshot().GetPendingSignals())
 	inconsistencyTable(out, a.StdoutWidth, res.GetSnapshot())
 	return out.Flush()
 }
 
 func snapshotHeader(out *bufio.Writer, s *runlogv1.RunSnapshot) {
-	status := runStatus(s.GetStatus())
-	if s.GetSubstatus() != "" {
-		status += " (" + s.GetSubstatus() + ")"
-	}
 	failed, stale := "", ""
 	if s.GetFailedSteps() > 0 {
-		failed = strconv.FormatUint(uint64(s.GetFailedSteps()), 10)
+		failed = fmt.Sprintf("%d, attempts that failed: %d", s.GetFailedStepsNow(), s.GetFailedSteps())
 	}
 	if s.GetStale() {
 		stale = "yes: the projection is being rebuilt; ask again"
 	}
 	output.Facts(out,
 		[2]string{"Run", s.GetRunId()},
-		[2]string{"Status", status},
+		[2]string{"Status", statusText(s)},
 		[2]string{"Message", s.GetMessage()},
+		[2]string{"Waiting for", waitingFor(s)},
 		[2]string{"Stale", stale},
 		[2]string{"Scope", scope(s)},
 		[2]string{"Plan", planText(s.GetPlanRef(), s.GetPlanId(), s.GetPlanVersion())},
@@ -114,6 +112,13 @@ func snapshotHeader(out *bufio.Writer, s *runlogv1.RunSnapshot) {
 		[2]string{"Artifacts", artifactCount(s.GetArtifacts())},
 		[2]string{"Digest", s.GetDigest()},
 	)
+}
+
+func waitingFor(s *runlogv1.RunSnapshot) string {
+	if s.WaitingFor == nil {
+		return ""
+	}
+	return s.GetWaitingFor().String()
 }
 
 func runDuration(s *runlogv1.RunSnapshot) string {
@@ -197,6 +202,22 @@ func signalTable(out *bufio.Writer, width int, signals []*runlogv1.SignalDecisio
 		}
 		rows.Row(strconv.FormatUint(s.GetRunSeq(), 10), decision, output.Words(s.GetSignalType(), s.GetSignalId()),
 			s.GetStepId(), s.GetDecidedBy(), s.GetReason())
+	}
+	rows.End()
+}
+
+func pendingTable(out *bufio.Writer, width int, pending []*runlogv1.PendingSignal) {
+	if len(pending) == 0 {
+		return
+	}
+	fmt.Fprintln(out, "\nAccepted signals without an effect yet:")
+	rows := output.NewTable(out, width, "SEQ", "SIGNAL", "STEP", "NEXT ATTEMPT")
+	for _, p := range pending {
+		next := ""
+		if p.NextLogicalAttemptId != nil {
+			next = strconv.FormatUint(uint64(p.GetNextLogicalAttemptId()), 10)
+		}
+		rows.Row(strconv.FormatUint(p.GetRunSeq(), 10), output.Words(p.GetSignalType(), p.GetSignalId()), p.GetStepId(), next)
 	}
 	rows.End()
 }
