@@ -7,6 +7,7 @@ import (
 
 	"runlog/raft/internal/transport"
 	"runlog/raft/internal/wal"
+	"runlog/raft/stamps"
 	"runlog/storage"
 )
 
@@ -40,11 +41,18 @@ func (n *Node) take(req *hraft.AppendEntriesRequest) error {
 			if err := n.opts.Stamps.Accept(stamp); err != nil {
 				return fmt.Errorf("raft: refuse entry %d: %w", e.Index, err)
 			}
+			// Entries of earlier terms may be old.
+			if e.Term == req.Term && req.Term >= n.stable.Term() {
+				n.opts.Stamps.Follow(stamp)
+			}
 		}
 	}
 	n.skipCovered(req)
 	return nil
 }
+
+// Stamps returns what makes this node's stamps.
+func (n *Node) Stamps() *stamps.Judge { return n.opts.Stamps }
 
 // Elected reports whether this node is the leader of its term, even if it takes no proposals yet.
 // It takes none while it cannot commit what its log has from before.

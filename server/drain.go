@@ -61,7 +61,7 @@ func (s *Server) watchDrains() {
 		if !s.upToDate.Load() || !s.replica.Leading() {
 			continue
 		}
-		if err := s.endDrains(s.opts.Clock()); err != nil && s.stopping.Err() == nil {
+		if err := s.endDrains(s.replica.Stamps().Now()); err != nil && s.stopping.Err() == nil {
 			s.log.Warn("cannot look for pauses that still drain; retrying", "err", err)
 		}
 	}

@@ -128,7 +128,7 @@ type Options struct {
 	SinkSecretsDir string
 	// OpaqueKeys accepts any printable idempotency key, on 2.x events too (IDM-5, policy opaque).
 	OpaqueKeys bool
-	// ClockSkewLimit is how far the clock may be behind the last persistedAt. Beyond it the node
+	// ClockSkewLimit is how far the clock of a leader may be from its stamps. Beyond it the node
 	// raises CLOCK_SKEW_HIGH (APP-5). Default: 1 s.
 	ClockSkewLimit time.Duration
 	// MaxClockAhead is how far a stamp may be ahead of the clocks of a majority of the voters
@@ -176,6 +176,9 @@ type Options struct {
 	Raft raft.Options
 	// Clock returns the node's time. Default: time.Now.
 	Clock func() time.Time
+	// Monotonic returns times that differ by the time that has elapsed, whatever happens to Clock:
+	// stamps advance with them (APP-5). Default: Clock, for time.Now has a monotonic clock reading.
+	Monotonic func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger
 	// Registry of metrics, served on the admin listener and on that of metrics. Default: a new one.
@@ -276,6 +279,9 @@ func (o *Options) ensureClockDefaults() {
 	}
 	if o.Clock == nil {
 		o.Clock = time.Now
+	}
+	if o.Monotonic == nil {
+		o.Monotonic = o.Clock
 	}
 }
 

@@ -217,7 +217,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 		DataDir: s.dir.Path(), RaftDir: s.dir.File("raft"), StoreDir: s.dir.File("store"), Cluster: s.cluster, Disk: s.disk, Alerts: &s.alerts, Store: o.Store, Raft: o.Raft,
 		GRPCAddress: advertised(o.GRPCAdvertise, s.addresses.GRPC), QueueBytes: o.QueueBytes, Memory: s.memory,
 		LeaderWait: o.LeaderWait, MaxWait: o.MaxWait, ClockSkewLimit: o.ClockSkewLimit, MaxClockAhead: o.MaxClockAhead,
-		FS: o.FS, Clock: o.Clock, Logger: s.log, Registry: o.Registry, Stopping: s.stopping, Fail: o.Fail,
+		FS: o.FS, Clock: o.Clock, Monotonic: o.Monotonic, Logger: s.log, Registry: o.Registry, Stopping: s.stopping, Fail: o.Fail,
 	})
 	if err != nil {
 		return err
@@ -225,7 +225,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	s.onClose(s.replica.Close)
 	s.register(s.newDrainTimeouts())
 	s.projector, err = projector.Open(projector.Options{
-		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Cluster: s.replica.ClusterID(), Clock: o.Clock,
+		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Cluster: s.replica.ClusterID(), Clock: s.replica.Stamps().Now,
 		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles, Logger: s.log, Registerer: o.Registry, Fail: o.Fail,
 	})
 	if err != nil {
@@ -235,7 +235,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	s.replica.Limits().Measure(tenantUsage{s.projector})
 	signer := audit.NewSigner(audit.SignerOptions{
 		Replica: s.replica, Cluster: s.cluster, KeyFile: s.dir.File(datadir.KeyFile), FS: o.FS,
-		Interval: o.CheckpointInterval, Events: o.CheckpointEvents, Alerts: &s.alerts, Clock: o.Clock,
+		Interval: o.CheckpointInterval, Events: o.CheckpointEvents, Alerts: &s.alerts, Clock: s.replica.Stamps().Now,
 		Logger: s.log, Registry: o.Registry, Stopping: s.stopping,
 	})
 	s.signer.Store(signer)

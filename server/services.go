@@ -126,13 +126,13 @@ var _ runlogv1.ProjectionServiceServer = projection{}
 
 func (s *Server) openProjection(shared *parts) any {
 	w := watch.New(watch.Options{
-		Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock,
+		Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.replica.Stamps().Now,
 		Heartbeat: s.opts.Heartbeat, SlowConsumer: s.opts.SlowConsumer, MaxCatchUp: s.opts.MaxCatchUp,
 		Memory: s.memory, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(w.Close)
 	return projection{
-		Service: snapshots.New(snapshots.Options{Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock}),
+		Service: snapshots.New(snapshots.Options{Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.replica.Stamps().Now}),
 		watched: w,
 	}
 }
@@ -140,7 +140,7 @@ func (s *Server) openProjection(shared *parts) any {
 func (s *Server) openAudit(*parts) any {
 	a := audit.New(audit.Options{
 		Node: s.replica, Seen: s.projector, Signer: s.signer.Load(), ClusterName: s.cluster.Identity().ClusterID, SlowConsumer: s.opts.SlowConsumer,
-		Memory: s.memory, Clock: s.opts.Clock, Logger: s.log, Stopping: s.stopping,
+		Memory: s.memory, Clock: s.replica.Stamps().Now, Logger: s.log, Stopping: s.stopping,
 	})
 	s.onClose(a.Close)
 	return a
@@ -169,7 +169,7 @@ const maxWaitingLeases = rpc.MaxConcurrentStreams - 1000
 
 func (s *Server) openQueue(shared *parts) any {
 	q := queue.New(queue.Options{
-		Node: s.replica, Snapshots: s.projector, Encoded: shared.encoded, Rules: s.rules, Clock: s.opts.Clock, MaxWaiting: maxWaitingLeases,
+		Node: s.replica, Snapshots: s.projector, Encoded: shared.encoded, Rules: s.rules, Clock: s.replica.Stamps().Now, MaxWaiting: maxWaitingLeases,
 		Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(q.Close)

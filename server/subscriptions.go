@@ -17,7 +17,7 @@ func (s *Server) openSubscriptions(*parts) any {
 		Node: s.replica, Cluster: s.cluster.Identity().ClusterID, Memory: s.memory,
 		Windows:        &window.Memory{One: s.opts.MemoryBytes / windowShare, All: s.opts.MemoryBytes / windowsShare},
 		SinkSecretsDir: s.opts.SinkSecretsDir, OpenSink: s.opts.OpenSink, DialSink: s.opts.DialOut,
-		Clock: s.opts.Clock, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
+		Clock: s.replica.Stamps().Now, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,
 	})
 	s.onClose(x.Close)
 	return x

@@ -140,8 +140,9 @@ func (s *Server) Restart(nodes ...int) {
 	s.Up(nodes...)
 }
 
-// StepClock steps the clocks of nodes, by their index; without any, of all nodes. Time that is
-// stamped (persistedAt) does not go back with a clock (APP-5).
+// StepClock steps the clocks of nodes, by their index; without any, of all nodes, as if that time
+// had elapsed: leases expire. Time that is stamped (persistedAt) does not go back with a clock
+// (APP-5).
 func (s *Server) StepClock(by time.Duration, nodes ...int) {
 	for _, n := range s.named(nodes) {
 		n.clock.Add(int64(by))

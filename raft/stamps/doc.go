@@ -1,5 +1,5 @@
-// Package stamps judges stamps, the times that leaders give to their proposals: one wrong clock
-// must not move the time of a cluster (APP-5).
+// Package stamps makes and judges stamps, the times that leaders give to their proposals: one wrong
+// clock must not move the time of a cluster (APP-5).
 //
 // persistedAt never goes back, so a stamp from far ahead stays: every later event gets nearly the
 // same time until real time has reached it. Apply reads no clock and cannot refuse such a stamp.
@@ -7,6 +7,9 @@
 //
 //	leader    ── Admit ──► proposes nothing whose stamp a majority of the voters would refuse
 //	follower  ── Accept ─► takes no uncommitted entry whose stamp is too far ahead of its clock
+//
+//	leader    ── Next ───► stamps with elapsed time, slewed towards its clock
+//	follower  ── Follow ─► sets its clock of stamps by those of the leader, to go on if it leads
 //
 // The leader asks the voters for their clocks about once a second (Measure). A leader that is ahead
 // of a majority passes the leadership on. The follower's check protects against a leader that does

@@ -23,14 +23,18 @@ type Options struct {
 	Limit time.Duration
 	// Clock is the node's. Default: time.Now.
 	Clock func() time.Time
+	// Monotonic returns times that differ by the time that has elapsed, whatever happens to the
+	// clock. Default: Clock, for time.Now has a monotonic clock reading.
+	Monotonic func() time.Time
 	// Last returns the stamp of the last applied entry, 0 without one. Default: none.
 	Last func() int64
 }
 
-// Judge decides which stamps this node takes, as a leader and as a follower. Its methods may be
-// called by many goroutines. Stamps are nanoseconds since 1970.
+// Judge makes the stamps of a leader, and decides which stamps this node takes, as a leader and as
+// a follower. Its methods may be called by many goroutines. Stamps are nanoseconds since 1970.
 type Judge struct {
-	opts Options
+	opts  Options
+	clock clock
 	// ceiling is the highest stamp that a majority of the voters accepts, and own this node's clock
 	// then; nil: unknown.
 	ceiling, own atomic.Pointer[moving]
@@ -51,13 +55,16 @@ type moving struct {
 
 func (m *moving) now() int64 { return m.stamp + int64(time.Since(m.at)) }
 
-// New returns a judge that knows no other clock yet.
+// New returns a judge that knows no other clock yet, for a node that starts.
 func New(opts Options) *Judge {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
 	if opts.Last == nil {
 		opts.Last = func() int64 { return 0 }
+	}
+	if opts.Monotonic == nil {
+		opts.Monotonic = opts.Clock
 	}
 	return &Judge{opts: opts, asked: make(chan struct{}, 1)}
 }
@@ -138,7 +145,7 @@ func (j *Judge) Measured() bool { return j.opts.Limit <= 0 || j.measured.Load() 
 func (j *Judge) Admit(stamp int64) error {
 	ahead := j.AheadBy(stamp)
 	switch {
-	case j.opts.Limit <= 0 || ahead == 0 && j.Measured() && !j.jumped(stamp):
+	case j.opts.Limit <= 0 || ahead == 0 && j.Measured() && (j.slews() || !j.jumped(stamp)):
 		return nil
 	default:
 		select {

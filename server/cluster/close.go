@@ -52,9 +52,10 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 		return 0, 0, raft.ErrNotLeader
 	}
 	if at == 0 {
-		at = c.next(r)
+		at = next(r)
 	}
-	if ahead := time.Duration(at - c.next(r)); ahead > 0 && ahead <= maxAhead {
+	// Stamps may advance more slowly than time.
+	for ahead := time.Duration(at - next(r)); ahead > 0 && ahead <= maxAhead; ahead = time.Duration(at - next(r)) {
 		select {
 		case <-time.After(ahead):
 		case <-ctx.Done():
@@ -71,7 +72,7 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 	if now := r.store.Applied(); now.PersistedAt >= at {
 		return now.Position(), at, nil
 	}
-	if c.next(r) < at {
+	if next(r) < at {
 		if err := r.node.ConfirmLeader(ctx); err != nil {
 			return 0, 0, err
 		}
@@ -82,11 +83,10 @@ func (c *Cluster) closeHere(ctx context.Context, at int64) (storage.Position, in
 	return position, at, err
 }
 
-// next is the approximate stamp of a proposal made now: stamps rise, whatever the clock says
-// (APP-5).
-func (c *Cluster) next(r *running) int64 {
+// next is the approximate stamp of a proposal made now (APP-5).
+func next(r *running) int64 {
 	applied := r.store.Applied()
-	return max(c.opts.Clock().UnixNano(), applied.PersistedAt+1)
+	return max(r.node.Stamps().Now().UnixNano(), applied.PersistedAt+1)
 }
 
 // tick commits an empty proposal that moves the clock to a time that it has reached, or beyond, and
@@ -98,9 +98,8 @@ func (c *Cluster) tick(ctx context.Context, r *running, at int64) (storage.Posit
 		return 0, err
 	}
 	committed := make(chan error, 1)
-	// The stamp is a time of the clock, like all: members refuse stamps from far ahead. If the last
-	// stamp is ahead of the clock, apply gives the next nanosecond.
-	stamp := c.opts.Clock().UnixNano()
+	// Members refuse stamps from far ahead. If the last stamp is, apply gives the next nanosecond.
+	stamp := r.node.Stamps().Next()
 	if at > r.store.Applied().PersistedAt+1 {
 		stamp = max(stamp, at)
 	}

@@ -105,8 +105,7 @@ const (
 // violations gathers what is wrong with a request.
 type violations struct{ rpc.Violations }
 
-// now is the time of the next proposal, as far as this node knows: stamps rise, and may be ahead of
-// its clock (APP-5).
+// now is the time of the next proposal, as far as this node knows.
 func (s *Service) now() int64 {
 	return max(s.opts.Clock().UnixNano(), s.node.Store().Applied().PersistedAt)
 }

@@ -40,7 +40,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 		}),
 		skew: prometheus.NewGauge(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_seconds",
-			Help: "Seconds that the leader's clock is behind the last persistedAt; 0 when it is not (APP-5).",
+			Help: "Seconds that the leader's clock is behind the stamps that it makes; negative: ahead (APP-5).",
 		}),
 		skewAlerts: prometheus.NewCounter(prometheus.CounterOpts{
 			Namespace: "runlog", Subsystem: "clock", Name: "skew_alerts_total",

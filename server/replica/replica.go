@@ -42,16 +42,18 @@ type Options struct {
 	// LeaderWait bounds how long a call waits for a leader. MaxWait bounds how long a read waits
 	// for minSeq or a position.
 	LeaderWait, MaxWait time.Duration
-	// ClockSkewLimit is how far the clock may be behind the last stamp. Beyond it the node raises
-	// CLOCK_SKEW_HIGH (APP-5).
+	// ClockSkewLimit is how far the clock of a leader may be from its stamps. Beyond it the node
+	// raises CLOCK_SKEW_HIGH (APP-5).
 	ClockSkewLimit time.Duration
 	// MaxClockAhead is how far a stamp may be ahead of the clocks of a majority (APP-5). Not
 	// positive: no limit.
 	MaxClockAhead time.Duration
 	FS            vfs.FS
-	Clock         func() time.Time
-	Logger        *slog.Logger
-	Registry      *prometheus.Registry
+	// Clock and Monotonic are those of server.Options.
+	Clock     func() time.Time
+	Monotonic func() time.Time
+	Logger    *slog.Logger
+	Registry  *prometheus.Registry
 	// Stopping ends when the node's shutdown begins.
 	Stopping context.Context
 	// Fail is called with the reason when the node has to stop itself (D10).
@@ -139,7 +141,7 @@ func (r *Replica) startRaft() (err error) {
 	opts := o.Raft
 	opts.FS, opts.Dir = o.FS, o.RaftDir
 	r.stamps = stamps.New(stamps.Options{
-		Limit: o.MaxClockAhead, Clock: o.Clock, Last: func() int64 { return r.store.Applied().PersistedAt },
+		Limit: o.MaxClockAhead, Clock: o.Clock, Monotonic: o.Monotonic, Last: func() int64 { return r.store.Applied().PersistedAt },
 	})
 	opts.Stamps = r.stamps
 	opts.Store, opts.Logger, opts.Registerer, opts.Fail = r.store, o.Logger, o.Registry, o.Fail
@@ -148,7 +150,7 @@ func (r *Replica) startRaft() (err error) {
 		return err
 	}
 	r.batcher = batch.New(batch.Options{
-		Propose: r.node.Propose, Cluster: r.clusterID, Clock: o.Clock, QueueBytes: o.QueueBytes,
+		Propose: r.node.Propose, Cluster: r.clusterID, Stamp: r.stamps.Next, QueueBytes: o.QueueBytes,
 		Registerer: o.Registry, Check: r.store.CheckLevel,
 	})
 	return nil

@@ -31,8 +31,8 @@ type Options struct {
 	Check func(storage.Command) error
 	// Cluster goes into every proposal. Required.
 	Cluster storage.ClusterID
-	// Clock is the leader's, for persistedAt. Default: time.Now.
-	Clock func() time.Time
+	// Stamp returns persistedAt of a proposal, in nanoseconds since 1970. Default: by time.Now.
+	Stamp func() int64
 	// ProposalBytes closes a proposal. A command that is larger goes alone. Default: 1 MiB (D1).
 	ProposalBytes int
 	// Outstanding proposals at most, all but one of them full. Default: 2; more gained nothing
@@ -49,8 +49,8 @@ func (o *Options) EnsureDefaults() {
 	if o.Check == nil {
 		o.Check = func(storage.Command) error { return nil }
 	}
-	if o.Clock == nil {
-		o.Clock = time.Now
+	if o.Stamp == nil {
+		o.Stamp = func() int64 { return time.Now().UnixNano() }
 	}
 	if o.ProposalBytes == 0 {
 		o.ProposalBytes = 1 << 20
@@ -223,15 +223,15 @@ func (b *Batcher) flush() bool {
 		p.Add(c.cmd)
 		c.cmd = storage.Command{} // it is in the proposal
 	}
-	begun := b.opts.Clock()
+	stamp, begun := b.opts.Stamp(), time.Now()
 	b.metrics.commands.Observe(float64(len(calls)))
 	b.metrics.bytes.Observe(float64(bytes))
 	done := func(outcomes []storage.Outcome, err error) {
-		b.metrics.latency.Observe(b.opts.Clock().Sub(begun).Seconds())
+		b.metrics.latency.Observe(time.Since(begun).Seconds())
 		b.answer(calls, bytes, outcomes, err)
 		b.done.Done()
 	}
-	if err := b.opts.Propose(p.Seal(begun.UnixNano()), done); err != nil {
+	if err := b.opts.Propose(p.Seal(stamp), done); err != nil {
 		done(nil, err)
 	}
 	return true

@@ -91,7 +91,7 @@ func (n *node) options(l *life) server.Options {
 			}
 			return n.world.net.Dial(ctx, n.host, address)
 		},
-		Clock: n.clock.now, DiskFree: disk.free, Logger: n.world.logger(n.host).With("life", n.lives), Fail: l.fail,
+		Clock: n.clock.now, Monotonic: time.Now, DiskFree: disk.free, Logger: n.world.logger(n.host).With("life", n.lives), Fail: l.fail,
 		GRPC:     []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 		OpenSink: func() delivery.Sink { return n.world.clients.OpenSink(func() bool { return l.ended.Err() == nil }) },
 	}

@@ -18,7 +18,7 @@ const alertDiskLow = "DISK_LOW"
 // alertAdvice has the remedy of each alert.
 var alertAdvice = map[string]string{
 	alertDiskLow:         "free space on its disk: it refuses appends while it leads",
-	"CLOCK_SKEW_HIGH":    "synchronise its clock (chrony, ntpd): its stamps are ahead of its clock",
+	"CLOCK_SKEW_HIGH":    "synchronise its clock (chrony, ntpd): its stamps come closer to it by a tenth of the time",
 	"CLOCK_FAR_AHEAD":    "synchronise its clock (chrony, ntpd): until then it does not lead",
 	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new key: runlog audit rotate-key --old-key-is-lost",
 	"PROJECTOR_LAG_HIGH": "its snapshots and watches are late: check whether its processors or its disk are busy with other work",
@@ -80,7 +80,7 @@ func findClocks(v *view) []finding {
 	}
 	return []finding{{severity: severityWarning, nodes: []string{nameOf(first), nameOf(last)},
 		what: fmt.Sprintf("the clock of %s is %s behind that of %s", nameOf(first), output.Brief(apart), nameOf(last)),
-		do:   "synchronise them (chrony, ntpd): events are stamped by the clock of the leader"}}
+		do:   "synchronise them (chrony, ntpd): stamps follow the clock of the leader"}}
 }
 
 func findVersions(v *view) []finding {

@@ -178,7 +178,7 @@ func originFlag(opts *server.Options) error {
 
 // registerClockFlags registers the limits of the node's clock, and how long a pause may drain.
 func registerClockFlags(f *pflag.FlagSet, opts *server.Options) {
-	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the clock may be behind the last persistedAt before the node raises CLOCK_SKEW_HIGH")
+	f.DurationVar(&opts.ClockSkewLimit, "clock-skew-limit", time.Second, "how far the leader's clock may differ from its stamps before it raises CLOCK_SKEW_HIGH")
 	f.DurationVar(&opts.DrainTimeout, "drain-timeout", run.DefaultDrainTimeout, "how long a paused run may drain before the leader raises PAUSE_DRAIN_TIMEOUT; equal on all nodes")
 	f.DurationVar(&opts.MaxClockAhead, "max-clock-ahead", server.DefaultMaxClockAhead, "how far stamps may be ahead of the clocks of a majority of the voters; a node further ahead does not lead; 0: no limit")
 }
