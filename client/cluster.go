@@ -29,6 +29,11 @@ func (c *Client) TransferLeadership(ctx context.Context, req *runlogv1.TransferL
 	return write(ctx, c, c.cluster.TransferLeadership, req)
 }
 
+// ReleaseHold lets a cluster that was restored lease runs and deliver events.
+func (c *Client) ReleaseHold(ctx context.Context) (*runlogv1.ReleaseHoldResponse, error) {
+	return write(ctx, c, c.cluster.ReleaseHold, &runlogv1.ReleaseHoldRequest{})
+}
+
 // CreateJoinToken makes a join token. Its text is in the answer alone. A retry after an unknown
 // outcome may leave a token whose text is lost; revoke that token then.
 func (c *Client) CreateJoinToken(ctx context.Context, req *runlogv1.CreateJoinTokenRequest) (*runlogv1.CreateJoinTokenResponse, error) {

@@ -28,6 +28,7 @@ const (
 	ReasonTenantRateLimited      = contract.ReasonTenantRateLimited
 	ReasonQuotaExceeded          = contract.ReasonQuotaExceeded
 	ReasonDiskLow                = contract.ReasonDiskLow
+	ReasonClusterHeld            = contract.ReasonClusterHeld
 	ReasonNoLeader               = contract.ReasonNoLeader
 	ReasonNotLeader              = contract.ReasonNotLeader
 	ReasonShuttingDown           = contract.ReasonShuttingDown

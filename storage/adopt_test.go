@@ -97,7 +97,7 @@ func (a *adoption) copyTo(disk vfs.FS) error {
 
 func (a *adoption) adopt(disk vfs.FS) error {
 	return storage.Adopt(storage.Options{Dir: "store", FS: disk, Cluster: newCluster, CacheBytes: 1 << 20, MemTableBytes: 256 << 10,
-		Fail: func(error) {}}, a.promise, []byte("new member"))
+		Fail: func(error) {}}, a.promise, []byte("new member"), true)
 }
 
 // adopted opens what was adopted, and wants all of the source's rows but the two that Adopt writes,
@@ -110,7 +110,7 @@ func (a *adoption) adopted(disk vfs.FS) (err error) {
 	defer func() { err = errors.Join(err, l.Close()) }()
 	want := a.source.Applied()
 	want.Incarnation = newCluster.First()
-	want.FencesAbove = 1<<40 | 0x09090<<20
+	want.FencesAbove, want.Held = 1<<40|0x09090<<20, true
 	if l.Applied() != want || l.Store.Installed() != a.promise.Index {
 		return fmt.Errorf("applied %+v, installed %d; want %+v", l.Applied(), l.Store.Installed(), want)
 	}
@@ -203,6 +203,46 @@ func TestAdoptedFencesQUE8(t *testing.T) {
 		t.Errorf("fences are above %d, and were above %d", above, first-1)
 	}
 	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAdoptedHoldBUS3QUE6: a store that is held stays so with each entry and each opening, also if
+// an operation beside its release is refused. Once released, it stays released.
+func TestAdoptedHoldBUS3QUE6(t *testing.T) {
+	a, disk := newAdoption(t), vfs.NewMem()
+	if err := errors.Join(a.copyTo(disk), a.adopt(disk)); err != nil {
+		t.Fatal(err)
+	}
+	l, err := storagetest.Open(storage.Options{FS: disk, Cluster: newCluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release, errRelease := storage.ReleaseHold()
+	wrong, never := uint64(1<<40), storage.Append{RunID: "run-0", Events: []contract.Event{storagetest.Event("run-0", 100)}}
+	never.ExpectedLastSeq = &wrong
+	refused, errRefused := storage.AppendOperation(&never)
+	if err := errors.Join(errRelease, errRefused); err != nil {
+		t.Fatal(err)
+	}
+	for i, ops := range [][]storage.Operation{{release, refused}, {release}, {release}} {
+		c, err := storage.EncodeCommand(ops...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := storage.NewProposal(newCluster, 0)
+		p.Add(c)
+		if _, err := l.Store.Apply(l.Applied().Index+1, 9, p.Seal(0)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Reopen(); err != nil {
+			t.Fatal(err)
+		}
+		if held := l.Applied().Held; held != (i == 0) {
+			t.Errorf("after command %d: held: %v", i, held)
+		}
+	}
+	if err := errors.Join(l.Store.WaitReleased(t.Context()), l.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -83,6 +83,7 @@ type applyTx struct {
 	level       uint32
 	incarnation Incarnation
 	fencesAbove uint64
+	held        bool
 
 	touched []*run
 	pending pendingReceipts
@@ -118,7 +119,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		rows:     record.Rows{Reader: s.db()},
 		level:    s.Level(),
 
-		incarnation: prev.Incarnation, fencesAbove: prev.FencesAbove,
+		incarnation: prev.Incarnation, fencesAbove: prev.FencesAbove, held: prev.Held,
 
 		touched: a.touched[:0],
 		pending: pendingReceipts{list: a.pending.list[:0]},
@@ -376,7 +377,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 		return err
 	}
 	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
-	next.Incarnation, next.FencesAbove = a.incarnation, a.fencesAbove
+	next.Incarnation, next.FencesAbove, next.Held = a.incarnation, a.fencesAbove, a.held
 	row, err := record.AppliedRow(next, a.s.opts.Cluster)
 	if err != nil {
 		return err

@@ -79,6 +79,9 @@ func (a *applyTx) operation(op *record.ParsedOperation, answer *Answer) error {
 		return a.raiseLevel(op.Data, answer)
 	case record.KindBeginIncarnation:
 		return a.beginIncarnation(op.Data)
+	case record.KindReleaseHold:
+		a.held = false
+		return nil
 	}
 	m := a.s.machines[op.Kind]
 	if m == nil {
@@ -99,6 +102,7 @@ type undo struct {
 	level           uint32
 	incarnation     Incarnation
 	fencesAbove     uint64
+	held            bool
 	touched         int // lengths
 	pending         int
 	writes          overlay.Mark
@@ -130,7 +134,7 @@ func (u *undo) begin(a *applyTx) {
 		u.scratch = a.s.db().NewBatch()
 	}
 	u.on = true
-	u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove = a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove
+	u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove, u.held = a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove, a.held
 	u.touched, u.pending, u.writes = len(a.touched), len(a.pending.list), a.writes.Mark()
 	u.batch, a.batch = a.batch, u.scratch
 }
@@ -161,7 +165,7 @@ func (u *undo) rollback(a *applyTx) {
 	clear(a.touched[u.touched:])
 	a.touched = a.touched[:u.touched]
 	a.pending.truncate(u.pending)
-	a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove = u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove
+	a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove, a.held = u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove, u.held
 	a.writes.Rollback(u.writes)
 	u.end(a)
 }

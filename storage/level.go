@@ -76,7 +76,7 @@ func (s *Store) CheckLevel(c Command) error {
 	}
 	level := s.Level()
 	for _, op := range ops {
-		if op.Kind == record.KindAppend || op.Kind == record.KindRaiseLevel {
+		if op.Kind == record.KindAppend || op.Kind == record.KindRaiseLevel || op.Kind == record.KindReleaseHold {
 			continue
 		}
 		m := s.machines[op.Kind]

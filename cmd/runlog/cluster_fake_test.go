@@ -53,6 +53,10 @@ func (f *fakeCluster) TransferLeadership(_ context.Context, req *runlogv1.Transf
 	return &runlogv1.TransferLeadershipResponse{LeaderId: leader}, f.refuse
 }
 
+func (f *fakeCluster) ReleaseHold(context.Context, *runlogv1.ReleaseHoldRequest) (*runlogv1.ReleaseHoldResponse, error) {
+	return &runlogv1.ReleaseHoldResponse{Released: f.statuses[0].GetHeldReason() != ""}, f.refuse
+}
+
 // sampleCluster is one of three nodes on hosts of their own, and nothing is wrong with it.
 func sampleCluster() *runlogv1.GetStatusResponse {
 	return &runlogv1.GetStatusResponse{

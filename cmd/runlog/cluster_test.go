@@ -64,6 +64,10 @@ func TestGoldenCluster(t *testing.T) {
 		"cluster-transfer":         {clusterServer(sampleCluster()), "cluster transfer"},
 		"cluster-transfer-json":    {clusterServer(sampleCluster()), "cluster transfer n1 -o json"},
 		"cluster-transfer-same":    {clusterServer(sampleCluster()), "cluster transfer n2"},
+		"cluster-release":          {clusterServer(held()), "cluster release"},
+		"cluster-release-again":    {clusterServer(sampleCluster()), "cluster release -o json"},
+		"cluster-status-held":      {clusterServer(held()), "cluster status"},
+		"cluster-doctor-held":      {clusterServer(held()), "cluster doctor"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := invocation{args: strings.Fields(test.args)}
@@ -80,6 +84,13 @@ func TestGoldenCluster(t *testing.T) {
 			golden(t, name, s.text())
 		})
 	}
+}
+
+// held is a cluster that was restored and not released yet.
+func held() *runlogv1.GetStatusResponse {
+	s := sampleCluster()
+	s.HeldReason = contract.ReasonClusterHeld.Info().Help
+	return s
 }
 
 // alone is a cluster of one node.

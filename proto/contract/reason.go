@@ -34,6 +34,7 @@ const (
 	ReasonTenantRateLimited      Reason = "TENANT_RATE_LIMITED"
 	ReasonQuotaExceeded          Reason = "QUOTA_EXCEEDED"
 	ReasonDiskLow                Reason = "DISK_LOW"
+	ReasonClusterHeld            Reason = "CLUSTER_HELD"
 	ReasonNoLeader               Reason = "NO_LEADER"
 	ReasonNotLeader              Reason = "NOT_LEADER"
 	ReasonShuttingDown           Reason = "SHUTTING_DOWN"
@@ -144,6 +145,8 @@ var reasons = [...]ReasonInfo{
 		"The tenant is over its quota: free some of it or ask for more, then send the same request."},
 	{ReasonDiskLow, codes.ResourceExhausted, 507, StoredNo, "after the delay",
 		"The leader's disk is nearly full: free disk space there, or let another node lead (runlog cluster transfer); then send the same request."},
+	{ReasonClusterHeld, codes.FailedPrecondition, 409, StoredNo, "after the release",
+		"The cluster was restored from a backup and is held: an admin lets it go with runlog cluster release; docs/operations.md."},
 	{ReasonNoLeader, codes.Unavailable, 503, StoredNo, "yes",
 		"The cluster is electing a leader: retry shortly, on any node."},
 	{ReasonNotLeader, codes.Unavailable, 503, StoredNo, "yes",

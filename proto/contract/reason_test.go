@@ -23,6 +23,7 @@ func TestErrorTable(t *testing.T) {
 		{[]Reason{"PERMISSION_DENIED"}, codes.PermissionDenied, 403, StoredNo},
 		{[]Reason{"OVERLOADED", "TENANT_RATE_LIMITED", "QUOTA_EXCEEDED"}, codes.ResourceExhausted, 429, StoredNo},
 		{[]Reason{"DISK_LOW"}, codes.ResourceExhausted, 507, StoredNo},
+		{[]Reason{"CLUSTER_HELD"}, codes.FailedPrecondition, 409, StoredNo},
 		{[]Reason{"NO_LEADER", "NOT_LEADER", "SHUTTING_DOWN"}, codes.Unavailable, 503, StoredNo},
 		{[]Reason{"OUTCOME_UNKNOWN", "STORAGE_FAILED"}, codes.Unavailable, 503, StoredMaybe},
 		{[]Reason{"SLOW_CONSUMER"}, codes.Aborted, 409, StoredNothing},

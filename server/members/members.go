@@ -87,6 +87,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *runlogv1.GetStatusRequest) (
 	resp := &runlogv1.GetStatusResponse{
 		ClusterId: me.ClusterID, NodeId: me.NodeID, LeaderId: cluster.NodeIDOf(survey.LeaderID), Term: survey.Term,
 		FailureTolerance: uint32(survey.Tolerance), LeaderConfirmed: &survey.Confirmed,
+		HeldReason: rpc.HeldReason(s.opts.Store),
 	}
 	for i := range survey.Members {
 		resp.Members = append(resp.Members, encodeMember(&survey.Members[i], survey.LeaderID, s.opts.Store.Incarnation()))
@@ -166,6 +167,18 @@ func (s *Service) TransferLeadership(ctx context.Context, req *runlogv1.Transfer
 	s.opts.Cluster.AwaitConfirmed(ctx)
 	_, leader := s.opts.Leader()
 	return &runlogv1.TransferLeadershipResponse{LeaderId: cluster.NodeIDOf(leader)}, nil
+}
+
+// ReleaseHold ends the hold of a cluster that was restored.
+func (s *Service) ReleaseHold(ctx context.Context, _ *runlogv1.ReleaseHoldRequest) (*runlogv1.ReleaseHoldResponse, error) {
+	if !s.opts.Store.Applied().Held {
+		return &runlogv1.ReleaseHoldResponse{}, nil
+	}
+	if err := s.execute(ctx)(storage.ReleaseHold()); err != nil {
+		return nil, err
+	}
+	s.opts.Logger.Info("restored cluster released")
+	return &runlogv1.ReleaseHoldResponse{Released: true}, nil
 }
 
 // transferTimeout bounds a transfer that an operator requests. The leader takes no appends during a

@@ -36,6 +36,9 @@ type RestoreOptions struct {
 	Backup string
 	// PublicKeys: if it is not empty, one of the keys must have signed the backup.
 	PublicKeys []string
+	// StartPaused holds the new cluster: it leases no run and delivers no event until an operator
+	// releases it.
+	StartPaused bool
 	// Progress, if not nil, is called during the verification and then during the copy.
 	Progress func(step string, p backup.Progress)
 }
@@ -215,7 +218,7 @@ func (r *restore) fill() error {
 	machine.EnsureDefaults(&opts)
 	opts.Dir, opts.Cluster, opts.Logger, opts.Fail = store, id, r.opts.Logger, r.opts.Fail
 	members := raft.EncodeMembers([]raft.Member{{ID: me.RaftID(), Address: r.opts.RaftAddress, Voter: true}})
-	if err := storage.Adopt(opts, promiseOf(r.done.Backup), members); err != nil {
+	if err := storage.Adopt(opts, promiseOf(r.done.Backup), members, r.opts.StartPaused); err != nil {
 		return err
 	}
 	r.done.NodeID, r.done.ClusterID = me.NodeID, me.ClusterID

@@ -32,6 +32,9 @@ func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 	if err != nil {
 		return nil, err
 	}
+	if s.node.Store().Applied().Held {
+		return nil, rpc.Held("no run is leased")
+	}
 	leases, err := s.leaseWithin(ctx, r, wait)
 	if err != nil {
 		return nil, err

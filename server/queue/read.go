@@ -57,7 +57,7 @@ func (s *Service) ListQueues(ctx context.Context, req *runlogv1.ListQueuesReques
 		return nil, err
 	}
 	for _, q := range list {
-		resp.Queues = append(resp.Queues, wireQueue(q))
+		resp.Queues = append(resp.Queues, s.wireQueue(q))
 	}
 	if more {
 		n := list[len(list)-1].Name

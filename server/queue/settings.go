@@ -102,7 +102,7 @@ func (s *Service) find(name queue.Name) (*runlogv1.Queue, error) {
 	if q == nil {
 		return nil, notFound(name)
 	}
-	return wireQueue(q), nil
+	return s.wireQueue(q), nil
 }
 
 // settings checks the settings of a request.
@@ -142,24 +142,25 @@ func (v *violations) settings(m *runlogv1.QueueSettings) (c queue.Change) {
 	return c
 }
 
-func wireQueue(q *queue.Queue) *runlogv1.Queue {
-	s := &q.Settings
+func (s *Service) wireQueue(q *queue.Queue) *runlogv1.Queue {
+	settings := &q.Settings
 	onFull := map[queue.OnFull]runlogv1.OnFull_Value{
 		queue.OnFullReject: runlogv1.OnFull_REJECT, queue.OnFullQueue: runlogv1.OnFull_QUEUE, queue.OnFullDelay: runlogv1.OnFull_DELAY,
-	}[s.OnFull]
+	}[settings.OnFull]
 	var drainTimeout *durationpb.Duration
-	if s.DrainTimeout > 0 {
-		drainTimeout = durationpb.New(s.DrainTimeout)
+	if settings.DrainTimeout > 0 {
+		drainTimeout = durationpb.New(settings.DrainTimeout)
 	}
 	return &runlogv1.Queue{
 		TenantId: q.Name.Tenant, ProjectId: q.Name.Project, EnvironmentId: q.Name.Environment, Queue: q.Name.Queue,
 		Settings: &runlogv1.QueueSettings{
-			MaxRunning: &s.MaxRunning, MaxQueued: &s.MaxQueued, OnFull: onFull, Delay: durationpb.New(s.Delay),
-			LeaseTtl: durationpb.New(s.LeaseTTL), MaxStartAttempts: &s.MaxStartAttempts, AgingPeriod: durationpb.New(s.AgingPeriod),
-			Paused: &s.Paused, DrainTimeout: drainTimeout,
+			MaxRunning: &settings.MaxRunning, MaxQueued: &settings.MaxQueued, OnFull: onFull, Delay: durationpb.New(settings.Delay),
+			LeaseTtl: durationpb.New(settings.LeaseTTL), MaxStartAttempts: &settings.MaxStartAttempts, AgingPeriod: durationpb.New(settings.AgingPeriod),
+			Paused: &settings.Paused, DrainTimeout: drainTimeout,
 		},
 		CreatedAt: wire.Timestamp(q.CreatedAt), Depth: q.Depth(), Ready: q.Ready, Delayed: q.Delayed, Leased: q.Leased, Running: q.Running,
 		ReadyByPriority: q.ReadyBy[:], OldestAt: wire.Timestamp(q.OldestAt),
 		RequestsTotal: q.Requests, StartsTotal: q.Starts, EndsTotal: q.Ends,
+		HeldReason: rpc.HeldReason(s.node.Store()),
 	}
 }

@@ -45,12 +45,24 @@ func NewRepository(t testing.TB) *backup.Repository {
 // RestoredFrom makes a node from a backup (empty: the newest) and does not start it.
 func RestoredFrom(t testing.TB, repo *backup.Repository, name string, change func(*server.Options)) *Node {
 	t.Helper()
+	return restored(t, offline.RestoreOptions{Repository: repo, Backup: name}, change)
+}
+
+// HeldFrom is RestoredFrom with the newest backup, for a node that is held.
+func HeldFrom(t testing.TB, repo *backup.Repository, change func(*server.Options)) *Node {
+	t.Helper()
+	return restored(t, offline.RestoreOptions{Repository: repo, StartPaused: true}, change)
+}
+
+func restored(t testing.TB, opts offline.RestoreOptions, change func(*server.Options)) *Node {
+	t.Helper()
 	n := &Node{T: t, Opts: DiskOptions(t)}
 	n.Opts.DataDir = filepath.Join(t.TempDir(), "restored")
 	if change != nil {
 		change(&n.Opts)
 	}
-	r, err := offline.Restore(t.Context(), offline.RestoreOptions{Options: OfflineOptions(n.Opts), Repository: repo, Backup: name})
+	opts.Options = OfflineOptions(n.Opts)
+	r, err := offline.Restore(t.Context(), opts)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func TestDecisionsWithTakenKeysWithoutPlanIDM5(t *testing.T) {
 			})
 		}
 		n.Append("run", planless(fmt.Sprintf("signal-%x", sha256.Sum256([]byte("SignalAccepted|s-1")))),
-			planless(contract.DeriveKey(contract.Line11, "run", "", 1, contract.SignalAccepted, "", "")))
+			planless(contract.DeriveKey(contract.Line11, "run", "", 1, 1, contract.SignalAccepted, "", "")))
 		servertest.WantEqual(t, "decision", outcome(send(n, signal("s-1", "UPDATE_PARAMS"))), "ACCEPTED")
 		servertest.WantEqual(t, "again", send(n, signal("s-1", "UPDATE_PARAMS")).RunSeq, 3)
 	})

@@ -31,6 +31,8 @@ func refusal(err error) error {
 		return refused(contract.ReasonDeadLetterNotFound, letter)
 	case errors.Is(err, delivery.ErrNotLeader):
 		return leaderChanged()
+	case errors.Is(err, delivery.ErrHeld):
+		return rpc.Held("no event is delivered")
 	default:
 		return err
 	}

@@ -111,6 +111,7 @@ func (s *Service) wire(row *subscription.Subscription) *runlogv1.Subscription {
 		MaxInFlight: c.MaxInFlight, OnDeadLetter: runlogv1.OnDeadLetter_Value(c.OnDeadLetter), Paused: row.Paused,
 		CreatedAt: wire.Timestamp(row.CreatedAt), Position: rpc.FormatPosition(s.node.Store().Incarnation(), row.Position), DeadLetters: row.DeadLetters,
 		AcknowledgedTotal: row.Acknowledged, Lag: &runlogv1.SubscriptionLag{},
+		HeldReason: rpc.HeldReason(s.node.Store()),
 	}
 	if d, err := deliveryOf(c.Delivery); err == nil {
 		m.Delivery = d

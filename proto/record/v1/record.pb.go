@@ -235,6 +235,43 @@ func (x *BeginIncarnation) GetIncarnation() []byte {
 	return nil
 }
 
+// ReleaseHold lets a cluster that was restored lease runs and deliver events.
+type ReleaseHold struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseHold) Reset() {
+	*x = ReleaseHold{}
+	mi := &file_record_v1_record_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseHold) ProtoMessage() {}
+
+func (x *ReleaseHold) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseHold.ProtoReflect.Descriptor instead.
+func (*ReleaseHold) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{4}
+}
+
 // Append stores events of one run, all or none. It has two parts: the fields that apply reads, and
 // the blocks, which apply copies into chunks unread.
 type Append struct {
@@ -281,7 +318,7 @@ type Append struct {
 
 func (x *Append) Reset() {
 	*x = Append{}
-	mi := &file_record_v1_record_proto_msgTypes[4]
+	mi := &file_record_v1_record_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -293,7 +330,7 @@ func (x *Append) String() string {
 func (*Append) ProtoMessage() {}
 
 func (x *Append) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[4]
+	mi := &file_record_v1_record_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -306,7 +343,7 @@ func (x *Append) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Append.ProtoReflect.Descriptor instead.
 func (*Append) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{4}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Append) GetRunId() string {
@@ -425,7 +462,7 @@ type Scope struct {
 
 func (x *Scope) Reset() {
 	*x = Scope{}
-	mi := &file_record_v1_record_proto_msgTypes[5]
+	mi := &file_record_v1_record_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -437,7 +474,7 @@ func (x *Scope) String() string {
 func (*Scope) ProtoMessage() {}
 
 func (x *Scope) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[5]
+	mi := &file_record_v1_record_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -450,7 +487,7 @@ func (x *Scope) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Scope.ProtoReflect.Descriptor instead.
 func (*Scope) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{5}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Scope) GetTenantId() string {
@@ -484,7 +521,7 @@ type Plan struct {
 
 func (x *Plan) Reset() {
 	*x = Plan{}
-	mi := &file_record_v1_record_proto_msgTypes[6]
+	mi := &file_record_v1_record_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -496,7 +533,7 @@ func (x *Plan) String() string {
 func (*Plan) ProtoMessage() {}
 
 func (x *Plan) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[6]
+	mi := &file_record_v1_record_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -509,7 +546,7 @@ func (x *Plan) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Plan.ProtoReflect.Descriptor instead.
 func (*Plan) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{6}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Plan) GetPlanId() string {
@@ -541,7 +578,7 @@ type Block struct {
 
 func (x *Block) Reset() {
 	*x = Block{}
-	mi := &file_record_v1_record_proto_msgTypes[7]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -553,7 +590,7 @@ func (x *Block) String() string {
 func (*Block) ProtoMessage() {}
 
 func (x *Block) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[7]
+	mi := &file_record_v1_record_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -566,7 +603,7 @@ func (x *Block) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Block.ProtoReflect.Descriptor instead.
 func (*Block) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{7}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Block) GetCount() uint32 {
@@ -638,7 +675,7 @@ type Body struct {
 
 func (x *Body) Reset() {
 	*x = Body{}
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -650,7 +687,7 @@ func (x *Body) String() string {
 func (*Body) ProtoMessage() {}
 
 func (x *Body) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[8]
+	mi := &file_record_v1_record_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -663,7 +700,7 @@ func (x *Body) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Body.ProtoReflect.Descriptor instead.
 func (*Body) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{8}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Body) GetEventId() []byte {
@@ -823,7 +860,7 @@ type RunIdentity struct {
 
 func (x *RunIdentity) Reset() {
 	*x = RunIdentity{}
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -835,7 +872,7 @@ func (x *RunIdentity) String() string {
 func (*RunIdentity) ProtoMessage() {}
 
 func (x *RunIdentity) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[9]
+	mi := &file_record_v1_record_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -848,7 +885,7 @@ func (x *RunIdentity) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunIdentity.ProtoReflect.Descriptor instead.
 func (*RunIdentity) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{9}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RunIdentity) GetRunId() string {
@@ -912,7 +949,7 @@ type RunMetadata struct {
 
 func (x *RunMetadata) Reset() {
 	*x = RunMetadata{}
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +961,7 @@ func (x *RunMetadata) String() string {
 func (*RunMetadata) ProtoMessage() {}
 
 func (x *RunMetadata) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[10]
+	mi := &file_record_v1_record_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +974,7 @@ func (x *RunMetadata) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunMetadata.ProtoReflect.Descriptor instead.
 func (*RunMetadata) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{10}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *RunMetadata) GetPlanRef() *PlanRef {
@@ -1011,7 +1048,7 @@ type PlanRef struct {
 
 func (x *PlanRef) Reset() {
 	*x = PlanRef{}
-	mi := &file_record_v1_record_proto_msgTypes[11]
+	mi := &file_record_v1_record_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1023,7 +1060,7 @@ func (x *PlanRef) String() string {
 func (*PlanRef) ProtoMessage() {}
 
 func (x *PlanRef) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[11]
+	mi := &file_record_v1_record_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1036,7 +1073,7 @@ func (x *PlanRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PlanRef.ProtoReflect.Descriptor instead.
 func (*PlanRef) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{11}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PlanRef) GetUri() string {
@@ -1107,14 +1144,16 @@ type Applied struct {
 	Incarnation []byte `protobuf:"bytes,8,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Below every fence that this cluster gives, and above those of the clusters whose backups it
 	// goes on from (QUE-8). 0: it goes on from none.
-	FencesAbove   uint64 `protobuf:"fixed64,9,opt,name=fences_above,json=fencesAbove,proto3" json:"fences_above,omitempty"`
+	FencesAbove uint64 `protobuf:"fixed64,9,opt,name=fences_above,json=fencesAbove,proto3" json:"fences_above,omitempty"`
+	// The cluster was restored, and leases no run and delivers no event until a ReleaseHold.
+	Held          bool `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_record_v1_record_proto_msgTypes[12]
+	mi := &file_record_v1_record_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1126,7 +1165,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[12]
+	mi := &file_record_v1_record_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1139,7 +1178,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{12}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1205,6 +1244,13 @@ func (x *Applied) GetFencesAbove() uint64 {
 	return 0
 }
 
+func (x *Applied) GetHeld() bool {
+	if x != nil {
+		return x.Held
+	}
+	return false
+}
+
 var File_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_record_v1_record_proto_rawDesc = "" +
@@ -1223,7 +1269,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12#\n" +
 	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"4\n" +
 	"\x10BeginIncarnation\x12 \n" +
-	"\vincarnation\x18\x01 \x01(\fR\vincarnation\"\x9a\x04\n" +
+	"\vincarnation\x18\x01 \x01(\fR\vincarnation\"\r\n" +
+	"\vReleaseHold\"\x9a\x04\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1314,7 +1361,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"size_bytes\x18\x06 \x01(\x03H\x00R\tsizeBytes\x88\x01\x01\x12%\n" +
 	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01B\r\n" +
 	"\v_size_bytesB\x0e\n" +
-	"\f_compression\"\x95\x02\n" +
+	"\f_compression\"\xa9\x02\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x06R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x06R\x04term\x12!\n" +
@@ -1325,7 +1372,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\a \x01(\fR\tclusterId\x12 \n" +
 	"\vincarnation\x18\b \x01(\fR\vincarnation\x12!\n" +
-	"\ffences_above\x18\t \x01(\x06R\vfencesAboveB\x82\x01\n" +
+	"\ffences_above\x18\t \x01(\x06R\vfencesAbove\x12\x12\n" +
+	"\x04held\x18\n" +
+	" \x01(\bR\x04heldB\x82\x01\n" +
 	"\rcom.record.v1B\vRecordProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 
@@ -1341,36 +1390,37 @@ func file_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_record_v1_record_proto_rawDescData
 }
 
-var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 14)
+var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
 var file_record_v1_record_proto_goTypes = []any{
 	(*Command)(nil),          // 0: record.v1.Command
 	(*Operation)(nil),        // 1: record.v1.Operation
 	(*RaiseLevel)(nil),       // 2: record.v1.RaiseLevel
 	(*BeginIncarnation)(nil), // 3: record.v1.BeginIncarnation
-	(*Append)(nil),           // 4: record.v1.Append
-	(*Scope)(nil),            // 5: record.v1.Scope
-	(*Plan)(nil),             // 6: record.v1.Plan
-	(*Block)(nil),            // 7: record.v1.Block
-	(*Body)(nil),             // 8: record.v1.Body
-	(*RunIdentity)(nil),      // 9: record.v1.RunIdentity
-	(*RunMetadata)(nil),      // 10: record.v1.RunMetadata
-	(*PlanRef)(nil),          // 11: record.v1.PlanRef
-	(*Applied)(nil),          // 12: record.v1.Applied
-	nil,                      // 13: record.v1.RunMetadata.LabelsEntry
+	(*ReleaseHold)(nil),      // 4: record.v1.ReleaseHold
+	(*Append)(nil),           // 5: record.v1.Append
+	(*Scope)(nil),            // 6: record.v1.Scope
+	(*Plan)(nil),             // 7: record.v1.Plan
+	(*Block)(nil),            // 8: record.v1.Block
+	(*Body)(nil),             // 9: record.v1.Body
+	(*RunIdentity)(nil),      // 10: record.v1.RunIdentity
+	(*RunMetadata)(nil),      // 11: record.v1.RunMetadata
+	(*PlanRef)(nil),          // 12: record.v1.PlanRef
+	(*Applied)(nil),          // 13: record.v1.Applied
+	nil,                      // 14: record.v1.RunMetadata.LabelsEntry
 }
 var file_record_v1_record_proto_depIdxs = []int32{
-	4,  // 0: record.v1.Command.append:type_name -> record.v1.Append
+	5,  // 0: record.v1.Command.append:type_name -> record.v1.Append
 	1,  // 1: record.v1.Command.operations:type_name -> record.v1.Operation
-	5,  // 2: record.v1.Append.scope:type_name -> record.v1.Scope
-	6,  // 3: record.v1.Append.plan:type_name -> record.v1.Plan
-	10, // 4: record.v1.Append.create:type_name -> record.v1.RunMetadata
-	7,  // 5: record.v1.Append.blocks:type_name -> record.v1.Block
-	6,  // 6: record.v1.Body.plan:type_name -> record.v1.Plan
-	5,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
-	6,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
-	11, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
-	13, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
-	10, // 11: record.v1.RunMetadata.said:type_name -> record.v1.RunMetadata
+	6,  // 2: record.v1.Append.scope:type_name -> record.v1.Scope
+	7,  // 3: record.v1.Append.plan:type_name -> record.v1.Plan
+	11, // 4: record.v1.Append.create:type_name -> record.v1.RunMetadata
+	8,  // 5: record.v1.Append.blocks:type_name -> record.v1.Block
+	7,  // 6: record.v1.Body.plan:type_name -> record.v1.Plan
+	6,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
+	7,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
+	12, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
+	14, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
+	11, // 11: record.v1.RunMetadata.said:type_name -> record.v1.RunMetadata
 	12, // [12:12] is the sub-list for method output_type
 	12, // [12:12] is the sub-list for method input_type
 	12, // [12:12] is the sub-list for extension type_name
@@ -1383,15 +1433,15 @@ func file_record_v1_record_proto_init() {
 	if File_record_v1_record_proto != nil {
 		return
 	}
-	file_record_v1_record_proto_msgTypes[4].OneofWrappers = []any{}
-	file_record_v1_record_proto_msgTypes[11].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[5].OneofWrappers = []any{}
+	file_record_v1_record_proto_msgTypes[12].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_record_proto_rawDesc), len(file_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   14,
+			NumMessages:   15,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -645,8 +645,10 @@ type GetStatusResponse struct {
 	// Whether a majority of the voters confirmed during this call that the leader leads. An earlier
 	// build leaves it out.
 	LeaderConfirmed *bool `protobuf:"varint,7,opt,name=leader_confirmed,json=leaderConfirmed,proto3,oneof" json:"leader_confirmed,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// Why the cluster leases no run and delivers no event, with the remedy. Empty: it is not held.
+	HeldReason    string `protobuf:"bytes,8,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *GetStatusResponse) Reset() {
@@ -726,6 +728,13 @@ func (x *GetStatusResponse) GetLeaderConfirmed() bool {
 		return *x.LeaderConfirmed
 	}
 	return false
+}
+
+func (x *GetStatusResponse) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
 }
 
 // Member is one node of the cluster, with the status that it reported.
@@ -1292,6 +1301,87 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 	return ""
 }
 
+type ReleaseHoldRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseHoldRequest) Reset() {
+	*x = ReleaseHoldRequest{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseHoldRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseHoldRequest) ProtoMessage() {}
+
+func (x *ReleaseHoldRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseHoldRequest.ProtoReflect.Descriptor instead.
+func (*ReleaseHoldRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{17}
+}
+
+type ReleaseHoldResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cluster was held until now.
+	Released      bool `protobuf:"varint,1,opt,name=released,proto3" json:"released,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReleaseHoldResponse) Reset() {
+	*x = ReleaseHoldResponse{}
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReleaseHoldResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReleaseHoldResponse) ProtoMessage() {}
+
+func (x *ReleaseHoldResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReleaseHoldResponse.ProtoReflect.Descriptor instead.
+func (*ReleaseHoldResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ReleaseHoldResponse) GetReleased() bool {
+	if x != nil {
+		return x.Released
+	}
+	return false
+}
+
 type CreateJoinTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// When the token ends, at most 30 days from now. Absent: in one hour.
@@ -1304,7 +1394,7 @@ type CreateJoinTokenRequest struct {
 
 func (x *CreateJoinTokenRequest) Reset() {
 	*x = CreateJoinTokenRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[17]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1316,7 +1406,7 @@ func (x *CreateJoinTokenRequest) String() string {
 func (*CreateJoinTokenRequest) ProtoMessage() {}
 
 func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[17]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1329,7 +1419,7 @@ func (x *CreateJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{17}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateJoinTokenRequest) GetExpireTime() *timestamppb.Timestamp {
@@ -1358,7 +1448,7 @@ type CreateJoinTokenResponse struct {
 
 func (x *CreateJoinTokenResponse) Reset() {
 	*x = CreateJoinTokenResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[18]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1370,7 +1460,7 @@ func (x *CreateJoinTokenResponse) String() string {
 func (*CreateJoinTokenResponse) ProtoMessage() {}
 
 func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[18]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1383,7 +1473,7 @@ func (x *CreateJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{18}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateJoinTokenResponse) GetToken() string {
@@ -1415,7 +1505,7 @@ type ListJoinTokensRequest struct {
 
 func (x *ListJoinTokensRequest) Reset() {
 	*x = ListJoinTokensRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[19]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1427,7 +1517,7 @@ func (x *ListJoinTokensRequest) String() string {
 func (*ListJoinTokensRequest) ProtoMessage() {}
 
 func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[19]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1440,7 +1530,7 @@ func (x *ListJoinTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{19}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{21}
 }
 
 type ListJoinTokensResponse struct {
@@ -1453,7 +1543,7 @@ type ListJoinTokensResponse struct {
 
 func (x *ListJoinTokensResponse) Reset() {
 	*x = ListJoinTokensResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[20]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1465,7 +1555,7 @@ func (x *ListJoinTokensResponse) String() string {
 func (*ListJoinTokensResponse) ProtoMessage() {}
 
 func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[20]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1478,7 +1568,7 @@ func (x *ListJoinTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListJoinTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListJoinTokensResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{20}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListJoinTokensResponse) GetTokens() []*JoinToken {
@@ -1508,7 +1598,7 @@ type JoinToken struct {
 
 func (x *JoinToken) Reset() {
 	*x = JoinToken{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[21]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1520,7 +1610,7 @@ func (x *JoinToken) String() string {
 func (*JoinToken) ProtoMessage() {}
 
 func (x *JoinToken) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[21]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1533,7 +1623,7 @@ func (x *JoinToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinToken.ProtoReflect.Descriptor instead.
 func (*JoinToken) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{21}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *JoinToken) GetTokenId() string {
@@ -1601,7 +1691,7 @@ type RevokeJoinTokenRequest struct {
 
 func (x *RevokeJoinTokenRequest) Reset() {
 	*x = RevokeJoinTokenRequest{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[22]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1613,7 +1703,7 @@ func (x *RevokeJoinTokenRequest) String() string {
 func (*RevokeJoinTokenRequest) ProtoMessage() {}
 
 func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[22]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1626,7 +1716,7 @@ func (x *RevokeJoinTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenRequest.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{22}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RevokeJoinTokenRequest) GetTokenId() string {
@@ -1645,7 +1735,7 @@ type RevokeJoinTokenResponse struct {
 
 func (x *RevokeJoinTokenResponse) Reset() {
 	*x = RevokeJoinTokenResponse{}
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[23]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1657,7 +1747,7 @@ func (x *RevokeJoinTokenResponse) String() string {
 func (*RevokeJoinTokenResponse) ProtoMessage() {}
 
 func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_cluster_service_proto_msgTypes[23]
+	mi := &file_runlog_v1_cluster_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1670,7 +1760,7 @@ func (x *RevokeJoinTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeJoinTokenResponse.ProtoReflect.Descriptor instead.
 func (*RevokeJoinTokenResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{23}
+	return file_runlog_v1_cluster_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RevokeJoinTokenResponse) GetToken() *JoinToken {
@@ -1715,7 +1805,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
 	"\x05known\x18\x03 \x01(\bR\x05known\"\x12\n" +
-	"\x10GetStatusRequest\"\x9b\x02\n" +
+	"\x10GetStatusRequest\"\xbc\x02\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1724,7 +1814,9 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12+\n" +
 	"\amembers\x18\x05 \x03(\v2\x11.runlog.v1.MemberR\amembers\x12+\n" +
 	"\x11failure_tolerance\x18\x06 \x01(\rR\x10failureTolerance\x12.\n" +
-	"\x10leader_confirmed\x18\a \x01(\bH\x00R\x0fleaderConfirmed\x88\x01\x01B\x13\n" +
+	"\x10leader_confirmed\x18\a \x01(\bH\x00R\x0fleaderConfirmed\x88\x01\x01\x12\x1f\n" +
+	"\vheld_reason\x18\b \x01(\tR\n" +
+	"heldReasonB\x13\n" +
 	"\x11_leader_confirmed\"\xe8\x06\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
@@ -1782,7 +1874,10 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x19TransferLeadershipRequest\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x8c\x01\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x14\n" +
+	"\x12ReleaseHoldRequest\"1\n" +
+	"\x13ReleaseHoldResponse\x12\x1a\n" +
+	"\breleased\x18\x01 \x01(\bR\breleased\"\x8c\x01\n" +
 	"\x16CreateJoinTokenRequest\x12@\n" +
 	"\vexpire_time\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\n" +
 	"expireTime\x88\x01\x01\x12\x17\n" +
@@ -1817,7 +1912,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x16RevokeJoinTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"E\n" +
 	"\x17RevokeJoinTokenResponse\x12*\n" +
-	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\xec\b\n" +
+	"\x05token\x18\x01 \x01(\v2\x14.runlog.v1.JoinTokenR\x05token2\xf4\t\n" +
 	"\x0eClusterService\x12h\n" +
 	"\tGetStatus\x12\x1b.runlog.v1.GetStatusRequest\x1a\x1c.runlog.v1.GetStatusResponse\" \x8a\xb5\x18\t\n" +
 	"\x01\x03(\x01H\x010\x01\x82\xd3\xe4\x93\x02\r\x12\v/v1/cluster\x12\x8a\x01\n" +
@@ -1828,7 +1923,9 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x12TransferLeadership\x12$.runlog.v1.TransferLeadershipRequest\x1a%.runlog.v1.TransferLeadershipResponse\"?\x8a\xb5\x18\x12\n" +
 	"\x01\x05(\x03:\anode_id@\x010\x01\x82\xd3\xe4\x93\x02#:\x01*\"\x1e/v1/cluster:transferLeadership\x12e\n" +
 	"\x06Backup\x12\x18.runlog.v1.BackupRequest\x1a\x19.runlog.v1.BackupResponse\"$\x8a\xb5\x18\x1d\n" +
-	"\x01\x05(\x01:\vdestination@\x01R\x05begin0\x01\x90\x02\x010\x01\x12\xa3\x01\n" +
+	"\x01\x05(\x01:\vdestination@\x01R\x05begin0\x01\x90\x02\x010\x01\x12\x85\x01\n" +
+	"\vReleaseHold\x12\x1d.runlog.v1.ReleaseHoldRequest\x1a\x1e.runlog.v1.ReleaseHoldResponse\"7\x8a\xb5\x18\x11\n" +
+	"\x01\x05(\x02R\breleased0\x01\x82\xd3\xe4\x93\x02\x1c:\x01*\"\x17/v1/cluster:releaseHold\x12\xa3\x01\n" +
 	"\x0fCreateJoinToken\x12!.runlog.v1.CreateJoinTokenRequest\x1a\".runlog.v1.CreateJoinTokenResponse\"I\x8a\xb5\x18$\n" +
 	"\x01\x05(\x02:\vexpire_time:\x04usesR\btoken_id0\x01\x82\xd3\xe4\x93\x02\x1b:\x01*\"\x16/v1/cluster/joinTokens\x12\x80\x01\n" +
 	"\x0eListJoinTokens\x12 .runlog.v1.ListJoinTokensRequest\x1a!.runlog.v1.ListJoinTokensResponse\")\x8a\xb5\x18\a\n" +
@@ -1851,7 +1948,7 @@ func file_runlog_v1_cluster_service_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_cluster_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_runlog_v1_cluster_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(MemberRole_Value)(0),              // 0: runlog.v1.MemberRole.Value
 	(MemberState_Value)(0),             // 1: runlog.v1.MemberState.Value
@@ -1872,15 +1969,17 @@ var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil),       // 16: runlog.v1.RemoveMemberResponse
 	(*TransferLeadershipRequest)(nil),  // 17: runlog.v1.TransferLeadershipRequest
 	(*TransferLeadershipResponse)(nil), // 18: runlog.v1.TransferLeadershipResponse
-	(*CreateJoinTokenRequest)(nil),     // 19: runlog.v1.CreateJoinTokenRequest
-	(*CreateJoinTokenResponse)(nil),    // 20: runlog.v1.CreateJoinTokenResponse
-	(*ListJoinTokensRequest)(nil),      // 21: runlog.v1.ListJoinTokensRequest
-	(*ListJoinTokensResponse)(nil),     // 22: runlog.v1.ListJoinTokensResponse
-	(*JoinToken)(nil),                  // 23: runlog.v1.JoinToken
-	(*RevokeJoinTokenRequest)(nil),     // 24: runlog.v1.RevokeJoinTokenRequest
-	(*RevokeJoinTokenResponse)(nil),    // 25: runlog.v1.RevokeJoinTokenResponse
-	(*durationpb.Duration)(nil),        // 26: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 27: google.protobuf.Timestamp
+	(*ReleaseHoldRequest)(nil),         // 19: runlog.v1.ReleaseHoldRequest
+	(*ReleaseHoldResponse)(nil),        // 20: runlog.v1.ReleaseHoldResponse
+	(*CreateJoinTokenRequest)(nil),     // 21: runlog.v1.CreateJoinTokenRequest
+	(*CreateJoinTokenResponse)(nil),    // 22: runlog.v1.CreateJoinTokenResponse
+	(*ListJoinTokensRequest)(nil),      // 23: runlog.v1.ListJoinTokensRequest
+	(*ListJoinTokensResponse)(nil),     // 24: runlog.v1.ListJoinTokensResponse
+	(*JoinToken)(nil),                  // 25: runlog.v1.JoinToken
+	(*RevokeJoinTokenRequest)(nil),     // 26: runlog.v1.RevokeJoinTokenRequest
+	(*RevokeJoinTokenResponse)(nil),    // 27: runlog.v1.RevokeJoinTokenResponse
+	(*durationpb.Duration)(nil),        // 28: google.protobuf.Duration
+	(*timestamppb.Timestamp)(nil),      // 29: google.protobuf.Timestamp
 }
 var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
 	3,  // 0: runlog.v1.BackupRequest.known:type_name -> runlog.v1.BackupKnown
@@ -1891,35 +1990,37 @@ var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
 	10, // 5: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
 	0,  // 6: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
 	1,  // 7: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
-	26, // 8: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	27, // 9: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
-	26, // 10: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
-	27, // 11: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
-	27, // 12: runlog.v1.CreateJoinTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
-	27, // 13: runlog.v1.CreateJoinTokenResponse.expire_time:type_name -> google.protobuf.Timestamp
-	23, // 14: runlog.v1.ListJoinTokensResponse.tokens:type_name -> runlog.v1.JoinToken
-	27, // 15: runlog.v1.JoinToken.expire_time:type_name -> google.protobuf.Timestamp
-	27, // 16: runlog.v1.JoinToken.create_time:type_name -> google.protobuf.Timestamp
-	27, // 17: runlog.v1.JoinToken.revoke_time:type_name -> google.protobuf.Timestamp
-	23, // 18: runlog.v1.RevokeJoinTokenResponse.token:type_name -> runlog.v1.JoinToken
+	28, // 8: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	29, // 9: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
+	28, // 10: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
+	29, // 11: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
+	29, // 12: runlog.v1.CreateJoinTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
+	29, // 13: runlog.v1.CreateJoinTokenResponse.expire_time:type_name -> google.protobuf.Timestamp
+	25, // 14: runlog.v1.ListJoinTokensResponse.tokens:type_name -> runlog.v1.JoinToken
+	29, // 15: runlog.v1.JoinToken.expire_time:type_name -> google.protobuf.Timestamp
+	29, // 16: runlog.v1.JoinToken.create_time:type_name -> google.protobuf.Timestamp
+	29, // 17: runlog.v1.JoinToken.revoke_time:type_name -> google.protobuf.Timestamp
+	25, // 18: runlog.v1.RevokeJoinTokenResponse.token:type_name -> runlog.v1.JoinToken
 	8,  // 19: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
 	13, // 20: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
 	15, // 21: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
 	17, // 22: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
 	2,  // 23: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
-	19, // 24: runlog.v1.ClusterService.CreateJoinToken:input_type -> runlog.v1.CreateJoinTokenRequest
-	21, // 25: runlog.v1.ClusterService.ListJoinTokens:input_type -> runlog.v1.ListJoinTokensRequest
-	24, // 26: runlog.v1.ClusterService.RevokeJoinToken:input_type -> runlog.v1.RevokeJoinTokenRequest
-	9,  // 27: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
-	14, // 28: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
-	16, // 29: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
-	18, // 30: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
-	5,  // 31: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
-	20, // 32: runlog.v1.ClusterService.CreateJoinToken:output_type -> runlog.v1.CreateJoinTokenResponse
-	22, // 33: runlog.v1.ClusterService.ListJoinTokens:output_type -> runlog.v1.ListJoinTokensResponse
-	25, // 34: runlog.v1.ClusterService.RevokeJoinToken:output_type -> runlog.v1.RevokeJoinTokenResponse
-	27, // [27:35] is the sub-list for method output_type
-	19, // [19:27] is the sub-list for method input_type
+	19, // 24: runlog.v1.ClusterService.ReleaseHold:input_type -> runlog.v1.ReleaseHoldRequest
+	21, // 25: runlog.v1.ClusterService.CreateJoinToken:input_type -> runlog.v1.CreateJoinTokenRequest
+	23, // 26: runlog.v1.ClusterService.ListJoinTokens:input_type -> runlog.v1.ListJoinTokensRequest
+	26, // 27: runlog.v1.ClusterService.RevokeJoinToken:input_type -> runlog.v1.RevokeJoinTokenRequest
+	9,  // 28: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
+	14, // 29: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
+	16, // 30: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
+	18, // 31: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
+	5,  // 32: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
+	20, // 33: runlog.v1.ClusterService.ReleaseHold:output_type -> runlog.v1.ReleaseHoldResponse
+	22, // 34: runlog.v1.ClusterService.CreateJoinToken:output_type -> runlog.v1.CreateJoinTokenResponse
+	24, // 35: runlog.v1.ClusterService.ListJoinTokens:output_type -> runlog.v1.ListJoinTokensResponse
+	27, // 36: runlog.v1.ClusterService.RevokeJoinToken:output_type -> runlog.v1.RevokeJoinTokenResponse
+	28, // [28:37] is the sub-list for method output_type
+	19, // [19:28] is the sub-list for method input_type
 	19, // [19:19] is the sub-list for extension type_name
 	19, // [19:19] is the sub-list for extension extendee
 	0,  // [0:19] is the sub-list for field type_name
@@ -1939,15 +2040,15 @@ func file_runlog_v1_cluster_service_proto_init() {
 		(*BackupResponse_Manifest)(nil),
 	}
 	file_runlog_v1_cluster_service_proto_msgTypes[7].OneofWrappers = []any{}
-	file_runlog_v1_cluster_service_proto_msgTypes[17].OneofWrappers = []any{}
-	file_runlog_v1_cluster_service_proto_msgTypes[21].OneofWrappers = []any{}
+	file_runlog_v1_cluster_service_proto_msgTypes[19].OneofWrappers = []any{}
+	file_runlog_v1_cluster_service_proto_msgTypes[23].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_cluster_service_proto_rawDesc), len(file_runlog_v1_cluster_service_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -24,6 +24,7 @@ const (
 	ClusterService_RemoveMember_FullMethodName       = "/runlog.v1.ClusterService/RemoveMember"
 	ClusterService_TransferLeadership_FullMethodName = "/runlog.v1.ClusterService/TransferLeadership"
 	ClusterService_Backup_FullMethodName             = "/runlog.v1.ClusterService/Backup"
+	ClusterService_ReleaseHold_FullMethodName        = "/runlog.v1.ClusterService/ReleaseHold"
 	ClusterService_CreateJoinToken_FullMethodName    = "/runlog.v1.ClusterService/CreateJoinToken"
 	ClusterService_ListJoinTokens_FullMethodName     = "/runlog.v1.ClusterService/ListJoinTokens"
 	ClusterService_RevokeJoinToken_FullMethodName    = "/runlog.v1.ClusterService/RevokeJoinToken"
@@ -51,6 +52,9 @@ type ClusterServiceClient interface {
 	// (docs/audit.md). A node makes a few backups at a time (OVERLOADED). It ends a backup if the
 	// reader stalls for too long (SLOW_CONSUMER).
 	Backup(ctx context.Context, in *BackupRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[BackupResponse], error)
+	// ReleaseHold ends the hold of a cluster that was restored: from then on it leases runs and
+	// delivers events to subscriptions. Sent again, it changes nothing.
+	ReleaseHold(ctx context.Context, in *ReleaseHoldRequest, opts ...grpc.CallOption) (*ReleaseHoldResponse, error)
 	// CreateJoinToken makes a token with which new nodes join the cluster. Its text is in the answer
 	// alone: the cluster keeps a hash.
 	CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error)
@@ -129,6 +133,16 @@ func (c *clusterServiceClient) Backup(ctx context.Context, in *BackupRequest, op
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_BackupClient = grpc.ServerStreamingClient[BackupResponse]
 
+func (c *clusterServiceClient) ReleaseHold(ctx context.Context, in *ReleaseHoldRequest, opts ...grpc.CallOption) (*ReleaseHoldResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ReleaseHoldResponse)
+	err := c.cc.Invoke(ctx, ClusterService_ReleaseHold_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *clusterServiceClient) CreateJoinToken(ctx context.Context, in *CreateJoinTokenRequest, opts ...grpc.CallOption) (*CreateJoinTokenResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(CreateJoinTokenResponse)
@@ -181,6 +195,9 @@ type ClusterServiceServer interface {
 	// (docs/audit.md). A node makes a few backups at a time (OVERLOADED). It ends a backup if the
 	// reader stalls for too long (SLOW_CONSUMER).
 	Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error
+	// ReleaseHold ends the hold of a cluster that was restored: from then on it leases runs and
+	// delivers events to subscriptions. Sent again, it changes nothing.
+	ReleaseHold(context.Context, *ReleaseHoldRequest) (*ReleaseHoldResponse, error)
 	// CreateJoinToken makes a token with which new nodes join the cluster. Its text is in the answer
 	// alone: the cluster keeps a hash.
 	CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error)
@@ -214,6 +231,9 @@ func (UnimplementedClusterServiceServer) TransferLeadership(context.Context, *Tr
 }
 func (UnimplementedClusterServiceServer) Backup(*BackupRequest, grpc.ServerStreamingServer[BackupResponse]) error {
 	return status.Error(codes.Unimplemented, "method Backup not implemented")
+}
+func (UnimplementedClusterServiceServer) ReleaseHold(context.Context, *ReleaseHoldRequest) (*ReleaseHoldResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReleaseHold not implemented")
 }
 func (UnimplementedClusterServiceServer) CreateJoinToken(context.Context, *CreateJoinTokenRequest) (*CreateJoinTokenResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method CreateJoinToken not implemented")
@@ -328,6 +348,24 @@ func _ClusterService_Backup_Handler(srv interface{}, stream grpc.ServerStream) e
 // This type alias is provided for backwards compatibility with existing code that references the prior non-generic stream type by name.
 type ClusterService_BackupServer = grpc.ServerStreamingServer[BackupResponse]
 
+func _ClusterService_ReleaseHold_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReleaseHoldRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ClusterServiceServer).ReleaseHold(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ClusterService_ReleaseHold_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ClusterServiceServer).ReleaseHold(ctx, req.(*ReleaseHoldRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ClusterService_CreateJoinToken_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(CreateJoinTokenRequest)
 	if err := dec(in); err != nil {
@@ -404,6 +442,10 @@ var ClusterService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "TransferLeadership",
 			Handler:    _ClusterService_TransferLeadership_Handler,
+		},
+		{
+			MethodName: "ReleaseHold",
+			Handler:    _ClusterService_ReleaseHold_Handler,
 		},
 		{
 			MethodName: "CreateJoinToken",

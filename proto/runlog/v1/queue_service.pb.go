@@ -1287,6 +1287,8 @@ type Queue struct {
 	RequestsTotal uint64 `protobuf:"varint,14,opt,name=requests_total,json=requestsTotal,proto3" json:"requests_total,omitempty"`
 	StartsTotal   uint64 `protobuf:"varint,15,opt,name=starts_total,json=startsTotal,proto3" json:"starts_total,omitempty"`
 	EndsTotal     uint64 `protobuf:"varint,16,opt,name=ends_total,json=endsTotal,proto3" json:"ends_total,omitempty"`
+	// Why the cluster leases no run of any queue (HELD), with the remedy. Empty: it is not held.
+	HeldReason    string `protobuf:"bytes,17,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1431,6 +1433,13 @@ func (x *Queue) GetEndsTotal() uint64 {
 		return x.EndsTotal
 	}
 	return 0
+}
+
+func (x *Queue) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
 }
 
 type PutQueueRequest struct {
@@ -2759,7 +2768,7 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\f_max_runningB\r\n" +
 	"\v_max_queuedB\x15\n" +
 	"\x13_max_start_attemptsB\t\n" +
-	"\a_paused\"\xb7\x04\n" +
+	"\a_paused\"\xd8\x04\n" +
 	"\x05Queue\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
@@ -2780,7 +2789,9 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\x0erequests_total\x18\x0e \x01(\x04R\rrequestsTotal\x12!\n" +
 	"\fstarts_total\x18\x0f \x01(\x04R\vstartsTotal\x12\x1d\n" +
 	"\n" +
-	"ends_total\x18\x10 \x01(\x04R\tendsTotal\"\xc0\x01\n" +
+	"ends_total\x18\x10 \x01(\x04R\tendsTotal\x12\x1f\n" +
+	"\vheld_reason\x18\x11 \x01(\tR\n" +
+	"heldReason\"\xc0\x01\n" +
 	"\x0fPutQueueRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +

@@ -809,8 +809,11 @@ type Subscription struct {
 	// Since it was made; an event that is repeated counts again.
 	AcknowledgedTotal uint64 `protobuf:"varint,13,opt,name=acknowledged_total,json=acknowledgedTotal,proto3" json:"acknowledged_total,omitempty"`
 	// Of the last attempt that has failed, if none has succeeded since.
-	LastError     string                 `protobuf:"bytes,14,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
-	LastErrorAt   *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=last_error_at,json=lastErrorAt,proto3" json:"last_error_at,omitempty"`
+	LastError   string                 `protobuf:"bytes,14,opt,name=last_error,json=lastError,proto3" json:"last_error,omitempty"`
+	LastErrorAt *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=last_error_at,json=lastErrorAt,proto3" json:"last_error_at,omitempty"`
+	// Why the cluster delivers no event of any subscription (HELD), with the remedy. Empty: it is not
+	// held.
+	HeldReason    string `protobuf:"bytes,16,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -948,6 +951,13 @@ func (x *Subscription) GetLastErrorAt() *timestamppb.Timestamp {
 		return x.LastErrorAt
 	}
 	return nil
+}
+
+func (x *Subscription) GetHeldReason() string {
+	if x != nil {
+		return x.HeldReason
+	}
+	return ""
 }
 
 // SubscriptionLag is how far deliveries are behind the log (BUS-9).
@@ -3284,7 +3294,7 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bCONTINUE\x10\x01\x12\f\n" +
-	"\bHOLD_RUN\x10\x02\"\x9b\x05\n" +
+	"\bHOLD_RUN\x10\x02\"\xbc\x05\n" +
 	"\fSubscription\x12'\n" +
 	"\x0fsubscription_id\x18\x01 \x01(\tR\x0esubscriptionId\x125\n" +
 	"\x06filter\x18\x02 \x01(\v2\x1d.runlog.v1.SubscriptionFilterR\x06filter\x12/\n" +
@@ -3303,7 +3313,9 @@ const file_runlog_v1_subscription_service_proto_rawDesc = "" +
 	"\x12acknowledged_total\x18\r \x01(\x04R\x11acknowledgedTotal\x12\x1d\n" +
 	"\n" +
 	"last_error\x18\x0e \x01(\tR\tlastError\x12>\n" +
-	"\rlast_error_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vlastErrorAt\"\x9a\x01\n" +
+	"\rlast_error_at\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vlastErrorAt\x12\x1f\n" +
+	"\vheld_reason\x18\x10 \x01(\tR\n" +
+	"heldReason\"\x9a\x01\n" +
 	"\x0fSubscriptionLag\x12\x16\n" +
 	"\x06events\x18\x01 \x01(\x04R\x06events\x12\x18\n" +
 	"\aseconds\x18\x02 \x01(\x01R\aseconds\x12\x1b\n" +

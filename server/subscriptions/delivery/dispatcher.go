@@ -60,6 +60,8 @@ var (
 	ErrNotLeader = errors.New("delivery: this node does not lead")
 	// ErrDeleted: there is no such subscription any more.
 	ErrDeleted = errors.New("delivery: the subscription was deleted")
+	// ErrHeld: the cluster was restored, and delivers nothing until it is released.
+	ErrHeld = errors.New("delivery: the cluster is held")
 )
 
 // Dispatcher delivers the events of all subscriptions while this node leads.
@@ -80,7 +82,7 @@ func Start(opts Options) *Dispatcher {
 	d := &Dispatcher{opts: opts, end: end, waiting: make(chan struct{})}
 	d.stopRows = opts.Node.Store().WatchRows(subscription.Kind, d.written)
 	d.done.Go(func() {
-		for opts.Node.WaitLeading(ctx) == nil && ctx.Err() == nil {
+		for opts.Node.WaitLeading(ctx) == nil && opts.Node.Store().WaitReleased(ctx) == nil && ctx.Err() == nil {
 			d.lead(ctx)
 		}
 	})
@@ -181,6 +183,9 @@ func (d *Dispatcher) await(ctx context.Context) (*term, error) {
 		}
 		if !d.opts.Node.Leading() {
 			return nil, ErrNotLeader
+		}
+		if d.opts.Node.Store().Applied().Held {
+			return nil, ErrHeld
 		}
 		select {
 		case <-waiting:

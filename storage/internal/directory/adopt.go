@@ -35,8 +35,8 @@ func AdoptDir(fs vfs.FS, dir string) string { return fs.PathJoin(dir, databaseDi
 
 // Adopt makes a store of the cluster in opts out of the files of another cluster's checkpoint, as
 // storage.Adopt describes it. CURRENT comes last: until then the directory is no store.
-func Adopt(opts Options, promise Promise, members []byte) (err error) {
-	a := &adoption{promise: promise, failed: make(chan error, 1)}
+func Adopt(opts Options, promise Promise, members []byte, held bool) (err error) {
+	a := &adoption{promise: promise, held: held, failed: make(chan error, 1)}
 	a.d = newDirectory(opts)
 	defer a.d.cache.Unref()
 	a.d.opts.Fail = func(err error) {
@@ -59,6 +59,7 @@ func Adopt(opts Options, promise Promise, members []byte) (err error) {
 type adoption struct {
 	d       *Directory
 	promise Promise
+	held    bool
 	failed  chan error // the first trouble of the database
 }
 
@@ -104,6 +105,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 	}
 	now.Incarnation = a.d.opts.Cluster.First()
 	now.FencesAbove = record.FencesAfter(now.FencesAbove, a.d.opts.Cluster[:])
+	now.Held = a.held
 	row, err := record.AppliedRow(now, a.d.opts.Cluster)
 	if err != nil {
 		return err

@@ -32,6 +32,9 @@ type Applied struct {
 	// FencesAbove is below every fence that this cluster gives, and above those of the clusters
 	// whose backups it goes on from. 0: it goes on from none.
 	FencesAbove uint64
+
+	// Held: the cluster was restored, and leases no run and delivers no event until it is released.
+	Held bool
 }
 
 // Position of the last applied entry.
@@ -67,7 +70,7 @@ func (a *Applied) FirstFence() uint64 { return a.FencesAbove + 1 }
 func AppliedRow(a *Applied, cluster ClusterID) ([]byte, error) {
 	m := &recordv1.Applied{
 		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.NextRun,
-		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:], FencesAbove: a.FencesAbove,
+		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:], FencesAbove: a.FencesAbove, Held: a.Held,
 	}
 	if a.Incarnation != cluster.First() {
 		m.Incarnation = a.Incarnation[:]
@@ -98,7 +101,7 @@ func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}
 	a := &Applied{
 		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
-		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo, FencesAbove: m.FencesAbove,
+		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo, FencesAbove: m.FencesAbove, Held: m.Held,
 		Incarnation: cluster.First(),
 	}
 	switch len(m.Incarnation) {

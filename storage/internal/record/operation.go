@@ -18,6 +18,7 @@ const (
 	KindAppend           = 1
 	KindRaiseLevel       = 2
 	KindBeginIncarnation = 3
+	KindReleaseHold      = 4
 )
 
 // ErrCommand means that a command cannot be decoded.

@@ -35,6 +35,9 @@ backup ends: runSeq, duplicates, persistedAt and chains. New nodes join it as us
 do not connect to it: stop them, or the clusters diverge and neither has all events. The new cluster has its own
 id and signing key: back it up into a new directory, and give its public key to all auditors.
 
+The new cluster is held: it leases no run and delivers no event to webhooks, brokers and consumers until
+"runlog cluster release". With --start-paused=false it starts runs and delivers from its start on.
+
 With --key the backup must be signed with that key.`,
 		Example: "  runlog restore /backups/main --data-dir /var/lib/runlog\n  runlog restore /backups/main/20260212T0600 --data-dir ./copy --node-id copy",
 		Args:    session.OneArgument("the directory of the backups, or a backup in it"),
@@ -46,6 +49,7 @@ With --key the backup must be signed with that key.`,
 	f := cmd.Flags()
 	f.StringVar(&opts.DataDir, "data-dir", "./runlog-data", "data directory to make")
 	f.StringVar(&opts.NodeID, "node-id", "", "name of the node; default: generated")
+	f.BoolVar(&opts.StartPaused, "start-paused", true, "hold the new cluster until runlog cluster release: no run is leased, no event delivered")
 	session.KeyFlag(cmd, &opts.PublicKeys)
 	return cmd
 }
@@ -83,10 +87,10 @@ func (a *app) restore(ctx context.Context, opts offline.RestoreOptions) error {
 	case err != nil:
 		return backupError(err)
 	}
-	return a.printRestored(r, opts.DataDir)
+	return a.printRestored(r, opts.DataDir, opts.StartPaused)
 }
 
-func (a *app) printRestored(r *offline.Restored, dir string) error {
+func (a *app) printRestored(r *offline.Restored, dir string, held bool) error {
 	m := r.Backup
 	target, err := filepath.Abs(dir)
 	if err != nil {
@@ -98,8 +102,9 @@ func (a *app) printRestored(r *offline.Restored, dir string) error {
 			ClusterID string     `json:"clusterId"`
 			DataDir   string     `json:"dataDir"`
 			Key       string     `json:"key,omitempty"`
+			Held      bool       `json:"held"`
 			Backup    backupLine `json:"backup"`
-		}{r.NodeID, r.ClusterID, dir, r.PublicKey, lineOf(m)})
+		}{r.NodeID, r.ClusterID, dir, r.PublicKey, held, lineOf(m)})
 	}
 	out := bufio.NewWriter(a.Stdout)
 	fmt.Fprintf(out, "restored into %s\n", target)
@@ -113,5 +118,8 @@ func (a *app) printRestored(r *offline.Restored, dir string) error {
 	fmt.Fprintf(out, "\na backup has no flags: add those of access that the old nodes had (--auth, --admin-token-file,\n"+
 		"--access-config, --tls-cert); without them every caller that reaches the node may do everything\n"+
 		"start it with: runlog serve --data-dir %s\nthen send again what producers sent after that time; let two new nodes join; back up into a new directory\n", dir)
+	if held {
+		fmt.Fprintln(out, "it leases no run and delivers no event until: runlog cluster release")
+	}
 	return out.Flush()
 }

@@ -76,6 +76,37 @@ func (a *app) clusterTransferCommand() *cobra.Command {
 	}
 }
 
+func (a *app) clusterReleaseCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "release",
+		Short: "Let a restored cluster start runs and deliver events",
+		Long: `End the hold of a cluster that "runlog restore" has made. A cluster that is held leases no run and delivers no
+event to webhooks, brokers and consumers: it may be a copy, beside the cluster whose backup it goes on from.
+Before you release it, stop that cluster, or pause the queues and subscriptions that must not act twice.
+
+The hold never comes back. Sent again, the command changes nothing.`,
+		Example: "  runlog cluster release",
+		Args:    cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return a.WithClient(func(c *client.Client) error { return a.release(cmd.Context(), c) })
+		},
+	}
+}
+
+func (a *app) release(ctx context.Context, c *client.Client) error {
+	res, err := c.ReleaseHold(ctx)
+	if err != nil {
+		return err
+	}
+	sentence := "the cluster is released: it leases runs and delivers events"
+	if !res.GetReleased() {
+		sentence = "the cluster is not held"
+	}
+	return a.Tell(sentence, struct {
+		Released bool `json:"released"`
+	}{res.GetReleased()})
+}
+
 // memberLine is the JSON form of a change of a member.
 type memberLine struct {
 	Node    string `json:"nodeId"`

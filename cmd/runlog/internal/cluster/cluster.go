@@ -29,7 +29,7 @@ or all of them, with --server.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(a.clusterStatusCommand(), a.clusterDoctorCommand(), a.clusterAddCommand(), a.clusterRemoveCommand(),
-		a.clusterTransferCommand(), a.clusterTokenCommand(), a.clusterCertsCommand(), a.clusterRecoverCommand(), a.clusterSalvageCommand())
+		a.clusterTransferCommand(), a.clusterReleaseCommand(), a.clusterTokenCommand(), a.clusterCertsCommand(), a.clusterRecoverCommand(), a.clusterSalvageCommand())
 	return cmd
 }
 

@@ -68,6 +68,7 @@ var checks = []struct {
 	{"tolerance", "a voter may fail", false, findTolerance},
 	{"voters", "the number of voters is odd", false, findEven},
 	{"joining", "no node waits to become a voter", true, findJoining},
+	{"hold", "runs are leased and events are delivered", false, findHold},
 	{"alerts", "no alert is raised", true, findAlerts},
 	{"disks", "every disk has room", true, findDisks},
 	{"clocks", "the clocks are synchronised", true, findClocks},
@@ -105,6 +106,14 @@ func judge(v *view) []finding {
 
 func worstFirst(all []finding) {
 	slices.SortStableFunc(all, func(a, b finding) int { return cmp.Compare(b.severity, a.severity) })
+}
+
+func findHold(v *view) []finding {
+	if v.GetHeldReason() == "" {
+		return nil
+	}
+	return []finding{{severity: severityWarning, what: "the cluster was restored and is HELD: it leases no run and delivers no event",
+		do: "once engines and receivers may hear from it: runlog cluster release"}}
 }
 
 func findNoLeader(v *view) []finding {

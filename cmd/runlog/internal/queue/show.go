@@ -72,7 +72,10 @@ func queueCells(q *runlogv1.Queue) []string {
 }
 
 func stateOf(q *runlogv1.Queue) string {
-	if q.GetSettings().GetPaused() {
+	switch {
+	case q.GetHeldReason() != "":
+		return "HELD"
+	case q.GetSettings().GetPaused():
 		return "paused"
 	}
 	return "open"
@@ -184,6 +187,7 @@ func queueFacts(out io.Writer, q *runlogv1.Queue) {
 		[2]string{"Queue", q.GetQueue()},
 		[2]string{"Scope", q.GetTenantId() + " / " + q.GetProjectId() + " / " + q.GetEnvironmentId()},
 		[2]string{"State", stateOf(q)},
+		[2]string{"Held", q.GetHeldReason()},
 		[2]string{"Waiting", waiting},
 		[2]string{"Oldest", output.Stamp(q.GetOldestAt())},
 		[2]string{"By priority", byPriority(q.GetReadyByPriority())},

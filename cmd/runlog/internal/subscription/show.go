@@ -76,6 +76,8 @@ func cells(s *runlogv1.Subscription) []string {
 
 func state(s *runlogv1.Subscription) string {
 	switch {
+	case s.GetHeldReason() != "":
+		return "HELD"
 	case s.GetPaused():
 		return "paused"
 	case s.GetLastError() != "":
@@ -140,6 +142,7 @@ func facts(out io.Writer, s *runlogv1.Subscription) {
 		[2]string{"Filter", filterText(s.GetFilter())},
 		[2]string{"Delivery", deliveryText(s.GetDelivery())},
 		[2]string{"State", state(s)},
+		[2]string{"Held", s.GetHeldReason()},
 		[2]string{"Behind", behind},
 		[2]string{"Deliveries", under},
 		[2]string{"Dead letters", letters},

@@ -1,0 +1,123 @@
+package offline_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
+	"runlog/server/servertest"
+	"runlog/server/subscriptions/cloudevent"
+	"runlog/server/subscriptions/delivery"
+	"runlog/testbed/bubble"
+)
+
+// counter is a sink that counts what arrives.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) Send(_ context.Context, _ *cloudevent.Event, done func(error)) {
+	c.Add(1)
+	done(nil)
+}
+
+func (*counter) Close() error { return nil }
+
+// TestRestoredCopyHoldsBUS3QUE6: a restored copy delivers nothing to the sinks and consumers of its
+// subscriptions, and starts no run, until an operator releases it: also after a restart, and after
+// another node leads. Everything that shows a queue, a subscription or the cluster says so.
+func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		old := servertest.Start(t, servertest.OnDisk(t))
+		old.Request("r1", servertest.Named("waits"))
+		subscribe := func(id string, to *runlogv1.Delivery) {
+			if _, err := old.Subscriptions().CreateSubscription(old.Context(), &runlogv1.CreateSubscriptionRequest{
+				SubscriptionId: id, Filter: &runlogv1.SubscriptionFilter{TenantId: "acme"}, Delivery: to,
+				Start: &runlogv1.StartFrom{From: &runlogv1.StartFrom_Beginning{Beginning: true}},
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		subscribe("fetched", &runlogv1.Delivery{To: &runlogv1.Delivery_Pull{}})
+		subscribe("hook", &runlogv1.Delivery{To: &runlogv1.Delivery_Webhook{Webhook: &runlogv1.WebhookDelivery{Url: "https://hook.example/"}}})
+		repo := servertest.NewRepository(t)
+		old.BackUp(repo)
+		old.Close()
+
+		sink := &counter{}
+		sinks := func(o *server.Options) { o.OpenSink = func() delivery.Sink { return sink } }
+		n := servertest.HeldFrom(t, repo, sinks)
+		n.Start()
+		all := servertest.Nodes{n}
+		ask := func(via *servertest.Node) (*runlogv1.LeaseRunsResponse, *runlogv1.PullResponse, error, error) {
+			l, errLease := via.Queues().LeaseRuns(via.Context(), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Wait: durationpb.New(10 * time.Second)})
+			p, errPull := via.Subscriptions().Pull(via.Context(), &runlogv1.PullRequest{SubscriptionId: "fetched", TenantId: "acme", Wait: durationpb.New(10 * time.Second)})
+			return l, p, errLease, errPull
+		}
+		shows := func(held bool) {
+			t.Helper()
+			for _, via := range all {
+				q, errQueue := via.Queues().GetQueue(via.Context(), &runlogv1.GetQueueRequest{TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod"})
+				s, errSub := via.Subscriptions().GetSubscription(via.Context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: "hook", TenantId: "acme"})
+				c, errStatus := via.Clusters().GetStatus(via.Context(), &runlogv1.GetStatusRequest{})
+				if err := errors.Join(errQueue, errSub, errStatus); err != nil {
+					t.Fatal(err)
+				}
+				for _, why := range []string{q.Queue.HeldReason, s.Subscription.HeldReason, c.HeldReason} {
+					if strings.Contains(why, "runlog cluster release") != held {
+						t.Errorf("%s: held because %q, want held: %v", via.Opts.NodeID, why, held)
+					}
+				}
+			}
+		}
+		holds := func(when string) {
+			t.Helper()
+			all[0].MustAppend("run", servertest.Numbered(0))
+			time.Sleep(time.Minute)
+			for _, via := range all {
+				_, _, lease, pull := ask(via)
+				for _, err := range []error{lease, pull} {
+					if r := servertest.Refused(t, err, contract.ReasonClusterHeld); !strings.Contains(r.Message, "runlog cluster release") {
+						t.Errorf("%s: refused with %q", when, r.Message)
+					}
+				}
+			}
+			if sent := sink.Load(); sent > 0 {
+				t.Errorf("%s: %d events are sent", when, sent)
+			}
+			shows(true)
+		}
+		holds("after the restore")
+		n.Restart()
+		holds("after a restart")
+		second := &servertest.Node{T: t, Opts: servertest.DiskOptions(t)}
+		sinks(&second.Opts)
+		second.Opts.NodeID, second.Opts.Join, second.Opts.JoinToken = "second", []string{n.Server.Addresses().Raft}, n.JoinToken()
+		second.Start()
+		t.Cleanup(second.Close)
+		all = append(all, second)
+		bubble.Until(t, "the second node votes", func() bool {
+			_, err := n.Clusters().TransferLeadership(n.Context(), &runlogv1.TransferLeadershipRequest{NodeId: "second"})
+			return err == nil && all.Leader() == second
+		})
+		holds("with another leader")
+
+		for again := range 2 {
+			if got, err := n.Clusters().ReleaseHold(n.Context(), &runlogv1.ReleaseHoldRequest{}); err != nil || got.Released != (again == 0) {
+				t.Errorf("release %d: %v, %v", again, got, err)
+			}
+		}
+		bubble.Until(t, "the sink gets the events", func() bool { return sink.Load() > 0 })
+		if l, p, errLease, errPull := ask(n); errLease != nil || errPull != nil || len(l.Leases) != 1 || len(p.Deliveries) != 1 {
+			t.Errorf("after the release: %v, %v, %v, %v", l, p, errLease, errPull)
+		}
+		shows(false)
+	})
+}
