@@ -66,6 +66,8 @@ type Contract struct {
 	Verification   string   `json:"verification"`
 	Notes          string   `json:"notes,omitempty"`
 	TimeoutMinutes int64    `json:"timeout_minutes,omitempty"`
+	// Approvals is how many different attesters are needed (SEC-10); 0: one.
+	Approvals int64 `json:"approvals,omitempty"`
 }
 
 // OperatorAttest is the one verification that contracts have.

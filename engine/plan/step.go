@@ -77,6 +77,7 @@ func (d *decoder) contract(at *place, value []byte, c *Contract) {
 		})},
 		{"notes", false, d.text(&c.Notes, nil)},
 		{"timeout_minutes", false, d.integer(&c.TimeoutMinutes, 1, 10*366*24*60)},
+		{"approvals", false, d.integer(&c.Approvals, 1, 20)},
 	})
 }
 

@@ -30,6 +30,9 @@ type Step struct {
 	Cause string
 	// AttestedBy is the identity that appended the attestation. Empty: the log has none.
 	AttestedBy string
+	// Approvals are the payloads of what other attesters have approved before the attestation
+	// (SEC-10).
+	Approvals []json.RawMessage
 
 	failedBy uint32 // the engine attempt of the failure
 	redone   bool   // the platform has retried a failure (PRJ-15)
@@ -143,6 +146,13 @@ func (s *Step) attest(e *runlogv1.EventRecord) {
 	}
 	s.end(plan.Failed, e)
 	s.failedBy = e.GetEngineAttemptId()
+}
+
+// approve notes an approval of a step that waits. It decides nothing.
+func (s *State) approve(e *runlogv1.EventRecord) {
+	if step := s.steps[e.GetStepId()]; step != nil && step.Status == Waiting && step.Attempt == e.GetLogicalAttemptId() {
+		step.Approvals = append(slices.Clip(step.Approvals), s.keep(e))
+	}
 }
 
 // skippedByPlan reports whether the payload of StepSkipped says that the walk has skipped the step.

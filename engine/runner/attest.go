@@ -94,10 +94,18 @@ func (a *api) attest(ctx context.Context, c *client.Client, req *http.Request, b
 	case step.Status != replay.Waiting || step.Attested != nil:
 		return 0, nil, &httpError{http.StatusConflict, "the step run is " + stepWord(step.Status) + ": only one that is WAITING_FOR_ATTESTATION can be attested, once"}
 	}
-	if _, err := c.AttestStep(ctx, in.request(runID, step)); err != nil {
+	resp, err := c.AttestStep(ctx, in.request(runID, step))
+	if err != nil {
 		return 0, nil, err
 	}
-	return http.StatusOK, map[string]any{"ok": true, "step_run_id": stepRunID, "new_status": in.Outcome}, nil
+	answer := map[string]any{"ok": true, "step_run_id": stepRunID, "new_status": in.Outcome}
+	if needed := resp.GetApprovalsNeeded(); needed > 1 {
+		answer["approvals"], answer["approvals_needed"] = resp.GetApprovals(), needed
+		if resp.GetApprovals() < needed {
+			answer["new_status"] = stepWord(replay.Waiting)
+		}
+	}
+	return http.StatusOK, answer, nil
 }
 
 // request is the call that stores an attestation of a step.

@@ -239,6 +239,9 @@ func wireContract(c *plan.Contract) map[string]any {
 	if c.TimeoutMinutes > 0 {
 		m["timeoutMinutes"], m["timeout_minutes"] = c.TimeoutMinutes, c.TimeoutMinutes
 	}
+	if c.Approvals > 0 {
+		m["approvals"] = c.Approvals
+	}
 	return m
 }
 

@@ -109,6 +109,44 @@ func testAttestedFailATT4(t *testing.T) {
 	}
 }
 
+// TestApprovalsSEC10: a manifest may ask for several attesters. The step run waits until the last
+// of them, and the run shows the approvals so far.
+func TestApprovalsSEC10(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testApprovalsSEC10)
+}
+
+func testApprovalsSEC10(t *testing.T) {
+	b := newBed(t)
+	p := b.start(t)
+	id, _ := p.begin(p.manifest(strings.Replace(acceptance, `"notes":"n"`, `"approvals":2`, 1)))
+	_, _, stepRuns := p.steps(id)
+	attest := func(who string, want int) map[string]any {
+		t.Helper()
+		status, answer, err := p.try("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", strings.Replace(attestB, "jed", who, 1))
+		if err != nil || status != want {
+			t.Fatalf("%s: %d %v %v, want %d", who, status, answer, err, want)
+		}
+		return answer
+	}
+	if got := attest("jed", http.StatusOK); got["new_status"] != "WAITING_FOR_ATTESTATION" || fmt.Sprint(got["approvals"], got["approvals_needed"]) != "1 2" {
+		t.Errorf("the first: %v", got)
+	}
+	attest("jed", http.StatusConflict)
+	_, got, err := p.try("GET", "/api/runs/"+id, "")
+	if err != nil || !strings.Contains(fmt.Sprint(got), "approvals:[map[approvals:1 approvalsNeeded:2") {
+		t.Errorf("the run: %v, %v", got, err)
+	}
+	if got := attest("ann", http.StatusOK); got["new_status"] != "SUCCESS" {
+		t.Errorf("the last: %v", got)
+	}
+	attest("cid", http.StatusConflict)
+	want := []string{"RunQueued", "RunStarted", "StepStarted A", "StepCompleted A", "StepWaitingForAttestation B", "StepAttestationApproved B", "StepAttested B"}
+	if types := b.types(t, id); !slices.Equal(types, want) {
+		t.Errorf("events %q", types)
+	}
+}
+
 // TestRacingAttestationsATT4: of attestations that race, one wins, and the log has one.
 func TestRacingAttestationsATT4(t *testing.T) {
 	t.Parallel()

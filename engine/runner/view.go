@@ -37,6 +37,8 @@ type stepView struct {
 	EndedAt     *time.Time      `json:"ended_at"`
 	Contract    json.RawMessage `json:"compute_contract,omitempty"`
 	Attestation json.RawMessage `json:"attestation,omitempty"`
+	// Approvals are those of a step that waits for further attesters.
+	Approvals []json.RawMessage `json:"approvals,omitempty"`
 }
 
 // statusWord is the status of a run in the words of the API. A run waits while one of its steps
@@ -75,6 +77,9 @@ func viewOf(run *runlogv1.Run, s *replay.State) runView {
 			StartedAt: timeOf(step.StartedAt), EndedAt: timeOf(step.EndedAt),
 		}
 		w.Contract, w.Attestation = contractOf(step.Waiting), attestationOf(step.Attested)
+		if step.Status == replay.Waiting {
+			w.Approvals = step.Approvals
+		}
 		if step.Status == plan.Skipped && w.Contract == nil {
 			w.Contract = contractOf(step.Ended)
 		}

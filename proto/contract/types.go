@@ -23,6 +23,11 @@ const (
 	SignalRejected            = "SignalRejected"
 )
 
+// StepAttestationApproved is an approval of a step that waits for several attesters (SEC-10). It is
+// a decision, and changes no status. So it is stored and folded as unknown types are, and has no
+// code.
+const StepAttestationApproved = "StepAttestationApproved"
+
 // typeNames maps a code to its name. The codes lie on disk: append only. Code 0 is "unknown", and a
 // type so stored carries its name.
 var typeNames = [...]string{
@@ -104,7 +109,7 @@ func DecidedBy(name string) string {
 	switch name {
 	case SignalAccepted, SignalRejected:
 		return "SendSignal"
-	case StepAttested:
+	case StepAttested, StepAttestationApproved:
 		return "AttestStep"
 	case RunQueued:
 		return "RequestRun"

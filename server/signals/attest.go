@@ -91,11 +91,13 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 		return nil, err
 	}
 	if stored != nil {
-		return &runlogv1.AttestStepResponse{RunSeq: stored.RunSeq, LogicalAttemptId: stored.LogicalAttemptID, Idempotent: true,
-			Position: rpc.FormatPosition(s.node.Store().Incarnation(), stored.Position)}, nil
+		return s.attestedBefore(stored)
 	}
 	a.asked = &attempt // It is the one that the caller has looked at, also if another begins now.
 	if err := s.independent(a, at.scope.TenantID); err != nil {
+		return nil, err
+	}
+	if err := a.count(attempt); err != nil {
 		return nil, err
 	}
 	events, err := s.attested(a, &at, attempt)
@@ -111,8 +113,10 @@ func (s *Service) attestOnce(ctx context.Context, a *attestation) (*runlogv1.Att
 	if err != nil {
 		return nil, err
 	}
-	return &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt,
-		Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}, nil
+	resp := &runlogv1.AttestStepResponse{RunSeq: done.Results[0].RunSeq, LogicalAttemptId: attempt,
+		Position: rpc.FormatPosition(s.node.Store().Incarnation(), done.Position)}
+	a.said.answer(resp)
+	return resp, nil
 }
 
 // keyTaken refuses an attestation whose key another event has (IDM-5). The key cannot be another
@@ -126,6 +130,20 @@ func keyTaken(e *contract.Event, runSeq uint64) error {
 			"run_id": e.RunID, "step_id": e.StepID, "run_seq": strconv.FormatUint(runSeq, 10), "idempotency_key": e.IdempotencyKey,
 		}}
 }
+
+// attestedBefore is the answer with a recorded attestation or approval.
+func (s *Service) attestedBefore(r *storage.Record) (*runlogv1.AttestStepResponse, error) {
+	resp := &runlogv1.AttestStepResponse{RunSeq: r.RunSeq, LogicalAttemptId: r.LogicalAttemptID, Idempotent: true,
+		Position: rpc.FormatPosition(s.node.Store().Incarnation(), r.Position)}
+	var said saying
+	if err := json.Unmarshal(r.Payload, &said); err != nil {
+		return nil, fmt.Errorf("signals: payload of runSeq %d: %w", r.RunSeq, err)
+	}
+	said.answer(resp)
+	return resp, nil
+}
+
+var errOtherAttestation = rpc.Invalid("attestationId", "is that of another attestation of the step: choose one for each, and keep it for retries")
 
 // attempt returns the attempt of the step that waits. stored is the record of the same attestation,
 // if there is one.
@@ -142,12 +160,21 @@ func (a *attestation) attempt(snapshot *run.Snapshot) (attempt uint32, stored *s
 	}
 	waits := attempt == step.LogicalAttemptID && step.Status == run.StepWaitingForAttestation && !snapshot.Status.Terminal()
 	before := a.past.attested[attempt]
+	for _, r := range a.past.approved {
+		same, id := a.said.sameAs(r.Payload)
+		switch {
+		case id && !same:
+			return 0, nil, errOtherAttestation
+		case same && (id || r.LogicalAttemptID == attempt):
+			return 0, r, nil
+		}
+	}
 	for number, r := range a.past.attested {
 		same, id := a.said.sameAs(r.Payload)
 		effective := number != attempt || !waits // What came before the wait has no effect.
 		switch {
 		case id && !same:
-			return 0, nil, rpc.Invalid("attestationId", "is that of another attestation of the step: choose one for each, and keep it for retries")
+			return 0, nil, errOtherAttestation
 		case same && (id || number == attempt) && effective:
 			return 0, r, nil
 		}
@@ -198,14 +225,23 @@ func (s *Service) attested(a *attestation, at *state, attempt uint32) ([]contrac
 	now := s.opts.Clock().UTC()
 	said := a.said
 	said.AttestedAt = now.Format(time.RFC3339Nano)
-	if said.Contract = a.past.contracts[attempt]; said.Contract == nil {
+	if said.Contract = a.past.contracts[attempt]; said.Approvals < said.Needed {
+		said.Contract = nil // The attestation will have it.
+	} else if said.Contract == nil {
 		said.Contract = json.RawMessage("null")
 	}
 	payload, err := encode(&said)
 	if err != nil {
 		return nil, err
 	}
-	w := at.write(a.runID, contract.StepAttested, "attestation", a.stepID+"|"+strconv.Itoa(int(attempt)))
+	rules, of := s.rules(a.runID), a.stepID+"|"+strconv.Itoa(int(attempt))
+	w := at.write(a.runID, contract.StepAttested, "attestation", of)
+	if said.Approvals < said.Needed {
+		// The log has one approval of each attester. A key that says so is one of line 1.1 (IDM-5).
+		w = at.write(a.runID, contract.StepAttestationApproved, "approval", of)
+		w.ContractVersion, w.IdempotencyKey = contract.Line11.String(), keyOf("approval", w.EventType, of+"|"+a.attestedBy)
+		rules.RefuseUnknownTypes = false
+	}
 	w.StepId, w.LogicalAttemptId, w.EmittedAt = a.stepID, attempt, timestamppb.New(now)
 	w.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: payload}
 	list := []*runlogv1.EventWrite{w}
@@ -222,7 +258,7 @@ func (s *Service) attested(a *attestation, at *state, attempt uint32) ([]contrac
 	}
 	events := make([]contract.Event, len(list))
 	for i := range list {
-		e, bad := contract.Validate(list[i], s.rules(a.runID))
+		e, bad := contract.Validate(list[i], rules)
 		if len(bad) > 0 {
 			for i := range bad {
 				bad[i].Field = attestationField.Replace(bad[i].Field)
@@ -245,6 +281,7 @@ type past struct {
 	startedBy []string
 	contracts map[uint32]json.RawMessage // by attempt of the step
 	attested  map[uint32]*storage.Record
+	approved  []*storage.Record // of all attempts
 }
 
 func (p *past) read(v *storage.View, stepID string) error {
@@ -271,6 +308,10 @@ func (p *past) read(v *storage.View, stepID string) error {
 			if r.StepID == stepID {
 				p.attested[r.LogicalAttemptID] = r
 			}
+		case contract.StepAttestationApproved:
+			if r.StepID == stepID {
+				p.approved = append(p.approved, r)
+			}
 		}
 	}
 	return nil
@@ -286,14 +327,28 @@ func (p *past) start(r *storage.Record) {
 	}
 }
 
+// told removes what the authority has added to the words of an attester.
+func (s *saying) told() {
+	s.AttestedAt, s.Contract, s.Approvals, s.Needed, s.Approvers = "", nil, 0, 0, nil
+}
+
+// answer tells the caller of the approvals.
+func (s *saying) answer(resp *runlogv1.AttestStepResponse) {
+	if s.Outcome != outcomeFail {
+		resp.Approvals, resp.ApprovalsNeeded = uint32(max(s.Approvals, 1)), uint32(max(s.Needed, 1))
+	}
+}
+
 // sameAs reports whether a recorded attestation says the same, and whether it has the same id.
 func (s *saying) sameAs(payload []byte) (same, id bool) {
 	var other saying
 	if json.Unmarshal(payload, &other) != nil {
 		return false, false
 	}
-	other.AttestedAt, other.Contract = "", nil
-	mine, err := json.Marshal(s)
+	other.told()
+	own := *s
+	own.told()
+	mine, err := json.Marshal(&own)
 	theirs, err2 := json.Marshal(&other)
 	return err == nil && err2 == nil && bytes.Equal(mine, theirs), s.ID != "" && s.ID == other.ID
 }

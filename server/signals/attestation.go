@@ -38,6 +38,12 @@ type saying struct {
 	Notes      string             `json:"notes,omitempty"`
 	Artifacts  []attestedArtifact `json:"artifacts,omitempty"`
 	ID         string             `json:"attestationId,omitempty"`
+	// Approvals is how many attesters have approved the attempt, with this one, and Needed how many
+	// its contract asks for. Approvers are all of them, once they are enough. Where one is enough,
+	// none of them is said.
+	Approvals int      `json:"approvals,omitempty"`
+	Needed    int      `json:"approvalsNeeded,omitempty"`
+	Approvers []string `json:"approvers,omitempty"`
 	// Contract is a copy of that of the wait.
 	Contract json.RawMessage `json:"contract,omitempty"`
 }

@@ -247,9 +247,14 @@ func (at *state) write(runID, eventType, kind, id string) *runlogv1.EventWrite {
 		// No event of the run has named a plan, and a decision invents none: the first one that is
 		// named stays that of the run. Only line 1.1 has such events, with keys of their own.
 		w.ContractVersion = "1.1"
-		w.IdempotencyKey = fmt.Sprintf("%s-%x", kind, sha256.Sum256([]byte(eventType+"|"+id)))
+		w.IdempotencyKey = keyOf(kind, eventType, id)
 	}
 	return w
+}
+
+// keyOf is the key of an event that its type, its step and its attempt alone do not tell apart.
+func keyOf(kind, eventType, id string) string {
+	return fmt.Sprintf("%s-%x", kind, sha256.Sum256([]byte(eventType+"|"+id)))
 }
 
 // fieldOf turns the path of a member of the payload into that of the field of the signal.

@@ -15,7 +15,7 @@ import (
 )
 
 // decisions are the types that only calls which decide store.
-var decisions = []string{"SignalAccepted", "SignalRejected", "StepAttested", "RunQueued"}
+var decisions = []string{"SignalAccepted", "SignalRejected", "StepAttested", "StepAttestationApproved", "RunQueued"}
 
 // decided is an event of a decision, as if another had made it.
 func decided(run, eventType string) *runlogv1.EventWrite {

@@ -563,9 +563,13 @@ type AttestStepResponse struct {
 	// The same attestation was stored before; this call stored nothing.
 	Idempotent bool `protobuf:"varint,3,opt,name=idempotent,proto3" json:"idempotent,omitempty"`
 	// Opaque place in the commit order at which the attestation is visible.
-	Position      string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Position string `protobuf:"bytes,4,opt,name=position,proto3" json:"position,omitempty"`
+	// Of SUCCESS: how many attesters have approved the attempt, with this one, and how many the
+	// contract of the step asks for. With fewer, the step still waits.
+	Approvals       uint32 `protobuf:"varint,5,opt,name=approvals,proto3" json:"approvals,omitempty"`
+	ApprovalsNeeded uint32 `protobuf:"varint,6,opt,name=approvals_needed,json=approvalsNeeded,proto3" json:"approvals_needed,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *AttestStepResponse) Reset() {
@@ -626,6 +630,20 @@ func (x *AttestStepResponse) GetPosition() string {
 	return ""
 }
 
+func (x *AttestStepResponse) GetApprovals() uint32 {
+	if x != nil {
+		return x.Approvals
+	}
+	return 0
+}
+
+func (x *AttestStepResponse) GetApprovalsNeeded() uint32 {
+	if x != nil {
+		return x.ApprovalsNeeded
+	}
+	return 0
+}
+
 var File_runlog_v1_signal_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_signal_service_proto_rawDesc = "" +
@@ -677,14 +695,16 @@ const file_runlog_v1_signal_service_proto_rawDesc = "" +
 	"\x05notes\x18\x06 \x01(\tR\x05notes\x129\n" +
 	"\tartifacts\x18\a \x03(\v2\x1b.runlog.v1.AttestedArtifactR\tartifacts\x12%\n" +
 	"\x0eattestation_id\x18\b \x01(\tR\rattestationIdB\x15\n" +
-	"\x13_logical_attempt_id\"\x97\x01\n" +
+	"\x13_logical_attempt_id\"\xe0\x01\n" +
 	"\x12AttestStepResponse\x12\x17\n" +
 	"\arun_seq\x18\x01 \x01(\x04R\x06runSeq\x12,\n" +
 	"\x12logical_attempt_id\x18\x02 \x01(\rR\x10logicalAttemptId\x12\x1e\n" +
 	"\n" +
 	"idempotent\x18\x03 \x01(\bR\n" +
 	"idempotent\x12\x1a\n" +
-	"\bposition\x18\x04 \x01(\tR\bposition2\xa4\x02\n" +
+	"\bposition\x18\x04 \x01(\tR\bposition\x12\x1c\n" +
+	"\tapprovals\x18\x05 \x01(\rR\tapprovals\x12)\n" +
+	"\x10approvals_needed\x18\x06 \x01(\rR\x0fapprovalsNeeded2\xa4\x02\n" +
 	"\rSignalService\x12\x80\x01\n" +
 	"\n" +
 	"SendSignal\x12\x1c.runlog.v1.SendSignalRequest\x1a\x1d.runlog.v1.SendSignalResponse\"5\x8a\xb5\x18\x0e\n" +

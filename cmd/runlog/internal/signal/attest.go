@@ -27,6 +27,8 @@ func (a *app) attestCommand() *cobra.Command {
 		Short: "Attest that a step which waits for it is done",
 		Long: `Attest that a step which waits for its attestation is done, or has failed (--failed), which ends the run.
 The attestation is an event of the run. It resumes nothing: runlog signal RUN RESUME does that.
+If the contract of the step asks for several approvals, each but the last one is an approval, and the step
+waits for other attesters. The event StepAttestationApproved has it: runlog events RUN shows them.
 
 With access control, this needs the role attester, and those who have requested or started the run attest
 none of its steps.`,
@@ -80,6 +82,8 @@ type attestationLine struct {
 	Attempt       uint32 `json:"logicalAttemptId"`
 	Idempotent    bool   `json:"idempotent"`
 	Position      string `json:"position"`
+	Approvals     uint32 `json:"approvals,omitempty"`
+	Needed        uint32 `json:"approvalsNeeded,omitempty"`
 }
 
 func (a *app) attest(ctx context.Context, c *client.Client, req *runlogv1.AttestStepRequest) error {
@@ -89,9 +93,13 @@ func (a *app) attest(ctx context.Context, c *client.Client, req *runlogv1.Attest
 	}
 	if a.Format == output.JSON {
 		return json.NewEncoder(a.Stdout).Encode(attestationLine{req.AttestationId, req.Outcome.String(), resp.GetRunSeq(),
-			resp.GetLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition()})
+			resp.GetLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition(), resp.GetApprovals(), resp.GetApprovalsNeeded()})
 	}
 	text := fmt.Sprintf("attempt %d of step %s is attested: %s at runSeq %d", resp.GetLogicalAttemptId(), req.StepId, req.Outcome, resp.GetRunSeq())
+	if missing := int(resp.GetApprovalsNeeded()) - int(resp.GetApprovals()); missing > 0 {
+		text = fmt.Sprintf("attempt %d of step %s is approved by %d of %d attesters at runSeq %d: it waits for %s", resp.GetLogicalAttemptId(),
+			req.StepId, resp.GetApprovals(), resp.GetApprovalsNeeded(), resp.GetRunSeq(), output.Plural(missing, "other attester"))
+	}
 	if resp.GetIdempotent() {
 		text += ", as it was before"
 	}
