@@ -84,7 +84,7 @@ const lateTokensASecond = 20
 // that do not exist.
 func (s *Server) lookupToken(ctx context.Context, hash auth.TokenHash) (*auth.Token, error) {
 	if hash == s.opts.AdminToken {
-		return &auth.Token{Name: "admin-token-file", Tenants: auth.Tenants{All: true}, Roles: auth.AllRoles}, nil
+		return &auth.Token{Name: auth.AdminTokenName, Tenants: auth.Tenants{All: true}, Roles: auth.AllRoles}, nil
 	}
 	t, err := access.Lookup(s.replica.Store(), hash)
 	if t != nil || err != nil || !s.lateTokens.Allow() || s.replica.ReadIndex(ctx) != nil {

@@ -104,6 +104,9 @@ func (s *Service) decode(req *runlogv1.CreateTokenRequest) (*access.Token, error
 	if fault := auth.TokenNameFault(req.Name); fault != "" {
 		fail("name", "%s", fault)
 	}
+	if req.Name == auth.AdminTokenName {
+		fail("name", "is that of the token of --admin-token-file: records could not tell them apart; choose another")
+	}
 	tenants := auth.TenantsOf(req.Tenants...)
 	switch {
 	case len(req.Tenants) == 0:

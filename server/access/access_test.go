@@ -66,7 +66,7 @@ func TestActForSEC10ENV13(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var root string
 		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
-		make := func(actFor ...string) (*runlogv1.CreateTokenResponse, error) {
+		create := func(actFor ...string) (*runlogv1.CreateTokenResponse, error) {
 			return n.Access().CreateToken(n.Bearing(root), &runlogv1.CreateTokenRequest{
 				Name: "clerk", Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_ATTESTER}, ActFor: actFor,
 			})
@@ -75,7 +75,7 @@ func TestActForSEC10ENV13(t *testing.T) {
 			"", " ", "\t", "token:", "token:a b", "token:a\u200b", "token:*", "token:" + strings.Repeat("a", 65), "jed\n", " jed", "jed\u00a0",
 			"\x1b[31mjed", strings.Repeat("a", 257), "*", "local", "token:clerk",
 		} {
-			_, err := make("oidc:https://login.example.com#auth0|7", odd)
+			_, err := create("oidc:https://login.example.com#auth0|7", odd)
 			if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); r.Fields["actFor[1]"] == "" {
 				t.Errorf("%q: %v", odd, r.Fields)
 			}
@@ -84,12 +84,32 @@ func TestActForSEC10ENV13(t *testing.T) {
 		for i := range 101 {
 			many = append(many, fmt.Sprintf("token:%d", i))
 		}
-		_, err := make(many...)
+		_, err := create(many...)
 		if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); r.Fields["actFor"] == "" {
 			t.Error(r.Fields)
 		}
-		if _, err := make("token:jed", "Jane Doe", "oidc:https://login.example.com#auth0|7", "cert:CN=ann,O=acme", "token:jed"); err != nil {
+		if _, err := create("token:jed", "Jane Doe", "oidc:https://login.example.com#auth0|7", "cert:CN=ann,O=acme", "token:jed"); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestAdminTokenNameSEC8: no stored token has the name of the one in a node's file, with which
+// records could not tell it apart.
+func TestAdminTokenNameSEC8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
+		who, err := n.Access().WhoAmI(n.Bearing(root), &runlogv1.WhoAmIRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, err = n.Access().CreateToken(n.Bearing(root), &runlogv1.CreateTokenRequest{
+			Name: strings.TrimPrefix(who.Name, "token:"), Tenants: []string{"a"}, Roles: []runlogv1.Role_Value{runlogv1.Role_READER},
+		})
+		if r := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); r.Fields["name"] == "" {
+			t.Error(r.Fields)
 		}
 	})
 }

@@ -21,6 +21,10 @@ func TokenIdentity(name string) string { return tokenKind + name }
 // tokenNames are short and can be told apart in a log.
 var tokenNames = regexp.MustCompile(`^[a-zA-Z0-9._@-]{1,64}$`)
 
+// AdminTokenName is the name of the token that a node has in a file of its own. The cluster does
+// not store it.
+const AdminTokenName = "admin-token-file"
+
 // TokenNameFault says why an API token cannot have a name; empty: it can.
 func TokenNameFault(name string) string {
 	if !tokenNames.MatchString(name) {
