@@ -8,7 +8,7 @@ import (
 // All returns the table.
 func All() []Mutant {
 	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(),
-		kept(), cached(), queues(), fences(), taken(), subscriptions(), deliveries(), leases(), emergencies())
+		kept(), cached(), queues(), fences(), taken(), decisions(), subscriptions(), deliveries(), leases(), emergencies())
 }
 
 // in is a package in which edits are made.

@@ -100,7 +100,7 @@ func access() []Mutant {
 		bug("foreign-run-shown", "SEC-4", "a read by a run's name does not ask whose the run is",
 			in("server/replica").replace("(Replica) view", "auth.From(c).Sees(t)", "auth.From(c) != nil")),
 		bug("foreign-run-written", "SEC-4", "an event without a tenant is appended to any run",
-			rpc.replace("CheckAppend", "e == nil && !i.Sees(o)", `e == nil && i == nil && o != ""`)),
+			rpc.replace("CheckDecision", "e == nil && !i.Sees(o)", `e == nil && i == nil && o != ""`)),
 		bug("passport-unsigned", "SEC-3", "the identity of a forwarded call counts without the code of a member",
 			in("server/auth").replace("(Passports) Verify", "!hmac.Equal(c, t)", "hmac.Equal(c, nil)")).
 			under(0, "client-slow"),
