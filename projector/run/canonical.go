@@ -62,6 +62,12 @@ func (s *Snapshot) AppendCanonical(b []byte) []byte {
 
 func (w *writer) step(step *StepSnapshot) {
 	w.open()
+	if len(step.Approvals) > 0 {
+		w.name("approvals")
+		w.open()
+		writeArray(w, "attesters", step.Approvals, (*writer).text)
+		w.close()
+	}
 	writeArray(w, "artifacts", step.Artifacts, (*writer).artifact)
 	writeTree(w, "attempts", &step.Attempts.list, (*writer).attempt)
 	w.attemptRest(&step.StepAttempt)
@@ -253,8 +259,10 @@ func (w *writer) name(name string) {
 
 func (w *writer) string(name, s string) {
 	w.name(name)
-	w.b = jsontext.AppendQuoted(w.b, s)
+	w.text(&s)
 }
+
+func (w *writer) text(s *string) { w.b = jsontext.AppendQuoted(w.b, *s) }
 
 func (w *writer) optional(name, s string) {
 	if s != "" {

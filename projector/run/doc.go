@@ -55,6 +55,8 @@
 //   - WAITING ends by an attestation or a failure (a timeout, for example). A StepCompleted there
 //     would bypass the operator, so it is invalid. A StepAttested is invalid if the step is not
 //     WAITING, or if its outcome is not SUCCESS, FAIL or FAILED.
+//   - A StepAttestationApproved adds an approver to a step that is WAITING. It changes no status,
+//     and is never invalid (SEC-10).
 //   - A skipped step never ran: StepSkipped is valid in PENDING only and sets no completedAt.
 //   - StepDelayed sets the reason until the attempt starts.
 //

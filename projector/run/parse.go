@@ -158,6 +158,10 @@ func (r *reader) step(v value) *StepSnapshot {
 			return step
 		}
 		switch string(key) {
+		case "approvals":
+			m := v.members()
+			_, attesters, _ := m.member()
+			step.Approvals = readList(attesters, value.text)
 		case "attempts":
 			earlier = readList(v, value.attempt)
 		case "stepId":

@@ -216,7 +216,7 @@ type stepPayload struct {
 	startedAt, completedAt, failedAt, attestedAt value
 	nextAttemptAt                                value
 	artifacts, artifactRefs                      value
-	failure, reason, notes, outcome              value
+	failure, reason, notes, outcome, attestedBy  value
 	flat                                         flatError
 }
 
@@ -250,6 +250,8 @@ func decodeStep(b []byte) (p stepPayload) {
 			p.notes = v
 		case "outcome":
 			p.outcome = v
+		case "attestedBy":
+			p.attestedBy = v
 		default:
 			p.flat.take(key, v)
 		}

@@ -103,6 +103,8 @@ func (f *fold) apply(r *storage.Record) {
 		contract.StepCompleted, contract.StepFailed, contract.StepRetrying, contract.StepSkipped,
 		contract.StepAttested:
 		f.stepEvent(r)
+	case contract.StepAttestationApproved:
+		f.approve(r)
 	case contract.SignalAccepted, contract.SignalRejected:
 		f.signal(r)
 	default:

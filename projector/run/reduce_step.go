@@ -1,6 +1,7 @@
 package run
 
 import (
+	"slices"
 	"time"
 
 	"runlog/proto/contract"
@@ -28,15 +29,37 @@ func (f *fold) stepEvent(r *storage.Record) {
 		if f.advanceCurrent(&step.StepAttempt, r) && before.retriedBy(r) {
 			step.Attempts.setRetried(f.edit, before.retried())
 		}
+		if step.Status != StepWaitingForAttestation {
+			step.Approvals = nil
+		}
 	default:
 		attempt := StepAttempt{LogicalAttemptID: r.LogicalAttemptID, Status: StepPending}
 		if f.advanceCurrent(&attempt, r) {
 			earlier := step.StepAttempt
 			step = f.ownStep(step, place)
 			step.Attempts.setStanding(f.edit, &earlier)
-			step.StepAttempt = attempt
+			step.StepAttempt, step.Approvals = attempt, nil
 		}
 	}
+}
+
+// maxApprovals bounds the approvals that a step shows. A decider may append any number of them.
+const maxApprovals = 20
+
+// approve notes that an attester has approved a step which waits for others too (SEC-10). It
+// changes no status, and is never an inconsistency.
+func (f *fold) approve(r *storage.Record) {
+	step, place := f.next.Steps.find(r.StepID)
+	if step == nil || step.Status != StepWaitingForAttestation || step.LogicalAttemptID != r.LogicalAttemptID || len(step.Approvals) == maxApprovals {
+		return
+	}
+	p := decodeStep(r.Payload)
+	by := p.attestedBy.text()
+	if by == "" || contract.TextFault(by) != "" || slices.Contains(step.Approvals, by) {
+		return
+	}
+	step = f.ownStep(step, place)
+	step.Approvals = append(slices.Clip(step.Approvals), by)
 }
 
 // advanceCurrent applies the event to the step's current, or new, attempt, which the fold may

@@ -166,6 +166,9 @@ type StepSnapshot struct {
 	// Attempts are the earlier logical attempts (PRJ-7), and the failures that the platform retried
 	// inside a logical attempt (PRJ-15). Invariant: no logical attempt is above the current one.
 	Attempts Attempts
+	// Approvals are the attesters that have approved the current attempt, while it waits for others
+	// (SEC-10).
+	Approvals []string
 
 	made *edit // the fold that may change it, as with the nodes of trees
 }

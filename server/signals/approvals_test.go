@@ -49,6 +49,18 @@ func (a *attesting) payload(seq uint64) map[string]any {
 	return servertest.ParseObject(a.T, list.Events[0].GetPayloadJson())
 }
 
+// approvals are those of the step "c" in the snapshot.
+func (a *attesting) approvals() string {
+	a.T.Helper()
+	s, err := runlogv1.NewProjectionServiceClient(a.Conn).GetSnapshot(a.engine, &runlogv1.GetSnapshotRequest{RunId: "run"})
+	if err != nil {
+		a.T.Fatal(err)
+	}
+	over := a.HTTP("GET", "/v1/runs/run/snapshot", "", "Authorization", "Bearer "+a.root).OK(a.T)
+	servertest.CheckDigestPRJ1(a.T, "run", over["snapshot"].(map[string]any))
+	return fmt.Sprint(s.Snapshot.Steps[1].Approvals.GetAttesters())
+}
+
 // TestApprovalsSEC10: a contract with approvals takes so many different attesters. Each but the
 // last one stores an approval, and the last one the attestation, with all of them.
 func TestApprovalsSEC10(t *testing.T) {
@@ -82,8 +94,10 @@ func TestApprovalsSEC10(t *testing.T) {
 		_, err = a.attest(a.engine, onC())
 		servertest.Refused(t, err, contract.ReasonPermissionDenied)
 		servertest.WantEqual(t, "events", a.types("run"), "StepWaitingForAttestation StepAttestationApproved StepAttestationApproved")
+		servertest.WantEqual(t, "approvals", a.approvals(), "[token:ann token:bob]")
 		resp, err = a.attest(a.attester("cid"), onC(note("done")))
 		want("the last", resp, err, 6, 3, false)
+		servertest.WantEqual(t, "approvals", a.approvals(), "[]")
 		_, err = a.attest(a.attester("dan"), onC())
 		servertest.Refused(t, err, contract.ReasonStepNotWaiting)
 		resp, err = a.attest(a.ann, onC(note("seen")))

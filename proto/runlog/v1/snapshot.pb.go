@@ -206,7 +206,7 @@ func (x WaitingFor_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WaitingFor_Value.Descriptor instead.
 func (WaitingFor_Value) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11, 0}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12, 0}
 }
 
 // RunStatus of the contract (docs/contract.md, Projections).
@@ -726,7 +726,9 @@ type StepSnapshot struct {
 	// Of a FAILED attempt: the engine attempt whose failure stands, if it is not engine_attempt_id.
 	OutcomeEngineAttemptId *uint32 `protobuf:"varint,11,opt,name=outcome_engine_attempt_id,json=outcomeEngineAttemptId,proto3,oneof" json:"outcome_engine_attempt_id,omitempty"`
 	// The platform tries the attempt again. Absent once the attempt has another event.
-	Retry         *StepRetry `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`
+	Retry *StepRetry `protobuf:"bytes,12,opt,name=retry,proto3" json:"retry,omitempty"`
+	// Of a step that waits for further attesters (SEC-10); absent: none has approved the attempt.
+	Approvals     *StepApprovals `protobuf:"bytes,13,opt,name=approvals,proto3" json:"approvals,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -845,6 +847,58 @@ func (x *StepSnapshot) GetRetry() *StepRetry {
 	return nil
 }
 
+func (x *StepSnapshot) GetApprovals() *StepApprovals {
+	if x != nil {
+		return x.Approvals
+	}
+	return nil
+}
+
+// StepApprovals are the attesters that have approved the current attempt of a step.
+type StepApprovals struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Attesters     []string               `protobuf:"bytes,1,rep,name=attesters,proto3" json:"attesters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepApprovals) Reset() {
+	*x = StepApprovals{}
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepApprovals) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepApprovals) ProtoMessage() {}
+
+func (x *StepApprovals) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepApprovals.ProtoReflect.Descriptor instead.
+func (*StepApprovals) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *StepApprovals) GetAttesters() []string {
+	if x != nil {
+		return x.Attesters
+	}
+	return nil
+}
+
 // RootCause is why a run failed, from its RunFailed event.
 type RootCause struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -858,7 +912,7 @@ type RootCause struct {
 
 func (x *RootCause) Reset() {
 	*x = RootCause{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +924,7 @@ func (x *RootCause) String() string {
 func (*RootCause) ProtoMessage() {}
 
 func (x *RootCause) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +937,7 @@ func (x *RootCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootCause.ProtoReflect.Descriptor instead.
 func (*RootCause) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *RootCause) GetStepId() string {
@@ -932,7 +986,7 @@ type SignalDecision struct {
 
 func (x *SignalDecision) Reset() {
 	*x = SignalDecision{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -944,7 +998,7 @@ func (x *SignalDecision) String() string {
 func (*SignalDecision) ProtoMessage() {}
 
 func (x *SignalDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -957,7 +1011,7 @@ func (x *SignalDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDecision.ProtoReflect.Descriptor instead.
 func (*SignalDecision) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SignalDecision) GetEventId() string {
@@ -1041,7 +1095,7 @@ type PendingSignal struct {
 
 func (x *PendingSignal) Reset() {
 	*x = PendingSignal{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1107,7 @@ func (x *PendingSignal) String() string {
 func (*PendingSignal) ProtoMessage() {}
 
 func (x *PendingSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1120,7 @@ func (x *PendingSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingSignal.ProtoReflect.Descriptor instead.
 func (*PendingSignal) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *PendingSignal) GetSignalId() string {
@@ -1113,7 +1167,7 @@ type WaitingFor struct {
 
 func (x *WaitingFor) Reset() {
 	*x = WaitingFor{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1125,7 +1179,7 @@ func (x *WaitingFor) String() string {
 func (*WaitingFor) ProtoMessage() {}
 
 func (x *WaitingFor) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1138,7 +1192,7 @@ func (x *WaitingFor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingFor.ProtoReflect.Descriptor instead.
 func (*WaitingFor) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12}
 }
 
 // Inconsistency is an event that the run's state did not allow (PRJ-8).
@@ -1158,7 +1212,7 @@ type Inconsistency struct {
 
 func (x *Inconsistency) Reset() {
 	*x = Inconsistency{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1170,7 +1224,7 @@ func (x *Inconsistency) String() string {
 func (*Inconsistency) ProtoMessage() {}
 
 func (x *Inconsistency) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1183,7 +1237,7 @@ func (x *Inconsistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inconsistency.ProtoReflect.Descriptor instead.
 func (*Inconsistency) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Inconsistency) GetKind() string {
@@ -1275,7 +1329,7 @@ type RunSnapshot struct {
 
 func (x *RunSnapshot) Reset() {
 	*x = RunSnapshot{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1287,7 +1341,7 @@ func (x *RunSnapshot) String() string {
 func (*RunSnapshot) ProtoMessage() {}
 
 func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1300,7 +1354,7 @@ func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunSnapshot.ProtoReflect.Descriptor instead.
 func (*RunSnapshot) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{13}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *RunSnapshot) GetRunId() string {
@@ -1608,7 +1662,7 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	" \x01(\v2\x14.runlog.v1.StepRetryR\x05retryB\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
 	"\a_reasonB\x1c\n" +
-	"\x1a_outcome_engine_attempt_id\"\x93\x05\n" +
+	"\x1a_outcome_engine_attempt_id\"\xcb\x05\n" +
 	"\fStepSnapshot\x12\x17\n" +
 	"\astep_id\x18\x01 \x01(\tR\x06stepId\x123\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1b.runlog.v1.StepStatus.ValueR\x06status\x12,\n" +
@@ -1623,10 +1677,13 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\battempts\x18\n" +
 	" \x03(\v2\x16.runlog.v1.StepAttemptR\battempts\x12>\n" +
 	"\x19outcome_engine_attempt_id\x18\v \x01(\rH\x02R\x16outcomeEngineAttemptId\x88\x01\x01\x12*\n" +
-	"\x05retry\x18\f \x01(\v2\x14.runlog.v1.StepRetryR\x05retryB\x14\n" +
+	"\x05retry\x18\f \x01(\v2\x14.runlog.v1.StepRetryR\x05retry\x126\n" +
+	"\tapprovals\x18\r \x01(\v2\x18.runlog.v1.StepApprovalsR\tapprovalsB\x14\n" +
 	"\x12_engine_attempt_idB\t\n" +
 	"\a_reasonB\x1c\n" +
-	"\x1a_outcome_engine_attempt_id\"\xb0\x01\n" +
+	"\x1a_outcome_engine_attempt_id\"-\n" +
+	"\rStepApprovals\x12\x1c\n" +
+	"\tattesters\x18\x01 \x03(\tR\tattesters\"\xb0\x01\n" +
 	"\tRootCause\x12\x1c\n" +
 	"\astep_id\x18\x01 \x01(\tH\x00R\x06stepId\x88\x01\x01\x12\x17\n" +
 	"\x04code\x18\x02 \x01(\tH\x01R\x04code\x88\x01\x01\x12\x1d\n" +
@@ -1752,7 +1809,7 @@ func file_runlog_v1_snapshot_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(RunStatus_Value)(0),          // 0: runlog.v1.RunStatus.Value
 	(StepStatus_Value)(0),         // 1: runlog.v1.StepStatus.Value
@@ -1765,49 +1822,51 @@ var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(*StepRetry)(nil),             // 8: runlog.v1.StepRetry
 	(*StepAttempt)(nil),           // 9: runlog.v1.StepAttempt
 	(*StepSnapshot)(nil),          // 10: runlog.v1.StepSnapshot
-	(*RootCause)(nil),             // 11: runlog.v1.RootCause
-	(*SignalDecision)(nil),        // 12: runlog.v1.SignalDecision
-	(*PendingSignal)(nil),         // 13: runlog.v1.PendingSignal
-	(*WaitingFor)(nil),            // 14: runlog.v1.WaitingFor
-	(*Inconsistency)(nil),         // 15: runlog.v1.Inconsistency
-	(*RunSnapshot)(nil),           // 16: runlog.v1.RunSnapshot
-	nil,                           // 17: runlog.v1.RunSnapshot.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 18: google.protobuf.Timestamp
+	(*StepApprovals)(nil),         // 11: runlog.v1.StepApprovals
+	(*RootCause)(nil),             // 12: runlog.v1.RootCause
+	(*SignalDecision)(nil),        // 13: runlog.v1.SignalDecision
+	(*PendingSignal)(nil),         // 14: runlog.v1.PendingSignal
+	(*WaitingFor)(nil),            // 15: runlog.v1.WaitingFor
+	(*Inconsistency)(nil),         // 16: runlog.v1.Inconsistency
+	(*RunSnapshot)(nil),           // 17: runlog.v1.RunSnapshot
+	nil,                           // 18: runlog.v1.RunSnapshot.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
 }
 var file_runlog_v1_snapshot_proto_depIdxs = []int32{
 	7,  // 0: runlog.v1.StepRetry.error:type_name -> runlog.v1.StepError
-	18, // 1: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
+	19, // 1: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
 	1,  // 2: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
-	18, // 3: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
-	18, // 4: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
+	19, // 3: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
+	19, // 4: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
 	6,  // 5: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
 	7,  // 6: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
 	8,  // 7: runlog.v1.StepAttempt.retry:type_name -> runlog.v1.StepRetry
 	1,  // 8: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
-	18, // 9: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	18, // 10: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	19, // 9: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	19, // 10: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
 	6,  // 11: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
 	7,  // 12: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
 	9,  // 13: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
 	8,  // 14: runlog.v1.StepSnapshot.retry:type_name -> runlog.v1.StepRetry
-	18, // 15: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
-	0,  // 16: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
-	10, // 17: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
-	6,  // 18: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	5,  // 19: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
-	18, // 20: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	18, // 21: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	11, // 22: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
-	12, // 23: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
-	15, // 24: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
-	13, // 25: runlog.v1.RunSnapshot.pending_signals:type_name -> runlog.v1.PendingSignal
-	2,  // 26: runlog.v1.RunSnapshot.waiting_for:type_name -> runlog.v1.WaitingFor.Value
-	17, // 27: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	11, // 15: runlog.v1.StepSnapshot.approvals:type_name -> runlog.v1.StepApprovals
+	19, // 16: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
+	0,  // 17: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
+	10, // 18: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
+	6,  // 19: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	5,  // 20: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
+	19, // 21: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	19, // 22: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	12, // 23: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
+	13, // 24: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
+	16, // 25: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
+	14, // 26: runlog.v1.RunSnapshot.pending_signals:type_name -> runlog.v1.PendingSignal
+	2,  // 27: runlog.v1.RunSnapshot.waiting_for:type_name -> runlog.v1.WaitingFor.Value
+	18, // 28: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
+	29, // [29:29] is the sub-list for method output_type
+	29, // [29:29] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_snapshot_proto_init() }
@@ -1820,17 +1879,17 @@ func file_runlog_v1_snapshot_proto_init() {
 	file_runlog_v1_snapshot_proto_msgTypes[4].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[6].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[7].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[8].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[9].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[10].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[13].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[11].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[14].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_snapshot_proto_rawDesc), len(file_runlog_v1_snapshot_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -72,10 +72,18 @@ func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 		Artifacts:        encodeArtifacts(s.Artifacts),
 		Error:            encodeStepError(s.Error),
 		Reason:           Optional(s.Reason),
+		Approvals:        encodeApprovals(s.Approvals),
 
 		OutcomeEngineAttemptId: outcomeAttempt(&s.StepAttempt),
 		Retry:                  encodeRetry(s.Retry),
 	}
+}
+
+func encodeApprovals(attesters []string) *runlogv1.StepApprovals {
+	if len(attesters) == 0 {
+		return nil
+	}
+	return &runlogv1.StepApprovals{Attesters: attesters}
 }
 
 func encodeAttempt(a *run.StepAttempt) *runlogv1.StepAttempt {

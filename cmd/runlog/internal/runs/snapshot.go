@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"runlog/cmd/runlog/internal/output"
@@ -178,6 +179,9 @@ func stepDetail(step *runlogv1.StepSnapshot) string {
 			next = "(next try " + output.Stamp(again.GetNextAttemptAt()) + ")"
 		}
 		return output.Words("retrying after", again.GetError().GetCode(), again.GetError().GetMessage(), next)
+	}
+	if approvals := step.GetApprovals().GetAttesters(); len(approvals) > 0 {
+		return "approved by " + strings.Join(approvals, ", ")
 	}
 	if failure == nil {
 		return step.GetReason()
