@@ -17,6 +17,7 @@ import (
 // request, which it sends alone. What an API does not show stays zero in its answers:
 //
 //   - positions, which are opaque, and KeyDerived;
+//   - the statuses that a run may have, and whether it has ended by that;
 //   - of an outcome without a new event, PersistedAt; of a refusal, LastSeq, and the Given of a
 //     ScopeError;
 //   - whether a run has metadata that says nothing: Run.Metadata is there, always.
@@ -77,7 +78,7 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 	out := slices.Clone(model)
 	for i := range out {
 		o := &out[i]
-		o.Position, o.Created = 0, false // only CreateRun tells
+		o.Position, o.Created, o.Ended = 0, false, false // only CreateRun tells
 		if o.Answers != nil && o.Err == nil {
 			o.LastSeq = o.Answers[0].LastSeq
 		}
@@ -100,7 +101,7 @@ func (outside) outcomes(model []storage.Outcome) []storage.Outcome {
 
 func (outside) run(model *storage.Run) *storage.Run {
 	out := *model
-	out.Position, out.CreatedPosition, out.MetadataChanged = 0, 0, false
+	out.Position, out.CreatedPosition, out.MetadataChanged, out.Statuses = 0, 0, false, 0
 	if out.Metadata == nil {
 		out.Metadata = &storage.Metadata{}
 	}

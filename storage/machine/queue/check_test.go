@@ -184,7 +184,7 @@ func (b *bed) checkTables() {
 				want["H"+u64(r.Order)] = r.RunId
 			}
 			if r.Unsettled {
-				want["Z"+r.RunId] = "\x01"
+				want["Yu"+r.RunId] = "\x01"
 			}
 			want["O"+u64(r.Queue)+string([]byte{byte(r.State), byte(rank)})+u64(r.Order)] = u64(uint64(r.EnqueuedAt)) + r.RunId
 			if due != 0 {

@@ -13,8 +13,8 @@
 //	Q queue:8                        a queue                        record.v1.Queue
 //	R runId                          a run from its request to its  record.v1.QueuedRun
 //	                                 end
-//	Z runId                          a run that may have ended      1
 //	Yd queue:8 pausedAt:8 runId      a pause that drains            1
+//	Yu runId                         a run that may have ended      1
 //
 // A name is tenantId, projectId, environmentId and queue, each with a zero byte behind it, so that
 // the begin of a name is a filter. rank is 9 - priority of a ready run, and 0 of another.

@@ -18,8 +18,8 @@ const (
 	keyTable       = "P"
 	queueTable     = "Q"
 	runTable       = "R"
-	unsettledTable = "Z"
 	drainTable     = "Yd"
+	unsettledTable = "Yu"
 )
 
 func number(dst []byte, n uint64) []byte { return binary.BigEndian.AppendUint64(dst, n) }
