@@ -76,11 +76,12 @@ func (e *Error) Retryable() bool {
 }
 
 // Final reports whether the server would refuse the same call at any time. Credentials can be
-// corrected, and a cluster can be upgraded; a failure without a reason may be that of a proxy.
+// corrected, and a cluster can be upgraded or released; a failure without a reason may be that of a
+// proxy.
 func (e *Error) Final() bool {
 	switch e.Code {
 	case codes.InvalidArgument, codes.AlreadyExists, codes.OutOfRange, codes.NotFound, codes.Aborted, codes.FailedPrecondition:
-		return e.Reason != "" && e.Reason != ReasonUpgradeIncomplete
+		return e.Reason != "" && e.Reason != ReasonUpgradeIncomplete && e.Reason != ReasonClusterHeld
 	case codes.ResourceExhausted:
 		return e.Reason == "" && e.RetryAfter == 0 // gRPC: the message is too large
 	default:

@@ -47,7 +47,12 @@ type fakeServer struct {
 	exportEvents func(*runlogv1.ExportEventsRequest, grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error
 
 	createSubscription func(*runlogv1.CreateSubscriptionRequest) (*runlogv1.CreateSubscriptionResponse, error)
+	consume            func(consumeServer) error
 }
+
+type consumeServer = grpc.BidiStreamingServer[runlogv1.ConsumeRequest, runlogv1.ConsumeResponse]
+
+func (f *fakeServer) Consume(stream consumeServer) error { return f.consume(stream) }
 
 func (f *fakeServer) AppendEvents(ctx context.Context, req *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
 	if f.leader != "" {

@@ -22,6 +22,8 @@ type retrier struct {
 	// patience bounds the tries after the first failure in a row; 0: the context does.
 	patience time.Duration
 	since    time.Time // when the first of the row has failed
+	// releases is set if the caller waits until a cluster that is held is released.
+	releases bool
 }
 
 // again waits before the next try and returns nil, or returns the error that ends the call.
@@ -32,7 +34,8 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	if e.Reason != "" || e.Code != codes.Unavailable {
 		r.client.reached.Store(true)
 	}
-	if !e.Retryable() || r.client.exhausted(r.failed) || ctx.Err() != nil {
+	retryable := e.Retryable() || r.releases && e.Reason == ReasonClusterHeld
+	if !retryable || r.client.exhausted(r.failed) || ctx.Err() != nil {
 		return e
 	}
 	wait := r.delay(e)

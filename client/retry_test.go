@@ -125,6 +125,35 @@ func TestFullOfSubscriptionsBUS2(t *testing.T) {
 	}
 }
 
+// TestConsumeOfHeldClusterBUS3: a consumer of a cluster that is held waits for its release. A call
+// tells of the hold at once.
+func TestConsumeOfHeldClusterBUS3(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tries := 0
+		held := refusal(codes.FailedPrecondition, string(ReasonClusterHeld), "held", nil)
+		c := dialFake(t, &fakeServer{
+			consume: func(stream consumeServer) error {
+				if tries++; tries < 5 {
+					return held
+				}
+				return stream.Send(&runlogv1.ConsumeResponse{})
+			},
+			createSubscription: func(*runlogv1.CreateSubscriptionRequest) (*runlogv1.CreateSubscriptionResponse, error) {
+				return nil, held
+			},
+		}, Options{})
+		answered := false
+		err := c.Consume(t.Context(), func(ConsumeStream) {}, func(*runlogv1.ConsumeResponse) { answered = true }, func() bool { return !answered })
+		if err != nil || tries != 5 {
+			t.Errorf("%v after %d streams, want none after 5", err, tries)
+		}
+		_, err = c.CreateSubscription(t.Context(), &runlogv1.CreateSubscriptionRequest{})
+		if e, ok := errors.AsType[*Error](err); !ok || e.Reason != ReasonClusterHeld || e.Final() {
+			t.Errorf("%v, want one that is not final", err)
+		}
+	})
+}
+
 // TestRepeatedBatchLeavesOutcomesUnknown (APP-10): a batch may have been stored and its answer was
 // lost. In the answer to its repetition, a refusal that is not about a request tells nothing of the
 // earlier try.

@@ -87,7 +87,8 @@ type ConsumeStream = grpc.BidiStreamingClient[runlogv1.ConsumeRequest, runlogv1.
 // Consume opens streams of the events of a subscription, one after the other, until again answers
 // false, or a stream fails for good or ctx ends: then it returns the error (BUS-8). open gets each
 // stream first and sends its first message, and take each answer. again is called after each end of
-// a stream. Package consumer does the rest that a program needs.
+// a stream. A cluster that is held is tried again until it is released. Package consumer does the
+// rest that a program needs.
 func (c *Client) Consume(ctx context.Context, open func(ConsumeStream), take func(*runlogv1.ConsumeResponse), again func() bool) error {
 	begin := func(ctx context.Context) (grpc.ServerStreamingClient[runlogv1.ConsumeResponse], error) {
 		stream, err := c.subs.Consume(ctx, grpc.ForceCodecV2(wire.Codec))
@@ -96,7 +97,7 @@ func (c *Client) Consume(ctx context.Context, open func(ConsumeStream), take fun
 		}
 		return stream, err
 	}
-	tries := retrier{client: c}
+	tries := retrier{client: c, releases: true}
 	for {
 		failure := receive(ctx, watchSilence, begin, func(res *runlogv1.ConsumeResponse) bool {
 			tries.answered()

@@ -129,8 +129,8 @@ func TestStopQUE11(t *testing.T) {
 	}
 }
 
-// TestRunRetriesQUE11: Run goes on after a failure, with a backoff, and ends with a refusal for
-// good.
+// TestRunRetriesQUE11: Run goes on after a failure, with a backoff, also of a cluster that is held
+// after a restore. It ends with a refusal for good.
 func TestRunRetriesQUE11(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -149,6 +149,8 @@ func TestRunRetriesQUE11(t *testing.T) {
 			t.Errorf("asked %d times in a minute, with a backoff of up to 5 s", w.asked)
 		}
 		w.mu.Unlock()
+		answer(&client.Error{Code: codes.FailedPrecondition, Reason: client.ReasonClusterHeld, Message: "not yet"})
+		time.Sleep(time.Minute)
 		answer(nil)
 		time.Sleep(5 * time.Second)
 		if got := r.statuses(); !slices.Equal(got, []engine.Status{engine.StatusStarted}) {
