@@ -216,7 +216,8 @@ func (s *Service) independent(a *attestation, tenantID string) error {
 	}
 	return &contract.Error{Reason: contract.ReasonPermissionDenied,
 		Message: fmt.Sprintf("%s has requested or started run %s, so another identity attests its steps; nothing was stored; "+
-			"runlog tenant limits --self-attestation allowed lets a tenant do without", contract.Quote(a.past.startedBy[i]), contract.Quote(a.runID)),
+			"runlog tenant limits %s --self-attestation allowed lets the tenant do without",
+			contract.Quote(a.past.startedBy[i]), contract.Quote(a.runID), contract.Quote(tenantID)),
 		Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID}}
 }
 
