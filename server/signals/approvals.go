@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"runlog/proto/contract"
-	"runlog/server/rpc"
 )
 
 // maxApprovals bounds how many attesters a contract may ask for.
@@ -60,8 +59,8 @@ func (a *attestation) approvalsNeeded(attempt uint32) (int, error) {
 	var n int
 	if json.Unmarshal(raw, &n) != nil || n < 1 || n > maxApprovals {
 		return 0, &contract.Error{Reason: contract.ReasonStepNotWaiting,
-			Message: rpc.Helpful(contract.ReasonStepNotWaiting, fmt.Sprintf("the contract of step %s asks for %s approvals, which is no number from 1 to %d, "+
-				"so it can fail alone; nothing was stored; end it with SKIP_STEP", contract.Quote(a.stepID), contract.Quote(string(raw)), maxApprovals)),
+			Message: fmt.Sprintf("the contract of step %s asks for %s approvals, which is no number from 1 to %d, "+
+				"so it can fail alone; nothing was stored; attest FAIL, or end it with SKIP_STEP", contract.Quote(a.stepID), contract.Quote(string(raw)), maxApprovals),
 			Metadata: map[string]string{"run_id": a.runID, "step_id": a.stepID}}
 	}
 	return n, nil
