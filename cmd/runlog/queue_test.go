@@ -37,8 +37,12 @@ func (f *fakeQueues) queue(name string) *runlogv1.Queue {
 	if name == "" {
 		name = "default"
 	}
+	held := ""
+	if name == "held" {
+		held = contract.ReasonClusterHeld.Info().Help
+	}
 	return &runlogv1.Queue{
-		TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", Queue: name, Settings: s, CreatedAt: seconds(0), Depth: 1203, Ready: 1200, Delayed: 3,
+		TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", HeldReason: held, Queue: name, Settings: s, CreatedAt: seconds(0), Depth: 1203, Ready: 1200, Delayed: 3,
 		Leased: 2, Running: 10, ReadyByPriority: []uint64{0, 0, 0, 0, 0, 1100, 0, 0, 0, 100}, OldestAt: seconds(60), RequestsTotal: 5000, StartsTotal: 3700, EndsTotal: 3690,
 	}
 }
@@ -174,7 +178,8 @@ func TestGoldenQueues(t *testing.T) {
 	goldenLines(t, "queue-put",
 		"queue put --max-running 10 --on-full delay --delay 45s"+webProd, "queue put nightly --lease-ttl 1m --max-queued 0 -o json"+webProd,
 		"queue put --on-full wait"+webProd, "queue put --lease-ttl soon"+webProd, "queue put --max-running 3", "queue put --max-running -1", "queue put --max-running 18446744073709551616",
-		"queue pause nightly"+webProd, "queue resume"+webProd+" -o json")
+		"queue pause nightly"+webProd, "queue resume"+webProd+" -o json",
+		"queue show held"+webProd, "queue pause held"+webProd)
 	goldenLines(t, "queue-steer",
 		"queue cancel run-3 --reason replaced", "queue cancel run-3 -o json", "queue cancel run-1", "queue cancel",
 		"queue prioritize run-3 9", "queue prioritize run-3 9 -o json", "queue prioritize run-3 high", "queue prioritize run-3", "queue requeue run-1", "queue requeue run-3", "queue requeue run-1 -o json", "queue requeue", "queue cancle run-3")

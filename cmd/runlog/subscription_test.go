@@ -93,6 +93,10 @@ func (f *fakeSubscriptions) GetSubscription(_ context.Context, req *runlogv1.Get
 		s := pullSample("idle")
 		s.Paused = true
 		return &runlogv1.GetSubscriptionResponse{Subscription: s}, nil
+	case "held", "held-paused":
+		s := pullSample(req.GetSubscriptionId())
+		s.Paused, s.HeldReason = req.GetSubscriptionId() == "held-paused", contract.ReasonClusterHeld.Info().Help
+		return &runlogv1.GetSubscriptionResponse{Subscription: s}, nil
 	}
 	return &runlogv1.GetSubscriptionResponse{Subscription: sample(req.GetSubscriptionId())}, nil
 }
@@ -236,7 +240,8 @@ func TestGoldenSubscriptions(t *testing.T) {
 	goldenLines(t, "subscriptions-help", "subscriptions --help", "subscriptions create --help", "subscriptions ls --help", "subscriptions show --help", "subscriptions update --help",
 		"subscriptions pause --help", "subscriptions resume --help", "subscriptions seek --help", "subscriptions delete --help", "subscriptions dead-letters --help",
 		"subscriptions dead-letters ls --help", "subscriptions dead-letters redrive --help", "subscriptions dead-letters discard --help", "consume --help")
-	goldenLines(t, "consume", "consume planner --max 2", "consume planner --max 1 --no-ack -o json", "consume none", "consume", "consume idle --max 1")
+	goldenLines(t, "consume", "consume planner --max 2", "consume planner --max 1 --no-ack -o json", "consume none", "consume", "consume idle --max 1", "consume held --max 1",
+		"subscriptions show held-paused")
 }
 
 // TestSubscriptionRequests: the flags become the request that they say, and so does a file.

@@ -70,6 +70,9 @@ func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 				if err := errors.Join(errQueue, errSub, errStatus); err != nil {
 					t.Fatal(err)
 				}
+				if held && s.Subscription.Lag.Events == 0 {
+					t.Errorf("%s: events wait, and the lag has none of them", via.Opts.NodeID)
+				}
 				for _, why := range []string{q.Queue.HeldReason, s.Subscription.HeldReason, c.HeldReason} {
 					if strings.Contains(why, "runlog cluster release") != held {
 						t.Errorf("%s: held because %q, want held: %v", via.Opts.NodeID, why, held)

@@ -116,7 +116,12 @@ func (s *Service) wire(row *subscription.Subscription) *runlogv1.Subscription {
 	if d, err := deliveryOf(c.Delivery); err == nil {
 		m.Delivery = d
 	}
-	if st, ok := s.dispatcher.Status(row.Name); ok {
+	st, ok := s.dispatcher.Status(row.Name)
+	// Without a status, nothing behind the cursor was read.
+	if applied := s.node.Store().Applied(); !ok && applied.Position() > row.Position {
+		m.Lag.Events = uint64(applied.Position() - row.Position)
+	}
+	if ok {
 		m.DeadLetters, m.HeldRuns, m.AcknowledgedTotal = st.Letters, uint64(st.Held), st.Acknowledged
 		m.LastError, m.LastErrorAt = st.LastError, wire.Timestamp(st.LastErrorAt)
 		m.Lag = &runlogv1.SubscriptionLag{

@@ -73,6 +73,8 @@ func queueCells(q *runlogv1.Queue) []string {
 
 func stateOf(q *runlogv1.Queue) string {
 	switch {
+	case q.GetHeldReason() != "" && q.GetSettings().GetPaused():
+		return "HELD, paused" // It stays paused once the cluster is released.
 	case q.GetHeldReason() != "":
 		return "HELD"
 	case q.GetSettings().GetPaused():

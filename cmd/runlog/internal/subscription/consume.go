@@ -31,6 +31,9 @@ a run comes after the one before was acknowledged, so that only the first of eac
 		if err != nil {
 			return err
 		}
+		if reason := now.GetSubscription().GetHeldReason(); reason != "" {
+			fmt.Fprintln(a.Stderr, reason)
+		}
 		if now.GetSubscription().GetPaused() {
 			fmt.Fprintf(a.Stderr, "subscription %s is paused: events come after runlog subscriptions resume %s\n", id, id)
 		}

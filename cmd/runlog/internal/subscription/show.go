@@ -76,6 +76,8 @@ func cells(s *runlogv1.Subscription) []string {
 
 func state(s *runlogv1.Subscription) string {
 	switch {
+	case s.GetHeldReason() != "" && s.GetPaused():
+		return "HELD, paused" // It stays paused once the cluster is released.
 	case s.GetHeldReason() != "":
 		return "HELD"
 	case s.GetPaused():
