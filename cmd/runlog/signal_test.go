@@ -26,7 +26,8 @@ func (f *fakeSignals) AttestStep(_ context.Context, req *runlogv1.AttestStepRequ
 		return nil, asStatus(&contract.Error{Reason: contract.ReasonStepNotWaiting, Message: `attempt 1 of step "ready" is not WAITING_FOR_ATTESTATION`})
 	}
 	if req.StepId == "shared" {
-		return &runlogv1.AttestStepResponse{RunSeq: 7, LogicalAttemptId: 1, Position: "P", Approvals: 1, ApprovalsNeeded: 3}, nil
+		return &runlogv1.AttestStepResponse{RunSeq: 7, LogicalAttemptId: 1, Idempotent: req.AttestationId == "a-1", Position: "P",
+			Approvals: 1, ApprovalsNeeded: 3}, nil
 	}
 	return &runlogv1.AttestStepResponse{RunSeq: 7, LogicalAttemptId: 2, Idempotent: req.AttestationId == "a-1", Position: "P"}, nil
 }
@@ -39,7 +40,7 @@ func TestGoldenAttestSEC10(t *testing.T) {
 	for _, args := range []string{
 		"attest run-1 B --notes done --artifact y=s3://b/y --id a-0", "attest run-1 B --id a-1", "attest run-1 B --failed --by token:jed --attempt 2 --id a-2 -o json",
 		"attest run-1 ready --id a-3", "attest run-1 own --id a-4", "attest run-1 shared --id a-5",
-		"attest run-1 shared --id a-5 -o json", "attest run-1", "attest run-1 B --artifact y", "attest run-1 B --by=", "attest --help",
+		"attest run-1 shared --id a-5 -o json", "attest run-1 shared --id a-1", "attest run-1", "attest run-1 B --artifact y", "attest run-1 B --by=", "attest --help",
 	} {
 		s := &invocation{args: strings.Fields(args)}
 		s.do(t.Context(), t, fake)

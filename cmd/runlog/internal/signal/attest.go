@@ -97,8 +97,11 @@ func (a *app) attest(ctx context.Context, c *client.Client, req *runlogv1.Attest
 	}
 	text := fmt.Sprintf("attempt %d of step %s is attested: %s at runSeq %d", resp.GetLogicalAttemptId(), req.StepId, req.Outcome, resp.GetRunSeq())
 	if missing := int(resp.GetApprovalsNeeded()) - int(resp.GetApprovals()); missing > 0 {
-		text = fmt.Sprintf("attempt %d of step %s is approved by %d of %d attesters at runSeq %d: it waits for %s", resp.GetLogicalAttemptId(),
-			req.StepId, resp.GetApprovals(), resp.GetApprovalsNeeded(), resp.GetRunSeq(), output.Plural(missing, "other attester"))
+		text = fmt.Sprintf("attempt %d of step %s is approved by %d of %d attesters at runSeq %d", resp.GetLogicalAttemptId(),
+			req.StepId, resp.GetApprovals(), resp.GetApprovalsNeeded(), resp.GetRunSeq())
+		if !resp.GetIdempotent() { // Others may have approved it since.
+			text += ": it waits for " + output.Plural(missing, "other attester")
+		}
 	}
 	if resp.GetIdempotent() {
 		text += ", as it was before"
