@@ -13,7 +13,8 @@ import (
 )
 
 // TestPageOfManyRuns runs the page of docs/ui.md against a node with 10,000 runs: the newest run is
-// in its first row, changes show, and no request depends on how many runs there are.
+// in its first row, changes show, and no request depends on how many runs there are. The page tells
+// that a snapshot has more steps than it shows.
 func TestPageOfManyRuns(t *testing.T) {
 	t.Parallel()
 	if !installed(t, "node") {
@@ -24,21 +25,28 @@ func TestPageOfManyRuns(t *testing.T) {
 	dir := t.TempDir()
 	sh := shell{t: t, dir: dir, env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC, "PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
 	stored := 0
-	store := func(eventType string, runs ...string) {
+	line := func(eventType, run, rest string) string {
+		stored++
+		return fmt.Sprintf(`{"eventType":%q,"eventId":"%08x-0000-4000-8000-000000000001","runId":%q,"tenantId":"t","projectId":"p","environmentId":"e",`+
+			`"planId":"plan","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,"emittedBy":"test","emittedAt":"2026-02-11T10:30:00.000Z",%s}`+"\n",
+			eventType, stored, run, rest)
+	}
+	storeLines := func(lines []string) {
 		t.Helper()
-		var lines strings.Builder
-		for _, run := range runs {
-			stored++
-			fmt.Fprintf(&lines, `{"eventType":%q,"eventId":"%08x-0000-4000-8000-000000000001","runId":%q,"tenantId":"t","projectId":"p","environmentId":"e",`+
-				`"planId":"plan","planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,"emittedBy":"test","emittedAt":"2026-02-11T10:30:00.000Z","payload":{}}`+"\n",
-				eventType, stored, run)
-		}
-		if err := os.WriteFile(filepath.Join(dir, "events.jsonl"), []byte(lines.String()), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, "events.jsonl"), []byte(strings.Join(lines, "")), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out := sh.run("runlog append events.jsonl"); !strings.Contains(out, "0 duplicates (0 diverged), 0 refused") {
 			t.Fatalf("runlog append: %s", out)
 		}
+	}
+	store := func(eventType string, runs ...string) {
+		t.Helper()
+		lines := make([]string, len(runs))
+		for i, run := range runs {
+			lines[i] = line(eventType, run, `"payload":{}`)
+		}
+		storeLines(lines)
 	}
 	runs := make([]string, 10_000)
 	for i := range runs {
@@ -64,6 +72,15 @@ func TestPageOfManyRuns(t *testing.T) {
 	p.await(`run "newer COMPLETED\n`)
 	p.click("more")
 	p.await(`\n1 RunStarted \n2 RunCompleted \n"`)
+
+	lines := []string{line("RunStarted", "large", `"payload":{}`)}
+	for i := range 90 { // Of a page of 4 MiB.
+		lines = append(lines, line("StepSkipped", "large", fmt.Sprintf(`"stepId":"step-%02d","payload":{"reason":%q}`, i, strings.Repeat("x", 50<<10))))
+	}
+	storeLines(lines)
+	p.await("first large | RUNNING |")
+	p.click("first")
+	p.await(`SKIPPED\nand more steps\n"`)
 }
 
 // page is the page of docs/ui.md under node.
