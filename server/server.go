@@ -104,6 +104,9 @@ func start(ctx context.Context, opts Options, table []service) (*Server, error) 
 	if err := s.start(ctx); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}
+	if why := rpc.HeldReason(s.replica.Store()); why != "" {
+		s.log.Warn("cluster is held; no run is leased and no event is delivered", "why", why)
+	}
 	s.loops.Go(s.followReadiness)
 	s.loops.Go(s.watchLag)
 	s.loops.Go(s.watchDrains)

@@ -3,6 +3,7 @@ package offline_test
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -29,6 +30,23 @@ func (c *counter) Send(_ context.Context, _ *cloudevent.Event, done func(error))
 
 func (*counter) Close() error { return nil }
 
+// heldLog counts the warnings of nodes that their cluster is held.
+type heldLog struct {
+	slog.Handler
+	warnings *atomic.Int64
+}
+
+func (heldLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l heldLog) WithAttrs([]slog.Attr) slog.Handler     { return l }
+func (l heldLog) WithGroup(string) slog.Handler          { return l }
+
+func (l heldLog) Handle(_ context.Context, r slog.Record) error {
+	if strings.HasPrefix(r.Message, "cluster is held") {
+		l.warnings.Add(1)
+	}
+	return nil
+}
+
 // TestRestoredCopyHoldsBUS3QUE6: a restored copy delivers nothing to the sinks and consumers of its
 // subscriptions, and starts no run, until an operator releases it: also after a restart, and after
 // another node leads. Everything that shows a queue, a subscription or the cluster says so.
@@ -51,8 +69,10 @@ func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 		old.BackUp(repo)
 		old.Close()
 
-		sink := &counter{}
-		sinks := func(o *server.Options) { o.OpenSink = func() delivery.Sink { return sink } }
+		sink, log := &counter{}, heldLog{slog.DiscardHandler, new(atomic.Int64)}
+		sinks := func(o *server.Options) {
+			o.OpenSink, o.Logger = func() delivery.Sink { return sink }, slog.New(log)
+		}
 		n := servertest.HeldFrom(t, repo, sinks)
 		n.Start()
 		all := servertest.Nodes{n}
@@ -100,6 +120,7 @@ func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 		holds("after the restore")
 		n.Restart()
 		holds("after a restart")
+		servertest.WantEqual(t, "warnings after two starts", log.warnings.Load(), 2)
 		second := &servertest.Node{T: t, Opts: servertest.DiskOptions(t)}
 		sinks(&second.Opts)
 		second.Opts.NodeID, second.Opts.Join, second.Opts.JoinToken = "second", []string{n.Server.Addresses().Raft}, n.JoinToken()
