@@ -2,6 +2,7 @@ package queue_test
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -145,6 +146,8 @@ func (m *model) settle(runID string, lastSeq uint64, status contract.RunStatus) 
 		return nil
 	case lastSeq != m.seqs(runID):
 		return &storage.SequenceError{RunID: runID, Expected: lastSeq, Last: m.seqs(runID)}
+	case !slices.Contains(m.mayBe(runID), status): // An earlier Settle of the entry said another.
+		return fmt.Errorf("storage: settle run %q: its events do not allow the status %v; rebuild the projection", runID, status)
 	}
 	r.unsettled = false
 	m.setStatuses(runID, []contract.RunStatus{status})
