@@ -47,7 +47,7 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 		return nil, err
 	}
 	first := uint64(0)
-	a := storage.Append{RunID: r.RunID, Events: events, AppendedBy: caller(ctx), ExpectedLastSeq: &first}
+	a := storage.Append{RunID: r.RunID, Events: events, AppendedBy: caller(ctx), ExpectedLastSeq: &first, OnlyNew: true}
 	if err := rpc.CheckDecision(ctx, s.node, &a); err != nil {
 		return nil, err
 	}

@@ -82,3 +82,21 @@ func TestEndsWithTakenKeysIDM5QUE7QUE10(t *testing.T) {
 		})
 	}
 }
+
+// TestRequestWithTakenKeyIDM5QUE1: a request stores all it says, or nothing, also if a producer has
+// taken the key of its RunQueued. A run that has events, and has even ended, enters no queue: no
+// event would free its slot.
+func TestRequestWithTakenKeyIDM5QUE1(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		n.Append("run", servertest.Taking("run", servertest.RunEnd(contract.RunQueued)), servertest.RunEnd(contract.RunFailed))
+		_, err := n.Queues().RequestRun(n.Context(), servertest.RunRequest("r1", servertest.Named("run")))
+		if l := n.Lease(); len(l) > 0 {
+			release(n, l[0], runlogv1.LeaseOutcome_STARTED)
+			n.Append("run", servertest.RunEnd(contract.RunCancelled))
+			t.Errorf("leased %v, which is %v; its queue is %v", l, n.Snapshot("run").Status, queue(n))
+		}
+		servertest.Refused(t, err, contract.ReasonRunAlreadyExists)
+	})
+}
