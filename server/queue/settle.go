@@ -19,9 +19,10 @@ const (
 
 // settle says which status runs have, where the types of their events do not tell whether they have
 // ended (PRJ-17): the log knows no steps, and so not whether a run was WAITING when it got its
-// RunCompleted. It tells whether there may be more such runs, and reads one snapshot at a time.
+// RunCompleted. It tells whether there may be more such runs, and reads one snapshot at a time. A
+// run that gets an event after each look at it is not settled, so passes take turns.
 func (s *Service) settle(ctx context.Context) (more bool, err error) {
-	list, err := queue.ListUnsettled(s.node.Store(), settling)
+	list, err := queue.ListUnsettled(s.node.Store(), s.ticker.settled, settling)
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
@@ -32,6 +33,7 @@ func (s *Service) settle(ctx context.Context) (more bool, err error) {
 		if events >= settlingEvents {
 			break
 		}
+		s.ticker.settled = id
 		op, lastSeq, err := s.settlement(id)
 		if err != nil {
 			errs[i] = err

@@ -46,12 +46,35 @@ func TestSettlingIsBoundedPRJ17(t *testing.T) {
 		unsettled []string
 	}{{2, []string{"small"}}, {3, nil}, {3, nil}} {
 		_, err := s.tick(t.Context())
-		if list, errList := queue.ListUnsettled(l.Store(), 9); !slices.Equal(list, want.unsettled) || errors.Join(err, errList) != nil {
+		if list, errList := queue.ListUnsettled(l.Store(), "", 9); !slices.Equal(list, want.unsettled) || errors.Join(err, errList) != nil {
 			t.Errorf("pass %d: unsettled %v, %v, %v; want %v", pass, list, err, errList, want.unsettled)
 		}
 		if commands != want.commands {
 			t.Errorf("pass %d: %d commands, want %d", pass, commands, want.commands)
 		}
+	}
+}
+
+// TestSettlingTakesTurnsPRJ17: runs that get an event after each look at them hold up no other one,
+// not even if there are as many as a pass settles.
+func TestSettlingTakesTurnsPRJ17(t *testing.T) {
+	t.Parallel()
+	s, l := testService(t)
+	begin := time.Now().Add(-time.Hour)
+	ids := busyRuns(settling, "late")
+	l.lease(t, begin, ids...)
+	for _, id := range ids {
+		l.append(t, begin, id, contract.RunStarted, contract.StepWaitingForAttestation, contract.RunCompleted)
+	}
+	l.busy(t, s, "busy-")
+	for range 2 {
+		if _, err := s.settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	list, err := queue.ListUnsettled(l.Store(), "", 2*settling)
+	if err != nil || len(list) != settling || slices.Contains(list, "late") {
+		t.Errorf("unsettled %v, %v", list, err)
 	}
 }
 

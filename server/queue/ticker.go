@@ -29,6 +29,8 @@ type ticker struct {
 	next atomic.Int64  // the timer for which the ticker sleeps
 	end  context.CancelFunc
 	done sync.WaitGroup
+	// The run that it has settled last. The next pass begins behind it.
+	settled string
 }
 
 // start starts the ticker. Close ends it.

@@ -139,7 +139,8 @@ func (b *bed) checkRuns() {
 		}
 	}
 	slices.Sort(unsettled)
-	if ids, err := queue.ListUnsettled(b.Store, 1000); err != nil || !slices.Equal(ids, unsettled) {
+	ids, err = queue.ListUnsettled(b.Store, "run-1", 1000)
+	if slices.Sort(ids); err != nil || !slices.Equal(ids, unsettled) {
 		b.t.Fatalf("unsettled %q, %v; want %q", ids, err, unsettled)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -261,10 +262,10 @@ func ListExhausted(s *storage.Store, n int) (list []*Run, err error) {
 	return list, err
 }
 
-// ListUnsettled returns the ids of at most n runs that wait for a Settle.
-func ListUnsettled(s *storage.Store, n int) (list []string, err error) {
+// ListUnsettled returns the ids of at most n runs that wait for a Settle: first those behind one.
+func ListUnsettled(s *storage.Store, behind string, n int) (list []string, err error) {
 	err = view(s, func(r storage.TableReader) error {
-		for row, err := range r.Scan([]byte(unsettledTable), nil) {
+		for row, err := range inTurn(r, unsettledTable, unsettledKey(behind)) {
 			if err != nil || len(list) == n {
 				return err
 			}
@@ -273,6 +274,21 @@ func ListUnsettled(s *storage.Store, n int) (list []string, err error) {
 		return nil
 	})
 	return list, err
+}
+
+// inTurn yields the rows of a table behind a key, and then those up to it: rows that stay hold up
+// no others if each read begins behind the one before.
+func inTurn(r storage.TableReader, table string, behind []byte) iter.Seq2[storage.Row, error] {
+	next := slices.Concat(behind, []byte{0})
+	return func(yield func(storage.Row, error) bool) {
+		for _, part := range [2][2][]byte{{next, nil}, {[]byte(table), next}} {
+			for row, err := range r.Scan(part[0], part[1]) {
+				if !yield(row, err) || err != nil {
+					return
+				}
+			}
+		}
+	}
 }
 
 // view reads the tables as of one moment.
