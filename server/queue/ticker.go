@@ -29,8 +29,10 @@ type ticker struct {
 	next atomic.Int64  // the timer for which the ticker sleeps
 	end  context.CancelFunc
 	done sync.WaitGroup
-	// The run that it has settled last. The next pass begins behind it.
+	// The run that it has settled last, and the order of that which it has ended. The next passes
+	// begin behind them.
 	settled string
+	ended   uint64
 }
 
 // start starts the ticker. Close ends it.
@@ -113,12 +115,9 @@ const idle = time.Hour
 // may have ended, hold up no timer.
 func (s *Service) tick(ctx context.Context) (sleep time.Duration, err error) {
 	unsettled, errSettle := s.settle(ctx)
-	more, errExpire := s.expire(ctx)
-	if more && errExpire == nil {
-		return 0, errSettle
-	}
+	exhausted, errExpire := s.expire(ctx)
 	sleep, err = s.timers(ctx)
-	if unsettled {
+	if unsettled || exhausted {
 		sleep = 0
 	}
 	return sleep, errors.Join(errSettle, errExpire, err)
@@ -158,10 +157,11 @@ func (s *Service) execute(ctx context.Context, ops ...storage.Operation) (storag
 // expire ends the runs that have no start attempt left (QUE-7), and tells whether there may be
 // more.
 func (s *Service) expire(ctx context.Context) (more bool, err error) {
-	list, err := queue.ListExhausted(s.node.Store(), expiring)
+	list, err := queue.ListExhausted(s.node.Store(), s.ticker.ended, expiring)
 	if err != nil || len(list) == 0 {
 		return false, err
 	}
+	s.ticker.ended = list[len(list)-1].Order
 	var ends sync.WaitGroup
 	errs := make([]error, len(list))
 	for i, r := range list {

@@ -29,7 +29,7 @@ func TestTimersBehindRunThatCannotEndQUE9(t *testing.T) {
 	l.request(t, begin, "late", begin.Add(30*time.Minute).UnixNano())
 	l.apply(t, begin, lease)
 	l.apply(t, begin.Add(20*time.Minute), tick)
-	if list, err := queue.ListExhausted(l.Store(), 9); err != nil || len(list) != 1 {
+	if list, err := queue.ListExhausted(l.Store(), 0, 9); err != nil || len(list) != 1 {
 		t.Fatalf("exhausted: %v, %v", list, err)
 	}
 	broken := errors.New("refused")
@@ -40,6 +40,35 @@ func TestTimersBehindRunThatCannotEndQUE9(t *testing.T) {
 	}
 	if _, err := s.tick(t.Context()); !errors.Is(err, broken) || commands != 2 {
 		t.Errorf("%d commands, %v; want the end of the run, and a tick", commands, err)
+	}
+}
+
+// TestTimersBehindBusyRunQUE9: a run that gets an event after each look at it, so that it cannot be
+// ended, holds up no timer, and no other run without a start attempt left.
+func TestTimersBehindBusyRunQUE9(t *testing.T) {
+	t.Parallel()
+	s, l := testService(t)
+	begin := time.Now().Add(-time.Hour)
+	l.lease(t, begin, busyRuns(expiring, "other")...)
+	l.request(t, begin, "late", begin.Add(30*time.Minute).UnixNano())
+	tick, err := queue.Tick(queue.MaxTimers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.apply(t, begin.Add(20*time.Minute), tick)
+	l.busy(t, s, "busy-")
+	for range 2 {
+		if _, err := s.tick(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	late, _, errLate := queue.ReadRun(l.Store(), "late")
+	other, _, errOther := queue.ReadRun(l.Store(), "other")
+	if errors.Join(errLate, errOther) != nil || late.State != queue.Ready {
+		t.Errorf("the run whose time has come is %v, %v, %v", late.State, errLate, errOther)
+	}
+	if other != nil {
+		t.Errorf("the run whose last lease has expired is %v", other.State)
 	}
 }
 

@@ -123,7 +123,7 @@ func (b *bed) checkRuns() {
 			b.t.Fatalf("runs of %s: %q, want %q", name, got, want)
 		}
 	}
-	list, err := queue.ListExhausted(b.Store, 1000)
+	list, err := queue.ListExhausted(b.Store, 2, 1000)
 	ids := []string{}
 	for _, r := range list {
 		ids = append(ids, r.RunID)

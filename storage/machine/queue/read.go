@@ -237,10 +237,11 @@ func HasLeasable(s *storage.Store, within Name) (has bool, err error) {
 	return has, err
 }
 
-// ListExhausted returns at most n runs that wait for an Expire, in commit order.
-func ListExhausted(s *storage.Store, n int) (list []*Run, err error) {
+// ListExhausted returns at most n runs that wait for an Expire, in commit order: first those behind
+// an order.
+func ListExhausted(s *storage.Store, behind uint64, n int) (list []*Run, err error) {
 	err = view(s, func(r storage.TableReader) error {
-		for row, err := range r.Scan([]byte(exhaustedTable), nil) {
+		for row, err := range inTurn(r, exhaustedTable, exhaustedKey(behind)) {
 			if err != nil || len(list) == n {
 				return err
 			}

@@ -171,7 +171,7 @@ func TestExhaustedQUE7(t *testing.T) {
 	b.do(0, b.leaseOne(5))
 	b.do(100, command{b.tick(10)})
 	b.do(0, b.leaseOne(5))
-	list, err := queue.ListExhausted(b.Store, 10)
+	list, err := queue.ListExhausted(b.Store, 0, 10)
 	if err != nil || len(list) != 1 || list[0].Fence != 2 {
 		t.Fatalf("exhausted: %v, %v", list, err)
 	}
