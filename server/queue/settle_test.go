@@ -78,6 +78,39 @@ func TestSettlingTakesTurnsPRJ17(t *testing.T) {
 	}
 }
 
+// TestEndedRunIsNotReadyPRJ17: a run that has ended, and is not settled yet when its last lease
+// expires, neither comes back into its queue nor gets another end.
+func TestEndedRunIsNotReadyPRJ17(t *testing.T) {
+	t.Parallel()
+	for _, cancelling := range []bool{false, true} {
+		t.Run(fmt.Sprint("cancelling=", cancelling), func(t *testing.T) {
+			t.Parallel()
+			s, l := testService(t)
+			begin := time.Now().Add(-time.Hour)
+			types := []string{contract.RunStarted, contract.StepCompleted, contract.StepWaitingForAttestation}
+			if cancelling {
+				types = append(types, contract.SignalAccepted)
+			}
+			l.lease(t, begin, "run")
+			last := l.append(t, begin, "run", append(types, contract.RunCompleted)...)
+			tick, err := queue.Tick(queue.MaxTimers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.apply(t, begin.Add(time.Minute), tick)
+			l.busy(t, s, "none")
+			if _, err := s.expire(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			place, _, errPlace := queue.ReadRun(l.Store(), "run")
+			r, err := l.Store().Run("run")
+			if errors.Join(err, errPlace) != nil || place != nil || r.LastSeq != last {
+				t.Errorf("the run is at %+v with %d events, %v, %v; want it in no queue, with %d", place, r.LastSeq, err, errPlace, last)
+			}
+		})
+	}
+}
+
 // write appends the events of a run that waits at the last of its steps, and a RunCompleted.
 func (l *leader) write(t *testing.T, at time.Time, runID string, steps int) {
 	t.Helper()

@@ -190,7 +190,7 @@ func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
 }
 
 // expiry is the command about a run without a start attempt left, as the run is now. end is nil for
-// a run that was started.
+// a run that was started, and for one that has ended and is not settled yet.
 func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storage.Append, err error) {
 	v, err := s.node.Store().View(r.RunID)
 	if err != nil {
@@ -199,6 +199,10 @@ func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storag
 	defer func() { err = errors.Join(err, v.Close()) }()
 	snapshot, err := s.opts.Snapshots.Snapshot(v)
 	if err != nil {
+		return operation, nil, err
+	}
+	if snapshot.Status.Terminal() {
+		operation, err = queue.Settle(r.RunID, snapshot.LastEventSeq, snapshot.Status)
 		return operation, nil, err
 	}
 	if r.Cancelling || cancelling(snapshot) {
