@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"cmp"
+
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
@@ -11,23 +13,17 @@ import (
 // it.
 const cancelledBySignal = "CANCELLED_BY_SIGNAL"
 
-// cancelling tells whether a run has accepted a CANCEL or an EMERGENCY_STOP.
-func cancelling(s *run.Snapshot) bool {
-	return s.PendingOf(contract.SignalCancel, "") != nil || s.PendingOf(contract.SignalEmergencyStop, "") != nil
+// cancelling returns the EMERGENCY_STOP or else the CANCEL that a run has accepted; nil: neither.
+func cancelling(s *run.Snapshot) *run.PendingSignal {
+	return cmp.Or(s.PendingOf(contract.SignalEmergencyStop, ""), s.PendingOf(contract.SignalCancel, ""))
 }
 
 // cancellation is the end of a run that has accepted a CANCEL or an EMERGENCY_STOP, and that no
 // worker has: no other one gets it (QUE-10).
 func (s *Service) cancellation(r *storage.Run, snapshot *run.Snapshot, by string) (cancel storage.Operation, end *storage.Append, err error) {
-	var accepted run.SignalDecision
-	for i := range snapshot.Signals {
-		d := &snapshot.Signals[i]
-		if d.Accepted && (d.SignalType == contract.SignalCancel || d.SignalType == contract.SignalEmergencyStop) {
-			accepted = *d
-		}
-	}
 	event := s.cancelled(r, cancelledBySignal, "")
-	if contract.TextFault(accepted.SignalID) == "" { // A decider may have written what is no id.
+	// A decider may have written what is no id.
+	if accepted := cancelling(snapshot); accepted != nil && contract.TextFault(accepted.SignalID) == "" {
 		event.CausedBySignalId = accepted.SignalID
 	}
 	if end, err = s.ending(event, "", by); err != nil {

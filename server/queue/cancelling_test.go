@@ -58,6 +58,19 @@ func TestNoLeaseWhileCancellingQUE10(t *testing.T) {
 			requeue(n)
 			stop()
 		},
+		"its worker dies after many other decisions": func(n *servertest.Node, stop func()) {
+			execute(n, "w", servertest.RunEnd(contract.RunStarted))
+			stop()
+			for i := range 20 { // as many as a snapshot shows
+				_, err := runlogv1.NewSignalServiceClient(n.Conn).SendSignal(n.Context(), &runlogv1.SendSignalRequest{
+					RunId: "run", SignalId: fmt.Sprint("late", i), SignalType: contract.SignalPause,
+				})
+				if err != nil {
+					n.T.Fatal(err)
+				}
+			}
+			time.Sleep(31 * time.Second)
+		},
 		"it waits": func(_ *servertest.Node, stop func()) { stop() },
 		"it is leased": func(n *servertest.Node, stop func()) {
 			l := execute(n, "w")

@@ -112,7 +112,7 @@ func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Op
 		return nil, nil, err
 	}
 	place, _, err := queue.ReadRun(s.node.Store(), runID)
-	if err != nil || place == nil || place.ExpiresAt != 0 || !cancelling(snapshot) {
+	if err != nil || place == nil || place.ExpiresAt != 0 || cancelling(snapshot) == nil {
 		return []storage.Operation{back}, nil, err
 	}
 	cancel, end, err := s.cancellation(v.Run, snapshot, caller(ctx))

@@ -205,7 +205,7 @@ func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storag
 		operation, err = queue.Settle(r.RunID, snapshot.LastEventSeq, snapshot.Status)
 		return operation, nil, err
 	}
-	if r.Cancelling || cancelling(snapshot) {
+	if r.Cancelling || cancelling(snapshot) != nil {
 		return s.cancellation(v.Run, snapshot, "")
 	}
 	if snapshot.Status != run.Pending && snapshot.Status != run.Approved {
