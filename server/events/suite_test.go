@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc/status"
@@ -69,6 +70,7 @@ func opening(connect func(*servertest.Node) transport) storagetest.RemoteFactory
 		})
 		check.(interface{ Cleanup(func()) }).Cleanup(r.shut)
 		r.wire = connect(r.node)
+		synctest.Wait() // The node leads, and goes on from its last stamp, before the clock moves.
 		return r
 	}
 }
@@ -87,6 +89,7 @@ func (r *remote) Reopen() error {
 	// suite's stamps are exact.
 	r.clock.Store(max(r.clock.Load(), r.node.Server.Internals().Replica.Store().Applied().PersistedAt))
 	r.node.Restart()
+	synctest.Wait()
 	r.node.Server.Internals().Replica.Stamps().Next()
 	r.wire.restarted()
 	return nil
