@@ -133,6 +133,86 @@ func TestVoteLost(t *testing.T) {
 	}
 }
 
+// TestVoteLostBeforeInstall proves D2 and D5: a node that lost its vote, and got the store of
+// another node outside of Raft, does not start, and completes no install. With its vote put back,
+// of an earlier term than the store, it goes on from there. Found by a simulation.
+func TestVoteLostBeforeInstall(t *testing.T) {
+	for name, lose := range votesLost(t) {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				g := newGroup(t, 3, Options{TrailingEntries: 1})
+				g.fill("run", 0, 5)
+				g.settle()
+				m := g.follower()
+				g.halt(m, false)
+				g.nextTerm()
+				g.leaveBehind("run", 5, 20)
+				m.seed(t, g.leader())
+				path := filepath.Join(m.dir, wal.VoteFile)
+				kept, err := os.ReadFile(path)
+				if err == nil {
+					err = lose(path)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				for range 2 { // What the first start makes does not deceive the second.
+					if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), wal.VoteFile) {
+						t.Fatalf("started, error %v", err)
+					}
+				}
+				if err := os.WriteFile(path, kept, 0o644); err != nil {
+					t.Fatal(err)
+				}
+				m.open()
+				g.run(m)
+				g.expectEqual(25)
+			})
+		})
+	}
+}
+
+// TestVoteWithoutLogLost is TestVoteLostBeforeInstall for a node that had voted before it received
+// its first entry.
+func TestVoteWithoutLogLost(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		g := newGroup(t, 1, Options{})
+		g.fill("run", 0, 5)
+		m := g.newMember("voted", Options{})
+		m.open()
+		if err := m.node.stable.SetTerm(g.leader().node.Term() + 1); err != nil {
+			t.Fatal(err)
+		}
+		m.shut()
+		m.seed(t, g.leader())
+		if err := os.Truncate(filepath.Join(m.dir, wal.VoteFile), 0); err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if err := m.tryOpen(); !storage.Damaged(err) || !strings.Contains(err.Error(), wal.VoteFile) {
+				t.Fatalf("started, error %v", err)
+			}
+		}
+	})
+}
+
+// seed gives a stopped member the store of another one, outside of Raft.
+func (m *member) seed(t *testing.T, from *member) {
+	t.Helper()
+	c, err := from.store.Checkpoint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := m.prepare(string(m.id))
+	received, err := o.Store.Receive(c.Stream())
+	if err == nil {
+		err = received.Install()
+	}
+	if err := errors.Join(err, c.Close(), o.Listener.Close(), o.Store.Close()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // marksLost are ways to lose the commit mark.
 var marksLost = map[string]func(path string) error{
 	"removed":   os.Remove,

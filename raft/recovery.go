@@ -32,7 +32,7 @@ func (n *Node) logBounds() (first, last uint64, err error) {
 // reconcile completes an install that a crash interrupted, and compares log, store and marks before
 // this node may vote (D2, D5). lostVote is the reason why term and vote cannot be read.
 func (n *Node) reconcile(lostVote error) error {
-	newest, err := n.finishInstall(n.snapshots.newest())
+	newest, err := n.finishInstall(n.snapshots.newest(), lostVote)
 	if err != nil {
 		return err
 	}
@@ -48,7 +48,7 @@ func (n *Node) reconcile(lostVote error) error {
 // finishInstall records the snapshot of an installed store, if a crash came before the record: the
 // store itself has the snapshot's position. The same step records a store that was installed before
 // the node's first start.
-func (n *Node) finishInstall(newest drop) (drop, error) {
+func (n *Node) finishInstall(newest drop, lostVote error) (drop, error) {
 	installed, applied := n.opts.Store.Installed(), n.opts.Store.Applied()
 	if installed <= newest.Index {
 		return newest, nil
@@ -71,7 +71,7 @@ func (n *Node) finishInstall(newest drop) (drop, error) {
 	if members.Index == 0 {
 		return drop{}, storage.Damage(errors.New("raft: the installed store has no membership"))
 	}
-	if err := n.reachTerm(applied.Term); err != nil {
+	if err := n.reachTerm(applied.Term, newest, lostVote); err != nil {
 		return drop{}, err
 	}
 	newest = drop{EntryID: wal.EntryID{Index: applied.Index, Term: applied.Term}, meta: snapshotMeta{Applied: applied.Index, Installed: true}}
@@ -93,15 +93,24 @@ func (n *Node) goesOn(p wal.EntryID) (bool, error) {
 }
 
 // reachTerm gives a node the term of a store that it received outside of Raft, as a message of that
-// term's leader would. A node with a log and without a term has lost its vote; checkTerm reports
-// that.
-func (n *Node) reachTerm(term uint64) error {
-	if n.stable.Term() >= term {
-		return nil
-	}
+// term's leader would. A node that has lost its vote is refused before the install is recorded: the
+// new term would hide the loss, and the record would be of a later term than a vote that is put
+// back. Recover goes on; checkTerm renews the vote.
+func (n *Node) reachTerm(term uint64, newest drop, lostVote error) error {
 	_, last, err := n.logBounds()
-	if err != nil || n.stable.Term() == 0 && (last > 0 || n.mark.Index() > 0) {
+	if err != nil {
 		return err
+	}
+	_, lostVote, err = n.compareTerm(last, newest, lostVote)
+	switch {
+	case err != nil:
+		return err
+	case lostVote != nil && n.sole:
+		return nil
+	case lostVote != nil:
+		return lostVote
+	case n.stable.Term() >= term:
+		return nil
 	}
 	return n.stable.SetTerm(term)
 }
@@ -157,27 +166,35 @@ func (n *Node) checkLog(newest drop, lostVote error) error {
 	return nil
 }
 
-// checkTerm compares the stored term with the term of the log's last entry, and of an installed
-// snapshot: a node that lost a term could vote in it again.
+// checkTerm refuses a node whose vote is lost, or renews the vote of an only member.
 func (n *Node) checkTerm(last uint64, newest drop, lostVote error) error {
-	term := uint64(0)
+	term, lostVote, err := n.compareTerm(last, newest, lostVote)
+	if err != nil || lostVote == nil {
+		return err
+	}
+	return n.renewVote(term, lostVote)
+}
+
+// compareTerm compares the stored term with the term of the log's last entry, and of an installed
+// snapshot: a node that lost a term could vote in it again. It returns the later of these terms.
+func (n *Node) compareTerm(last uint64, newest drop, lostVote error) (term uint64, lost, err error) {
+	if n.mark.Index() > 0 {
+		term = 1 // at least: the log had an entry
+	}
 	if newest.meta.Installed {
 		term = newest.Term
 	}
 	if last > 0 {
 		var l hraft.Log
 		if err := n.logs.GetLog(last, &l); err != nil {
-			return err
+			return 0, nil, err
 		}
 		term = max(term, l.Term)
 	}
 	if n.stable.Term() < term && lostVote == nil {
 		lostVote = n.damage(wal.VoteFile, "it says term %d, the log ends in term %d", n.stable.Term(), term)
 	}
-	if lostVote != nil {
-		return n.renewVote(term, lostVote)
-	}
-	return nil
+	return term, lostVote, nil
 }
 
 // bootstrap creates a group of the founders if this node belongs to none.
