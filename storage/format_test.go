@@ -59,7 +59,7 @@ func goldenRequests() [][]storagetest.Request {
 		{
 			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 10, 1)}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: ofTenant("another", storagetest.Events("elsewhere", 0, 1))}},
-			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1), AppendedBy: "worker-7"}},
+			{Append: &storage.Append{RunID: "run", Events: storagetest.Events("run", 11, 1), AppendedBy: contract.Author{Name: "worker-7", TokenID: "0198c0de-0000-7000-8000-000000000007"}}},
 			{Append: &storage.Append{RunID: "elsewhere", Events: []contract.Event{pause, failed}, OnlyNew: true}},
 		},
 	}

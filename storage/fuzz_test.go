@@ -45,7 +45,7 @@ func fuzzCommands(t testing.TB) []Command {
 		{RunID: "run", Events: []contract.Event{fuzzEvent(1), fuzzEvent(2), fuzzEvent(2), other}, ExpectedLastSeq: &last, Fence: &none},
 		{RunID: "new", Events: []contract.Event{fuzzEvent(3)}},
 		{RunID: "run", Events: []contract.Event{large}},
-		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence, AppendedBy: "worker"},
+		{RunID: "run", Events: []contract.Event{fuzzEvent(6)}, Fence: &fence, AppendedBy: contract.Author{Name: "worker", TokenID: "7"}},
 		{RunID: "run", Events: []contract.Event{fuzzEvent(0), fuzzEvent(7)}, OnlyNew: true},
 		{RunID: "made", Create: &Creation{
 			Scope:    Scope{TenantID: "t", ProjectID: "p", EnvironmentID: "e"},

@@ -75,7 +75,7 @@ func appendRow(b []byte, r *Record) []byte {
 	b = append(appendHex(b, r.RecordDigest[:]), ',')
 	b = append(appendHex(b, r.ChainDigest[:]), ',')
 	b = append(appendNames(b, r.Absent, "", " "), ',')
-	b = append(appendCell(b, r.AppendedBy), ',')
+	b = append(appendCell(b, r.AppendedBy.Name), ',')
 	if r.Original.PersistedAt != 0 {
 		b = appendTime(b, r.Original.PersistedAt)
 	}

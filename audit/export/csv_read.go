@@ -201,7 +201,7 @@ func setText(k int, cell string, r *Record) {
 	case memberParentEventID:
 		r.ParentEventID = cell
 	case memberAppendedBy:
-		r.AppendedBy = cell
+		r.AppendedBy.Name = cell
 	case memberExtensions:
 		if cell != "" {
 			r.Extensions = []byte(cell)

@@ -90,7 +90,7 @@ func appendLine(b []byte, r *Record) []byte {
 	b = appendHex(append(b, `","chainDigest":"`...), r.ChainDigest[:])
 	b = appendNames(append(b, `","inherited":[`...), r.Absent, `"`, `,`)
 	b = append(b, ']')
-	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy)
+	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy.Name)
 	if r.Original.PersistedAt != 0 {
 		b = append(appendTime(append(b, `,"original":{"persistedAt":"`...), r.Original.PersistedAt), '"')
 		b = append(appendOptional(b, `,"source":`, r.Original.Source), '}')

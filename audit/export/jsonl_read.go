@@ -204,7 +204,7 @@ func (l *lineReader) value(k int, r *Record) (want string) {
 	case memberParentEventID:
 		r.ParentEventID, ok = l.present()
 	case memberAppendedBy:
-		r.AppendedBy, ok = l.present()
+		r.AppendedBy.Name, ok = l.present()
 	default:
 		return l.assigned(k, r)
 	}

@@ -128,7 +128,7 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 		PayloadDigest: w.text(appendHex(w.texts, r.PayloadDigest[:])),
 		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
 		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
-		Inherited:     namesOf(r.Absent), AppendedBy: present(r.AppendedBy),
+		Inherited:     namesOf(r.Absent), AppendedBy: present(r.AppendedBy.Name),
 		OriginalAt: present(r.Original.PersistedAt), OriginalSource: present(r.Original.Source),
 		Extensions: present(string(r.Extensions)),
 		Payload:    w.text(append(w.texts, r.Payload...)),

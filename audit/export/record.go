@@ -20,9 +20,8 @@ type Record struct {
 
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
-	// AppendedBy is the identity that the authority recorded (SEC-8); empty: none.
-	AppendedBy string
-	Original   contract.Original
+	AppendedBy  contract.Author
+	Original    contract.Original
 
 	PayloadDigest contract.Digest
 	RecordDigest  contract.Digest
@@ -62,7 +61,7 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
 			Contract: line, Payload: form.PayloadJson, Extensions: m.GetExtensionsJson(),
 		},
-		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), AppendedBy: m.GetAppendedBy(),
+		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), AppendedBy: contract.Author{Name: m.GetAppendedBy()},
 		Original: contract.Original{PersistedAt: nanoseconds(m.GetOriginal().GetPersistedAt()), Source: m.GetOriginal().GetSource()},
 	}
 	ok = parseUUID(&r.EventID, m.GetEventId()) && parseDigest(&r.PayloadDigest, m.GetPayloadDigest()) &&

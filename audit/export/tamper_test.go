@@ -25,7 +25,7 @@ func evidence() []*Record {
 	sparse.RunSeq, sparse.Contract, sparse.Absent = 4, contract.Line11, contract.AbsentTenant|contract.AbsentPlan
 	sparse.CausedBySignalID, sparse.ParentEventID = "signal", "parent"
 	imported.RunSeq, imported.Original = 4, contract.Original{PersistedAt: imported.PersistedAt - 1e9, Source: "there, \"1\""}
-	sparse.AppendedBy, imported.AppendedBy = "worker", `other, "1"`
+	sparse.AppendedBy.Name, imported.AppendedBy.Name = "worker", `other, "1"`
 	imported.Payload = []byte("{\n  \"a\": 1\r\n}")
 	sparse.Extensions, imported.Extensions = []byte(`{ "x":1.10 }`), []byte("{\n}")
 	chains := map[string]*contract.Digest{}
@@ -138,7 +138,7 @@ var changes = map[string]func(*Record){
 			r.Original = contract.Original{}
 		}
 	},
-	"appendedBy":       func(r *Record) { r.AppendedBy += "x" },
+	"appendedBy":       func(r *Record) { r.AppendedBy.Name += "x" },
 	"blank extensions": func(r *Record) { r.Extensions = append(bytes.Clone(r.Extensions), ' ') },
 	"other extensions": func(r *Record) {
 		if r.Extensions == nil {

@@ -58,8 +58,8 @@ type parsedRecord struct {
 type Record struct {
 	contract.Event
 	RunSeq      uint64
-	PersistedAt int64  // nanoseconds since 1970
-	AppendedBy  string // the identity that the authority recorded (SEC-8); empty: none
+	PersistedAt int64 // nanoseconds since 1970
+	AppendedBy  contract.Author
 	Original    contract.Original
 }
 
@@ -73,7 +73,7 @@ func RecordOf(m *runlogv1.EventRecord) (r Record, err error) {
 	if _, bytes := m.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson); !known || !bytes {
 		return r, fmt.Errorf("proof: runSeq %d is of contract %q, with a payload of type %T", m.GetRunSeq(), m.GetContractVersion(), m.GetPayloadForm())
 	}
-	r = Record{RunSeq: m.GetRunSeq(), PersistedAt: m.GetPersistedAt().AsTime().UnixNano(), AppendedBy: m.GetAppendedBy(), Event: contract.Event{
+	r = Record{RunSeq: m.GetRunSeq(), PersistedAt: m.GetPersistedAt().AsTime().UnixNano(), AppendedBy: contract.Author{Name: m.GetAppendedBy()}, Event: contract.Event{
 		EventID: contract.EventID(id), Type: m.GetEventType(), RunID: m.GetRunId(),
 		TenantID: m.GetTenantId(), ProjectID: m.GetProjectId(), EnvironmentID: m.GetEnvironmentId(),
 		PlanID: m.GetPlanId(), PlanVersion: m.GetPlanVersion(), StepID: m.GetStepId(),
@@ -127,7 +127,7 @@ func (r *Record) line(chain contract.Digest) ([]byte, error) {
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: r.StepID,
 		LogicalAttemptID: r.LogicalAttemptID, EngineAttemptID: r.EngineAttemptID, IdempotencyKey: r.IdempotencyKey,
 		EmittedAt: FormatTime(r.EmittedAt), EmittedBy: r.EmittedBy, CausedBySignalID: r.CausedBySignalID,
-		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy,
+		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy.Name,
 		Original: original, ExtensionsJSON: r.Extensions, ChainDigest: chain.String(),
 	})
 	if err != nil {
@@ -159,7 +159,7 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 		LogicalAttemptID: p.LogicalAttemptID, EngineAttemptID: p.EngineAttemptID, IdempotencyKey: p.IdempotencyKey,
 		EmittedBy: p.EmittedBy, CausedBySignalID: p.CausedBySignalID, ParentEventID: p.ParentEventID, Payload: p.Payload, Extensions: p.ExtensionsJSON,
 	}
-	r.AppendedBy = p.AppendedBy
+	r.AppendedBy.Name = p.AppendedBy
 	if p.Payload == nil {
 		r.Payload = p.PayloadJSON
 	}

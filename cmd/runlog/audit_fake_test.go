@@ -57,7 +57,7 @@ func sampleAudit() *fakeAudit {
 		if contract.ScopeOf(kind) == contract.ScopeStep {
 			e.StepID, e.EmittedBy = "load", "worker-7"
 		}
-		payload, record := e.Digests("", contract.Original{})
+		payload, record := e.Digests(contract.Author{}, contract.Original{})
 		at := seconds(float64(i) + 0.25)
 		chain := contract.ChainDigest(*chains[run], record, seq, at.AsTime().UnixNano())
 		*chains[run] = chain

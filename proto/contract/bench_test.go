@@ -122,7 +122,7 @@ func BenchmarkDigests(b *testing.B) {
 	b.Run("record", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			e.Digests("", Original{})
+			e.Digests(Author{}, Original{})
 		}
 	})
 	b.Run("content", func(b *testing.B) {

@@ -42,6 +42,7 @@ const (
 	fieldAppendedBy          = 18
 	fieldOriginalPersistedAt = 20
 	fieldOriginalSource      = 21
+	fieldAppendedByTokenID   = 22
 
 	// fieldExtensions stands before fieldContractVersion, which ends the canonical bytes.
 	fieldExtensions = 19
@@ -106,22 +107,32 @@ type Original struct {
 	Source      string // the identity that appended the event there; empty: none is known
 }
 
-// Digests returns the payload digest and the record digest of the event (APP-11). appendedBy is the
-// authenticated identity that the authority recorded (SEC-8), empty where there was none. The
-// record digest is SHA-256 over
+// Author is the authenticated caller that appended or imported an event (SEC-8). The zero value:
+// the caller had no identity.
+type Author struct {
+	Name string // of the identity
+	// TokenID is that of the API token that the caller presented; empty for other credentials. A
+	// token's name may be given again once the token is revoked, its id never.
+	TokenID string
+}
+
+// Digests returns the payload digest and the record digest of the event (APP-11). by is what the
+// authority recorded of the caller. The record digest is SHA-256 over
 //
 //	canonical envelope bytes  AppendCanonical, which the producer controls
 //	payload digest            32 bytes
 //	appendedBy                unless empty: field 18, in the form of the canonical fields
+//	appendedByTokenId         unless empty: field 22
 //	original.persistedAt      of an imported event: field 20, 8 bytes as emittedAt
 //	original.source           unless empty: field 21
 //
 // Field 17 always ends the canonical bytes, so no identity reads as part of an event.
-func (e *Event) Digests(appendedBy string, original Original) (payload, record Digest) {
+func (e *Event) Digests(by Author, original Original) (payload, record Digest) {
 	payload = e.PayloadDigest()
 	var stack [canonicalStack]byte
 	b := append(e.AppendCanonical(stack[:0]), payload[:]...)
-	b = appendOptional(b, fieldAppendedBy, appendedBy)
+	b = appendOptional(b, fieldAppendedBy, by.Name)
+	b = appendOptional(b, fieldAppendedByTokenID, by.TokenID)
 	if original.PersistedAt != 0 {
 		b = appendNumberField(b, fieldOriginalPersistedAt, uint64(original.PersistedAt))
 		b = appendOptional(b, fieldOriginalSource, original.Source)

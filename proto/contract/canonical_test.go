@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -67,7 +68,7 @@ func TestAPP11GoldenBytes(t *testing.T) {
 	golden := readGolden(t)
 	checked := 0
 	for name, e := range goldenEvents() {
-		payload, record := e.Digests("", Original{})
+		payload, record := e.Digests(Author{}, Original{})
 		content := e.ContentDigest(e.PayloadDigest())
 		first := ChainDigest(Digest{}, record, 1, 1770805800123456790)
 		second := ChainDigest(first, record, 2, -1)
@@ -191,8 +192,8 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 		if e.ContentDigest(e.PayloadDigest()) != other.ContentDigest(other.PayloadDigest()) || !SameContent(e, &other) {
 			t.Fatal("a field outside the content counts")
 		}
-		_, before := e.Digests("", Original{})
-		if _, after := other.Digests("", Original{}); before == after {
+		_, before := e.Digests(Author{}, Original{})
+		if _, after := other.Digests(Author{}, Original{}); before == after {
 			t.Fatal("a field outside the content is outside the record digest")
 		}
 		change := rapid.SampledFrom([]func(*Event){
@@ -214,18 +215,26 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 func TestSEC8AppendedByInTheRecordDigest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEvent(t)
-		by := rapid.StringN(1, 60, 256).Draw(t, "identity")
-		payload, plain := e.Digests("", Original{})
+		by := Author{Name: rapid.StringN(1, 60, 256).Draw(t, "identity"), TokenID: rapid.StringN(1, 60, 256).Draw(t, "token")}
+		payload, plain := e.Digests(Author{}, Original{})
 		if plain != sha256.Sum256(append(e.AppendCanonical(nil), payload[:]...)) {
 			t.Fatal("without an identity, the record digest has more than the event")
 		}
-		same, with := e.Digests(by, Original{})
-		suffix := append([]byte{18, 0, 0, byte(len(by) >> 8), byte(len(by))}, by...)
-		if same != payload || with != sha256.Sum256(append(append(e.AppendCanonical(nil), payload[:]...), suffix...)) {
-			t.Fatalf("digests with %q: %s, %s", by, same, with)
-		}
-		if _, other := e.Digests(by+"x", Original{}); other == with || with == plain {
-			t.Fatal("the identity does not count")
+		suffix := append([]byte{18, 0, 0, byte(len(by.Name) >> 8), byte(len(by.Name))}, by.Name...)
+		token := append([]byte{22, 0, 0, byte(len(by.TokenID) >> 8), byte(len(by.TokenID))}, by.TokenID...)
+		for _, c := range []struct {
+			by   Author
+			want []byte
+		}{{Author{Name: by.Name}, suffix}, {by, append(slices.Clone(suffix), token...)}} {
+			same, with := e.Digests(c.by, Original{})
+			if same != payload || with != sha256.Sum256(append(append(e.AppendCanonical(nil), payload[:]...), c.want...)) {
+				t.Fatalf("digests with %+v: %s, %s", c.by, same, with)
+			}
+			for _, other := range []Author{{}, {c.by.Name + "x", c.by.TokenID}, {c.by.Name, c.by.TokenID + "x"}, {c.by.TokenID, c.by.Name}} {
+				if _, digest := e.Digests(other, Original{}); digest == with && other != c.by {
+					t.Fatalf("%+v has the digest of %+v", other, c.by)
+				}
+			}
 		}
 	})
 }
@@ -235,7 +244,7 @@ func TestAPP13OriginalInTheRecordDigest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEvent(t)
 		o := Original{PersistedAt: rapid.Int64Min(1).Draw(t, "persisted"), Source: rapid.StringN(1, 60, 256).Draw(t, "source")}
-		payload, got := e.Digests("", o)
+		payload, got := e.Digests(Author{}, o)
 		want := binary.BigEndian.AppendUint64(append(append(e.AppendCanonical(nil), payload[:]...), 20, 0, 0, 0, 8), uint64(o.PersistedAt))
 		want = append(append(want, 21, 0, 0, byte(len(o.Source)>>8), byte(len(o.Source))), o.Source...)
 		if got != sha256.Sum256(want) {

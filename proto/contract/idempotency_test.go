@@ -146,7 +146,7 @@ func TestValidateAllocations(t *testing.T) {
 	var sink int
 	if n := testing.AllocsPerRun(100, func() {
 		e, bad := Validate(w, Options{RunID: w.RunId})
-		payload, record := e.Digests("", Original{})
+		payload, record := e.Digests(Author{}, Original{})
 		content := e.ContentDigest(e.PayloadDigest())
 		sink += len(bad) + int(payload[0]+record[0]+content[0])
 	}); n != 0 {

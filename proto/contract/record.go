@@ -20,23 +20,23 @@ type Record struct {
 	PayloadDigest, RecordDigest string
 	// PlanID and PlanVersion are what the event inherited from its run, empty where it names them.
 	PlanID, PlanVersion string
-	// AppendedBy is the identity that the other authority had authenticated (SEC-8), empty where it
-	// had none.
-	AppendedBy string
+	// AppendedBy is what the other authority had recorded of its caller (SEC-8). An import keeps
+	// the name alone: the token is one of that authority.
+	AppendedBy Author
 	// Original is what another authority, from which that one imported the event, said of it.
 	Original Original
 }
 
 // Origin returns what the authority of the record says of it to the one that imports it (APP-13).
 func (r *Record) Origin() Original {
-	return Original{PersistedAt: r.PersistedAt, Source: r.AppendedBy}
+	return Original{PersistedAt: r.PersistedAt, Source: r.AppendedBy.Name}
 }
 
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event
 // as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
-// other members that reading an event adds, it returns payloadDigest, recordDigest, appendedBy and
-// original. inherited says which fields the producer had left out. ParseRecord drops chainDigest,
-// which belongs to the place where the record was read.
+// other members that reading an event adds, it returns payloadDigest, recordDigest, appendedBy,
+// appendedByTokenId and original. inherited says which fields the producer had left out.
+// ParseRecord drops chainDigest, which belongs to the place where the record was read.
 //
 // It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's
 // is.
@@ -72,7 +72,9 @@ func ParseRecord(line []byte) (Record, error) {
 		case field == "recordDigest":
 			fault = setText(&r.RecordDigest, value)
 		case field == "appendedBy":
-			fault = setIdentity(&r.AppendedBy, value)
+			fault = setIdentity(&r.AppendedBy.Name, value)
+		case field == "appendedByTokenId":
+			fault = setIdentity(&r.AppendedBy.TokenID, value)
 		case field == "original":
 			fault = setOriginal(&r.Original, value)
 		case field == "inherited":
@@ -122,6 +124,8 @@ func recordField(name string) string {
 		return "original"
 	case "appendedBy", "appended_by":
 		return "appendedBy"
+	case "appendedByTokenId", "appended_by_token_id":
+		return "appendedByTokenId"
 	case "inherited":
 		return "inherited"
 	}

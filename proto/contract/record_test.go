@@ -17,6 +17,7 @@ func TestParseRecord(t *testing.T) {
 		"1.1":               `,"contractVersion":"1.1","draining":false`,
 		"snake case":        `,"payload_digest":"ab","record_digest":"cd","chain_digest":"ef"`,
 		"by somebody known": `,"appended_by":"worker \u00e9","recordDigest":"cd","payloadDigest":"ab"`,
+		"with a token":      `,"appendedBy":"worker \u00e9","appendedByTokenId":"7"`,
 		"imported there":    `,"original":{"persistedAt":"1970-01-01T00:00:01Z","source":"worker"},"appendedBy":"worker \u00e9"`,
 		"of another reader": `,"payloadDigest":"ab","recordDigest":"cd","chainDigest":"ef","original":null,"inherited":[]`,
 	} {
@@ -31,7 +32,10 @@ func TestParseRecord(t *testing.T) {
 		if digests := strings.Contains(more, "cd"); digests != (r.PayloadDigest == "ab" && r.RecordDigest == "cd") {
 			t.Errorf("%s: digests %q, %q", name, r.PayloadDigest, r.RecordDigest)
 		}
-		if by := strings.Contains(more, "worker"); by != (r.AppendedBy == "worker \u00e9") {
+		if by := strings.Contains(more, "worker"); by != (r.AppendedBy.Name == "worker \u00e9") {
+			t.Errorf("%s: appendedBy %q", name, r.AppendedBy)
+		}
+		if token := name == "with a token"; token != (r.AppendedBy.TokenID == "7") {
 			t.Errorf("%s: appendedBy %q", name, r.AppendedBy)
 		}
 		if there := name == "imported there"; there != (r.Original == Original{PersistedAt: 1e9, Source: "worker"}) {
@@ -72,6 +76,8 @@ func TestParseRecordRefusals(t *testing.T) {
 		"a digest of a kind":    {change(`"runSeq"`, `"recordDigest":7,"runSeq"`), "recordDigest"},
 		"an identity of a kind": {change(`"runSeq"`, `"appendedBy":7,"runSeq"`), "appendedBy"},
 		"an endless identity":   {change(`"runSeq"`, `"appendedBy":"`+strings.Repeat("x", 257)+`","runSeq"`), "appendedBy"},
+		"a token of a kind":     {change(`"runSeq"`, `"appendedByTokenId":7,"runSeq"`), "appendedByTokenId"},
+		"two tokens":            {change(`"runSeq"`, `"appendedByTokenId":"7","appended_by_token_id":"7","runSeq"`), "appendedByTokenId"},
 		"a control character":   {change(`"runSeq"`, `"appendedBy":"a\u0007","runSeq"`), "appendedBy"},
 		"no original":           {change(`"runSeq"`, `"original":7,"runSeq"`), "original"},
 		"an original's time":    {change(`"runSeq"`, `"original":{"persistedAt":"noon"},"runSeq"`), "original"},

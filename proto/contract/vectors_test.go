@@ -136,6 +136,7 @@ type publishedRecord struct {
 	PersistedAt      time.Time       `json:"persistedAt"`
 	PersistedAtNanos string          `json:"persistedAtNanos"`
 	AppendedBy       string          `json:"appendedBy"`
+	TokenID          string          `json:"appendedByTokenId"`
 	CanonicalHex     string          `json:"canonicalHex"`
 	PayloadDigest    string          `json:"payloadDigest"`
 	RecordDigest     string          `json:"recordDigest"`
@@ -201,7 +202,7 @@ func checkPublishedRecord(t *testing.T, r *publishedRecord, head Digest) Digest 
 	if got := hex.EncodeToString(e.AppendCanonical(nil)); got != r.CanonicalHex {
 		t.Errorf("%s: canonical bytes\n%s, want\n%s", r.RunSeq, got, r.CanonicalHex)
 	}
-	payload, record := e.Digests(r.AppendedBy, Original{})
+	payload, record := e.Digests(Author{r.AppendedBy, r.TokenID}, Original{})
 	if payload.String() != r.PayloadDigest || record.String() != r.RecordDigest {
 		t.Errorf("%s: digests %s %s, want %s %s", r.RunSeq, payload, record, r.PayloadDigest, r.RecordDigest)
 	}

@@ -83,7 +83,7 @@ func (s *Service) CreateToken(ctx context.Context, req *runlogv1.CreateTokenRequ
 		return nil, fmt.Errorf("server: make the id of a token: %w", err)
 	}
 	text, hash := auth.NewToken()
-	t.ID, t.Hash, t.CreatedBy = id.String(), hash, auth.From(ctx).Authenticated()
+	t.ID, t.Hash, t.CreatedBy = id.String(), hash, auth.From(ctx).Authenticated().Name
 	err = s.execute(ctx)(access.PutToken(t))
 	var taken *access.NameTakenError
 	if errors.As(err, &taken) {
@@ -202,7 +202,7 @@ func (s *Service) RevokeToken(ctx context.Context, req *runlogv1.RevokeTokenRequ
 	if _, err := uuid.Parse(req.TokenId); err != nil {
 		return nil, rpc.Invalid("tokenId", "is no id of a token; runlog token list shows the ids")
 	}
-	err := s.execute(ctx)(access.RevokeToken(req.TokenId, auth.From(ctx).Authenticated()))
+	err := s.execute(ctx)(access.RevokeToken(req.TokenId, auth.From(ctx).Authenticated().Name))
 	var missing *access.NotFoundError
 	if errors.As(err, &missing) {
 		return nil, rpc.Invalid("tokenId", missing.Error()+"; runlog token list shows the ids")

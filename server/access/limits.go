@@ -81,7 +81,7 @@ func (s *Service) SetTenantLimits(ctx context.Context, req *runlogv1.SetTenantLi
 	if runlogv1.SelfAttestation_Value_name[int32(req.Limits.SelfAttestation)] == "" {
 		return nil, rpc.Invalid("limits.selfAttestation", "is unknown: send ALLOWED or FORBIDDEN, or leave it out for the default of the cluster")
 	}
-	err = s.execute(ctx)(tenant.SetLimits(&tenant.Limits{Tenant: name, SetBy: auth.From(ctx).Authenticated(), Amounts: tenant.Amounts{
+	err = s.execute(ctx)(tenant.SetLimits(&tenant.Limits{Tenant: name, SetBy: auth.From(ctx).Authenticated().Name, Amounts: tenant.Amounts{
 		EventsPerSecond: req.Limits.EventsPerSecond, BytesPerSecond: req.Limits.BytesPerSecond, Streams: req.Limits.Streams,
 		StoredBytes: req.Limits.StoredBytes, RunningRuns: req.Limits.RunningRuns,
 		SelfAttestation: tenant.SelfAttestation(req.Limits.SelfAttestation),

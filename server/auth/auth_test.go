@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -99,7 +100,7 @@ func TestOpenSEC1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if i, err := a.Authenticate(t.Context(), Credentials{}); i != Local || err != nil || i.Authenticated() != "" {
+	if i, err := a.Authenticate(t.Context(), Credentials{}); i != Local || err != nil || i.Authenticated() != (contract.Author{}) {
 		t.Errorf("%+v, %v", i, err)
 	}
 	i, err := a.withBearer(t, "wrong")

@@ -121,13 +121,13 @@ type Identity struct {
 // authenticated: records do not name it.
 var Local = &Identity{Name: "local", Tenants: Tenants{All: true}, Roles: AllRoles}
 
-// Authenticated returns the name for records and logs (SEC-8); empty for a caller without
-// credentials.
-func (i *Identity) Authenticated() string {
+// Authenticated returns the identity for records and logs (SEC-8); the zero value for a caller
+// without credentials.
+func (i *Identity) Authenticated() contract.Author {
 	if i == nil || i == Local {
-		return ""
+		return contract.Author{}
 	}
-	return i.Name
+	return contract.Author{Name: i.Name}
 }
 
 // May reports whether the identity has one of some roles.

@@ -113,8 +113,8 @@ func (r *remote) Fit(req storagetest.Request) storagetest.Request {
 		return req
 	}
 	a := *req.Append
-	a.AppendedBy = "" // a caller does not name itself
-	a.OnlyNew = false // no call has it
+	a.AppendedBy = contract.Author{} // a caller does not name itself
+	a.OnlyNew = false                // no call has it
 	if a.Create != nil {
 		a.Create = completeCreation(a.Create)
 		a.ExpectedLastSeq, a.Fence = nil, nil // CreateRun has neither

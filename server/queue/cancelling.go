@@ -20,7 +20,7 @@ func cancelling(s *run.Snapshot) *run.PendingSignal {
 
 // cancellation is the end of a run that has accepted a CANCEL or an EMERGENCY_STOP, and that no
 // worker has: no other one gets it (QUE-10).
-func (s *Service) cancellation(r *storage.Run, snapshot *run.Snapshot, by string) (cancel storage.Operation, end *storage.Append, err error) {
+func (s *Service) cancellation(r *storage.Run, snapshot *run.Snapshot, by contract.Author) (cancel storage.Operation, end *storage.Append, err error) {
 	event := s.cancelled(r, cancelledBySignal, "")
 	// A decider may have written what is no id.
 	if accepted := cancelling(snapshot); accepted != nil && contract.TextFault(accepted.SignalID) == "" {

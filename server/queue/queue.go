@@ -195,4 +195,4 @@ func (s *Service) callersPlace(ctx context.Context, runID string) (*queue.Run, *
 }
 
 // caller is the identity with which events of the call are recorded (SEC-8).
-func caller(ctx context.Context) string { return auth.From(ctx).Authenticated() }
+func caller(ctx context.Context) contract.Author { return auth.From(ctx).Authenticated() }

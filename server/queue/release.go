@@ -185,7 +185,7 @@ func noStart(attempts uint32) string {
 // ending is the append of the last event of a run, in the name of an identity. field of the request
 // has the text in the event. It needs no fence: its command ends the lease. Its attempt is the
 // first whose key no producer has taken (IDM-5).
-func (s *Service) ending(event *runlogv1.EventWrite, field, by string) (*storage.Append, error) {
+func (s *Service) ending(event *runlogv1.EventWrite, field string, by contract.Author) (*storage.Append, error) {
 	events, err := s.authorityEvents(event, field)
 	if err != nil {
 		return nil, err

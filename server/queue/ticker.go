@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"runlog/projector/run"
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine/queue"
 )
@@ -206,13 +207,13 @@ func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storag
 		return operation, nil, err
 	}
 	if r.Cancelling || cancelling(snapshot) != nil {
-		return s.cancellation(v.Run, snapshot, "")
+		return s.cancellation(v.Run, snapshot, contract.Author{})
 	}
 	if snapshot.Status != run.Pending && snapshot.Status != run.Approved {
 		operation, err = queue.Retry(r.RunID, r.Fence)
 		return operation, nil, err
 	}
-	if end, err = s.ending(s.failed(v.Run, noStart(r.StartAttempts), r.StartAttempts), "", ""); err != nil {
+	if end, err = s.ending(s.failed(v.Run, noStart(r.StartAttempts), r.StartAttempts), "", contract.Author{}); err != nil {
 		return operation, nil, err
 	}
 	end.ExpectedLastSeq = &snapshot.LastEventSeq

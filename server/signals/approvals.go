@@ -24,11 +24,11 @@ func (a *attestation) count(attempt uint32) error {
 	}
 	var approvers []string
 	for _, r := range a.past.approved {
-		by := approverOf(r.Payload, r.AppendedBy)
+		by := approverOf(r.Payload, r.AppendedBy.Name)
 		if r.LogicalAttemptID != attempt || by == "" {
 			continue
 		}
-		if by == a.attestedBy || by == a.caller.Authenticated() || r.AppendedBy != "" && r.AppendedBy == a.attestedBy {
+		if by == a.attestedBy || by == a.caller.Authenticated().Name || r.AppendedBy.Name != "" && r.AppendedBy.Name == a.attestedBy {
 			return &contract.Error{Reason: contract.ReasonStepNotWaiting,
 				Message: fmt.Sprintf("%s has approved attempt %d of step %s, or its caller has approved it for another, and the contract asks for %d "+
 					"different attesters; nothing was stored; have another identity attest",

@@ -321,7 +321,7 @@ func (p *past) read(v *storage.View, stepID string) error {
 // start notes which identity has requested, made or started the run: here, or at the source of an
 // import.
 func (p *past) start(r *storage.Record) {
-	for _, by := range [2]string{r.AppendedBy, r.Original.Source} {
+	for _, by := range [2]string{r.AppendedBy.Name, r.Original.Source} {
 		if by != "" && !slices.Contains(p.startedBy, by) {
 			p.startedBy = append(p.startedBy, by)
 		}

@@ -293,7 +293,7 @@ func TestPlanOfADecision(t *testing.T) {
 		t.Fatal(err)
 	}
 	e := a.Events[0]
-	if e.PlanID != "p" || e.PlanVersion != "1" || !e.AttemptAssigned || e.Cause() != "s" || *a.ExpectedLastSeq != 0 || a.AppendedBy != "" {
+	if e.PlanID != "p" || e.PlanVersion != "1" || !e.AttemptAssigned || e.Cause() != "s" || *a.ExpectedLastSeq != 0 || a.AppendedBy != (contract.Author{}) {
 		t.Errorf("append %+v", a)
 	}
 }

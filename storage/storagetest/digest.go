@@ -76,9 +76,10 @@ func sameContent(a, b *contract.Event) bool {
 
 // recordDigest has the identity behind the payload's digest, where no producer can put anything
 // (SEC-8).
-func recordDigest(e *contract.Event, appendedBy string, o contract.Original) (payload, record contract.Digest) {
+func recordDigest(e *contract.Event, by contract.Author, o contract.Original) (payload, record contract.Digest) {
 	payload = sha256.Sum256(e.Payload)
-	b := text(append(canonical(e, false), payload[:]...), 18, appendedBy, appendedBy != "")
+	b := text(append(canonical(e, false), payload[:]...), 18, by.Name, by.Name != "")
+	b = text(b, 22, by.TokenID, by.TokenID != "")
 	imported := o.PersistedAt != 0
 	b = text(b, 20, string(eight(uint64(o.PersistedAt))), imported)
 	return payload, sha256.Sum256(text(b, 21, o.Source, imported && o.Source != ""))

@@ -140,7 +140,7 @@ func (w *Workload) append(t *rapid.T, run int, scope storage.Scope, least int) *
 	if least == 0 && rapid.Bool().Draw(t, "no events") {
 		n = 0
 	}
-	a := &storage.Append{RunID: runID(run), AppendedBy: w.identity(t)}
+	a := &storage.Append{RunID: runID(run), AppendedBy: w.author(t)}
 	for range n {
 		a.Events = append(a.Events, w.event(t, run, scope))
 	}
@@ -207,7 +207,14 @@ func (w *Workload) creation(t *rapid.T, run int, scope storage.Scope) *storage.C
 	return c
 }
 
-// identity draws the caller's, which most often has none.
+// author draws the caller, which most often has no identity.
+func (w *Workload) author(t *rapid.T) (by contract.Author) {
+	if by.Name = w.identity(t); by.Name != "" {
+		by.TokenID = rapid.SampledFrom([]string{"", "token-1", "token-2"}).Draw(t, "token")
+	}
+	return by
+}
+
 func (w *Workload) identity(t *rapid.T) string {
 	return rapid.SampledFrom([]string{"", "", "", "worker", "worker-2"}).Draw(t, "identity")
 }

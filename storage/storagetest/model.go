@@ -328,8 +328,8 @@ func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventRe
 
 // sameRecord is what an import compares: all but the importer.
 func sameRecord(a *contract.Event, originalA contract.Original, b *contract.Event, originalB contract.Original) bool {
-	_, recordA := recordDigest(a, "", originalA)
-	_, recordB := recordDigest(b, "", originalB)
+	_, recordA := recordDigest(a, contract.Author{}, originalA)
+	_, recordB := recordDigest(b, contract.Author{}, originalB)
 	return recordA == recordB
 }
 

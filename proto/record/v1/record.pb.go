@@ -293,7 +293,7 @@ type Append struct {
 	FirstAbsent uint32 `protobuf:"varint,8,opt,name=first_absent,json=firstAbsent,proto3" json:"first_absent,omitempty"`
 	// Set only on an import, where another authority has ordered the events. One fixed 16-byte row
 	// for each event: runSeq (8), which the bodies repeat, and the first 8 bytes of the record digest
-	// without appendedBy, by which a repeated import is known.
+	// that the event would have if its importer had no identity, by which a repeated import is known.
 	Assigned []byte `protobuf:"bytes,9,opt,name=assigned,proto3" json:"assigned,omitempty"`
 	// The run's fence, as the caller knows it (QUE-8). Unset: the request does not depend on a lease.
 	Fence *uint64 `protobuf:"varint,10,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
@@ -669,8 +669,10 @@ type Body struct {
 	Extensions []byte `protobuf:"bytes,19,opt,name=extensions,proto3" json:"extensions,omitempty"`
 	// Set only on an imported event whose source says which identity appended it there.
 	OriginalSource string `protobuf:"bytes,20,opt,name=original_source,json=originalSource,proto3" json:"original_source,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The id of the API token that the caller presented (SEC-8). Empty: none.
+	AppendedByTokenId string `protobuf:"bytes,21,opt,name=appended_by_token_id,json=appendedByTokenId,proto3" json:"appended_by_token_id,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Body) Reset() {
@@ -839,6 +841,13 @@ func (x *Body) GetExtensions() []byte {
 func (x *Body) GetOriginalSource() string {
 	if x != nil {
 		return x.OriginalSource
+	}
+	return ""
+}
+
+func (x *Body) GetAppendedByTokenId() string {
+	if x != nil {
+		return x.AppendedByTokenId
 	}
 	return ""
 }
@@ -1302,7 +1311,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05codec\x18\x02 \x01(\rR\x05codec\x12\x19\n" +
 	"\braw_size\x18\x03 \x01(\rR\arawSize\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\xb6\x05\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\xe7\x05\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1329,7 +1338,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"extensions\x18\x13 \x01(\fR\n" +
 	"extensions\x12'\n" +
-	"\x0foriginal_source\x18\x14 \x01(\tR\x0eoriginalSource\"\xd7\x01\n" +
+	"\x0foriginal_source\x18\x14 \x01(\tR\x0eoriginalSource\x12/\n" +
+	"\x14appended_by_token_id\x18\x15 \x01(\tR\x11appendedByTokenId\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +

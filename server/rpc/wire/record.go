@@ -55,7 +55,7 @@ type wireRecord struct {
 // default, or a google.protobuf.Struct. A Struct of a payload that is no JSON object is an error. A
 // Struct may be six times as large as its text: one of more than 1 MiB is left as text (READ-8).
 func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
-	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
+	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy.Name}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
 	m := &w.m
 	m.EventId, m.EventType, m.RunId = r.EventID.String(), r.Type, r.RunID

@@ -93,7 +93,7 @@ func AppendRecord(dst []byte, r *storage.Record, form runlogv1.PayloadForm_Form)
 	for _, name := range inherited(r.Absent) {
 		dst = appendText(dst, fieldInherited, name)
 	}
-	dst = appendText(dst, fieldAppendedBy, r.AppendedBy)
+	dst = appendText(dst, fieldAppendedBy, r.AppendedBy.Name)
 	if o := &r.Original; o.PersistedAt != 0 {
 		var stack [64]byte
 		dst = appendText(dst, fieldOriginal, appendText(appendTime(stack[:0], fieldOriginalPersistedAt, o.PersistedAt), fieldOriginalSource, o.Source))

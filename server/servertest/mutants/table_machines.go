@@ -111,7 +111,7 @@ func decisions() []Mutant {
 		bug("one-is-enough", "SEC-10", "one attester is enough where a contract asks for several",
 			signals.begin("(attestation) count", "if true { return nil }")),
 		bug("approves-twice", "SEC-10", "an attester approves twice, in other words",
-			signals.replace("(a attestation) count", "b == a.attestedBy || b == a.caller.Authenticated()", "b == \"\"")),
+			signals.replace("(a attestation) count", "b == a.attestedBy || b == a.caller.Authenticated().Name", "b == \"\"")),
 	))
 }
 

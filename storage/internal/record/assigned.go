@@ -18,7 +18,7 @@ const AssignedSize = 16
 // appendAssigned appends what apply needs of an imported event.
 func appendAssigned(dst []byte, g *Assigned, e *contract.Event) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, g.RunSeq)
-	_, digest := e.Digests("", g.Original)
+	_, digest := e.Digests(contract.Author{}, g.Original)
 	return append(dst, digest[:len(recordPrefix{})]...)
 }
 

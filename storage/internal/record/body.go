@@ -19,9 +19,8 @@ const (
 var ErrBody = errors.New("storage: undecodable event body")
 
 // appendBody appends an event as a record.v1.Body. It leaves out what the run, the plan of the
-// block or the derived key already say (D6). assigned is nil unless the event is imported;
-// appendedBy is empty where the caller has no identity.
-func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy string, plan *planName) []byte {
+// block or the derived key already say (D6). assigned is nil unless the event is imported.
+func appendBody(dst []byte, e *contract.Event, assigned *Assigned, by contract.Author, plan *planName) []byte {
 	dst = appendBytes(dst, 1, e.EventID[:])
 	if code := contract.TypeCode(e.Type); code != 0 {
 		dst = appendNumber(dst, 2, uint64(code))
@@ -52,14 +51,14 @@ func appendBody(dst []byte, e *contract.Event, assigned *Assigned, appendedBy st
 		dst = appendNumber(dst, 16, assigned.RunSeq)
 		dst = appendFixed(dst, 17, assigned.Original.PersistedAt)
 	}
-	dst = appendString(dst, 18, appendedBy)
+	dst = appendString(dst, 18, by.Name)
 	if len(e.Extensions) > 0 {
 		dst = appendBytes(dst, 19, e.Extensions)
 	}
 	if assigned != nil {
 		dst = appendString(dst, 20, assigned.Original.Source)
 	}
-	return dst
+	return appendString(dst, 21, by.TokenID)
 }
 
 func namesOtherPlan(e *contract.Event, plan *planName) bool {

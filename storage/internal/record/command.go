@@ -55,9 +55,8 @@ type Append struct {
 	// Imported is empty, or has what each of the events keeps of another authority. runSeq rises;
 	// neither it nor persistedAt is 0.
 	Imported []Assigned
-	// AppendedBy is the authenticated identity of the caller, with which the events are recorded
-	// (SEC-8). Empty: none.
-	AppendedBy string
+	// AppendedBy is the authenticated caller, with which the events are recorded (SEC-8).
+	AppendedBy contract.Author
 }
 
 // original is what the source of the i-th event said of it.
@@ -155,9 +154,9 @@ func (e *ScopeError) Error() string {
 	return fmt.Sprintf("run %q belongs to %s %q, not to %q", e.RunID, e.Field, e.Want, e.Given)
 }
 
-func appendHeader(dst []byte, e *contract.Event, appendedBy string, original contract.Original) []byte {
+func appendHeader(dst []byte, e *contract.Event, by contract.Author, original contract.Original) []byte {
 	key := sha256.Sum256([]byte(e.IdempotencyKey))
-	payload, record := e.Digests(appendedBy, original)
+	payload, record := e.Digests(by, original)
 	content := e.ContentDigest(payload)
 	dst = append(dst, key[:]...)
 	dst = append(dst, record[:]...)

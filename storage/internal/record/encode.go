@@ -118,7 +118,7 @@ func (e *encoder) append(a *Append) error {
 // checkTexts refuses what a record.v1.Append cannot have: apply would stop every node at a text
 // that is not UTF-8.
 func checkTexts(a *Append, scope *Scope, plan *planName) error {
-	valid := utf8.ValidString(a.RunID) && utf8.ValidString(a.AppendedBy) &&
+	valid := utf8.ValidString(a.RunID) && utf8.ValidString(a.AppendedBy.Name) && utf8.ValidString(a.AppendedBy.TokenID) &&
 		utf8.ValidString(scope.TenantID) && utf8.ValidString(scope.ProjectID) && utf8.ValidString(scope.EnvironmentID) &&
 		utf8.ValidString(plan.id) && utf8.ValidString(plan.version)
 	for i := range a.Imported {

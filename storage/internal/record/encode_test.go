@@ -15,7 +15,7 @@ import (
 func drawAppend(t *rapid.T) *Append {
 	text := rapid.StringN(0, 6, 12)
 	some := rapid.SliceOfN(rapid.Byte(), 0, 2000)
-	a := &Append{RunID: text.Draw(t, "run"), AppendedBy: text.Draw(t, "caller")}
+	a := &Append{RunID: text.Draw(t, "run"), AppendedBy: contract.Author{Name: text.Draw(t, "caller"), TokenID: text.Draw(t, "token")}}
 	scope := Scope{TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment")}
 	types := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.RunFailed, contract.StepCompleted, "SomethingElse"})
 	for range rapid.IntRange(0, 40).Draw(t, "events") {
@@ -112,7 +112,7 @@ func sameBodies(t *rapid.T, a *Append, m *recordv1.Append) {
 			}
 			got.Payload, got.Extensions, want.Payload, want.Extensions = nil, nil, nil, nil
 			if !sameEvent(&got, &want) || r.AppendedBy != a.AppendedBy {
-				t.Fatalf("event %d is read as\n%+v by %q, want\n%+v by %q", i, got, r.AppendedBy, want, a.AppendedBy)
+				t.Fatalf("event %d is read as\n%+v by %+v, want\n%+v by %+v", i, got, r.AppendedBy, want, a.AppendedBy)
 			}
 			if assigned := (Assigned{r.RunSeq, r.Original}); len(a.Imported) > 0 && assigned != a.Imported[i] {
 				t.Fatalf("event %d was assigned %v, want %v", i, assigned, a.Imported[i])
@@ -155,7 +155,8 @@ func TestTextsMustBeUTF8(t *testing.T) {
 	}
 	for name, a := range map[string]*Append{
 		"run":       {RunID: bad},
-		"caller":    {RunID: "run", AppendedBy: bad},
+		"caller":    {RunID: "run", AppendedBy: contract.Author{Name: bad}},
+		"token":     {RunID: "run", AppendedBy: contract.Author{TokenID: bad}},
 		"tenant":    {RunID: "run", Create: &Creation{Scope: Scope{TenantID: bad}}},
 		"engine":    {RunID: "run", Create: &Creation{Metadata: Metadata{EngineType: bad}}},
 		"type":      event(func(e *contract.Event) { e.Type = bad }),

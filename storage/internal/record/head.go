@@ -66,8 +66,8 @@ type Receipt struct {
 
 const receiptRow = 40
 
-// recordPrefix is the begin of the record digest that an imported event would have without
-// appendedBy. It tells imported records of one key apart, whichever identity imports them. The
+// recordPrefix is the begin of the record digest that an imported event would have if its importer
+// had no identity. It tells imported records of one key apart, whichever identity imports them. The
 // content digest leaves out what an append may change under a key (IDM-7).
 type recordPrefix [8]byte
 

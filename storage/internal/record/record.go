@@ -19,9 +19,8 @@ type Record struct {
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z (APP-5)
 	Position    Position
-	// AppendedBy is the authenticated identity of the caller that appended or imported the event
-	// (SEC-8), empty where it had none.
-	AppendedBy string
+	// AppendedBy is the authenticated caller that appended or imported the event (SEC-8).
+	AppendedBy contract.Author
 	// Original is what the source of an imported event said of it (APP-13).
 	Original contract.Original
 

@@ -251,7 +251,7 @@ type body struct {
 	plan             *planText // nil: the block's
 	extensions       []byte
 	assigned         Assigned // zero unless imported
-	appendedBy       string
+	appendedBy       contract.Author
 }
 
 func (b *body) parse(data []byte) error {
@@ -298,11 +298,13 @@ func (b *body) parse(data []byte) error {
 			f.want(protowire.Fixed64Type, &err)
 			b.assigned.Original.PersistedAt = int64(f.bits)
 		case 18:
-			b.appendedBy = string(f.text(&err))
+			b.appendedBy.Name = string(f.text(&err))
 		case 19:
 			b.extensions = f.raw(&err)
 		case 20:
 			b.assigned.Original.Source = string(f.text(&err))
+		case 21:
+			b.appendedBy.TokenID = string(f.text(&err))
 		}
 		return err
 	})

@@ -24,6 +24,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			EmittedAt: rapid.Int64().Draw(t, "at"), EmittedBy: text.Draw(t, "by"), CausedBySignalId: text.Draw(t, "cause"),
 			ParentEventId: text.Draw(t, "parent"), Contract: uint32(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"),
 			Absent: uint32(rapid.IntRange(0, 31).Draw(t, "absent")), AppendedBy: text.Draw(t, "appended by"), Extensions: some.Draw(t, "extensions"),
+			AppendedByTokenId: text.Draw(t, "token"),
 		}
 		if rapid.Bool().Draw(t, "own plan") {
 			m.Plan = plan
@@ -37,7 +38,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			LogicalAttemptId: b.logicalAttemptID, EngineAttemptId: b.engineAttemptID, IdempotencyKey: string(b.idempotencyKey),
 			EmittedAt: b.emittedAt, EmittedBy: string(b.emittedBy), CausedBySignalId: string(b.causedBySignalID),
 			ParentEventId: string(b.parentEventID), Contract: uint32(b.contract), Payload: b.payload, Absent: uint32(b.absent),
-			AppendedBy: b.appendedBy, Extensions: b.extensions,
+			AppendedBy: b.appendedBy.Name, AppendedByTokenId: b.appendedBy.TokenID, Extensions: b.extensions,
 		}
 		if b.plan != nil {
 			back.Plan = b.plan.Message()

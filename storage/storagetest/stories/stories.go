@@ -137,15 +137,16 @@ var stories = []example{
 		s.expect(s.append(other, other, storagetest.Event("a", 0)), "xxd")
 	}},
 	{name: "SEC-8 the identity is recorded, and is no content", tell: func(s *story) {
-		by := func(name string, events ...contract.Event) storage.Outcome {
+		by := func(name, tokenID string, events ...contract.Event) storage.Outcome {
 			r := appendOf(events...)
-			r.Append.AppendedBy = name
+			r.Append.AppendedBy = contract.Author{Name: name, TokenID: tokenID}
 			return s.propose(r)[0]
 		}
-		s.expect(by("worker", storagetest.Events("a", 0, 2)...), "nn")
-		s.expect(by("another", storagetest.Event("a", 1), storagetest.Event("a", 2)), "dn")
-		s.expect(by("", storagetest.Event("a", 0), storagetest.Event("a", 3)), "dn")
-		s.expect(by("worker", storagetest.Event("a", 3), storagetest.Event("a", 3)), "dd")
+		s.expect(by("worker", "1", storagetest.Events("a", 0, 2)...), "nn")
+		s.expect(by("another", "", storagetest.Event("a", 1), storagetest.Event("a", 2)), "dn")
+		s.expect(by("", "", storagetest.Event("a", 0), storagetest.Event("a", 3)), "dn")
+		s.expect(by("worker", "2", storagetest.Event("a", 3), storagetest.Event("a", 4)), "dn")
+		s.expect(by("worker", "1", storagetest.Event("a", 4), storagetest.Event("a", 4)), "dd")
 	}},
 	{name: "IDM-8 duplicates inside one request", tell: func(s *story) {
 		o := s.append(storagetest.Event("a", 0), with(storagetest.Event("a", 0), otherID), storagetest.Event("a", 1), with(storagetest.Event("a", 1), payload(`{}`)), storagetest.Event("a", 0))
