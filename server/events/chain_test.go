@@ -46,7 +46,7 @@ func publishedChains(t testing.TB) map[string][]*runlogv1.EventRecord {
 				Fields                                                                 json.RawMessage
 				Absent                                                                 []string
 				Payload, RunSeq, PersistedAt, PayloadDigest, RecordDigest, ChainDigest string
-				AppendedBy, Extensions                                                 *string
+				AppendedBy, AppendedByTokenID, Extensions                              *string
 			}
 		}
 	}
@@ -62,6 +62,9 @@ func publishedChains(t testing.TB) map[string][]*runlogv1.EventRecord {
 			}
 			if v.AppendedBy != nil {
 				members["appendedBy"] = *v.AppendedBy
+			}
+			if v.AppendedByTokenID != nil {
+				members["appendedByTokenId"] = *v.AppendedByTokenID
 			}
 			if v.Extensions != nil {
 				members["extensionsJson"] = []byte(*v.Extensions)
@@ -121,6 +124,7 @@ func TestAuditorAPP11(t *testing.T) {
 					"emittedAt":     func(r *runlogv1.EventRecord) { r.EmittedAt.Nanos ^= 1 },
 					"emittedBy":     func(r *runlogv1.EventRecord) { r.EmittedBy = &other },
 					"appendedBy":    func(r *runlogv1.EventRecord) { r.AppendedBy = &other },
+					"token":         func(r *runlogv1.EventRecord) { r.AppendedByTokenId = &other },
 					"cause":         func(r *runlogv1.EventRecord) { r.CausedBySignalId = &other },
 					"parent":        func(r *runlogv1.EventRecord) { r.ParentEventId = &other },
 					"extensions":    func(r *runlogv1.EventRecord) { r.ExtensionsJson = append(r.ExtensionsJson, ' ') },

@@ -212,7 +212,7 @@ func decodeRecord(m *runlogv1.EventRecord) (storage.Record, error) {
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
 			Contract: line, Payload: m.GetPayloadJson(), Extensions: m.GetExtensionsJson(),
 		},
-		RunSeq: m.RunSeq, PersistedAt: nanoseconds(m.PersistedAt), AppendedBy: contract.Author{Name: m.GetAppendedBy()},
+		RunSeq: m.RunSeq, PersistedAt: nanoseconds(m.PersistedAt), AppendedBy: contract.Author{Name: m.GetAppendedBy(), TokenID: m.GetAppendedByTokenId()},
 	}
 	for i, name := range []string{"tenantId", "projectId", "environmentId", "planId", "planVersion"} {
 		if slices.Contains(m.Inherited, name) {

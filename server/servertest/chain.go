@@ -37,6 +37,10 @@ func AuditRun(records []*runlogv1.EventRecord) error {
 			envelope = append(envelope, 18)
 			envelope = append(binary.BigEndian.AppendUint32(envelope, uint32(len(*by))), *by...)
 		}
+		if id := r.AppendedByTokenId; id != nil {
+			envelope = append(envelope, 22)
+			envelope = append(binary.BigEndian.AppendUint32(envelope, uint32(len(*id))), *id...)
+		}
 		if o := r.Original; o != nil {
 			envelope = append(envelope, 20, 0, 0, 0, 8)
 			envelope = binary.BigEndian.AppendUint64(envelope, uint64(SinceEpoch(o.PersistedAt)))

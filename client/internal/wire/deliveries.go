@@ -74,7 +74,7 @@ type delivery struct {
 	emitted, persisted       timestamppb.Timestamp
 	payload                  runlogv1.EventRecord_PayloadJson
 	step, by, signal, parent string
-	appendedBy               string
+	appendedBy, token        string
 }
 
 // parse decodes an EventDelivery as a node sends it; false: proto.Unmarshal must.
@@ -179,6 +179,8 @@ func (d *delivery) text(f *field, text string) (ok bool) {
 		to = &e.ChainDigest
 	case 27:
 		to, e.AppendedBy = &d.appendedBy, &d.appendedBy
+	case 29:
+		to, e.AppendedByTokenId = &d.token, &d.token
 	default:
 		return false
 	}

@@ -22,7 +22,8 @@ func FuzzDeliveriesBUS8(f *testing.F) {
 		EmittedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}, EmittedBy: text("by"), CausedBySignalId: text("s"),
 		ParentEventId: text("parent"), ContractVersion: "2.0.0", PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte("{}")},
 		RunSeq: 7, PersistedAt: &timestamppb.Timestamp{Seconds: -5}, PayloadDigest: "a", RecordDigest: "b", ChainDigest: "c",
-		Inherited: []string{"tenantId", "planId"}, Original: &runlogv1.Original{PersistedAt: &timestamppb.Timestamp{Seconds: 1}, Source: text("s")}, AppendedBy: text(""), ExtensionsJson: []byte("{}"),
+		Inherited: []string{"tenantId", "planId"}, Original: &runlogv1.Original{PersistedAt: &timestamppb.Timestamp{Seconds: 1}, Source: text("s")}, AppendedBy: text(""), AppendedByTokenId: text("token"),
+		ExtensionsJson: []byte("{}"),
 	}}
 	form := &runlogv1.EventDelivery{Event: &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_Payload{Payload: &structpb.Struct{}}}}
 	for _, list := range [][]*runlogv1.EventDelivery{nil, {whole}, {whole, {}, form, whole}} {

@@ -412,6 +412,9 @@ type EventRecord struct {
 	// The authenticated identity that appended the event; the authority sets it, never the producer.
 	// It is part of record_digest (SEC-8). Unset: the caller had no identity.
 	AppendedBy *string `protobuf:"bytes,27,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
+	// The id of the API token of appended_by, which tells tokens apart that had one name after each
+	// other. It is part of record_digest (SEC-8). Unset: the caller presented no API token.
+	AppendedByTokenId *string `protobuf:"bytes,29,opt,name=appended_by_token_id,json=appendedByTokenId,proto3,oneof" json:"appended_by_token_id,omitempty"`
 	// Set on an imported event: what its source said of it (APP-13). It is part of record_digest.
 	Original *Original `protobuf:"bytes,28,opt,name=original,proto3" json:"original,omitempty"`
 	// As the producer sent it; part of record_digest. Over HTTP it is the object "extensions".
@@ -639,6 +642,13 @@ func (x *EventRecord) GetInherited() []string {
 func (x *EventRecord) GetAppendedBy() string {
 	if x != nil && x.AppendedBy != nil {
 		return *x.AppendedBy
+	}
+	return ""
+}
+
+func (x *EventRecord) GetAppendedByTokenId() string {
+	if x != nil && x.AppendedByTokenId != nil {
+		return *x.AppendedByTokenId
 	}
 	return ""
 }
@@ -1078,7 +1088,8 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayload\x12'\n" +
 	"\x0fextensions_json\x18( \x01(\fR\x0eextensionsJsonB\x0e\n" +
-	"\fpayload_form\"\xdb\t\n" +
+	"\fpayload_form\"\xaa\n" +
+	"\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
 	"\n" +
@@ -1111,16 +1122,18 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fchain_digest\x18\x18 \x01(\tR\vchainDigest\x12\x1c\n" +
 	"\tinherited\x18\x19 \x03(\tR\tinherited\x12$\n" +
 	"\vappended_by\x18\x1b \x01(\tH\x05R\n" +
-	"appendedBy\x88\x01\x01\x12/\n" +
+	"appendedBy\x88\x01\x01\x124\n" +
+	"\x14appended_by_token_id\x18\x1d \x01(\tH\x06R\x11appendedByTokenId\x88\x01\x01\x12/\n" +
 	"\boriginal\x18\x1c \x01(\v2\x13.runlog.v1.OriginalR\boriginal\x12,\n" +
-	"\x0fextensions_json\x18( \x01(\fH\x06R\x0eextensionsJson\x88\x01\x01B\x0e\n" +
+	"\x0fextensions_json\x18( \x01(\fH\aR\x0eextensionsJson\x88\x01\x01B\x0e\n" +
 	"\fpayload_formB\n" +
 	"\n" +
 	"\b_step_idB\r\n" +
 	"\v_emitted_byB\x16\n" +
 	"\x14_caused_by_signal_idB\x12\n" +
 	"\x10_parent_event_idB\x0e\n" +
-	"\f_appended_byB\x12\n" +
+	"\f_appended_byB\x17\n" +
+	"\x15_appended_by_token_idB\x12\n" +
 	"\x10_extensions_jsonJ\x04\b\x1a\x10\x1bR\vimported_at\"q\n" +
 	"\bOriginal\x12=\n" +
 	"\fpersisted_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12\x1b\n" +

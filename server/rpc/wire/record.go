@@ -48,14 +48,14 @@ type wireRecord struct {
 	emitted, persisted       timestamppb.Timestamp
 	payload                  runlogv1.EventRecord_PayloadJson
 	step, by, signal, parent string
-	appendedBy               string
+	appendedBy               contract.Author
 }
 
 // Record converts a stored record. form says whether the payload is JSON text, which is the
 // default, or a google.protobuf.Struct. A Struct of a payload that is no JSON object is an error. A
 // Struct may be six times as large as its text: one of more than 1 MiB is left as text (READ-8).
 func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
-	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy.Name}
+	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
 	m := &w.m
 	m.EventId, m.EventType, m.RunId = r.EventID.String(), r.Type, r.RunID
@@ -67,7 +67,8 @@ func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventR
 	m.EmittedBy, m.CausedBySignalId, m.ParentEventId = unlessEmpty(&w.by), unlessEmpty(&w.signal), unlessEmpty(&w.parent)
 	m.ContractVersion, m.RunSeq, m.PersistedAt = r.Contract.String(), r.RunSeq, setTime(&w.persisted, r.PersistedAt)
 	m.PayloadDigest, m.RecordDigest, m.ChainDigest = payload, record, chain
-	m.Inherited, m.AppendedBy = inherited(r.Absent), unlessEmpty(&w.appendedBy)
+	m.Inherited = inherited(r.Absent)
+	m.AppendedBy, m.AppendedByTokenId = unlessEmpty(&w.appendedBy.Name), unlessEmpty(&w.appendedBy.TokenID)
 	if len(r.Extensions) > 0 {
 		m.ExtensionsJson = r.Extensions
 	}

@@ -40,6 +40,7 @@ const (
 	fieldInherited        = 25
 	fieldAppendedBy       = 27
 	fieldOriginal         = 28
+	fieldAppendedByToken  = 29
 	fieldExtensionsJSON   = 40
 
 	fieldSeconds = 1
@@ -98,6 +99,7 @@ func AppendRecord(dst []byte, r *storage.Record, form runlogv1.PayloadForm_Form)
 		var stack [64]byte
 		dst = appendText(dst, fieldOriginal, appendText(appendTime(stack[:0], fieldOriginalPersistedAt, o.PersistedAt), fieldOriginalSource, o.Source))
 	}
+	dst = appendText(dst, fieldAppendedByToken, r.AppendedBy.TokenID)
 	return appendText(dst, fieldExtensionsJSON, r.Extensions), nil
 }
 

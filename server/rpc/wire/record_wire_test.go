@@ -32,7 +32,7 @@ func drawRecord(t *rapid.T) *storage.Record {
 			ParentEventID: text("parent"), Contract: rapid.SampledFrom([]contract.Line{contract.Line2, contract.Line11}).Draw(t, "contract"),
 			Payload: []byte(`{"a":` + rapid.StringMatching(`[1-9][0-9]{0,300}`).Draw(t, "payload") + `}`), Extensions: []byte(text("extensions")),
 		},
-		RunSeq: rapid.Uint64().Draw(t, "seq"), PersistedAt: when("persisted"), AppendedBy: contract.Author{Name: text("appended by")},
+		RunSeq: rapid.Uint64().Draw(t, "seq"), PersistedAt: when("persisted"), AppendedBy: contract.Author{Name: text("appended by"), TokenID: text("token")},
 		Original:      contract.Original{PersistedAt: when("original"), Source: text("source")},
 		PayloadDigest: digest("payload digest"), RecordDigest: digest("record digest"), ChainDigest: digest("chain digest"),
 	}

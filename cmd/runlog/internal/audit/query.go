@@ -127,7 +127,7 @@ func auditCells(record *runlogv1.EventRecord) []string {
 		record.GetStepId(),
 		output.Attempt(record.GetLogicalAttemptId(), record.GetEngineAttemptId()),
 		record.GetEmittedBy(),
-		record.GetAppendedBy(),
+		output.Author(record),
 		output.PayloadText(record),
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/bench/report"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // OneLine makes text safe to show: it replaces line breaks by blanks, and escapes what does not
@@ -128,6 +129,16 @@ func Attempt(logical, engine uint32) string {
 		text += " (" + strconv.FormatUint(uint64(engine), 10) + ")"
 	}
 	return text
+}
+
+// Author formats the identity that appended a record and, if it presented an API token, the end of
+// the token's id: "token:ci#8f3a09c1". Ids begin with their time, so their ends differ sooner.
+func Author(record *runlogv1.EventRecord) string {
+	id := record.GetAppendedByTokenId()
+	if id == "" {
+		return record.GetAppendedBy()
+	}
+	return record.GetAppendedBy() + "#" + id[max(0, len(id)-8):]
 }
 
 // Words joins the parts that are not empty by two blanks.

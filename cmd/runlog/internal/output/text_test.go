@@ -109,6 +109,21 @@ func TestRecordLineTakesEitherPayload(t *testing.T) {
 	}
 }
 
+// TestAuthorSEC8: two tokens of one name look different in a table, and a caller without a token
+// has its name alone.
+func TestAuthorSEC8(t *testing.T) {
+	ci, other, token := "token:ci", "cert:CN=ci", "0198c0de-0000-7000-8000-00008f3a09c1"
+	for want, record := range map[string]*runlogv1.EventRecord{
+		"":                  {},
+		"cert:CN=ci":        {AppendedBy: &other},
+		"token:ci#8f3a09c1": {AppendedBy: &ci, AppendedByTokenId: &token},
+	} {
+		if got := Author(record); got != want {
+			t.Errorf("%v is by %q, want %q", record, got, want)
+		}
+	}
+}
+
 func TestProgress(t *testing.T) {
 	var screen bytes.Buffer
 	start := at(0).AsTime()

@@ -129,7 +129,7 @@ func eventCells(record *runlogv1.EventRecord) []string {
 		record.GetStepId(),
 		output.Attempt(record.GetLogicalAttemptId(), record.GetEngineAttemptId()),
 		record.GetEmittedBy(),
-		record.GetAppendedBy(),
+		output.Author(record),
 		output.PayloadText(record),
 	}
 }
