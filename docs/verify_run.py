@@ -98,12 +98,13 @@ def record_digest(r, payload):
         envelope[19] = base64.b64decode(r["extensionsJson"], validate=True)
     # contractVersion ends the envelope.
     fields = b"".join(field(n, envelope[n]) for n in sorted(envelope, key=lambda n: (n == 17, n)))
-    by = r.get("appendedBy", "").encode()
+    by, token = r.get("appendedBy", "").encode(), r.get("appendedByTokenId", "").encode()
+    author = (field(18, by) if by else b"") + (field(22, token) if token else b"")
     said = b""
     if "original" in r:
         source = r["original"].get("source", "").encode()
         said = field(20, u64(nanoseconds(r["original"]["persistedAt"]))) + (field(21, source) if source else b"")
-    return sha(b"runlog/envelope/1\0", fields, sha(payload), field(18, by) if by else b"", said)
+    return sha(b"runlog/envelope/1\0", fields, sha(payload), author, said)
 
 
 def payload_of(line, r):

@@ -14,7 +14,7 @@ var columns = [...]string{
 	"event_id", "event_type", "run_id", "tenant_id", "project_id", "environment_id", "plan_id", "plan_version", "step_id",
 	"logical_attempt_id", "engine_attempt_id", "idempotency_key", "emitted_at", "emitted_by", "caused_by_signal_id",
 	"parent_event_id", "contract_version", "run_seq", "persisted_at", "payload_digest", "record_digest", "chain_digest",
-	"inherited", "appended_by", "original_persisted_at", "original_source", "extensions", "payload",
+	"inherited", "appended_by", "appended_by_token_id", "original_persisted_at", "original_source", "extensions", "payload",
 }
 
 // manifestComment begins the last line of a CSV file.
@@ -76,6 +76,7 @@ func appendRow(b []byte, r *Record) []byte {
 	b = append(appendHex(b, r.ChainDigest[:]), ',')
 	b = append(appendNames(b, r.Absent, "", " "), ',')
 	b = append(appendCell(b, r.AppendedBy.Name), ',')
+	b = append(appendCell(b, r.AppendedBy.TokenID), ',')
 	if r.Original.PersistedAt != 0 {
 		b = appendTime(b, r.Original.PersistedAt)
 	}

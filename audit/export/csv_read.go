@@ -202,6 +202,8 @@ func setText(k int, cell string, r *Record) {
 		r.ParentEventID = cell
 	case memberAppendedBy:
 		r.AppendedBy.Name = cell
+	case memberAppendedByTokenID:
+		r.AppendedBy.TokenID = cell
 	case memberExtensions:
 		if cell != "" {
 			r.Extensions = []byte(cell)

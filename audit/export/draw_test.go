@@ -54,7 +54,7 @@ func drawRecord(t *rapid.T) *Record {
 		Contract:  contract.Line(rapid.IntRange(0, 1).Draw(t, "line")),
 		Absent:    contract.Absent(rapid.SampledFrom([]int{0, 0, 1, 31, 6, 24}).Draw(t, "absent")),
 		Payload:   []byte(drawPayload(t)),
-	}, AppendedBy: contract.Author{Name: text.Draw(t, "appended by")}}
+	}, AppendedBy: contract.Author{Name: text.Draw(t, "appended by"), TokenID: text.Draw(t, "token")}}
 	if rapid.Bool().Draw(t, "extended") {
 		r.Extensions = []byte(drawPayload(t))
 	}

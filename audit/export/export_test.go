@@ -103,7 +103,7 @@ func wire(r *Record) *runlogv1.EventRecord {
 		CausedBySignalId: optional(r.CausedBySignalID), ParentEventId: optional(r.ParentEventID), ContractVersion: r.Contract.String(),
 		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}, RunSeq: r.RunSeq, PersistedAt: timestamppb.New(time.Unix(0, r.PersistedAt)),
 		PayloadDigest: r.PayloadDigest.String(), RecordDigest: r.RecordDigest.String(), ChainDigest: r.ChainDigest.String(), Inherited: namesOf(r.Absent),
-		AppendedBy: optional(r.AppendedBy.Name), ExtensionsJson: r.Extensions,
+		AppendedBy: optional(r.AppendedBy.Name), AppendedByTokenId: optional(r.AppendedBy.TokenID), ExtensionsJson: r.Extensions,
 	}
 	if o := r.Original; o.PersistedAt != 0 {
 		m.Original = &runlogv1.Original{PersistedAt: timestamppb.New(time.Unix(0, o.PersistedAt)), Source: optional(o.Source)}

@@ -91,6 +91,7 @@ func appendLine(b []byte, r *Record) []byte {
 	b = appendNames(append(b, `","inherited":[`...), r.Absent, `"`, `,`)
 	b = append(b, ']')
 	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy.Name)
+	b = appendOptional(b, `,"appendedByTokenId":`, r.AppendedBy.TokenID)
 	if r.Original.PersistedAt != 0 {
 		b = append(appendTime(append(b, `,"original":{"persistedAt":"`...), r.Original.PersistedAt), '"')
 		b = append(appendOptional(b, `,"source":`, r.Original.Source), '}')

@@ -38,6 +38,7 @@ const (
 	memberChainDigest
 	memberInherited
 	memberAppendedBy
+	memberAppendedByTokenID
 	memberOriginalPersistedAt
 	memberOriginalSource // a column: a line has it inside of original
 	memberExtensions
@@ -47,14 +48,15 @@ const (
 	members
 
 	optionalMembers = 1<<memberStepID | 1<<memberEmittedBy | 1<<memberCausedBySignalID | 1<<memberParentEventID |
-		1<<memberAppendedBy | 1<<memberOriginalPersistedAt | 1<<memberOriginalSource | 1<<memberExtensions | 1<<memberPayload | 1<<memberPayloadJSON | 1<<memberExtensionsJSON
+		1<<memberAppendedBy | 1<<memberAppendedByTokenID | 1<<memberOriginalPersistedAt | 1<<memberOriginalSource | 1<<memberExtensions |
+		1<<memberPayload | 1<<memberPayloadJSON | 1<<memberExtensionsJSON
 )
 
 var memberNames = [members]string{
 	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "stepId",
 	"logicalAttemptId", "engineAttemptId", "idempotencyKey", "emittedAt", "emittedBy", "causedBySignalId", "parentEventId",
 	"contractVersion", "runSeq", "persistedAt", "payloadDigest", "recordDigest", "chainDigest", "inherited",
-	"appendedBy", "original", "", "extensions", "payload", "payloadJson", "extensionsJson",
+	"appendedBy", "appendedByTokenId", "original", "", "extensions", "payload", "payloadJson", "extensionsJson",
 }
 
 // quotedMembers are the names as lines have them, with the colon.
@@ -205,6 +207,8 @@ func (l *lineReader) value(k int, r *Record) (want string) {
 		r.ParentEventID, ok = l.present()
 	case memberAppendedBy:
 		r.AppendedBy.Name, ok = l.present()
+	case memberAppendedByTokenID:
+		r.AppendedBy.TokenID, ok = l.present()
 	default:
 		return l.assigned(k, r)
 	}

@@ -48,6 +48,7 @@ type parquetRow struct {
 	ChainDigest      []byte   `parquet:"chain_digest,string,uncompressed"`
 	Inherited        []string `parquet:"inherited,list"`
 	AppendedBy       *string  `parquet:"appended_by,dict,optional"`
+	TokenID          *string  `parquet:"appended_by_token_id,dict,optional"`
 	OriginalAt       *int64   `parquet:"original_persisted_at,optional,timestamp(nanosecond)"`
 	OriginalSource   *string  `parquet:"original_source,dict,optional"`
 	Extensions       *string  `parquet:"extensions,optional"`
@@ -128,7 +129,7 @@ func (w *parquetWriter) rowOf(r *Record) parquetRow {
 		PayloadDigest: w.text(appendHex(w.texts, r.PayloadDigest[:])),
 		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
 		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
-		Inherited:     namesOf(r.Absent), AppendedBy: present(r.AppendedBy.Name),
+		Inherited:     namesOf(r.Absent), AppendedBy: present(r.AppendedBy.Name), TokenID: present(r.AppendedBy.TokenID),
 		OriginalAt: present(r.Original.PersistedAt), OriginalSource: present(r.Original.Source),
 		Extensions: present(string(r.Extensions)),
 		Payload:    w.text(append(w.texts, r.Payload...)),

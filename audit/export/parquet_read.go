@@ -258,7 +258,7 @@ var errEmpty = errors.New("has a value that is empty, and not null")
 
 func optional(k int) bool {
 	return k == memberStepID || k == memberEmittedBy || k == memberCausedBySignalID || k == memberParentEventID ||
-		k == memberAppendedBy || k == memberOriginalSource || k == memberExtensions
+		k == memberAppendedBy || k == memberAppendedByTokenID || k == memberOriginalSource || k == memberExtensions
 }
 
 // set gives the texts of a column to the records.

@@ -152,7 +152,7 @@ func TestParquetHasNoStatistics(t *testing.T) {
 
 // nulls are the optional columns of a row.
 func nulls(r parquetRow) []any {
-	return []any{r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID, r.AppendedBy, r.OriginalAt, r.OriginalSource, len(r.Inherited)}
+	return []any{r.StepID, r.EmittedBy, r.CausedBySignalID, r.ParentEventID, r.AppendedBy, r.TokenID, r.OriginalAt, r.OriginalSource, len(r.Inherited)}
 }
 
 // TestParquetStatistics: a query engine skips row groups and pages by what a file says of them, so

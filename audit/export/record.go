@@ -61,7 +61,7 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
 			Contract: line, Payload: form.PayloadJson, Extensions: m.GetExtensionsJson(),
 		},
-		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), AppendedBy: contract.Author{Name: m.GetAppendedBy()},
+		RunSeq: m.GetRunSeq(), PersistedAt: nanoseconds(m.GetPersistedAt()), AppendedBy: contract.Author{Name: m.GetAppendedBy(), TokenID: m.GetAppendedByTokenId()},
 		Original: contract.Original{PersistedAt: nanoseconds(m.GetOriginal().GetPersistedAt()), Source: m.GetOriginal().GetSource()},
 	}
 	ok = parseUUID(&r.EventID, m.GetEventId()) && parseDigest(&r.PayloadDigest, m.GetPayloadDigest()) &&

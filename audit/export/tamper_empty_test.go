@@ -20,6 +20,7 @@ func TestTamperedToNothing(t *testing.T) {
 		"a source without a time":      {JSONLines, strings.Replace(text, `,"payload":{`, `,"original":{"source":"x"},"payload":{`, 1)},
 		"a source without a time, CSV": {CSV, strings.Replace(table, `,,,"{`, `,x,,"{`, 1)},
 		"a step without a name":        {JSONLines, strings.Replace(text, `,"payload":{`, `,"parentEventId":"","payload":{`, 1)},
+		"a token without an id":        {JSONLines, strings.Replace(text, `,"payload":{`, `,"appendedByTokenId":"","payload":{`, 1)},
 		"nobody appended it":           {JSONLines, strings.Replace(text, `,"payload":{`, `,"appendedBy":"","payload":{`, 1)},
 	} {
 		if c.file == text || c.file == table {
@@ -47,6 +48,7 @@ func TestTamperedToNothing(t *testing.T) {
 		"no source":         func(r *parquetRow) { r.OriginalAt, r.OriginalSource = new(int64(1)), new(string) },
 		"a source alone":    func(r *parquetRow) { r.OriginalSource = new("x") },
 		"no identity":       func(r *parquetRow) { r.AppendedBy = new(string) },
+		"no token":          func(r *parquetRow) { r.TokenID = new(string) },
 		"an empty signal":   func(r *parquetRow) { r.CausedBySignalID = new(string) },
 		"an empty parent":   func(r *parquetRow) { r.ParentEventID = new(string) },
 	} {

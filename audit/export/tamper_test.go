@@ -25,7 +25,7 @@ func evidence() []*Record {
 	sparse.RunSeq, sparse.Contract, sparse.Absent = 4, contract.Line11, contract.AbsentTenant|contract.AbsentPlan
 	sparse.CausedBySignalID, sparse.ParentEventID = "signal", "parent"
 	imported.RunSeq, imported.Original = 4, contract.Original{PersistedAt: imported.PersistedAt - 1e9, Source: "there, \"1\""}
-	sparse.AppendedBy.Name, imported.AppendedBy.Name = "worker", `other, "1"`
+	sparse.AppendedBy.Name, imported.AppendedBy = "worker", contract.Author{Name: `other, "1"`, TokenID: `7, "8"`}
 	imported.Payload = []byte("{\n  \"a\": 1\r\n}")
 	sparse.Extensions, imported.Extensions = []byte(`{ "x":1.10 }`), []byte("{\n}")
 	chains := map[string]*contract.Digest{}
@@ -139,6 +139,8 @@ var changes = map[string]func(*Record){
 		}
 	},
 	"appendedBy":       func(r *Record) { r.AppendedBy.Name += "x" },
+	"token":            func(r *Record) { r.AppendedBy.TokenID += "x" },
+	"token or none":    func(r *Record) { r.AppendedBy.TokenID = strings.Repeat("x", 1-min(1, len(r.AppendedBy.TokenID))) },
 	"blank extensions": func(r *Record) { r.Extensions = append(bytes.Clone(r.Extensions), ' ') },
 	"other extensions": func(r *Record) {
 		if r.Extensions == nil {
@@ -367,7 +369,7 @@ func TestUnknownParts(t *testing.T) {
 		"a manifest and more":    {JSONLines, replace(text, manifestMember, `{"colour":1,"manifest":`), "no manifest"},
 		"a manifest and less":    {JSONLines, text[:len(text)-2] + ",\"x\":1}\n", "no manifest"},
 		"a manifest spelt anew":  {JSONLines, replace(text, `"runlog export 1\n`, `"\u0072unlog export 1\n`), "no manifest"},
-		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 28 columns"},
+		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 29 columns"},
 		"a column renamed":       {CSV, replace(table, ",run_seq,", ",seq,"), `column 18 is not called "run_seq"`},
 		"a cell more":            {CSV, replace(table, ",2.0.0,", ",2.0.0,x,"), "row 1 run_seq is not"},
 		"a cell less":            {CSV, replace(table, ",2.0.0,", ","), "row 1 contract_version is not"},

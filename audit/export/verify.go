@@ -160,7 +160,7 @@ func (b *batch) check(src source) {
 		case payload != c.PayloadDigest:
 			c.wrong = "payloadDigest is not that of the payload: one of them was changed"
 		case record != c.RecordDigest:
-			c.wrong = "recordDigest is not that of the event: it was changed, or appendedBy, or what inherited says, or a field from eventId to contractVersion"
+			c.wrong = "recordDigest is not that of the event: it was changed, or appendedBy, or appendedByTokenId, or what inherited says, or a field from eventId to contractVersion"
 		}
 	}
 }

@@ -26,7 +26,7 @@ func testRecords(runID string, n int) []Record {
 			StepID: fmt.Sprint("step-", i), LogicalAttemptID: 1, EngineAttemptID: uint32(i + 1), IdempotencyKey: fmt.Sprint("key-", i),
 			EmittedAt: int64(1_770_805_700_123_456_789 + i), EmittedBy: "<producer> & \u2028", CausedBySignalID: "signal", ParentEventID: "parent",
 			Payload: []byte(payloads[i%len(payloads)]),
-		}, AppendedBy: contract.Author{Name: []string{"", "worker \u00e9 \"<1>\""}[i/2%2]}}
+		}, AppendedBy: contract.Author{Name: []string{"", "worker \u00e9 \"<1>\""}[i/2%2], TokenID: []string{"", "", "", "7 \u00e9"}[i%4]}}
 		if i%4 > 1 {
 			r.Original = contract.Original{PersistedAt: r.PersistedAt - 1e15, Source: []string{"", "there \u00e9"}[i%2]}
 		}
@@ -259,6 +259,7 @@ func TestTamperedFields(t *testing.T) {
 		"emittedBy": func(r *Record) { r.EmittedBy = "other" }, "causedBySignalId": func(r *Record) { r.CausedBySignalID = "" },
 		"parentEventId": func(r *Record) { r.ParentEventID = "" }, "contractVersion": func(r *Record) { r.Contract ^= 1 },
 		"appendedBy": func(r *Record) { r.AppendedBy.Name += "x" }, "no appendedBy": func(r *Record) { r.AppendedBy.Name = strings.Repeat("x", 1-min(1, len(r.AppendedBy.Name))) },
+		"token": func(r *Record) { r.AppendedBy.TokenID += "x" }, "token or none": func(r *Record) { r.AppendedBy.TokenID = strings.Repeat("x", 1-min(1, len(r.AppendedBy.TokenID))) },
 		"original": func(r *Record) { r.Original.PersistedAt++ }, "original source": func(r *Record) { r.Original = contract.Original{PersistedAt: 1, Source: "x"} },
 		"no original": func(r *Record) {
 			if r.Original.PersistedAt++; r.Original.PersistedAt != 1 {

@@ -38,6 +38,7 @@ type runRecord struct {
 	ParentEventID    string       `json:"parentEventId,omitempty"`
 	ContractVersion  string       `json:"contractVersion"`
 	AppendedBy       string       `json:"appendedBy,omitempty"`
+	TokenID          string       `json:"appendedByTokenId,omitempty"`
 	Original         *runOriginal `json:"original,omitempty"`
 	ExtensionsJSON   []byte       `json:"extensionsJson,omitempty"`
 	ChainDigest      string       `json:"chainDigest"`
@@ -73,7 +74,7 @@ func RecordOf(m *runlogv1.EventRecord) (r Record, err error) {
 	if _, bytes := m.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson); !known || !bytes {
 		return r, fmt.Errorf("proof: runSeq %d is of contract %q, with a payload of type %T", m.GetRunSeq(), m.GetContractVersion(), m.GetPayloadForm())
 	}
-	r = Record{RunSeq: m.GetRunSeq(), PersistedAt: m.GetPersistedAt().AsTime().UnixNano(), AppendedBy: contract.Author{Name: m.GetAppendedBy()}, Event: contract.Event{
+	r = Record{RunSeq: m.GetRunSeq(), PersistedAt: m.GetPersistedAt().AsTime().UnixNano(), AppendedBy: contract.Author{Name: m.GetAppendedBy(), TokenID: m.GetAppendedByTokenId()}, Event: contract.Event{
 		EventID: contract.EventID(id), Type: m.GetEventType(), RunID: m.GetRunId(),
 		TenantID: m.GetTenantId(), ProjectID: m.GetProjectId(), EnvironmentID: m.GetEnvironmentId(),
 		PlanID: m.GetPlanId(), PlanVersion: m.GetPlanVersion(), StepID: m.GetStepId(),
@@ -127,7 +128,7 @@ func (r *Record) line(chain contract.Digest) ([]byte, error) {
 		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: r.StepID,
 		LogicalAttemptID: r.LogicalAttemptID, EngineAttemptID: r.EngineAttemptID, IdempotencyKey: r.IdempotencyKey,
 		EmittedAt: FormatTime(r.EmittedAt), EmittedBy: r.EmittedBy, CausedBySignalID: r.CausedBySignalID,
-		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy.Name,
+		ParentEventID: r.ParentEventID, ContractVersion: r.Contract.String(), AppendedBy: r.AppendedBy.Name, TokenID: r.AppendedBy.TokenID,
 		Original: original, ExtensionsJSON: r.Extensions, ChainDigest: chain.String(),
 	})
 	if err != nil {
@@ -159,7 +160,7 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 		LogicalAttemptID: p.LogicalAttemptID, EngineAttemptID: p.EngineAttemptID, IdempotencyKey: p.IdempotencyKey,
 		EmittedBy: p.EmittedBy, CausedBySignalID: p.CausedBySignalID, ParentEventID: p.ParentEventID, Payload: p.Payload, Extensions: p.ExtensionsJSON,
 	}
-	r.AppendedBy.Name = p.AppendedBy
+	r.AppendedBy = contract.Author{Name: p.AppendedBy, TokenID: p.TokenID}
 	if p.Payload == nil {
 		r.Payload = p.PayloadJSON
 	}
