@@ -13,15 +13,15 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestAppendedBySEC8: a record contains the identity of the caller that appended it, through every
-// kind of append. A duplicate changes nothing, and an import keeps the identity from the other
-// authority.
+// TestAppendedBySEC8: a record contains the identity of the caller that appended it, and the id of
+// its token, through every kind of append. A duplicate changes nothing, and an import keeps the
+// identity from the other authority.
 func TestAppendedBySEC8(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
 		n := servertest.Start(t)
 		as := func(name string) context.Context {
-			return auth.With(n.Context(), &auth.Identity{Name: name, Tenants: auth.Tenants{All: true}, Roles: auth.AllRoles})
+			return auth.With(n.Context(), &auth.Identity{Name: name, TokenID: name + "'s", Tenants: auth.Tenants{All: true}, Roles: auth.AllRoles})
 		}
 		runs, events := n.Server.Services()[0].Impl().(runlogv1.RunServiceServer), n.Server.Services()[1].Impl().(runlogv1.EventServiceServer)
 
@@ -61,6 +61,9 @@ func TestAppendedBySEC8(t *testing.T) {
 			if r.GetAppendedBy() != want || (r.AppendedBy == nil) != (want == "") || r.EmittedBy != nil {
 				t.Errorf("runSeq %d is appended by %q, emitted by %q, want %q", r.RunSeq, r.GetAppendedBy(), r.GetEmittedBy(), want)
 			}
+			if r.AppendedBy != nil && r.GetAppendedByTokenId() != want+"'s" || r.AppendedBy == nil && r.AppendedByTokenId != nil {
+				t.Errorf("runSeq %d is appended with token %v, want that of %q", r.RunSeq, r.AppendedByTokenId, want)
+			}
 		}
 		verified, err := n.Audit.VerifyRun(n.Context(), &runlogv1.VerifyRunRequest{RunId: "run"})
 		if err != nil || !verified.Ok || verified.Verified != 5 {
@@ -86,14 +89,15 @@ func TestAppendedBySEC8(t *testing.T) {
 		elsewhere.Imports(lines...).OK(t)
 		for i, r := range elsewhere.List("run") {
 			// The importer has appended it, which this node has not authenticated (APP-13).
-			if r.AppendedBy != nil || r.GetOriginal().GetSource() != records[i].GetAppendedBy() || r.RecordDigest == records[i].RecordDigest {
+			if r.AppendedBy != nil || r.AppendedByTokenId != nil || r.GetOriginal().GetSource() != records[i].GetAppendedBy() || r.RecordDigest == records[i].RecordDigest {
 				t.Errorf("imported as %v, was %v", r, records[i])
 			}
 		}
-		forged := strings.Replace(lines[0], `"creator"`, `"another"`, 1)
-		answer := elsewhere.Imports(forged)
-		if answer.Code != 400 || !strings.Contains(string(answer.Body), "recordDigest") {
-			t.Errorf("a record with another identity: HTTP %d %s", answer.Code, answer.Body)
+		for _, claim := range []string{`"creator"`, `"creator's"`} {
+			answer := elsewhere.Imports(strings.Replace(lines[0], claim, `"another"`, 1))
+			if answer.Code != 400 || !strings.Contains(string(answer.Body), "recordDigest") {
+				t.Errorf("a record with another %s: HTTP %d %s", claim, answer.Code, answer.Body)
+			}
 		}
 	})
 }

@@ -29,7 +29,7 @@ func TestImportIsStampedAPP13(t *testing.T) {
 		before := time.Now()
 		var stamped *time.Time
 		lines := servertest.WithGaps("old")
-		lines[0] = strings.Replace(lines[0], `"runSeq"`, `"appendedBy":"token:cfo","runSeq"`, 1)
+		lines[0] = strings.Replace(lines[0], `"runSeq"`, `"appendedBy":"token:cfo","appendedByTokenId":"7","runSeq"`, 1)
 		imports := func(persisted bool) {
 			t.Helper()
 			answer := n.Imports(lines...).OK(t)
@@ -61,7 +61,7 @@ func TestImportIsStampedAPP13(t *testing.T) {
 				seqs = append(seqs, e.RunSeq)
 				source := map[bool]string{true: "token:cfo"}[e.RunSeq == 1]
 				if e.RunSeq <= 7 && (!e.PersistedAt.AsTime().Equal(*stamped) || e.Original.GetPersistedAt().AsTime().Year() != 2024 ||
-					e.Original.GetSource() != source || e.GetAppendedBy() != "") {
+					e.Original.GetSource() != source || e.AppendedBy != nil || e.AppendedByTokenId != nil) {
 					t.Errorf("runSeq %d was persisted at %v by %q, originally %v", e.RunSeq, e.PersistedAt.AsTime(), e.GetAppendedBy(), e.Original)
 				}
 				if e.RunSeq > 7 && e.Original != nil {

@@ -127,7 +127,7 @@ func (i *Identity) Authenticated() contract.Author {
 	if i == nil || i == Local {
 		return contract.Author{}
 	}
-	return contract.Author{Name: i.Name}
+	return contract.Author{Name: i.Name, TokenID: i.TokenID}
 }
 
 // May reports whether the identity has one of some roles.

@@ -128,6 +128,34 @@ func TestApprovalsOfOneIdentitySEC10(t *testing.T) {
 	})
 }
 
+// TestTokensOfOneNameSEC10: a token that replaces another one of its name is the same identity. It
+// attests no run that the other one has started, and approves no attempt that the other has.
+func TestTokensOfOneNameSEC10(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		a := approving(t, "2")
+		if _, err := a.attest(a.ann, onC()); err != nil {
+			t.Fatal(err)
+		}
+		list, err := a.Access().ListTokens(a.Bearing(a.root), &runlogv1.ListTokensRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, token := range list.Tokens {
+			if _, err := a.Access().RevokeToken(a.Bearing(a.root), &runlogv1.RevokeTokenRequest{TokenId: token.TokenId}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if resp, err := a.attest(a.attester("ann"), onC()); err != nil || resp.Approvals != 1 {
+			t.Errorf("the second token: %v, %v", resp, err)
+		}
+		a.engine = a.Bearing(a.Token(a.root, "engine", []string{"tenant"}, runlogv1.Role_READER, runlogv1.Role_ATTESTER))
+		_, err = a.attest(a.engine, onC())
+		servertest.Refused(t, err, contract.ReasonPermissionDenied)
+		servertest.WantEqual(t, "events", a.types("run"), "StepWaitingForAttestation StepAttestationApproved")
+	})
+}
+
 // TestApprovalsFailSEC10: any one attester ends the run, also one that has approved.
 func TestApprovalsFailSEC10(t *testing.T) {
 	t.Parallel()
