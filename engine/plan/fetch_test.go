@@ -169,7 +169,8 @@ type final struct{ error }
 func (final) Retryable() bool { return false }
 
 // TestFetchFailuresPLAN2: what the network does is retryable. What the source says never will
-// succeed, and references that must not be used, are not.
+// succeed, and references that must not be used, are not. Neither is a plan of another schema
+// version than its reference says, which is told before the faults of the plan (PLAN-7).
 func TestFetchFailuresPLAN2(t *testing.T) {
 	t.Parallel()
 	body := planOf(`{"stepId":"a","type":"noop"}`)
@@ -184,7 +185,11 @@ func TestFetchFailuresPLAN2(t *testing.T) {
 		"not found":           {source: func() (io.ReadCloser, error) { return nil, final{fs.ErrNotExist} }, code: CodeFetchFailed},
 		"expired":             {source: holding(body), change: func(r *Ref) { r.ExpiresAt = time.Unix(1e9, 0) }, code: CodeInvalid},
 		"another plan":        {source: holding(body), change: func(r *Ref) { r.PlanID = "other" }, code: CodeInvalid},
-		"another version":     {source: holding(body), change: func(r *Ref) { r.SchemaVersion = "v1.1" }, code: CodeInvalid},
+		"another version":     {source: holding(body), change: func(r *Ref) { r.PlanVersion = "2" }, code: CodeInvalid},
+		"an older schema":     {source: holding(body), change: func(r *Ref) { r.SchemaVersion = "v1.1" }, code: CodeVersionMismatch},
+		"a newer schema":      {source: holding(body), change: func(r *Ref) { r.SchemaVersion = "v1.3" }, code: CodeVersionMismatch},
+		"another major":       {source: holding(body), change: func(r *Ref) { r.SchemaVersion = "v2.2" }, code: CodeVersionMismatch},
+		"schema and plan":     {source: holding(body), change: func(r *Ref) { r.SchemaVersion, r.PlanID = "v1.3", "other" }, code: CodeVersionMismatch},
 		"no digest":           {source: holding(body), change: func(r *Ref) { r.SHA256 = "" }, code: CodeInvalid},
 		"invalid plan":        {source: holding([]byte(`{}`)), change: func(r *Ref) { r.SHA256 = digestOf([]byte(`{}`)) }, code: CodeInvalid},
 		"unknown executor":    {source: holding(body), code: CodeInvalid},

@@ -105,6 +105,8 @@ func (r Retry) Delay(n int64) time.Duration {
 type Options struct {
 	// Versions that are read. nil: BuiltIn.
 	Versions *Versions
+	// SchemaVersion is that of the reference. Empty: the plan may have any that is read.
+	SchemaVersion string
 	// Path is the schemaEvolutionPath of the reference. Empty: each minor version in turn.
 	Path string
 	// Capabilities of the engine, such as those of executor.Registry. nil: they are not compared.
@@ -128,7 +130,7 @@ func Parse(body []byte, o Options) (p *Plan, warnings []string, err error) {
 	if o.Versions == nil {
 		o.Versions = BuiltIn()
 	}
-	body, version, warning, err := o.Versions.read(body[jsontext.SkipSpace(body, 0):], o.Path)
+	body, version, warning, err := o.Versions.read(body[jsontext.SkipSpace(body, 0):], o.SchemaVersion, o.Path)
 	if err != nil {
 		return nil, nil, err
 	}

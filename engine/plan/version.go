@@ -198,8 +198,9 @@ func (v *Versions) migrate(doc map[string]json.RawMessage, from Version, path []
 }
 
 // read checks the schemaVersion of a plan, and returns the plan in the current version, its own
-// version, and a warning if there is one.
-func (v *Versions) read(body []byte, evolution string) (migrated []byte, version Version, warning string, err error) {
+// version, and a warning if there is one. A plan of another version than its reference says is not
+// read: its other faults would be those of a version that is not the one of the run.
+func (v *Versions) read(body []byte, referenced, evolution string) (migrated []byte, version Version, warning string, err error) {
 	var d decoder
 	var text string
 	d.open = true
@@ -209,6 +210,9 @@ func (v *Versions) read(body []byte, evolution string) (migrated []byte, version
 	}
 	if version, err = ParseVersion(text); err == nil {
 		err = v.check(version)
+	}
+	if want, fault := ParseVersion(referenced); err == nil && fault == nil && version != want {
+		err = &VersionError{Message: fmt.Sprintf("the reference says %v, and the plan has %v: correct the reference", want, version)}
 	}
 	if err != nil {
 		return nil, Version{}, "", err
