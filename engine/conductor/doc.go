@@ -41,8 +41,8 @@
 //
 // # What a worker reads
 //
-// Package replay folds the log. A worker keeps the states of runs, and plans by their digests, up
-// to a number of bytes, and reads what has come since for each task.
+// Package replay folds the log. A worker keeps the states of runs, and plans by their references,
+// up to a number of bytes, and reads what has come since for each task.
 //
 // # Signals
 //

@@ -67,10 +67,8 @@ func (f *Fetcher) Fetch(ctx context.Context, ref Ref) (*Plan, error) {
 	if err := ref.Validate(); err != nil {
 		return nil, err
 	}
-	if !ref.ExpiresAt.IsZero() && !f.o.Clock().Before(ref.ExpiresAt) {
-		var expired faults
-		expired.add((*place)(nil).member("expiresAt"), "is in the past: %s: have the plan approved again", ref.ExpiresAt.Format(time.RFC3339))
-		return nil, expired.err(whatRef)
+	if err := ref.Expired(f.o.Clock()); err != nil {
+		return nil, err
 	}
 	body, err := f.download(ctx, ref)
 	if err != nil {

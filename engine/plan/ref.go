@@ -142,6 +142,26 @@ func (r Ref) faults() []Fault {
 	return f.list
 }
 
+// Expired returns an *InvalidError if the reference must not be used any more.
+func (r Ref) Expired(now time.Time) error {
+	var f faults
+	if !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt) {
+		f.add((*place)(nil).member("expiresAt"), "is in the past: %s: have the plan approved again", r.ExpiresAt.Format(time.RFC3339))
+	}
+	return f.err(whatRef)
+}
+
+// Key identifies references that a fetch gives the same answer for, unless they have expired
+// (PLAN-7). So it has all fields but ExpiresAt, which a cache checks each time.
+func (r Ref) Key() string {
+	var hint any
+	if r.MigrationHint != nil {
+		hint = *r.MigrationHint
+	}
+	r.MigrationHint, r.ExpiresAt = nil, time.Time{}
+	return fmt.Sprintf("%#v %#v", r, hint)
+}
+
 func (r Ref) pathFault() string {
 	path, err := parsePath(r.SchemaEvolutionPath)
 	if err != nil {

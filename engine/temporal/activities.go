@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -267,7 +266,7 @@ func (a *activities) compileRunSnapshot(ctx context.Context, run Scope, seen uin
 	return summary{s.GetRunId(), s.GetStatus().String(), s.GetLastEventSeq(), s.GetDigest(), s.GetFailedSteps()}, nil
 }
 
-// cache keeps the newest plans of a worker, by their digests.
+// cache keeps the newest plans of a worker, by the keys of their references.
 type cache struct {
 	mu    sync.Mutex
 	plans map[string]*plan.Plan
@@ -299,11 +298,14 @@ func (c *cache) put(key string, p *plan.Plan) {
 	}
 }
 
-// plan returns the plan of a reference. One that was read before is not downloaded again: its bytes
-// are those of the digest.
+// plan returns the plan of a reference. One that was fetched by the same reference is not fetched
+// again. What a fetch would say of another reference is not known (PLAN-7).
 func (a *activities) plan(ctx context.Context, ref plan.Ref) (*plan.Plan, error) {
-	key := fmt.Sprint(ref.SHA256, " ", ref.PlanID, " ", ref.PlanVersion, " ", ref.SchemaVersion, " ", ref.SchemaEvolutionPath)
+	key := ref.Key()
 	if p := a.plans.get(key); p != nil && ref.SHA256 != "" {
+		if err := ref.Expired(time.Now()); err != nil {
+			return nil, err
+		}
 		return p, nil
 	}
 	p, err := a.o.Plans.Fetch(ctx, ref)

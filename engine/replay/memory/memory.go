@@ -177,12 +177,15 @@ func (m *Memory) Keep(runID string, s *replay.State) {
 	m.put(keyOf(runID), k, s.Size())
 }
 
-// Plan reads the plan of a run, by its digest if it is known.
+// Plan reads the plan of a run. A plan that is known is taken for the reference that it was fetched
+// by, and for no other: a fetch might refuse that one (PLAN-7).
 func (m *Memory) Plan(ctx context.Context, run *runlogv1.Run) (*plan.Plan, error) {
 	ref := plan.RefOf(run.GetPlanRef())
-	key := fmt.Sprintf("plan %s %q %q %q", ref.SHA256, ref.PlanID, ref.PlanVersion, ref.SchemaVersion)
-	expired := !ref.ExpiresAt.IsZero() && !time.Now().Before(ref.ExpiresAt)
-	if p, ok := m.get(key).(*plan.Plan); ok && !expired {
+	key := "plan " + ref.Key()
+	if p, ok := m.get(key).(*plan.Plan); ok {
+		if err := ref.Expired(time.Now()); err != nil {
+			return nil, err
+		}
 		return p, nil
 	}
 	p, err := m.plans.Fetch(ctx, ref)
