@@ -118,7 +118,7 @@ func Starts(a Adapter) Starter { return starts{a} }
 type starts struct{ Adapter }
 
 func (s starts) Start(ctx context.Context, req StartRequest) (string, error) {
-	ref, err := s.StartRun(ctx, plan.RefOf(req.Run.GetPlanRef()), RunContext{
+	ref, err := s.StartRun(ctx, plan.RefOf(req.Run), RunContext{
 		RunID: req.Run.GetRunId(), TenantID: req.Run.GetTenantId(), ProjectID: req.Run.GetProjectId(),
 		EnvironmentID: req.Run.GetEnvironmentId(), Parameters: req.Context, Fence: req.Fence, Attempt: req.Attempt,
 	})

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"testing"
+	"time"
 
 	"runlog/engine"
 	"runlog/engine/plan"
@@ -61,5 +63,21 @@ func TestCapabilitiesENG1(t *testing.T) {
 	}
 	if !c.Knows("PAUSE") || c.Knows("RESUME") {
 		t.Error("signals are mixed up")
+	}
+}
+
+// TestStartedTellsThePlanPLAN7: the RunStarted of an engine says of the plan what the run does.
+func TestStartedTellsThePlanPLAN7(t *testing.T) {
+	t.Parallel()
+	ref := plan.Ref{URI: "s3://p", SHA256: "ab", SchemaVersion: "v1.2", PlanID: "p", PlanVersion: "1", SizeBytes: 5, Compression: "gzip",
+		ExpiresAt: time.Unix(2e9, 0).UTC(), SchemaEvolutionPath: "v1.0 → v1.2",
+		MigrationHint: &plan.MigrationHint{SourceVersion: "v1.0", TargetVersion: "v1.2", TransformScript: "s3://up"}}
+	e, err := engine.Started(&runlogv1.Run{RunId: "run", TenantId: "acme", ProjectId: "p", EnvironmentId: "e", PlanRef: ref.Proto()}, "ref")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var payload struct{ PlanRef plan.Ref }
+	if err := json.Unmarshal(e.GetPayloadJson(), &payload); err != nil || !reflect.DeepEqual(payload.PlanRef, ref) {
+		t.Errorf("%s, %v: want %+v", e.GetPayloadJson(), err, ref)
 	}
 }

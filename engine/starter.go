@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/client/events"
+	"runlog/engine/plan"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -66,13 +67,16 @@ func (e *PermanentError) Unwrap() error { return e.Err }
 // that of an engine and that of a reconciler are duplicates.
 func Started(run *runlogv1.Run, engineRunRef string) (*runlogv1.EventWrite, error) {
 	type planRef struct {
-		URI           string `json:"uri,omitempty"`
-		SHA256        string `json:"sha256,omitempty"`
-		SchemaVersion string `json:"schemaVersion,omitempty"`
-		PlanID        string `json:"planId"`
-		PlanVersion   string `json:"planVersion"`
-		SizeBytes     int64  `json:"sizeBytes,omitempty"`
-		Compression   string `json:"compression,omitempty"`
+		URI                 string              `json:"uri,omitempty"`
+		SHA256              string              `json:"sha256,omitempty"`
+		SchemaVersion       string              `json:"schemaVersion,omitempty"`
+		PlanID              string              `json:"planId"`
+		PlanVersion         string              `json:"planVersion"`
+		SizeBytes           int64               `json:"sizeBytes,omitempty"`
+		Compression         string              `json:"compression,omitempty"`
+		ExpiresAt           string              `json:"expiresAt,omitempty"`
+		SchemaEvolutionPath string              `json:"schemaEvolutionPath,omitempty"`
+		MigrationHint       *plan.MigrationHint `json:"migrationHint,omitempty"`
 	}
 	p := run.GetPlanRef()
 	return eventsOf(run).Started(once, struct {
@@ -80,7 +84,8 @@ func Started(run *runlogv1.Run, engineRunRef string) (*runlogv1.EventWrite, erro
 		EngineType   string  `json:"engineType,omitempty"`
 		PlanRef      planRef `json:"planRef"`
 	}{engineRunRef, run.GetEngineType(), planRef{p.GetUri(), p.GetSha256(), p.GetSchemaVersion(),
-		p.GetPlanId(), p.GetPlanVersion(), p.GetSizeBytes(), p.GetCompression()}})
+		p.GetPlanId(), p.GetPlanVersion(), p.GetSizeBytes(), p.GetCompression(),
+		p.GetExpiresAt(), p.GetSchemaEvolutionPath(), plan.RefOf(run).MigrationHint}})
 }
 
 // failed returns the RunFailed of a run that can never be started.

@@ -32,6 +32,8 @@ type (
 	Metadata = record.Metadata
 	// PlanRef points at the plan of a run.
 	PlanRef = record.PlanRef
+	// MigrationHint is that of a PlanRef.
+	MigrationHint = record.MigrationHint
 	// Operation is one part of a compound command.
 	Operation = record.Operation
 	// Proposal builds one log entry out of encoded commands.

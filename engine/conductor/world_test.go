@@ -60,8 +60,11 @@ func newWorld(t *testing.T, body string) *world {
 		body: body, response: 3 * time.Second}
 }
 
-// Fetch returns the plan of each run.
-func (w *world) Fetch(context.Context, plan.Ref) (*plan.Plan, error) {
+// Fetch returns the plan of each run, unless its reference has expired.
+func (w *world) Fetch(_ context.Context, ref plan.Ref) (*plan.Plan, error) {
+	if err := ref.Expired(time.Now()); err != nil {
+		return nil, err
+	}
 	w.mu.Lock()
 	w.fetched++
 	w.mu.Unlock()

@@ -17,7 +17,8 @@ import (
 var plain = []scenario{
 	{"Describes", describes}, {"Order", order}, {"SideBySide", sideBySide}, {"Exhausted", exhausted}, {"StartedTwice", startedTwice},
 	{"UnknownReference", unknownReference}, {"CancelRun", cancelRun}, {"UnknownSignals", unknownSignals},
-	{"PlanFaults", planFaults}, {"SwappedPlan", swappedPlan}, {"Attestation", attestation}, {"LostAnswers", lostAnswers}, {"ServerRestarts", serverRestarts},
+	{"PlanFaults", planFaults}, {"ExpiredPlan", expiredPlan}, {"SwappedPlan", swappedPlan},
+	{"Attestation", attestation}, {"LostAnswers", lostAnswers}, {"ServerRestarts", serverRestarts},
 }
 
 // known are the signals that the log knows.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strings"
+	"time"
 
 	"runlog/client/events"
 	"runlog/engine"
@@ -17,9 +18,24 @@ const computing = `{"stepId":"c","type":"compute","dependsOn":["a"],"computeCont
 	`{"executor":"farm","inputs":["x"],"outputs":["y"],"verification":"operator_attest"}}`
 
 // planFaults: a run whose plan can never be executed fails with the code of the fault, and no step
-// of it is executed (PLAN-2, PLAN-3, PLAN-4).
+// of it is executed (PLAN-2, PLAN-3, PLAN-4). The code is the same for a plan that the engine has
+// executed before, by another reference (PLAN-7).
 func planFaults(b *bed) {
 	b.open(0, false)
+	id, body := b.document(step("a", ""))
+	parsed, _, err := plan.Parse(body, plan.Options{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	known := b.store(id, body)
+	b.awaitEnd(b.requestPlan(known, parsed), contract.RunCompleted)
+	other := func(change func(*plan.Ref)) func() plan.Ref {
+		return func() plan.Ref {
+			ref := known
+			change(&ref)
+			return ref
+		}
+	}
 	good := func() (id, text string) {
 		id, body := b.document(step("a", ""))
 		return id, string(body)
@@ -57,6 +73,9 @@ func planFaults(b *bed) {
 			ref.SchemaVersion = "v1.99"
 			return ref
 		}},
+		{"another schema version", plan.CodeVersionMismatch, other(func(r *plan.Ref) { r.SchemaVersion = "v1.1" })},
+		{"another size", plan.CodeIntegrity, other(func(r *plan.Ref) { r.SizeBytes = 5 })},
+		{"an unknown scheme", plan.CodeFetchFailed, other(func(r *plan.Ref) { r.URI = "gs://nowhere/x" })},
 		{"no such blob", plan.CodeFetchFailed, func() plan.Ref {
 			id, text := good()
 			ref := b.store(id, []byte(text))
@@ -72,6 +91,18 @@ func planFaults(b *bed) {
 		if n := len(b.of(run)); n > 0 {
 			b.t.Errorf("%s: steps are executed: %v", tt.name, b.of(run))
 		}
+	}
+	b.verify()
+}
+
+// expiredPlan: a plan that has expired starts no run (PLAN-7).
+func expiredPlan(b *bed) {
+	b.open(0, false)
+	ref := b.store(b.document(step("a", "")))
+	ref.ExpiresAt = time.Now().Add(-time.Second)
+	list := b.awaitEnd(b.requestPlan(ref, nil), contract.RunFailed)
+	if code := failureCode(list); code != plan.CodeInvalid || has(list, contract.RunStarted) {
+		b.t.Errorf("the run fails with the code %q, want %q and no RunStarted: %v", code, plan.CodeInvalid, list)
 	}
 	b.verify()
 }

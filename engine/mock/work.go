@@ -64,7 +64,7 @@ func (a *Adapter) execute(ctx context.Context, j *job) error {
 	if err := x.catchUp(ctx); err != nil {
 		return err
 	}
-	x.plan, err = a.o.Plans.Fetch(ctx, plan.RefOf(run.GetPlanRef()))
+	x.plan, err = a.o.Plans.Fetch(ctx, plan.RefOf(run))
 	failure, broken := errors.AsType[plan.Failure](err)
 	if err != nil && (!broken || failure.Retryable()) {
 		return err

@@ -1,7 +1,7 @@
 // Package plan reads the plans of runs: references to them, their download, and their steps
 // (PLAN-1 to PLAN-6). It knows no engine.
 //
-//	ref, err := plan.ParseRef(body)              // or plan.RefOf(run.GetPlanRef())
+//	ref, err := plan.ParseRef(body)              // or plan.RefOf(run)
 //	f, err := plan.NewFetcher(plan.FetcherOptions{Source: blobs})
 //	p, err := f.Fetch(ctx, ref)                  // the bytes are those of the reference
 //	w := plan.NewWalk(p)

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -18,6 +19,9 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // stored is an Opener of one object.
@@ -227,8 +231,12 @@ func TestRefPLAN1(t *testing.T) {
 	if err != nil || r.ExpiresAt.IsZero() || r.MigrationHint.TargetVersion != "v1.2" {
 		t.Fatal(r, err)
 	}
-	if back := RefOf(r.Proto()); back.URI != r.URI || back.SHA256 != r.SHA256 || back.SizeBytes != 5 || back.Compression != "gzip" || back.Validate() != nil {
+	if back := RefOf(&runlogv1.Run{PlanRef: r.Proto()}); !reflect.DeepEqual(back, r) {
 		t.Errorf("after the round trip: %+v", back)
+	}
+	begun := RefOf(&runlogv1.Run{PlanRef: r.Proto(), StartedAt: timestamppb.Now()})
+	if r.ExpiresAt = (time.Time{}); !reflect.DeepEqual(begun, r) {
+		t.Errorf("of a run that has started: %+v, want one that does not expire", begun)
 	}
 	for text, faults := range map[string]int{
 		`{}`: 5, `[]`: 1, `{"uri":1,"sha256":"x","schemaVersion":"new","planId":"p|q","planVersion":""}`: 5,

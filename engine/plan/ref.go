@@ -32,7 +32,7 @@ type Ref struct {
 	SizeBytes int64 `json:"sizeBytes,omitempty"`
 	// Compression of what the URI has: none or gzip. Empty: none.
 	Compression string `json:"compression,omitempty"`
-	// ExpiresAt is the time from which the reference must not be used. Zero: never.
+	// ExpiresAt is the time from which no run of the reference begins (PLAN-7). Zero: it is never.
 	ExpiresAt time.Time `json:"expiresAt,omitzero"`
 	// SchemaEvolutionPath lists the versions that the plan is migrated through, such as
 	// "v1 → v1.1 → v1.2". Empty: each minor version in turn.
@@ -78,8 +78,8 @@ func ParseRef(body []byte) (Ref, error) {
 		}},
 	})
 	if expires != "" {
-		t, err := time.Parse(time.RFC3339Nano, expires)
-		if r.ExpiresAt = t.UTC(); err != nil {
+		var ok bool
+		if r.ExpiresAt, _, ok = jsontext.Time([]byte(expires)); !ok {
 			d.add((*place)(nil).member("expiresAt"), "is %s: a time of RFC 3339 is expected, such as 2026-11-30T12:00:00Z", quote(expires))
 		}
 	}
@@ -142,7 +142,8 @@ func (r Ref) faults() []Fault {
 	return f.list
 }
 
-// Expired returns an *InvalidError if the reference must not be used any more.
+// Expired returns an *InvalidError if no run of the reference may begin any more. A run that has
+// begun goes on: RefOf gives it a reference that does not expire.
 func (r Ref) Expired(now time.Time) error {
 	var f faults
 	if !r.ExpiresAt.IsZero() && !now.Before(r.ExpiresAt) {
@@ -211,17 +212,25 @@ func digestFault(digest string) string {
 	return ""
 }
 
-// RefOf returns the reference of a run. The API has no expiresAt, schemaEvolutionPath and
-// migrationHint, so these are empty.
-func RefOf(p *runlogv1.PlanRef) Ref {
-	return Ref{
+// RefOf returns the reference by which an engine fetches the plan of a run. That of a run that has
+// started does not expire: a run must not end in its midst because its plan may begin no others.
+func RefOf(run *runlogv1.Run) Ref {
+	p := run.GetPlanRef()
+	r := Ref{
 		URI: p.GetUri(), SHA256: p.GetSha256(), SchemaVersion: p.GetSchemaVersion(),
 		PlanID: p.GetPlanId(), PlanVersion: p.GetPlanVersion(),
-		SizeBytes: p.GetSizeBytes(), Compression: p.GetCompression(),
+		SizeBytes: p.GetSizeBytes(), Compression: p.GetCompression(), SchemaEvolutionPath: p.GetSchemaEvolutionPath(),
 	}
+	if run.GetStartedAt() == nil {
+		r.ExpiresAt, _, _ = jsontext.Time([]byte(p.GetExpiresAt())) // The server has checked it.
+	}
+	if h := p.GetMigrationHint(); h != nil {
+		r.MigrationHint = &MigrationHint{h.GetSourceVersion(), h.GetTargetVersion(), h.GetTransformScript()}
+	}
+	return r
 }
 
-// Proto returns the reference as the API has it, without the fields that RefOf lists.
+// Proto returns the reference as the API has it.
 func (r Ref) Proto() *runlogv1.PlanRef {
 	p := &runlogv1.PlanRef{
 		Uri: r.URI, Sha256: r.SHA256, SchemaVersion: r.SchemaVersion, PlanId: r.PlanID, PlanVersion: r.PlanVersion,
@@ -231,6 +240,18 @@ func (r Ref) Proto() *runlogv1.PlanRef {
 	}
 	if r.Compression != "" {
 		p.Compression = &r.Compression
+	}
+	if !r.ExpiresAt.IsZero() {
+		p.ExpiresAt = new(r.ExpiresAt.UTC().Format(time.RFC3339Nano))
+	}
+	if r.SchemaEvolutionPath != "" {
+		p.SchemaEvolutionPath = &r.SchemaEvolutionPath
+	}
+	if h := r.MigrationHint; h != nil {
+		p.MigrationHint = &runlogv1.MigrationHint{SourceVersion: h.SourceVersion, TargetVersion: h.TargetVersion}
+		if h.TransformScript != "" {
+			p.MigrationHint.TransformScript = new(h.TransformScript)
+		}
 	}
 	return p
 }

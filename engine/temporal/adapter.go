@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/serviceerror"
@@ -51,18 +52,22 @@ func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContex
 	if stored := run.GetEngineRunRef(); stored != "" && stored != refOf(e.o.Namespace, rc.RunID) {
 		return engine.EngineRunRef(stored), nil
 	}
+	if ref == (plan.Ref{}) {
+		ref = plan.RefOf(run)
+	}
+	if err := ref.Expired(time.Now()); err != nil {
+		return "", err
+	}
 	return e.start(ctx, run, ref, rc.Fence)
 }
 
 func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref plan.Ref, fence uint64) (engine.EngineRunRef, error) {
-	if ref == (plan.Ref{}) {
-		ref = plan.RefOf(run.GetPlanRef())
-	}
 	in := Input{
 		Plan: ref, Ref: refOf(e.o.Namespace, run.GetRunId()), Fence: fence, Settings: e.o.Settings,
 		Run: Scope{run.GetRunId(), run.GetTenantId(), run.GetProjectId(), run.GetEnvironmentId(),
 			run.GetPlanRef().GetPlanId(), run.GetPlanRef().GetPlanVersion()},
 	}
+	in.Plan.ExpiresAt = time.Time{} // It decides whether the workflow starts. The workflow goes on.
 	_, err := e.o.Temporal.ExecuteWorkflow(ctx, sdkclient.StartWorkflowOptions{
 		ID: run.GetRunId(), TaskQueue: route.TaskQueue(route.Step{}, run.GetEnvironmentId(), run.GetTenantId()),
 		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,

@@ -87,7 +87,7 @@ func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *Swept) err
 	d, err := s.Engine.o.Temporal.DescribeWorkflowExecution(ctx, run.GetRunId(), "")
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		// Temporal has lost it. The new workflow goes on where the log ends.
-		if _, err := s.Engine.start(ctx, run, plan.Ref{}, 0); err != nil {
+		if _, err := s.Engine.start(ctx, run, plan.RefOf(run), 0); err != nil {
 			return err
 		}
 		swept.Restarted = append(swept.Restarted, run.GetRunId())

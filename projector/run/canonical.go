@@ -166,8 +166,18 @@ func AppendPlanRef(b []byte, p *PlanRef) []byte {
 	w := writer{b}
 	w.open()
 	w.optional("compression", p.Compression)
+	w.optional("expiresAt", p.ExpiresAt)
+	if h := p.MigrationHint; h != nil {
+		w.name("migrationHint")
+		w.open()
+		w.string("sourceVersion", h.SourceVersion)
+		w.string("targetVersion", h.TargetVersion)
+		w.optional("transformScript", h.TransformScript)
+		w.close()
+	}
 	w.string("planId", p.PlanID)
 	w.string("planVersion", p.PlanVersion)
+	w.optional("schemaEvolutionPath", p.SchemaEvolutionPath)
 	w.string("schemaVersion", p.SchemaVersion)
 	w.string("sha256", p.SHA256)
 	w.optionalInt64("sizeBytes", p.SizeBytes)

@@ -35,7 +35,8 @@ func fullSnapshot(t testing.TB) *Snapshot {
 	tape.add(contract.RunStarted, "", 1, `{"engineRunRef":`+h+`,"engineType":"temporal",
 		"startedAt":"2026-02-11T10:00:00.1Z","context":{"triggeredBy":`+h+`,"triggerSource":"manual"},
 		"planRef":{"uri":"s3://p","sha256":"ab","schemaVersion":"v1","planId":"p","planVersion":"1",
-			"sizeBytes":9007199254740993,"compression":"none"}}`)
+			"sizeBytes":9007199254740993,"compression":"none","expiresAt":`+h+`,"schemaEvolutionPath":`+h+`,
+			"migrationHint":{"sourceVersion":`+h+`,"targetVersion":`+h+`,"transformScript":`+h+`}}}`)
 	tape.add(contract.StepFailed, "build", 1, `{"reason":`+h+`,
 		"error":{"code":"E","message":`+h+`,"retryable":true,"category":"c"}}`)
 	tape.add(contract.StepStarted, "build", 1, `{}`)
@@ -131,7 +132,7 @@ func TestWhatTheDigestLeavesOutPRJ1(t *testing.T) {
 }
 
 func TestStoredGolden(t *testing.T) {
-	const path = "testdata/stored_v8.golden"
+	const path = "testdata/stored_v9.golden"
 	s := fullSnapshot(t)
 	got := s.MarshalStored()
 	if *rewrite {

@@ -11,7 +11,8 @@ import (
 //
 //	RunStarted      engineRunRef, engineType, startedAt, context {triggeredBy, triggerSource},
 //	                planRef {uri, sha256, schemaVersion, planId, planVersion, sizeBytes,
-//	                compression}
+//	                compression, expiresAt, schemaEvolutionPath,
+//	                migrationHint {sourceVersion, targetVersion, transformScript}}
 //	RunPaused       draining
 //	RunCompleted    completedAt
 //	RunCancelled    completedAt
@@ -118,6 +119,35 @@ func (v value) plan() *PlanRef {
 			p.SizeBytes = v.size()
 		case "compression":
 			p.Compression = v.text()
+		case "expiresAt":
+			p.ExpiresAt = v.text()
+		case "schemaEvolutionPath":
+			p.SchemaEvolutionPath = v.text()
+		case "migrationHint":
+			p.MigrationHint = v.migrationHint()
+		}
+	}
+}
+
+// migrationHint reads that of a planRef; nil when v is no object.
+func (v value) migrationHint() *MigrationHint {
+	if !v.isObject() {
+		return nil
+	}
+	h := new(MigrationHint)
+	m := v.members()
+	for {
+		key, v, ok := m.member()
+		if !ok {
+			return h
+		}
+		switch string(key) {
+		case "sourceVersion":
+			h.SourceVersion = v.text()
+		case "targetVersion":
+			h.TargetVersion = v.text()
+		case "transformScript":
+			h.TransformScript = v.text()
 		}
 	}
 }

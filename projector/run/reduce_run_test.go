@@ -98,14 +98,16 @@ func TestRunStartedPRJ3(t *testing.T) {
 	tape.add(contract.RunStarted, "", 1, `{
 		"engineRunRef":"temporal://default/wf/1","engineType":"temporal",
 		"planRef":{"uri":"s3://p","sha256":"ab","schemaVersion":"v1.2","planId":"plan-9","planVersion":"7",
-			"sizeBytes":4096,"compression":"gzip","expiresAt":"2027-01-01T00:00:00Z"},
+			"sizeBytes":4096,"compression":"gzip","expiresAt":"2027-01-01T00:00:00Z","schemaEvolutionPath":"v1.0 → v1.2",
+			"migrationHint":{"sourceVersion":"v1.0","targetVersion":"v1.2","transformScript":"s3://up"}},
 		"context":{"tenantId":"acme","triggeredBy":"user_jane","triggerSource":"manual"},
 		"startedAt":"2026-02-11T11:30:00.25+01:00"}`)
 	s := ReduceAll(nil, tape.records)
 
 	size := int64(4096)
 	want := &PlanRef{URI: "s3://p", SHA256: "ab", SchemaVersion: "v1.2", PlanID: "plan-9", PlanVersion: "7",
-		SizeBytes: &size, Compression: "gzip"}
+		SizeBytes: &size, Compression: "gzip", ExpiresAt: "2027-01-01T00:00:00Z", SchemaEvolutionPath: "v1.0 → v1.2",
+		MigrationHint: &MigrationHint{SourceVersion: "v1.0", TargetVersion: "v1.2", TransformScript: "s3://up"}}
 	if !reflect.DeepEqual(s.PlanRef, want) {
 		t.Errorf("planRef %+v, want %+v", s.PlanRef, want)
 	}

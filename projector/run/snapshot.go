@@ -110,6 +110,17 @@ type PlanRef struct {
 	PlanVersion   string
 	SizeBytes     *int64 // nil: unknown
 	Compression   string
+	// ExpiresAt is the text of its event.
+	ExpiresAt           string
+	SchemaEvolutionPath string
+	MigrationHint       *MigrationHint
+}
+
+// MigrationHint is that of a PlanRef.
+type MigrationHint struct {
+	SourceVersion   string
+	TargetVersion   string
+	TransformScript string
 }
 
 // SignalDecision is one SignalAccepted or SignalRejected (PRJ-3).

@@ -21,7 +21,7 @@ const (
 	// StoredFormat is the first byte of a stored snapshot. It is incremented with every change of
 	// this layout, and with every change of the reducer by which the same records fold to another
 	// snapshot. The snapshots are then rebuilt from the log (PRJ-13).
-	StoredFormat = 8
+	StoredFormat = 9
 
 	storedHeader = 18
 	flagDraining = 1

@@ -129,11 +129,16 @@ func encodeEvent(e *contract.Event, natural bool) *runlogv1.EventWrite {
 
 func encodeCreation(runID string, c *storage.Creation) *runlogv1.Run {
 	md, ref := &c.Metadata, c.Metadata.PlanRef
+	var hint *runlogv1.MigrationHint
+	if h := ref.MigrationHint; h != nil {
+		hint = &runlogv1.MigrationHint{SourceVersion: h.SourceVersion, TargetVersion: h.TargetVersion, TransformScript: wire.Optional(h.TransformScript)}
+	}
 	return &runlogv1.Run{
 		RunId: runID, TenantId: c.Scope.TenantID, ProjectId: c.Scope.ProjectID, EnvironmentId: c.Scope.EnvironmentID,
 		PlanRef: &runlogv1.PlanRef{
 			Uri: ref.URI, Sha256: ref.SHA256, SchemaVersion: ref.SchemaVersion,
 			PlanId: ref.PlanID, PlanVersion: ref.PlanVersion, SizeBytes: ref.SizeBytes, Compression: ref.Compression,
+			ExpiresAt: wire.Optional(ref.ExpiresAt), SchemaEvolutionPath: wire.Optional(ref.SchemaEvolutionPath), MigrationHint: hint,
 		},
 		EngineType: wire.Optional(md.EngineType), EngineRunRef: wire.Optional(md.EngineRunRef),
 		TriggeredBy: wire.Optional(md.TriggeredBy), TriggerSource: wire.Optional(md.TriggerSource), Labels: md.Labels,
@@ -165,6 +170,12 @@ func decodeRun(m *runlogv1.Run, said storage.Metadata) *storage.Run {
 		run.Metadata.PlanRef = &storage.PlanRef{
 			URI: ref.Uri, SHA256: ref.Sha256, SchemaVersion: ref.SchemaVersion,
 			PlanID: ref.PlanId, PlanVersion: ref.PlanVersion, SizeBytes: ref.SizeBytes, Compression: ref.Compression,
+			ExpiresAt: ref.GetExpiresAt(), SchemaEvolutionPath: ref.GetSchemaEvolutionPath(),
+		}
+		if h := ref.MigrationHint; h != nil {
+			run.Metadata.PlanRef.MigrationHint = &storage.MigrationHint{
+				SourceVersion: h.SourceVersion, TargetVersion: h.TargetVersion, TransformScript: h.GetTransformScript(),
+			}
 		}
 	}
 	return run

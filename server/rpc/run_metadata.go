@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
@@ -44,6 +45,13 @@ func CheckRun(prefix string, r *runlogv1.Run) (bad []contract.Violation) {
 	check("planRef.sha256", r.PlanRef.GetSha256(), false, digestFault)
 	check("planRef.schemaVersion", r.PlanRef.GetSchemaVersion(), false, contract.TextFault)
 	check("planRef.compression", r.PlanRef.GetCompression(), false, contract.TextFault)
+	check("planRef.expiresAt", r.PlanRef.GetExpiresAt(), false, timeFault)
+	check("planRef.schemaEvolutionPath", r.PlanRef.GetSchemaEvolutionPath(), false, contract.TextFault)
+	if h := r.PlanRef.GetMigrationHint(); h != nil {
+		check("planRef.migrationHint.sourceVersion", h.SourceVersion, true, contract.TextFault)
+		check("planRef.migrationHint.targetVersion", h.TargetVersion, true, contract.TextFault)
+		check("planRef.migrationHint.transformScript", h.GetTransformScript(), false, URIFault)
+	}
 	check("engineType", r.GetEngineType(), false, contract.TextFault)
 	check("engineRunRef", r.GetEngineRunRef(), false, URIFault)
 	check("triggeredBy", r.GetTriggeredBy(), false, contract.TextFault)
@@ -80,6 +88,14 @@ func digestFault(s string) string {
 	return ""
 }
 
+// timeFault describes what is wrong with a time; empty: nothing.
+func timeFault(s string) string {
+	if _, _, ok := jsontext.Time([]byte(s)); !ok || contract.TextFault(s) != "" {
+		return "must be a time of RFC 3339, such as 2027-01-31T00:00:00Z"
+	}
+	return ""
+}
+
 // URIFault describes what is wrong with a URI; empty: nothing.
 func URIFault(s string) string {
 	switch {
@@ -105,6 +121,12 @@ func Creation(r *runlogv1.Run) *storage.Creation {
 		c.Metadata.PlanRef = &storage.PlanRef{
 			URI: p.Uri, SHA256: p.Sha256, SchemaVersion: p.SchemaVersion,
 			PlanID: p.PlanId, PlanVersion: p.PlanVersion, SizeBytes: p.SizeBytes, Compression: p.Compression,
+			ExpiresAt: p.GetExpiresAt(), SchemaEvolutionPath: p.GetSchemaEvolutionPath(),
+		}
+		if h := p.MigrationHint; h != nil {
+			c.Metadata.PlanRef.MigrationHint = &storage.MigrationHint{
+				SourceVersion: h.SourceVersion, TargetVersion: h.TargetVersion, TransformScript: h.GetTransformScript(),
+			}
 		}
 	}
 	return c

@@ -202,6 +202,10 @@ func (w *Workload) creation(t *rapid.T, run int, scope storage.Scope) *storage.C
 	if run%2 == 0 {
 		size := int64(run)
 		c.Metadata.PlanRef = &storage.PlanRef{URI: "plan:p", PlanID: "plan", PlanVersion: "v1", SizeBytes: &size}
+		if rapid.Bool().Draw(t, "expires") {
+			c.Metadata.PlanRef.ExpiresAt, c.Metadata.PlanRef.SchemaEvolutionPath = "2027-01-31T00:00:00Z", "v1.0 → v1.2"
+			c.Metadata.PlanRef.MigrationHint = &storage.MigrationHint{SourceVersion: "v1.0", TargetVersion: "v1.2"}
+		}
 		c.Metadata.Labels = map[string]string{"a": "1", "b": "2", "c": ""}
 	}
 	return c

@@ -57,6 +57,8 @@ func differentFields(a, b *storage.Metadata) (fields []string) {
 		{"planRef.uri", p.URI, q.URI}, {"planRef.sha256", p.SHA256, q.SHA256}, {"planRef.schemaVersion", p.SchemaVersion, q.SchemaVersion},
 		{"planRef.planId", p.PlanID, q.PlanID}, {"planRef.planVersion", p.PlanVersion, q.PlanVersion},
 		{"planRef.sizeBytes", p.SizeBytes, q.SizeBytes}, {"planRef.compression", p.Compression, q.Compression},
+		{"planRef.expiresAt", p.ExpiresAt, q.ExpiresAt}, {"planRef.schemaEvolutionPath", p.SchemaEvolutionPath, q.SchemaEvolutionPath},
+		{"planRef.migrationHint", p.MigrationHint, q.MigrationHint},
 		{"engineType", a.EngineType, b.EngineType}, {"engineRunRef", a.EngineRunRef, b.EngineRunRef},
 		{"triggeredBy", a.TriggeredBy, b.TriggeredBy}, {"triggerSource", a.TriggerSource, b.TriggerSource},
 		{"labels", ownMetadata(a).Labels, ownMetadata(b).Labels},

@@ -180,7 +180,7 @@ func (m *Memory) Keep(runID string, s *replay.State) {
 // Plan reads the plan of a run. A plan that is known is taken for the reference that it was fetched
 // by, and for no other: a fetch might refuse that one (PLAN-7).
 func (m *Memory) Plan(ctx context.Context, run *runlogv1.Run) (*plan.Plan, error) {
-	ref := plan.RefOf(run.GetPlanRef())
+	ref := plan.RefOf(run)
 	key := "plan " + ref.Key()
 	if p, ok := m.get(key).(*plan.Plan); ok {
 		if err := ref.Expired(time.Now()); err != nil {

@@ -66,11 +66,13 @@ func TestKnownPlanIsWhatAFetchGivesPLAN7(t *testing.T) {
 		"another plan":              func(r *runlogv1.PlanRef) { r.PlanId = "q" },
 		"another version":           func(r *runlogv1.PlanRef) { r.PlanVersion = "2" },
 		"another schema":            func(r *runlogv1.PlanRef) { r.SchemaVersion = "v1.3" },
+		"an expired reference":      func(r *runlogv1.PlanRef) { r.ExpiresAt = new("2026-01-01T00:00:00Z") },
+		"a hint with faults":        func(r *runlogv1.PlanRef) { r.MigrationHint = new(runlogv1.MigrationHint) },
 		"an unreadable schema":      func(r *runlogv1.PlanRef) { r.SchemaVersion = "new" },
 	} {
 		changed := ref()
 		change(changed)
-		_, want := fetcher.Fetch(t.Context(), plan.RefOf(changed))
+		_, want := fetcher.Fetch(t.Context(), plan.RefOf(&runlogv1.Run{PlanRef: changed}))
 		wanted, ok := errors.AsType[plan.Failure](want)
 		if !ok {
 			t.Fatalf("%s: a fetch says %v, want a failure", name, want)

@@ -1043,16 +1043,19 @@ func (x *RunMetadata) GetSaid() *RunMetadata {
 }
 
 type PlanRef struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Uri           string                 `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
-	Sha256        string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	SchemaVersion string                 `protobuf:"bytes,3,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
-	PlanId        string                 `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
-	PlanVersion   string                 `protobuf:"bytes,5,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
-	SizeBytes     *int64                 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
-	Compression   *string                `protobuf:"bytes,7,opt,name=compression,proto3,oneof" json:"compression,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state               protoimpl.MessageState `protogen:"open.v1"`
+	Uri                 string                 `protobuf:"bytes,1,opt,name=uri,proto3" json:"uri,omitempty"`
+	Sha256              string                 `protobuf:"bytes,2,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	SchemaVersion       string                 `protobuf:"bytes,3,opt,name=schema_version,json=schemaVersion,proto3" json:"schema_version,omitempty"`
+	PlanId              string                 `protobuf:"bytes,4,opt,name=plan_id,json=planId,proto3" json:"plan_id,omitempty"`
+	PlanVersion         string                 `protobuf:"bytes,5,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
+	SizeBytes           *int64                 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
+	Compression         *string                `protobuf:"bytes,7,opt,name=compression,proto3,oneof" json:"compression,omitempty"`
+	ExpiresAt           string                 `protobuf:"bytes,8,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
+	SchemaEvolutionPath string                 `protobuf:"bytes,9,opt,name=schema_evolution_path,json=schemaEvolutionPath,proto3" json:"schema_evolution_path,omitempty"`
+	MigrationHint       *MigrationHint         `protobuf:"bytes,10,opt,name=migration_hint,json=migrationHint,proto3" json:"migration_hint,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *PlanRef) Reset() {
@@ -1134,6 +1137,87 @@ func (x *PlanRef) GetCompression() string {
 	return ""
 }
 
+func (x *PlanRef) GetExpiresAt() string {
+	if x != nil {
+		return x.ExpiresAt
+	}
+	return ""
+}
+
+func (x *PlanRef) GetSchemaEvolutionPath() string {
+	if x != nil {
+		return x.SchemaEvolutionPath
+	}
+	return ""
+}
+
+func (x *PlanRef) GetMigrationHint() *MigrationHint {
+	if x != nil {
+		return x.MigrationHint
+	}
+	return nil
+}
+
+type MigrationHint struct {
+	state           protoimpl.MessageState `protogen:"open.v1"`
+	SourceVersion   string                 `protobuf:"bytes,1,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
+	TargetVersion   string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"`
+	TransformScript string                 `protobuf:"bytes,3,opt,name=transform_script,json=transformScript,proto3" json:"transform_script,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *MigrationHint) Reset() {
+	*x = MigrationHint{}
+	mi := &file_record_v1_record_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigrationHint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigrationHint) ProtoMessage() {}
+
+func (x *MigrationHint) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_record_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigrationHint.ProtoReflect.Descriptor instead.
+func (*MigrationHint) Descriptor() ([]byte, []int) {
+	return file_record_v1_record_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *MigrationHint) GetSourceVersion() string {
+	if x != nil {
+		return x.SourceVersion
+	}
+	return ""
+}
+
+func (x *MigrationHint) GetTargetVersion() string {
+	if x != nil {
+		return x.TargetVersion
+	}
+	return ""
+}
+
+func (x *MigrationHint) GetTransformScript() string {
+	if x != nil {
+		return x.TransformScript
+	}
+	return ""
+}
+
 // Applied is written in the same batch as each proposal's effects (D2).
 type Applied struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1162,7 +1246,7 @@ type Applied struct {
 
 func (x *Applied) Reset() {
 	*x = Applied{}
-	mi := &file_record_v1_record_proto_msgTypes[13]
+	mi := &file_record_v1_record_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1174,7 +1258,7 @@ func (x *Applied) String() string {
 func (*Applied) ProtoMessage() {}
 
 func (x *Applied) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_record_proto_msgTypes[13]
+	mi := &file_record_v1_record_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1187,7 +1271,7 @@ func (x *Applied) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Applied.ProtoReflect.Descriptor instead.
 func (*Applied) Descriptor() ([]byte, []int) {
-	return file_record_v1_record_proto_rawDescGZIP(), []int{13}
+	return file_record_v1_record_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Applied) GetIndex() uint64 {
@@ -1360,7 +1444,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x04said\x18\b \x01(\v2\x16.record.v1.RunMetadataR\x04said\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x80\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +
 	"\aPlanRef\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12%\n" +
@@ -1369,9 +1453,18 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\fplan_version\x18\x05 \x01(\tR\vplanVersion\x12\"\n" +
 	"\n" +
 	"size_bytes\x18\x06 \x01(\x03H\x00R\tsizeBytes\x88\x01\x01\x12%\n" +
-	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01B\r\n" +
+	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01\x12\x1d\n" +
+	"\n" +
+	"expires_at\x18\b \x01(\tR\texpiresAt\x122\n" +
+	"\x15schema_evolution_path\x18\t \x01(\tR\x13schemaEvolutionPath\x12?\n" +
+	"\x0emigration_hint\x18\n" +
+	" \x01(\v2\x18.record.v1.MigrationHintR\rmigrationHintB\r\n" +
 	"\v_size_bytesB\x0e\n" +
-	"\f_compression\"\xa9\x02\n" +
+	"\f_compression\"\x88\x01\n" +
+	"\rMigrationHint\x12%\n" +
+	"\x0esource_version\x18\x01 \x01(\tR\rsourceVersion\x12%\n" +
+	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12)\n" +
+	"\x10transform_script\x18\x03 \x01(\tR\x0ftransformScript\"\xa9\x02\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x06R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x06R\x04term\x12!\n" +
@@ -1400,7 +1493,7 @@ func file_record_v1_record_proto_rawDescGZIP() []byte {
 	return file_record_v1_record_proto_rawDescData
 }
 
-var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 15)
+var file_record_v1_record_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
 var file_record_v1_record_proto_goTypes = []any{
 	(*Command)(nil),          // 0: record.v1.Command
 	(*Operation)(nil),        // 1: record.v1.Operation
@@ -1415,8 +1508,9 @@ var file_record_v1_record_proto_goTypes = []any{
 	(*RunIdentity)(nil),      // 10: record.v1.RunIdentity
 	(*RunMetadata)(nil),      // 11: record.v1.RunMetadata
 	(*PlanRef)(nil),          // 12: record.v1.PlanRef
-	(*Applied)(nil),          // 13: record.v1.Applied
-	nil,                      // 14: record.v1.RunMetadata.LabelsEntry
+	(*MigrationHint)(nil),    // 13: record.v1.MigrationHint
+	(*Applied)(nil),          // 14: record.v1.Applied
+	nil,                      // 15: record.v1.RunMetadata.LabelsEntry
 }
 var file_record_v1_record_proto_depIdxs = []int32{
 	5,  // 0: record.v1.Command.append:type_name -> record.v1.Append
@@ -1429,13 +1523,14 @@ var file_record_v1_record_proto_depIdxs = []int32{
 	6,  // 7: record.v1.RunIdentity.scope:type_name -> record.v1.Scope
 	7,  // 8: record.v1.RunIdentity.plan:type_name -> record.v1.Plan
 	12, // 9: record.v1.RunMetadata.plan_ref:type_name -> record.v1.PlanRef
-	14, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
+	15, // 10: record.v1.RunMetadata.labels:type_name -> record.v1.RunMetadata.LabelsEntry
 	11, // 11: record.v1.RunMetadata.said:type_name -> record.v1.RunMetadata
-	12, // [12:12] is the sub-list for method output_type
-	12, // [12:12] is the sub-list for method input_type
-	12, // [12:12] is the sub-list for extension type_name
-	12, // [12:12] is the sub-list for extension extendee
-	0,  // [0:12] is the sub-list for field type_name
+	13, // 12: record.v1.PlanRef.migration_hint:type_name -> record.v1.MigrationHint
+	13, // [13:13] is the sub-list for method output_type
+	13, // [13:13] is the sub-list for method input_type
+	13, // [13:13] is the sub-list for extension type_name
+	13, // [13:13] is the sub-list for extension extendee
+	0,  // [0:13] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_record_proto_init() }
@@ -1451,7 +1546,7 @@ func file_record_v1_record_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_record_proto_rawDesc), len(file_record_v1_record_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   15,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

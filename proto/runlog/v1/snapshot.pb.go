@@ -206,7 +206,7 @@ func (x WaitingFor_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WaitingFor_Value.Descriptor instead.
 func (WaitingFor_Value) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12, 0}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{13, 0}
 }
 
 // RunStatus of the contract (docs/contract.md, Projections).
@@ -294,9 +294,14 @@ type PlanRef struct {
 	PlanVersion   string `protobuf:"bytes,5,opt,name=plan_version,json=planVersion,proto3" json:"plan_version,omitempty"`
 	SizeBytes     *int64 `protobuf:"varint,6,opt,name=size_bytes,json=sizeBytes,proto3,oneof" json:"size_bytes,omitempty"`
 	// "gzip" or "none".
-	Compression   *string `protobuf:"bytes,7,opt,name=compression,proto3,oneof" json:"compression,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Compression *string `protobuf:"bytes,7,opt,name=compression,proto3,oneof" json:"compression,omitempty"`
+	// The time of RFC 3339 from which the plan begins no run (PLAN-7).
+	ExpiresAt *string `protobuf:"bytes,8,opt,name=expires_at,json=expiresAt,proto3,oneof" json:"expires_at,omitempty"`
+	// The schema versions that the plan is migrated through, such as "v1.0 → v1.2".
+	SchemaEvolutionPath *string        `protobuf:"bytes,9,opt,name=schema_evolution_path,json=schemaEvolutionPath,proto3,oneof" json:"schema_evolution_path,omitempty"`
+	MigrationHint       *MigrationHint `protobuf:"bytes,10,opt,name=migration_hint,json=migrationHint,proto3,oneof" json:"migration_hint,omitempty"`
+	unknownFields       protoimpl.UnknownFields
+	sizeCache           protoimpl.SizeCache
 }
 
 func (x *PlanRef) Reset() {
@@ -378,6 +383,89 @@ func (x *PlanRef) GetCompression() string {
 	return ""
 }
 
+func (x *PlanRef) GetExpiresAt() string {
+	if x != nil && x.ExpiresAt != nil {
+		return *x.ExpiresAt
+	}
+	return ""
+}
+
+func (x *PlanRef) GetSchemaEvolutionPath() string {
+	if x != nil && x.SchemaEvolutionPath != nil {
+		return *x.SchemaEvolutionPath
+	}
+	return ""
+}
+
+func (x *PlanRef) GetMigrationHint() *MigrationHint {
+	if x != nil {
+		return x.MigrationHint
+	}
+	return nil
+}
+
+// MigrationHint tells people how a plan was brought to another schema version.
+type MigrationHint struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SourceVersion string                 `protobuf:"bytes,1,opt,name=source_version,json=sourceVersion,proto3" json:"source_version,omitempty"`
+	TargetVersion string                 `protobuf:"bytes,2,opt,name=target_version,json=targetVersion,proto3" json:"target_version,omitempty"`
+	// Where the script is that did it. Nothing runs it.
+	TransformScript *string `protobuf:"bytes,3,opt,name=transform_script,json=transformScript,proto3,oneof" json:"transform_script,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
+}
+
+func (x *MigrationHint) Reset() {
+	*x = MigrationHint{}
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *MigrationHint) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*MigrationHint) ProtoMessage() {}
+
+func (x *MigrationHint) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use MigrationHint.ProtoReflect.Descriptor instead.
+func (*MigrationHint) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *MigrationHint) GetSourceVersion() string {
+	if x != nil {
+		return x.SourceVersion
+	}
+	return ""
+}
+
+func (x *MigrationHint) GetTargetVersion() string {
+	if x != nil {
+		return x.TargetVersion
+	}
+	return ""
+}
+
+func (x *MigrationHint) GetTransformScript() string {
+	if x != nil && x.TransformScript != nil {
+		return *x.TransformScript
+	}
+	return ""
+}
+
 // ArtifactRef is a pointer, never content (ENV-7).
 type ArtifactRef struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -392,7 +480,7 @@ type ArtifactRef struct {
 
 func (x *ArtifactRef) Reset() {
 	*x = ArtifactRef{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[3]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -404,7 +492,7 @@ func (x *ArtifactRef) String() string {
 func (*ArtifactRef) ProtoMessage() {}
 
 func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[3]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -417,7 +505,7 @@ func (x *ArtifactRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ArtifactRef.ProtoReflect.Descriptor instead.
 func (*ArtifactRef) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ArtifactRef) GetUri() string {
@@ -468,7 +556,7 @@ type StepError struct {
 
 func (x *StepError) Reset() {
 	*x = StepError{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[4]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -480,7 +568,7 @@ func (x *StepError) String() string {
 func (*StepError) ProtoMessage() {}
 
 func (x *StepError) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[4]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -493,7 +581,7 @@ func (x *StepError) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepError.ProtoReflect.Descriptor instead.
 func (*StepError) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *StepError) GetCode() string {
@@ -539,7 +627,7 @@ type StepRetry struct {
 
 func (x *StepRetry) Reset() {
 	*x = StepRetry{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -551,7 +639,7 @@ func (x *StepRetry) String() string {
 func (*StepRetry) ProtoMessage() {}
 
 func (x *StepRetry) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[5]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -564,7 +652,7 @@ func (x *StepRetry) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepRetry.ProtoReflect.Descriptor instead.
 func (*StepRetry) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *StepRetry) GetEngineAttemptId() uint32 {
@@ -610,7 +698,7 @@ type StepAttempt struct {
 
 func (x *StepAttempt) Reset() {
 	*x = StepAttempt{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -622,7 +710,7 @@ func (x *StepAttempt) String() string {
 func (*StepAttempt) ProtoMessage() {}
 
 func (x *StepAttempt) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[6]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -635,7 +723,7 @@ func (x *StepAttempt) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepAttempt.ProtoReflect.Descriptor instead.
 func (*StepAttempt) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *StepAttempt) GetLogicalAttemptId() uint32 {
@@ -735,7 +823,7 @@ type StepSnapshot struct {
 
 func (x *StepSnapshot) Reset() {
 	*x = StepSnapshot{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +835,7 @@ func (x *StepSnapshot) String() string {
 func (*StepSnapshot) ProtoMessage() {}
 
 func (x *StepSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[7]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +848,7 @@ func (x *StepSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepSnapshot.ProtoReflect.Descriptor instead.
 func (*StepSnapshot) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *StepSnapshot) GetStepId() string {
@@ -864,7 +952,7 @@ type StepApprovals struct {
 
 func (x *StepApprovals) Reset() {
 	*x = StepApprovals{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -876,7 +964,7 @@ func (x *StepApprovals) String() string {
 func (*StepApprovals) ProtoMessage() {}
 
 func (x *StepApprovals) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[8]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -889,7 +977,7 @@ func (x *StepApprovals) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StepApprovals.ProtoReflect.Descriptor instead.
 func (*StepApprovals) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *StepApprovals) GetAttesters() []string {
@@ -912,7 +1000,7 @@ type RootCause struct {
 
 func (x *RootCause) Reset() {
 	*x = RootCause{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +1012,7 @@ func (x *RootCause) String() string {
 func (*RootCause) ProtoMessage() {}
 
 func (x *RootCause) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[9]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +1025,7 @@ func (x *RootCause) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RootCause.ProtoReflect.Descriptor instead.
 func (*RootCause) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *RootCause) GetStepId() string {
@@ -986,7 +1074,7 @@ type SignalDecision struct {
 
 func (x *SignalDecision) Reset() {
 	*x = SignalDecision{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -998,7 +1086,7 @@ func (x *SignalDecision) String() string {
 func (*SignalDecision) ProtoMessage() {}
 
 func (x *SignalDecision) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[10]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1011,7 +1099,7 @@ func (x *SignalDecision) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SignalDecision.ProtoReflect.Descriptor instead.
 func (*SignalDecision) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SignalDecision) GetEventId() string {
@@ -1095,7 +1183,7 @@ type PendingSignal struct {
 
 func (x *PendingSignal) Reset() {
 	*x = PendingSignal{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1107,7 +1195,7 @@ func (x *PendingSignal) String() string {
 func (*PendingSignal) ProtoMessage() {}
 
 func (x *PendingSignal) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[11]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1120,7 +1208,7 @@ func (x *PendingSignal) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PendingSignal.ProtoReflect.Descriptor instead.
 func (*PendingSignal) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PendingSignal) GetSignalId() string {
@@ -1167,7 +1255,7 @@ type WaitingFor struct {
 
 func (x *WaitingFor) Reset() {
 	*x = WaitingFor{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1179,7 +1267,7 @@ func (x *WaitingFor) String() string {
 func (*WaitingFor) ProtoMessage() {}
 
 func (x *WaitingFor) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[12]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1192,7 +1280,7 @@ func (x *WaitingFor) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaitingFor.ProtoReflect.Descriptor instead.
 func (*WaitingFor) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{13}
 }
 
 // Inconsistency is an event that the run's state did not allow (PRJ-8).
@@ -1212,7 +1300,7 @@ type Inconsistency struct {
 
 func (x *Inconsistency) Reset() {
 	*x = Inconsistency{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1224,7 +1312,7 @@ func (x *Inconsistency) String() string {
 func (*Inconsistency) ProtoMessage() {}
 
 func (x *Inconsistency) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[13]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1237,7 +1325,7 @@ func (x *Inconsistency) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Inconsistency.ProtoReflect.Descriptor instead.
 func (*Inconsistency) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{13}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Inconsistency) GetKind() string {
@@ -1329,7 +1417,7 @@ type RunSnapshot struct {
 
 func (x *RunSnapshot) Reset() {
 	*x = RunSnapshot{}
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[14]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1341,7 +1429,7 @@ func (x *RunSnapshot) String() string {
 func (*RunSnapshot) ProtoMessage() {}
 
 func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_snapshot_proto_msgTypes[14]
+	mi := &file_runlog_v1_snapshot_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1354,7 +1442,7 @@ func (x *RunSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunSnapshot.ProtoReflect.Descriptor instead.
 func (*RunSnapshot) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{14}
+	return file_runlog_v1_snapshot_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RunSnapshot) GetRunId() string {
@@ -1609,7 +1697,7 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\aSUCCESS\x10\x04\x12\n" +
 	"\n" +
 	"\x06FAILED\x10\x05\x12\v\n" +
-	"\aSKIPPED\x10\x06\"\x80\x02\n" +
+	"\aSKIPPED\x10\x06\"\xdf\x03\n" +
 	"\aPlanRef\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\tR\x06sha256\x12%\n" +
@@ -1618,9 +1706,22 @@ const file_runlog_v1_snapshot_proto_rawDesc = "" +
 	"\fplan_version\x18\x05 \x01(\tR\vplanVersion\x12\"\n" +
 	"\n" +
 	"size_bytes\x18\x06 \x01(\x03H\x00R\tsizeBytes\x88\x01\x01\x12%\n" +
-	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01B\r\n" +
+	"\vcompression\x18\a \x01(\tH\x01R\vcompression\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"expires_at\x18\b \x01(\tH\x02R\texpiresAt\x88\x01\x01\x127\n" +
+	"\x15schema_evolution_path\x18\t \x01(\tH\x03R\x13schemaEvolutionPath\x88\x01\x01\x12D\n" +
+	"\x0emigration_hint\x18\n" +
+	" \x01(\v2\x18.runlog.v1.MigrationHintH\x04R\rmigrationHint\x88\x01\x01B\r\n" +
 	"\v_size_bytesB\x0e\n" +
-	"\f_compression\"\xc1\x01\n" +
+	"\f_compressionB\r\n" +
+	"\v_expires_atB\x18\n" +
+	"\x16_schema_evolution_pathB\x11\n" +
+	"\x0f_migration_hint\"\xa2\x01\n" +
+	"\rMigrationHint\x12%\n" +
+	"\x0esource_version\x18\x01 \x01(\tR\rsourceVersion\x12%\n" +
+	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12.\n" +
+	"\x10transform_script\x18\x03 \x01(\tH\x00R\x0ftransformScript\x88\x01\x01B\x13\n" +
+	"\x11_transform_script\"\xc1\x01\n" +
 	"\vArtifactRef\x12\x10\n" +
 	"\x03uri\x18\x01 \x01(\tR\x03uri\x12\x12\n" +
 	"\x04kind\x18\x02 \x01(\tR\x04kind\x12\x1b\n" +
@@ -1809,7 +1910,7 @@ func file_runlog_v1_snapshot_proto_rawDescGZIP() []byte {
 }
 
 var file_runlog_v1_snapshot_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_runlog_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(RunStatus_Value)(0),          // 0: runlog.v1.RunStatus.Value
 	(StepStatus_Value)(0),         // 1: runlog.v1.StepStatus.Value
@@ -1817,56 +1918,58 @@ var file_runlog_v1_snapshot_proto_goTypes = []any{
 	(*RunStatus)(nil),             // 3: runlog.v1.RunStatus
 	(*StepStatus)(nil),            // 4: runlog.v1.StepStatus
 	(*PlanRef)(nil),               // 5: runlog.v1.PlanRef
-	(*ArtifactRef)(nil),           // 6: runlog.v1.ArtifactRef
-	(*StepError)(nil),             // 7: runlog.v1.StepError
-	(*StepRetry)(nil),             // 8: runlog.v1.StepRetry
-	(*StepAttempt)(nil),           // 9: runlog.v1.StepAttempt
-	(*StepSnapshot)(nil),          // 10: runlog.v1.StepSnapshot
-	(*StepApprovals)(nil),         // 11: runlog.v1.StepApprovals
-	(*RootCause)(nil),             // 12: runlog.v1.RootCause
-	(*SignalDecision)(nil),        // 13: runlog.v1.SignalDecision
-	(*PendingSignal)(nil),         // 14: runlog.v1.PendingSignal
-	(*WaitingFor)(nil),            // 15: runlog.v1.WaitingFor
-	(*Inconsistency)(nil),         // 16: runlog.v1.Inconsistency
-	(*RunSnapshot)(nil),           // 17: runlog.v1.RunSnapshot
-	nil,                           // 18: runlog.v1.RunSnapshot.LabelsEntry
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
+	(*MigrationHint)(nil),         // 6: runlog.v1.MigrationHint
+	(*ArtifactRef)(nil),           // 7: runlog.v1.ArtifactRef
+	(*StepError)(nil),             // 8: runlog.v1.StepError
+	(*StepRetry)(nil),             // 9: runlog.v1.StepRetry
+	(*StepAttempt)(nil),           // 10: runlog.v1.StepAttempt
+	(*StepSnapshot)(nil),          // 11: runlog.v1.StepSnapshot
+	(*StepApprovals)(nil),         // 12: runlog.v1.StepApprovals
+	(*RootCause)(nil),             // 13: runlog.v1.RootCause
+	(*SignalDecision)(nil),        // 14: runlog.v1.SignalDecision
+	(*PendingSignal)(nil),         // 15: runlog.v1.PendingSignal
+	(*WaitingFor)(nil),            // 16: runlog.v1.WaitingFor
+	(*Inconsistency)(nil),         // 17: runlog.v1.Inconsistency
+	(*RunSnapshot)(nil),           // 18: runlog.v1.RunSnapshot
+	nil,                           // 19: runlog.v1.RunSnapshot.LabelsEntry
+	(*timestamppb.Timestamp)(nil), // 20: google.protobuf.Timestamp
 }
 var file_runlog_v1_snapshot_proto_depIdxs = []int32{
-	7,  // 0: runlog.v1.StepRetry.error:type_name -> runlog.v1.StepError
-	19, // 1: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
-	1,  // 2: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
-	19, // 3: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
-	19, // 4: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
-	6,  // 5: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
-	7,  // 6: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
-	8,  // 7: runlog.v1.StepAttempt.retry:type_name -> runlog.v1.StepRetry
-	1,  // 8: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
-	19, // 9: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	19, // 10: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	6,  // 11: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	7,  // 12: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
-	9,  // 13: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
-	8,  // 14: runlog.v1.StepSnapshot.retry:type_name -> runlog.v1.StepRetry
-	11, // 15: runlog.v1.StepSnapshot.approvals:type_name -> runlog.v1.StepApprovals
-	19, // 16: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
-	0,  // 17: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
-	10, // 18: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
-	6,  // 19: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
-	5,  // 20: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
-	19, // 21: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
-	19, // 22: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
-	12, // 23: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
-	13, // 24: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
-	16, // 25: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
-	14, // 26: runlog.v1.RunSnapshot.pending_signals:type_name -> runlog.v1.PendingSignal
-	2,  // 27: runlog.v1.RunSnapshot.waiting_for:type_name -> runlog.v1.WaitingFor.Value
-	18, // 28: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
-	29, // [29:29] is the sub-list for method output_type
-	29, // [29:29] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	6,  // 0: runlog.v1.PlanRef.migration_hint:type_name -> runlog.v1.MigrationHint
+	8,  // 1: runlog.v1.StepRetry.error:type_name -> runlog.v1.StepError
+	20, // 2: runlog.v1.StepRetry.next_attempt_at:type_name -> google.protobuf.Timestamp
+	1,  // 3: runlog.v1.StepAttempt.status:type_name -> runlog.v1.StepStatus.Value
+	20, // 4: runlog.v1.StepAttempt.started_at:type_name -> google.protobuf.Timestamp
+	20, // 5: runlog.v1.StepAttempt.completed_at:type_name -> google.protobuf.Timestamp
+	7,  // 6: runlog.v1.StepAttempt.artifacts:type_name -> runlog.v1.ArtifactRef
+	8,  // 7: runlog.v1.StepAttempt.error:type_name -> runlog.v1.StepError
+	9,  // 8: runlog.v1.StepAttempt.retry:type_name -> runlog.v1.StepRetry
+	1,  // 9: runlog.v1.StepSnapshot.status:type_name -> runlog.v1.StepStatus.Value
+	20, // 10: runlog.v1.StepSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	20, // 11: runlog.v1.StepSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	7,  // 12: runlog.v1.StepSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	8,  // 13: runlog.v1.StepSnapshot.error:type_name -> runlog.v1.StepError
+	10, // 14: runlog.v1.StepSnapshot.attempts:type_name -> runlog.v1.StepAttempt
+	9,  // 15: runlog.v1.StepSnapshot.retry:type_name -> runlog.v1.StepRetry
+	12, // 16: runlog.v1.StepSnapshot.approvals:type_name -> runlog.v1.StepApprovals
+	20, // 17: runlog.v1.SignalDecision.decided_at:type_name -> google.protobuf.Timestamp
+	0,  // 18: runlog.v1.RunSnapshot.status:type_name -> runlog.v1.RunStatus.Value
+	11, // 19: runlog.v1.RunSnapshot.steps:type_name -> runlog.v1.StepSnapshot
+	7,  // 20: runlog.v1.RunSnapshot.artifacts:type_name -> runlog.v1.ArtifactRef
+	5,  // 21: runlog.v1.RunSnapshot.plan_ref:type_name -> runlog.v1.PlanRef
+	20, // 22: runlog.v1.RunSnapshot.started_at:type_name -> google.protobuf.Timestamp
+	20, // 23: runlog.v1.RunSnapshot.completed_at:type_name -> google.protobuf.Timestamp
+	13, // 24: runlog.v1.RunSnapshot.root_cause:type_name -> runlog.v1.RootCause
+	14, // 25: runlog.v1.RunSnapshot.signals:type_name -> runlog.v1.SignalDecision
+	17, // 26: runlog.v1.RunSnapshot.inconsistencies:type_name -> runlog.v1.Inconsistency
+	15, // 27: runlog.v1.RunSnapshot.pending_signals:type_name -> runlog.v1.PendingSignal
+	2,  // 28: runlog.v1.RunSnapshot.waiting_for:type_name -> runlog.v1.WaitingFor.Value
+	19, // 29: runlog.v1.RunSnapshot.labels:type_name -> runlog.v1.RunSnapshot.LabelsEntry
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_snapshot_proto_init() }
@@ -1877,19 +1980,20 @@ func file_runlog_v1_snapshot_proto_init() {
 	file_runlog_v1_snapshot_proto_msgTypes[2].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[3].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[4].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[6].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[5].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[7].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[9].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[8].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[10].OneofWrappers = []any{}
 	file_runlog_v1_snapshot_proto_msgTypes[11].OneofWrappers = []any{}
-	file_runlog_v1_snapshot_proto_msgTypes[14].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[12].OneofWrappers = []any{}
+	file_runlog_v1_snapshot_proto_msgTypes[15].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_snapshot_proto_rawDesc), len(file_runlog_v1_snapshot_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

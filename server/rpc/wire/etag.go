@@ -61,6 +61,10 @@ func metadataTexts(md *storage.Metadata) []string {
 		if p.Compression != nil {
 			texts = append(texts, *p.Compression)
 		}
+		texts = append(texts, p.ExpiresAt, p.SchemaEvolutionPath)
+		if h := p.MigrationHint; h != nil {
+			texts = append(texts, h.SourceVersion, h.TargetVersion, h.TransformScript)
+		}
 	}
 	return texts
 }

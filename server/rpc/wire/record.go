@@ -224,10 +224,19 @@ func runOf(r *storage.Run, s *run.Summary) *runlogv1.Run {
 }
 
 func planRef(p *storage.PlanRef) *runlogv1.PlanRef {
-	return &runlogv1.PlanRef{
+	m := &runlogv1.PlanRef{
 		Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
 		PlanId: p.PlanID, PlanVersion: p.PlanVersion, SizeBytes: p.SizeBytes, Compression: p.Compression,
+		ExpiresAt: Optional(p.ExpiresAt), SchemaEvolutionPath: Optional(p.SchemaEvolutionPath),
 	}
+	if h := p.MigrationHint; h != nil {
+		m.MigrationHint = migrationHint(h.SourceVersion, h.TargetVersion, h.TransformScript)
+	}
+	return m
+}
+
+func migrationHint(source, target, script string) *runlogv1.MigrationHint {
+	return &runlogv1.MigrationHint{SourceVersion: source, TargetVersion: target, TransformScript: Optional(script)}
 }
 
 // Instant is Timestamp for a time that may be 0, the begin of 1970.

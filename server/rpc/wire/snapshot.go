@@ -53,11 +53,16 @@ func encodePlanRef(p *run.PlanRef) *runlogv1.PlanRef {
 	if p == nil {
 		return nil
 	}
-	return &runlogv1.PlanRef{
+	m := &runlogv1.PlanRef{
 		Uri: p.URI, Sha256: p.SHA256, SchemaVersion: p.SchemaVersion,
 		PlanId: p.PlanID, PlanVersion: p.PlanVersion,
 		SizeBytes: p.SizeBytes, Compression: Optional(p.Compression),
+		ExpiresAt: Optional(p.ExpiresAt), SchemaEvolutionPath: Optional(p.SchemaEvolutionPath),
 	}
+	if h := p.MigrationHint; h != nil {
+		m.MigrationHint = migrationHint(h.SourceVersion, h.TargetVersion, h.TransformScript)
+	}
+	return m
 }
 
 // encodeStep leaves out the attempts.

@@ -99,6 +99,17 @@ type PlanRef struct {
 	PlanVersion   string
 	SizeBytes     *int64
 	Compression   *string
+	// ExpiresAt is a time as it was sent. Empty: never.
+	ExpiresAt           string
+	SchemaEvolutionPath string
+	MigrationHint       *MigrationHint
+}
+
+// MigrationHint is that of a PlanRef.
+type MigrationHint struct {
+	SourceVersion   string
+	TargetVersion   string
+	TransformScript string
 }
 
 // Marshal encodes a message of a command.
@@ -178,6 +189,12 @@ func EncodeMetadata(md *Metadata) *recordv1.RunMetadata {
 			Uri: r.URI, Sha256: r.SHA256, SchemaVersion: r.SchemaVersion,
 			PlanId: r.PlanID, PlanVersion: r.PlanVersion,
 			SizeBytes: r.SizeBytes, Compression: r.Compression,
+			ExpiresAt: r.ExpiresAt, SchemaEvolutionPath: r.SchemaEvolutionPath,
+		}
+		if h := r.MigrationHint; h != nil {
+			m.PlanRef.MigrationHint = &recordv1.MigrationHint{
+				SourceVersion: h.SourceVersion, TargetVersion: h.TargetVersion, TransformScript: h.TransformScript,
+			}
 		}
 	}
 	return m
@@ -197,6 +214,10 @@ func DecodeMetadata(m *recordv1.RunMetadata) *Metadata {
 			URI: r.Uri, SHA256: r.Sha256, SchemaVersion: r.SchemaVersion,
 			PlanID: r.PlanId, PlanVersion: r.PlanVersion,
 			SizeBytes: r.SizeBytes, Compression: r.Compression,
+			ExpiresAt: r.ExpiresAt, SchemaEvolutionPath: r.SchemaEvolutionPath,
+		}
+		if h := r.MigrationHint; h != nil {
+			md.PlanRef.MigrationHint = &MigrationHint{h.SourceVersion, h.TargetVersion, h.TransformScript}
 		}
 	}
 	return md

@@ -3,6 +3,8 @@ package record
 import (
 	"maps"
 
+	"google.golang.org/protobuf/proto"
+
 	recordv1 "runlog/proto/record/v1"
 )
 
@@ -57,6 +59,9 @@ func differing(a, b *recordv1.RunMetadata) (fields []string) {
 	differ("planRef.planVersion", p.GetPlanVersion() != q.GetPlanVersion())
 	differ("planRef.sizeBytes", (p.GetSizeBytes() != q.GetSizeBytes()) || (p != nil && q != nil && (p.SizeBytes == nil) != (q.SizeBytes == nil)))
 	differ("planRef.compression", p.GetCompression() != q.GetCompression())
+	differ("planRef.expiresAt", p.GetExpiresAt() != q.GetExpiresAt())
+	differ("planRef.schemaEvolutionPath", p.GetSchemaEvolutionPath() != q.GetSchemaEvolutionPath())
+	differ("planRef.migrationHint", !proto.Equal(p.GetMigrationHint(), q.GetMigrationHint()))
 	differ("engineType", a.EngineType != b.EngineType)
 	differ("engineRunRef", a.EngineRunRef != b.EngineRunRef)
 	differ("triggeredBy", a.TriggeredBy != b.TriggeredBy)
