@@ -88,15 +88,16 @@ func (h *history) ended() engine.RunState {
 	return ""
 }
 
-// allows reports whether events have an effect now (PRJ-4). One that had none would be an
+// allows reports whether events have an effect now (PRJ-17). One that had none would be an
 // inconsistency, and could not be appended again when it has one.
 func (h *history) allows(events []Event) bool {
+	status := contract.RunStatus(h.Status)
 	for _, e := range events {
-		running, still := h.Status == runlogv1.RunStatus_RUNNING, halted(h.Status.String())
-		if e.Type == contract.RunCompleted && !running || e.Type == runPaused && !running && h.Status != runlogv1.RunStatus_WAITING ||
-			e.Type == runResumed && !still {
+		next, legal := status.After(e.Type)
+		if !legal {
 			return false
 		}
+		status = next
 	}
 	return true
 }

@@ -82,3 +82,26 @@ func TestHistoryIsThatOfTheSnapshotPRJ4(t *testing.T) {
 		}
 	})
 }
+
+// TestOneFunctionDecidesPRJ17: what the workflow is to append has an effect now if the contract
+// says so of the status of the run, event by event.
+func TestOneFunctionDecidesPRJ17(t *testing.T) {
+	t.Parallel()
+	types := []string{contract.RunQueued, contract.RunApproved, contract.RunStarted, contract.RunPaused, contract.RunResumed, contract.RunCompleted,
+		contract.RunFailed, contract.RunCancelled, contract.StepSkipped, "Custom"}
+	for s := contract.StatusPending; s <= contract.StatusCancelled; s++ {
+		h := &history{State: &replay.State{Status: runlogv1.RunStatus_Value(s)}}
+		for _, first := range types {
+			next, legal := s.After(first)
+			if got := h.allows([]Event{{Type: first}}); got != legal {
+				t.Errorf("%s of a run that is %s: %t, want %t", first, s, got, legal)
+			}
+			for _, second := range types {
+				_, both := next.After(second)
+				if got, want := h.allows([]Event{{Type: first}, {Type: second}}), legal && both; got != want {
+					t.Errorf("%s and %s of a run that is %s: %t, want %t", first, second, s, got, want)
+				}
+			}
+		}
+	}
+}
