@@ -109,9 +109,19 @@ func (c *checker) apply(e event) {
 		c.signal(e)
 	case contract.StepStarted, contract.StepWaitingForAttestation:
 		c.begin(e)
+	case contract.StepRetrying:
+		c.retrying(e)
 	case contract.StepCompleted, contract.StepFailed, contract.StepSkipped, contract.StepAttested:
 		c.finish(e)
 	}
+}
+
+// retrying checks an event about a try that the platform repeats (IDM-11).
+func (c *checker) retrying(e event) {
+	if s := c.open(e); !s.begun || s.outcome != "" {
+		c.fault("%s comes without a StepStarted, or after the step has ended as %s", e, s.outcome)
+	}
+	c.executed(e)
 }
 
 // steer checks RunPaused and RunResumed: each has its own accepted signal.
@@ -255,7 +265,7 @@ func (c *checker) executed(e event) {
 			continue
 		}
 		failed := x.failed && (!x.stopped || c.stopping() || c.plan != nil && c.plan.Step(x.step).Timeout > 0)
-		if x.logical == e.logical && x.engine == e.engine && (e.kind == contract.StepCompleted && x.succeeded || e.kind == contract.StepFailed && failed) {
+		if x.logical == e.logical && x.engine == e.engine && (e.kind == contract.StepCompleted && x.succeeded || e.kind != contract.StepCompleted && failed) {
 			return
 		}
 		seen = append(seen, x.String())

@@ -2,6 +2,7 @@ package executor
 
 import (
 	"errors"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
@@ -33,6 +34,14 @@ func Completed(r Result) map[string]any {
 // Failed is the payload of the StepFailed of an error.
 func Failed(e *Error) map[string]any {
 	return map[string]any{"error": map[string]any{"code": e.Code, "message": e.Message, "retryable": e.Kind == Retryable}}
+}
+
+// Retrying is the payload of the StepRetrying of an error, whose step the platform tries again at a
+// time (IDM-11).
+func Retrying(e *Error, at time.Time) map[string]any {
+	p := Failed(e)
+	p["nextAttemptAt"] = at.UTC().Format(time.RFC3339Nano)
+	return p
 }
 
 // Refused returns why the log refuses what an event says, such as a secret in an output or in the

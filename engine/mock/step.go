@@ -21,6 +21,8 @@ type ended struct {
 	at     events.Attempt
 	result executor.Result
 	fault  *executor.Error
+	// again is when the step is executed again. Zero: it is not.
+	again time.Time
 }
 
 // perform executes a step that has its StepStarted, with its retries, and appends its end. While it
@@ -34,20 +36,15 @@ func (x *execution) perform(ctx context.Context, s *plan.Step) error {
 	x.tell(1)
 	limited, stop := context.WithCancel(ctx)
 	defer stop()
-	done := make(chan ended, 1)
-	go func() { done <- x.attempts(limited, s, logical, walk.Upstream(s)) }()
+	tries, done := make(chan ended), make(chan ended, 1)
+	go func() { done <- x.attempts(limited, s, logical, walk.Upstream(s), tries) }()
 	for {
+		var err error
 		select {
 		case <-x.job.poked:
-			if err := x.catchUp(ctx); err != nil {
-				stop()
-				<-done
-				return err
-			}
-			if !x.wanted(s.ID, logical) {
-				stop()
-			}
-			continue
+			err = x.catchUp(ctx)
+		case try := <-tries:
+			err = x.end(ctx, s.ID, try)
 		case end := <-done:
 			if ctx.Err() != nil {
 				return context.Cause(ctx) // Another worker executes it again.
@@ -56,6 +53,14 @@ func (x *execution) perform(ctx context.Context, s *plan.Step) error {
 				return nil // What has ended it comes next.
 			}
 			return x.end(ctx, s.ID, end)
+		}
+		if err != nil {
+			stop()
+			<-done
+			return err
+		}
+		if !x.wanted(s.ID, logical) {
+			stop()
 		}
 	}
 }
@@ -68,14 +73,18 @@ func (x *execution) wanted(stepID string, logical uint32) bool {
 	return !cancelled && !skipped && x.engine.cancelled(x.job) == nil && !x.state.Ended() && s.Attempt == logical && s.Status == replay.Running
 }
 
-// end appends how a step has ended, unless the log has its end.
+// end appends how a try of a step has ended, unless the log has the end of the step. A try that is
+// followed by another one does not end the step (IDM-11).
 func (x *execution) end(ctx context.Context, stepID string, end ended) error {
 	for {
 		var e *runlogv1.EventWrite
 		var err error
-		if end.fault == nil {
+		switch {
+		case end.fault == nil:
 			e, err = x.named.StepCompleted(stepID, end.at, executor.Completed(end.result))
-		} else {
+		case !end.again.IsZero():
+			e, err = x.named.StepRetrying(stepID, end.at, executor.Retrying(end.fault, end.again))
+		default:
 			e, err = x.named.StepFailed(stepID, end.at, executor.Failed(end.fault))
 		}
 		if err != nil {
@@ -92,8 +101,9 @@ func (x *execution) end(ctx context.Context, stepID string, end ended) error {
 	}
 }
 
-// attempts executes a step until an attempt succeeds or fails for good.
-func (x *execution) attempts(ctx context.Context, s *plan.Step, logical uint32, upstream map[string]json.RawMessage) ended {
+// attempts executes a step until an attempt succeeds or fails for good. It hands over each one that
+// it repeats.
+func (x *execution) attempts(ctx context.Context, s *plan.Step, logical uint32, upstream map[string]json.RawMessage, tries chan<- ended) ended {
 	most := int64(defaultAttempts)
 	if s.Retry.MaxAttempts > 0 {
 		most = s.Retry.MaxAttempts
@@ -114,8 +124,13 @@ func (x *execution) attempts(ctx context.Context, s *plan.Step, logical uint32, 
 		if end.fault == nil || end.fault.Kind != executor.Retryable || n == most || ctx.Err() != nil {
 			return end
 		}
+		end.again = time.Now().Add(max(wait, end.fault.RetryAfter))
 		select {
-		case <-time.After(max(wait, end.fault.RetryAfter)):
+		case tries <- end:
+		case <-ctx.Done():
+		}
+		select {
+		case <-time.After(time.Until(end.again)):
 		case <-ctx.Done():
 		}
 		if wait *= 2; s.Retry.Max > 0 {

@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -296,6 +297,39 @@ func TestPlatformRetriesPRJ15(t *testing.T) {
 		if a := s.Step("a"); a.Status != want || d.Step.ID != "b" || (d.Kind == plan.Skip) != (want == plan.Failed) || s.Attempt("b") != 2 {
 			t.Errorf("engine attempt %d: step %+v, then %+v", engine, a, d)
 		}
+	}
+}
+
+// TestRetryAtIDM11: a StepRetrying of the attempt that is executed says when its next try begins,
+// until another event of the attempt. It changes nothing else.
+func TestRetryAtIDM11(t *testing.T) {
+	t.Parallel()
+	s, at := replay.New(), time.Date(2026, 2, 11, 10, 0, 0, 0, time.UTC)
+	seq := uint64(0)
+	add := func(eventType string, attempt uint32) time.Time {
+		seq++
+		s.Apply(event(seq, eventType, "a", attempt, []byte(`{"nextAttemptAt":"2026-02-11T10:00:00Z"}`)))
+		if step := s.Step("a"); step != nil {
+			return step.RetryAt
+		}
+		return time.Time{}
+	}
+	s.Apply(event(1, contract.RunStarted, "", 1, nil))
+	seq = 1
+	for i, tt := range []struct {
+		eventType string
+		attempt   uint32
+		retryAt   time.Time
+	}{
+		{contract.StepRetrying, 1, time.Time{}}, {contract.StepStarted, 1, time.Time{}}, {contract.StepRetrying, 2, time.Time{}},
+		{contract.StepRetrying, 1, at}, {contract.StepCompleted, 1, time.Time{}}, {contract.StepRetrying, 1, time.Time{}},
+	} {
+		if got := add(tt.eventType, tt.attempt); !got.Equal(tt.retryAt) {
+			t.Errorf("event %d, %s: the next try is at %v, want %v", i, tt.eventType, got, tt.retryAt)
+		}
+	}
+	if step := s.Step("a"); step.Status != plan.Success || step.Attempt != 1 || s.StepsSeq != 6 {
+		t.Errorf("step %+v at %d", step, s.StepsSeq)
 	}
 }
 

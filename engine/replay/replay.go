@@ -142,6 +142,8 @@ func (s *State) Apply(e *runlogv1.EventRecord) {
 	case contract.StepStarted, contract.StepWaitingForAttestation, contract.StepCompleted, contract.StepFailed,
 		contract.StepSkipped, contract.StepAttested:
 		s.step(e)
+	case contract.StepRetrying:
+		s.retrying(e)
 	case contract.StepAttestationApproved:
 		s.approve(e)
 	case contract.RunQueued:

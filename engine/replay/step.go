@@ -26,6 +26,9 @@ type Step struct {
 	Started, Waiting, Attested, Ended json.RawMessage
 	// EndedSeq is the runSeq of the event that has ended the attempt; 0: there is none.
 	EndedSeq uint64
+	// RetryAt is when the next try of the attempt begins, as its StepRetrying says (IDM-11). Zero:
+	// another event has followed, or none says it.
+	RetryAt time.Time
 	// Cause is the signal that has caused its StepStarted. Empty: none has.
 	Cause string
 	// AttestedBy is the identity that appended the attestation. Empty: the log has none.
@@ -126,7 +129,21 @@ func (s *Step) advance(e *runlogv1.EventRecord) (allowed bool) {
 		s.attest(e)
 	}
 	s.redone = s.redone || retried
+	s.RetryAt = time.Time{}
 	return true
+}
+
+// retrying notes when the platform tries a step again that is executed. It decides nothing.
+func (s *State) retrying(e *runlogv1.EventRecord) {
+	step := s.steps[e.GetStepId()]
+	if step == nil || step.Status != Running || step.Attempt != e.GetLogicalAttemptId() {
+		return
+	}
+	var p struct {
+		NextAttemptAt string `json:"nextAttemptAt"`
+	}
+	_ = json.Unmarshal(e.GetPayloadJson(), &p) // That of another producer may say nothing.
+	step.RetryAt, _, _ = jsontext.Time([]byte(p.NextAttemptAt))
 }
 
 func (s *Step) end(status plan.Status, e *runlogv1.EventRecord) {

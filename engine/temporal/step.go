@@ -10,6 +10,7 @@ import (
 	"go.temporal.io/sdk/activity"
 	sdk "go.temporal.io/sdk/temporal"
 
+	"runlog/client"
 	"runlog/client/events"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
@@ -117,8 +118,11 @@ func (x *work) run(ctx context.Context) (stepEnd, error) {
 		// workflow knows, and concludes.
 		return stepEnd{}, ctx.Err()
 	case fault.Kind != executor.Permanent && x.beat.failed(ctx) < x.in.MaxFailures:
-		return stepEnd{}, sdk.NewApplicationErrorWithOptions(fault.Message, fault.Code,
-			sdk.ApplicationErrorOptions{NextRetryDelay: max(fault.RetryAfter, x.step.Retry.Delay(x.beat.failures), time.Millisecond)})
+		delay := max(fault.RetryAfter, x.step.Retry.Delay(x.beat.failures), time.Millisecond)
+		if err := x.retrying(kept, fault, time.Now().Add(delay)); err != nil {
+			return stepEnd{}, err
+		}
+		return stepEnd{}, sdk.NewApplicationErrorWithOptions(fault.Message, fault.Code, sdk.ApplicationErrorOptions{NextRetryDelay: delay})
 	}
 	return x.fail(kept, fault)
 }
@@ -265,6 +269,33 @@ func (x *work) fail(ctx context.Context, fault *executor.Error) (end stepEnd, er
 		}
 	}
 	return end, err
+}
+
+// retrying appends that Temporal tries the step again at a time (IDM-11).
+func (x *work) retrying(ctx context.Context, fault *executor.Error, at time.Time) error {
+	err := x.tell(ctx, executor.Retrying(fault, at))
+	if _, refused := executor.Refused(err); refused { // The text is the executor's.
+		err = x.tell(ctx, executor.Retrying(fault.Untold(), at))
+	}
+	return err
+}
+
+// tell appends a StepRetrying, unless the log has an end of the attempt or of the run. The activity
+// of a workflow that was started again counts from 1: the log may have the event of an earlier one.
+func (x *work) tell(ctx context.Context, payload map[string]any) error {
+	event, err := x.ledger.named.StepRetrying(x.step.ID, x.at, payload)
+	if err != nil {
+		return err
+	}
+	h, err := x.history(ctx)
+	for err == nil && x.in.endIn(h).Status == "" && h.ended() == "" {
+		last := h.LastSeq
+		if _, err = x.ledger.append(ctx, &last, event); !hasReason(err, client.ReasonSequenceConflict) {
+			return err
+		}
+		err = h.readOn(ctx, x.ledger)
+	}
+	return err
 }
 
 // finish appends the end of a step. If another attempt or the workflow may end the step too, it
