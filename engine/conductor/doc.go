@@ -37,7 +37,9 @@
 // RETRY_STEP executes the same task again, with the next logicalAttemptId. So the task of a step
 // that has failed, or that was skipped because of it, stays in its queue until the run ends. The
 // platform retries errors that are retryable, and workers that are silent. The worker counts, and
-// appends StepFailed after the last one.
+// appends StepFailed after the last one. Before, each failure is a StepRetrying with the time of
+// the next try (IDM-11): Conductor's own delay is fixed when the workflow starts. A worker that
+// gets the next task before that time puts it back with callbackAfterSeconds.
 //
 // # What a worker reads
 //

@@ -2,6 +2,7 @@ package conductor_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -17,6 +18,7 @@ import (
 	"runlog/engine/conductor/conductortest"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/bubble"
 	"runlog/testbed/seed"
@@ -114,6 +116,55 @@ func testSignalsInPauseENG5(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	w.clean("run-1", runlogv1.RunStatus_COMPLETED)
+}
+
+// TestRetryAfterIsKeptIDM11: each try that the platform repeats is in the log, with the time before
+// which no worker begins the next one, whenever Conductor hands out its task.
+func TestRetryAfterIsKeptIDM11(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testRetryAfterIsKeptIDM11)
+}
+
+func testRetryAfterIsKeptIDM11(t *testing.T) {
+	w := newWorld(t, `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[{"stepId":"a","type":"test","retry":{"maxAttempts":4}}]}`)
+	w.create("run-1")
+	const after = 5 * time.Second
+	var began []time.Time
+	w.do = func(_ context.Context, task executor.Task) error {
+		began = append(began, time.Now())
+		fault := executor.Retry(fmt.Sprint("BUSY-", task.EngineAttempt), "not yet")
+		fault.RetryAfter = after
+		return fault
+	}
+	w.start(w.worker(), "run-1")
+	events := w.until("run-1", "RunFailed")
+	want := []string{"RunStarted", "StepStarted a 1.1", "StepRetrying a 1.1", "StepRetrying a 1.2", "StepRetrying a 1.3", "StepFailed a 1.4", "RunFailed"}
+	if !slices.Equal(events, want) {
+		t.Errorf("got %q, want %q", events, want)
+	}
+	if len(began) != 4 {
+		t.Fatalf("the step was begun %d times, want 4", len(began))
+	}
+	tries := 0
+	for e, err := range w.log.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: "run-1", PayloadForm: runlogv1.PayloadForm_JSON}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.GetEventType() != contract.StepRetrying {
+			continue
+		}
+		var p struct {
+			Error         struct{ Code string }
+			NextAttemptAt time.Time
+		}
+		if err := json.Unmarshal(e.GetPayloadJson(), &p); err != nil || p.Error.Code != fmt.Sprint("BUSY-", tries+1) || p.NextAttemptAt.Sub(began[tries]) < after {
+			t.Errorf("try %d: %s, %v", tries+1, e.GetPayloadJson(), err)
+		}
+		if tries++; began[tries].Before(p.NextAttemptAt) {
+			t.Errorf("try %d begins at %v, want %v or later", tries+1, began[tries], p.NextAttemptAt)
+		}
+	}
+	w.clean("run-1", runlogv1.RunStatus_FAILED)
 }
 
 // TestForeignLogENG2: a log that is not that of the plan fails the run.

@@ -43,7 +43,7 @@ func (e *Engine) handle(ctx context.Context, task api.Task) error {
 	case v.state.Over(stepID):
 		return e.finish(ctx, task, v, stepID)
 	case v.held():
-		return e.postpone(ctx, task)
+		return e.postpone(ctx, task, e.o.Wait)
 	}
 	d, err := v.decide()
 	if err != nil {
@@ -53,9 +53,14 @@ func (e *Engine) handle(ctx context.Context, task api.Task) error {
 	step := d.run[stepID]
 	switch {
 	case step == nil:
-		return e.postpone(ctx, task)
+		return e.postpone(ctx, task, e.o.Wait)
 	case running && begun.TaskID == task.ID:
 		return nil // A second delivery: the worker of the first one has the task, or it times out.
+	}
+	if running {
+		if wait := time.Until(v.state.Step(stepID).RetryAt); wait > 0 {
+			return e.postpone(ctx, task, wait) // Conductor knows only the delay of the definition.
+		}
 	}
 	return e.start(ctx, task, v, step, d.walk.Upstream(step))
 }
@@ -130,12 +135,38 @@ func (e *Engine) start(ctx context.Context, task api.Task, v *view, step *plan.S
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Minute)
 	defer cancel()
 	// An execution that ends with its worker has not failed.
-	retry := fault != nil && (fault.Kind == executor.Cancelled || fault.Kind == executor.Retryable && int64(attempt.Engine) < e.attempts(step))
-	if retry {
+	failed := fault != nil && fault.Kind == executor.Retryable && int64(attempt.Engine) < e.attempts(step)
+	if failed {
+		if err := e.retrying(ctx, v.run, step, attempt, fault); err != nil {
+			return err
+		}
+	}
+	if failed || fault != nil && fault.Kind == executor.Cancelled {
 		return e.o.API.Update(ctx, api.TaskResult{WorkflowID: task.WorkflowID, TaskID: task.ID, WorkerID: e.o.Worker,
 			Status: api.Failed, Reason: fault.Error()})
 	}
 	return e.end(ctx, task, v.run, step.ID, attempt, result, fault)
+}
+
+// retrying appends that Conductor tries a step again, and when (IDM-11). The worker that gets the
+// next task waits until then: Conductor retries after a delay that is fixed with the workflow.
+func (e *Engine) retrying(ctx context.Context, run *runlogv1.Run, step *plan.Step, attempt events.Attempt, fault *executor.Error) error {
+	at := time.Now().Add(max(fault.RetryAfter, step.Retry.Delay(int64(attempt.Engine))))
+	return told(fault, func(fault *executor.Error) error {
+		return e.store(ctx, &view{run: run}, step.ID, attempt.Logical, func(r *events.Run) (*runlogv1.EventWrite, error) {
+			return r.StepRetrying(step.ID, attempt, executor.Retrying(fault, at))
+		})
+	})
+}
+
+// told stores an event about an error. Its text is the executor's: if the log refuses it, such as
+// for a secret, told stores the event without it.
+func told(fault *executor.Error, store func(*executor.Error) error) error {
+	err := store(fault)
+	if _, refused := executor.Refused(err); refused {
+		err = store(fault.Untold())
+	}
+	return err
 }
 
 func (e *Engine) attempts(step *plan.Step) int64 {
@@ -225,15 +256,11 @@ func (e *Engine) end(ctx context.Context, task api.Task, run *runlogv1.Run, step
 		}
 	}
 	if fault != nil {
-		fail := func(fault *executor.Error) error {
+		err := told(fault, func(fault *executor.Error) error {
 			return store(func(r *events.Run) (*runlogv1.EventWrite, error) {
 				return r.StepFailed(stepID, attempt, executor.Failed(fault))
 			})
-		}
-		err := fail(fault)
-		if _, refused := executor.Refused(err); refused { // The text is the executor's.
-			err = fail(fault.Untold())
-		}
+		})
 		if err != nil {
 			return err
 		}
@@ -262,7 +289,7 @@ func (e *Engine) leave(ctx context.Context, task api.Task, v *view, stepID strin
 	if v.state.Over(stepID) {
 		return e.finish(ctx, task, v, stepID)
 	}
-	return e.postpone(ctx, task)
+	return e.postpone(ctx, task, e.o.Wait)
 }
 
 // store appends the end of an attempt of a step, unless it has ended: by another worker, to which
@@ -292,8 +319,8 @@ func (e *Engine) finish(ctx context.Context, task api.Task, v *view, stepID stri
 	return e.o.API.Update(ctx, api.TaskResult{WorkflowID: task.WorkflowID, TaskID: task.ID, WorkerID: e.o.Worker, Status: api.Completed, Output: output})
 }
 
-// postpone puts a task back into its queue, for Wait.
-func (e *Engine) postpone(ctx context.Context, task api.Task) error {
+// postpone puts a task back into its queue, for a time.
+func (e *Engine) postpone(ctx context.Context, task api.Task, wait time.Duration) error {
 	return e.o.API.Update(ctx, api.TaskResult{WorkflowID: task.WorkflowID, TaskID: task.ID, WorkerID: e.o.Worker,
-		Status: api.InProgress, CallbackAfter: seconds(e.o.Wait)})
+		Status: api.InProgress, CallbackAfter: seconds(wait)})
 }

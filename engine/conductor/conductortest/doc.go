@@ -21,6 +21,8 @@
 //     retryCount + 1. Retries of the platform and of an operator count alike.
 //   - A task that was polled times out if its worker is silent for responseTimeoutSeconds. The
 //     worker prevents it by an update with extendLease.
+//   - A retry is due after the delay of its definition, whatever callbackAfterSeconds the update to
+//     FAILED had.
 //   - An update to IN_PROGRESS puts the task back into its queue, for callbackAfterSeconds.
 //   - An update of a task, or in a workflow, that has ended is answered 200 and ignored.
 //   - A resume or a skip in the wrong state is 500. A pause in the wrong state is 409.
