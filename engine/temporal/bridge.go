@@ -10,6 +10,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/watcher"
+	"runlog/engine"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -94,7 +95,7 @@ func (b *Bridge) load(ctx context.Context, filter *watcher.Filter, begun *bool) 
 			return nil
 		}
 	}
-	req := &runlogv1.ListRunsRequest{TenantId: filter.Tenant, ProjectId: filter.Project, EnvironmentId: filter.Environment, Status: open}
+	req := &runlogv1.ListRunsRequest{TenantId: filter.Tenant, ProjectId: filter.Project, EnvironmentId: filter.Environment, Status: engine.OpenStatuses()}
 	for run, err := range b.Client.ListRuns(ctx, req) {
 		if err != nil {
 			return err
@@ -108,11 +109,6 @@ func (b *Bridge) load(ctx context.Context, filter *watcher.Filter, begun *bool) 
 	}
 	*begun = true
 	return nil
-}
-
-// open are the statuses of runs that go on.
-var open = []runlogv1.RunStatus_Value{
-	runlogv1.RunStatus_PENDING, runlogv1.RunStatus_APPROVED, runlogv1.RunStatus_RUNNING, runlogv1.RunStatus_PAUSED, runlogv1.RunStatus_WAITING,
 }
 
 // watch rings for each signal that the log accepts.

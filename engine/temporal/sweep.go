@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
@@ -17,16 +16,11 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Runs lists the runs of the log, as a client.Client does.
-type Runs interface {
-	ListRuns(context.Context, *runlogv1.ListRunsRequest) iter.Seq2[*runlogv1.Run, error]
-}
-
 // Sweeper ends the runs whose workflows Temporal has ended without their code: those that were
 // terminated, or that took too long. It starts the workflows again that Temporal has lost.
 type Sweeper struct {
 	Engine *Engine
-	Runs   Runs
+	Runs   engine.Runs
 	// Tenant, Project and Environment are those of the runs; the fields from the first empty one on
 	// are empty, and mean any.
 	Tenant, Project, Environment string
@@ -35,55 +29,20 @@ type Sweeper struct {
 	Grace time.Duration
 }
 
-// Swept is what a sweep has done.
-type Swept struct {
-	// Ended are the runs that got their terminal event, and Restarted those whose workflows were
-	// started again.
-	Ended, Restarted []string
-	// Looked counts the runs that go on.
-	Looked int
-}
-
-// Sweep looks at each run of this engine that goes on, once. One run that cannot be looked at does
-// not hide the others: its error is joined to those of others.
-func (s *Sweeper) Sweep(ctx context.Context) (swept Swept, err error) {
-	req := &runlogv1.ListRunsRequest{TenantId: s.Tenant, ProjectId: s.Project, EnvironmentId: s.Environment, Status: open}
-	var faults []error
-	for run, err := range s.Runs.ListRuns(ctx, req) {
-		if err != nil {
-			return swept, errors.Join(append(faults, err)...)
-		}
-		if run.GetEngineRunRef() != refOf(s.Engine.o.Namespace, run.GetRunId()) {
-			continue
-		}
-		swept.Looked++
-		if err := s.look(ctx, run, &swept); err != nil {
-			faults = append(faults, fmt.Errorf("temporal: cannot sweep run %q: %w", run.GetRunId(), err))
-		}
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	return swept, errors.Join(faults...)
-}
+// Sweep looks at each run of the engine that goes on, once.
+func (s *Sweeper) Sweep(ctx context.Context) (engine.Swept, error) { return s.sweeps().Sweep(ctx) }
 
 // Run sweeps at intervals until ctx ends.
-func (s *Sweeper) Run(ctx context.Context, every time.Duration) {
-	for {
-		swept, err := s.Sweep(ctx)
-		if err != nil && ctx.Err() == nil {
-			s.Engine.o.Logger.WarnContext(ctx, "cannot sweep all runs; retrying", "wait", every, "err", err)
-		}
-		if len(swept.Ended)+len(swept.Restarted) > 0 {
-			s.Engine.o.Logger.WarnContext(ctx, "workflows were ended or lost by Temporal", "ended", swept.Ended, "restarted", swept.Restarted)
-		}
-		if !pause(ctx, every) {
-			return
-		}
-	}
+func (s *Sweeper) Run(ctx context.Context, every time.Duration) { s.sweeps().Run(ctx, every) }
+
+func (s *Sweeper) sweeps() *engine.Sweeps {
+	return &engine.Sweeps{Runs: s.Runs, Tenant: s.Tenant, Project: s.Project, Environment: s.Environment, Look: s.look, Logger: s.Engine.o.Logger,
+		Owns: func(run *runlogv1.Run) bool {
+			return run.GetEngineRunRef() == refOf(s.Engine.o.Namespace, run.GetRunId())
+		}}
 }
 
-func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *Swept) error {
+func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *engine.Swept) error {
 	d, err := s.Engine.o.Temporal.DescribeWorkflowExecution(ctx, run.GetRunId(), "")
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
 		// Temporal has lost it. The new workflow goes on where the log ends.
