@@ -2,7 +2,8 @@
 //
 //	e, err := conductor.New(conductor.Options{API: c, Log: client, Plans: fetcher, ...})
 //	r, err := engine.New(engine.Options{Starter: engine.Starts(e), ...}) // starts workflows
-//	err = e.Run(ctx)                                                      // works on their tasks
+//	e.Run(ctx)                                                            // works on their tasks
+//	(&conductor.Sweeper{Engine: e, ...}).Run(ctx, time.Minute) // ends runs without tasks
 //
 // # Conductor schedules, the walk decides
 //

@@ -75,6 +75,7 @@ type Workflow struct {
 	CorrelationID string `json:"correlationId"`
 	Status        string `json:"status"`
 	CreateTime    int64  `json:"createTime"` // milliseconds since 1970
+	EndTime       int64  `json:"endTime"`    // of a workflow that has ended; the same
 	Reason        string `json:"reasonForIncompletion"`
 	Tasks         []Task `json:"tasks"`
 }

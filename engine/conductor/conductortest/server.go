@@ -183,6 +183,19 @@ func (s *Server) Workflows(correlationID string) (found []*Workflow) {
 	return found
 }
 
+// Remove makes Conductor forget a workflow, as one does that has lost its database.
+func (s *Server) Remove(id string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.byID[id]
+	for _, t := range w.Tasks {
+		s.dequeue(t)
+		delete(s.tasks, t.TaskID)
+	}
+	delete(s.byID, id)
+	s.workflows = slices.DeleteFunc(s.workflows, func(other *Workflow) bool { return other == w })
+}
+
 // Open returns how many tasks of workers wait in queues, and how many are in progress, in workflows
 // that have not ended.
 func (s *Server) Open() (waiting, inProgress int) {
