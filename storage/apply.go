@@ -222,11 +222,11 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 		return err
 	}
 	o.LastSeq = r.head.LastSeq
-	if err := a.notice(r, m.Notices, o.Results); err != nil {
+	isNew := func(i int) bool { return i < len(o.Results) && !o.Results[i].Duplicate }
+	if err := a.notice(r, m, isNew); err != nil {
 		return err
 	}
 	if len(m.Changes) > 0 {
-		isNew := func(i int) bool { return i < len(o.Results) && !o.Results[i].Duplicate }
 		if err := a.setStatuses(r, m.Changes.After(r.head.Statuses, isNew)); err != nil {
 			return err
 		}

@@ -50,7 +50,8 @@ type Ender interface {
 type Noticer interface {
 	Machine
 	// Noticed is called when an append has stored an event with a notice, in the same proposal and
-	// as a part of the same command, before Ended. An error stops the node.
+	// as a part of the same command, before Ended. It is not called for an event that is no valid
+	// transition (PRJ-17). An error stops the node.
 	Noticed(tx *Tx, runID string, notice contract.Notice) error
 }
 

@@ -24,8 +24,9 @@ func (n noticer) Noticed(tx *storage.Tx, runID string, notice contract.Notice) e
 
 // TestNoticesQUE12QUE10: a machine that asks for it learns of each new event that starts or cancels
 // a run, in their order and before the end of the run, as a part of the same command: not of
-// duplicates, of other events, or of commands that are refused.
-func TestNoticesQUE12QUE10(t *testing.T) {
+// duplicates, of other events, of those that are no valid transition, or of commands that are
+// refused.
+func TestNoticesPRJ17QUE12QUE10(t *testing.T) {
 	l := open(t, storage.Options{Machines: []storage.Machine{noticer{newEnder(62, "C")}, newEnder(60, "A")}})
 	do := func(ops ...storage.Operation) error {
 		t.Helper()
@@ -79,4 +80,10 @@ func TestNoticesQUE12QUE10(t *testing.T) {
 	want("duplicates", "a", "12")
 	_ = do(storage.Operation{Kind: 60, Data: []byte("a")}, events("a", endEvent("a", contract.RunCancelled), signal("a", 3, `{"signalType":"EMERGENCY_STOP"}`)))
 	want("the end", "a", "122.")
+	again := endEvent("b", contract.RunStarted)
+	again.SetAttempt(2)
+	_ = do(events("b", endEvent("b", contract.RunStarted), again, endEvent("b", contract.RunCancelled)))
+	want("a second start", "b", "1")
+	_ = do(events("c", endEvent("c", contract.RunCancelled), endEvent("c", contract.RunStarted)))
+	want("a start behind the end", "c", "")
 }

@@ -229,10 +229,18 @@ func (a *applyTx) setStatuses(r *run, set contract.Statuses) error {
 	return nil
 }
 
-// notice tells every Noticer of the new events of a request of which it learns.
-func (a *applyTx) notice(r *run, notices record.Notices, results []EventResult) error {
-	for i, n := range notices.All {
-		if i >= len(results) || results[i].Duplicate {
+// notice tells every Noticer of the new events of a request of which it learns. One that is no
+// valid transition where it stands is told to none: it changes nothing (PRJ-17).
+func (a *applyTx) notice(r *run, m *record.AppendCommand, isNew func(index int) bool) error {
+	set, changes := r.head.Statuses, m.Changes
+	for i, n := range m.Notices.All {
+		if !isNew(i) {
+			continue
+		}
+		var before record.Changes
+		before, changes = changes.Before(i)
+		set = before.After(set, isNew)
+		if t := changes.TypeOf(i); t != "" && !set.Allow(t) {
 			continue
 		}
 		for _, m := range a.s.noticers {

@@ -113,6 +113,16 @@ func (set Statuses) Ended() bool { return set&^terminal == 0 }
 // Unsettled reports whether the run may be over, and may not be.
 func (set Statuses) Unsettled() bool { return set&terminal != 0 && set&^terminal != 0 }
 
+// Allow reports whether PRJ-4 allows an event of a type in one of the statuses.
+func (set Statuses) Allow(eventType string) bool {
+	for s := StatusPending; s <= StatusCancelled; s++ {
+		if _, legal := s.After(eventType); legal && set.Has(s) {
+			return true
+		}
+	}
+	return false
+}
+
 // After returns the statuses of a run after an event of a type.
 func (set Statuses) After(eventType string) (next Statuses) {
 	for s := StatusPending; s <= StatusCancelled; s++ {

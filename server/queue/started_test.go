@@ -111,6 +111,43 @@ func TestReleaseWithMoreQUE7(t *testing.T) {
 	})
 }
 
+// TestStartsAreCountedOncePRJ17QUE12: starts_total counts the first start of a run, whether its
+// RunStarted or a release tells it, and however often the run is put back. A RunStarted behind the
+// end of its run is no start.
+func TestStartsAreCountedOncePRJ17QUE12(t *testing.T) {
+	t.Parallel()
+	cancelled, started := servertest.RunEnd(contract.RunCancelled), servertest.RunEnd(contract.RunStarted)
+	releases := func(n *servertest.Node) { release(n, n.Lease()[0], runlogv1.LeaseOutcome_STARTED) }
+	executes := func(n *servertest.Node) { execute(n, "w", started) }
+	putBack := func(n *servertest.Node) {
+		if _, err := n.Queues().RequeueRun(n.Context(), &runlogv1.RequeueRunRequest{RunId: "run"}); err != nil {
+			n.T.Error(err)
+		}
+	}
+	for name, x := range map[string]struct {
+		starts uint64
+		steps  []func(*servertest.Node)
+	}{
+		"behind its end, waiting": {0, []func(*servertest.Node){func(n *servertest.Node) { n.Append("run", cancelled, started) }}},
+		"behind its end, leased":  {0, []func(*servertest.Node){func(n *servertest.Node) { execute(n, "w", cancelled, started) }}},
+		"before its end":          {1, []func(*servertest.Node){func(n *servertest.Node) { execute(n, "w", started, cancelled) }}},
+		"released twice":          {1, []func(*servertest.Node){releases, putBack, releases}},
+		"released, then executed": {1, []func(*servertest.Node){releases, putBack, executes}},
+		"executed, then released": {1, []func(*servertest.Node){executes, func(*servertest.Node) { time.Sleep(time.Minute) }, releases}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				n := servertest.Start(t)
+				n.Request("r1", servertest.Named("run"))
+				for _, step := range x.steps {
+					step(n)
+				}
+				servertest.WantEqual(t, "starts", queue(n).StartsTotal, x.starts)
+			})
+		})
+	}
+}
+
 // TestRefusedStartQUE7: a release that is refused stores nothing, neither the reference nor an
 // event, and leaves the lease as it was.
 func TestRefusedStartQUE7(t *testing.T) {

@@ -1913,7 +1913,9 @@ type QueuedRun struct {
 	// The run has its RunStarted.
 	Started bool `protobuf:"varint,17,opt,name=started,proto3" json:"started,omitempty"`
 	// The run has accepted a CANCEL or an EMERGENCY_STOP.
-	Cancelling    bool `protobuf:"varint,18,opt,name=cancelling,proto3" json:"cancelling,omitempty"`
+	Cancelling bool `protobuf:"varint,18,opt,name=cancelling,proto3" json:"cancelling,omitempty"`
+	// Queue.starts has the run.
+	Counted       bool `protobuf:"varint,19,opt,name=counted,proto3" json:"counted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2070,6 +2072,13 @@ func (x *QueuedRun) GetStarted() bool {
 func (x *QueuedRun) GetCancelling() bool {
 	if x != nil {
 		return x.Cancelling
+	}
+	return false
+}
+
+func (x *QueuedRun) GetCounted() bool {
+	if x != nil {
+		return x.Counted
 	}
 	return false
 }
@@ -2623,7 +2632,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\x04R\x05ready\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\venqueued_at\x18\x03 \x01(\x10R\n" +
-	"enqueuedAt\"\x87\x04\n" +
+	"enqueuedAt\"\xa1\x04\n" +
 	"\tQueuedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\x04R\x05queue\x12\x14\n" +
@@ -2649,7 +2658,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\astarted\x18\x11 \x01(\bR\astarted\x12\x1e\n" +
 	"\n" +
 	"cancelling\x18\x12 \x01(\bR\n" +
-	"cancelling\"U\n" +
+	"cancelling\x12\x18\n" +
+	"\acounted\x18\x13 \x01(\bR\acounted\"U\n" +
 	"\tSettleRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x19\n" +
 	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12\x16\n" +

@@ -37,7 +37,7 @@ func queues() []Mutant {
 		bug("queue-free-slots-wait", "QUE-12", "runs that wait for a slot that is free count against maxQueued",
 			queue.replace("(work) dispose", "w - min(w, f) >= s.MaxQueued", "w - min(0, f) >= s.MaxQueued")),
 		bug("queue-started-twice", "QUE-12", "a run that was executed under its lease counts as started again with its release",
-			queue.replace("(work) release", "!r.Started", "true")),
+			queue.replace("(queueState) countStart", "!r.Counted", "true")),
 		bug("queue-cancelled-ready", "QUE-10", "a run that has accepted a CANCEL is leased again",
 			queue.replace("(work) wait", "m.Cancelling", "m.Cancelling && q == nil")),
 		bug("queue-timer-left", "QUE-6", "a run that is released keeps the timer of its lease",

@@ -24,6 +24,24 @@ func (c Changes) After(set contract.Statuses, test func(index int) bool) contrac
 	return set
 }
 
+// Before divides the changes into those of the events before an index, and the others.
+func (c Changes) Before(index int) (before, others Changes) {
+	n := 0
+	for n < len(c) && int(binary.BigEndian.Uint32(c[n:])) < index {
+		n += changeSize
+	}
+	return c[:n], c[n:]
+}
+
+// TypeOf returns the type of an event, if its change is the first one; empty: it is not.
+func (c Changes) TypeOf(index int) string {
+	if len(c) == 0 || int(binary.BigEndian.Uint32(c)) != index {
+		return ""
+	}
+	eventType, _ := contract.TypeName(uint32(c[4]))
+	return eventType
+}
+
 func parseChanges(b []byte) (Changes, error) {
 	if len(b)%changeSize != 0 {
 		return nil, fmt.Errorf("%w: %d bytes of changes", errWire, len(b))

@@ -135,10 +135,7 @@ func (w *work) started(q *queueState, r *recordv1.QueuedRun) error {
 		return nil
 	}
 	r.Started = true
-	if State(r.State) != Running { // Its release has counted it.
-		q.Starts++
-		q.changed = true
-	}
+	q.countStart(r)
 	if State(r.State) != Leased {
 		return w.set(runKey(r.RunId), r)
 	}

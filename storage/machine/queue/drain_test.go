@@ -65,7 +65,8 @@ func TestDrainsAreBoundedPRJ9(t *testing.T) {
 			}
 			ops = append(ops, op)
 		}
-		apply(1000+int64(i), append(ops, event(run, contract.RunPaused, `{"draining":true}`))...)
+		ops = append(ops, event(run, contract.RunStarted, `{}`), event(run, contract.RunPaused, `{"draining":true}`))
+		apply(1000+int64(i), ops...)
 	}
 	apply(2000, event("plain", contract.RunPaused, `{"draining":"true"}`), event("other", contract.RunResumed, `{"draining":true}`))
 	look := func(at int64, most int) ([]queue.Drain, int) {

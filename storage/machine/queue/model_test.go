@@ -39,6 +39,7 @@ type modelRun struct {
 	// unsettled: it may have ended.
 	unsettled bool
 	started   bool // it has its RunStarted
+	counted   bool // among the starts of its queue
 }
 
 type modelRequest struct {
@@ -65,11 +66,11 @@ func (m *model) append(runID, key, eventType string, notice contract.Notice) {
 	}
 	switch r := m.runs[runID]; {
 	case r == nil:
+	case notice == contract.NoticeStarted && !slices.Contains(m.mayBe(runID), contract.StatusPending):
+		// No start (PRJ-4).
 	case notice == contract.NoticeStarted && !r.started:
 		r.started = true
-		if r.State != queue.Running {
-			m.queues[r.Queue].starts++
-		}
+		m.countStart(r)
 		if r.State == queue.Leased {
 			r.State = queue.Running
 		}
@@ -94,6 +95,14 @@ func (m *model) append(runID, key, eventType string, notice contract.Notice) {
 		}
 	}
 	m.setStatuses(runID, next)
+}
+
+// countStart counts the first start of a run, whatever starts it.
+func (m *model) countStart(r *modelRun) {
+	if !r.counted {
+		r.counted = true
+		m.queues[r.Queue].starts++
+	}
 }
 
 // waits makes a run ready: at a time, if that lies ahead. One that is cancelled waits for its end.
@@ -505,9 +514,7 @@ func (m *model) release(l *queue.LeaseRelease) (state queue.State, repeated bool
 		m.end(r.RunID)
 		return queue.Ended, false, nil
 	case l.Outcome == queue.Started:
-		if !r.started {
-			m.queues[r.Queue].starts++
-		}
+		m.countStart(r)
 		r.State, r.ExpiresAt = queue.Running, 0
 	default:
 		m.waits(r, l.RetryAt)

@@ -41,9 +41,7 @@ func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, 
 	if outcome == Failed {
 		fatal = w.wait(q, r, m.RetryAt)
 	} else {
-		if !r.Started {
-			q.Starts++
-		}
+		q.countStart(r)
 		r.ExpiresAt, r.LeaseTtl = 0, 0
 		fatal = w.enter(q, r, Running)
 	}

@@ -182,6 +182,15 @@ func (q *queueState) counter(s State) *uint64 {
 	}
 }
 
+// countStart counts the start of a run: with its RunStarted or the release of its lease, whichever
+// comes first, and once, however often the run is put back and started again.
+func (q *queueState) countStart(r *recordv1.QueuedRun) {
+	if !r.Counted {
+		r.Counted, q.changed = true, true
+		q.Starts++
+	}
+}
+
 // advance finds the first ready run of a priority behind the one that was it.
 func (w *work) advance(q *queueState, priority uint32, order uint64) error {
 	line := q.Lines[priority]
