@@ -62,6 +62,17 @@ func (e *SequenceError) Error() string {
 	return fmt.Sprintf("run %q is at runSeq %d, not at the expected %d", e.RunID, e.Last, e.Expected)
 }
 
+// StatusError says that a run was not settled: the types of its events do not allow the status that
+// its snapshot has (PRJ-17).
+type StatusError struct {
+	RunID  string
+	Status contract.RunStatus
+}
+
+func (e *StatusError) Error() string {
+	return fmt.Sprintf("run %q was not settled: its events do not allow the status %v of its snapshot; rebuild the projection", e.RunID, e.Status)
+}
+
 // KeyTakenError says that another event has the key of one that must be new (Append.OnlyNew).
 type KeyTakenError struct {
 	RunID string

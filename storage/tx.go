@@ -182,8 +182,8 @@ func (tx *Tx) SetFence(runID string, fence uint64) (refused, err error) {
 
 // Settle says which status a run has after its last event, as its snapshot says it (PRJ-17). If
 // that is a terminal one, the run has ended, and every Ender is told. refused is *RunNotFoundError,
-// *SequenceError where the run has another last event, or an error where the types of its events do
-// not allow the status: the snapshot is wrong, which must not stop the nodes.
+// *SequenceError where the run has another last event, or *StatusError where the types of its
+// events do not allow the status: the snapshot is wrong, which must not stop the nodes.
 func (tx *Tx) Settle(runID string, lastSeq uint64, status contract.RunStatus) (refused, err error) {
 	a := tx.a
 	r, err := a.activeRun([]byte(runID))
@@ -195,7 +195,7 @@ func (tx *Tx) Settle(runID string, lastSeq uint64, status contract.RunStatus) (r
 	case lastSeq != r.head.LastSeq:
 		return &SequenceError{RunID: runID, Expected: lastSeq, Last: r.head.LastSeq}, nil
 	case !r.head.Statuses.Has(status):
-		return fmt.Errorf("storage: settle run %q: its events do not allow the status %v; rebuild the projection", runID, status), nil
+		return &StatusError{RunID: runID, Status: status}, nil
 	}
 	a.undo.save(r, false)
 	a.touch(r)

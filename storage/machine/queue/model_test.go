@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -156,7 +155,7 @@ func (m *model) settle(runID string, lastSeq uint64, status contract.RunStatus) 
 	case lastSeq != m.seqs(runID):
 		return &storage.SequenceError{RunID: runID, Expected: lastSeq, Last: m.seqs(runID)}
 	case !slices.Contains(m.mayBe(runID), status): // An earlier Settle of the entry said another.
-		return fmt.Errorf("storage: settle run %q: its events do not allow the status %v; rebuild the projection", runID, status)
+		return &storage.StatusError{RunID: runID, Status: status}
 	}
 	r.unsettled = false
 	m.setStatuses(runID, []contract.RunStatus{status})

@@ -233,7 +233,8 @@ func Retry(runID string, fence uint64) (storage.Operation, error) {
 
 // Settle is the operation that says which status a run has after its last event, as its snapshot
 // says it: the types of its events do not tell whether it has ended (PRJ-17). It is refused with a
-// *storage.SequenceError if the run has another last event, and has no effect on a run in no queue.
+// *storage.SequenceError if the run has another last event, and with a *storage.StatusError if its
+// events do not allow the status. It has no effect on a run in no queue.
 func Settle(runID string, lastSeq uint64, status contract.RunStatus) (storage.Operation, error) {
 	return operation(&recordv1.QueueOperation{Kind: &recordv1.QueueOperation_Settle{
 		Settle: &recordv1.SettleRun{RunId: runID, LastSeq: lastSeq, Status: uint32(status)},
