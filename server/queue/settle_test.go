@@ -111,6 +111,63 @@ func TestEndedRunIsNotReadyPRJ17(t *testing.T) {
 	}
 }
 
+// TestUnsettledRunIsNotLeasedPRJ17: a run that may have ended goes to no worker before it is
+// settled, whether its lease expires or it is put back, also if it has no start attempt left. One
+// that has not ended is leased again then.
+func TestUnsettledRunIsNotLeasedPRJ17(t *testing.T) {
+	t.Parallel()
+	waits := []string{contract.RunStarted, contract.StepWaitingForAttestation, contract.RunCompleted}
+	ends := []string{contract.RunStarted, contract.StepCompleted, contract.StepWaitingForAttestation, contract.RunCompleted}
+	for name, x := range map[string]struct {
+		types    []string
+		attempts uint32
+		putBack  bool
+		leases   int
+	}{
+		"ended, expired": {ends, 5, false, 0}, "ended, put back": {ends, 5, true, 0}, "ended, used up": {ends, 1, false, 0},
+		"waiting, expired": {waits, 5, false, 1}, "waiting, put back": {waits, 5, true, 1}, "waiting, used up": {waits, 1, false, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, l := testService(t)
+			begin := time.Now().Add(-time.Hour)
+			put, errPut := queue.Put(testQueue, queue.Change{MaxStartAttempts: &x.attempts})
+			lease, errLease := queue.Lease(&queue.LeaseRequest{Worker: "w", Max: 1})
+			release, errRelease := queue.Release(&queue.LeaseRelease{RunID: "run", Fence: 2, Outcome: queue.Started})
+			requeue, errRequeue := queue.Requeue("run", nil)
+			if err := errors.Join(errPut, errLease, errRelease, errRequeue); err != nil {
+				t.Fatal(err)
+			}
+			l.apply(t, begin, put)
+			l.request(t, begin, "run", 0)
+			l.apply(t, begin, lease)
+			if x.putBack {
+				l.apply(t, begin, release, requeue)
+			}
+			l.append(t, begin, "run", x.types...)
+			l.busy(t, s, "none")
+			leases := func() int {
+				list, err := s.lease(t.Context(), &queue.LeaseRequest{Worker: "next", Max: 1})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return len(list)
+			}
+			if n := leases(); n != 0 {
+				t.Fatalf("%d leases of a run that may have ended", n)
+			}
+			for range 3 {
+				if _, err := s.tick(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if n := leases(); n != x.leases {
+				t.Errorf("%d leases of the settled run, want %d", n, x.leases)
+			}
+		})
+	}
+}
+
 // write appends the events of a run that waits at the last of its steps, and a RunCompleted.
 func (l *leader) write(t *testing.T, at time.Time, runID string, steps int) {
 	t.Helper()

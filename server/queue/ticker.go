@@ -155,8 +155,7 @@ func (s *Service) execute(ctx context.Context, ops ...storage.Operation) (storag
 	return s.node.Execute(ctx, cmd)
 }
 
-// expire ends the runs that have no start attempt left (QUE-7), and tells whether there may be
-// more.
+// expire ends the runs that are exhausted (QUE-7, QUE-10), and tells whether there may be more.
 func (s *Service) expire(ctx context.Context) (more bool, err error) {
 	list, err := queue.ListExhausted(s.node.Store(), s.ticker.ended, expiring)
 	if err != nil || len(list) == 0 {
@@ -190,8 +189,8 @@ func (s *Service) expireRun(ctx context.Context, r *queue.Run) error {
 	return err
 }
 
-// expiry is the command about a run without a start attempt left, as the run is now. end is nil for
-// a run that was started, and for one that has ended and is not settled yet.
+// expiry is the command about an exhausted run, as the run is now. end is nil for a run that was
+// started, and for one that is not settled yet.
 func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storage.Append, err error) {
 	v, err := s.node.Store().View(r.RunID)
 	if err != nil {
@@ -202,7 +201,7 @@ func (s *Service) expiry(r *queue.Run) (operation storage.Operation, end *storag
 	if err != nil {
 		return operation, nil, err
 	}
-	if snapshot.Status.Terminal() {
+	if snapshot.Status.Terminal() || r.Unsettled {
 		operation, err = queue.Settle(r.RunID, snapshot.LastEventSeq, snapshot.Status)
 		return operation, nil, err
 	}

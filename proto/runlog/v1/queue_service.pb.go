@@ -204,7 +204,8 @@ const (
 	// executes it under its lease (QUE-12).
 	QueuedRunState_RUNNING QueuedRunState_Value = 4
 	// Its start attempts are used up, or it has accepted a CANCEL and no worker has it; its
-	// RunFailed or RunCancelled is about to be appended.
+	// RunFailed or RunCancelled is about to be appended. Or it may have ended, which the leader is
+	// about to read from its snapshot.
 	QueuedRunState_EXHAUSTED QueuedRunState_Value = 5
 	// Its request has ended: it is in no queue any more.
 	QueuedRunState_ENDED QueuedRunState_Value = 6

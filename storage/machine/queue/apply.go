@@ -80,31 +80,49 @@ func (m Machine) Ended(tx *storage.Tx, runID string) error {
 	return w.flush()
 }
 
-// Unsettled is storage.Ender's: the run keeps its place until a Settle.
+// Unsettled is storage.Ender's: the run keeps its slot, and no worker gets it, until a Settle.
 func (m Machine) Unsettled(tx *storage.Tx, runID string) error {
 	w := m.begin(tx)
-	r, _, err := w.run(runID)
+	r, q, err := w.run(runID)
 	if err != nil || r == nil {
 		return err
 	}
 	r.Unsettled = true
 	w.tx.Set(unsettledKey(runID), []byte{1}) // not nil, as of a row that was deleted
-	return w.set(runKey(runID), r)
+	if State(r.State) != Ready {
+		return w.set(runKey(runID), r)
+	}
+	if err := w.leave(q, r); err != nil {
+		return err
+	}
+	if err := w.wait(q, r, 0); err != nil {
+		return err
+	}
+	return w.flush()
 }
 
 func (w *work) settle(m *recordv1.SettleRun) (refused, fatal error) {
-	r, _, err := w.run(m.RunId)
+	r, q, err := w.run(m.RunId)
 	if err != nil || r == nil {
 		return nil, err // It has ended meanwhile.
 	}
-	if r.Unsettled {
+	waited := r.Unsettled
+	if waited {
 		r.Unsettled = false
 		w.tx.Delete(unsettledKey(m.RunId))
 		if err := w.set(runKey(m.RunId), r); err != nil {
 			return nil, err
 		}
 	}
-	return w.tx.Settle(m.RunId, m.LastSeq, contract.RunStatus(m.Status))
+	status := contract.RunStatus(m.Status)
+	refused, fatal = w.tx.Settle(m.RunId, m.LastSeq, status)
+	if refused != nil || fatal != nil || status.Terminal() || !waited || State(r.State) != Exhausted || w.exhausted(q, r) {
+		return refused, fatal
+	}
+	if err := w.leave(q, r); err != nil {
+		return nil, err
+	}
+	return nil, w.wait(q, r, 0)
 }
 
 // Noticed is storage.Noticer's.

@@ -134,7 +134,7 @@ func (b *bed) checkRuns() {
 	}
 	unsettled := []string{}
 	for id, r := range m.runs {
-		if r.unsettled {
+		if r.Unsettled {
 			unsettled = append(unsettled, id)
 		}
 	}

@@ -4,8 +4,7 @@
 //	F tenantId                       queues of a tenant             queues:8
 //	G name                           a queue that has a run to      queue:8
 //	                                 lease, and a slot for it
-//	H order:8                        a run whose attempts are       runId
-//	                                 used up, or that is cancelled
+//	H order:8                        a run in EXHAUSTED             runId
 //	I                                what the machine counts        record.v1.QueueNumbers
 //	N name                           the number of a queue          queue:8
 //	O queue:8 state:1 rank:1 order:8  a run of a queue               enqueuedAt:8 runId
@@ -37,8 +36,9 @@
 // Cancel ends it (QUE-10).
 //
 // A request ends, and its rows go but for P, with the end of its run, in whichever state it is
-// (PRJ-17). If the types of the events do not tell whether a run has ended, it is in Z and keeps
-// its place, until a Settle says by the snapshot which status it has. Release (FAILED with no
+// (PRJ-17). If the types of the events do not tell whether a run has ended, it is in Yu, until a
+// Settle says by the snapshot which status it has. It keeps its place, but where it would be READY,
+// it is EXHAUSTED. A Settle that says that it has not ended makes it READY. Release (FAILED with no
 // attempt left, SKIPPED), Cancel and Expire end it before their command appends the event.
 //
 // Order (QUE-5). At a time t the effective priority of a run is

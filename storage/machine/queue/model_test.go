@@ -35,10 +35,8 @@ type modelRun struct {
 	outcome queue.Outcome
 	bytes   uint64 // of an answer
 	ttl     time.Duration
-	// unsettled: it may have ended.
-	unsettled bool
-	started   bool // it has its RunStarted
-	counted   bool // among the starts of its queue
+	started bool // it has its RunStarted
+	counted bool // among the starts of its queue
 }
 
 type modelRequest struct {
@@ -104,7 +102,8 @@ func (m *model) countStart(r *modelRun) {
 	}
 }
 
-// waits makes a run ready: at a time, if that lies ahead. One that is cancelled waits for its end.
+// waits makes a run ready: at a time, if that lies ahead. One that is cancelled waits for its end,
+// and one that may have ended waits to be settled.
 func (m *model) waits(r *modelRun, until int64) {
 	r.State, r.NotBefore, r.ExpiresAt, r.Worker = queue.Ready, 0, 0, ""
 	switch {
@@ -112,6 +111,8 @@ func (m *model) waits(r *modelRun, until int64) {
 		r.State = queue.Exhausted
 	case until > m.stamp:
 		r.State, r.NotBefore = queue.Delayed, until
+	case r.Unsettled:
+		r.State = queue.Exhausted
 	}
 }
 
@@ -143,7 +144,9 @@ func (m *model) setStatuses(runID string, next []contract.RunStatus) {
 	case n == len(next) && over(last) < len(last):
 		m.end(runID)
 	case n > 0 && n < len(next) && over(last) == 0 && r != nil:
-		r.unsettled = true
+		if r.Unsettled = true; r.State == queue.Ready {
+			m.waits(r, 0)
+		}
 	}
 }
 
@@ -157,8 +160,12 @@ func (m *model) settle(runID string, lastSeq uint64, status contract.RunStatus) 
 	case !slices.Contains(m.mayBe(runID), status): // An earlier Settle of the entry said another.
 		return &storage.StatusError{RunID: runID, Status: status}
 	}
-	r.unsettled = false
+	waited := r.Unsettled
+	r.Unsettled = false
 	m.setStatuses(runID, []contract.RunStatus{status})
+	if waited && m.runs[runID] != nil && r.State == queue.Exhausted && !m.exhausted(r) {
+		m.waits(r, 0)
+	}
 	return nil
 }
 
@@ -545,7 +552,7 @@ func (m *model) expire(runID string, fence uint64) error {
 	if err != nil {
 		return err
 	}
-	if r.Cancelling || r.State != queue.Exhausted && (r.ExpiresAt == 0 || m.lasts(r) || !m.exhausted(r)) {
+	if r.Cancelling || r.Unsettled || r.State != queue.Exhausted && (r.ExpiresAt == 0 || m.lasts(r) || !m.exhausted(r)) {
 		return m.changed(r)
 	}
 	m.taken(r)
@@ -558,7 +565,7 @@ func (m *model) retry(runID string, fence uint64) error {
 	if err != nil {
 		return err
 	}
-	if r.Cancelling || r.State != queue.Exhausted && (r.ExpiresAt == 0 || m.lasts(r) || !m.exhausted(r)) {
+	if r.Cancelling || r.Unsettled || r.State != queue.Exhausted && (r.ExpiresAt == 0 || m.lasts(r) || !m.exhausted(r)) {
 		return m.changed(r)
 	}
 	if r.ExpiresAt != 0 {

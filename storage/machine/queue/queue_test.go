@@ -226,7 +226,7 @@ func (d *drawer) command() command {
 		return d.lease()
 	case 12:
 		for n := range d.next {
-			if r := d.model.runs[runID(n)]; r != nil && r.unsettled {
+			if r := d.model.runs[runID(n)]; r != nil && r.Unsettled {
 				id = r.RunID
 			}
 		}

@@ -55,7 +55,7 @@ type Written struct {
 	Queues []*Queue
 	// Timer is the earliest one that was set; 0: none was.
 	Timer int64
-	// Exhausted: a run waits for an Expire. Unsettled: one waits for a Settle.
+	// Exhausted: a run has come to that state. Unsettled: one waits for a Settle.
 	Exhausted, Unsettled bool
 }
 
@@ -108,6 +108,7 @@ type Run struct {
 	Worker        string // of Leased and Running
 	ExpiresAt     int64  // of a lease that was not released: of Leased, and of Running
 	Cancelling    bool   // it has accepted a CANCEL or an EMERGENCY_STOP
+	Unsettled     bool   // it may have ended, and waits for a Settle
 	RequestKey    [32]byte
 }
 
@@ -237,7 +238,7 @@ func HasLeasable(s *storage.Store, within Name) (has bool, err error) {
 	return has, err
 }
 
-// ListExhausted returns at most n runs that wait for an Expire, in commit order: first those behind
+// ListExhausted returns at most n runs in the state Exhausted, in commit order: first those behind
 // an order.
 func ListExhausted(s *storage.Store, behind uint64, n int) (list []*Run, err error) {
 	err = view(s, func(r storage.TableReader) error {
@@ -421,7 +422,7 @@ func decodeRun(m *recordv1.QueuedRun, q *recordv1.Queue) *Run {
 	r := &Run{
 		RunID: m.RunId, Queue: decodeName(q.Name), State: State(m.State), Priority: m.Priority, Order: m.Order, EnqueuedAt: m.EnqueuedAt,
 		NotBefore: m.NotBefore, StartAttempts: m.StartAttempts, Fence: m.Fence, Worker: m.Worker, ExpiresAt: m.ExpiresAt,
-		Cancelling: m.Cancelling,
+		Cancelling: m.Cancelling, Unsettled: m.Unsettled,
 	}
 	copy(r.RequestKey[:], m.RequestKey)
 	return r

@@ -86,14 +86,14 @@ func (w *work) retry(m *recordv1.RetryStart) (refused, fatal error) {
 }
 
 // usedUp returns the run of a lease that has expired with no start attempt left, or why there is
-// none. One that has accepted a CANCEL ends by it.
+// none. One that has accepted a CANCEL ends by it, and one that may have ended is settled first.
 func (w *work) usedUp(runID string, fence uint64) (r *recordv1.QueuedRun, q *queueState, refused, fatal error) {
 	r, q, refused, fatal = w.leased(runID, fence)
 	if refused != nil || fatal != nil {
 		return nil, nil, refused, fatal
 	}
 	expired := r.ExpiresAt != 0 && !w.holds(r) && w.exhausted(q, r)
-	if r.Cancelling || State(r.State) != Exhausted && !expired {
+	if r.Cancelling || r.Unsettled || State(r.State) != Exhausted && !expired {
 		refused = changed(q, r)
 	}
 	return r, q, refused, nil

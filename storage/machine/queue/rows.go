@@ -248,17 +248,20 @@ func (w *work) end(q *queueState, m *recordv1.QueuedRun) error {
 }
 
 // wait makes a run ready: at a time, if that lies ahead. One that has accepted a CANCEL is never
-// ready again. It waits for its end (QUE-10).
+// ready again, and waits for its end (QUE-10). One that may have ended waits for its Settle
+// (PRJ-17).
 func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
 	m.Worker, m.ExpiresAt, m.LeaseTtl, m.NotBefore = "", 0, 0, 0
-	if m.Cancelling {
-		return w.enter(q, m, Exhausted)
+	state := Ready
+	switch {
+	case m.Cancelling:
+		state = Exhausted
+	case until > w.tx.Stamp():
+		m.NotBefore, state = until, Delayed
+	case m.Unsettled:
+		state = Exhausted
 	}
-	if until > w.tx.Stamp() {
-		m.NotBefore = until
-		return w.enter(q, m, Delayed)
-	}
-	return w.enter(q, m, Ready)
+	return w.enter(q, m, state)
 }
 
 func (w *work) set(key []byte, m proto.Message) error {
