@@ -227,6 +227,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	}
 	s.onClose(s.replica.Close)
 	s.register(s.newDrainTimeouts())
+	s.register(s.newHeldSince())
 	s.projector, err = projector.Open(projector.Options{
 		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Cluster: s.replica.ClusterID(), Clock: s.replica.Stamps().Now,
 		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles, Logger: s.log, Registerer: o.Registry, Fail: o.Fail,

@@ -207,8 +207,9 @@ func TestAdoptedFencesQUE8(t *testing.T) {
 	}
 }
 
-// TestAdoptedHoldBUS3QUE6: a store that is held stays so with each entry and each opening, also if
-// an operation beside its release is refused. Once released, it stays released.
+// TestAdoptedHoldBUS3QUE6: a store that is held stays so with each entry and each opening, since
+// the first entry, also if an operation beside its release is refused. Once released, it stays
+// released.
 func TestAdoptedHoldBUS3QUE6(t *testing.T) {
 	a, disk := newAdoption(t), vfs.NewMem()
 	if err := errors.Join(a.copyTo(disk), a.adopt(disk)); err != nil {
@@ -225,7 +226,8 @@ func TestAdoptedHoldBUS3QUE6(t *testing.T) {
 	if err := errors.Join(errRelease, errRefused); err != nil {
 		t.Fatal(err)
 	}
-	for i, ops := range [][]storage.Operation{{release, refused}, {release}, {release}} {
+	since := int64(0)
+	for i, ops := range [][]storage.Operation{{release, refused}, {refused}, {release}, {release}} {
 		c, err := storage.EncodeCommand(ops...)
 		if err != nil {
 			t.Fatal(err)
@@ -238,8 +240,11 @@ func TestAdoptedHoldBUS3QUE6(t *testing.T) {
 		if err := l.Reopen(); err != nil {
 			t.Fatal(err)
 		}
-		if held := l.Applied().Held; held != (i == 0) {
-			t.Errorf("after command %d: held: %v", i, held)
+		if i == 0 {
+			since = l.Applied().PersistedAt
+		}
+		if a := l.Applied(); a.Held != (i < 2) || a.Held && a.HeldSince != since || !a.Held && a.HeldSince != 0 {
+			t.Errorf("after command %d: held: %v, since %d, want %d", i, a.Held, a.HeldSince, since)
 		}
 	}
 	if err := errors.Join(l.Store.WaitReleased(t.Context()), l.Close()); err != nil {

@@ -378,6 +378,12 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	}
 	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
 	next.Incarnation, next.FencesAbove, next.Held = a.incarnation, a.fencesAbove, a.held
+	switch {
+	case !next.Held:
+		next.HeldSince = 0
+	case next.HeldSince == 0:
+		next.HeldSince = a.stamp
+	}
 	row, err := record.AppliedRow(next, a.s.opts.Cluster)
 	if err != nil {
 		return err

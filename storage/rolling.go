@@ -17,6 +17,7 @@ func advance(a *Applied, index, term uint64, stamp int64, nextRun, events uint64
 	b = append(b, effects...)
 	return &Applied{
 		Index: index, Term: term, PersistedAt: stamp, Events: events,
-		RollingHash: sha256.Sum256(b), NextRun: nextRun, Incarnation: a.Incarnation, FencesAbove: a.FencesAbove, Held: a.Held,
+		RollingHash: sha256.Sum256(b), NextRun: nextRun, Incarnation: a.Incarnation, FencesAbove: a.FencesAbove,
+		Held: a.Held, HeldSince: a.HeldSince,
 	}
 }

@@ -89,7 +89,7 @@ func TestGoldenCluster(t *testing.T) {
 // held is a cluster that was restored and not released yet.
 func held() *runlogv1.GetStatusResponse {
 	s := sampleCluster()
-	s.HeldReason = contract.ReasonClusterHeld.Info().Help
+	s.HeldReason, s.HeldSince = contract.ReasonClusterHeld.Info().Help, seconds(0)
 	return s
 }
 

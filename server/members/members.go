@@ -87,7 +87,7 @@ func (s *Service) GetStatus(ctx context.Context, _ *runlogv1.GetStatusRequest) (
 	resp := &runlogv1.GetStatusResponse{
 		ClusterId: me.ClusterID, NodeId: me.NodeID, LeaderId: cluster.NodeIDOf(survey.LeaderID), Term: survey.Term,
 		FailureTolerance: uint32(survey.Tolerance), LeaderConfirmed: &survey.Confirmed,
-		HeldReason: rpc.HeldReason(s.opts.Store),
+		HeldReason: rpc.HeldReason(s.opts.Store), HeldSince: rpc.HeldSince(s.opts.Store),
 	}
 	for i := range survey.Members {
 		resp.Members = append(resp.Members, encodeMember(&survey.Members[i], survey.LeaderID, s.opts.Store.Incarnation()))

@@ -49,7 +49,8 @@ func (l heldLog) Handle(_ context.Context, r slog.Record) error {
 
 // TestRestoredCopyHoldsBUS3QUE6: a restored copy delivers nothing to the sinks and consumers of its
 // subscriptions, and starts no run, until an operator releases it: also after a restart, and after
-// another node leads. Everything that shows a queue, a subscription or the cluster says so.
+// another node leads. Everything that shows a queue, a subscription or the cluster says so, and the
+// status and a metric say since when.
 func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
@@ -81,6 +82,7 @@ func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 			p, errPull := via.Subscriptions().Pull(via.Context(), &runlogv1.PullRequest{SubscriptionId: "fetched", TenantId: "acme", Wait: durationpb.New(10 * time.Second)})
 			return l, p, errLease, errPull
 		}
+		since := int64(0)
 		shows := func(held bool) {
 			t.Helper()
 			for _, via := range all {
@@ -89,6 +91,16 @@ func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 				c, errStatus := via.Clusters().GetStatus(via.Context(), &runlogv1.GetStatusRequest{})
 				if err := errors.Join(errQueue, errSub, errStatus); err != nil {
 					t.Fatal(err)
+				}
+				if since == 0 {
+					since = c.HeldSince.GetSeconds()
+				}
+				want := since
+				if !held {
+					want = 0
+				}
+				if got, metric := c.HeldSince.GetSeconds(), via.Metric("runlog_cluster_held_since_seconds"); got != want || int64(metric) != want {
+					t.Errorf("%s: held since %d, by the metric %.0f; want %d", via.Opts.NodeID, got, metric, want)
 				}
 				if held && s.Subscription.Lag.Events == 0 {
 					t.Errorf("%s: events wait, and the lag has none of them", via.Opts.NodeID)

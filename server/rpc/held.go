@@ -1,6 +1,10 @@
 package rpc
 
 import (
+	"time"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	"runlog/proto/contract"
 	"runlog/storage"
 )
@@ -12,6 +16,15 @@ func HeldReason(s *storage.Store) string {
 		return ""
 	}
 	return contract.ReasonClusterHeld.Info().Help
+}
+
+// HeldSince returns since when a cluster is held; nil: it is not, or has no entry yet.
+func HeldSince(s *storage.Store) *timestamppb.Timestamp {
+	a := s.Applied()
+	if a.HeldSince == 0 {
+		return nil
+	}
+	return timestamppb.New(time.Unix(0, a.HeldSince))
 }
 
 // Held refuses what a cluster does not do while it is held.

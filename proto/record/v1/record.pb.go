@@ -1239,7 +1239,10 @@ type Applied struct {
 	// goes on from (QUE-8). 0: it goes on from none.
 	FencesAbove uint64 `protobuf:"fixed64,9,opt,name=fences_above,json=fencesAbove,proto3" json:"fences_above,omitempty"`
 	// The cluster was restored, and leases no run and delivers no event until a ReleaseHold.
-	Held          bool `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
+	Held bool `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
+	// The stamp of the first entry that the held cluster has applied; 0: it is not held, or has
+	// applied none.
+	HeldSince     int64 `protobuf:"fixed64,11,opt,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1342,6 +1345,13 @@ func (x *Applied) GetHeld() bool {
 		return x.Held
 	}
 	return false
+}
+
+func (x *Applied) GetHeldSince() int64 {
+	if x != nil {
+		return x.HeldSince
+	}
+	return 0
 }
 
 var File_record_v1_record_proto protoreflect.FileDescriptor
@@ -1464,7 +1474,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\rMigrationHint\x12%\n" +
 	"\x0esource_version\x18\x01 \x01(\tR\rsourceVersion\x12%\n" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12)\n" +
-	"\x10transform_script\x18\x03 \x01(\tR\x0ftransformScript\"\xa9\x02\n" +
+	"\x10transform_script\x18\x03 \x01(\tR\x0ftransformScript\"\xc8\x02\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x06R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x06R\x04term\x12!\n" +
@@ -1477,7 +1487,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\vincarnation\x18\b \x01(\fR\vincarnation\x12!\n" +
 	"\ffences_above\x18\t \x01(\x06R\vfencesAbove\x12\x12\n" +
 	"\x04held\x18\n" +
-	" \x01(\bR\x04heldB\x82\x01\n" +
+	" \x01(\bR\x04held\x12\x1d\n" +
+	"\n" +
+	"held_since\x18\v \x01(\x10R\theldSinceB\x82\x01\n" +
 	"\rcom.record.v1B\vRecordProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 

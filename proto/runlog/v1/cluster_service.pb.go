@@ -646,7 +646,9 @@ type GetStatusResponse struct {
 	// build leaves it out.
 	LeaderConfirmed *bool `protobuf:"varint,7,opt,name=leader_confirmed,json=leaderConfirmed,proto3,oneof" json:"leader_confirmed,omitempty"`
 	// Why the cluster leases no run and delivers no event, with the remedy. Empty: it is not held.
-	HeldReason    string `protobuf:"bytes,8,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
+	HeldReason string `protobuf:"bytes,8,opt,name=held_reason,json=heldReason,proto3" json:"held_reason,omitempty"`
+	// The first entry of the held cluster. Absent: it is not held, or has none yet.
+	HeldSince     *timestamppb.Timestamp `protobuf:"bytes,9,opt,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -735,6 +737,13 @@ func (x *GetStatusResponse) GetHeldReason() string {
 		return x.HeldReason
 	}
 	return ""
+}
+
+func (x *GetStatusResponse) GetHeldSince() *timestamppb.Timestamp {
+	if x != nil {
+		return x.HeldSince
+	}
+	return nil
 }
 
 // Member is one node of the cluster, with the status that it reported.
@@ -1805,7 +1814,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x12\n" +
 	"\x04size\x18\x02 \x01(\x04R\x04size\x12\x14\n" +
 	"\x05known\x18\x03 \x01(\bR\x05known\"\x12\n" +
-	"\x10GetStatusRequest\"\xbc\x02\n" +
+	"\x10GetStatusRequest\"\xf7\x02\n" +
 	"\x11GetStatusResponse\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x1b\n" +
@@ -1816,7 +1825,9 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\x11failure_tolerance\x18\x06 \x01(\rR\x10failureTolerance\x12.\n" +
 	"\x10leader_confirmed\x18\a \x01(\bH\x00R\x0fleaderConfirmed\x88\x01\x01\x12\x1f\n" +
 	"\vheld_reason\x18\b \x01(\tR\n" +
-	"heldReasonB\x13\n" +
+	"heldReason\x129\n" +
+	"\n" +
+	"held_since\x18\t \x01(\v2\x1a.google.protobuf.TimestampR\theldSinceB\x13\n" +
 	"\x11_leader_confirmed\"\xe8\x06\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
@@ -1978,8 +1989,8 @@ var file_runlog_v1_cluster_service_proto_goTypes = []any{
 	(*JoinToken)(nil),                  // 25: runlog.v1.JoinToken
 	(*RevokeJoinTokenRequest)(nil),     // 26: runlog.v1.RevokeJoinTokenRequest
 	(*RevokeJoinTokenResponse)(nil),    // 27: runlog.v1.RevokeJoinTokenResponse
-	(*durationpb.Duration)(nil),        // 28: google.protobuf.Duration
-	(*timestamppb.Timestamp)(nil),      // 29: google.protobuf.Timestamp
+	(*timestamppb.Timestamp)(nil),      // 28: google.protobuf.Timestamp
+	(*durationpb.Duration)(nil),        // 29: google.protobuf.Duration
 }
 var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
 	3,  // 0: runlog.v1.BackupRequest.known:type_name -> runlog.v1.BackupKnown
@@ -1988,42 +1999,43 @@ var file_runlog_v1_cluster_service_proto_depIdxs = []int32{
 	7,  // 3: runlog.v1.BackupResponse.file:type_name -> runlog.v1.BackupFileBegin
 	4,  // 4: runlog.v1.BackupResponse.end:type_name -> runlog.v1.BackupFile
 	10, // 5: runlog.v1.GetStatusResponse.members:type_name -> runlog.v1.Member
-	0,  // 6: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
-	1,  // 7: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
-	28, // 8: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
-	29, // 9: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
-	28, // 10: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
-	29, // 11: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
-	29, // 12: runlog.v1.CreateJoinTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
-	29, // 13: runlog.v1.CreateJoinTokenResponse.expire_time:type_name -> google.protobuf.Timestamp
-	25, // 14: runlog.v1.ListJoinTokensResponse.tokens:type_name -> runlog.v1.JoinToken
-	29, // 15: runlog.v1.JoinToken.expire_time:type_name -> google.protobuf.Timestamp
-	29, // 16: runlog.v1.JoinToken.create_time:type_name -> google.protobuf.Timestamp
-	29, // 17: runlog.v1.JoinToken.revoke_time:type_name -> google.protobuf.Timestamp
-	25, // 18: runlog.v1.RevokeJoinTokenResponse.token:type_name -> runlog.v1.JoinToken
-	8,  // 19: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
-	13, // 20: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
-	15, // 21: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
-	17, // 22: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
-	2,  // 23: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
-	19, // 24: runlog.v1.ClusterService.ReleaseHold:input_type -> runlog.v1.ReleaseHoldRequest
-	21, // 25: runlog.v1.ClusterService.CreateJoinToken:input_type -> runlog.v1.CreateJoinTokenRequest
-	23, // 26: runlog.v1.ClusterService.ListJoinTokens:input_type -> runlog.v1.ListJoinTokensRequest
-	26, // 27: runlog.v1.ClusterService.RevokeJoinToken:input_type -> runlog.v1.RevokeJoinTokenRequest
-	9,  // 28: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
-	14, // 29: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
-	16, // 30: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
-	18, // 31: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
-	5,  // 32: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
-	20, // 33: runlog.v1.ClusterService.ReleaseHold:output_type -> runlog.v1.ReleaseHoldResponse
-	22, // 34: runlog.v1.ClusterService.CreateJoinToken:output_type -> runlog.v1.CreateJoinTokenResponse
-	24, // 35: runlog.v1.ClusterService.ListJoinTokens:output_type -> runlog.v1.ListJoinTokensResponse
-	27, // 36: runlog.v1.ClusterService.RevokeJoinToken:output_type -> runlog.v1.RevokeJoinTokenResponse
-	28, // [28:37] is the sub-list for method output_type
-	19, // [19:28] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	28, // 6: runlog.v1.GetStatusResponse.held_since:type_name -> google.protobuf.Timestamp
+	0,  // 7: runlog.v1.Member.role:type_name -> runlog.v1.MemberRole.Value
+	1,  // 8: runlog.v1.Member.state:type_name -> runlog.v1.MemberState.Value
+	29, // 9: runlog.v1.Member.last_contact:type_name -> google.protobuf.Duration
+	28, // 10: runlog.v1.Member.clock:type_name -> google.protobuf.Timestamp
+	29, // 11: runlog.v1.Member.clock_offset:type_name -> google.protobuf.Duration
+	28, // 12: runlog.v1.Member.started_at:type_name -> google.protobuf.Timestamp
+	28, // 13: runlog.v1.CreateJoinTokenRequest.expire_time:type_name -> google.protobuf.Timestamp
+	28, // 14: runlog.v1.CreateJoinTokenResponse.expire_time:type_name -> google.protobuf.Timestamp
+	25, // 15: runlog.v1.ListJoinTokensResponse.tokens:type_name -> runlog.v1.JoinToken
+	28, // 16: runlog.v1.JoinToken.expire_time:type_name -> google.protobuf.Timestamp
+	28, // 17: runlog.v1.JoinToken.create_time:type_name -> google.protobuf.Timestamp
+	28, // 18: runlog.v1.JoinToken.revoke_time:type_name -> google.protobuf.Timestamp
+	25, // 19: runlog.v1.RevokeJoinTokenResponse.token:type_name -> runlog.v1.JoinToken
+	8,  // 20: runlog.v1.ClusterService.GetStatus:input_type -> runlog.v1.GetStatusRequest
+	13, // 21: runlog.v1.ClusterService.AddMember:input_type -> runlog.v1.AddMemberRequest
+	15, // 22: runlog.v1.ClusterService.RemoveMember:input_type -> runlog.v1.RemoveMemberRequest
+	17, // 23: runlog.v1.ClusterService.TransferLeadership:input_type -> runlog.v1.TransferLeadershipRequest
+	2,  // 24: runlog.v1.ClusterService.Backup:input_type -> runlog.v1.BackupRequest
+	19, // 25: runlog.v1.ClusterService.ReleaseHold:input_type -> runlog.v1.ReleaseHoldRequest
+	21, // 26: runlog.v1.ClusterService.CreateJoinToken:input_type -> runlog.v1.CreateJoinTokenRequest
+	23, // 27: runlog.v1.ClusterService.ListJoinTokens:input_type -> runlog.v1.ListJoinTokensRequest
+	26, // 28: runlog.v1.ClusterService.RevokeJoinToken:input_type -> runlog.v1.RevokeJoinTokenRequest
+	9,  // 29: runlog.v1.ClusterService.GetStatus:output_type -> runlog.v1.GetStatusResponse
+	14, // 30: runlog.v1.ClusterService.AddMember:output_type -> runlog.v1.AddMemberResponse
+	16, // 31: runlog.v1.ClusterService.RemoveMember:output_type -> runlog.v1.RemoveMemberResponse
+	18, // 32: runlog.v1.ClusterService.TransferLeadership:output_type -> runlog.v1.TransferLeadershipResponse
+	5,  // 33: runlog.v1.ClusterService.Backup:output_type -> runlog.v1.BackupResponse
+	20, // 34: runlog.v1.ClusterService.ReleaseHold:output_type -> runlog.v1.ReleaseHoldResponse
+	22, // 35: runlog.v1.ClusterService.CreateJoinToken:output_type -> runlog.v1.CreateJoinTokenResponse
+	24, // 36: runlog.v1.ClusterService.ListJoinTokens:output_type -> runlog.v1.ListJoinTokensResponse
+	27, // 37: runlog.v1.ClusterService.RevokeJoinToken:output_type -> runlog.v1.RevokeJoinTokenResponse
+	29, // [29:38] is the sub-list for method output_type
+	20, // [20:29] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_cluster_service_proto_init() }

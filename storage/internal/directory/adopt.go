@@ -105,7 +105,7 @@ func (a *adoption) adopt(members []byte) (err error) {
 	}
 	now.Incarnation = a.d.opts.Cluster.First()
 	now.FencesAbove = record.FencesAfter(now.FencesAbove, a.d.opts.Cluster[:])
-	now.Held = a.held
+	now.Held, now.HeldSince = a.held, 0 // The backup may be of a cluster that was held itself.
 	row, err := record.AppliedRow(now, a.d.opts.Cluster)
 	if err != nil {
 		return err

@@ -35,6 +35,9 @@ type Applied struct {
 
 	// Held: the cluster was restored, and leases no run and delivers no event until it is released.
 	Held bool
+	// HeldSince is the stamp of the first entry that the held cluster has applied; 0: it is not
+	// held, or has applied none.
+	HeldSince int64
 }
 
 // Position of the last applied entry.
@@ -70,7 +73,7 @@ func (a *Applied) FirstFence() uint64 { return a.FencesAbove + 1 }
 func AppliedRow(a *Applied, cluster ClusterID) ([]byte, error) {
 	m := &recordv1.Applied{
 		Index: a.Index, Term: a.Term, PersistedAt: a.PersistedAt, NextRunNo: a.NextRun,
-		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:], FencesAbove: a.FencesAbove, Held: a.Held,
+		Events: a.Events, RollingHash: a.RollingHash[:], ClusterId: cluster[:], FencesAbove: a.FencesAbove, Held: a.Held, HeldSince: a.HeldSince,
 	}
 	if a.Incarnation != cluster.First() {
 		m.Incarnation = a.Incarnation[:]
@@ -101,7 +104,7 @@ func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 	}
 	a := &Applied{
 		Index: m.Index, Term: m.Term, PersistedAt: m.PersistedAt, Events: m.Events,
-		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo, FencesAbove: m.FencesAbove, Held: m.Held,
+		RollingHash: [32]byte(m.RollingHash), NextRun: m.NextRunNo, FencesAbove: m.FencesAbove, Held: m.Held, HeldSince: m.HeldSince,
 		Incarnation: cluster.First(),
 	}
 	switch len(m.Incarnation) {

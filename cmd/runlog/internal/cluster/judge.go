@@ -112,7 +112,11 @@ func findHold(v *view) []finding {
 	if v.GetHeldReason() == "" {
 		return nil
 	}
-	return []finding{{severity: severityWarning, what: "the cluster was restored and is HELD: it leases no run and delivers no event",
+	since := ""
+	if v.HeldSince != nil {
+		since = " since " + v.HeldSince.AsTime().Format(time.RFC3339)
+	}
+	return []finding{{severity: severityWarning, what: "the cluster was restored and is HELD" + since + ": it leases no run and delivers no event",
 		do: "once engines and receivers may hear from it: runlog cluster release"}}
 }
 
