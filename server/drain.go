@@ -48,7 +48,7 @@ func (s *Server) drainTimeout(runID string) time.Duration {
 // The log has the pauses whose timeout is awaited. The command that takes a pause out of them also
 // counts the alert. So each is raised once, however often leaders change and nodes restart, and
 // also if no node ran when the timeout ended. The log line follows the command: a leader that dies
-// between the two leaves it out.
+// between the two leaves it out. A cluster that is held raises none until it is released.
 func (s *Server) watchDrains() {
 	ticker := time.NewTicker(drainInterval)
 	defer ticker.Stop()
@@ -58,7 +58,7 @@ func (s *Server) watchDrains() {
 			return
 		case <-ticker.C:
 		}
-		if !s.upToDate.Load() || !s.replica.Leading() {
+		if !s.upToDate.Load() || !s.replica.Leading() || s.replica.Store().Applied().Held {
 			continue
 		}
 		if err := s.endDrains(s.replica.Stamps().Now()); err != nil && s.stopping.Err() == nil {

@@ -3,13 +3,16 @@ package offline_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -17,6 +20,7 @@ import (
 	"runlog/server/servertest"
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/delivery"
+	"runlog/storage/machine/queue"
 	"runlog/testbed/bubble"
 )
 
@@ -155,5 +159,75 @@ func TestRestoredCopyHoldsBUS3QUE6(t *testing.T) {
 			t.Errorf("after the release: %v, %v, %v, %v", l, p, errLease, errPull)
 		}
 		shows(false)
+	})
+}
+
+// TestHeldCopyEndsNothingQUE6QUE7PRJ9: a restored copy writes nothing by itself to a run or a
+// queue, whatever is due: the end of a run whose last lease has expired, that of one that has
+// accepted a CANCEL, the time of a delayed run, and the alert of a pause that drains. It does once
+// it is released.
+func TestHeldCopyEndsNothingQUE6QUE7PRJ9(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		old := servertest.Start(t, servertest.OnDisk(t))
+		if _, err := old.Queues().PutQueue(old.Context(), &runlogv1.PutQueueRequest{
+			TenantId: "acme", ProjectId: "billing", EnvironmentId: "prod", Settings: &runlogv1.QueueSettings{MaxStartAttempts: proto.Uint32(1)},
+		}); err != nil {
+			t.Fatal(err)
+		}
+		old.Request("r1", servertest.Named("used-up"))
+		old.Request("r2", servertest.Named("cancelled"))
+		old.Lease(servertest.AtMost(2))
+		old.Append("cancelled", servertest.RunEnd(contract.RunStarted))
+		if _, err := runlogv1.NewSignalServiceClient(old.Conn).SendSignal(old.Context(), &runlogv1.SendSignalRequest{
+			RunId: "cancelled", SignalId: "stop", SignalType: contract.SignalCancel,
+		}); err != nil {
+			t.Fatal(err)
+		}
+		old.Request("r3", servertest.Named("later"), func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(time.Now().Add(time.Minute)) })
+		old.Append("drains", servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")),
+			servertest.NewEvent("RunPaused", servertest.Payload(`{"draining":true}`)))
+		repo := servertest.NewRepository(t)
+		old.BackUp(repo)
+		old.Close()
+
+		n := servertest.HeldFrom(t, repo, nil)
+		n.Start()
+		n.HaveKey()
+		state := func() string {
+			t.Helper()
+			store := n.Server.Internals().Replica.Store()
+			all := fmt.Sprint(store.Applied().Events, " events\n")
+			v, err := store.Tables(queue.Kind)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, table := range (queue.Machine{}).Tables() {
+				for row, errRow := range v.Scan(table.Prefix, nil) {
+					all += fmt.Sprintf("%q %q\n", row.Key, row.Value)
+					err = errors.Join(err, errRow)
+				}
+			}
+			if err := errors.Join(err, v.Close()); err != nil {
+				t.Fatal(err)
+			}
+			return all
+		}
+		before := state()
+		time.Sleep(time.Hour)
+		if after := state(); after != before {
+			t.Errorf("the copy was\n%s\nand is, without a call,\n%s", before, after)
+		}
+		servertest.WantEqual(t, "alerts", n.Metric("runlog_projector_drain_timeouts_total"), 0)
+		if _, err := n.Clusters().ReleaseHold(n.Context(), &runlogv1.ReleaseHoldRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		bubble.Until(t, "the runs have ended", func() bool {
+			return n.Snapshot("used-up").Status == runlogv1.RunStatus_FAILED && n.Snapshot("cancelled").Status == runlogv1.RunStatus_CANCELLED
+		})
+		bubble.Until(t, "the alert", func() bool { return n.Metric("runlog_projector_drain_timeouts_total") == 1 })
+		if l := n.Lease(); len(l) != 1 || l[0].RunId != "later" {
+			t.Errorf("leased %v", l)
+		}
 	})
 }

@@ -24,7 +24,8 @@ const (
 )
 
 // ticker does on the leader what is due: leases expire, runs whose time has come are ready, runs
-// without a start attempt left fail, and runs that may have ended are settled.
+// without a start attempt left fail, and runs that may have ended are settled. It rests while the
+// cluster is held.
 type ticker struct {
 	wake chan struct{} // has room for one
 	next atomic.Int64  // the timer for which the ticker sleeps
@@ -42,7 +43,7 @@ func (s *Service) start() {
 	s.ticker.wake, s.ticker.end = make(chan struct{}, 1), end
 	s.stopRows = s.node.Store().WatchRows(queue.Kind, s.written)
 	s.ticker.done.Go(func() {
-		for s.node.WaitLeading(ctx) == nil && ctx.Err() == nil {
+		for s.node.WaitLeading(ctx) == nil && s.node.Store().WaitReleased(ctx) == nil && ctx.Err() == nil {
 			s.keepTime(ctx)
 			s.waiters.end()
 		}
