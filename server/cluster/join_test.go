@@ -2,6 +2,7 @@ package cluster_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"strings"
 	"sync"
@@ -122,6 +123,35 @@ func TestSingleNodeAcceptsNobodySEC1(t *testing.T) {
 		}
 		if ids := memberIDs(n); len(ids) != 1 {
 			t.Errorf("members %v", ids)
+		}
+	})
+}
+
+// TestOtherFormatIsRefused: a node of another format is refused before anything is said, for Raft
+// as for gRPC, and told why: it would apply the log in its own way. Format 3 is that of the builds
+// whose log has no statuses of runs.
+func TestOtherFormatIsRefused(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		for _, format := range []uint32{3, cluster.Format + 1} {
+			l, err := servertest.Net(t).Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := peer.New(peer.Options{Listener: l, Dial: servertest.Net(t).Dialer(servertest.Loopback), Self: func() peer.Identity {
+				return peer.Identity{NodeID: "other", RaftID: "other.1", Cluster: n.Server.Internals().Replica.ClusterID(), Format: format}
+			}})
+			for _, kind := range []peer.Kind{peer.KindRaft, peer.KindNode} {
+				_, err := m.Dial(t.Context(), kind, n.Server.Addresses().Raft, "")
+				refusal, ok := errors.AsType[*peer.RefusedError](err)
+				if !ok || refusal.Reason != peer.FormatVersion || !strings.Contains(refusal.Message, "run builds of the same format on both") {
+					t.Errorf("format %d, kind %c: %v", format, kind, err)
+				}
+			}
+			if err := m.Close(); err != nil {
+				t.Error(err)
+			}
 		}
 	})
 }
