@@ -117,8 +117,9 @@ func (r *round) fold(c *storage.Commit) error {
 		return err
 	}
 	if len(c.Records) == 0 {
-		if f.Now.LastEventSeq == 0 {
-			f.Cursor = r.cursor
+		f.Drained = f.Now.Drain().Running > 0
+		if f.Drained || f.Now.LastEventSeq == 0 {
+			f.Cursor, f.Seq, f.Stamp = r.cursor, f.Now.LastEventSeq, c.PersistedAt
 		}
 		return nil
 	}

@@ -55,6 +55,64 @@ func TestPauseDrainTimeoutPRJ9(t *testing.T) {
 	})
 }
 
+// TestEndOfDrainTimeoutInWatchesPRJ9PRJ19: at the end of a drain timeout, watches of one run and of
+// many say at every node that the run has no substatus, once. So does one that resumes from before.
+func TestEndOfDrainTimeoutInWatchesPRJ9PRJ19(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		ns := servertest.StartNodes(t, 3, func(_ int, o *server.Options) { o.DrainTimeout, o.Heartbeat = time.Minute, 24*time.Hour })
+		ns.Leader().Append("run", servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")),
+			servertest.NewEvent("RunPaused", servertest.Payload(`{"draining":true}`)))
+		type watches struct {
+			marks, snapshots *servertest.Watcher
+			many             *servertest.RunsWatcher
+			token            string
+		}
+		all := make([]watches, len(ns))
+		for i, n := range ns {
+			w := watches{
+				marks:     n.Watch(&runlogv1.WatchRunRequest{RunId: "run"}),
+				snapshots: n.Watch(&runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_SNAPSHOT}),
+				many:      n.WatchRuns(&runlogv1.WatchRunsRequest{IncludeExisting: true}),
+			}
+			for _, one := range []*servertest.Watcher{w.marks, w.snapshots} {
+				m := one.Until("caughtUp", servertest.IsCaughtUp)
+				servertest.WantEqual(t, "substatus at first", m.GetCaughtUp().Watermark.GetSubstatus(), "DRAINING")
+			}
+			servertest.WantEqual(t, "substatus at first, of many", w.many.Want("run@3 PAUSED").GetWatermark().GetSubstatus(), "DRAINING")
+			w.token = w.many.Want("caughtUp").ResumeToken
+			all[i] = w
+		}
+		time.Sleep(50 * time.Second)
+		for _, w := range all {
+			servertest.WantEqual(t, "messages before the timeout", len(w.marks.Messages)+len(w.snapshots.Messages)+len(w.many.Messages), 0)
+		}
+		time.Sleep(20 * time.Second)
+		for i, w := range all {
+			servertest.WantEqual(t, "messages at the timeout", fmt.Sprint(len(w.marks.Messages), len(w.snapshots.Messages), len(w.many.Messages)), "1 1 1")
+			m := w.marks.Until("a watermark", servertest.Reaches(3)).GetWatermark()
+			s := w.snapshots.Until("a snapshot", func(m *runlogv1.WatchRunResponse) bool { return m.GetSnapshot() != nil }).GetSnapshot()
+			many := w.many.Want("run@3 PAUSED").GetWatermark()
+			resumed := ns[i].WatchRuns(&runlogv1.WatchRunsRequest{ResumeToken: w.token}).Want("run@3 PAUSED").GetWatermark()
+			for name, substatus := range map[string]*string{
+				"watermark": m.Substatus, "snapshot": s.Substatus, "watermark of many": many.Substatus, "watermark of many, resumed": resumed.Substatus,
+			} {
+				if substatus != nil {
+					t.Errorf("node %d: the %s says %s", i, name, *substatus)
+				}
+			}
+			if m.Message != nil || many.LagMs > 6000 {
+				t.Errorf("node %d: %v, %v", i, m, many)
+			}
+		}
+		ns.Leader().Append("run", servertest.NewEvent("StepCompleted", servertest.Step("a")))
+		for _, w := range all {
+			w.marks.Until("the next event", servertest.Reaches(4))
+			w.many.Want("run@4 PAUSED")
+		}
+	})
+}
+
 // drainTimeouts returns how often PAUSE_DRAIN_TIMEOUT was raised, as a node that runs counts it.
 func drainTimeouts(ns servertest.Nodes) (most float64) {
 	for _, n := range ns {

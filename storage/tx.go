@@ -165,6 +165,22 @@ func (tx *Tx) SetMetadata(runID string, md *Metadata) error {
 	return nil
 }
 
+// Tell tells readers of the log of a run that has no new event (Commit), as SetMetadata does.
+func (tx *Tx) Tell(runID string) error {
+	a := tx.a
+	r, err := a.activeRun([]byte(runID))
+	if err == nil && r == nil {
+		err = &RunNotFoundError{RunID: runID}
+	}
+	if err != nil {
+		return tx.fail(err)
+	}
+	a.undo.save(r, false)
+	a.touch(r)
+	r.marked = true
+	return nil
+}
+
 // FirstFence is below every fence of a lease of this cluster, and above those of the clusters whose
 // backups it goes on from. A run that was never leased here has it.
 func (tx *Tx) FirstFence() uint64 { return tx.a.previous.FirstFence() }

@@ -36,11 +36,11 @@ func Each[T any](values iter.Seq2[T, error], f func(T) error) error {
 	return nil
 }
 
-// Snapshots yields the snapshot of a run, and then each newer one, until ctx or the iteration ends
-// or the watch fails. A slow reader gets the newest and misses those between. A run that does not
-// exist yet is waited for. resume is the token of an earlier Snapshot; empty: the watch begins with
-// the current one. After a restore or a recovery of the cluster it begins again with the current
-// one, which may be older.
+// Snapshots yields the snapshot of a run, then each newer one, and the same one again if its drain
+// timeout ends (PRJ-9), until ctx or the iteration ends or the watch fails. A slow reader gets the
+// newest and misses those between. A run that does not exist yet is waited for. resume is the token
+// of an earlier Snapshot; empty: the watch begins with the current one. After a restore or a
+// recovery of the cluster it begins again with the current one, which may be older.
 func Snapshots(ctx context.Context, c *client.Client, runID, resume string) iter.Seq2[Snapshot, error] {
 	return func(yield func(Snapshot, error) bool) {
 		var last Snapshot

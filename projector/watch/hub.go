@@ -34,9 +34,12 @@ type Source interface {
 type News struct {
 	Run         *storage.Run
 	Before, Now *run.Snapshot // as the round found it, and as it left it
-	Stamp       int64         // of the last commit with events, nanoseconds
+	Stamp       int64         // of the last commit that is told, nanoseconds
 	Cursor      Cursor        // behind the last commit that is told; zero: none is
 	Seq         uint64        // of its last event
+	// Drained: the drain timeout of its pause has ended, so that watchers must be told of a run
+	// without a new event (PRJ-9). A change of its metadata in a pause counts too.
+	Drained bool
 	// Unsure: Before had some of the round's events. It may have another status than the one told
 	// last.
 	Unsure bool
@@ -84,7 +87,7 @@ func (w *Hub) Publish(position storage.Position, changed iter.Seq[*News]) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for n := range changed {
-		if n.grew() || n.Now.LastEventSeq == 0 {
+		if n.grew() || n.Drained || n.Now.LastEventSeq == 0 {
 			// A subscription may wait for a run that has just been created.
 			w.tellLocked(n.Run.RunID, n.Now, n.Stamp)
 		}

@@ -366,7 +366,7 @@ func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCo
 		if n := len(c.Records); n > 0 {
 			l.seq = c.Records[n-1].RunSeq
 		} else if before, ok := latest[c.Run.RunID]; ok && before.seq > 0 {
-			continue // its metadata changed, which is no news
+			continue // the state of its newest event is told
 		}
 		latest[c.Run.RunID] = l
 	}
@@ -377,8 +377,13 @@ func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCo
 // whether there is none because the run has later commits.
 func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err error) {
 	now, err := s.hub.source.AtLeast(l.run, l.seq)
-	if err != nil || now.LastEventSeq != l.seq {
-		return nil, err == nil, err
+	if err != nil {
+		return nil, false, err
+	}
+	// A commit without an event is news of a run that has none, and of one that may have ceased to
+	// drain (PRJ-9).
+	if now.LastEventSeq != l.seq && (l.seq > 0 || now.Drain().Running == 0) {
+		return nil, true, nil
 	}
 	// The status told last is not known, except that a run that did not exist was not told.
 	created := Cursor{Position: l.run.CreatedPosition - 1}

@@ -164,6 +164,7 @@ type runWatch struct {
 	current *run.Snapshot // the newest known snapshot
 	taken   uint64        // value of sent after the last message that Send has accepted
 	stale   bool          // the last message said that the run is STALE (PRJ-12)
+	drains  bool          // the last message said that the run drains (PRJ-9)
 	level   runlogv1.Consistency_Level
 	// mustExist refuses a run that does not exist. Otherwise the watch waits for it.
 	mustExist bool
@@ -185,11 +186,12 @@ func (w *runWatch) run(ctx context.Context) (err error) {
 	}
 	// The lag of the existing state is 0, because it was served long before.
 	if stale := w.s.opts.Projector.Stale(w.runID); w.isNews(stale) {
-		w.sent, w.stale = w.current.LastEventSeq, stale
+		w.tells(stale)
 		if err := w.send(w.message(0)); err != nil {
 			return err
 		}
 	}
+	w.tells(w.stale)
 	if err := w.send(w.caughtUp()); err != nil {
 		return err
 	}
@@ -267,9 +269,20 @@ func (w *runWatch) advance(next *run.Snapshot) {
 	}
 }
 
-// isNews reports whether the reader lacks the current state of the run, or that it is STALE.
+// isNews reports whether the reader lacks the current state of the run, or that it is STALE or has
+// ceased to drain.
 func (w *runWatch) isNews(stale bool) bool {
-	return w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && stale && !w.stale
+	return w.current.LastEventSeq > w.sent || w.current.LastEventSeq == w.sent && (stale && !w.stale || w.drains && !w.drainsNow())
+}
+
+// drainsNow tells whether the current state of the run has a substatus.
+func (w *runWatch) drainsNow() bool {
+	return w.s.opts.Encoded.Drains(w.current, w.s.opts.Clock())
+}
+
+// tells notes what the next message says of the run.
+func (w *runWatch) tells(stale bool) {
+	w.sent, w.stale, w.drains = max(w.sent, w.current.LastEventSeq), stale, w.drainsNow()
 }
 
 // deliver implements recipient.
@@ -278,7 +291,7 @@ func (w *runWatch) deliver(beat bool, shared messages) error {
 	stale := w.s.opts.Projector.Stale(w.runID)
 	switch {
 	case w.isNews(stale):
-		w.sent, w.stale = w.current.LastEventSeq, stale
+		w.tells(stale)
 		return w.sendShared(shared)
 	case beat:
 		return w.send(w.heartbeat())

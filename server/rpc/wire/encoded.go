@@ -127,6 +127,12 @@ func (e *Snapshots) substatus(runID string, d run.Drain, now time.Time) (substat
 	return Optional(is), Optional(says)
 }
 
+// Drains tells whether a snapshot has a substatus at a moment.
+func (e *Snapshots) Drains(s *run.Snapshot, now time.Time) bool {
+	substatus, _ := e.substatus(s.RunID, s.Drain(), now)
+	return substatus != nil
+}
+
 type encoding struct {
 	place *atomic.Pointer[[]byte]
 	data  *[]byte

@@ -19,7 +19,7 @@ type Commit struct {
 	PersistedAt int64 // nanoseconds
 	Run         *Run
 	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the
-	// run was made, or its metadata set.
+	// run was made, its metadata set, or a machine tells of it (Tx.Tell).
 	Records []record.Record
 	// Metadata is what the store has now of the run's metadata. It is set only of a commit that may
 	// have changed it: one without events, or the first one of the run. nil: there is none.

@@ -78,6 +78,9 @@ func (w *work) endDrains(m *recordv1.EndDrains) (*recordv1.EndDrainsReply, error
 		}
 		w.tx.Delete(key)
 		if p.Raised {
+			if err := w.tx.Tell(p.RunId); err != nil { // Its substatus ends without an event.
+				return nil, err
+			}
 			reply.Raised = append(reply.Raised, uint32(i))
 			w.numbers.DrainTimeouts++
 			w.numbersChanged = true
