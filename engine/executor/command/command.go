@@ -32,8 +32,7 @@ type Options struct {
 	// TempDir takes the folders of attempts and the files of secrets, best in memory. Empty: the
 	// one of the system.
 	TempDir string
-	// PassEnv names the variables of the worker that processes get. Nil: PATH, HOME, LANG, LC_ALL,
-	// TZ and TMPDIR.
+	// PassEnv names the variables of the worker that processes get.
 	PassEnv []string
 	// Grace is how long a process may end by itself after SIGTERM, by default 5 s.
 	Grace time.Duration
@@ -54,9 +53,6 @@ var _ executor.Executor = (*Executor)(nil)
 
 // New returns an Executor.
 func New(o Options) *Executor {
-	if o.PassEnv == nil {
-		o.PassEnv = []string{"PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR"}
-	}
 	if o.Grace <= 0 {
 		o.Grace = 5 * time.Second
 	}

@@ -114,7 +114,8 @@ func TestStdinENG3(t *testing.T) {
 	}
 }
 
-// TestEnvironmentENG7: a process has the allowed variables, its own and secrets, and no others.
+// TestEnvironmentENG7: a process has its own variables and secrets, and those of the worker that
+// are named.
 func TestEnvironmentENG7(t *testing.T) {
 	t.Setenv("ALLOWED", "yes")
 	t.Setenv("WORKER_TOKEN", "of the worker")
@@ -140,6 +141,10 @@ func TestEnvironmentENG7(t *testing.T) {
 		if strings.Contains(output.Text, never) {
 			t.Errorf("it has %s: %q", never, output.Text)
 		}
+	}
+	result, fault = run(t.Context(), t, command.Options{}, task(t, map[string]any{"argv": []string{"env"}}))
+	if lines := strings.Count(string(result.Output), `\n`); fault != nil || lines != 5 || strings.Count(string(result.Output), "RUNLOG_") != lines {
+		t.Errorf("it has %s of the worker: %v", result.Output, fault)
 	}
 	_, fault = run(t.Context(), t, command.Options{}, task(t, map[string]any{"argv": []string{"true"}, "secretEnv": map[string]string{"X": "env:none"}}))
 	wantFault(t, fault, executor.Permanent, executor.CodeSecretMissing, "secret env:none")

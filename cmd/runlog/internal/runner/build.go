@@ -171,23 +171,48 @@ func (a *app) vault(address string) (*secret.Vault, error) {
 
 // executors returns the executors of task steps.
 func (v *serving) executors(own secret.Provider) (*executor.Registry, error) {
-	calls := httpcall.NewClient(httpcall.ClientOptions{})
-	all := map[string]executor.Executor{"noop": executor.Noop{}, "command": command.New(command.Options{}), "http": httpcall.New(calls)}
-	if v.llm != (model{}) {
-		var err error
-		if all["llm"], err = v.llm.executor(calls, own); err != nil {
-			return nil, err
+	names := v.executing
+	if len(names) == 0 {
+		if v.trusting {
+			names = []string{"command", "http"}
+		}
+		if v.llm != (model{}) {
+			names = append(names, "llm")
 		}
 	}
+	calls := httpcall.NewClient(httpcall.ClientOptions{})
+	all := map[string]executor.Executor{"noop": executor.Noop{}}
+	for _, name := range names {
+		switch name {
+		case "noop":
+		case "command":
+			all[name] = command.New(command.Options{PassEnv: v.commandEnv})
+		case "http":
+			all[name] = httpcall.New(calls)
+		case "llm":
+			var err error
+			if all[name], err = v.llm.executor(calls, own); err != nil {
+				return nil, err
+			}
+		default:
+			return nil, output.UsageError("--executors has %q: name noop, command, http and llm", name)
+		}
+	}
+	if all["llm"] == nil && v.llm != (model{}) {
+		return nil, output.UsageError("--llm-url, --llm-model, --llm-key and --llm-policy need llm in --executors")
+	}
+	if all["command"] == nil && len(v.commandEnv) > 0 {
+		return nil, output.UsageError("--command-env needs command in --executors")
+	}
 	if all[v.o.DefaultExecutor] == nil {
-		return nil, output.UsageError("--default-executor %q is unknown: name noop, command, http, or llm with --llm-url", v.o.DefaultExecutor)
+		return nil, output.UsageError("--default-executor %q is not among the executors of this runner: name it in --executors", v.o.DefaultExecutor)
 	}
 	return executor.NewRegistry(executor.Options{}, all)
 }
 
 func (m model) executor(calls *httpcall.Client, own secret.Provider) (executor.Executor, error) {
 	if m.url == "" {
-		return nil, output.UsageError("--llm-model, --llm-key and --llm-policy need --llm-url, the address of the language model")
+		return nil, output.UsageError("llm steps, --llm-model, --llm-key and --llm-policy need --llm-url, the address of the language model")
 	}
 	if why := blob.CheckURI(m.url); why != "" || !strings.HasPrefix(m.url, "https://") && !strings.HasPrefix(m.url, "http://") {
 		return nil, output.UsageError("--llm-url is no address: write https://HOST/PATH, without credentials; --llm-key names the key")

@@ -23,6 +23,9 @@ type serving struct {
 	store      string   // a directory, or a URI of s3
 	plans      []string // directories and URIs
 	secretsDir string
+	executing  []string // the names of the executors; empty: the default
+	commandEnv []string // the variables of the runner that commands get
+	trusting   bool     // only users of this machine request runs
 	llm        model
 	logLevel   string
 }
@@ -41,8 +44,11 @@ https://HOST/PATH. S3 takes its address and its credentials from the usual varia
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_SHARED_CREDENTIALS_FILE and AWS_PROFILE, or from the
 role of the machine.
 
-Executors. Task steps are executed by noop, command (a process on this machine, with the rights of this one), http, and
-with --llm-url by llm.
+Executors. Task steps are executed by noop, which returns its input, and by those that --executors names: command (a
+process on this machine, with the rights of this one), http, and llm, which needs --llm-url. Whoever may request runs
+can use all of them. Without the flag, a runner has noop, and llm if --llm-url is there. At a cluster of this machine
+without access control it has command and http too. A plan with a step of another executor is refused, and its run fails.
+A command gets no variable of the runner but those that --command-env names.
 
 Secrets. Steps name them by references, and the runner resolves them for each attempt:
   env:NAME                 the variable SECRET_NAME of the runner; plans reach no other one
@@ -54,11 +60,11 @@ Secrets. Steps name them by references, and the runner resolves them for each at
 Access. With a token (--token-file, RUNLOG_TOKEN), the runner needs the roles producer and operator. The callers of the
 API send tokens of their own, and may do what these allow.`,
 		Example: `  runlog runner serve --store /var/lib/runner --tenant acme --project shop --environment prod
-  runlog runner serve --store s3://acme-runs --plans https://plans.example/approved --secrets-dir /run/secrets \
-    --llm-url https://llm.example/v1 --llm-model small --llm-key env:LLM_KEY --tenant acme --project shop --environment prod`,
+  runlog runner serve --store s3://acme-runs --plans https://plans.example/approved --executors http,llm \
+    --secrets-dir /run/secrets --llm-url https://llm.example/v1 --llm-model small --llm-key env:LLM_KEY --tenant acme --project shop --environment prod`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return session.RefuseEmpty(cmd.Flags(), "listen", "plans", "secrets-dir", "llm-url", "llm-model", "llm-key", "llm-policy")
+			return session.RefuseEmpty(cmd.Flags(), "listen", "plans", "executors", "command-env", "secrets-dir", "llm-url", "llm-model", "llm-key", "llm-policy")
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), v) },
 	}
@@ -72,6 +78,8 @@ API send tokens of their own, and may do what these allow.`,
 	flags.StringVar(&v.o.Environment, "environment", "", "environment of the runs")
 	flags.StringVar(&v.o.Queue, "queue", runner.DefaultQueue, "queue of the runs")
 	flags.StringVar(&v.o.Worker, "worker", "", "name of this process for people (default: the name of the machine)")
+	flags.StringSliceVar(&v.executing, "executors", nil, "executors beside noop: command, http, llm (default: see above)")
+	flags.StringSliceVar(&v.commandEnv, "command-env", nil, "variables of the runner that commands get, such as PATH (default none)")
 	flags.StringVar(&v.o.DefaultExecutor, "default-executor", defaultExecutor, "executor of task steps that name none")
 	flags.StringVar(&v.llm.url, "llm-url", "", "base URL of a language model, such as https://llm.example/v1, which takes POST /chat/completions (default none)")
 	flags.StringVar(&v.llm.name, "llm-model", "", "model of llm steps that name none")
@@ -100,6 +108,9 @@ func (a *app) serve(ctx context.Context, v *serving) (err error) {
 		return output.UsageError("--lease-ttl is %v: write %v to %v", v.o.TTL, minTTL, maxTTL)
 	}
 	if v.o.Logger, err = output.NewLogger(a.Stderr, v.logLevel, "text"); err != nil {
+		return err
+	}
+	if v.trusting, err = a.trusting(); err != nil {
 		return err
 	}
 	if v.o.Client, err = a.dial(nil); err != nil {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"runlog/client"
+	"runlog/client/address"
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
 	"runlog/engine/runner"
@@ -31,7 +33,7 @@ const closePatience = 5 * time.Second
 // of this process. Its callers act as the runner does: the node has no access control.
 func Beside(s *session.Session) func(ctx context.Context, log *slog.Logger, node, dir, listen string, scope [3]string) error {
 	return func(ctx context.Context, log *slog.Logger, node, dir, listen string, scope [3]string) (err error) {
-		v := &serving{listen: listen, store: dir}
+		v := &serving{listen: listen, store: dir, trusting: true}
 		v.o.Tenant, v.o.Project, v.o.Environment, v.o.Logger = scope[0], scope[1], scope[2], log
 		v.o.Queue, v.o.DefaultExecutor = runner.DefaultQueue, defaultExecutor
 		if v.o.Client, err = client.Dial(node, client.Options{MaxAttempts: maxAttempts}); err != nil {
@@ -94,6 +96,18 @@ func (v *serving) greet(ctx context.Context) error {
 		v.o.Logger.Warn("the log does not answer; the runner waits for it", "err", err)
 	}
 	return nil
+}
+
+// trusting reports whether only users of this machine can request runs: all servers are on it, and
+// the runner has no credentials.
+func (a *app) trusting() (bool, error) {
+	servers, err := a.Servers()
+	if err != nil {
+		return false, err
+	}
+	opts, err := a.ClientOptions(client.Options{})
+	elsewhere := func(server string) bool { return !address.OnThisMachine(server) }
+	return opts.Token == "" && opts.TLS == nil && !slices.ContainsFunc(servers, elsewhere), err
 }
 
 // dial returns a client of the cluster. token is that of a caller; nil: the session's.

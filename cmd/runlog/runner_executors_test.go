@@ -1,0 +1,78 @@
+package main
+
+import (
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestExecutorsENG7: a runner whose plans come from callers with tokens executes nothing but noop,
+// unless a flag names more. A step of another executor is refused, and the reason says so. A
+// command gets the variables that a flag names, and no others.
+func TestExecutorsENG7(t *testing.T) {
+	t.Parallel()
+	const prints = `{"name": "m", "steps": [{"step_key": "A", "executor": "command", "input": {"argv": ["env"]}}]}`
+	token := filepath.Join(t.TempDir(), "token")
+	closed := spawnNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+token).ready(t)
+	open := spawnNode(t, t.TempDir()).ready(t)
+	withToken := []string{"RUNLOG_TOKEN_FILE=" + token, "HOME=/of-the-runner", "LANG=of-the-runner", "PATH=" + os.Getenv("PATH")}
+	for _, tt := range []struct {
+		name, node string
+		env, flags []string
+		want       []string
+		never      string
+	}{
+		{"by default", closed.GRPC, withToken, nil, []string{`this engine cannot execute it; it can do [\"compute\" \"executor:noop\"]`}, "executor:command"},
+		{"http alone", closed.GRPC, withToken, []string{"--executors", "http"}, []string{`it can do [\"compute\" \"executor:http\" \"executor:noop\"]`}, "executor:command"},
+		{"command", closed.GRPC, withToken, []string{"--executors", "command"}, []string{`"success"`, "RUNLOG_STEP_ID=A"}, "of-the-runner"},
+		{"its variables", closed.GRPC, withToken, []string{"--executors", "command", "--command-env", "LANG"}, []string{"LANG=of-the-runner"}, "HOME="},
+		{"without access control", open.GRPC, nil, nil, []string{`"success"`, "RUNLOG_STEP_ID=A"}, "HOME="},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			at := spawnRunner(t, tt.node, tt.env, append([]string{"--store", t.TempDir(), "--queue", strings.ReplaceAll(tt.name, " ", "-")}, tt.flags...)...)
+			call := func(path, body string) string {
+				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at.url+path, strings.NewReader(body))
+				if err != nil {
+					t.Fatal(err)
+				}
+				req.Header.Set("Content-Type", "application/json")
+				if text, err := os.ReadFile(token); err == nil && tt.env != nil {
+					req.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(text)))
+				}
+				resp, err := http.DefaultClient.Do(req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				defer resp.Body.Close()
+				text, _ := io.ReadAll(resp.Body)
+				return string(text)
+			}
+			said := call("/api/manifests", prints)
+			if _, id, ok := strings.Cut(said, `{"id":"`); ok {
+				id, _, _ = strings.Cut(id, `"`)
+				said += call("/api/runs", `{"manifest_id":"`+id+`","initiated_by":"jed"}`)
+				_, run, _ := strings.Cut(said, "}\n{\"id\":\"")
+				run, _, _ = strings.Cut(run, `"`)
+				p := processes{t: t, server: tt.node}
+				var flags []string
+				if tt.env != nil {
+					flags = []string{"--token-file", token}
+				}
+				_, events, errs := p.run("", append([]string{"events", run, "-o", "json"}, flags...)...)
+				said += events + errs
+			}
+			for _, want := range tt.want {
+				if !strings.Contains(said, want) {
+					t.Errorf("want %s in %s", want, said)
+				}
+			}
+			if strings.Contains(said, tt.never) {
+				t.Errorf("%s is in %s", tt.never, said)
+			}
+		})
+	}
+}
