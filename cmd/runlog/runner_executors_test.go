@@ -11,10 +11,11 @@ import (
 
 // TestExecutorsENG7: a runner whose plans come from callers with tokens executes nothing but noop,
 // unless a flag names more. A step of another executor is refused, and the reason says so. A
-// command gets the variables that a flag names, and no others.
+// command gets the variables that a flag names, and no others, and reads none of the runner.
 func TestExecutorsENG7(t *testing.T) {
 	t.Parallel()
-	const prints = `{"name": "m", "steps": [{"step_key": "A", "executor": "command", "input": {"argv": ["env"]}}]}`
+	const prints = `{"name": "m", "steps": [{"step_key": "A", "executor": "command", "input": {"argv": ["sh", "-c",
+		"env; cat /proc/$PPID/environ /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/environ || true"]}}]}`
 	token := filepath.Join(t.TempDir(), "token")
 	closed := spawnNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+token).ready(t)
 	open := spawnNode(t, t.TempDir()).ready(t)

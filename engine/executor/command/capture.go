@@ -1,6 +1,7 @@
 package command
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -103,9 +104,22 @@ func (e *ends) cut() {
 
 func (e *ends) text() string {
 	e.cut()
-	middle := ""
+	head, tail, middle := e.head, e.tail, ""
 	if e.left > 0 {
-		middle = fmt.Sprintf("\n[%d bytes are left out]\n", e.left)
+		// Half of a word may be half of a secret, which no scanner knows.
+		head = head[:bytes.LastIndexAny(head, space)+1]
+		tail = wholeWords(tail)
+		middle = fmt.Sprintf("\n[%d bytes are left out]\n", e.left+int64(len(e.head)-len(head)+len(e.tail)-len(tail)))
 	}
-	return strings.ToValidUTF8(string(e.head)+middle+string(e.tail), "\uFFFD")
+	return strings.ToValidUTF8(string(head)+middle+string(tail), "\uFFFD")
+}
+
+const space = " \t\r\n"
+
+// wholeWords returns the end of a text from its first space on.
+func wholeWords(text []byte) []byte {
+	if i := bytes.IndexAny(text, space); i >= 0 {
+		return text[i:]
+	}
+	return nil
 }

@@ -104,50 +104,40 @@ func (e *Executor) Execute(ctx context.Context, task executor.Task) (executor.Re
 	redactor := task.Secrets.Redactor()
 	stdout, stderr := newCapture(redactor, e.o.KeepBytes, e.o.MaxJSON, count), newCapture(redactor, e.o.KeepBytes, 0, count)
 	p := &process{cmd: cmd, id: id, stdin: stdin, stdout: stdout, stderr: stderr, grace: e.o.Grace}
-	interrupted, err := p.run(interrupt)
+	end, interrupted, err := p.run(interrupt)
 	stdout.close()
 	stderr.close()
-	return finish(p, interrupted, err, context.Cause(interrupt))
+	if err != nil {
+		return executor.Result{}, notStarted(err)
+	}
+	return finish(p, end, interrupted, context.Cause(interrupt))
 }
 
 var errOverflow = errors.New("command: too much output")
 
 // finish makes the result of a process that has ended.
-func finish(p *process, interrupted bool, err, cause error) (executor.Result, error) {
+func finish(p *process, end ending, interrupted bool, cause error) (executor.Result, error) {
 	result := executor.Result{Logs: p.stderr.text()}
-	if err == nil && !interrupted {
+	if end == (ending{}) && !interrupted {
 		result.Output = p.stdout.output()
 		return result, nil
 	}
 	if result.Logs == "" {
 		result.Logs = p.stdout.text()
 	}
-	return result, failure(p, interrupted, err, cause, lastLines(result.Logs))
+	return result, failure(p, end, interrupted, cause, lastLines(result.Logs))
 }
 
-func failure(p *process, interrupted bool, err, cause error, logs string) error {
-	var exit *exec.ExitError
+func failure(p *process, end ending, interrupted bool, cause error, logs string) error {
 	switch {
 	case interrupted && errors.Is(cause, errOverflow):
 		return executor.Fail(CodeOutput, "the command was ended after it wrote %d bytes%s", p.stdout.bytes+p.stderr.bytes, logs)
 	case interrupted:
-		return executor.Retry(CodeInterrupted, "the command was ended: %s%s", ended(p.cmd.ProcessState), logs)
-	case !errors.As(err, &exit):
-		return notStarted(err)
+		return executor.Retry(CodeInterrupted, "the command was ended: %s%s", end, logs)
+	case end.signal != "":
+		return executor.Retry(CodeSignalled, "the command was %s%s", end, logs)
 	}
-	if signal := signalOf(exit.ProcessState); signal != "" {
-		return executor.Retry(CodeSignalled, "the command was killed by the signal %s%s", signal, logs)
-	}
-	code := exit.ExitCode()
-	return executor.Retry(fmt.Sprint(codeExit, code), "the command ended with status %d%s", code, logs)
-}
-
-// ended says how a process has ended.
-func ended(state *os.ProcessState) string {
-	if signal := signalOf(state); signal != "" {
-		return "killed by the signal " + signal
-	}
-	return state.String()
+	return executor.Retry(fmt.Sprint(codeExit, end.code), "the command ended with status %d%s", end.code, logs)
 }
 
 // notStarted is the error of a process that has not begun.
@@ -172,7 +162,7 @@ func lastLines(logs string) string {
 		return ""
 	}
 	if len(logs) > maxLogsInError {
-		logs = "…" + logs[len(logs)-maxLogsInError:]
+		logs = "…" + string(wholeWords([]byte(logs[len(logs)-maxLogsInError:])))
 	}
 	return ": " + logs
 }

@@ -177,6 +177,27 @@ func TestSecretsENG7(t *testing.T) {
 	}
 }
 
+// TestHalvesENG7: where a stream is cut, no half of a word is left. A half of a secret that nothing
+// resolved is one that no scanner knows.
+func TestHalvesENG7(t *testing.T) {
+	t.Parallel()
+	const token = "gh" + "p_" + "aB3dE5gH7jK9mN1pQ2sT4vW6yZ8bC0eF2hJ4"
+	script := `i=0; while [ $i -lt 40 ]; do i=$((i+1)); printf %s "$1"; printf '%s\n' "$2"; done >&$3; exit $4`
+	for keep := 60; keep < 110; keep += 5 {
+		for _, to := range []string{"1", "2"} {
+			in := shell(t, script, token[:10], token[10:], to, map[string]string{"1": "0", "2": "3"}[to])
+			result, fault := run(t.Context(), t, command.Options{KeepBytes: keep}, in)
+			said := string(result.Output) + result.Logs
+			if fault != nil {
+				said += fault.Error()
+			}
+			if rest := strings.ReplaceAll(said, token, ""); !strings.Contains(said, "are left out") || strings.Contains(rest, token[:6]) || strings.Contains(rest, token[len(token)-6:]) {
+				t.Fatalf("%d bytes of stream %s: %s", keep, to, said)
+			}
+		}
+	}
+}
+
 // TestDirENG3: a step has an empty folder, or one below the worker's.
 func TestDirENG3(t *testing.T) {
 	t.Parallel()

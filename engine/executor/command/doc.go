@@ -17,13 +17,25 @@
 //
 // # The end of a process
 //
-//	context ends ─► SIGTERM to the process group ─► Grace ─► SIGKILL to the group
-//	exits        ─► pipes still open: SIGTERM, Grace ─► SIGKILL to the group
-//	             ─► Linux: SIGKILL to what has left the group, by a variable of its environment
+//	context ends ─► SIGTERM to all its processes ─► Grace ─► SIGKILL to them
+//	exits        ─► pipes still open: SIGTERM, Grace ─► SIGKILL to all its processes
+//	worker ends  ─► SIGKILL to all its processes
 //
-// So nothing that a command has started outlives it, except a process that has left the group and
-// has changed its environment. On Linux the process also ends when the worker is killed. Linux does
-// not reap the process before its group is killed, so the group's number cannot be another one's.
+// On Linux, a guard is between the worker and the command: the same program again, which is the
+// subreaper of what the command starts. So it finds each process, whatever session, group or
+// environment that has, and it outlives a worker that is killed. This needs no cgroup: a worker
+// makes one only with rights of its own, and another process has to kill it after the worker.
+// If a command kills its guard, the kernel kills the command, and the worker kills what still has a
+// variable of its environment. A process that has changed that stays.
+//
+//	worker ─ control ─► guard ─► command ─► …
+//	       ◄─ status ──
+//
+// Elsewhere "all its processes" are those of its group, and a worker that is killed leaves them.
+//
+// On Linux a command gets no rights that its worker does not have (no_new_privs), and root's
+// commands have no capabilities. After Conceal, the environment and the memory of the worker are
+// closed to them. Its files are not, as far as its user may read them.
 //
 // Memory and disk are bounded: of each stream the head and the tail are kept, and stdout as a whole
 // up to MaxJSON. Secrets are replaced before a stream is cut.

@@ -2,10 +2,10 @@ package command
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -27,69 +27,58 @@ type process struct {
 	grace          time.Duration
 }
 
-// run runs the process, and ends everything that it has started. It reports whether it had to
-// interrupt the process, and returns the error of Start or Wait.
-func (p *process) run(ctx context.Context) (interrupted bool, err error) {
-	pipes, err := p.openPipes()
-	if err != nil {
-		return false, err
-	}
-	defer pipes.close()
-	prepare(p.cmd)
-	started, exited, reap, waited := make(chan error, 1), make(chan struct{}), make(chan struct{}), make(chan error, 1)
-	go func() {
-		// Linux ends the process with the thread that has started it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		err := p.cmd.Start()
-		started <- err
-		if err != nil {
-			return
-		}
-		reaped, err := awaitExit(p.cmd)
-		close(exited)
-		<-reap
-		if !reaped {
-			err = p.cmd.Wait()
-		}
-		waited <- err
-	}()
-	if err := <-started; err != nil {
-		return false, err
-	}
-	pipes.closeTheirs()
-	copied := pipes.copy(p)
-	interrupted = p.await(ctx, exited, copied)
-	close(reap)
-	err = <-waited
-	return interrupted, err
+// ending is how a command has ended.
+type ending struct {
+	signal string // empty: none has ended it
+	code   int
 }
 
-// await returns when the process has exited, all processes of its group are killed, and the pipes
-// are read.
-func (p *process) await(ctx context.Context, exited, copied <-chan struct{}) (interrupted bool) {
-	group := p.cmd.Process.Pid
+func (e ending) String() string {
+	if e.signal != "" {
+		return "killed by the signal " + e.signal
+	}
+	return fmt.Sprintf("exit status %d", e.code)
+}
+
+// run runs the process, and ends everything that it has started. It reports whether it had to
+// interrupt the process. The error is that of the start.
+func (p *process) run(ctx context.Context) (end ending, interrupted bool, err error) {
+	pipes, err := p.openPipes()
+	if err != nil {
+		return ending{}, false, err
+	}
+	defer pipes.close()
+	t, err := start(p.cmd, p.id)
+	if err != nil {
+		return ending{}, false, err
+	}
+	pipes.closeTheirs()
+	interrupted = p.await(ctx, t, pipes.copy(p))
+	return t.end, interrupted, nil
+}
+
+// await returns when the process has exited, all that it has started is killed, and the pipes are
+// read.
+func (p *process) await(ctx context.Context, t *tree, copied <-chan struct{}) (interrupted bool) {
+	defer t.kill()
 	deadline := time.Time{} // of the grace
 	select {
-	case <-exited:
+	case <-t.exited:
 	case <-ctx.Done():
 		interrupted = true
 		deadline = time.Now().Add(p.grace)
-		terminate(group)
-		if !within(exited, p.grace) {
-			kill(group)
-			<-exited
+		t.terminate()
+		if !within(t.exited, p.grace) {
+			return true
 		}
 	}
 	if !within(copied, drain) {
 		if !interrupted {
 			deadline = time.Now().Add(p.grace)
-			terminate(group)
+			t.terminate()
 		}
 		within(copied, time.Until(deadline))
 	}
-	kill(group)
-	killMarked(idVariable + "=" + p.id)
 	return interrupted
 }
 

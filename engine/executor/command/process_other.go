@@ -1,27 +1,29 @@
-//go:build !unix
+//go:build !linux
 
 package command
 
-import (
-	"os"
-	"os/exec"
-)
+import "os/exec"
 
-// There are no process groups: only the process itself can be ended.
-
-func prepare(*exec.Cmd) {}
-
-func awaitExit(cmd *exec.Cmd) (reaped bool, _ error) { return true, cmd.Wait() }
-
-func terminate(pid int) { kill(pid) }
-
-func kill(pid int) {
-	if p, err := os.FindProcess(pid); err == nil {
-		_ = p.Kill()
-		_ = p.Release()
-	}
+// tree is a command. What it starts is ended with it if it stays in its group.
+type tree struct {
+	cmd    *exec.Cmd
+	exited chan struct{}
+	end    ending // once exited is closed
 }
 
-func killMarked(string) {}
+func start(cmd *exec.Cmd, _ string) (*tree, error) {
+	prepare(cmd)
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	t := &tree{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait()
+		t.end = endOf(cmd.ProcessState)
+		close(t.exited)
+	}()
+	return t, nil
+}
 
-func signalOf(*os.ProcessState) string { return "" }
+// Conceal does nothing: only Linux lets a process read the environments of others.
+func Conceal() error { return nil }

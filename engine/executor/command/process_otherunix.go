@@ -3,6 +3,7 @@
 package command
 
 import (
+	"os"
 	"os/exec"
 	"syscall"
 )
@@ -10,8 +11,11 @@ import (
 // prepare gives the process a group of its own.
 func prepare(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }
 
-// awaitExit returns when the process has exited and is reaped.
-func awaitExit(cmd *exec.Cmd) (reaped bool, _ error) { return true, cmd.Wait() }
+// terminate and kill end the process group. It may be empty.
+func (t *tree) terminate() { _ = syscall.Kill(-t.cmd.Process.Pid, syscall.SIGTERM) }
+func (t *tree) kill() {
+	_ = syscall.Kill(-t.cmd.Process.Pid, syscall.SIGKILL)
+	<-t.exited
+}
 
-// killMarked does nothing: only Linux lists the environments of processes.
-func killMarked(string) {}
+func endOf(state *os.ProcessState) ending { return endingOf(state.Sys().(syscall.WaitStatus)) }

@@ -186,6 +186,9 @@ func (v *serving) executors(own secret.Provider) (*executor.Registry, error) {
 		switch name {
 		case "noop":
 		case "command":
+			if err := command.Conceal(); err != nil {
+				return nil, err
+			}
 			all[name] = command.New(command.Options{PassEnv: v.commandEnv})
 		case "http":
 			all[name] = httpcall.New(calls)
