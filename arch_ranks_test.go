@@ -43,6 +43,7 @@ var ranks = map[string]int{
 	"bench":                    5,
 	"certfile":                 0,
 	"httpretry":                0,
+	"publicaddress":            0,
 	"server/budget":            2,
 	"server/peer":              3,
 	"server/transfer":          3,

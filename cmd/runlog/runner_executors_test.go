@@ -30,6 +30,7 @@ func TestExecutorsENG7(t *testing.T) {
 		{"http alone", closed.GRPC, withToken, []string{"--executors", "http"}, []string{`it can do [\"compute\" \"executor:http\" \"executor:noop\"]`}, "executor:command"},
 		{"command", closed.GRPC, withToken, []string{"--executors", "command"}, []string{`"success"`, "RUNLOG_STEP_ID=A"}, "of-the-runner"},
 		{"its variables", closed.GRPC, withToken, []string{"--executors", "command", "--command-env", "LANG"}, []string{"LANG=of-the-runner"}, "HOME="},
+		{"an address of the node", open.GRPC, nil, nil, []string{`HTTP_ADDRESS_REFUSED`, "a loopback address"}, "StepCompleted"},
 		{"without access control", open.GRPC, nil, nil, []string{`"success"`, "RUNLOG_STEP_ID=A"}, "HOME="},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -52,7 +53,11 @@ func TestExecutorsENG7(t *testing.T) {
 				text, _ := io.ReadAll(resp.Body)
 				return string(text)
 			}
-			said := call("/api/manifests", prints)
+			manifest := prints
+			if tt.name == "an address of the node" {
+				manifest = `{"name": "m", "steps": [{"step_key": "A", "executor": "http", "input": {"url": "http://` + open.Admin + `/debug/pprof/cmdline"}}]}`
+			}
+			said := call("/api/manifests", manifest)
 			if _, id, ok := strings.Cut(said, `{"id":"`); ok {
 				id, _, _ = strings.Cut(id, `"`)
 				said += call("/api/runs", `{"manifest_id":"`+id+`","initiated_by":"jed"}`)

@@ -137,6 +137,8 @@ func TestRunnerServeRefuses(t *testing.T) {
 		{full + " --executors=", nil, output.ExitUsage, "--executors is empty"},
 		{full + " --executors llm", nil, output.ExitUsage, "need --llm-url"},
 		{full + " --executors http --llm-url https://llm.example", nil, output.ExitUsage, "need llm in --executors"},
+		{full + " --http-networks 10.1.2.3/16", nil, output.ExitUsage, "which is no network"},
+		{full + " --executors command --http-networks 10.1.0.0/16", nil, output.ExitUsage, "needs http in --executors"},
 		{full + " --executors http --command-env PATH", nil, output.ExitUsage, "needs command in --executors"},
 		{full + " --llm-model small", nil, output.ExitUsage, "need --llm-url"},
 		{full + " --llm-url llm.example", nil, output.ExitUsage, "--llm-url is no address"},

@@ -10,11 +10,13 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"syscall"
 	"time"
 
 	"runlog/engine/executor"
 	"runlog/engine/secret"
 	"runlog/httpretry"
+	"runlog/publicaddress"
 )
 
 // The codes of errors. The code of an answer 404 is HTTP_404.
@@ -22,6 +24,7 @@ const (
 	CodeNetwork  = "HTTP_NETWORK"
 	CodeRedirect = "HTTP_REDIRECT_REFUSED"
 	CodeTooLarge = "HTTP_RESPONSE_TOO_LARGE"
+	CodeAddress  = "HTTP_ADDRESS_REFUSED"
 	codeStatus   = "HTTP_"
 )
 
@@ -36,6 +39,10 @@ const (
 type ClientOptions struct {
 	// Transport sends the requests. Nil: one with limits of its own.
 	Transport http.RoundTripper
+	// Control sees each address before the transport with limits of its own connects to it, as
+	// publicaddress.Control does. That transport then uses no proxy, which would resolve the names
+	// itself. Nil: any address, by the proxies of the environment.
+	Control func(network, address string, _ syscall.RawConn) error
 	// Dial connects the transport with limits of its own. Nil: the network of this machine.
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
 	// MaxResponse bounds the body of an answer, in bytes, by default 1 MiB.
@@ -54,11 +61,15 @@ type Client struct {
 // NewClient returns a Client.
 func NewClient(o ClientOptions) *Client {
 	if o.Dial == nil {
-		o.Dial = (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+		o.Dial = (&net.Dialer{Timeout: 10 * time.Second, Control: o.Control}).DialContext
+	}
+	proxy := http.ProxyFromEnvironment
+	if o.Control != nil {
+		proxy = nil
 	}
 	if o.Transport == nil {
 		o.Transport = &http.Transport{
-			Proxy: http.ProxyFromEnvironment, DialContext: o.Dial,
+			Proxy: proxy, DialContext: o.Dial,
 			TLSHandshakeTimeout: 10 * time.Second, MaxResponseHeaderBytes: 64 << 10, ForceAttemptHTTP2: true,
 			MaxIdleConns: 100, IdleConnTimeout: time.Minute,
 		}
@@ -134,12 +145,13 @@ func unanswered(u *url.URL, err error) error {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err // It would repeat the whole URL.
 	}
-	switch {
-	case errors.Is(err, errRedirect):
+	if errors.Is(err, errRedirect) {
 		return executor.Fail(CodeRedirect, "%s: %v: name the last one in the plan", u.Host, err)
-	default:
-		return executor.Retry(CodeNetwork, "cannot get an answer from %s: %v", u.Host, err)
 	}
+	if refused, ok := errors.AsType[*publicaddress.Error](err); ok {
+		return executor.Fail(CodeAddress, "%s: %v: use a public one, or let the operator of the worker allow its network", u.Host, refused)
+	}
+	return executor.Retry(CodeNetwork, "cannot get an answer from %s: %v", u.Host, err)
 }
 
 // refused is the error of an answer other than 2xx.

@@ -21,5 +21,6 @@
 //	any other, too large, elsewhere    has failed for good: HTTP_404 and so on
 //
 // The Client follows redirects to the same server only: a header may have a secret. Answers are
-// bounded in bytes and by the context.
+// bounded in bytes and by the context. An address that Control refuses fails the step for good:
+// HTTP_ADDRESS_REFUSED.
 package httpcall

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/executor/httpcall"
 	"runlog/engine/secret"
+	"runlog/publicaddress"
 	"runlog/testbed/bubble"
 	"runlog/testbed/network"
 )
@@ -217,6 +219,34 @@ func TestRedirectENG7(t *testing.T) {
 			t.Error(fault)
 		}
 	}
+}
+
+// TestAddressesENG7: a request whose host resolves to a refused address is not made, and fails for
+// good. A redirect leads nowhere else.
+func TestAddressesENG7(t *testing.T) {
+	t.Setenv("HTTP_PROXY", "http://127.0.0.1:1") // It would resolve the names.
+	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/out" {
+			http.Redirect(w, r, "http://"+strings.Replace(r.Host, "127.0.0.1", "localhost", 1), http.StatusFound)
+		}
+	})
+	_, port, _ := net.SplitHostPort(server.Listener.Addr().String())
+	call := func(url string, networks ...netip.Prefix) *executor.Error {
+		client := httpcall.NewClient(httpcall.ClientOptions{Control: publicaddress.Control(networks...)})
+		defer client.Close()
+		_, err := client.Do(t.Context(), httpcall.Request{Method: http.MethodGet, URL: url})
+		fault, _ := errors.AsType[*executor.Error](err)
+		return fault
+	}
+	for _, host := range []string{"127.0.0.1", "localhost", "[::ffff:127.0.0.1]", "[::1]", "127.0.0.2", "0.0.0.0", "169.254.169.254"} {
+		wantFault(t, call("http://"+host+":"+port+"/debug/pprof/cmdline"), executor.Permanent, httpcall.CodeAddress, "which is refused")
+	}
+	here := netip.MustParsePrefix("127.0.0.1/32")
+	if fault := call(server.URL, here); fault != nil {
+		t.Error(fault)
+	}
+	wantFault(t, call("http://127.0.0.2:"+port, here), executor.Permanent, httpcall.CodeAddress, "a loopback address")
+	wantFault(t, call(server.URL+"/out", here), executor.Permanent, httpcall.CodeRedirect, "")
 }
 
 // TestInputsENG7: malformed inputs are permanent errors, and headers cannot be split.

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"errors"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -20,6 +21,7 @@ import (
 	"runlog/engine/executor/httpcall"
 	"runlog/engine/executor/llm"
 	"runlog/engine/secret"
+	"runlog/publicaddress"
 )
 
 // secretPrefix stands before the names of the variables that plans may name. A plan must not send
@@ -180,7 +182,10 @@ func (v *serving) executors(own secret.Provider) (*executor.Registry, error) {
 			names = append(names, "llm")
 		}
 	}
-	calls := httpcall.NewClient(httpcall.ClientOptions{})
+	networks, err := v.networks()
+	if err != nil {
+		return nil, err
+	}
 	all := map[string]executor.Executor{"noop": executor.Noop{}}
 	for _, name := range names {
 		switch name {
@@ -191,10 +196,9 @@ func (v *serving) executors(own secret.Provider) (*executor.Registry, error) {
 			}
 			all[name] = command.New(command.Options{PassEnv: v.commandEnv})
 		case "http":
-			all[name] = httpcall.New(calls)
+			all[name] = httpcall.New(httpcall.NewClient(httpcall.ClientOptions{Control: publicaddress.Control(networks...)}))
 		case "llm":
-			var err error
-			if all[name], err = v.llm.executor(calls, own); err != nil {
+			if all[name], err = v.llm.executor(httpcall.NewClient(httpcall.ClientOptions{}), own); err != nil {
 				return nil, err
 			}
 		default:
@@ -207,10 +211,25 @@ func (v *serving) executors(own secret.Provider) (*executor.Registry, error) {
 	if all["command"] == nil && len(v.commandEnv) > 0 {
 		return nil, output.UsageError("--command-env needs command in --executors")
 	}
+	if all["http"] == nil && len(networks) > 0 {
+		return nil, output.UsageError("--http-networks needs http in --executors")
+	}
 	if all[v.o.DefaultExecutor] == nil {
 		return nil, output.UsageError("--default-executor %q is not among the executors of this runner: name it in --executors", v.o.DefaultExecutor)
 	}
 	return executor.NewRegistry(executor.Options{}, all)
+}
+
+// networks returns those beside the public ones that http steps may reach.
+func (v *serving) networks() (all []netip.Prefix, _ error) {
+	for _, text := range v.httpNetworks {
+		n, err := netip.ParsePrefix(text)
+		if err != nil || n != n.Masked() {
+			return nil, output.UsageError("--http-networks has %q, which is no network: write one such as 10.1.0.0/16, or 10.1.2.3/32 for one address", text)
+		}
+		all = append(all, n)
+	}
+	return all, nil
 }
 
 func (m model) executor(calls *httpcall.Client, own secret.Provider) (executor.Executor, error) {

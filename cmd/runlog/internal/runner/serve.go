@@ -25,9 +25,11 @@ type serving struct {
 	secretsDir string
 	executing  []string // the names of the executors; empty: the default
 	commandEnv []string // the variables of the runner that commands get
-	trusting   bool     // only users of this machine request runs
-	llm        model
-	logLevel   string
+	// httpNetworks are reached by http steps, beside the public ones.
+	httpNetworks []string
+	trusting     bool // only users of this machine request runs
+	llm          model
+	logLevel     string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -48,7 +50,8 @@ Executors. Task steps are executed by noop, which returns its input, and by thos
 process on this machine, with the rights of this one), http, and llm, which needs --llm-url. Whoever may request runs
 can use all of them. Without the flag, a runner has noop, and llm if --llm-url is there. At a cluster of this machine
 without access control it has command and http too. A plan with a step of another executor is refused, and its run fails.
-A command gets no variable of the runner but those that --command-env names.
+A command gets no variable of the runner but those that --command-env names. A step of http reaches no private address,
+unless it is in --http-networks, and uses no proxy.
 
 Secrets. Steps name them by references, and the runner resolves them for each attempt:
   env:NAME                 the variable SECRET_NAME of the runner; plans reach no other one
@@ -64,7 +67,7 @@ API send tokens of their own, and may do what these allow.`,
     --secrets-dir /run/secrets --llm-url https://llm.example/v1 --llm-model small --llm-key env:LLM_KEY --tenant acme --project shop --environment prod`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return session.RefuseEmpty(cmd.Flags(), "listen", "plans", "executors", "command-env", "secrets-dir", "llm-url", "llm-model", "llm-key", "llm-policy")
+			return session.RefuseEmpty(cmd.Flags(), "listen", "plans", "executors", "command-env", "http-networks", "secrets-dir", "llm-url", "llm-model", "llm-key", "llm-policy")
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), v) },
 	}
@@ -80,6 +83,7 @@ API send tokens of their own, and may do what these allow.`,
 	flags.StringVar(&v.o.Worker, "worker", "", "name of this process for people (default: the name of the machine)")
 	flags.StringSliceVar(&v.executing, "executors", nil, "executors beside noop: command, http, llm (default: see above)")
 	flags.StringSliceVar(&v.commandEnv, "command-env", nil, "variables of the runner that commands get, such as PATH (default none)")
+	flags.StringSliceVar(&v.httpNetworks, "http-networks", nil, "networks that http steps reach beside the public ones, such as 10.1.0.0/16 (default none)")
 	flags.StringVar(&v.o.DefaultExecutor, "default-executor", defaultExecutor, "executor of task steps that name none")
 	flags.StringVar(&v.llm.url, "llm-url", "", "base URL of a language model, such as https://llm.example/v1, which takes POST /chat/completions (default none)")
 	flags.StringVar(&v.llm.name, "llm-model", "", "model of llm steps that name none")

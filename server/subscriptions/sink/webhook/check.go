@@ -15,6 +15,7 @@ import (
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/publicaddress"
 	"runlog/server/subscriptions/sink/secret"
 )
 
@@ -68,7 +69,7 @@ func urlFault(address string, allowPrivate bool) string {
 		return "has the port " + contract.Quote(u.Port()) + ": use one from 1 to 65535"
 	}
 	if a, err := netip.ParseAddr(u.Hostname()); err == nil && !allowPrivate {
-		if kind := refusedKind(a); kind != "" {
+		if kind := publicaddress.Refused(a); kind != "" {
 			return "has " + kind + " address: use a public one, or let a caller of all tenants set allowPrivate"
 		}
 	}

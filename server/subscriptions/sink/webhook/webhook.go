@@ -13,6 +13,7 @@ import (
 	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/publicaddress"
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/sink/attempt"
 	"runlog/server/subscriptions/sink/secret"
@@ -85,7 +86,7 @@ func New(d *runlogv1.WebhookDelivery, opts Options) (*Sink, error) {
 func (s *Sink) newTransport(opts Options, timeout time.Duration, allowPrivate bool) *http.Transport {
 	dialer := &net.Dialer{Timeout: timeout, KeepAlive: pingAfter}
 	if !allowPrivate {
-		dialer.Control = refusePrivate
+		dialer.Control = publicaddress.Control()
 	}
 	inFlight := opts.MaxInFlight
 	if inFlight <= 0 {
@@ -167,8 +168,8 @@ func (s *Sink) sign(h http.Header, id string, body []byte) error {
 // requestError makes the error of a request without an answer. It leaves the URL out, which may
 // have a secret, and what the name resolves to.
 func requestError(err error) error {
-	if refused, ok := errors.AsType[*addressError](err); ok {
-		return fmt.Errorf("webhook: %w", refused)
+	if refused, ok := errors.AsType[*publicaddress.Error](err); ok {
+		return fmt.Errorf("webhook: %w: use a public one, or let a caller of all tenants set allowPrivate", refused)
 	}
 	if e, ok := errors.AsType[*net.DNSError](err); ok {
 		return fmt.Errorf("webhook: cannot resolve %s: %s: check the address", attempt.Printable(e.Name, maxErrorBytes), e.Err)

@@ -1,4 +1,6 @@
-package webhook
+// Package publicaddress refuses connections to addresses that are not public, for requests whose
+// URLs other people write (SSRF): those of webhooks, and of http steps.
+package publicaddress
 
 import (
 	"fmt"
@@ -6,12 +8,15 @@ import (
 	"syscall"
 )
 
-// addressError says that a host resolves to an address that is refused. It leaves the address out:
-// the names of a private network are none of the subscriber's business.
-type addressError struct{ kind string }
+// Error says that a host resolves to an address that is refused. It leaves the address out: the
+// names of a private network are none of the caller's business.
+type Error struct {
+	// Kind is what the address is, such as "a loopback".
+	Kind string
+}
 
-func (e *addressError) Error() string {
-	return fmt.Sprintf("the host resolves to %s address, which is refused: use a public one, or let a caller of all tenants set allowPrivate", e.kind)
+func (e *Error) Error() string {
+	return fmt.Sprintf("the host resolves to %s address, which is refused", e.Kind)
 }
 
 // refused lists what is no public address (the registries of special-purpose addresses of IANA).
@@ -52,8 +57,8 @@ var refused = []struct {
 
 var globalIPv6 = netip.MustParsePrefix("2000::/3")
 
-// refusedKind returns what an address is that a webhook may not reach; empty: it is public.
-func refusedKind(a netip.Addr) string {
+// Refused returns what an address is that is not public, such as "a private"; empty: it is public.
+func Refused(a netip.Addr) (kind string) {
 	zone := a.Zone() != ""
 	a = a.WithZone("") // No prefix contains an address with a zone.
 	for _, r := range refused {
@@ -71,15 +76,23 @@ func refusedKind(a netip.Addr) string {
 	}
 }
 
-// refusePrivate is the Control of a net.Dialer: it sees the address that the name was resolved to,
-// right before the connection is made.
-func refusePrivate(_, address string, _ syscall.RawConn) error {
-	at, err := netip.ParseAddrPort(address)
-	if err != nil {
-		return &addressError{"an unreadable"}
+// Control returns the Control of a net.Dialer that refuses addresses which are neither public nor
+// in one of some networks, with an *Error. It sees the address that the name was resolved to, right
+// before the connection is made.
+func Control(networks ...netip.Prefix) func(network, address string, _ syscall.RawConn) error {
+	return func(_, address string, _ syscall.RawConn) error {
+		at, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return &Error{"an unreadable"}
+		}
+		for _, n := range networks {
+			if n.Contains(at.Addr()) {
+				return nil
+			}
+		}
+		if kind := Refused(at.Addr()); kind != "" {
+			return &Error{kind}
+		}
+		return nil
 	}
-	if kind := refusedKind(at.Addr()); kind != "" {
-		return &addressError{kind}
-	}
-	return nil
 }
