@@ -29,8 +29,8 @@ const (
 type Options struct {
 	// Dir has the folders that steps may name. Empty: steps may name none.
 	Dir string
-	// TempDir takes the folders of attempts and the files of secrets, best in memory. Empty: the
-	// one of the system.
+	// TempDir takes the folders of attempts and the files of secrets, best in memory. RemoveLeft
+	// removes what killed workers have left there. Empty: the one of the system.
 	TempDir string
 	// PassEnv names the variables of the worker that processes get.
 	PassEnv []string
@@ -85,11 +85,11 @@ func (e *Executor) Execute(ctx context.Context, task executor.Task) (executor.Re
 	if len(in.Argv) == 0 || in.Argv[0] == "" {
 		return executor.Result{}, executor.Fail(executor.CodeInputsInvalid, "argv is empty: set the program and its arguments")
 	}
-	temp, err := os.MkdirTemp(e.o.TempDir, "step-*")
+	temp, remove, err := newFolder(e.o.TempDir)
 	if err != nil {
 		return executor.Result{}, executor.Retry(CodeNotStarted, "cannot make a folder: %v: check TempDir", err)
 	}
-	defer os.RemoveAll(temp)
+	defer remove()
 	cmd, id, err := e.command(task, in, temp)
 	if err != nil {
 		return executor.Result{}, err

@@ -14,6 +14,8 @@ import (
 
 	"runlog/engine/executor"
 	"runlog/engine/executor/command"
+	"runlog/engine/secret"
+	"runlog/testbed/await"
 )
 
 // asWorker makes this program a worker that executes one command, whose inputs it has.
@@ -27,7 +29,11 @@ func TestMain(m *testing.M) {
 	if err := command.Conceal(); err != nil {
 		panic(err)
 	}
-	result, err := command.New(command.Options{}).Execute(context.Background(), executor.Task{Inputs: json.RawMessage(inputs)})
+	secrets, err := secret.NewSet(map[string]string{"env:DB": hunter})
+	if err != nil {
+		panic(err)
+	}
+	result, err := command.New(command.Options{}).Execute(context.Background(), executor.Task{Inputs: json.RawMessage(inputs), Secrets: secrets})
 	fmt.Println(string(result.Output), err)
 }
 
@@ -104,5 +110,59 @@ func TestConcealENG7(t *testing.T) {
 	said, err := worker(t, `cat /proc/[0-9]*/environ /proc/[0-9]*/mem /proc/$PPID/maps | tr "\0" "\n"; grep Cap /proc/self/status; su -c id; true`).Output()
 	if err != nil || bytes.Contains(said, []byte("WORKER_TOKEN")) || !bytes.Contains(said, []byte(`CapEff:\t0000000000000000`)) {
 		t.Errorf("%v: %.2000s", err, said)
+	}
+}
+
+// TestRemoveLeftENG7: what a killed worker leaves of its secrets is removed. What a living one has
+// in the same folder stays, and so does what is not a worker's.
+func TestRemoveLeftENG7(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	inputs, err := json.Marshal(map[string]any{"argv": []string{`echo >$1; exec sleep 3600`, filepath.Join(dir, "ready")}, "shell": true,
+		"secretFiles": map[string]string{"KEY": "env:DB"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := func() *exec.Cmd {
+		w := worker(t, "")
+		w.Env = append(w.Env, asWorker+"="+string(inputs), "TMPDIR="+dir)
+		ready := make(chan struct{}, 1)
+		_ = os.Remove(filepath.Join(dir, "ready"))
+		once(t, filepath.Join(dir, "ready"), func() { ready <- struct{}{} })
+		if err := w.Start(); err != nil {
+			t.Fatal(err)
+		}
+		await.Receive(t, "the step", ready)
+		return w
+	}
+	secrets := func() []string {
+		found, _ := filepath.Glob(filepath.Join(dir, "step-*", "secret-0"))
+		return found
+	}
+	foreign := filepath.Join(dir, "step-foreign")
+	if err := os.Mkdir(foreign, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	killed := begin()
+	left := secrets()
+	if len(left) != 1 {
+		t.Fatalf("the step has %q", left)
+	}
+	living := begin()
+	_ = killed.Process.Kill()
+	_ = killed.Wait()
+	if err := command.RemoveLeft(dir); err != nil {
+		t.Error(err)
+	}
+	if got := secrets(); len(got) != 1 || got[0] == left[0] {
+		t.Errorf("%q are there, and %q was left", got, left)
+	}
+	if _, err := os.Stat(foreign); err != nil {
+		t.Error(err)
+	}
+	_ = living.Process.Kill()
+	_ = living.Wait()
+	if err := command.RemoveLeft(dir); err != nil || len(secrets()) > 0 {
+		t.Errorf("%v: %q are there", err, secrets())
 	}
 }

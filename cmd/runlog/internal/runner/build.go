@@ -191,7 +191,7 @@ func (v *serving) executors(own secret.Provider) (*executor.Registry, error) {
 		switch name {
 		case "noop":
 		case "command":
-			if err := command.Conceal(); err != nil {
+			if err := errors.Join(command.Conceal(), command.RemoveLeft("")); err != nil {
 				return nil, err
 			}
 			all[name] = command.New(command.Options{PassEnv: v.commandEnv})
