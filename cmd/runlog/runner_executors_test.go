@@ -5,8 +5,11 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
+
+	"runlog/cmd/runlog/internal/output"
 )
 
 // TestExecutorsENG7: a runner whose plans come from callers with tokens executes nothing but noop,
@@ -80,5 +83,43 @@ func TestExecutorsENG7(t *testing.T) {
 				t.Errorf("%s is in %s", tt.never, said)
 			}
 		})
+	}
+}
+
+// TestRunnerRolesSEC3: a runner does not start without the roles that it needs, and names them. The
+// documented ones are enough.
+func TestRunnerRolesSEC3(t *testing.T) {
+	t.Parallel()
+	admin := filepath.Join(t.TempDir(), "token")
+	node := spawnNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+admin).ready(t)
+	p := processes{t: t, server: node.GRPC}
+	for i, tt := range []struct {
+		roles []string
+		want  string // of the refusal
+	}{
+		{[]string{"producer", "operator"}, `lacks the roles reader in the tenant acme`},
+		{[]string{"reader"}, `lacks the roles producer in the tenant acme`},
+		{[]string{"operator"}, `lacks the roles producer, reader in the tenant acme`},
+		{[]string{"producer", "reader"}, ""},
+	} {
+		args := []string{"token", "create", "runner-" + strconv.Itoa(i), "--tenant", "acme", "--token-file", admin}
+		for _, role := range tt.roles {
+			args = append(args, "--role", role)
+		}
+		code, token, errs := p.run("", args...)
+		if code != 0 {
+			t.Fatalf("%v: %d %s", tt.roles, code, errs)
+		}
+		env := []string{"RUNLOG_TOKEN=" + strings.TrimSpace(token)}
+		if tt.want == "" {
+			spawnRunner(t, node.GRPC, env, "--store", t.TempDir())
+			continue
+		}
+		cmd := runlogCommand(append(env, "RUNLOG_SERVER="+node.GRPC), "runner", "serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(),
+			"--tenant", "acme", "--project", "shop", "--environment", "prod")
+		text, _ := cmd.CombinedOutput()
+		if code := cmd.ProcessState.ExitCode(); code != int(output.ExitForbidden) || !strings.Contains(string(text), tt.want) {
+			t.Errorf("%v: exit %d, %s; want %s", tt.roles, code, text, tt.want)
+		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -30,7 +31,7 @@ const DefaultQueue = "runner"
 // Options of a Runner. Client, Worker, Blobs, Base, Executors, Tenant, Project and Environment are
 // required.
 type Options struct {
-	// Client has the credentials of the runner, with the roles producer and operator.
+	// Client has the credentials of the runner, with the roles producer and reader.
 	Client *client.Client
 	// As returns a client with the credentials of an Authorization header, and what ends its use;
 	// the header may be empty. nil: callers of the API act as the runner.
@@ -115,6 +116,7 @@ type Runner struct {
 	metrics *metrics
 	memory  *memory.Memory
 	leasing engine.Options // Report is set by Run
+	refused atomic.Int64   // the runs that wait for a role of the runner
 }
 
 var _ engine.Starter = (*Runner)(nil)
@@ -139,7 +141,7 @@ func New(o Options) (*Runner, error) {
 	}
 	r.memory = memory.New(o.Client, plans, o.MemoryBytes)
 	r.leasing = engine.Options{
-		Client: o.Client, Starter: r, Worker: o.Worker, Tenant: o.Tenant, Project: o.Project, Environment: o.Environment, Queue: o.Queue,
+		Client: leaser{o.Client, r}, Starter: r, Worker: o.Worker, Tenant: o.Tenant, Project: o.Project, Environment: o.Environment, Queue: o.Queue,
 		Max: o.Max, TTL: o.TTL, StartTimeout: forever, Continue: true, Logger: o.Logger, Registerer: o.Registerer,
 	}
 	return r, r.leasing.EnsureDefaults().Validate()
@@ -171,7 +173,7 @@ const refPrefix = "runlog/"
 
 // Start executes a run under a lease until it waits, is paused or has ended.
 func (r *Runner) Start(ctx context.Context, req engine.StartRequest) (string, error) {
-	if err := r.execute(ctx, req); err != nil {
+	if err := r.whilePermitted(ctx, req); err != nil {
 		return "", engine.Permanent(err)
 	}
 	return RefOf(req.Run.GetRunId()), nil

@@ -60,7 +60,7 @@ Secrets. Steps name them by references, and the runner resolves them for each at
                            VAULT_CACERT if they are set
 --llm-key is such a reference too, but for env:NAME, which is the variable NAME itself, so that no plan can name it.
 
-Access. With a token (--token-file, RUNLOG_TOKEN), the runner needs the roles producer and operator. The callers of the
+Access. With a token (--token-file, RUNLOG_TOKEN), the runner needs the roles producer and reader. The callers of the
 API send tokens of their own, and may do what these allow.`,
 		Example: `  runlog runner serve --store /var/lib/runner --tenant acme --project shop --environment prod
   runlog runner serve --store s3://acme-runs --plans https://plans.example/approved --executors http,llm \

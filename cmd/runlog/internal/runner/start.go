@@ -73,7 +73,7 @@ func (a *app) start(ctx context.Context, v *serving) (err error) {
 	if err := v.publish(ctx, r.Capabilities()); err != nil {
 		return err
 	}
-	if err := v.greet(ctx); err != nil {
+	if err := v.greet(ctx, r); err != nil {
 		return err
 	}
 	return run(ctx, r, v)
@@ -83,11 +83,15 @@ func (a *app) start(ctx context.Context, v *serving) (err error) {
 const greetPatience = 5 * time.Second
 
 // greet asks the log for the identity of the runner. Credentials that it refuses would fail each
-// call. A log that does not answer may do so later.
-func (v *serving) greet(ctx context.Context) error {
+// call, and without its roles a runner would fail each run. A log that does not answer may do so
+// later.
+func (v *serving) greet(ctx context.Context, r *runner.Runner) error {
 	ctx, cancel := context.WithTimeout(ctx, greetPatience)
 	defer cancel()
-	_, err := v.o.Client.WhoAmI(ctx)
+	err := r.Permitted(ctx)
+	if missing, ok := errors.AsType[*runner.RolesError](err); ok {
+		return output.Errorf(output.ExitForbidden, "%v: runlog token create runner --tenant %s --role producer --role reader", missing, v.o.Tenant)
+	}
 	e, ok := errors.AsType[*client.Error](err)
 	if ok && e.Code == codes.Unauthenticated {
 		return err
