@@ -30,7 +30,7 @@ func (r *Reconciler) start(ctx context.Context, l *runlogv1.Lease) (res Result) 
 	// A run that has its reference was started by a reconciler that was killed behind its Start.
 	if res.EngineRunRef == "" || r.opts.Continue {
 		if res.EngineRunRef, res.Err = r.callStarter(ctx, held); res.Err != nil {
-			held.stopped = ctx.Err() != nil
+			held.stopped = ctx.Err() != nil || errors.Is(res.Err, ErrStopping)
 			held.goesOn = r.opts.Continue && (held.stopped || begun(l.GetRun()))
 			res.Status, res.Err = held.refuse(res.Err)
 			return res

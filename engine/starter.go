@@ -20,7 +20,8 @@ type Starter interface {
 	// Start returns when ctx ends. After an error the engine may have the run or not.
 	//
 	// ErrSkip: the run must not be started. *PermanentError: it can never be started. ErrEnded: the
-	// engine has ended the run. After any other error the run waits, and is started again.
+	// engine has ended the run. ErrStopping: the engine is about to end. After any other error the
+	// run waits, and is started again.
 	Start(ctx context.Context, req StartRequest) (engineRunRef string, err error)
 }
 
@@ -42,6 +43,10 @@ var ErrSkip = errors.New("engine: the run is skipped")
 
 // ErrEnded says that Start has ended the run in the log, and its lease with it.
 var ErrEnded = errors.New("engine: the run was ended")
+
+// ErrStopping says that the engine is about to end. The run is leased again soon, as after a stop
+// of the reconciler.
+var ErrStopping = errors.New("engine: the engine is stopping")
 
 // PermanentError says that a run can never be started. The run ends with RunFailed.
 type PermanentError struct {

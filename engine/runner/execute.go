@@ -162,6 +162,9 @@ func (x *execution) next(ctx context.Context) (over bool, err error) {
 	// What was under way when an earlier worker ended comes first.
 	for i := 0; x.walk.UnderWay() > 0 && i < len(x.plan.Steps); i++ {
 		if s := x.state.Step(x.plan.Steps[i].ID); s != nil && s.Status == replay.Running {
+			if x.stopping.Load() {
+				return false, engine.ErrStopping
+			}
 			return false, x.perform(ctx, &x.plan.Steps[i], max(2, x.req.Attempt))
 		}
 	}
@@ -169,6 +172,9 @@ func (x *execution) next(ctx context.Context) (over bool, err error) {
 	if !more {
 		err := x.finish(ctx)
 		return err == nil && x.state.Ended(), err
+	}
+	if x.stopping.Load() {
+		return false, engine.ErrStopping
 	}
 	return false, x.do(ctx, d)
 }

@@ -14,9 +14,6 @@ func (r *Runner) Looks(most int) func(ctx context.Context, now time.Time) error 
 	return w.look
 }
 
-// SetGrace bounds how long the steps that are executed may go on when Run is to end.
-func (r *Runner) SetGrace(d time.Duration) { r.leasing.Grace = d }
-
 // Keeps returns what the runner keeps of a run, with what the log has behind that.
 func (r *Runner) Keeps(ctx context.Context, runID string) (*replay.State, error) {
 	return r.memory.State(ctx, runID)

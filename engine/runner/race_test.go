@@ -198,18 +198,19 @@ func testStopsDoNotFailRunsATT5(t *testing.T) {
 	id := api.requested(m)
 	for i := range 3 {
 		began := make(chan struct{}, 1)
-		r, err := runner.New(b.scripted(t, c, func(ctx context.Context, _ executor.Task) error {
+		o := b.scripted(t, c, func(ctx context.Context, _ executor.Task) error {
 			began <- struct{}{}
 			select {
 			case <-let:
 			case <-ctx.Done():
 			}
 			return ctx.Err()
-		}))
+		})
+		o.Grace = time.Millisecond
+		r, err := runner.New(o)
 		if err != nil {
 			t.Fatal(err)
 		}
-		r.SetGrace(time.Millisecond)
 		ctx, stop := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- r.Run(ctx) }()

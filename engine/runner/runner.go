@@ -54,6 +54,9 @@ type Options struct {
 	Max int
 	// TTL is how long a run stays with a runner that was killed, 1 s to 1 h. 0: 30 s.
 	TTL time.Duration
+	// Grace is how long the steps that are executed may go on after the context of Run has ended.
+	// 0: engine.DefaultGrace.
+	Grace time.Duration
 	// MemoryBytes bounds the runs and plans that are kept between leases. What is not kept is read
 	// again. 0: 64 MiB.
 	MemoryBytes int64
@@ -117,6 +120,8 @@ type Runner struct {
 	memory  *memory.Memory
 	leasing engine.Options // Report is set by Run
 	refused atomic.Int64   // the runs that wait for a role of the runner
+	// stopping is set once the context of Run has ended: no more steps begin.
+	stopping atomic.Bool
 }
 
 var _ engine.Starter = (*Runner)(nil)
@@ -142,16 +147,19 @@ func New(o Options) (*Runner, error) {
 	r.memory = memory.New(o.Client, plans, o.MemoryBytes)
 	r.leasing = engine.Options{
 		Client: leaser{o.Client, r}, Starter: r, Worker: o.Worker, Tenant: o.Tenant, Project: o.Project, Environment: o.Environment, Queue: o.Queue,
-		Max: o.Max, TTL: o.TTL, StartTimeout: forever, Continue: true, Logger: o.Logger, Registerer: o.Registerer,
+		Max: o.Max, TTL: o.TTL, StartTimeout: forever, Grace: o.Grace, Continue: true, Logger: o.Logger, Registerer: o.Registerer,
 	}
 	return r, r.leasing.EnsureDefaults().Validate()
 }
 
 func (r *Runner) capabilities() []string { return append(r.o.Executors.Capabilities(), plan.Compute) }
 
-// Run executes the runs of the queue until ctx ends. Any number of runners may have the same queue.
+// Run executes the runs of the queue until ctx ends. Then it finishes the steps that it executes,
+// within Grace, and another runner goes on with their runs. Any number of runners may have the same
+// queue. Run is called once.
 func (r *Runner) Run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
+	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
 	var watching sync.WaitGroup
 	watching.Go(func() { r.sweep(ctx) })
 	watching.Go(func() { r.watchSignals(ctx) })

@@ -39,7 +39,8 @@ func (a *app) serveCommand() *cobra.Command {
 		Short: "Execute the runs of a queue, and serve the API of manifests and attestations",
 		Long: `Execute the runs of a queue until a signal ends the process, and serve the HTTP API of manifests, runs and
 attestations, with metrics at /metrics. Any number of runners may have the same queue, with the same store and the same
-executors. A runner that is killed loses nothing: another one goes on with its runs once their leases have expired.
+executors. A runner that is killed loses nothing: another one goes on with its runs once their leases have expired. One
+that gets SIGTERM finishes the steps that it executes, for as long as --grace, and another one goes on at once.
 
 Stores. --store and --plans take directories and URIs: file:///DIR, s3://BUCKET/PREFIX, and for --plans
 https://HOST/PATH. S3 takes its address and its credentials from the usual variables: AWS_ENDPOINT_URL, AWS_REGION,
@@ -91,6 +92,7 @@ API send tokens of their own, and may do what these allow.`,
 	flags.StringVar(&v.llm.policy, "llm-policy", "", "JSON file of the rules for all answers: maxChars, forbidden, jsonSchema, secrets (default: no answer may have what looks like a secret)")
 	flags.IntVar(&v.o.Max, "max", 16, "runs that are executed at the same time, 1 to 100")
 	flags.DurationVar(&v.o.TTL, "lease-ttl", 30*time.Second, "how long a run stays with a runner that was killed, 1s to 1h")
+	flags.DurationVar(&v.o.Grace, "grace", 30*time.Second, "how long the steps that are executed may go on when the process is to end, 1s to 1h")
 	flags.StringVar(&v.logLevel, "log-level", "info", "lowest level that is logged: debug, info, warn or error")
 	session.Complete(cmd, "log-level", "debug", "info", "warn", "error")
 	return cmd
@@ -110,6 +112,9 @@ func (a *app) serve(ctx context.Context, v *serving) (err error) {
 	}
 	if v.o.TTL < minTTL || v.o.TTL > maxTTL {
 		return output.UsageError("--lease-ttl is %v: write %v to %v", v.o.TTL, minTTL, maxTTL)
+	}
+	if v.o.Grace < minTTL || v.o.Grace > maxTTL {
+		return output.UsageError("--grace is %v: write %v to %v", v.o.Grace, minTTL, maxTTL)
 	}
 	if v.o.Logger, err = output.NewLogger(a.Stderr, v.logLevel, "text"); err != nil {
 		return err
