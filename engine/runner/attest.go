@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strconv"
 	"strings"
+	"unicode"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/proto"
@@ -45,7 +46,7 @@ func (in *attestation) check() error {
 		at := "/artifacts/" + strconv.Itoa(i)
 		add(x.Name == "", at+"/name", "is required")
 		add(uriFault(x.URI) != "", at+"/uri", uriFault(x.URI))
-		add(x.SHA256 != "" && !isDigest(x.SHA256), at+"/sha256", "is not 64 digits of lower-case hex")
+		add(x.SHA256 != "" && !isDigest(x.SHA256), at+"/sha256", "is not 64 digits of hex")
 		add(x.Bytes != nil && *x.Bytes < 0, at+"/bytes", "is below 0")
 	}
 	if len(faults) > 0 {
@@ -54,16 +55,18 @@ func (in *attestation) check() error {
 	return nil
 }
 
+// uriFault says why a text is no place of an artifact: a URI, or a file of a Windows share.
 func uriFault(text string) string {
 	u, err := url.Parse(text)
-	if text == "" || len(text) > 2048 || err != nil || u.Scheme == "" {
-		return "is no URI of at most 2,048 bytes, such as s3://bucket/model.xlsx"
+	isURI := err == nil && u.Scheme != ""
+	if isShared := strings.HasPrefix(text, `\\`) && !strings.ContainsFunc(text, unicode.IsControl); !isURI && !isShared || len(text) > 2048 {
+		return `is no URI of at most 2,048 bytes, such as s3://bucket/model.xlsx, and no path such as \\server\share\model.xlsx`
 	}
 	return ""
 }
 
 func isDigest(text string) bool {
-	return len(text) == 64 && strings.Trim(text, "0123456789abcdef") == ""
+	return len(text) == 64 && strings.Trim(strings.ToLower(text), "0123456789abcdef") == ""
 }
 
 // attest stores an attestation (ATT-4). It does not resume the run. After FAIL the run has failed.
@@ -116,7 +119,7 @@ func (in *attestation) request(runID string, step *replay.Step) *runlogv1.Attest
 		Outcome:       runlogv1.AttestationOutcome_Value(runlogv1.AttestationOutcome_Value_value[in.Outcome]),
 	}
 	for _, x := range in.Artifacts {
-		made := &runlogv1.AttestedArtifact{Name: x.Name, Uri: x.URI, Sha256: x.SHA256}
+		made := &runlogv1.AttestedArtifact{Name: x.Name, Uri: x.URI, Sha256: strings.ToLower(x.SHA256)}
 		if x.Bytes != nil {
 			made.SizeBytes = proto.Uint64(uint64(*x.Bytes))
 		}

@@ -225,7 +225,7 @@ func testLargeContractATT4(t *testing.T) {
 	}
 	p.ok("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", attestB)
 	step := p.ok("GET", "/api/runs/"+id, "")["steps"].([]any)[1].(map[string]any)
-	if got, want := step["attestation"].(map[string]any)["contract"], step["compute_contract"]; fmt.Sprint(got) != fmt.Sprint(want) {
+	if got, want := step["attestation"].(map[string]any)["contract_snapshot"], step["compute_contract"]; fmt.Sprint(got) != fmt.Sprint(want) {
 		t.Errorf("the attestation has the contract %.100v, want %.100v", got, want)
 	}
 	tooLarge := strings.Replace(acceptance, `"notes":"n"`, `"notes":"`+strings.Repeat("n", 100<<10)+`"`, 1)

@@ -78,8 +78,48 @@ func testAcceptanceATT3(t *testing.T) {
 	run := p.ok("GET", "/api/runs/"+id, "")
 	step := run["steps"].([]any)[1].(map[string]any)
 	contract, attestation := step["compute_contract"].(map[string]any), step["attestation"].(map[string]any)
-	if contract["executor"] != "excel_farm" || fmt.Sprint(attestation["contract"]) != fmt.Sprint(contract) || attestation["attestedBy"] != "jed" {
+	if contract["executor"] != "excel_farm" || fmt.Sprint(attestation["contract_snapshot"]) != fmt.Sprint(contract) || attestation["attested_by"] != "jed" {
 		t.Errorf("contract %v, attestation %v", contract, attestation)
+	}
+}
+
+// TestDocumentsBodyATT4: the body of an attestation is taken with what its columns may have. The
+// run shows the attestation in their names, with ids and times.
+func TestDocumentsBodyATT4(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testDocumentsBodyATT4)
+}
+
+func testDocumentsBodyATT4(t *testing.T) {
+	b := newBed(t)
+	p := b.start(t)
+	m := p.manifest(acceptance)
+	digest := strings.Repeat("0aB9", 16)
+	for _, tt := range []struct{ notes, artifact, uri, sha, bytes string }{
+		{"null", `"uri":"s3://b/p.xlsx","sha256":null,"bytes":null`, "s3://b/p.xlsx", "<nil>", "<nil>"},
+		{`"n"`, `"uri":"\\\\server\\share\\m.xlsx","sha256":"` + digest + `","bytes":7`, `\\server\share\m.xlsx`, strings.ToLower(digest), "7"},
+		{`""`, `"uri":"\\\\server\\share\\a b#1%.xlsx"`, `\\server\share\a b#1%.xlsx`, "<nil>", "<nil>"},
+		{"null", `"uri":"file:///C:/m.xlsx","sha256":""`, "file:///C:/m.xlsx", "<nil>", "<nil>"},
+	} {
+		id, _ := p.begin(m)
+		_, _, stepRuns := p.steps(id)
+		got := p.ok("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest",
+			`{"attested_by":"jed","outcome":"SUCCESS","notes":`+tt.notes+`,"artifacts":[{"name":"y",`+tt.artifact+`}]}`)
+		if got["ok"] != true {
+			t.Errorf("%s: %v", tt.artifact, got)
+		}
+		step := p.ok("GET", "/api/runs/"+id, "")["steps"].([]any)[1].(map[string]any)
+		a := step["attestation"].(map[string]any)
+		x := a["artifacts"].([]any)[0].(map[string]any)
+		notes := map[string]any{`"n"`: "n"}[tt.notes]
+		if a["step_run_id"] != stepRuns["B"] || a["id"] == "" || a["attested_by"] != "jed" || a["outcome"] != "SUCCESS" || a["notes"] != notes ||
+			a["attested_at"] != step["ended_at"] || a["attested_at"] == nil || x["attestation_id"] != a["id"] || x["id"] == a["id"] ||
+			x["created_at"] != a["attested_at"] || x["name"] != "y" || x["uri"] != tt.uri || fmt.Sprint(x["sha256"]) != tt.sha || fmt.Sprint(x["bytes"]) != tt.bytes {
+			t.Errorf("%s: attestation %v", tt.artifact, a)
+		}
+		if s, ok := a["contract_snapshot"].(map[string]any); !ok || s["verification"] != "operator_attest" || fmt.Sprint(s["timeout_minutes"]) != "5" {
+			t.Errorf("contract %v", a["contract_snapshot"])
+		}
 	}
 }
 
@@ -134,7 +174,7 @@ func testApprovalsSEC10(t *testing.T) {
 	}
 	attest("jed", http.StatusConflict)
 	_, got, err := p.try("GET", "/api/runs/"+id, "")
-	if err != nil || !strings.Contains(fmt.Sprint(got), "approvals:[map[approvals:1 approvalsNeeded:2") {
+	if err != nil || !strings.Contains(fmt.Sprint(got), "approvals:[map[approvals:1 approvals_needed:2") {
 		t.Errorf("the run: %v, %v", got, err)
 	}
 	if got := attest("ann", http.StatusOK); got["new_status"] != "SUCCESS" {

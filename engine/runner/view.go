@@ -29,16 +29,43 @@ type runView struct {
 }
 
 type stepView struct {
-	StepRunID   string          `json:"step_run_id"`
-	StepKey     string          `json:"step_key"`
-	StepType    string          `json:"step_type"`
-	Status      string          `json:"status"`
-	StartedAt   *time.Time      `json:"started_at"`
-	EndedAt     *time.Time      `json:"ended_at"`
-	Contract    json.RawMessage `json:"compute_contract,omitempty"`
-	Attestation json.RawMessage `json:"attestation,omitempty"`
+	StepRunID   string           `json:"step_run_id"`
+	StepKey     string           `json:"step_key"`
+	StepType    string           `json:"step_type"`
+	Status      string           `json:"status"`
+	StartedAt   *time.Time       `json:"started_at"`
+	EndedAt     *time.Time       `json:"ended_at"`
+	Contract    json.RawMessage  `json:"compute_contract,omitempty"`
+	Attestation *attestationView `json:"attestation,omitempty"`
 	// Approvals are those of a step that waits for further attesters.
-	Approvals []json.RawMessage `json:"approvals,omitempty"`
+	Approvals []*attestationView `json:"approvals,omitempty"`
+}
+
+// attestationView is an attestation in the words of the seed document. The members of a payload are
+// as it has them: a decider of its own may have written others.
+type attestationView struct {
+	ID         string          `json:"id"`
+	StepRunID  string          `json:"step_run_id"`
+	AttestedBy json.RawMessage `json:"attested_by"`
+	AttestedAt *time.Time      `json:"attested_at"` // nil: of an approval
+	Outcome    json.RawMessage `json:"outcome"`
+	Notes      json.RawMessage `json:"notes"`
+	Contract   json.RawMessage `json:"contract_snapshot"`
+	Approvers  json.RawMessage `json:"approvers,omitempty"`
+	// Approvals and Needed are those of an approval.
+	Approvals json.RawMessage `json:"approvals,omitempty"`
+	Needed    json.RawMessage `json:"approvals_needed,omitempty"`
+	Artifacts []artifactView  `json:"artifacts"`
+}
+
+type artifactView struct {
+	ID            string          `json:"id"`
+	AttestationID string          `json:"attestation_id"`
+	Name          json.RawMessage `json:"name"`
+	URI           json.RawMessage `json:"uri"`
+	SHA256        json.RawMessage `json:"sha256"`
+	Bytes         json.RawMessage `json:"bytes"`
+	CreatedAt     *time.Time      `json:"created_at"`
 }
 
 // statusWord is the status of a run in the words of the API. A run waits while one of its steps
@@ -76,9 +103,14 @@ func viewOf(run *runlogv1.Run, s *replay.State) runView {
 			StepRunID: StepRunID(v.ID, step.ID, step.Attempt), StepKey: step.ID, StepType: "task", Status: stepWord(step.Status),
 			StartedAt: timeOf(step.StartedAt), EndedAt: timeOf(step.EndedAt),
 		}
-		w.Contract, w.Attestation = contractOf(step.Waiting), attestationOf(step.Attested)
-		if step.Status == replay.Waiting {
-			w.Approvals = step.Approvals
+		w.Contract = contractOf(step.Waiting)
+		if step.Attested != nil {
+			w.Attestation = attestationOf(w.StepRunID, 0, step.Attested, w.EndedAt)
+		}
+		for i, approval := range step.Approvals {
+			if step.Status == replay.Waiting {
+				w.Approvals = append(w.Approvals, attestationOf(w.StepRunID, i+1, approval, nil))
+			}
 		}
 		if step.Status == plan.Skipped && w.Contract == nil {
 			w.Contract = contractOf(step.Ended)
@@ -107,20 +139,30 @@ func contractOf(waiting json.RawMessage) json.RawMessage {
 	return body
 }
 
-// attestationOf returns an attestation, with its copy of the contract in the words of the manifest.
-func attestationOf(attested json.RawMessage) json.RawMessage {
-	var p map[string]json.RawMessage
-	if json.Unmarshal(attested, &p) != nil {
-		return nil
+// attestationOf returns the attestation of a step run by its payload, or its approval with a number
+// from 1 on. at is when the log has stored the attestation.
+func attestationOf(stepRunID string, approval int, payload json.RawMessage, at *time.Time) *attestationView {
+	var p struct {
+		AttestedBy, Outcome, Notes, Approvers, Approvals, ApprovalsNeeded, Artifacts json.RawMessage
 	}
-	if contract := contractOf(attested); contract != nil {
-		p["contract"] = contract
+	_ = json.Unmarshal(payload, &p) // What the payload does not have is null.
+	v := &attestationView{
+		ID: uuid.NewSHA1(namespace, fmt.Appendf(nil, "%s %d", stepRunID, approval)).String(), StepRunID: stepRunID, AttestedAt: at,
+		AttestedBy: p.AttestedBy, Outcome: p.Outcome, Notes: p.Notes, Contract: contractOf(payload), Approvers: p.Approvers, Approvals: p.Approvals,
+		Needed: p.ApprovalsNeeded, Artifacts: []artifactView{},
 	}
-	body, err := marshal(p)
-	if err != nil {
-		return nil
+	var artifacts []struct{ Name, URI, SHA256, Bytes, SizeBytes json.RawMessage }
+	_ = json.Unmarshal(p.Artifacts, &artifacts)
+	for i, x := range artifacts {
+		if x.Bytes == nil {
+			x.Bytes = x.SizeBytes
+		}
+		v.Artifacts = append(v.Artifacts, artifactView{
+			ID: uuid.NewSHA1(namespace, fmt.Appendf(nil, "%s %d", v.ID, i)).String(), AttestationID: v.ID,
+			Name: x.Name, URI: x.URI, SHA256: x.SHA256, Bytes: x.Bytes, CreatedAt: at,
+		})
 	}
-	return body
+	return v
 }
 
 // timeOf returns a time as the API has it; nil: it is not known.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
+	"unicode"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -110,11 +111,13 @@ func checkAttestation(ctx context.Context, req *runlogv1.AttestStepRequest) (*at
 	return a, nil
 }
 
-// uriFault says why a text is no absolute URI; empty: it is one.
+// uriFault says why a text is neither an absolute URI nor a file of a Windows share (UNC); empty:
+// it is one of them.
 func uriFault(text string) string {
 	u, err := url.Parse(text)
-	if text == "" || len(text) > maxURIBytes || err != nil || u.Scheme == "" {
-		return fmt.Sprintf("is no URI of at most %d bytes, such as s3://bucket/model.xlsx", maxURIBytes)
+	isURI := err == nil && u.Scheme != ""
+	if isShared := strings.HasPrefix(text, `\\`) && !strings.ContainsFunc(text, unicode.IsControl); !isURI && !isShared || len(text) > maxURIBytes {
+		return fmt.Sprintf(`is no URI of at most %d bytes, such as s3://bucket/model.xlsx, and no path such as \\server\share\model.xlsx`, maxURIBytes)
 	}
 	return ""
 }
