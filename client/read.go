@@ -97,6 +97,11 @@ func (c *Client) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) it
 	}
 }
 
+// ListRunsPage returns a page of the runs that match a filter.
+func (c *Client) ListRunsPage(ctx context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {
+	return call(ctx, c, c.runs.ListRuns, req)
+}
+
 // CountRuns returns the number of runs that match the filter of a request, at most 10,000. orMore
 // reports whether more match, or may match.
 func (c *Client) CountRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (n uint32, orMore bool, err error) {

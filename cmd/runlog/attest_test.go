@@ -84,7 +84,7 @@ func TestWhoAttestedATT6(t *testing.T) {
 		"compute_contract":{"executor":"x","inputs":[],"outputs":["y"],"verification":"operator_attest"}}]}`)
 	_, made := call("ann", "POST", "/api/runs", `{"manifest_id":"`+manifest["id"].(string)+`","initiated_by":"jed"}`)
 	id := made["id"].(string)
-	_, state := call("ann", "GET", "/api/runs/"+id, "")
+	_, state := call("ann", "GET", "/api/runs/"+id+"?wait=1h", "")
 	attest := "/api/runs/" + id + "/steps/" + state["steps"].([]any)[0].(map[string]any)["step_run_id"].(string) + "/attest"
 	for _, tt := range []struct {
 		who, attestedBy string

@@ -39,8 +39,8 @@ func TestExecutorsENG7(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			at := spawnRunner(t, tt.node, tt.env, append([]string{"--store", t.TempDir(), "--queue", strings.ReplaceAll(tt.name, " ", "-")}, tt.flags...)...)
-			call := func(path, body string) string {
-				req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, at.url+path, strings.NewReader(body))
+			call := func(method, path, body string) string {
+				req, err := http.NewRequestWithContext(t.Context(), method, at.url+path, strings.NewReader(body))
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -60,12 +60,13 @@ func TestExecutorsENG7(t *testing.T) {
 			if tt.name == "an address of the node" {
 				manifest = `{"name": "m", "steps": [{"step_key": "A", "executor": "http", "input": {"url": "http://` + open.Admin + `/debug/pprof/cmdline"}}]}`
 			}
-			said := call("/api/manifests", manifest)
+			said := call("POST", "/api/manifests", manifest)
 			if _, id, ok := strings.Cut(said, `{"id":"`); ok {
 				id, _, _ = strings.Cut(id, `"`)
-				said += call("/api/runs", `{"manifest_id":"`+id+`","initiated_by":"jed"}`)
+				said += call("POST", "/api/runs", `{"manifest_id":"`+id+`","initiated_by":"jed"}`)
 				_, run, _ := strings.Cut(said, "}\n{\"id\":\"")
 				run, _, _ = strings.Cut(run, `"`)
+				said += call("GET", "/api/runs/"+run+"?wait=1h", "")
 				p := processes{t: t, server: tt.node}
 				var flags []string
 				if tt.env != nil {

@@ -28,15 +28,15 @@ func TestRunnerCommands(t *testing.T) {
 		case "/api/manifests":
 			fmt.Fprint(w, `{"id":"m"}`)
 		case "/api/runs":
-			fmt.Fprint(w, `{"id":"run-1","status":"waiting"}`)
+			fmt.Fprint(w, `{"id":"run-1","status":"running"}`)
 		case "/api/runs/run-1/resume":
 			fmt.Fprint(w, `{"id":"run-1","status":"success"}`)
 		case "/api/runs/run-1":
-			fmt.Fprint(w, `{"steps":[{"step_run_id":"1","step_key":"A","status":"SUCCESS"},{"step_run_id":"2","step_key":"B","status":"WAITING_FOR_ATTESTATION"}]}`)
+			fmt.Fprint(w, `{"status":"waiting","steps":[{"step_run_id":"1","step_key":"A","status":"SUCCESS"},{"step_run_id":"2","step_key":"B","status":"WAITING_FOR_ATTESTATION"}]}`)
 		case "/api/runs/run-5/resume":
 			fmt.Fprint(w, `{"id":"run-5","status":"error"}`)
 		case "/api/runs/run-5":
-			fmt.Fprint(w, `{"steps":[{"step_run_id":"1","step_key":"A","status":"FAIL"},{"step_run_id":"2","step_key":"B","status":"SKIPPED"}]}`)
+			fmt.Fprint(w, `{"steps":[{"step_run_id":"1","step_key":"A","status":"FAIL","error":{"code":"COMMAND_EXIT_3","message":"no rows"}},{"step_run_id":"2","step_key":"B","status":"SKIPPED"}]}`)
 		case "/api/runs/run-6/resume":
 			fmt.Fprint(w, `{"id":"run-6","status":"waiting"}`)
 		case "/api/runs/run-6":
@@ -68,7 +68,7 @@ func TestRunnerCommands(t *testing.T) {
 	}{
 		{"runner run " + manifest + " --by jed", output.ExitOK, "run run-1 is waiting"},
 		{"runner run " + manifest + " --by jed", output.ExitOK, "step B waits for its attestation: POST " + api.URL + "/api/runs/run-1/steps/2/attest"},
-		{"runner resume run-5 --by jed", output.ExitRunNotOK, "have failed: A; \"runlog snapshot run-5\""},
+		{"runner resume run-5 --by jed", output.ExitRunNotOK, "have failed: A (COMMAND_EXIT_3: no rows); \"runlog snapshot run-5\""},
 		{"runner resume run-6 --by jed", output.ExitOK, "runlog runner resume run-6 goes on"},
 		{"runner resume slow --by jed --timeout 10ms", output.ExitTimeout, "no answer within 10ms"},
 		{"runner resume run-1 --runner http://127.0.0.1:1 --by=", output.ExitUsage, "--by is required"},

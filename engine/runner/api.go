@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -41,7 +42,7 @@ func (r *Runner) Handler() http.Handler {
 	a := &api{Runner: r}
 	for pattern, h := range map[string]handler{
 		"POST /api/manifests": a.createManifest, "GET /api/manifests/{manifest}": a.getManifest,
-		"POST /api/runs": a.createRun, "GET /api/runs/{run}": a.getRun, "POST /api/runs/{run}/resume": a.resume,
+		"POST /api/runs": a.createRun, "GET /api/runs": a.listRuns, "GET /api/runs/{run}": a.getRun, "POST /api/runs/{run}/resume": a.resume,
 		"POST /api/runs/{run}/steps/{step}/attest": a.attest,
 	} {
 		a.mux.HandleFunc(pattern, a.serve(h))
@@ -160,7 +161,9 @@ func (a *api) getManifest(ctx context.Context, c *client.Client, req *http.Reque
 	return http.StatusOK, &m, json.Unmarshal(text, &m.Manifest)
 }
 
-func (a *api) createRun(ctx context.Context, c *client.Client, _ *http.Request, body []byte) (int, any, error) {
+// createRun requests a run, and does not wait for it. Calls with the same Idempotency-Key request
+// one run: its id comes from the key, so that another manifest with the key is refused by the log.
+func (a *api) createRun(ctx context.Context, c *client.Client, req *http.Request, body []byte) (int, any, error) {
 	var in struct {
 		ManifestID  string `json:"manifest_id"`
 		InitiatedBy string `json:"initiated_by"`
@@ -183,24 +186,53 @@ func (a *api) createRun(ctx context.Context, c *client.Client, _ *http.Request, 
 		return 0, nil, err
 	}
 	id, engineType := uuid.NewString(), EngineType
-	if _, err := c.RequestRun(ctx, &runlogv1.RequestRunRequest{
+	if key := req.Header.Get("Idempotency-Key"); key != "" {
+		id = uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %q", a.o.Tenant, a.o.Project, a.o.Environment, key)).String()
+	}
+	res, err := c.RequestRun(ctx, &runlogv1.RequestRunRequest{
 		RunRequestId: id, RunId: id, TenantId: a.o.Tenant, ProjectId: a.o.Project, EnvironmentId: a.o.Environment, Queue: a.o.Queue,
 		PlanRef: ref.Proto(), EngineType: &engineType, TriggeredBy: &in.InitiatedBy,
-	}); err != nil {
+	})
+	if err != nil {
 		return 0, nil, err
 	}
-	s, err := waitUntilIdle(ctx, c, id, 0, 0)
-	if err != nil && ctx.Err() == nil && !left(err) {
-		a.o.Logger.WarnContext(ctx, "cannot wait for a run", "run", id, "err", err)
-	}
-	// Whatever became of the wait, the log has the run: a call that failed would be repeated.
-	return http.StatusOK, map[string]any{"id": id, "status": statusWord(s.GetStatus(), attestable(s))}, nil
+	return http.StatusOK, map[string]any{"id": id, "status": statusWord(res.GetRun().GetStatus(), false)}, nil
 }
 
-// left reports whether a call has ended with its context: the log may notice that first.
-func left(err error) bool {
-	e, ok := errors.AsType[*client.Error](err)
-	return ok && (e.Code == codes.Canceled || e.Code == codes.DeadlineExceeded)
+const (
+	defaultRuns = 100 // of a list
+	maxRuns     = 1000
+)
+
+// listRuns lists the runs of this engine, the newest first. A page may have fewer than its limit:
+// only an empty next_page_token says that there are no more.
+func (a *api) listRuns(ctx context.Context, c *client.Client, req *http.Request, _ []byte) (int, any, error) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	defer cancel()
+	query, limit := req.URL.Query(), uint64(defaultRuns)
+	if text := query.Get("limit"); text != "" {
+		var err error
+		if limit, err = strconv.ParseUint(text, 10, 32); err != nil || limit < 1 || limit > maxRuns {
+			return 0, nil, faulty("", "limit is %.20q: write 1 to %d", text, maxRuns)
+		}
+	}
+	page, err := c.ListRunsPage(ctx, &runlogv1.ListRunsRequest{
+		TenantId: a.o.Tenant, ProjectId: a.o.Project, EnvironmentId: a.o.Environment, PlanId: query.Get("manifest_id"),
+		PageSize: uint32(limit), PageToken: query.Get("page_token"),
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	runs := []listedRun{}
+	for _, run := range page.GetRuns() {
+		if run.GetEngineType() == EngineType {
+			runs = append(runs, listedRun{
+				ID: run.GetRunId(), ManifestID: run.GetPlanRef().GetPlanId(), Status: statusWord(run.GetStatus(), false), InitiatedBy: run.GetTriggeredBy(),
+				StartedAt: timeOf(run.GetStartedAt().AsTime()), EndedAt: timeOf(run.GetCompletedAt().AsTime()),
+			})
+		}
+	}
+	return http.StatusOK, map[string]any{"runs": runs, "next_page_token": page.GetNextPageToken()}, nil
 }
 
 func required(name, value string) error {
@@ -280,8 +312,27 @@ func (r *Runner) load(ctx context.Context, c *client.Client, runID string) (*run
 	return run, s, read(ctx, c, runID, s)
 }
 
+// getRun shows a run. With the parameter wait, it first waits until the run waits or has ended, at
+// most for so long.
 func (a *api) getRun(ctx context.Context, c *client.Client, req *http.Request, _ []byte) (int, any, error) {
-	run, s, err := a.load(ctx, c, req.PathValue("run"))
+	var wait time.Duration
+	if text := req.URL.Query().Get("wait"); text != "" {
+		var err error
+		if wait, err = time.ParseDuration(text); err != nil || wait < 0 || wait > runTimeout {
+			return 0, nil, faulty("", "wait is %.20q: write a duration such as 60s, at most %v", text, runTimeout)
+		}
+	}
+	id := req.PathValue("run")
+	run, s, err := a.load(ctx, c, id)
+	if err == nil && wait > 0 && statusWord(s.Status, s.WaitingStep() != nil) == "running" {
+		limited, cancel := context.WithTimeout(ctx, wait)
+		_, err = waitUntilIdle(limited, c, id, s.LastSeq, 0)
+		over := limited.Err() != nil
+		cancel()
+		if err == nil || over {
+			run, s, err = a.load(ctx, c, id)
+		}
+	}
 	if err != nil {
 		return 0, nil, err
 	}

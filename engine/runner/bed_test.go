@@ -236,11 +236,11 @@ func (p *process) manifest(steps string) string {
 	return p.ok("POST", "/api/manifests", `{"name":"m","steps":[`+steps+`]}`)["id"].(string)
 }
 
-// begin begins a run, and returns its id and status.
+// begin begins a run, waits until it waits or has ended, and returns its id and status.
 func (p *process) begin(manifest string) (id, status string) {
 	p.t.Helper()
-	answer := p.ok("POST", "/api/runs", `{"manifest_id":"`+manifest+`","initiated_by":"jed"}`)
-	return answer["id"].(string), answer["status"].(string)
+	id = p.ok("POST", "/api/runs", `{"manifest_id":"`+manifest+`","initiated_by":"jed"}`)["id"].(string)
+	return id, p.ok("GET", "/api/runs/"+id+"?wait=1h", "")["status"].(string)
 }
 
 // steps returns the steps of a run as KEY=STATUS, and their step runs by key.

@@ -100,11 +100,11 @@ func testAnswerHasTheIDATT2(t *testing.T) {
 			return streamer(ctx, d, cc, name, opts...)
 		},
 	)}})
-	id, is := p.begin(p.manifest(`{"step_key":"A"}`))
-	if is != "running" {
-		t.Errorf("the run is %s", is)
+	run := p.ok("POST", "/api/runs", `{"manifest_id":"`+p.manifest(`{"step_key":"A"}`)+`","initiated_by":"jed"}`)
+	if run["status"] != "running" {
+		t.Errorf("the run is %v", run)
 	}
-	p.until(id, "success")
+	p.until(run["id"].(string), "success")
 }
 
 // TestSweepAfterRestoreSIG6: after a restore a run has fewer events than the runner has seen, and a

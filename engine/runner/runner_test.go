@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"runlog/client"
 	"runlog/client/clienttest"
@@ -81,6 +83,126 @@ func testAcceptanceATT3(t *testing.T) {
 	if contract["executor"] != "excel_farm" || fmt.Sprint(attestation["contract_snapshot"]) != fmt.Sprint(contract) || attestation["attested_by"] != "jed" {
 		t.Errorf("contract %v, attestation %v", contract, attestation)
 	}
+}
+
+// TestStartsAtOnceATT2: a run has its id before it is executed. The call with the same key again
+// answers with the same run, and no other manifest gets the key.
+func TestStartsAtOnceATT2(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testStartsAtOnceATT2)
+}
+
+func testStartsAtOnceATT2(t *testing.T) {
+	b := newBed(t)
+	p := b.start(t)
+	hanging, other := p.manifest(`{"step_key":"A","executor":"hang"}`), p.manifest(`{"step_key":"A"}`)
+	keyed := func(manifest, key string) (int, map[string]any) {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, p.api.URL+"/api/runs", strings.NewReader(`{"manifest_id":"`+manifest+`","initiated_by":"jed"}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := p.http.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		var answer map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&answer); err != nil {
+			t.Fatal(err)
+		}
+		return resp.StatusCode, answer
+	}
+	began := time.Now()
+	first, run := keyed(hanging, "nightly-4711")
+	if first != http.StatusOK || run["status"] != "running" || time.Since(began) > time.Second {
+		t.Errorf("%d %v after %v", first, run, time.Since(began))
+	}
+	if status, again := keyed(hanging, "nightly-4711"); status != http.StatusOK || again["id"] != run["id"] {
+		t.Errorf("again: %d %v, want %v", status, again, run)
+	}
+	if status, answer := keyed(other, "nightly-4711"); status != http.StatusConflict {
+		t.Errorf("another manifest: %d %v", status, answer)
+	}
+	if status, answer := keyed(hanging, "nightly-4712"); status != http.StatusOK || answer["id"] == run["id"] {
+		t.Errorf("another key: %d %v", status, answer)
+	}
+	shown := p.ok("GET", "/api/runs/"+run["id"].(string)+"?wait=5m", "")
+	if shown["status"] != "running" || time.Since(began) < 5*time.Minute {
+		t.Errorf("%v after %v", shown, time.Since(began))
+	}
+	for _, wait := range []string{"x", "-1s", "2h"} {
+		if status, answer := p.call("GET", "/api/runs/"+run["id"].(string)+"?wait="+wait, ""); status != http.StatusUnprocessableEntity {
+			t.Errorf("wait=%s: %d %v", wait, status, answer)
+		}
+	}
+}
+
+// TestListRunsATT3: runs are listed, the newest first, in pages.
+func TestListRunsATT3(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testListRunsATT3)
+}
+
+func testListRunsATT3(t *testing.T) {
+	b := newBed(t)
+	p := b.start(t)
+	b.fail["broken"] = 100
+	manifests := map[string]string{"success": p.manifest(`{"step_key":"A"}`), "error": p.manifest(`{"step_key":"broken"}`), "waiting": p.manifest(acceptance)}
+	var want []string
+	for _, status := range []string{"success", "error", "waiting", "success"} {
+		id, is := p.begin(manifests[status])
+		if is != status {
+			t.Fatalf("the run is %s, want %s", is, status)
+		}
+		want = append([]string{id + " " + manifests[status] + " " + status}, want...)
+	}
+	list := func(query string) (runs []string, next string) {
+		got := p.ok("GET", "/api/runs?"+query, "")
+		for _, x := range got["runs"].([]any) {
+			r := x.(map[string]any)
+			runs = append(runs, fmt.Sprint(r["id"], " ", r["manifest_id"], " ", r["status"]))
+			if r["initiated_by"] != "jed" || r["started_at"] == nil || (r["ended_at"] == nil) != (r["status"] == "waiting") {
+				t.Errorf("listed: %v", r)
+			}
+		}
+		return runs, got["next_page_token"].(string)
+	}
+	if runs, next := list(""); !slices.Equal(runs, want) || next != "" {
+		t.Errorf("runs %q, want %q; next %q", runs, want, next)
+	}
+	runs, next := list("limit=3")
+	rest, end := list("limit=3&page_token=" + url.QueryEscape(next))
+	if paged := slices.Concat(runs, rest); !slices.Equal(paged, want) || end != "" {
+		t.Errorf("in pages %q, want %q", paged, want)
+	}
+	if runs, _ := list("manifest_id=" + manifests["waiting"]); !slices.Equal(runs, want[1:2]) {
+		t.Errorf("of a manifest: %q", runs)
+	}
+	for _, query := range []string{"limit=0", "limit=1001", "limit=x", "page_token=x"} {
+		if status, answer := p.call("GET", "/api/runs?"+query, ""); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %v", query, status, answer)
+		}
+	}
+}
+
+// TestFailedStepSaysWhyATT3: a run shows why a step of it has failed, and why it has failed itself.
+func TestFailedStepSaysWhyATT3(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.fail["broken"] = 100
+		p := b.start(t)
+		id, _ := p.begin(p.manifest(`{"step_key":"A"},{"step_key":"broken"}`))
+		run := p.ok("GET", "/api/runs/"+id, "")
+		steps := run["steps"].([]any)
+		why, _ := steps[1].(map[string]any)["error"].(map[string]any)
+		whole, _ := run["error"].(map[string]any)
+		if why["code"] != "BUSY" || why["message"] != "not yet" || steps[0].(map[string]any)["error"] != nil || whole["code"] != "STEP_FAILED" {
+			t.Errorf("the run: %v", run)
+		}
+	})
 }
 
 // TestDocumentsBodyATT4: the body of an attestation is taken with what its columns may have. The
@@ -330,13 +452,13 @@ func testSignalsENG2(t *testing.T) {
 	hanging := p.manifest(`{"step_key":"A","executor":"hang"},{"step_key":"B"}`)
 	ids := make(chan string, 1)
 	go func() {
-		status, _, err := p.try("POST", "/api/runs", `{"manifest_id":"`+hanging+`","initiated_by":"jed"}`)
-		ids <- fmt.Sprint(status, " ", err)
+		_, status := p.begin(hanging)
+		ids <- status
 	}()
 	id := p.running(hanging)
 	signal(id, "CANCEL")
-	if got := <-ids; got != "200 <nil>" {
-		t.Errorf("the call ends with %s", got)
+	if got := <-ids; got != "error" {
+		t.Errorf("the run is %s", got)
 	}
 	want := []string{"RunQueued", "RunStarted", "StepStarted A", "SignalAccepted", "StepFailed A", "RunCancelled"}
 	if got := b.types(t, id); !slices.Equal(got, want) {
@@ -518,12 +640,11 @@ func testTwoRunnersATT5(t *testing.T) {
 			if i%2 == 0 {
 				from, to = two, one
 			}
-			status, answer, err := from.try("POST", "/api/runs", `{"manifest_id":"`+m+`","initiated_by":"jed"}`)
-			if err != nil || answer["status"] != "waiting" {
-				t.Error(status, answer, err)
+			id, status := from.begin(m)
+			if status != "waiting" {
+				t.Error(id, status)
 				return
 			}
-			id := answer["id"].(string)
 			_, _, stepRuns := to.steps(id)
 			to.ok("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", attestB)
 			if got := to.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" || b.count(id, "A") != 1 || b.count(id, "C") != 1 {

@@ -19,22 +19,31 @@ func StepRunID(runID, stepKey string, attempt uint32) string {
 
 // runView is a run as the API shows it (ATT-3).
 type runView struct {
+	listedRun
+	// Error says why the run has failed, as its event does.
+	Error json.RawMessage `json:"error,omitempty"`
+	Steps []stepView      `json:"steps"`
+}
+
+// listedRun is a run in a list.
+type listedRun struct {
 	ID          string     `json:"id"`
 	ManifestID  string     `json:"manifest_id"`
 	Status      string     `json:"status"`
 	InitiatedBy string     `json:"initiated_by"`
 	StartedAt   *time.Time `json:"started_at"`
 	EndedAt     *time.Time `json:"ended_at"`
-	Steps       []stepView `json:"steps"`
 }
 
 type stepView struct {
-	StepRunID   string           `json:"step_run_id"`
-	StepKey     string           `json:"step_key"`
-	StepType    string           `json:"step_type"`
-	Status      string           `json:"status"`
-	StartedAt   *time.Time       `json:"started_at"`
-	EndedAt     *time.Time       `json:"ended_at"`
+	StepRunID string     `json:"step_run_id"`
+	StepKey   string     `json:"step_key"`
+	StepType  string     `json:"step_type"`
+	Status    string     `json:"status"`
+	StartedAt *time.Time `json:"started_at"`
+	EndedAt   *time.Time `json:"ended_at"`
+	// Error says why the step has failed: code, message and retryable.
+	Error       json.RawMessage  `json:"error,omitempty"`
 	Contract    json.RawMessage  `json:"compute_contract,omitempty"`
 	Attestation *attestationView `json:"attestation,omitempty"`
 	// Approvals are those of a step that waits for further attesters.
@@ -94,14 +103,17 @@ func stepWord(s plan.Status) string {
 }
 
 func viewOf(run *runlogv1.Run, s *replay.State) runView {
-	v := runView{
+	v := runView{listedRun: listedRun{
 		ID: run.GetRunId(), ManifestID: run.GetPlanRef().GetPlanId(), Status: statusWord(s.Status, s.WaitingStep() != nil), InitiatedBy: run.GetTriggeredBy(),
-		StartedAt: timeOf(s.StartedAt), EndedAt: timeOf(s.EndedAt), Steps: []stepView{},
-	}
+		StartedAt: timeOf(s.StartedAt), EndedAt: timeOf(s.EndedAt),
+	}, Error: errorOf(s.Last), Steps: []stepView{}}
 	for _, step := range s.Steps {
 		w := stepView{
 			StepRunID: StepRunID(v.ID, step.ID, step.Attempt), StepKey: step.ID, StepType: "task", Status: stepWord(step.Status),
 			StartedAt: timeOf(step.StartedAt), EndedAt: timeOf(step.EndedAt),
+		}
+		if step.Status == plan.Failed {
+			w.Error = errorOf(step.Ended)
 		}
 		w.Contract = contractOf(step.Waiting)
 		if step.Attested != nil {
@@ -121,6 +133,13 @@ func viewOf(run *runlogv1.Run, s *replay.State) runView {
 		v.Steps = append(v.Steps, w)
 	}
 	return v
+}
+
+// errorOf returns the error of a payload; nil: it has none.
+func errorOf(payload json.RawMessage) json.RawMessage {
+	var p struct{ Error json.RawMessage }
+	_ = json.Unmarshal(payload, &p) // The payload has been stored as JSON.
+	return p.Error
 }
 
 // contractOf returns the contract that a step waits for, in the words of the manifest.

@@ -49,6 +49,11 @@ ended. A run of the same manifest again is another run. It waits for as long as 
 			if err := c.post("/api/runs", map[string]string{"manifest_id": stored.ID, "initiated_by": a.by}, &begun); err != nil {
 				return err
 			}
+			for begun.Status == "running" {
+				if err := c.call(http.MethodGet, "/api/runs/"+url.PathEscape(begun.ID)+"?wait=1m", nil, &begun); err != nil {
+					return err
+				}
+			}
 			return c.told(begun.ID, begun.Status)
 		},
 	}
@@ -129,6 +134,7 @@ func (c *caller) told(runID, status string) error {
 			StepRunID string `json:"step_run_id"`
 			Key       string `json:"step_key"`
 			Status    string
+			Error     struct{ Code, Message string }
 		}
 	}
 	path := "/api/runs/" + url.PathEscape(runID)
@@ -139,6 +145,9 @@ func (c *caller) told(runID, status string) error {
 	for _, s := range run.Steps {
 		switch {
 		case s.Status == "FAIL":
+			if s.Error.Code != "" {
+				s.Key += fmt.Sprintf(" (%s: %.200s)", s.Error.Code, s.Error.Message)
+			}
 			failed = append(failed, s.Key)
 		case status == "waiting" && s.Status == "WAITING_FOR_ATTESTATION":
 			says["step"], says["attest"] = s.Key, strings.TrimSuffix(c.api, "/")+path+"/steps/"+s.StepRunID+"/attest"
