@@ -133,6 +133,7 @@ func TestRunnerServeRefuses(t *testing.T) {
 		{full + " --plans=", nil, output.ExitUsage, "--plans is empty"},
 		{full + " --secrets-dir " + file, nil, output.ExitUsage, "is no directory"},
 		{full + " --default-executor llm", nil, output.ExitUsage, "is not among the executors of this runner"},
+		{full + " --approved-plans-only", nil, output.ExitUsage, "needs --plans"},
 		{full + " --grace 2h", nil, output.ExitUsage, "--grace is 2h0m0s"},
 		{full + " --executors shell", nil, output.ExitUsage, "name noop, command, http and llm"},
 		{full + " --executors=", nil, output.ExitUsage, "--executors is empty"},

@@ -133,7 +133,13 @@ func refusal(err error) (int, any) {
 	return status, map[string]any{"error": e.Message, "reason": e.Reason}
 }
 
+// errApproved refuses what a caller wants executed beside the approved plans.
+var errApproved = &httpError{http.StatusForbidden, "this runner executes approved plans alone: have the plan approved, and request a run of it with runlog run request"}
+
 func (a *api) createManifest(ctx context.Context, c *client.Client, _ *http.Request, body []byte) (int, any, error) {
+	if a.o.Approved != nil {
+		return 0, nil, errApproved
+	}
 	if err := a.admit(ctx, c, runlogv1.Role_PRODUCER, runlogv1.Role_OPERATOR); err != nil {
 		return 0, nil, err
 	}
@@ -164,6 +170,9 @@ func (a *api) getManifest(ctx context.Context, c *client.Client, req *http.Reque
 // createRun requests a run, and does not wait for it. Calls with the same Idempotency-Key request
 // one run: its id comes from the key, so that another manifest with the key is refused by the log.
 func (a *api) createRun(ctx context.Context, c *client.Client, req *http.Request, body []byte) (int, any, error) {
+	if a.o.Approved != nil {
+		return 0, nil, errApproved
+	}
 	var in struct {
 		ManifestID  string `json:"manifest_id"`
 		InitiatedBy string `json:"initiated_by"`

@@ -16,6 +16,7 @@ import (
 	"runlog/client"
 	"runlog/engine"
 	"runlog/engine/artifact"
+	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/replay/memory"
@@ -44,6 +45,9 @@ type Options struct {
 	// Blobs has manifests and plans below the URI Base, and the plans that references name.
 	Blobs artifact.Blobs
 	Base  string
+	// Approved has the only plans that are executed: the API then takes no manifests, and starts no
+	// runs of those that it has. nil: the plans of Blobs are executed.
+	Approved blob.Opener
 	// Executors execute the task steps. DefaultExecutor is that of tasks which name none. Empty:
 	// noop.
 	Executors       *executor.Registry
@@ -140,7 +144,11 @@ func New(o Options) (*Runner, error) {
 		return nil, err
 	}
 	r := &Runner{o: o, metrics: m}
-	plans, err := plan.NewFetcher(plan.FetcherOptions{Source: o.Blobs, Capabilities: r.capabilities(), Logger: o.Logger, Registerer: o.Registerer})
+	var source blob.Opener = o.Blobs
+	if o.Approved != nil {
+		source = o.Approved
+	}
+	plans, err := plan.NewFetcher(plan.FetcherOptions{Source: source, Capabilities: r.capabilities(), Logger: o.Logger, Registerer: o.Registerer})
 	if err != nil {
 		return nil, err
 	}

@@ -62,6 +62,14 @@ func (v *serving) stores() error {
 			return output.UsageError("--store, --plans: %s: name a directory, or a URI of %s", blob.Shown(uri), strings.Join(blobs.Schemes(), ", "))
 		}
 	}
+	if v.approvedOnly {
+		if len(v.plans) == 0 {
+			return output.UsageError("--approved-plans-only needs --plans, where the approved plans are")
+		}
+		if v.o.Approved, err = blob.New(blob.Options{Allow: allow[1:]}); err != nil {
+			return output.UsageError("--plans: %v", err)
+		}
+	}
 	if v.o.Blobs = blobs; !strings.Contains(v.store, "://") {
 		if err := os.MkdirAll(v.store, 0o700); err != nil {
 			return output.UsageError("--store: %v; name a directory that this user can write", err)

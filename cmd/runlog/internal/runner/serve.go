@@ -18,13 +18,15 @@ const defaultExecutor = "noop"
 
 // serving is the configuration of a runner. What is empty is left out.
 type serving struct {
-	o          runner.Options
-	listen     string
-	store      string   // a directory, or a URI of s3
-	plans      []string // directories and URIs
-	secretsDir string
-	executing  []string // the names of the executors; empty: the default
-	commandEnv []string // the variables of the runner that commands get
+	o      runner.Options
+	listen string
+	store  string   // a directory, or a URI of s3
+	plans  []string // directories and URIs
+	// approvedOnly: plans of the store are not executed.
+	approvedOnly bool
+	secretsDir   string
+	executing    []string // the names of the executors; empty: the default
+	commandEnv   []string // the variables of the runner that commands get
 	// httpNetworks are reached by http steps, beside the public ones.
 	httpNetworks []string
 	trusting     bool // only users of this machine request runs
@@ -46,6 +48,9 @@ Stores. --store and --plans take directories and URIs: file:///DIR, s3://BUCKET/
 https://HOST/PATH. S3 takes its address and its credentials from the usual variables: AWS_ENDPOINT_URL, AWS_REGION,
 AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN, AWS_SHARED_CREDENTIALS_FILE and AWS_PROFILE, or from the
 role of the machine.
+
+With --approved-plans-only a caller executes no plan of its own: the API takes no manifests, and a run whose plan is not
+below --plans fails. Who may write there decides what is executed.
 
 Executors. Task steps are executed by noop, which returns its input, and by those that --executors names: command (a
 process on this machine, with the rights of this one), http, and llm, which needs --llm-url. Whoever may request runs
@@ -76,6 +81,7 @@ API send tokens of their own, and may do what these allow.`,
 	flags.StringVar(&v.listen, "listen", defaultListen, "loopback address of the HTTP API; a proxy with TLS takes calls from elsewhere")
 	flags.StringVar(&v.store, "store", "", "directory or s3 URI of manifests and their plans, which all runners of the queue share")
 	flags.StringSliceVar(&v.plans, "plans", nil, "directories and URIs below which other plans of runs may be; may be repeated (default none)")
+	flags.BoolVar(&v.approvedOnly, "approved-plans-only", false, "execute only plans below --plans, and take no manifests")
 	flags.StringVar(&v.secretsDir, "secrets-dir", "", "directory of the secrets of steps (default none)")
 	flags.StringVar(&v.o.Tenant, "tenant", "", "tenant of the runs")
 	flags.StringVar(&v.o.Project, "project", "", "project of the runs")
