@@ -26,6 +26,8 @@
 // CrossCheck asks github.com/anishathalye/porcupine, which searches for an order and does not use
 // the log. It is for histories of some dozens of operations a run.
 //
+// CheckRate compares stamps with elapsed time. It is for callers that know when leaders change.
+//
 // # What the caller must do
 //
 // The caller calls Recorder.Call before the request leaves, and Recorder.Return after the answer

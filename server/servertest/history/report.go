@@ -47,6 +47,9 @@ const (
 	// DeliveredInOrder: no event that matches a subscription is skipped, comes too early, or comes
 	// again without a cause (BUS-3, BUS-4, BUS-6).
 	DeliveredInOrder Invariant = "bus"
+	// Paced: the stamps of one leader advance by what elapses, give or take a tenth (APP-5).
+	// CheckRate checks it.
+	Paced Invariant = "rate"
 	// WellFormed: the history itself is consistent.
 	WellFormed Invariant = "history"
 )

@@ -120,6 +120,9 @@ func consensus() []Mutant {
 		bug("stamps-far-ahead", "APP-5", "leaders propose stamps from far ahead, and followers take them",
 			in("raft/stamps").before("New(o)", "Judge{}", "o.Limit = 0"),
 			in("raft/stamps").replace("(c clock) slewed", "stamp + min(max(wall - stamp, -most), most)", "max(wall, stamp-most)")).under(0, "clock-far"),
+		bug("stamps-follow-clock", "APP-5", "stamps follow the leader's clock at once",
+			in("raft/stamps").replace("(c clock) slewed", "stamp + min(max(wall - stamp, -most), most)", "max(wall, stamp-most)")).
+			under(time.Second, "clock-jump"),
 		bug("ack-before-commit", "APP-2", "an entry counts as committed when one node has it",
 			hashicorp.replace("(commitment) recalculate", "m[(len(m)-1)/2]", "m[len(m)-1]")),
 		bug("unknown-as-refused", "APP-10, D4i",

@@ -155,7 +155,7 @@ func judge(r *sim.Result) (found, detail string) {
 	if r.Report != nil {
 		for _, inv := range []history.Invariant{
 			history.AckedIsStored, history.OnePerKey, history.Numbered, history.Stamped, history.WindowsClose, history.SnapshotsFold,
-			history.WatermarksRise, history.Linearizable, history.Queued, history.DeliveredInOrder, history.HashesAgree, history.Chained, history.WellFormed,
+			history.WatermarksRise, history.Linearizable, history.Queued, history.DeliveredInOrder, history.Paced, history.HashesAgree, history.Chained, history.WellFormed,
 		} {
 			for _, v := range r.Report.Violations {
 				if v.Invariant == inv {

@@ -126,6 +126,7 @@ func (w *world) live(r *Result) error {
 		return errors.New("cannot check the history: no node returns its records")
 	}
 	r.Report = w.clients.Check(finals)
+	history.CheckRate(w.clients.History(), r.Report)
 	if !w.opts.Cross {
 		return nil
 	}

@@ -89,8 +89,30 @@ func (c *Clients) OpenSink(reachable func() bool) delivery.Sink {
 
 // Interrupted records that the leader changes, or may have ended.
 func (c *Clients) Interrupted() {
+	c.changes.Add(1)
 	c.recorder.Act(history.Act{Kind: history.Interrupted}, c.recorder.Now())
 }
+
+// asking is the time of a call.
+type asking struct {
+	from, to time.Time
+	// term counts the changes of the leader until from; -1: there was one until to.
+	term int64
+}
+
+// now begins a call.
+func (c *Clients) now() asking { return asking{from: time.Now(), term: c.changes.Load()} }
+
+// since ends a call.
+func (c *Clients) since(a asking) asking {
+	if a.to = time.Now(); a.term != c.changes.Load() {
+		a.term = -1
+	}
+	return a
+}
+
+// sameTerm reports whether one leader has answered two calls.
+func (a asking) sameTerm(b asking) bool { return a.term >= 0 && a.term == b.term }
 
 // Parked records that a node makes a dead letter of an event.
 func (c *Clients) Parked(subscription, run string, seq uint64) {

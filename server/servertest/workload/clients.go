@@ -71,6 +71,7 @@ type Clients struct {
 	began    time.Time
 	recorder *history.Recorder
 	acked    atomic.Int64 // appends
+	changes  atomic.Int64 // of the leader, see Interrupted
 	hired    int
 	firstKey string // of the cluster, as the node of the first final reports it
 

@@ -161,6 +161,7 @@ func (s *starter) work(ctx context.Context) {
 func (s *starter) lease(ctx context.Context, most uint32, ttl time.Duration) []*runlogv1.Lease {
 	called, cancel := context.WithTimeout(ctx, leaseWait+s.patience())
 	defer cancel()
+	asked := s.clients.now()
 	resp, err := s.queues(s.rng.IntN(len(s.conns))).LeaseRuns(called, &runlogv1.LeaseRunsRequest{
 		TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment, Queue: queueName,
 		Worker: s.host + "-" + strconv.Itoa(s.number), Max: most, Wait: durationpb.New(leaseWait), Ttl: durationpb.New(ttl),
@@ -169,7 +170,7 @@ func (s *starter) lease(ctx context.Context, most uint32, ttl time.Duration) []*
 		return nil
 	}
 	for _, l := range resp.GetLeases() {
-		s.starts.leased(s.clients.opts.Broken, l, ttl)
+		s.starts.leased(s.clients.opts.Broken, l, ttl, s.clients.since(asked))
 	}
 	return resp.GetLeases()
 }
@@ -221,10 +222,9 @@ func (s *starter) begin(l *runlogv1.Lease) []*runlogv1.EventWrite {
 func (s *starter) renew(ctx context.Context, l *runlogv1.Lease, ttl time.Duration) {
 	called, cancel := context.WithTimeout(ctx, s.patience())
 	defer cancel()
+	asked := s.clients.now()
 	resp, err := s.queues(s.rng.IntN(len(s.conns))).RenewLease(called, &runlogv1.RenewLeaseRequest{RunId: l.RunId, Fence: l.Fence, Ttl: durationpb.New(ttl)})
-	if err == nil {
-		s.starts.renewed(l, resp.GetExpireTime())
-	}
+	s.starts.renewed(s.clients.opts.Broken, l, resp.GetExpireTime(), err, s.clients.since(asked))
 }
 
 // write appends an event under the fence of a lease until the outcome is known: by a unary call or

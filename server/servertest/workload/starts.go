@@ -33,6 +33,8 @@ type startedRun struct {
 // heldLease is a lease whose answer has come.
 type heldLease struct {
 	granted, until int64
+	ttl            time.Duration
+	asked          asking
 	// releasing: a release was sent, and the lease may have ended by it.
 	releasing bool
 	started   bool // a release as STARTED was acknowledged
@@ -71,8 +73,9 @@ func (s *starts) run(id string) *startedRun {
 	return s.runs[id]
 }
 
-// leased checks that no other worker holds the run (QUE-6), and that it was not started.
-func (s *starts) leased(broken broken, l *runlogv1.Lease, ttl time.Duration) {
+// leased checks that no other worker holds the run (QUE-6), that it was not started, and that an
+// earlier lease has lasted long enough (QUE-9).
+func (s *starts) leased(broken broken, l *runlogv1.Lease, ttl time.Duration, asked asking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	run := s.run(l.RunId)
@@ -86,18 +89,38 @@ func (s *starts) leased(broken broken, l *runlogv1.Lease, ttl time.Duration) {
 			broken("lease: %s was started under fence %d, and is leased again under %d", l.RunId, fence, l.Fence)
 		case fence < l.Fence && !h.releasing && granted < h.until:
 			broken("lease: %s is leased at %d under fence %d, and until %d under %d", l.RunId, granted, l.Fence, h.until, fence)
+		case fence < l.Fence && !h.releasing && h.endedEarly(asked):
+			broken("lease: %s is leased again under fence %d, at most %s after a lease of %s", l.RunId, l.Fence, asked.to.Sub(h.asked.from), h.ttl)
 		case fence > l.Fence && granted > h.granted:
 			broken("lease: %s is leased at %d under fence %d, and was at %d under %d", l.RunId, granted, l.Fence, h.granted, fence)
 		}
 	}
-	run.leases[l.Fence] = &heldLease{granted: granted, until: until}
+	run.leases[l.Fence] = &heldLease{granted: granted, until: until, ttl: ttl, asked: asked}
 }
 
-func (s *starts) renewed(l *runlogv1.Lease, until *timestamppb.Timestamp) {
+// renewed checks that the only renewal of a lease has found it as its time says (QUE-9). A write
+// under its fence shows less: the fence ends with the timer of the lease, which may be late.
+func (s *starts) renewed(broken broken, l *runlogv1.Lease, until *timestamppb.Timestamp, err error, asked asking) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.runs[l.RunId].leases[l.Fence]
-	h.until = max(h.until, until.AsTime().UnixNano())
+	switch {
+	case err == nil && h.asked.sameTerm(asked) && asked.from.Sub(h.asked.to) > h.ttl*slewShare/(slewShare-1)+time.Microsecond:
+		broken("lease: %s is renewed under fence %d, at least %s after a lease of %s", l.RunId, l.Fence, asked.from.Sub(h.asked.to), h.ttl)
+	case reasonOf(err) == contract.ReasonLeaseLost && h.endedEarly(asked):
+		broken("lease: %s is not leased under fence %d, at most %s after a lease of %s: %v", l.RunId, l.Fence, asked.to.Sub(h.asked.from), h.ttl, err)
+	case err == nil:
+		h.until = max(h.until, until.AsTime().UnixNano())
+	}
+}
+
+// slewShare is the part of elapsed time by which stamps may advance more, or less, as a divisor.
+const slewShare = 10
+
+// endedEarly reports whether a lease was over at a later call, and cannot have been: one leader has
+// answered both calls, and its stamps advance by at most a tenth more than what elapses.
+func (h *heldLease) endedEarly(asked asking) bool {
+	return h.asked.sameTerm(asked) && asked.to.Sub(h.asked.from) < h.ttl*slewShare/(slewShare+1)-time.Microsecond
 }
 
 func (s *starts) releasing(l *runlogv1.Lease) {
