@@ -93,16 +93,16 @@ func taken() []Mutant {
 }
 
 // decisions are bugs about the records that only calls which decide write, and about which identity
-// they are in the name of. No client of a simulated world decides; the tests of the calls look for
+// they are in the name of. No client of a simulated world attests; the tests of the call look for
 // these.
 func decisions() []Mutant {
 	const rpc, contract, signals in = "server/rpc", "proto/contract", "server/signals"
-	return slices.Concat(foundBy(signals, "TestReservedEventTypesSEC9",
+	return slices.Concat([]Mutant{
 		bug("producer-decides", "SEC-9", "a producer appends decisions",
 			rpc.replace("checkDecisions", "i.May(deciders)", "i.May(deciders) || i != nil")),
 		bug("producer-approves", "SEC-9", "a producer appends the approvals of a step that waits for several attesters",
 			contract.begin("DecidedBy(n)", `if n == StepAttestationApproved { return "" }`)),
-	), foundBy(signals, "TestWhoMayAttestSEC10",
+	}, foundBy(signals, "TestWhoMayAttestSEC10",
 		bug("own-run-attested", "SEC-10", "an identity attests the steps of a run that it has started",
 			signals.remove("(past) read", "p.start(r); p.start(r)")),
 		bug("attested-for-anyone", "SEC-10", "an attester attests in the name of an identity that it may not act for",

@@ -178,6 +178,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("attempt", b)
 		case strings.Contains(b, "lease: "):
 			add("lease", b)
+		case strings.Contains(b, "decision: "):
+			add("decision", b)
 		case strings.Contains(b, "bus: "):
 			add(string(history.DeliveredInOrder), b)
 		case strings.Contains(b, "verification of"):

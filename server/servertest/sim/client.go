@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -15,30 +16,21 @@ import (
 	"runlog/client"
 )
 
-// bearer is the API token of a host.
-type bearer string
-
-func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
-	return map[string]string{"authorization": "Bearer " + string(b)}, nil
-}
-
-func (bearer) RequireTransportSecurity() bool { return false }
-
 // minBackoff and maxBackoff are those of connections, and of the retries of the product's client.
 const (
 	minBackoff = 50 * time.Millisecond
 	maxBackoff = time.Second
 )
 
-// dial makes a gRPC connection from a host to a node. The stranger has a token of its own, and the
-// leaver one for each call.
+// dial makes a gRPC connection from a host to a node. The stranger has a token of its own, and
+// bare hosts one for each call.
 func (w *world) dial(host string, node int) (*grpc.ClientConn, error) {
 	token := w.admin
 	if host == stranger {
 		token = w.foreign
 	}
 	var credentials []grpc.DialOption
-	if host != leaver {
+	if !slices.Contains(bare, host) {
 		credentials = append(credentials, grpc.WithPerRPCCredentials(token))
 	}
 	conn, err := grpc.NewClient("passthrough:///"+w.nodes[node].host+grpcPort, append(credentials,
@@ -66,9 +58,12 @@ func (w *world) connect(host string, opts ...grpc.DialOption) (*client.Client, e
 	for _, n := range w.nodes {
 		addresses = append(addresses, n.host+grpcPort)
 	}
+	if !slices.Contains(bare, host) {
+		opts = append(opts, grpc.WithPerRPCCredentials(w.admin))
+	}
 	all, err := client.Dial(strings.Join(addresses, ","), client.Options{
 		MinBackoff: minBackoff, MaxBackoff: maxBackoff,
-		DialOptions: append(opts, w.dialer(host), grpc.WithPerRPCCredentials(w.admin), grpc.WithResolvers(names{resolver.Get("passthrough")})),
+		DialOptions: append(opts, w.dialer(host), grpc.WithResolvers(names{resolver.Get("passthrough")})),
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sim: %w", err)

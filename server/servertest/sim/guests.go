@@ -14,7 +14,13 @@ const (
 	stranger = "stranger"
 	// leaver has tokens that are revoked.
 	leaver = "leaver"
+	// forger has the token of a producer.
+	forger = "forger"
 )
+
+// bare are the hosts whose connections carry no credentials: their clients have tokens of their
+// own.
+var bare = []string{leaver, forger}
 
 // guests starts the clients that must not get what they ask for, until ctx ends. The caller must
 // call wait.
@@ -32,7 +38,8 @@ func (w *world) guests(ctx, forming context.Context) (wait func(), err error) {
 	}
 	if !w.opts.Cross { // Its history must be small.
 		start = append(start, func() (func(), error) { return w.clients.Hog(ctx, "hog") },
-			func() (func(), error) { return w.clients.Starters(ctx, "starter") })
+			func() (func(), error) { return w.clients.Starters(ctx, "starter") },
+			func() (func(), error) { return w.clients.Forger(ctx, forger, "operator") })
 	}
 	if w.opts.Bus && !w.opts.Cross {
 		start = append(start, func() (func(), error) { return w.clients.Bus(ctx, "subscriber") })

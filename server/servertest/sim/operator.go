@@ -9,6 +9,7 @@ import (
 	"time"
 
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest/workload"
 )
 
 const (
@@ -30,7 +31,7 @@ func (o operator) transfer(f Fault, to string) {
 }
 
 // token makes a token for a tenant, before the faults begin.
-func (o operator) token(ctx context.Context, tenant string) (bearer, error) {
+func (o operator) token(ctx context.Context, tenant string) (workload.Bearer, error) {
 	conn, err := o.world.dial("operator", 0)
 	if err != nil {
 		return "", err
@@ -40,7 +41,7 @@ func (o operator) token(ctx context.Context, tenant string) (bearer, error) {
 		Name: stranger, Tenants: []string{tenant},
 		Roles: []runlogv1.Role_Value{runlogv1.Role_PRODUCER, runlogv1.Role_READER, runlogv1.Role_AUDITOR},
 	})
-	return bearer(made.GetToken()), err
+	return workload.Bearer(made.GetToken()), err
 }
 
 // rotateKey asks for a new signing key, which the current key endorses.

@@ -104,9 +104,9 @@ type world struct {
 	ghosts sync.WaitGroup // lives that have ended and are being closed
 
 	operator  operator
-	admin     bearer
+	admin     workload.Bearer
 	adminHash auth.TokenHash
-	foreign   bearer // of a client that may see one tenant
+	foreign   workload.Bearer // of a client that may see one tenant
 	clients   *workload.Clients
 	seen      seen
 
@@ -158,7 +158,7 @@ func newWorld(opts Options) *world {
 		})
 	}
 	text, hash := auth.NewToken()
-	w.admin, w.adminHash = bearer(text), hash
+	w.admin, w.adminHash = workload.Bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
 	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true})
 	w.seen.changed, w.seen.parked = w.clients.Interrupted, w.clients.Parked

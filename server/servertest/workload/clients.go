@@ -83,8 +83,9 @@ type Clients struct {
 	// assigned has the attempts of answers (IDM-10)
 	assigned map[eventName]uint32
 
-	starts starts
-	bus    atomic.Pointer[bus.Bus] // nil: there are no clients of the bus
+	starts    starts
+	decisions decisions
+	bus       atomic.Pointer[bus.Bus] // nil: there are no clients of the bus
 }
 
 // New returns Clients that have no client yet.
@@ -172,7 +173,9 @@ func (c *Clients) History() *history.History {
 
 // Check checks the history against the records that the nodes have in the end.
 func (c *Clients) Check(finals []*history.Final) *history.Report {
-	return history.Check(c.History(), Fold, finals...)
+	r := history.Check(c.History(), Fold, finals...)
+	r.Counts["forged requests refused"] = c.decisions.refused
+	return r
 }
 
 func (c *Clients) addSent(run string, e *runlogv1.EventWrite) {

@@ -3,7 +3,7 @@
 //	Clients ──► workers: appends, batches, streams, conditional appends, duplicates,
 //	            diverging content, attempts left out; reads, snapshots, windows
 //	        ──► watchers: of one run, of a tenant's runs, resumed after their connection is cut
-//	        ──► Stranger, Leaver, Hog: clients that must not get what they ask for
+//	        ──► Stranger, Leaver, Hog, Forger: clients that must not get what they ask for
 //	        ──► Recorder ──► History
 //	        ──► Finals: the records of every node, after the faults have ended
 //

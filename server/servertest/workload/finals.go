@@ -209,6 +209,7 @@ func (w *worker) export(ctx context.Context, node int, f *history.Final) (statem
 			}
 			f.Records = append(f.Records, r)
 			attempts.check(e)
+			w.clients.decisions.check(w.clients.opts.Broken, f.Node, e)
 		}
 		statement = resp.GetSummary().GetStatement()
 	}

@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	runlogv1 "runlog/proto/runlog/v1"
@@ -64,7 +63,7 @@ func (l *leaver) leave(ctx context.Context) {
 	}) {
 		return
 	}
-	bearing, cancel := context.WithCancel(metadata.AppendToOutgoingContext(ctx, "authorization", "Bearer "+token))
+	bearing, cancel := context.WithCancel(Bearer(token).in(ctx))
 	defer cancel()
 	node := l.rng.IntN(len(l.conns))
 	stream, err := l.projections(node).WatchRuns(bearing, &runlogv1.WatchRunsRequest{IncludeExisting: true})

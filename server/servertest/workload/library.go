@@ -29,8 +29,8 @@ type library struct {
 }
 
 // newLibrary connects a host to all nodes.
-func (c *Clients) newLibrary(host string) (*library, error) {
-	all, err := c.opts.Connect(host, grpc.WithUnaryInterceptor(countTry))
+func (c *Clients) newLibrary(host string, opts ...grpc.DialOption) (*library, error) {
+	all, err := c.opts.Connect(host, append(opts, grpc.WithUnaryInterceptor(countTry))...)
 	if err != nil {
 		return nil, fmt.Errorf("workload: %w", err)
 	}
