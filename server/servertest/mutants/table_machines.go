@@ -93,26 +93,28 @@ func taken() []Mutant {
 }
 
 // decisions are bugs about the records that only calls which decide write, and about which identity
-// they are in the name of. No client of a simulated world attests; the tests of the call look for
-// these.
+// they are in the name of.
 func decisions() []Mutant {
 	const rpc, contract, signals in = "server/rpc", "proto/contract", "server/signals"
-	return slices.Concat([]Mutant{
+	return append([]Mutant{
 		bug("producer-decides", "SEC-9", "a producer appends decisions",
 			rpc.replace("checkDecisions", "i.May(deciders)", "i.May(deciders) || i != nil")),
 		bug("producer-approves", "SEC-9", "a producer appends the approvals of a step that waits for several attesters",
 			contract.begin("DecidedBy(n)", `if n == StepAttestationApproved { return "" }`)),
-	}, foundBy(signals, "TestWhoMayAttestSEC10",
 		bug("own-run-attested", "SEC-10", "an identity attests the steps of a run that it has started",
 			signals.remove("(past) read", "p.start(r); p.start(r)")),
 		bug("attested-for-anyone", "SEC-10", "an attester attests in the name of an identity that it may not act for",
 			signals.replace("checkAttestation", "!a.MayActFor(b)", "!a.MayActFor(b) && a == nil")),
-	), foundBy(signals, "TestApprovalsSEC10",
 		bug("one-is-enough", "SEC-10", "one attester is enough where a contract asks for several",
 			signals.begin("(attestation) count", "if true { return nil }")),
+		bug("one-approval-less", "SEC-10", "one attester less than a contract asks for is enough",
+			signals.replace("(a attestation) count", "a.said.Approvals, a.said.Needed = len(s), n",
+				"a.said.Approvals, a.said.Needed = len(s)+1, n")),
+	}, foundBy(signals, "TestApprovalsSEC10",
+		// No attester of the simulator may act for another.
 		bug("approves-twice", "SEC-10", "an attester approves twice, in other words",
 			signals.replace("(a attestation) count", "b == a.attestedBy || b == a.caller.Authenticated().Name", "b == \"\"")),
-	))
+	)...)
 }
 
 // leases are bugs about runs that workers of the simulator lease, hold for too long and start.

@@ -180,6 +180,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("lease", b)
 		case strings.Contains(b, "decision: "):
 			add("decision", b)
+		case strings.Contains(b, "attestation: "):
+			add("attestation", b)
 		case strings.Contains(b, "bus: "):
 			add(string(history.DeliveredInOrder), b)
 		case strings.Contains(b, "verification of"):

@@ -16,11 +16,13 @@ const (
 	leaver = "leaver"
 	// forger has the token of a producer.
 	forger = "forger"
+	// attester has the tokens of several identities.
+	attester = "attester"
 )
 
 // bare are the hosts whose connections carry no credentials: their clients have tokens of their
 // own.
-var bare = []string{leaver, forger}
+var bare = []string{leaver, forger, attester}
 
 // guests starts the clients that must not get what they ask for, until ctx ends. The caller must
 // call wait.
@@ -39,7 +41,8 @@ func (w *world) guests(ctx, forming context.Context) (wait func(), err error) {
 	if !w.opts.Cross { // Its history must be small.
 		start = append(start, func() (func(), error) { return w.clients.Hog(ctx, "hog") },
 			func() (func(), error) { return w.clients.Starters(ctx, "starter") },
-			func() (func(), error) { return w.clients.Forger(ctx, forger, "operator") })
+			func() (func(), error) { return w.clients.Forger(ctx, forger, "operator") },
+			func() (func(), error) { return w.clients.Attesters(ctx, attester, "operator") })
 	}
 	if w.opts.Bus && !w.opts.Cross {
 		start = append(start, func() (func(), error) { return w.clients.Bus(ctx, "subscriber") })

@@ -146,14 +146,14 @@ func (c *Clients) attemptsOf(node string) *attemptsOf {
 }
 
 // check checks the next record: its key is that of its attempt, no other record has it, and
-// assigned attempts rise and are those of the answers.
+// assigned attempts rise and are those of the answers. Approvals have keys of their own (SEC-10).
 func (n *attemptsOf) check(r *runlogv1.EventRecord) {
 	broken := func(format string, args ...any) {
 		n.clients.opts.Broken("attempt: on %s, %s of %s with runSeq %d %s", n.node, r.GetEventType(), r.GetRunId(), r.GetRunSeq(), fmt.Sprintf(format, args...))
 	}
 	attempt := r.GetLogicalAttemptId()
 	want := contract.DeriveKey(contract.Line2, r.GetRunId(), r.GetStepId(), attempt, r.GetEngineAttemptId(), r.GetEventType(), r.GetPlanId(), r.GetPlanVersion())
-	if r.GetIdempotencyKey() != want {
+	if r.GetIdempotencyKey() != want && r.GetEventType() != contract.StepAttestationApproved {
 		broken("has key %s, that of attempt %d is %s", r.GetIdempotencyKey(), attempt, want)
 	}
 	key := eventName{r.GetRunId(), r.GetIdempotencyKey()}

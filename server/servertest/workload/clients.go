@@ -85,6 +85,7 @@ type Clients struct {
 
 	starts    starts
 	decisions decisions
+	attested  attested
 	bus       atomic.Pointer[bus.Bus] // nil: there are no clients of the bus
 }
 
@@ -175,6 +176,7 @@ func (c *Clients) History() *history.History {
 func (c *Clients) Check(finals []*history.Final) *history.Report {
 	r := history.Check(c.History(), Fold, finals...)
 	r.Counts["forged requests refused"] = c.decisions.refused
+	r.Counts["attestations acknowledged"] = len(c.attested.acked)
 	return r
 }
 

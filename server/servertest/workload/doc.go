@@ -4,6 +4,7 @@
 //	            diverging content, attempts left out; reads, snapshots, windows
 //	        ──► watchers: of one run, of a tenant's runs, resumed after their connection is cut
 //	        ──► Stranger, Leaver, Hog, Forger: clients that must not get what they ask for
+//	        ──► Starters, Attesters, Bus: clients of queues, attestations and subscriptions
 //	        ──► Recorder ──► History
 //	        ──► Finals: the records of every node, after the faults have ended
 //

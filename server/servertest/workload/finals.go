@@ -195,7 +195,7 @@ func (w *worker) views(ctx context.Context, node int, f *history.Final, ends map
 
 // export reads all records of a node, in commit order, and returns the node's signed statement.
 func (w *worker) export(ctx context.Context, node int, f *history.Final) (statement string, err error) {
-	attempts := w.clients.attemptsOf(f.Node)
+	attempts, attested := w.clients.attemptsOf(f.Node), w.clients.attestedOf(f.Node)
 	s, err := w.audits(node).ExportEvents(ctx, &runlogv1.ExportEventsRequest{To: timestamppb.New(time.Now().Add(time.Hour))})
 	for err == nil {
 		var resp *runlogv1.ExportEventsResponse
@@ -209,6 +209,7 @@ func (w *worker) export(ctx context.Context, node int, f *history.Final) (statem
 			}
 			f.Records = append(f.Records, r)
 			attempts.check(e)
+			attested.check(e)
 			w.clients.decisions.check(w.clients.opts.Broken, f.Node, e)
 		}
 		statement = resp.GetSummary().GetStatement()
@@ -216,5 +217,6 @@ func (w *worker) export(ctx context.Context, node int, f *history.Final) (statem
 	if !errors.Is(err, io.EOF) {
 		return "", fmt.Errorf("export: %w", err)
 	}
+	attested.end()
 	return statement, nil
 }
