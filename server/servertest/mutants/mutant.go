@@ -28,6 +28,8 @@ type Mutant struct {
 	Faults []string
 	// Every is the mean time between two of Faults. Default: 2 s.
 	Every time.Duration
+	// Held: the worlds of the trial are made from backups, and held.
+	Held bool
 	// Package is where Test looks for it in place of the simulator, which does not use it: a folder
 	// of this module. Empty: the simulator.
 	Package string

@@ -220,7 +220,7 @@ func process(t *testing.T, binary string, m *Mutant, seed uint64, atMost time.Du
 	cmd := exec.Command(binary, "-test.run=^"+cmp.Or(m.Test, "TestTrial")+"$", "-test.timeout="+patience(t, atMost).String())
 	if m.Test == "" {
 		cmd.Args = append(cmd.Args, "-trial.seed="+strconv.FormatUint(seed, 10), "-trial.time="+atMost.String(),
-			"-trial.kinds="+strings.Join(m.Faults, ","), "-trial.every="+cmp.Or(m.Every, 2*time.Second).String())
+			"-trial.kinds="+strings.Join(m.Faults, ","), "-trial.every="+cmp.Or(m.Every, 2*time.Second).String(), "-trial.held="+strconv.FormatBool(m.Held))
 		// as make sim sets it
 		cmd.Env = append(os.Environ(), "GOMAXPROCS=1", "GOGC=400", "GODEBUG=asyncpreemptoff=1,randseednop=0")
 	} else {

@@ -8,7 +8,7 @@ import (
 // All returns the table.
 func All() []Mutant {
 	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(),
-		kept(), cached(), queues(), fences(), taken(), decisions(), subscriptions(), deliveries(), leases(), emergencies())
+		kept(), cached(), queues(), fences(), taken(), decisions(), subscriptions(), deliveries(), leases(), holds(), emergencies())
 }
 
 // in is a package in which edits are made.
@@ -49,6 +49,12 @@ func bug(name, breaks, what string, edits ...Edit) Mutant {
 // under names the faults, and the scenarios, that lead to a mutant.
 func (m Mutant) under(every time.Duration, faults ...string) Mutant {
 	m.Every, m.Faults = every, faults
+	return m
+}
+
+// held lets the trial hold its worlds.
+func (m Mutant) held() Mutant {
+	m.Held = true
 	return m
 }
 

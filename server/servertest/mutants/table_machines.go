@@ -58,8 +58,8 @@ func queues() []Mutant {
 	))
 }
 
-// fences are bugs about fences and signals that a simulated world does not bring about: no cluster
-// of it is restored, and no run of its queue is cancelled by a signal.
+// fences are bugs about fences and signals that a simulated world does not bring about: no worker
+// of a cluster that was backed up writes to the restored one, and no run is cancelled by a signal.
 func fences() []Mutant {
 	const storage, signals in = "storage", "server/signals"
 	return slices.Concat(foundBy(storage, "TestAdoptedFencesQUE8",
@@ -143,6 +143,19 @@ func leases() []Mutant {
 		bug("request-not-unique", "QUE-2", "a request with another plan under the same key is answered as the first",
 			queue.replace("(k knownRequest) against", "!bytes.Equal(k.PlanDigest, d)",
 				"!bytes.Equal(k.PlanDigest, d) && k == nil")),
+	}
+}
+
+// holds are bugs about clusters that were restored, and are held.
+func holds() []Mutant {
+	const storage, delivery, queue in = "storage", "server/subscriptions/delivery", "server/queue"
+	return []Mutant{
+		bug("hold-forgotten", "BUS-3, QUE-6", "the next entry, such as the first of a new leader, forgets the hold",
+			storage.replace("advance", "a.Held", "false")).held(),
+		bug("delivers-while-held", "BUS-3", "a leader delivers in a cluster that is held",
+			delivery.replace("Start(o)", "o.Node.Store().WaitReleased(c)", "c.Err()")).held(),
+		bug("leases-while-held", "QUE-6", "a leader leases runs in a cluster that is held",
+			queue.replace("(s Service) LeaseRuns", "s.node.Store().Applied().Held", "s == nil")).held(),
 	}
 }
 

@@ -75,8 +75,8 @@ func requests() []Mutant {
 	}
 }
 
-// emergencies are bugs about places that callers keep, and about calls without a leader. No cluster
-// of a simulated world is restored, and no operator of it works without a leader.
+// emergencies are bugs about places that callers keep, and about calls without a leader. No client
+// of a simulated world keeps a place over a restore, and no operator of it works without a leader.
 func emergencies() []Mutant {
 	const accesslog, rpc in = "server/accesslog", "server/rpc"
 	return slices.Concat(foundBy("server/offline", "TestKeptREAD7",

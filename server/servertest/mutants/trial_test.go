@@ -24,6 +24,7 @@ var (
 	trialTime  = flag.Duration("trial.time", 0, "processor time after which TestTrial begins no new seed; 0: one seed")
 	trialKinds = flag.String("trial.kinds", "", "the kinds of faults and the scenarios that happen, with commas between them; empty: all kinds")
 	trialEvery = flag.Duration("trial.every", 2*time.Second, "mean time between two faults, or scenarios, of trial.kinds")
+	trialHeld  = flag.Bool("trial.held", false, "make each world from a backup, and hold it")
 	trialTrace = flag.Bool("trial.log", false, "write the nodes' logs and the faults to standard error")
 )
 
@@ -102,7 +103,7 @@ func (r *trial) add(result *sim.Result) {
 // worldOf returns the options of a seed. The rate of faults differs from seed to seed.
 func worldOf(seed uint64) sim.Options {
 	opts := sim.Options{
-		Seed: seed, Length: 30 * time.Second, Log: trialLog(),
+		Seed: seed, Length: 30 * time.Second, Log: trialLog(), Held: *trialHeld,
 		Every: []time.Duration{150 * time.Millisecond, 400 * time.Millisecond, time.Second}[seed%3],
 	}
 	if *trialKinds == "" {
@@ -178,6 +179,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("attempt", b)
 		case strings.Contains(b, "lease: "):
 			add("lease", b)
+		case strings.Contains(b, "hold: "):
+			add("hold", b)
 		case strings.Contains(b, "decision: "):
 			add("decision", b)
 		case strings.Contains(b, "attestation: "):

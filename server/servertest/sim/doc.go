@@ -25,8 +25,8 @@
 //   - Power (node.go): goroutines cannot be killed. A node that loses its power keeps running as a
 //     ghost until it is closed: on a copy of its disk that no later life reads, without
 //     connections.
-//   - Operators (operator.go, replace.go): restart nodes, transfer the leadership, rotate the
-//     signing key, and replace a node whose disk is lost.
+//   - Operators (operator.go, replace.go, held.go): restart nodes, transfer the leadership, rotate
+//     the signing key, replace a node whose disk is lost, and release a cluster that was restored.
 //
 // # Faults and scenarios
 //

@@ -164,7 +164,8 @@ func shrunk(t *testing.T, opts Options, r *Result, alive func()) string {
 
 // TestFleet runs worlds in processes of their own, a few seeds each: memory that a library keeps
 // for its process does not grow, and a panic ends one process only. It prints the sums, and
-// requires that every kind of fault and every scenario happened (I11).
+// requires that every kind of fault and every scenario happened, and that a hold was released
+// (I11).
 func TestFleet(t *testing.T) {
 	if *fleet == 0 {
 		return // make sim sets the flag
@@ -190,6 +191,9 @@ func TestFleet(t *testing.T) {
 			if f.happened[k] == 0 {
 				t.Errorf("I11: %s never happened", k)
 			}
+		}
+		if f.seen[Released] == 0 {
+			t.Error("I11: no held cluster was released")
 		}
 	}
 }

@@ -32,6 +32,7 @@ type node struct {
 	life  *life // nil: its power is off
 	lives int
 	lost  bool   // its disk is lost; it cannot be powered on
+	alone bool   // it founds a cluster alone, or was restored, and no other has joined it yet
 	joins bool   // it joins the existing cluster
 	token string // a join token
 }
@@ -66,10 +67,10 @@ func (n *node) options(l *life) server.Options {
 	}
 	expect := len(hosts)
 	switch {
-	case len(hosts) == 1:
-		join = nil
 	case n.joins:
 		expect = 0
+	case len(hosts) == 1, n.alone:
+		join, expect = nil, 1
 	}
 	disk := n.disk
 	o := server.Options{
@@ -92,8 +93,10 @@ func (n *node) options(l *life) server.Options {
 			return n.world.net.Dial(ctx, n.host, address)
 		},
 		Clock: n.clock.now, Monotonic: time.Now, DiskFree: disk.free, Logger: n.world.logger(n.host).With("life", n.lives), Fail: l.fail,
-		GRPC:     []grpc.ServerOption{grpc.NumStreamWorkers(0)},
-		OpenSink: func() delivery.Sink { return n.world.clients.OpenSink(func() bool { return l.ended.Err() == nil }) },
+		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
+		OpenSink: func() delivery.Sink {
+			return n.world.clients.OpenSink(func() bool { return l.ended.Err() == nil && !n.world.original.Load() })
+		},
 	}
 	// Small limits bring about within a minute what takes weeks elsewhere: runs that leave memory,
 	// logs that are truncated, and nodes so far behind that the leader sends them a snapshot.

@@ -45,13 +45,8 @@ func (w *world) renew(n *node, was *runlogv1.Member) {
 	}); err != nil {
 		w.fault("cannot remove %s after its disk was lost: %v", n.host, err)
 	}
-	var token string
-	if err := w.operator.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
-		end := timestamppb.New(n.clock.now().Add(24 * time.Hour))
-		resp, err := via.CreateJoinToken(ctx, &runlogv1.CreateJoinTokenRequest{ExpireTime: end})
-		token = resp.GetToken()
-		return err == nil, err
-	}); err != nil {
+	token, err := w.operator.joinToken(n)
+	if err != nil {
 		w.fault("cannot make a join token for %s: %v", n.host, err)
 	}
 	n.mu.Lock()
@@ -65,6 +60,17 @@ func (w *world) renew(n *node, was *runlogv1.Member) {
 	}); err != nil {
 		w.fault("%s is no voter with its new disk: %v", n.host, err)
 	}
+}
+
+// joinToken makes a join token for a node.
+func (o operator) joinToken(n *node) (token string, err error) {
+	err = o.until(func(ctx context.Context, via runlogv1.ClusterServiceClient) (bool, error) {
+		end := timestamppb.New(n.clock.now().Add(24 * time.Hour))
+		resp, err := via.CreateJoinToken(ctx, &runlogv1.CreateJoinTokenRequest{ExpireTime: end})
+		token = resp.GetToken()
+		return err == nil, err
+	})
+	return token, err
 }
 
 // lose takes the power of a node, and its disk. The node stays off until lost is reset.

@@ -107,10 +107,15 @@ func (w *world) live(r *Result) error {
 	}
 	var sampling sync.WaitGroup
 	sampling.Go(func() { w.sample(working) })
+	var releasing sync.WaitGroup
+	if w.opts.Held {
+		releasing.Go(w.release)
+	}
 	w.play()
 	if w.plan == nil {
 		time.Sleep(w.opts.Length)
 	}
+	releasing.Wait()
 	close(w.healed)
 	w.log.Info("healed")
 	w.progress()

@@ -13,6 +13,7 @@ const (
 	Overruled   = "overruled"   // ends of logs, by another leader
 	Leaders     = "leaders"     // elections
 	LostAfter   = "lostAfter"   // a loss of power took what a failed sync had left
+	Released    = "released"    // restored clusters, by an operator
 )
 
 const (
@@ -51,6 +52,13 @@ func (s *seen) leader() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leads.host
+}
+
+// count counts an event of the nodes, or of their operator.
+func (s *seen) count(what string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.counts[what]++
 }
 
 // note reads a record of a member's log. hashicorp/raft logs a new state before it acts in it.

@@ -36,7 +36,7 @@ func inBubble(t *testing.T, opts Options) (r *Result, took time.Duration) {
 }
 
 // TestWorlds proves APP-1 to APP-5, IDM-6, IDM-10, READ-1 to READ-4, WATCH-3, PRJ-1, SEC-3 to
-// SEC-6, SEC-9, SEC-10, ATT-4 and QUE-9 under faults, with fresh seeds.
+// SEC-6, SEC-9, SEC-10, ATT-4, BUS-3, QUE-6 and QUE-9 under faults, with fresh seeds.
 func TestWorlds(t *testing.T) {
 	first := seed.New(t)
 	for i := range uint64(2) {

@@ -43,6 +43,8 @@ type Options struct {
 	Cross bool
 	// Bus adds subscriptions with their receivers, unless Cross is set.
 	Bus bool
+	// Held makes the cluster from a backup, and holds it for a part of Length. It implies Bus.
+	Held bool
 	// Keep lists the entries of the plan that happen, by place. Default: all of them.
 	Keep []int
 	// Log receives the nodes' logs and the faults. Default: discarded.
@@ -52,6 +54,7 @@ type Options struct {
 // Shape draws the options of a world from its seed. Of ten worlds one has one node, one has five,
 // and one is small, for the cross-check. Three have few kinds of faults. The world of five nodes
 // and those of few kinds have scenarios too. All others have three nodes and all kinds of faults.
+// One of twenty worlds, of these, is made from a backup and held.
 func Shape(seed uint64, length, every time.Duration, clients int) Options {
 	o := Options{Seed: seed, Length: length, Every: every, Clients: clients}
 	switch seed % 10 {
@@ -59,6 +62,8 @@ func Shape(seed uint64, length, every time.Duration, clients int) Options {
 		o.Nodes = 1
 	case 5:
 		o.Cross, o.Length, o.Clients = true, length/10, min(clients, 2)
+	case 6:
+		o.Held = seed%20 == 6
 	case 7:
 		o.Nodes, o.Scenarios = 5, fewScenarios(seed)
 	case 1, 8:
@@ -89,6 +94,7 @@ func (o *Options) ensureDefaults() {
 	if o.Log == nil {
 		o.Log = io.Discard
 	}
+	o.Bus = o.Bus || o.Held
 }
 
 // world is a cluster, with its disks, clocks, network and clients, in one bubble of fake time.
@@ -116,6 +122,7 @@ type world struct {
 	missetting turn
 
 	moved    atomic.Bool // a stamp was too far ahead; it is told once
+	original atomic.Bool // the cluster is the one that is backed up
 	mu       sync.Mutex
 	happened map[Kind]int
 	broken   []string // violations that show without a history
@@ -160,7 +167,11 @@ func newWorld(opts Options) *world {
 	text, hash := auth.NewToken()
 	w.admin, w.adminHash = workload.Bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
-	w.clients = workload.New(workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true})
+	working := workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true}
+	if opts.Held {
+		working.OldKeys = 1
+	}
+	w.clients = workload.New(working)
 	w.seen.changed, w.seen.parked = w.clients.Interrupted, w.clients.Parked
 	w.plan = Plan(opts.Seed, PlanOptions{
 		Nodes: opts.Nodes, Clients: opts.Clients, Length: opts.Length, Every: opts.Every, Kinds: opts.Kinds,
@@ -253,6 +264,9 @@ func (w *world) fault(format string, args ...any) {
 
 // form starts all nodes and waits until all of them serve.
 func (w *world) form(ctx context.Context) error {
+	if w.opts.Held {
+		return w.formHeld(ctx)
+	}
 	for _, n := range w.nodes {
 		n.powerOn()
 	}
@@ -262,17 +276,25 @@ func (w *world) form(ctx context.Context) error {
 // ready waits until every node serves and is ready.
 func (w *world) ready(ctx context.Context) error {
 	for _, n := range w.nodes {
-		var s *server.Server
-		for s = n.serving(); s == nil; s = n.serving() {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("%s does not serve: %w", n.host, ctx.Err())
-			case <-time.After(10 * time.Millisecond):
-			}
+		if err := n.ready(ctx); err != nil {
+			return err
 		}
-		if err := s.WaitReady(ctx); err != nil {
-			return fmt.Errorf("%s is not ready: %w", n.host, err)
+	}
+	return nil
+}
+
+// ready waits until the node serves and is ready.
+func (n *node) ready(ctx context.Context) error {
+	var s *server.Server
+	for s = n.serving(); s == nil; s = n.serving() {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%s does not serve: %w", n.host, ctx.Err())
+		case <-time.After(10 * time.Millisecond):
 		}
+	}
+	if err := s.WaitReady(ctx); err != nil {
+		return fmt.Errorf("%s is not ready: %w", n.host, err)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package workload
 
 import (
 	"context"
+	"fmt"
 	"strconv"
 	"time"
 
@@ -23,10 +24,7 @@ const (
 // BUS-3, BUS-4 and BUS-6. The connections of host carry every right. The caller must call wait, and
 // DrainBus once all faults have ended.
 func (c *Clients) Bus(ctx context.Context, host string) (wait func(), err error) {
-	b, err := bus.New(bus.Options{
-		Seed: c.opts.Seed, Nodes: len(c.opts.Nodes), Recorder: c.recorder, Think: c.opts.Think, Patience: c.opts.Patience, Sinks: c.opts.Sinks,
-		Dial: func(node int) (*grpc.ClientConn, error) { return c.opts.Dial(host, node) },
-	})
+	b, err := c.openBus(host)
 	if err != nil {
 		return nil, err
 	}
@@ -36,7 +34,6 @@ func (c *Clients) Bus(ctx context.Context, host string) (wait func(), err error)
 		return nil, err
 	}
 	w.hired = ctx
-	c.bus.Store(b)
 	running := start(func() { b.Run(ctx) })
 	appending := start(func() {
 		defer w.close()
@@ -48,6 +45,22 @@ func (c *Clients) Bus(ctx context.Context, host string) (wait func(), err error)
 		appending()
 		running()
 	}, nil
+}
+
+// openBus connects the clients of the bus, unless Prepare has done so.
+func (c *Clients) openBus(host string) (*bus.Bus, error) {
+	if b := c.bus.Load(); b != nil {
+		return b, nil
+	}
+	b, err := bus.New(bus.Options{
+		Seed: c.opts.Seed, Nodes: len(c.opts.Nodes), Recorder: c.recorder, Think: c.opts.Think, Patience: c.opts.Patience, Sinks: c.opts.Sinks,
+		Dial: func(node int) (*grpc.ClientConn, error) { return c.opts.Dial(host, node) },
+		Out:  func(e history.Place) { c.handedOut(fmt.Sprintf("runSeq %d of %s", e.RunSeq, e.Run)) },
+	})
+	if err == nil {
+		c.bus.Store(b)
+	}
+	return b, err
 }
 
 // appendForBus appends some events, most of which subscriptions want.

@@ -72,6 +72,7 @@ type Clients struct {
 	recorder *history.Recorder
 	acked    atomic.Int64 // appends
 	changes  atomic.Int64 // of the leader, see Interrupted
+	held     atomic.Bool  // the cluster, see Hold
 	hired    int
 	firstKey string // of the cluster, as the node of the first final reports it
 

@@ -159,6 +159,7 @@ func (f *forger) leasedRun(ctx context.Context) (string, bool) {
 		return "", false
 	}
 	f.lease = resp.GetLeases()[0]
+	f.clients.handedOut("a lease of " + f.lease.RunId)
 	return f.lease.RunId, true
 }
 

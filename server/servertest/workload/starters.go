@@ -40,7 +40,7 @@ const (
 	leaseMost  = 3 * time.Second
 	leaseWait  = time.Second
 	// heldEvent is stored under a fence, and begunEvent with the release of its lease as started.
-	// The fence is their logicalAttemptId.
+	// The low half of the fence is their logicalAttemptId.
 	heldEvent  = "Held"
 	begunEvent = "Begun"
 	// lateEvent is sent under the fence of a lease that was released otherwise.
@@ -91,14 +91,7 @@ func (s *starter) queues(node int) runlogv1.QueueServiceClient {
 // request puts the queue, and requests one run after another until ctx ends. Some requests are
 // made again, and some again with another plan.
 func (s *starter) request(ctx context.Context) {
-	if !s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
-		slots, attempts := uint64(queueSlots), uint32(startAttempts)
-		_, err := runlogv1.NewQueueServiceClient(conn).PutQueue(ctx, &runlogv1.PutQueueRequest{
-			TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment, Queue: queueName,
-			Settings: &runlogv1.QueueSettings{MaxRunning: &slots, MaxStartAttempts: &attempts, AgingPeriod: durationpb.New(queueAging)},
-		})
-		return err
-	}) {
+	if !s.putQueue(ctx) {
 		return
 	}
 	for n := 0; ctx.Err() == nil; pause(ctx, time.Duration(s.rng.ExpFloat64()*float64(2*s.clients.opts.Think))) {
@@ -114,6 +107,17 @@ func (s *starter) request(ctx context.Context) {
 			n++
 		}
 	}
+}
+
+func (s *starter) putQueue(ctx context.Context) bool {
+	return s.insist(ctx, func(ctx context.Context, conn *grpc.ClientConn) error {
+		slots, attempts := uint64(queueSlots), uint32(startAttempts)
+		_, err := runlogv1.NewQueueServiceClient(conn).PutQueue(ctx, &runlogv1.PutQueueRequest{
+			TenantId: queueTenant, ProjectId: queueProject, EnvironmentId: queueEnvironment, Queue: queueName,
+			Settings: &runlogv1.QueueSettings{MaxRunning: &slots, MaxStartAttempts: &attempts, AgingPeriod: durationpb.New(queueAging)},
+		})
+		return err
+	})
 }
 
 func queuedRun(n int) string { return history.QueuedRuns + strconv.Itoa(n) }
@@ -170,6 +174,7 @@ func (s *starter) lease(ctx context.Context, most uint32, ttl time.Duration) []*
 		return nil
 	}
 	for _, l := range resp.GetLeases() {
+		s.clients.handedOut("a lease of " + l.RunId)
 		s.starts.leased(s.clients.opts.Broken, l, ttl, s.clients.since(asked))
 	}
 	return resp.GetLeases()

@@ -196,6 +196,17 @@ func (s *starter) drain(ctx context.Context) (int, error) {
 	return len(resp.GetRuns()), nil
 }
 
+// fenceOf returns the fence under which an event was stored: its attempt has the low half of it.
+// The fences of a restored cluster are large.
+func (r *startedRun) fenceOf(e *runlogv1.EventRecord) uint64 {
+	for fence := range r.leases {
+		if uint32(fence) == e.GetLogicalAttemptId() {
+			return fence
+		}
+	}
+	return 0
+}
+
 // slot is the time in which a run is known to have held one.
 type slot struct{ from, to int64 }
 
@@ -233,12 +244,12 @@ func (s *starter) checkLog(id string, run *startedRun, events []*runlogv1.EventR
 			ended = at
 		}
 		if e.GetEventType() == begunEvent {
-			begun[uint64(e.GetLogicalAttemptId())] = true
+			begun[run.fenceOf(e)] = true
 		}
 		if e.GetEventType() != heldEvent {
 			continue
 		}
-		under := uint64(e.GetLogicalAttemptId())
+		under := run.fenceOf(e)
 		if under < fence {
 			s.clients.opts.Broken("lease: %s has an event under fence %d behind one under %d", id, under, fence)
 		}

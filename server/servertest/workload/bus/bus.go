@@ -33,6 +33,8 @@ type Options struct {
 	Think, Patience time.Duration
 	// Sinks: the nodes call OpenSink. Without it there is no subscription to a sink.
 	Sinks bool
+	// Out is called for every event that a node hands out.
+	Out func(event history.Place)
 }
 
 // Bus is all clients of the bus.
@@ -97,6 +99,13 @@ const sinkName = "bus-sink"
 func (b *Bus) Close() {
 	for _, conn := range b.conns {
 		_ = conn.Close()
+	}
+}
+
+// Create makes the subscriptions.
+func (b *Bus) Create(ctx context.Context) {
+	for i, k := range b.kinds {
+		b.client(ctx, k, uint64(5800+i)).create()
 	}
 }
 
@@ -165,6 +174,7 @@ func (c *client) act(what history.ActKind, places ...history.Place) history.ActT
 
 // delivered records an event that has arrived, which was handed out at a time at the earliest.
 func (b *Bus) delivered(name string, p history.Place, since, persistedAt int64) {
+	b.opts.Out(p)
 	b.opts.Recorder.Act(history.Act{Kind: history.Delivered, Subscription: name, Places: []history.Place{p}}, since)
 	b.mu.Lock()
 	defer b.mu.Unlock()
