@@ -30,6 +30,9 @@ var (
 	ErrTooLarge = errors.New("raft: entry too large")
 	// ErrLogTooShort means that the log lacks entries that were once committed.
 	ErrLogTooShort = wal.ErrTooShort
+	// ErrOverruled means that a snapshot has overruled the log of a running node, which must start
+	// again. It has lost nothing.
+	ErrOverruled = wal.ErrOverruled
 	// ErrLogBehindStore means that the log lacks entries that the store has applied, so that it
 	// must have lost acknowledged entries.
 	ErrLogBehindStore = errors.New("raft: log is behind the store")

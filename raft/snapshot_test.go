@@ -300,8 +300,8 @@ func TestOverruledLog(t *testing.T) {
 				g.run(behind)
 				// It is sent the snapshot, and stops.
 				behind.awaitFailure(step.name)
-				if len(behind.failures()) != 1 {
-					t.Fatalf("%s: failures %v", step.name, behind.failures())
+				if f := behind.failures(); len(f) != 1 || !errors.Is(f[0], ErrOverruled) {
+					t.Fatalf("%s: failures %v", step.name, f)
 				}
 				g.halt(behind, true)
 				behind.failed.errs = nil

@@ -11,6 +11,10 @@ import (
 	raftwal "github.com/hashicorp/raft-wal"
 )
 
+// ErrOverruled means that a snapshot has overruled the log of a node that runs. The node must start
+// again to learn that: hashicorp/raft cannot reload its log.
+var ErrOverruled = errors.New("raft: log was overruled")
+
 // Log is the log store: raft-wal with checksums, a cache, metrics and fail-stop. After a failed
 // write, hashicorp/raft only logs it and steps down. A later write could then succeed over the hole
 // (D3).
@@ -233,7 +237,7 @@ func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 	if err := s.delete(first, last, true); err != nil || last < snap.Index {
 		return err
 	}
-	err := fmt.Errorf("raft: dropped log entries up to %d, overruled by the snapshot of entry %d; restart the node", last, snap.Index)
+	err := fmt.Errorf("%w: entries up to %d were dropped for the snapshot of entry %d; restart the node", ErrOverruled, last, snap.Index)
 	s.opts.Fail(err)
 	return err
 }

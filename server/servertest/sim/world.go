@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"runlog/raft"
 	"runlog/raft/witness"
 	"runlog/server"
 	"runlog/server/auth"
@@ -216,8 +217,8 @@ func (w *world) count(k Kind) {
 	w.happened[k]++
 }
 
-// failed handles a node that stopped itself: its process has ended. Only a fault of its disk
-// explains that.
+// failed handles a node that stopped itself: its process has ended. Only a fault of its disk, or a
+// snapshot that overruled its log, explains that.
 func (w *world) failed(l *life, err error) {
 	n := l.node
 	n.mu.Lock()
@@ -228,9 +229,7 @@ func (w *world) failed(l *life, err error) {
 	explained := n.disk.rotten.Load() || n.disk.syncFails.Load() || n.disk.full.Load() || n.disk.hit.sync.Load() > 0 || n.disk.hit.full.Load() > 0
 	explained = explained || errors.Is(err, witness.ErrOlderCopy) && n.older.CompareAndSwap(true, false)
 	n.mu.Unlock()
-	// A node whose log was overruled by a snapshot asks for a restart: hashicorp/raft has no way to
-	// reload its log.
-	explained = explained || strings.Contains(err.Error(), "start the node again")
+	explained = explained || errors.Is(err, raft.ErrOverruled)
 	w.note(n.host, "stopped itself", "err", err, "explained", explained)
 	again := time.Second
 	if !explained {
