@@ -101,7 +101,7 @@ func tryDatabase(o *Options) (*database, error) {
 	d.sound, d.spoil = context.WithCancelCause(context.Background())
 	var err error
 	opts := &pebble.Options{
-		FS:                 o.FS,
+		FS:                 storage.WithMarkers(o.FS),
 		FormatMajorVersion: pebble.FormatValueSeparation,
 		DisableWAL:         true,
 		MemTableSize:       16 << 20,

@@ -32,3 +32,7 @@ func Damaged(err error) bool { return files.Damaged(err) }
 
 // SyncDir puts on stable storage which files a directory has.
 func SyncDir(fs vfs.FS, path string) error { return files.SyncDir(fs, path) }
+
+// WithMarkers returns the file system to open a Pebble database in, so that a loss of power leaves
+// the database as it was before, or after, a change of its MANIFEST.
+func WithMarkers(fs vfs.FS) vfs.FS { return files.WithMarkers(fs) }

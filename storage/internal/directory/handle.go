@@ -164,7 +164,7 @@ const MaxFileBytes = 16 << 20
 func (d *Directory) pebbleOptions(h *handle) *pebble.Options {
 	fail := func(err error) { d.trouble(h, err) }
 	o := &pebble.Options{
-		FS:                          d.opts.FS,
+		FS:                          files.WithMarkers(d.opts.FS),
 		FormatMajorVersion:          format,
 		DisableWAL:                  true,
 		Cache:                       d.cache,

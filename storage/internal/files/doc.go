@@ -2,6 +2,7 @@
 //
 //	Replace   temporary file ──► Restrict ──► write ──► sync ──► rename ──► SyncDir
 //	MakeDir   make ──► SyncDir of the directory above
+//	markers   SyncDir ──► make, or remove, the marker of a Pebble database
 //
 // Invariants:
 //
