@@ -4,8 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
-
-	"github.com/google/uuid"
 )
 
 // Domain tags. Each hash over several parts begins with one, so that no digest of one kind can ever
@@ -254,7 +252,21 @@ func appendNumberField(dst []byte, number byte, value uint64) []byte {
 }
 
 // String returns the UUID in its plain 36-character form, lower case.
-func (id EventID) String() string { return uuid.UUID(id).String() }
+func (id EventID) String() string { return string(id.Append(nil)) }
+
+// EventIDText is the length of String in bytes.
+const EventIDText = 36
+
+// Append appends what String returns.
+func (id EventID) Append(dst []byte) []byte {
+	for i, part := range [...][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
+		if i > 0 {
+			dst = append(dst, '-')
+		}
+		dst = hex.AppendEncode(dst, part)
+	}
+	return dst
+}
 
 // String returns the digest as lower-case hex, the form in which the API shows it.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }

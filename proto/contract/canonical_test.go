@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/uuid"
 	"pgregory.net/rapid"
 )
 
@@ -269,9 +270,13 @@ func TestAPP11ChainOrder(t *testing.T) {
 	}
 }
 
+// TestEventIDString: an EventID is written as a UUID is.
 func TestEventIDString(t *testing.T) {
-	id := goldenEvents()["full"].EventID
-	if got := id.String(); got != "018f4e7a-1c2b-7def-8123-456789abcdef" {
-		t.Error(got)
-	}
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		id := EventID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
+		if got, want := id.String(), uuid.UUID(id).String(); got != want || len(got) != EventIDText {
+			t.Fatalf("%q, want %q", got, want)
+		}
+	})
 }

@@ -140,7 +140,7 @@ func (c *checker) eventID() {
 	}
 	// uuid.Parse knows other forms too, all of other lengths; the contract knows the plain one.
 	id, err := uuid.Parse(text)
-	if err != nil || len(text) != 36 {
+	if err != nil || len(text) != EventIDText {
 		c.fail("eventId", "is %s: send a UUID in its 36-character form, or leave it out and the server makes one", Quote(text))
 		return
 	}

@@ -74,24 +74,17 @@ func decodeToken(text string) ([]byte, error) {
 	return strict.DecodeString(text)
 }
 
-// Bind returns a text that a service gives a caller to keep, bound to an incarnation.
-func Bind(in storage.Incarnation, text string) string { return in.String() + "-" + text }
-
-// Unbind is the inverse of Bind. The error is about a text of another incarnation; ok is false for
-// a text that is bound to none.
-func Unbind(field, token string, in storage.Incarnation) (text string, ok bool, err error) {
-	of, text, ok := within(token)
-	if ok && of != in {
-		return "", false, Refused(field, token, in, nil)
-	}
-	return text, ok, nil
+// AppendIncarnation appends what a text that a service gives a caller to keep begins with: the
+// incarnation and a hyphen.
+func AppendIncarnation(dst []byte, in storage.Incarnation) []byte {
+	return append(hex.AppendEncode(dst, in[:]), '-')
 }
 
 // FormatPosition returns the token of a position: the incarnation, a hyphen and the position in
 // decimal digits. With partitions a position will become a vector, so clients must treat the token
 // as opaque.
 func FormatPosition(in storage.Incarnation, p storage.Position) string {
-	b := append(hex.AppendEncode(make([]byte, 0, incarnationText+20), in[:]), '-')
+	b := AppendIncarnation(make([]byte, 0, incarnationText+20), in)
 	return string(strconv.AppendUint(b, uint64(p), 10))
 }
 

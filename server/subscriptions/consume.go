@@ -20,6 +20,7 @@ import (
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/server/subscriptions/delivery"
+	"runlog/storage"
 	"runlog/storage/machine/subscription"
 )
 
@@ -304,8 +305,9 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 	defer held.Release()
 	a := answers.Get().(*answer)
 	defer a.free()
+	in := c.s.node.Store().Incarnation()
 	for i := range list {
-		if err := a.add(&list[i], c.s.deliveryID(list[i].Ref()), c.form); err != nil {
+		if err := a.add(&list[i], in, c.form); err != nil {
 			return err
 		}
 		if len(a.bytes) >= sendBytes {
@@ -321,7 +323,10 @@ func (c *consuming) pass(list []delivery.Delivery) error {
 }
 
 // answer is a ConsumeResponse in its wire form.
-type answer struct{ bytes, event []byte }
+type answer struct {
+	bytes     []byte
+	id, event []byte // of the delivery that is being appended
+}
 
 // answers are free: a consumer that waits has none.
 var answers = sync.Pool{New: func() any { return new(answer) }}
@@ -333,17 +338,18 @@ func (a *answer) free() {
 }
 
 // add appends a delivery.
-func (a *answer) add(d *delivery.Delivery, id string, form runlogv1.PayloadForm_Form) (err error) {
+func (a *answer) add(d *delivery.Delivery, in storage.Incarnation, form runlogv1.PayloadForm_Form) (err error) {
+	a.id = appendDeliveryID(a.id[:0], in, d.Ref())
 	if a.event, err = wire.AppendRecord(a.event[:0], &d.Record, form); err != nil {
 		return err
 	}
-	size := protowire.SizeTag(fieldDeliveryID) + protowire.SizeBytes(len(id)) +
+	size := protowire.SizeTag(fieldDeliveryID) + protowire.SizeBytes(len(a.id)) +
 		protowire.SizeTag(fieldAttempt) + protowire.SizeVarint(uint64(d.Attempt)) +
 		protowire.SizeTag(fieldEvent) + protowire.SizeBytes(len(a.event))
 	b := protowire.AppendTag(a.bytes, fieldDeliveries, protowire.BytesType)
 	b = protowire.AppendVarint(b, uint64(size))
 	b = protowire.AppendTag(b, fieldDeliveryID, protowire.BytesType)
-	b = protowire.AppendString(b, id)
+	b = protowire.AppendBytes(b, a.id)
 	b = protowire.AppendTag(b, fieldAttempt, protowire.VarintType)
 	b = protowire.AppendVarint(b, uint64(d.Attempt))
 	b = protowire.AppendTag(b, fieldEvent, protowire.BytesType)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"strings"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -11,6 +12,7 @@ import (
 	"runlog/server/rpc/wire"
 	"runlog/server/subscriptions/delivery"
 	"runlog/server/subscriptions/window"
+	"runlog/storage"
 	"runlog/storage/machine/subscription"
 )
 
@@ -159,27 +161,33 @@ func (s *Service) which(w *runlogv1.DeadLetters, v *violations) (to subscription
 	return to, nil
 }
 
-// deliveryID returns the deliveryId of a delivery: what it says of a run is good in one
-// incarnation.
+// deliveryID returns the deliveryId of a delivery.
 func (s *Service) deliveryID(r delivery.Ref) string {
-	return rpc.Bind(s.node.Store().Incarnation(), r.String())
+	return string(appendDeliveryID(nil, s.node.Store().Incarnation(), r))
+}
+
+// appendDeliveryID appends a deliveryId: what it says of a run is good in one incarnation.
+func appendDeliveryID(dst []byte, in storage.Incarnation, r delivery.Ref) []byte {
+	return r.Append(rpc.AppendIncarnation(dst, in))
 }
 
 // refs decodes the ids of deliveries. The error is about an id of another incarnation.
-func (s *Service) refs(field string, ids []string, v *violations) (list []delivery.Ref, err error) {
+func (s *Service) refs(field string, ids []string, v *violations) ([]delivery.Ref, error) {
 	in := s.node.Store().Incarnation()
+	own := string(rpc.AppendIncarnation(nil, in))
+	list := make([]delivery.Ref, 0, len(ids))
 	for i, id := range ids {
-		at := fmt.Sprintf("%s[%d]", field, i)
-		text, bound, err := rpc.Unbind(at, id, in)
-		if err != nil {
-			return nil, err
-		}
+		text, ours := strings.CutPrefix(id, own)
 		p, err := delivery.ParseRef(text)
-		if !bound || err != nil || contract.StoredNameFault(p.RunID) != "" {
-			v.Add(at, fmt.Sprintf("%.100q is not a deliveryId: send one as a delivery has it", id))
+		if ours && err == nil && contract.StoredNameFault(p.RunID) == "" {
+			list = append(list, p)
 			continue
 		}
-		list = append(list, p)
+		at := fmt.Sprintf("%s[%d]", field, i)
+		if err := rpc.Refused(at, id, in, nil); err != nil {
+			return nil, err
+		}
+		v.Add(at, fmt.Sprintf("%.100q is not a deliveryId: send one as a delivery has it", id))
 	}
 	return list, nil
 }

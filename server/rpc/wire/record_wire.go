@@ -60,7 +60,9 @@ func AppendRecord(dst []byte, r *storage.Record, form runlogv1.PayloadForm_Form)
 		}
 		return proto.MarshalOptions{}.MarshalAppend(dst, m)
 	}
-	dst = appendText(dst, fieldEventID, r.EventID.String())
+	dst = protowire.AppendTag(dst, fieldEventID, protowire.BytesType)
+	dst = protowire.AppendVarint(dst, contract.EventIDText)
+	dst = r.EventID.Append(dst)
 	for _, f := range [...]struct {
 		number protowire.Number
 		text   string

@@ -78,12 +78,12 @@ func requests() []Mutant {
 // emergencies are bugs about places that callers keep, and about calls without a leader. No client
 // of a simulated world keeps a place over a restore, and no operator of it works without a leader.
 func emergencies() []Mutant {
-	const accesslog, rpc in = "server/accesslog", "server/rpc"
+	const accesslog, rpc, subscriptions in = "server/accesslog", "server/rpc", "server/subscriptions"
 	return slices.Concat(foundBy("server/offline", "TestKeptREAD7",
 		bug("position-of-another-incarnation", "READ-7", "a position that a cluster gave before it was restored is taken for a place of now",
 			rpc.replace("ParsePosition", "o && f == i && e == nil", "o && f == f && e == nil")),
 		bug("token-of-another-incarnation", "READ-7", "a token of before a restore is taken for one of now",
-			rpc.replace("Unbind", "o && f != i", "o && f != f")),
+			subscriptions.replace("(Service) refs", "strings.CutPrefix(d, o)", "d[min(len(d), len(o)):], len(o) > 0")),
 	), foundBy(accesslog, "TestJournalCrashSEC13",
 		bug("late-record-lost", "SEC-13", "a call is answered before its record is on stable storage",
 			accesslog.replace("(journal) add", "j.file.Sync()", "error(nil)")),

@@ -29,12 +29,15 @@ type Ref struct {
 }
 
 // String is the deliveryId: runSeq-runId, or after a seek runSeq.version-runId.
-func (r Ref) String() string {
-	id := strconv.FormatUint(r.Seq, 10)
+func (r Ref) String() string { return string(r.Append(nil)) }
+
+// Append appends the deliveryId.
+func (r Ref) Append(dst []byte) []byte {
+	dst = strconv.AppendUint(dst, r.Seq, 10)
 	if r.Sought > 0 {
-		id += "." + strconv.FormatUint(r.Sought, 10)
+		dst = strconv.AppendUint(append(dst, '.'), r.Sought, 10)
 	}
-	return id + "-" + r.RunID
+	return append(append(dst, '-'), r.RunID...)
 }
 
 // ParseRef is the inverse of Ref.String.
