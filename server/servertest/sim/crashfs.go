@@ -17,12 +17,15 @@ import (
 type crashFS struct {
 	alive *vfs.MemFS
 	clean *clean
+	gone  *unlinked
 	after atomic.Pointer[vfs.MemFS] // the copy; nil while the process lives
 }
 
 var _ vfs.FS = (*crashFS)(nil)
 
-func newCrashFS(mem *vfs.MemFS, c *clean) *crashFS { return &crashFS{alive: mem, clean: c} }
+func newCrashFS(mem *vfs.MemFS, c *clean, u *unlinked) *crashFS {
+	return &crashFS{alive: mem, clean: c, gone: u}
+}
 
 // die switches this life to a copy of the files.
 func (m *crashFS) die() {
@@ -49,6 +52,7 @@ func (m *crashFS) Create(path string, c vfs.DiskWriteCategory) (vfs.File, error)
 	in := m.now()
 	if in == m.alive {
 		m.clean.removed(path)
+		m.gone.made(path)
 	}
 	f, err := in.Create(path, c)
 	return m.file(in, path, f, err)
@@ -74,6 +78,7 @@ func (m *crashFS) OpenDir(path string) (vfs.File, error) {
 
 func (m *crashFS) ReuseForWrite(from, to string, c vfs.DiskWriteCategory) (vfs.File, error) {
 	in := m.now()
+	m.gone.made(to)
 	f, err := in.ReuseForWrite(from, to, c)
 	return m.file(in, to, f, err)
 }
@@ -85,15 +90,25 @@ func (m *crashFS) Lock(path string) (io.Closer, error) {
 
 func (m *crashFS) Remove(path string) error {
 	in := m.now()
-	if in == m.alive {
+	err := in.Remove(path)
+	if in == m.alive && err == nil {
 		m.clean.removed(path)
+		m.gone.add(path)
 	}
-	return in.Remove(path)
+	return err
 }
 
-func (m *crashFS) Link(from, to string) error                   { return m.now().Link(from, to) }
+func (m *crashFS) Link(from, to string) error {
+	m.gone.made(to)
+	return m.now().Link(from, to)
+}
+
+func (m *crashFS) Rename(from, to string) error {
+	m.gone.made(to)
+	return m.now().Rename(from, to)
+}
+
 func (m *crashFS) RemoveAll(path string) error                  { return m.now().RemoveAll(path) }
-func (m *crashFS) Rename(from, to string) error                 { return m.now().Rename(from, to) }
 func (m *crashFS) MkdirAll(path string, p os.FileMode) error    { return m.now().MkdirAll(path, p) }
 func (m *crashFS) List(path string) ([]string, error)           { return m.now().List(path) }
 func (m *crashFS) Stat(path string) (vfs.FileInfo, error)       { return m.now().Stat(path) }
@@ -166,8 +181,12 @@ func (f *crashFile) ReadAt(p []byte, at int64) (int, error) {
 }
 
 func (f *crashFile) Sync() error {
-	file, _ := f.now()
-	return file.Sync()
+	file, moved := f.now()
+	err := file.Sync()
+	if err == nil && !moved && !f.late {
+		f.m.gone.synced(f.m, f.path)
+	}
+	return err
 }
 
 func (f *crashFile) SyncData() error { return f.Sync() }

@@ -18,6 +18,7 @@ type disk struct {
 	vfs.FS  // as the node sees it
 	mem     *vfs.MemFS
 	clean   *clean
+	gone    *unlinked
 	life    *crashFS
 	cloning sync.RWMutex // see linking
 
@@ -51,10 +52,10 @@ const pebbleDB = "github.com/cockroachdb/pebble/v2.(*DB)."
 
 var errSync = errors.New("input/output error (simulated)")
 
-func newDisk() *disk { return diskOf(vfs.NewCrashableMem(), &clean{}) }
+func newDisk() *disk { return diskOf(vfs.NewCrashableMem(), &clean{}, &unlinked{}) }
 
-func diskOf(mem *vfs.MemFS, c *clean) *disk {
-	d := &disk{mem: mem, clean: c, life: newCrashFS(mem, c)}
+func diskOf(mem *vfs.MemFS, c *clean, u *unlinked) *disk {
+	d := &disk{mem: mem, clean: c, gone: u, life: newCrashFS(mem, c, u)}
 	d.FS = linking{errorfs.Wrap(d.life, errorfs.InjectorFunc(d.goWrong)), d}
 	return d
 }
@@ -150,7 +151,8 @@ func (d *disk) isDir(path string) bool {
 const killed = -1
 
 // losePower returns the disk that the next life finds. Of the unsynced data, unsynced percent are
-// there, by blocks of 4 KiB and by names.
+// there, by blocks of 4 KiB and by names, and as many of the files are gone whose removal was not
+// synced.
 func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	defer d.heal()
 	d.cloning.Lock()
@@ -158,11 +160,12 @@ func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 	d.over.Store(true)
 	if unsynced == killed {
 		d.life.die()
-		next := diskOf(d.mem, d.clean)
+		next := diskOf(d.mem, d.clean, d.gone)
 		next.rotten.Store(d.rotten.Load())
 		return next
 	}
-	next := diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}), &clean{})
+	next := diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rng}), &clean{}, &unlinked{})
+	d.gone.lose(next.mem, rng, unsynced)
 	d.hit.lost.Store(int64(d.clean.lose(next.mem)))
 	next.rotten.Store(d.rotten.Load())
 	return next
@@ -172,7 +175,7 @@ func (d *disk) losePower(rng *rand.Rand, unsynced int) *disk {
 func (d *disk) copied() *disk {
 	d.cloning.Lock()
 	defer d.cloning.Unlock()
-	return diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}), &clean{})
+	return diskOf(d.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: 100, RNG: rand.New(rand.NewPCG(0, 0))}), &clean{}, &unlinked{})
 }
 
 func (d *disk) heal() {

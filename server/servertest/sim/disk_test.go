@@ -120,3 +120,34 @@ func TestRepairLeavesANewFileAlone(t *testing.T) {
 		wantText(t, d, path, want)
 	}
 }
+
+// TestRemovalsMayComeFirst: a loss of power may keep the removal of a file and lose the creation of
+// another one before it, until the directory is synced.
+func TestRemovalsMayComeFirst(t *testing.T) {
+	for _, synced := range []bool{false, true} {
+		neither := 0
+		for i := range uint64(50) {
+			d := newDisk()
+			_ = create(t, d, "old", "").Close()
+			if f, err := d.Create("new", vfs.WriteCategoryUnspecified); err != nil || f.Close() != nil {
+				t.Fatal(err)
+			}
+			if dir, err := d.OpenDir(""); synced && (err != nil || dir.Sync() != nil) {
+				t.Fatal(err)
+			}
+			if err := d.Remove("old"); err != nil {
+				t.Fatal(err)
+			}
+			left, err := d.losePower(rand.New(rand.NewPCG(i, 1)), 50).List("")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(left) == 0 {
+				neither++
+			}
+		}
+		if (neither > 0) == synced {
+			t.Errorf("synced %v: neither file is left %d times", synced, neither)
+		}
+	}
+}
