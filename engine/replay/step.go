@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 
 	"runlog/engine/plan"
@@ -163,6 +164,22 @@ func (s *Step) attest(e *runlogv1.EventRecord) {
 	}
 	s.end(plan.Failed, e)
 	s.failedBy = e.GetEngineAttemptId()
+}
+
+// attestedFor reports whether an attestation has ended the step with SUCCESS, and was counted by a
+// contract that asks for as many attesters as that of the plan. The authority keeps the contract in
+// the attestation. A decider may leave it out: it has decided by its own rules.
+func (s *Step) attestedFor(c *plan.Contract) bool {
+	if outcomeOf(s.Attested) != "SUCCESS" {
+		return false
+	}
+	contract, counted := jsontext.Lookup(s.Attested, "contract")
+	if !counted || c.Approvals <= 1 {
+		return true
+	}
+	approvals, _ := jsontext.Lookup(contract, "approvals")
+	n, err := strconv.ParseInt(string(approvals), 10, 64)
+	return err == nil && n >= c.Approvals
 }
 
 // approve notes an approval of a step that waits. It decides nothing.
