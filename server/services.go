@@ -100,7 +100,9 @@ func (s *Server) importRules(runID string) contract.Options {
 }
 
 func (s *Server) openRuns(shared *parts) any {
-	return runs.New(runs.Options{Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.opts.Clock, Rules: s.rules})
+	return runs.New(runs.Options{
+		Node: s.replica, Projector: s.projector, Encoded: shared.encoded, Clock: s.replica.Stamps().Now, Rules: s.rules,
+	})
 }
 
 func (s *Server) openEvents(shared *parts) any {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server"
 	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
@@ -106,11 +108,15 @@ func TestListRowsSayWhatRunsDo(t *testing.T) {
 }
 
 // TestSubstatusEverywherePRJ9PRJ19: rows, GetRun and watermarks have the substatus and the message
-// that the snapshot has, as steps end and once the drain timeout is over.
+// that the snapshot has, as steps end, while the node's clock is wrong, and once the drain timeout
+// is over.
 func TestSubstatusEverywherePRJ9PRJ19(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
-		n := servertest.Start(t)
+		var ahead atomic.Int64
+		n := servertest.Start(t, func(o *server.Options) {
+			o.Clock, o.Monotonic = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }, time.Now
+		})
 		n.Append("run", servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")), servertest.NewEvent("StepStarted", servertest.Step("b")),
 			servertest.NewEvent("RunPaused", servertest.Payload(`{"draining":true}`)))
 		const two = "DRAINING Workflow paused. Waiting for 2 in-flight tasks to complete."
@@ -149,6 +155,9 @@ func TestSubstatusEverywherePRJ9PRJ19(t *testing.T) {
 			}
 		}
 		check("paused", two)
+		ahead.Store(int64(run.DefaultDrainTimeout))
+		check("the clock has jumped", two)
+		ahead.Store(0)
 		n.Append("run", servertest.NewEvent("StepCompleted", servertest.Step("a")))
 		check("one step has ended", "DRAINING Workflow paused. Waiting for 1 in-flight task to complete.")
 		n.Restart()
