@@ -218,5 +218,9 @@ func TestApprovalsThatAreNoneSEC10(t *testing.T) {
 		if resp, err := a.attest(a.ann, onC()); err != nil || resp.Approvals != 1 || resp.ApprovalsNeeded != 1 {
 			t.Errorf("one approval: %v, %v", resp, err)
 		}
+		a = approving(t, `2},"Contract":{"approvals":1`)
+		if resp, err := a.attest(a.ann, onC()); err != nil || resp.ApprovalsNeeded != 2 {
+			t.Errorf("two approvals: %v, %v", resp, err)
+		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"runlog/projector/run"
 	"runlog/proto/contract"
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
 	"runlog/server/rpc"
@@ -301,9 +302,8 @@ func (p *past) read(v *storage.View, stepID string) error {
 			p.start(r)
 		case contract.StepWaitingForAttestation:
 			if _, known := p.contracts[r.LogicalAttemptID]; r.StepID == stepID && !known {
-				var said struct{ Contract json.RawMessage }
-				_ = json.Unmarshal(r.Payload, &said) // A wait needs no contract.
-				p.contracts[r.LogicalAttemptID] = said.Contract
+				// A wait needs no contract. A struct would also take Contract for it.
+				p.contracts[r.LogicalAttemptID], _ = jsontext.Lookup(r.Payload, "contract")
 			}
 		case contract.StepAttested:
 			if r.StepID == stepID {
