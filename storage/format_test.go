@@ -29,7 +29,7 @@ func goldenRequests() [][]storagetest.Request {
 				SizeBytes: &size, Compression: &compression,
 			},
 			EngineType: "engine", TriggeredBy: "someone", TriggerSource: "manual",
-			Labels: map[string]string{"label": "value"},
+			Labels: map[string]string{"label": "value"}, CreatedBy: "token:creator",
 		},
 	}
 	events := storagetest.Events("run", 0, 4)

@@ -65,6 +65,7 @@ func (s *Service) CreateRun(ctx context.Context, req *runlogv1.CreateRunRequest)
 	}
 	a := storage.Append{RunID: req.Run.RunId, Create: rpc.Creation(req.Run), AppendedBy: auth.From(ctx).Authenticated(),
 		Exclusive: req.Mode == runlogv1.CreateMode_EXCLUSIVE}
+	a.Create.Metadata.CreatedBy = a.AppendedBy.Name
 	if len(req.Events) > 0 {
 		var err error
 		if a.Events, err = contract.ValidateAll(req.Events, s.opts.Rules(req.Run.RunId)); err != nil {

@@ -290,6 +290,9 @@ func (p *past) read(v *storage.View, stepID string) error {
 	if p.contracts == nil {
 		p.contracts, p.attested = map[uint32]json.RawMessage{}, map[uint32]*storage.Record{}
 	}
+	if md := v.Run.Metadata; md != nil {
+		p.note(md.CreatedBy) // It need not have appended an event.
+	}
 	for r, err := range v.Events(p.through) {
 		if err != nil {
 			return err
@@ -318,13 +321,17 @@ func (p *past) read(v *storage.View, stepID string) error {
 	return nil
 }
 
-// start notes which identity has requested, made or started the run: here, or at the source of an
-// import.
+// start notes which identity has requested, made or started the run by an event: here, or at the
+// source of an import.
 func (p *past) start(r *storage.Record) {
-	for _, by := range [2]string{r.AppendedBy.Name, r.Original.Source} {
-		if by != "" && !slices.Contains(p.startedBy, by) {
-			p.startedBy = append(p.startedBy, by)
-		}
+	p.note(r.AppendedBy.Name)
+	p.note(r.Original.Source)
+}
+
+// note adds an identity to startedBy, unless it is empty.
+func (p *past) note(by string) {
+	if by != "" && !slices.Contains(p.startedBy, by) {
+		p.startedBy = append(p.startedBy, by)
 	}
 }
 

@@ -204,6 +204,24 @@ func TestWhoMayAttestSEC10(t *testing.T) {
 		}
 		a.append("made", servertest.NewEvent("RunStarted"), waiting("b", 1))
 		made := func(r *runlogv1.AttestStepRequest) { r.RunId = "made" }
+		// It has appended no event. A later change of the metadata is another identity's.
+		create := &runlogv1.CreateRunRequest{Run: servertest.NewRun("created")}
+		for _, as := range []context.Context{requester, a.engine} {
+			if _, err := runlogv1.NewRunServiceClient(a.Conn).CreateRun(as, create); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := runlogv1.NewRunServiceClient(a.Conn).SetEngineRunRef(a.engine, &runlogv1.SetEngineRunRefRequest{RunId: "created", EngineRunRef: "e://1"}); err != nil {
+			t.Fatal(err)
+		}
+		a.append("created", servertest.NewEvent("RunStarted"), waiting("b", 1))
+		created := func(r *runlogv1.AttestStepRequest) { r.RunId = "created" }
+		a.append("adopted", servertest.NewEvent("Noted"))
+		if _, err := runlogv1.NewRunServiceClient(a.Conn).CreateRun(requester, &runlogv1.CreateRunRequest{Run: servertest.NewRun("adopted")}); err != nil {
+			t.Fatal(err)
+		}
+		a.append("adopted", servertest.NewEvent("RunStarted"), waiting("b", 1))
+		adopted := func(r *runlogv1.AttestStepRequest) { r.RunId = "adopted" }
 		a.append("idle", servertest.NewEvent("Noted"), waiting("b", 1))
 		_, err := a.attest(a.ann, func(r *runlogv1.AttestStepRequest) { r.RunId = "idle" })
 		servertest.Refused(t, err, contract.ReasonStepNotWaiting)
@@ -217,6 +235,8 @@ func TestWhoMayAttestSEC10(t *testing.T) {
 			"who has started it":             {a.engine, nil},
 			"in the name of who started it":  {a.clerk, []func(*runlogv1.AttestStepRequest){by("token:engine")}},
 			"who has made it":                {requester, []func(*runlogv1.AttestStepRequest){made}},
+			"who has created it":             {requester, []func(*runlogv1.AttestStepRequest){created}},
+			"who has created what was there": {requester, []func(*runlogv1.AttestStepRequest){adopted}},
 			"who has requested it":           {requester, []func(*runlogv1.AttestStepRequest){requested}},
 			"who has started a request":      {a.engine, []func(*runlogv1.AttestStepRequest){requested}},
 			"acting for an unnamed identity": {a.clerk, []func(*runlogv1.AttestStepRequest){by("token:ann")}},

@@ -951,7 +951,9 @@ type RunMetadata struct {
 	// CreateRun was called. It may be repeated with the same fields only.
 	Created bool `protobuf:"varint,7,opt,name=created,proto3" json:"created,omitempty"`
 	// The fields of CreateRun, if they were changed since.
-	Said          *RunMetadata `protobuf:"bytes,8,opt,name=said,proto3" json:"said,omitempty"`
+	Said *RunMetadata `protobuf:"bytes,8,opt,name=said,proto3" json:"said,omitempty"`
+	// The authenticated identity that called CreateRun first (SEC-10). Empty: there was none.
+	CreatedBy     string `protobuf:"bytes,9,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1040,6 +1042,13 @@ func (x *RunMetadata) GetSaid() *RunMetadata {
 		return x.Said
 	}
 	return nil
+}
+
+func (x *RunMetadata) GetCreatedBy() string {
+	if x != nil {
+		return x.CreatedBy
+	}
+	return ""
 }
 
 type PlanRef struct {
@@ -1441,7 +1450,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\n" +
 	"created_at\x18\x04 \x01(\x10R\tcreatedAt\x12)\n" +
 	"\x10created_position\x18\x05 \x01(\x06R\x0fcreatedPosition\x12\x1a\n" +
-	"\bimported\x18\x06 \x01(\bR\bimported\"\x8a\x03\n" +
+	"\bimported\x18\x06 \x01(\bR\bimported\"\xa9\x03\n" +
 	"\vRunMetadata\x12-\n" +
 	"\bplan_ref\x18\x01 \x01(\v2\x12.record.v1.PlanRefR\aplanRef\x12\x1f\n" +
 	"\vengine_type\x18\x02 \x01(\tR\n" +
@@ -1451,7 +1460,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x0etrigger_source\x18\x05 \x01(\tR\rtriggerSource\x12:\n" +
 	"\x06labels\x18\x06 \x03(\v2\".record.v1.RunMetadata.LabelsEntryR\x06labels\x12\x18\n" +
 	"\acreated\x18\a \x01(\bR\acreated\x12*\n" +
-	"\x04said\x18\b \x01(\v2\x16.record.v1.RunMetadataR\x04said\x1a9\n" +
+	"\x04said\x18\b \x01(\v2\x16.record.v1.RunMetadataR\x04said\x12\x1d\n" +
+	"\n" +
+	"created_by\x18\t \x01(\tR\tcreatedBy\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x94\x03\n" +

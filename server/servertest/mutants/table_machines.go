@@ -102,7 +102,7 @@ func decisions() []Mutant {
 		bug("producer-approves", "SEC-9", "a producer appends the approvals of a step that waits for several attesters",
 			contract.begin("DecidedBy(n)", `if n == StepAttestationApproved { return "" }`)),
 		bug("own-run-attested", "SEC-10", "an identity attests the steps of a run that it has started",
-			signals.remove("(past) read", "p.start(r); p.start(r)")),
+			signals.begin("(past) note(b)", `b = ""`)),
 		bug("attested-for-anyone", "SEC-10", "an attester attests in the name of an identity that it may not act for",
 			signals.replace("checkAttestation", "!a.MayActFor(b)", "!a.MayActFor(b) && a == nil")),
 		bug("one-is-enough", "SEC-10", "one attester is enough where a contract asks for several",

@@ -88,6 +88,9 @@ type Metadata struct {
 	TriggeredBy   string
 	TriggerSource string
 	Labels        map[string]string
+	// CreatedBy is the name of the authenticated identity that called CreateRun first. Empty: there
+	// was none.
+	CreatedBy string
 }
 
 // PlanRef points at the plan of a run.
@@ -183,6 +186,7 @@ func EncodeMetadata(md *Metadata) *recordv1.RunMetadata {
 		TriggeredBy:   md.TriggeredBy,
 		TriggerSource: md.TriggerSource,
 		Labels:        md.Labels,
+		CreatedBy:     md.CreatedBy,
 	}
 	if r := md.PlanRef; r != nil {
 		m.PlanRef = &recordv1.PlanRef{
@@ -208,6 +212,7 @@ func DecodeMetadata(m *recordv1.RunMetadata) *Metadata {
 		TriggeredBy:   m.GetTriggeredBy(),
 		TriggerSource: m.GetTriggerSource(),
 		Labels:        m.GetLabels(),
+		CreatedBy:     m.GetCreatedBy(),
 	}
 	if r := m.GetPlanRef(); r != nil {
 		md.PlanRef = &PlanRef{

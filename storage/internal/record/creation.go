@@ -25,6 +25,7 @@ func Adopt(have, create *recordv1.RunMetadata) (next *recordv1.RunMetadata, conf
 	next = &recordv1.RunMetadata{
 		PlanRef: create.PlanRef, EngineType: create.EngineType, EngineRunRef: create.EngineRunRef,
 		TriggeredBy: create.TriggeredBy, TriggerSource: create.TriggerSource, Labels: create.Labels, Created: true,
+		CreatedBy: create.CreatedBy,
 	}
 	if have.EngineRunRef != "" {
 		if create.EngineRunRef != "" && create.EngineRunRef != have.EngineRunRef {
@@ -44,7 +45,8 @@ func Adopt(have, create *recordv1.RunMetadata) (next *recordv1.RunMetadata, conf
 	return next, conflicts
 }
 
-// differing returns the names of the fields of CreateRun in which two differ.
+// differing returns the names of the fields of CreateRun in which two differ. Its caller is none of
+// them.
 func differing(a, b *recordv1.RunMetadata) (fields []string) {
 	differ := func(field string, differs bool) {
 		if differs {
