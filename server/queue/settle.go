@@ -46,6 +46,20 @@ func (s *Service) settle(ctx context.Context) (more bool, err error) {
 	return true, errors.Join(errs...)
 }
 
+// settled settles a run that may have ended, and that the leader has not settled yet: it waits for
+// that while the cluster is held.
+func (s *Service) settled(ctx context.Context, runID string) error {
+	place, _, err := queue.ReadRun(s.node.Store(), runID)
+	if err != nil || place == nil || !place.Unsettled {
+		return err
+	}
+	op, _, err := s.settlement(runID)
+	if err != nil {
+		return err
+	}
+	return s.executeSettlement(ctx, op)
+}
+
 // settlement is the operation that says which status a run has after its last event.
 func (s *Service) settlement(runID string) (_ storage.Operation, lastSeq uint64, err error) {
 	v, err := s.node.Store().View(runID)

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/auth"
 	"runlog/storage"
 	"runlog/storage/machine/queue"
 	"runlog/storage/storagetest"
@@ -163,6 +165,42 @@ func TestUnsettledRunIsNotLeasedPRJ17(t *testing.T) {
 			}
 			if n := leases(); n != x.leases {
 				t.Errorf("%d leases of the settled run, want %d", n, x.leases)
+			}
+		})
+	}
+}
+
+// TestUnsettledRunIsNotCancelledPRJ17: CancelQueued takes no run for a waiting one that has ended,
+// and writes nothing behind its end. One that has not ended is cancelled.
+func TestUnsettledRunIsNotCancelledPRJ17(t *testing.T) {
+	t.Parallel()
+	for name, x := range map[string]struct {
+		before []string // behind the RunStarted
+		refuse contract.Reason
+	}{"ended": {[]string{contract.StepCompleted}, contract.ReasonRunNotQueued}, "waiting": {nil, ""}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s, l := testService(t)
+			begin := time.Now().Add(-time.Hour)
+			l.lease(t, begin, "run")
+			types := append([]string{contract.RunStarted}, x.before...)
+			last := l.append(t, begin, "run", append(types, contract.StepWaitingForAttestation, contract.RunCompleted)...)
+			tick, err := queue.Tick(queue.MaxTimers)
+			if err != nil {
+				t.Fatal(err)
+			}
+			l.apply(t, begin.Add(time.Minute), tick)
+			l.busy(t, s, "none")
+			resp, err := s.CancelQueued(auth.With(t.Context(), auth.Local), &runlogv1.CancelQueuedRequest{RunId: "run"})
+			if x.refuse == "" {
+				if err != nil || resp.RunSeq != last+1 {
+					t.Errorf("cancelled: %v, %v", resp, err)
+				}
+				return
+			}
+			refusal, _ := errors.AsType[*contract.Error](err)
+			if r, errRead := l.Store().Run("run"); errRead != nil || refusal == nil || refusal.Reason != x.refuse || r.LastSeq != last {
+				t.Errorf("cancelled: %v, %v; the run has %d events, want %d", resp, err, r.LastSeq, last)
 			}
 		})
 	}

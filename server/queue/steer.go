@@ -28,6 +28,9 @@ func (s *Service) CancelQueued(ctx context.Context, req *runlogv1.CancelQueuedRe
 	if err != nil {
 		return nil, err
 	}
+	if err := s.settled(ctx, req.RunId); err != nil {
+		return nil, err
+	}
 	cancel, err := queue.Cancel(req.RunId)
 	if err != nil {
 		return nil, err
