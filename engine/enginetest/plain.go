@@ -268,10 +268,8 @@ func unknownSignals(b *bed) {
 			b.unsupported(p, ref, engine.Signal{ID: fmt.Sprint("unknown-", i), Type: kind, StepID: "a"})
 		}
 	}
-	for _, kind := range []string{"UPDATE_PARAMS", "ESCALATE_ALERT"} {
-		if s := b.send(run, ask{kind: kind, nth: 1}); !p.Capabilities().Knows(kind) {
-			b.unsupported(p, ref, s)
-		}
+	if p.Capabilities().Knows("UPDATE_PARAMS") {
+		b.send(run, ask{kind: "UPDATE_PARAMS", nth: 1})
 	}
 	if p.Capabilities().Knows("SKIP_STEP") { // The log does not know the plan.
 		if s := b.send(run, ask{kind: "SKIP_STEP", step: "nowhere", nth: 1}); !b.deliver(p, ref, []engine.Signal{s}) {

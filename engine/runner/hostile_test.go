@@ -181,20 +181,20 @@ func testEarlyResumeATT4(t *testing.T) {
 	b := newBed(t)
 	p := b.start(t)
 	m := p.manifest(acceptance)
-	signal := func(id, signalType string) {
+	signal := func(id, signalType, stepID string) {
 		t.Helper()
-		res, err := p.c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: signalType, SignalType: signalType})
+		res, err := p.c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: signalType, SignalType: signalType, StepId: stepID})
 		if err != nil || res.GetDecision() != runlogv1.Decision_ACCEPTED {
 			t.Fatal(res, err)
 		}
 	}
 	id, _ := p.begin(m)
-	signal(id, "RESUME")
+	signal(id, "RESUME", "")
 	_, _, stepRuns := p.steps(id)
 	p.ok("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", attestB)
-	signal(id, "ESCALATE_ALERT") // The runner looks at the run.
+	signal(id, "SKIP_STEP", "nowhere") // The runner looks at the run.
 	next, _ := p.begin(m)
-	signal(next, "CANCEL")
+	signal(next, "CANCEL", "")
 	p.until(next, "error") // It has looked.
 	time.Sleep(500 * time.Millisecond)
 	if got := b.types(t, id); slices.Contains(got, "RunResumed") {

@@ -54,6 +54,7 @@ type state struct {
 	snapshot *run.Snapshot
 	last     uint64 // runSeq of the run's last event
 	plan     [2]string
+	engine   string // the engineType; empty: none is known
 	scope    storage.Scope
 }
 
@@ -133,6 +134,9 @@ func (s *Service) readRun(v *storage.View, at *state) (err error) {
 	}
 	at.last, at.scope = v.Run.LastSeq, v.Run.Scope
 	at.plan = planOf(v.Run, at.snapshot)
+	if at.engine = at.snapshot.EngineType; at.engine == "" && v.Run.Metadata != nil {
+		at.engine = v.Run.Metadata.EngineType
+	}
 	return nil
 }
 
@@ -141,13 +145,18 @@ func planOf(r *storage.Run, s *run.Snapshot) [2]string {
 	return [2]string{cmp.Or(r.PlanID, s.PlanID), cmp.Or(r.PlanVersion, s.PlanVersion)}
 }
 
-// judge decides by role, then by the table, then by the policy if it was asked (SIG-3).
-func (s *Service) judge(snapshot *run.Snapshot, sig *signal) (d decision) {
+// judge decides by role, then by the table, then by what the engine obeys, then by the policy if it
+// was asked (SIG-3).
+func (s *Service) judge(at *state, sig *signal) (d decision) {
 	d = decision{SignalID: sig.id, SignalType: sig.signalType, Parameters: sig.parameters, DecidedBy: authority, RequestedBy: sig.callerName}
 	why := ""
-	if !sig.permitted {
-		d.Reject = roleDenied
-	} else if d.Reject, d.NextAttempt = decide(snapshot, sig.signalType, sig.stepID, s.opts.AcceptUnknown); d.Reject == accept && sig.verdict != nil {
+	switch d.Reject, d.NextAttempt = decide(at.snapshot, sig.signalType, sig.stepID, s.opts.AcceptUnknown); {
+	case !sig.permitted:
+		d.Reject, d.NextAttempt = roleDenied, 0
+	case d.Reject != accept:
+	case !obeys(at.engine, sig.signalType):
+		d.Reject, d.NextAttempt = unsupported, 0
+	case sig.verdict != nil:
 		if d.DecidedBy = policyAuthority; !sig.verdict.allow {
 			d.Reject, d.NextAttempt, why = policyDenied, 0, sig.verdict.reason
 		}

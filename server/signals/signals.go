@@ -286,7 +286,7 @@ func (s *Service) decideOnce(ctx context.Context, sig *signal) (_ *runlogv1.Send
 	if at.recorded != nil {
 		return at.recorded, 0, nil
 	}
-	d := s.judge(at.snapshot, sig)
+	d := s.judge(&at, sig)
 	if d.Reject == accept && s.policy != nil && sig.verdict == nil {
 		// What may not be stored, such as a secret, goes to no other service either.
 		_, err := s.event(sig, at, d)

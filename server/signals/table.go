@@ -22,6 +22,7 @@ const (
 	alreadySkipped    = "ALREADY_SKIPPED"
 	tooManyPending    = "TOO_MANY_PENDING"
 	unknownType       = "UNKNOWN_SIGNAL_TYPE"
+	unsupported       = "UNSUPPORTED_BY_ENGINE"
 	roleDenied        = "ROLE_DENIED"
 	policyDenied      = "POLICY_DENIED"
 )
@@ -41,6 +42,7 @@ var explanations = map[string]string{
 	alreadySkipped:    "the step has accepted a SKIP_STEP",
 	tooManyPending:    "too many accepted signals have had no effect yet",
 	unknownType:       "the server does not know the type",
+	unsupported:       "the engine of the run does not obey the type",
 	roleDenied:        "the caller has none of the roles that may send the type",
 	policyDenied:      "the policy has denied it",
 }
