@@ -29,8 +29,8 @@ func TestExecutorsENG7(t *testing.T) {
 		want       []string
 		never      string
 	}{
-		{"by default", closed.GRPC, withToken, nil, []string{`this engine cannot execute it; it can do [\"compute\" \"executor:noop\"]`}, "executor:command"},
-		{"http alone", closed.GRPC, withToken, []string{"--executors", "http"}, []string{`it can do [\"compute\" \"executor:http\" \"executor:noop\"]`}, "executor:command"},
+		{"by default", closed.GRPC, withToken, nil, []string{`this engine cannot execute it; it can do [\"compute\" \"executor:noop\" \"onFailure:WAIT\"]`}, "executor:command"},
+		{"http alone", closed.GRPC, withToken, []string{"--executors", "http"}, []string{`it can do [\"compute\" \"executor:http\" \"executor:noop\" \"onFailure:WAIT\"]`}, "executor:command"},
 		{"command", closed.GRPC, withToken, []string{"--executors", "command"}, []string{`"success"`, "RUNLOG_STEP_ID=A"}, "of-the-runner"},
 		{"its variables", closed.GRPC, withToken, []string{"--executors", "command", "--command-env", "LANG"}, []string{"LANG=of-the-runner"}, "HOME="},
 		{"an address of the node", open.GRPC, nil, nil, []string{`HTTP_ADDRESS_REFUSED`, "a loopback address"}, "StepCompleted"},

@@ -243,7 +243,7 @@ func (e *Engine) Ping(ctx context.Context) error { return e.o.API.Health(ctx) }
 // Capabilities returns what the adapter can do.
 func (e *Engine) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
-		Adapter: "conductor", SchemaVersion: plan.Current().String(), Steps: e.o.Registry.Capabilities(),
+		Adapter: "conductor", SchemaVersion: plan.Current().String(), Steps: append(e.o.Registry.Capabilities(), plan.CapabilityWait),
 		Signals: []string{"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP", "RETRY_STEP", "SKIP_STEP"},
 	}
 }

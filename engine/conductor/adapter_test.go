@@ -12,6 +12,7 @@ import (
 	"runlog/engine/conductor/api"
 	"runlog/engine/conductor/conductortest"
 	"runlog/engine/enginetest"
+	"runlog/engine/plan"
 )
 
 // TestAdapterENG2: the adapter passes the suite of all engines, with the fake Conductor.
@@ -27,7 +28,7 @@ func TestAdapterENG2(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := conductor.New(conductor.Options{API: c, Log: p.Client, Plans: p.Plans(t, nil), Registry: p.Executors, Worker: p.Name,
+				e, err := conductor.New(conductor.Options{API: c, Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.CapabilityWait)), Registry: p.Executors, Worker: p.Name,
 					OwnerEmail: "a@example.com", Queues: []string{"tq-control-prod"}, ResponseTimeout: silent, Wait: 10 * time.Second})
 				if err != nil {
 					t.Fatal(err)

@@ -108,6 +108,9 @@ func (e *Engine) walked(v *view) (*runlogv1.EventWrite, error) {
 	case d.end == plan.Success:
 		return run.Completed(once, nil)
 	case d.end == plan.Failed:
+		if attempt, payload, ok := v.state.Hold(v.plan); ok {
+			return run.Event(contract.RunPaused, "", events.Attempt{Logical: attempt, Engine: 1}, payload)
+		}
 		return failed(run, "STEP_FAILED", failedSteps(v))
 	}
 	return nil, nil

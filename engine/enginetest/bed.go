@@ -154,10 +154,10 @@ func (b *bed) bury(p *opened) {
 func (b *bed) live() *opened { return b.opened[len(b.opened)-1] }
 
 // document is the text of a plan with some steps.
-func (b *bed) document(steps string) (id string, body []byte) {
+func (b *bed) document(steps string, members ...string) (id string, body []byte) {
 	b.numbered++
 	id = fmt.Sprint("plan-", b.numbered)
-	return id, fmt.Appendf(nil, `{"schemaVersion":"v1.2","planId":%q,"planVersion":"1","steps":[%s]}`, id, steps)
+	return id, fmt.Appendf(nil, `{"schemaVersion":"v1.2","planId":%q,"planVersion":"1","steps":[%s]%s}`, id, steps, strings.Join(members, ""))
 }
 
 // store stores the text of a plan, and returns its reference.
@@ -180,9 +180,9 @@ func (b *bed) put(uri string, body []byte) {
 }
 
 // request requests a run of some steps, and returns its id.
-func (b *bed) request(steps string) string {
+func (b *bed) request(steps string, members ...string) string {
 	b.t.Helper()
-	id, body := b.document(steps)
+	id, body := b.document(steps, members...)
 	p, _, err := plan.Parse(body, plan.Options{})
 	if err != nil {
 		b.t.Fatal(err)

@@ -3,6 +3,7 @@ package enginetest
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"runlog/engine/plan"
@@ -27,6 +28,7 @@ type checker struct {
 	faults   []string
 	started  bool
 	paused   bool
+	held     bool // the run is paused because a step has failed
 	end      string
 	steps    map[string]*stepHistory
 	accepted map[string]event // by the id of the signal
@@ -96,11 +98,19 @@ func (c *checker) apply(e event) {
 		}
 		c.started = true
 	case contract.RunPaused:
-		c.steer(e, "PAUSE", c.paused)
+		if e.cause == "" {
+			c.hold(e)
+		} else {
+			c.steer(e, c.paused, "PAUSE")
+		}
 		c.paused = true
 	case contract.RunResumed:
-		c.steer(e, "RESUME", false)
-		c.paused = false
+		if c.held {
+			c.steer(e, false, "RESUME", "RETRY_STEP")
+		} else {
+			c.steer(e, false, "RESUME")
+		}
+		c.paused, c.held = false, false
 	case contract.RunCompleted, contract.RunFailed, contract.RunCancelled:
 		if c.end == "" {
 			c.end = e.kind
@@ -124,14 +134,36 @@ func (c *checker) retrying(e event) {
 	c.executed(e)
 }
 
+// hold checks a RunPaused without a signal: the plan asks for it when all steps have ended, and one
+// has failed.
+func (c *checker) hold(e event) {
+	c.held = true
+	if c.plan == nil {
+		c.fault("%s comes without a signal, and the plan cannot be executed", e)
+		return
+	}
+	failed := 0
+	for i := range c.plan.Steps {
+		switch c.step(c.plan.Steps[i].ID).outcome {
+		case plan.Failed:
+			failed++
+		case "":
+			c.fault("%s comes without a signal, before the end of step %s", e, c.plan.Steps[i].ID)
+		}
+	}
+	if failed == 0 || !c.plan.Waits || c.paused {
+		c.fault("%s comes without a signal, a failed step or a plan that waits, or in a pause", e)
+	}
+}
+
 // steer checks RunPaused and RunResumed: each has its own accepted signal.
-func (c *checker) steer(e event, signal string, already bool) {
+func (c *checker) steer(e event, already bool, signals ...string) {
 	if already || !c.started {
 		c.fault("%s comes when the run is paused, or has not started", e)
 	}
 	var p signalPayload
-	if cause, ok := c.accepted[e.cause]; !ok || json.Unmarshal(cause.payload, &p) != nil || p.SignalType != signal {
-		c.fault("%s is caused by the signal %q, which is no accepted %s", e, e.cause, signal)
+	if cause, ok := c.accepted[e.cause]; !ok || json.Unmarshal(cause.payload, &p) != nil || !slices.Contains(signals, p.SignalType) {
+		c.fault("%s is caused by the signal %q, which is no accepted %s", e, e.cause, strings.Join(signals, " or "))
 	}
 	if key := e.kind + " " + e.cause; c.answered[key] {
 		c.fault("%s answers the signal %s again", e, e.cause)

@@ -104,7 +104,7 @@ func (m *mutant) open(testing.TB, *Env) Engine {
 		if m.log != nil {
 			m.log(p, l)
 		}
-		o := mock.Options{Log: l, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.Compute)), Executors: p.Executors, Worker: p.Name}
+		o := mock.Options{Log: l, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.Compute, plan.CapabilityWait)), Executors: p.Executors, Worker: p.Name}
 		if m.plans != nil {
 			o.Plans = m.plans(p, o.Plans)
 		}
@@ -244,6 +244,20 @@ func (a *adapterOf) RunStatus(ctx context.Context, ref engine.EngineRunRef) (eng
 }
 
 var mutants = []mutant{
+	{
+		name: "a failed step holds no run", scenario: "RetryOfHeldRun", fault: "has no RunPaused",
+		log: func(_ *Process, l *mutantLog) {
+			l.write = func(e *runlogv1.EventWrite) {
+				if e.GetEventType() == contract.RunPaused {
+					e.EventType, e.IdempotencyKey = contract.RunFailed, ""
+				}
+			}
+		},
+	},
+	{
+		name: "a failed step holds its run before the others have ended", scenario: "FailedStep", fault: "comes without a signal, before the end of step",
+		log: on(contract.StepFailed, func(e *runlogv1.EventWrite) { e.EventType, e.StepId = contract.RunPaused, "" }),
+	},
 	{
 		name: "StepCompleted comes twice", scenario: "RetriesOfThePlatform", fault: "has a logical attempt that no signal has asked for",
 		log: on(contract.StepCompleted, func(e *runlogv1.EventWrite) { e.LogicalAttemptId++ }),

@@ -93,6 +93,27 @@ var stories = []*story{
 		never: []string{"StepSkipped c"},
 	},
 	{
+		name: "RetryOfHeldRun", holds: true,
+		steps:   steps(step("a", ""), step("b", "a"), step("c", "")),
+		signals: []string{"RETRY_STEP"},
+		do: func(_ context.Context, _ *bed, task executor.Task) error {
+			if task.StepID == "a" && task.LogicalAttempt < 3 {
+				return executor.Fail("BROKEN", "until it is retried twice")
+			}
+			return nil
+		},
+		react: func(list []event) (due []ask) {
+			for n := 1; n <= count(list, contract.RunPaused); n++ {
+				due = append(due, ask{kind: "RETRY_STEP", step: "a", nth: n, polls: 10})
+			}
+			return due
+		},
+		end: contract.RunCompleted, want: []string{"StepFailed a", "StepSkipped b", contract.RunPaused, contract.RunResumed, "StepCompleted b", "StepCompleted c"},
+		exact: []string{"StepFailed a 1.1", "StepFailed a 2.1", "StepCompleted a 3.1"},
+	},
+	decide("ResumeOfHeldRun", "RESUME", contract.RunFailed),
+	decide("CancelOfHeldRun", "CANCEL", contract.RunCancelled),
+	{
 		name:    "SkipStep",
 		steps:   steps(step("hold", ""), step("b", "hold"), step("c", "b"), step("d", "hold")),
 		signals: []string{"SKIP_STEP"},
@@ -129,6 +150,25 @@ var stories = []*story{
 		},
 		end: contract.RunCompleted, want: []string{"StepSkipped a", "StepSkipped b", "StepCompleted c"}, never: []string{"StepStarted b"},
 	},
+}
+
+// decide is the story of a run that a failed step holds, until a signal ends it.
+func decide(name, signal, end string) *story {
+	return &story{
+		name: name, holds: true,
+		steps:   steps(step("a", ""), step("b", "a")),
+		signals: []string{signal},
+		do: func(context.Context, *bed, executor.Task) error {
+			return executor.Fail("BROKEN", "never")
+		},
+		react: func(list []event) (due []ask) {
+			if has(list, contract.RunPaused) {
+				due = append(due, ask{kind: signal, nth: 1, polls: 10})
+			}
+			return due
+		},
+		end: end, want: []string{"StepFailed a", "StepSkipped b", contract.RunPaused}, never: []string{"StepStarted b"},
+	}
 }
 
 // stop is the story of a run that a signal ends while a step is executed.

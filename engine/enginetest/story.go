@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"runlog/engine"
 	"runlog/engine/executor"
+	"runlog/engine/plan"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -17,6 +19,8 @@ import (
 type story struct {
 	name  string
 	steps string
+	// holds says that the plan has the onFailure WAIT.
+	holds bool
 	// do executes a step; nil: it succeeds.
 	do func(ctx context.Context, b *bed, task executor.Task) error
 	// react returns the signals that are due after some events. Each is sent once.
@@ -133,7 +137,7 @@ func (b *bed) play(s *story, kills ...int) {
 		}
 		return s.do(ctx, b, task)
 	}
-	run := b.request(s.steps)
+	run := b.request(s.steps, s.members())
 	list := b.tell(run, s, kills...)
 	want := append([]string{s.end}, s.want...)
 	if b.kills == 0 {
@@ -151,8 +155,19 @@ func (b *bed) play(s *story, kills ...int) {
 	}
 }
 
-// claims reports whether the adapter of a process claims all signals of a story.
+// members are those of the plan beside its steps.
+func (s *story) members() string {
+	if s.holds {
+		return `,"onFailure":"WAIT"`
+	}
+	return ""
+}
+
+// claims reports whether the adapter of a process claims all signals of a story, and its plan.
 func (s *story) claims(p *opened) bool {
+	if s.holds && !slices.Contains(p.Capabilities().Steps, plan.CapabilityWait) {
+		return false
+	}
 	for _, signal := range s.signals {
 		if !p.Capabilities().Knows(signal) {
 			return false
@@ -164,7 +179,15 @@ func (s *story) claims(p *opened) bool {
 // once tells a story without a kill.
 func (s *story) once(b *bed) {
 	p := b.open(0, false)
-	if !s.claims(p) {
+	switch {
+	case s.holds && !s.claims(p):
+		id, body := b.document(s.steps, s.members())
+		if code := failureCode(b.awaitEnd(b.requestPlan(b.store(id, body), nil), contract.RunFailed)); !strings.HasPrefix(code, "PLAN_") {
+			b.t.Errorf("a plan with the onFailure WAIT fails with the code %q, want one that begins with PLAN_", code)
+		}
+		b.verify()
+		return
+	case !s.claims(p):
 		s.refused(b, p)
 		return
 	}

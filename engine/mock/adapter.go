@@ -108,7 +108,7 @@ var signals = []string{"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP", "RETRY_STE
 func (a *Adapter) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		Adapter: EngineType, SchemaVersion: plan.Current().String(), Signals: slices.Clone(signals),
-		Steps: append(a.o.Executors.Capabilities(), plan.Compute),
+		Steps: append(a.o.Executors.Capabilities(), plan.Compute, plan.CapabilityWait),
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -193,10 +194,13 @@ var skipText = map[string]string{
 	plan.ReasonDependency: "a step that it depends on has not succeeded", plan.ReasonCondition: "its condition does not hold",
 }
 
-// finish ends a run all of whose steps have ended.
+// finish ends a run all of whose steps have ended, or holds it.
 func (x *execution) finish(walk *plan.Walk) (todo, error) {
 	if status, _ := walk.Ended(); status == plan.Success {
 		return only(x.named.Completed(once, nil))
+	}
+	if attempt, payload, ok := x.state.Hold(x.plan); ok {
+		return only(x.named.Event(contract.RunPaused, "", events.Attempt{Logical: attempt, Engine: 1}, payload))
 	}
 	failed := 0
 	for _, s := range x.state.Steps {

@@ -23,12 +23,23 @@ const (
 // other type is the name of an executor.
 const Compute = "compute"
 
+// Values of onFailure: what becomes of a run when all steps have ended, and one has failed.
+const (
+	OnFailureFail = "FAIL" // it ends; the default
+	OnFailureWait = "WAIT" // it is paused until an operator decides
+)
+
+// CapabilityWait is what a plan with OnFailureWait needs of its engine.
+const CapabilityWait = "onFailure:" + OnFailureWait
+
 // Plan is what a run executes. Treat it as read-only: walks share it.
 type Plan struct {
 	SchemaVersion Version
 	PlanID        string
 	PlanVersion   string
 	Steps         []Step // in the order of the text
+	// Waits says that a run with a failed step is paused in place of its end: onFailure is WAIT.
+	Waits bool
 
 	dependents [][]int // the places of the steps that depend on a step
 	places     map[string]int
@@ -174,6 +185,9 @@ func (d *decoder) capabilities(p *Plan, has []string) {
 	known := map[string]bool{}
 	for _, c := range has {
 		known[c] = true
+	}
+	if p.Waits && !known[CapabilityWait] {
+		d.add((*place)(nil).member("onFailure"), "is %s: this engine ends a run that has failed; it can do %s", OnFailureWait, list(has))
 	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; s.Type != "" && !known[s.Requires()] {

@@ -44,7 +44,8 @@ func TestSchemaPLAN4(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	good := []string{full}
+	const steps = `"steps"`
+	good := []string{full, strings.Replace(full, steps, `"onFailure":"WAIT",`+steps, 1), strings.Replace(full, steps, `"onFailure":"FAIL",`+steps, 1)}
 	for _, file := range files {
 		body, err := os.ReadFile(file)
 		var story struct{ Plan json.RawMessage }
@@ -63,7 +64,7 @@ func TestSchemaPLAN4(t *testing.T) {
 	}
 	for _, change := range [][2]string{
 		{`"planId": "p"`, `"planId": 1`}, {`"planId": "p", `, ``}, {`"planId": "p"`, `"planId": ""`}, {`"planId": "p"`, `"planId": "p|q"`},
-		{`"planVersion"`, `"version"`}, {`"v1.2"`, `"newest"`}, {`"v1.2"`, `"v2.0"`}, {`"class":"data"`, `"class":"fast"`},
+		{`"planVersion"`, `"version"`}, {`"v1.2"`, `"newest"`}, {steps, `"onFailure":"wait",` + steps}, {steps, `"onFailure":null,` + steps}, {`"v1.2"`, `"v2.0"`}, {`"class":"data"`, `"class":"fast"`},
 		{`{"taskQueue":"q"}`, `{}`}, {`"env:A"`, `"A"`}, {`"env:A"`, `"env:A","env:A"`}, {`"maxAttempts":2`, `"maxAttempts":0`},
 		{`"maxAttempts":2`, `"maxAttempts":1.5`}, {`"1.5h"`, `"soon"`}, {`"1.5h"`, `90`}, {`"type":"compute"`, `"type":"noop"`},
 		{`,"computeContract":` + contract, ``}, {`"operator_attest"`, `"machine"`}, {`"inputs":["a"],`, ``}, {`"outputs":[]`, `"outputs":[""]`},

@@ -12,11 +12,12 @@ import (
 
 // plan reads the members of a plan of the current version.
 func (d *decoder) plan(p *Plan, body []byte) {
-	var version string
+	var version, onFailure string
 	d.object(nil, body, []member{
 		{"schemaVersion", true, d.text(&version, nil)}, // It was read before.
 		{"planId", true, d.text(&p.PlanID, contract.NameFault)},
 		{"planVersion", true, d.text(&p.PlanVersion, contract.NameFault)},
+		{"onFailure", false, d.text(&onFailure, onFailureFault)},
 		{"steps", true, func(at *place, value []byte) {
 			d.array(at, value, 1, MaxSteps, func(at *place, value []byte) {
 				p.Steps = append(p.Steps, Step{})
@@ -24,6 +25,14 @@ func (d *decoder) plan(p *Plan, body []byte) {
 			})
 		}},
 	})
+	p.Waits = onFailure == OnFailureWait
+}
+
+func onFailureFault(text string) string {
+	if text != OnFailureFail && text != OnFailureWait {
+		return fmt.Sprintf("is %s: write %s or %s", quote(text), OnFailureFail, OnFailureWait)
+	}
+	return ""
 }
 
 func (d *decoder) step(at *place, value []byte, s *Step) {

@@ -60,6 +60,11 @@ type State struct {
 	StepsSeq uint64
 
 	steps map[string]*Step
+	// pauses is the highest logical attempt of a RunPaused.
+	pauses uint32
+	// held: the run is paused because a step has failed. conceded: a RESUME has ended that, and no
+	// step has failed since.
+	held, conceded bool
 	// asked are the RETRY_STEP and SKIP_STEP that no event answers yet, by their steps.
 	asked map[string]Signal
 	// releasedSeq is the runSeq of the last decision of an operator about a step that waits: its
@@ -171,10 +176,13 @@ func (s *State) run(e *runlogv1.EventRecord) {
 		}
 	case contract.RunPaused:
 		if legal {
-			s.PausedAt = at
+			s.PausedAt, s.held = at, reasonOf(e.GetPayloadJson()) == reasonFailed
 		}
+		s.pauses = max(s.pauses, e.GetLogicalAttemptId())
 		s.answer(contract.SignalPause)
 	case contract.RunResumed:
+		s.conceded = s.held && s.pendingResume(e.GetCausedBySignalId())
+		s.held = s.held && !legal
 		s.answer(contract.SignalPause)
 		s.answer(contract.SignalResume)
 	case contract.RunCompleted, contract.RunFailed, contract.RunCancelled:

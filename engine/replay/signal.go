@@ -126,10 +126,13 @@ func (s *State) Skips() []Signal {
 
 // Resume returns the RESUME that the run can follow; false: there is none. While a step waits for
 // its attestation there is none, and one from before the attestation does not count: that resumes
-// nothing (ATT-4).
+// nothing (ATT-4). A run that a failed step holds is resumed by a RETRY_STEP too, by that first.
 func (s *State) Resume() (Signal, bool) {
 	if s.Status != runlogv1.RunStatus_WAITING && s.Status != runlogv1.RunStatus_PAUSED {
 		return Signal{}, false
+	}
+	if retry, ok := s.retry(); ok {
+		return retry, true
 	}
 	for _, x := range s.Signals {
 		if x.Type == contract.SignalResume && x.Seq > s.releasedSeq && s.WaitingStep() == nil {

@@ -78,6 +78,7 @@ func (s *State) step(e *runlogv1.EventRecord) {
 		s.Steps = append(s.Steps, step)
 	}
 	*step, s.StepsSeq = next, e.GetRunSeq()
+	s.conceded = s.conceded && step.Status != plan.Failed
 	status, _ := contract.RunStatus(s.Status).After(e.GetEventType())
 	s.Status = runlogv1.RunStatus_Value(status)
 	if e.GetEventType() == contract.StepAttested {

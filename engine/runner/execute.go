@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -324,11 +325,16 @@ func (x *execution) pausing() bool {
 	return ok
 }
 
-// finish ends the run, all steps of which have ended.
+// finish ends the run, all steps of which have ended, or holds it.
 func (x *execution) finish(ctx context.Context) error {
 	status, _ := x.walk.Ended()
 	if status == plan.Success {
 		return x.decided(ctx, func() (*runlogv1.EventWrite, error) { return x.named.Completed(once, nil) })
+	}
+	if attempt, payload, ok := x.state.Hold(x.plan); ok {
+		return x.decided(ctx, func() (*runlogv1.EventWrite, error) {
+			return x.named.Event(contract.RunPaused, "", events.Attempt{Logical: attempt, Engine: 1}, payload)
+		})
 	}
 	var failed []string
 	for _, s := range x.state.Steps {
@@ -437,7 +443,7 @@ func inconsistent(e *runlogv1.EventWrite) error {
 func recordOf(e *runlogv1.EventWrite, stored *runlogv1.AppendResult) *runlogv1.EventRecord {
 	r := &runlogv1.EventRecord{
 		EventType: e.GetEventType(), RunSeq: stored.GetRunSeq(), PersistedAt: stored.GetPersistedAt(),
-		LogicalAttemptId: e.GetLogicalAttemptId(), EngineAttemptId: e.GetEngineAttemptId(),
+		LogicalAttemptId: cmp.Or(e.GetLogicalAttemptId(), stored.GetLogicalAttemptId()), EngineAttemptId: e.GetEngineAttemptId(),
 		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: e.GetPayloadJson()},
 	}
 	if id := e.GetStepId(); id != "" {

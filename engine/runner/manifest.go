@@ -26,8 +26,10 @@ const maxManifest = 4 << 20
 
 // Manifest is a plan as operators write it (ATT-1).
 type Manifest struct {
-	Name  string         `json:"name"`
-	Steps []ManifestStep `json:"steps"`
+	Name string `json:"name"`
+	// OnFailure is that of the plan: FAIL, which is the default, or WAIT.
+	OnFailure string         `json:"on_failure,omitempty"`
+	Steps     []ManifestStep `json:"steps"`
 }
 
 // ManifestStep is a step of a manifest. Its type is task, which is the default, or compute.
@@ -95,8 +97,9 @@ func (r *Runner) parseManifest(body []byte) (id string, canonical []byte, planne
 		SchemaVersion string     `json:"schemaVersion"`
 		PlanID        string     `json:"planId"`
 		PlanVersion   string     `json:"planVersion"`
+		OnFailure     string     `json:"onFailure,omitempty"`
 		Steps         []planStep `json:"steps"`
-	}{plan.Current().String(), id, "1", steps})
+	}{plan.Current().String(), id, "1", m.OnFailure, steps})
 	if err != nil {
 		return "", nil, nil, err
 	}
@@ -125,6 +128,9 @@ func marshal(v any) ([]byte, error) {
 // manifestFault is a fault of the plan of a manifest in the words of the manifest.
 func manifestFault(f plan.Fault) plan.Fault {
 	at := strings.Split(f.Path, "/") // "", steps, its index, the member of a step
+	if f.Path == "/onFailure" {
+		at[1] = "on_failure"
+	}
 	if len(at) > 3 && at[1] == "steps" {
 		switch at[3] {
 		case "stepId":

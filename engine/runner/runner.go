@@ -160,7 +160,9 @@ func New(o Options) (*Runner, error) {
 	return r, r.leasing.EnsureDefaults().Validate()
 }
 
-func (r *Runner) capabilities() []string { return append(r.o.Executors.Capabilities(), plan.Compute) }
+func (r *Runner) capabilities() []string {
+	return append(r.o.Executors.Capabilities(), plan.Compute, plan.CapabilityWait)
+}
 
 // Run executes the runs of the queue until ctx ends. Then it finishes the steps that it executes,
 // within Grace, and another runner goes on with their runs. Any number of runners may have the same

@@ -173,6 +173,9 @@ func (a *activities) validatePlan(ctx context.Context, ref plan.Ref) (report, er
 			r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 		}
 	}
+	if p.Waits {
+		add("onFailure %s needs %.100q", plan.OnFailureWait, plan.CapabilityWait)
+	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; !can[s.Requires()] {
 			add("step %.100q needs %.100q", s.ID, s.Requires())
