@@ -245,6 +245,16 @@ func (a *adapterOf) RunStatus(ctx context.Context, ref engine.EngineRunRef) (eng
 
 var mutants = []mutant{
 	{
+		name: "a try that is repeated is not told", scenario: "RetriesOfThePlatform", fault: "has no StepRetrying a 1.1",
+		log: func(_ *Process, l *mutantLog) {
+			l.write = func(e *runlogv1.EventWrite) {
+				if e.GetEventType() == contract.StepRetrying {
+					e.EventType, e.IdempotencyKey = "StepMeasured", ""
+				}
+			}
+		},
+	},
+	{
 		name: "a failed step holds no run", scenario: "RetryOfHeldRun", fault: "has no RunPaused",
 		log: func(_ *Process, l *mutantLog) {
 			l.write = func(e *runlogv1.EventWrite) {

@@ -18,7 +18,7 @@ var stories = []*story{
 			}
 			return nil
 		},
-		end: contract.RunCompleted, want: []string{"StepCompleted a", "StepCompleted b", "StepCompleted c"}, exact: []string{"StepCompleted a 1.3", "StepCompleted b 1.1"},
+		end: contract.RunCompleted, want: []string{"StepCompleted a", "StepCompleted b", "StepCompleted c"}, exact: []string{"StepRetrying a 1.1", "StepRetrying a 1.2", "StepCompleted a 1.3", "StepCompleted b 1.1"},
 		never: []string{contract.StepFailed, contract.StepSkipped},
 	},
 	{
@@ -89,7 +89,7 @@ var stories = []*story{
 			}
 			return due
 		},
-		end: contract.RunCompleted, want: []string{"StepFailed a", "StepCompleted a", "StepCompleted c", "StepCompleted d"}, exact: []string{"StepFailed a 1.1", "StepCompleted a 2.2"},
+		end: contract.RunCompleted, want: []string{"StepFailed a", "StepCompleted a", "StepCompleted c", "StepCompleted d"}, exact: []string{"StepFailed a 1.1", "StepRetrying a 2.1", "StepCompleted a 2.2"},
 		never: []string{"StepSkipped c"},
 	},
 	{

@@ -30,6 +30,8 @@ type Step struct {
 	// RetryAt is when the next try of the attempt begins, as its StepRetrying says (IDM-11). Zero:
 	// another event has followed, or none says it.
 	RetryAt time.Time
+	// Tried is the highest engine attempt of a StepRetrying of the attempt; 0: there is none.
+	Tried uint32
 	// Cause is the signal that has caused its StepStarted. Empty: none has.
 	Cause string
 	// AttestedBy is the identity that appended the attestation. Empty: the log has none.
@@ -135,7 +137,7 @@ func (s *Step) advance(e *runlogv1.EventRecord) (allowed bool) {
 	return true
 }
 
-// retrying notes when the platform tries a step again that is executed. It decides nothing.
+// retrying notes that the platform tries a step again that is executed. It decides nothing.
 func (s *State) retrying(e *runlogv1.EventRecord) {
 	step := s.steps[e.GetStepId()]
 	if step == nil || step.Status != Running || step.Attempt != e.GetLogicalAttemptId() {
@@ -145,6 +147,7 @@ func (s *State) retrying(e *runlogv1.EventRecord) {
 		NextAttemptAt string `json:"nextAttemptAt"`
 	}
 	_ = json.Unmarshal(e.GetPayloadJson(), &p) // That of another producer may say nothing.
+	step.Tried = max(step.Tried, e.GetEngineAttemptId())
 	step.RetryAt, _, _ = jsontext.Time([]byte(p.NextAttemptAt))
 }
 

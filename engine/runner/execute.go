@@ -166,7 +166,7 @@ func (x *execution) next(ctx context.Context) (over bool, err error) {
 			if x.stopping.Load() {
 				return false, engine.ErrStopping
 			}
-			return false, x.perform(ctx, &x.plan.Steps[i], max(2, x.req.Attempt))
+			return false, x.perform(ctx, &x.plan.Steps[i], max(2, x.req.Attempt, s.Tried+1))
 		}
 	}
 	d, more := x.walk.Next()

@@ -150,7 +150,7 @@ func testRetryStepSIG7(t *testing.T) {
 	p.until(id, "success")
 	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted first 1.1", "StepCompleted first 1.1", "StepStarted A 1.1", "StepFailed A 1.1",
 		"StepSkipped B 1.1", "StepSkipped D 1.1", "StepStarted hold 1.1", "StepCompleted hold 1.1", "StepSkipped skipped 1.1 by SKIP_STEPskipped",
-		"StepStarted A 2.1 by RETRY_STEPA", "StepCompleted A 2.2", "StepStarted B 2.1", "StepCompleted B 2.1", "StepSkipped C 1.1",
+		"StepStarted A 2.1 by RETRY_STEPA", "StepRetrying A 2.1", "StepCompleted A 2.2", "StepStarted B 2.1", "StepCompleted B 2.1", "StepSkipped C 1.1",
 		"StepStarted D 2.1", "StepCompleted D 2.1", "RunCompleted")
 	if _, steps, _ := p.steps(id); !slices.Contains(steps, "A=SUCCESS") || !slices.Contains(steps, "C=SKIPPED") || len(steps) != 7 {
 		t.Errorf("steps %v", steps)
@@ -233,7 +233,7 @@ func testRetryWhileWaitingATT2(t *testing.T) {
 		t.Errorf("resumed: %v", got)
 	}
 	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepFailed A 1.1", "StepWaitingForAttestation B 1.1", "StepAttested B 1.1", "RunResumed",
-		"StepStarted A 2.1 by RETRY_STEPA", "StepCompleted A 2.2", "StepStarted C 1.1", "StepCompleted C 1.1", "RunCompleted")
+		"StepStarted A 2.1 by RETRY_STEPA", "StepRetrying A 2.1", "StepCompleted A 2.2", "StepStarted C 1.1", "StepCompleted C 1.1", "RunCompleted")
 }
 
 // TestRetryOfAttestedFailureATT6: a step whose attestation says FAIL, and whose run goes on, is
@@ -296,7 +296,7 @@ func testSignalsInPauseSIG3(t *testing.T) {
 	p.signal(id, "RESUME", "")
 	p.until(id, "success")
 	b.clean(t, other)
-	b.tells(t, id, append(before, "StepSkipped C 1.1 by SKIP_STEPC", "RunResumed", "StepStarted A 2.1 by RETRY_STEPA", "StepCompleted A 2.2",
+	b.tells(t, id, append(before, "StepSkipped C 1.1 by SKIP_STEPC", "RunResumed", "StepStarted A 2.1 by RETRY_STEPA", "StepRetrying A 2.1", "StepCompleted A 2.2",
 		"StepStarted B 2.1", "StepCompleted B 2.1", "RunCompleted")...)
 }
 
@@ -353,6 +353,52 @@ func testRetryBeforeEndSIG2(t *testing.T) {
 	if status != "success" {
 		t.Errorf("the run is %s", status)
 	}
-	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepFailed A 1.1", "StepSkipped B 1.1", "StepStarted A 2.1 by s", "StepCompleted A 2.2",
+	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepFailed A 1.1", "StepSkipped B 1.1", "StepStarted A 2.1 by s", "StepRetrying A 2.1", "StepCompleted A 2.2",
 		"StepStarted B 2.1", "StepCompleted B 2.1", "RunCompleted")
+}
+
+// TestRetryingIDM11: each try that the runner repeats is told, with its error and the time of the
+// next one. A worker that takes over keeps to that time, and counts on. A text that the log refuses
+// is left out.
+func TestRetryingIDM11(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testRetryingIDM11)
+}
+
+func testRetryingIDM11(t *testing.T) {
+	b := newBed(t)
+	b.ttl = 10 * time.Second
+	begun := time.Now()
+	var third time.Duration
+	tries := func(_ context.Context, task executor.Task) error {
+		switch task.EngineAttempt {
+		case 1:
+			return executor.Retry("BUSY", "the server says ghp_%s", strings.Repeat("a", 36))
+		case 2:
+			e := executor.Retry("BUSY", "not yet")
+			e.RetryAfter = time.Minute
+			return e
+		}
+		third = time.Since(begun)
+		return nil
+	}
+	p := b.play(t, tries)
+	id := p.request(`{"step_key":"A"}`)
+	b.happens(t, id, "StepRetrying A 1.2")
+	p.kill()
+	next := b.play(t, tries)
+	next.until(id, "success")
+	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepRetrying A 1.1", "StepRetrying A 1.2", "StepCompleted A 1.3", "RunCompleted")
+	if third < time.Minute {
+		t.Errorf("the third try begins after %s, want a minute", third)
+	}
+	for e, err := range b.c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: id, PayloadForm: runlogv1.PayloadForm_JSON}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		payload, told := string(e.GetPayloadJson()), e.GetEngineAttemptId() == 2
+		if e.GetEventType() == "StepRetrying" && (!strings.Contains(payload, `"nextAttemptAt"`) || strings.Contains(payload, "not yet") != told) {
+			t.Errorf("attempt %d: %s", e.GetEngineAttemptId(), payload)
+		}
+	}
 }

@@ -428,7 +428,7 @@ func testRetriesATT2(t *testing.T) {
 	if b.count(id, "flaky") != 2 || b.count(id, "broken") != 3 || b.count(id, "after") != 0 {
 		t.Errorf("executed %v", b.executed)
 	}
-	if got := b.types(t, id); slices.Index(got, "StepStarted broken")+1 != slices.Index(got, "StepFailed broken") {
+	if got := b.types(t, id); slices.Index(got, "StepStarted broken")+3 != slices.Index(got, "StepFailed broken") {
 		t.Errorf("events %q", got)
 	}
 }

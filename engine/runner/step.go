@@ -31,17 +31,18 @@ const (
 // skipped, unless it has succeeded.
 func (x *execution) perform(ctx context.Context, s *plan.Step, first uint32) error {
 	logical := x.state.Attempt(s.ID)
-	result, at, err := x.attempts(ctx, s, events.Attempt{Logical: logical, Engine: first})
+	result, at, failed, err := x.attempts(ctx, s, events.Attempt{Logical: logical, Engine: first})
 	if ctx.Err() != nil {
 		return context.Cause(ctx) // Another worker executes it again.
 	}
-	failed, _ := errors.AsType[*executor.Error](err)
+	if err != nil {
+		return err
+	}
 	if failed == nil && len(result.Output) > maxOutput {
 		failed = executor.Fail(executor.CodeOutputTooLarge, "the output has %d bytes, at most %d: store it as an artifact", len(result.Output), maxOutput)
 	}
-	runs := func() bool { is := x.state.Step(s.ID); return is.Attempt == logical && is.Status == replay.Running }
 	if failed == nil {
-		err = x.writeWhile(ctx, runs, func() (*runlogv1.EventWrite, error) {
+		err = x.writeWhile(ctx, func() bool { return x.runs(s.ID, logical) }, func() (*runlogv1.EventWrite, error) {
 			return x.named.StepCompleted(s.ID, at, executor.Completed(result))
 		})
 		if why, refused := executor.Refused(err); refused {
@@ -51,7 +52,10 @@ func (x *execution) perform(ctx context.Context, s *plan.Step, first uint32) err
 		}
 	}
 	if failed != nil {
-		if err := x.storeFailure(ctx, s.ID, at, failed, func() bool { return runs() && !x.skips(s.ID) }); err != nil {
+		holds := func() bool { return x.runs(s.ID, logical) && !x.skips(s.ID) }
+		if err := x.storeError(ctx, failed, holds, func(e *executor.Error) (*runlogv1.EventWrite, error) {
+			return x.named.StepFailed(s.ID, at, executor.Failed(e))
+		}); err != nil {
 			return err
 		}
 		if err := x.skip(ctx, s.ID); err != nil {
@@ -68,20 +72,27 @@ func (x *execution) perform(ctx context.Context, s *plan.Step, first uint32) err
 	return x.walk.Done(s.ID, end)
 }
 
-// storeFailure stores the end of a step that has failed. The text is the executor's, and the log
-// may refuse it, such as for a secret.
-func (x *execution) storeFailure(ctx context.Context, stepID string, at events.Attempt, e *executor.Error, holds func() bool) error {
-	err := x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) { return x.named.StepFailed(stepID, at, executor.Failed(e)) })
+// runs reports whether a logical attempt of a step is being executed.
+func (x *execution) runs(stepID string, logical uint32) bool {
+	s := x.state.Step(stepID)
+	return s.Attempt == logical && s.Status == replay.Running
+}
+
+// storeError stores an event about an error. The text is the executor's, and the log may refuse it,
+// such as for a secret.
+func (x *execution) storeError(ctx context.Context, e *executor.Error, holds func() bool, of func(*executor.Error) (*runlogv1.EventWrite, error)) error {
+	err := x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) { return of(e) })
 	if _, refused := executor.Refused(err); !refused {
 		return err
 	}
-	return x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) {
-		return x.named.StepFailed(stepID, at, executor.Failed(e.Untold()))
-	})
+	return x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) { return of(e.Untold()) })
 }
 
 // attempts executes a step until an attempt succeeds or fails for good, and returns the last one.
-func (x *execution) attempts(ctx context.Context, s *plan.Step, first events.Attempt) (result executor.Result, last events.Attempt, err error) {
+// Each other one that has failed gets its StepRetrying (IDM-11). The error is that of the log.
+func (x *execution) attempts(ctx context.Context, s *plan.Step, first events.Attempt) (
+	result executor.Result, last events.Attempt, failed *executor.Error, err error,
+) {
 	limited, stop := context.WithCancel(ctx)
 	defer stop()
 	after := x.state.LastSeq
@@ -91,22 +102,31 @@ func (x *execution) attempts(ctx context.Context, s *plan.Step, first events.Att
 	if s.Retry.MaxAttempts > 0 {
 		most = s.Retry.MaxAttempts
 	}
+	upstream := x.walk.Upstream(s) // The walk may end with what comes meanwhile.
+	next := x.state.Step(s.ID).RetryAt
 	last = first
 	for n := int64(1); ; n++ {
-		result, err = x.attempt(limited, s, last)
-		e, failed := errors.AsType[*executor.Error](err)
-		if !failed || e.Kind != executor.Retryable || n == most || limited.Err() != nil {
-			return result, last, err
-		}
 		select {
-		case <-time.After(max(e.RetryAfter, s.Retry.Delay(n))):
+		case <-time.After(time.Until(next)):
 		case <-limited.Done():
+		}
+		result, err = x.attempt(limited, s, last, upstream)
+		failed, _ = errors.AsType[*executor.Error](err)
+		if failed == nil || failed.Kind != executor.Retryable || n == most || limited.Err() != nil {
+			return result, last, failed, nil
+		}
+		next = time.Now().Add(max(failed.RetryAfter, s.Retry.Delay(n)))
+		err = x.storeError(ctx, failed, func() bool { return x.runs(s.ID, last.Logical) }, func(e *executor.Error) (*runlogv1.EventWrite, error) {
+			return x.named.StepRetrying(s.ID, last, executor.Retrying(e, next))
+		})
+		if err != nil || !x.runs(s.ID, last.Logical) {
+			return result, last, failed, err
 		}
 		last.Engine++
 	}
 }
 
-func (x *execution) attempt(ctx context.Context, s *plan.Step, at events.Attempt) (executor.Result, error) {
+func (x *execution) attempt(ctx context.Context, s *plan.Step, at events.Attempt, upstream map[string]json.RawMessage) (executor.Result, error) {
 	scope := secret.Scope{TenantID: x.named.Tenant, EnvironmentID: x.named.Environment}
 	secrets, fault := executor.Resolve(ctx, x.o.Secrets, s.SecretRefs, scope)
 	if fault != nil {
@@ -114,7 +134,7 @@ func (x *execution) attempt(ctx context.Context, s *plan.Step, at events.Attempt
 	}
 	return x.o.Executors.Execute(ctx, executor.Task{
 		RunID: x.named.ID, StepID: s.ID, LogicalAttempt: at.Logical, EngineAttempt: at.Engine, Executor: s.Type, Inputs: s.Inputs,
-		Upstream: x.walk.Upstream(s), Parameters: x.state.Parameters(), Secrets: secrets, Timeout: s.Timeout,
+		Upstream: upstream, Parameters: x.state.Parameters(), Secrets: secrets, Timeout: s.Timeout,
 	})
 }
 
