@@ -47,4 +47,13 @@ func TestQueueCommandsQUE10(t *testing.T) {
 	if runs := do(output.ExitOK, "run-2", "queue show WHERE --state delayed -o json"); strings.Contains(runs, "run-1") {
 		t.Errorf("the delayed runs are\n%s", runs)
 	}
+
+	do(output.ExitOK, "READY", `run request WHERE --plan build@3 --plan-sha256 `+strings.Repeat("ab", 32)+` --id five --run run-5 --queue other --engine mine --run-context {"day":1}`)
+	do(output.ExitRefused, "is PENDING: name a run that is FAILED or CANCELLED", "run request --rerun run-5 --id six")
+	do(output.ExitOK, "run-5 is cancelled", "queue cancel run-5")
+	do(output.ExitUsage, "--plan is given by the run of --rerun", "run request --rerun run-5 --plan build@3")
+	do(output.ExitOK, "READY", "run request --rerun run-5 --id six --run run-6")
+	if queued := do(output.ExitOK, "", "events run-6 -o json"); !strings.Contains(queued, `"rerunOf":"run-5"`) || !strings.Contains(queued, `"day":1`) || !strings.Contains(queued, `"queue":"other"`) {
+		t.Errorf("the rerun has the events\n%s", queued)
+	}
 }

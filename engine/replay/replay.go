@@ -102,6 +102,36 @@ func (s *State) Parameters() json.RawMessage {
 	return parameters
 }
 
+// RerunOf names the run that this one reruns; empty: it is no rerun.
+func (s *State) RerunOf() string {
+	of, _ := jsontext.Lookup(s.Requested, "rerunOf")
+	if len(of) == 0 || of[0] != '"' {
+		return ""
+	}
+	return jsontext.Text(of)
+}
+
+// Taken returns the steps of a run that has ended whose results a rerun of it takes over: those
+// that have succeeded, and that the plan comes to with nothing but such results. A step that was
+// executed because another one had failed is none, and neither is a compute step: it succeeds by
+// an attestation of its own run (SEC-10), and any producer may append what says that it was taken
+// over.
+func (s *State) Taken(p *plan.Plan) (list []*Step, err error) {
+	w := plan.NewWalk(p)
+	for d, more := w.Next(); more; d, more = w.Next() {
+		step := s.steps[d.Step.ID]
+		if d.Kind == plan.Skip || d.Step.Type == plan.Compute || step == nil || step.Status != plan.Success {
+			continue
+		}
+		result, _ := step.Result()
+		if err := w.Done(step.ID, result); err != nil {
+			return nil, err
+		}
+		list = append(list, step)
+	}
+	return list, nil
+}
+
 // InFlight counts the steps that are executed.
 func (s *State) InFlight() (n int) {
 	for _, step := range s.Steps {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/uuid"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/client"
 	"runlog/client/watcher"
@@ -43,7 +45,7 @@ func (r *Runner) Handler() http.Handler {
 	for pattern, h := range map[string]handler{
 		"POST /api/manifests": a.createManifest, "GET /api/manifests/{manifest}": a.getManifest,
 		"POST /api/runs": a.createRun, "GET /api/runs": a.listRuns, "GET /api/runs/{run}": a.getRun, "POST /api/runs/{run}/resume": a.resume,
-		"POST /api/runs/{run}/steps/{step}/attest": a.attest,
+		"POST /api/runs/{run}/rerun": a.rerun, "POST /api/runs/{run}/steps/{step}/attest": a.attest,
 	} {
 		a.mux.HandleFunc(pattern, a.serve(h))
 	}
@@ -194,14 +196,53 @@ func (a *api) createRun(ctx context.Context, c *client.Client, req *http.Request
 	if err != nil {
 		return 0, nil, err
 	}
+	return a.request(ctx, c, req, &runlogv1.RequestRunRequest{PlanRef: ref.Proto(), TriggeredBy: &in.InitiatedBy})
+}
+
+// rerun requests a run that takes over what has succeeded in another one, with its parameters.
+func (a *api) rerun(ctx context.Context, c *client.Client, req *http.Request, body []byte) (int, any, error) {
+	if a.o.Approved != nil {
+		return 0, nil, errApproved
+	}
+	var in struct {
+		InitiatedBy string `json:"initiated_by"`
+	}
+	if err := decodeStrictly(body, &in); err != nil {
+		return 0, nil, err
+	}
+	if err := required("initiated_by", in.InitiatedBy); err != nil {
+		return 0, nil, err
+	}
+	run, s, err := a.load(ctx, c, req.PathValue("run"))
+	if err != nil {
+		return 0, nil, err
+	}
+	if s.Status != runlogv1.RunStatus_FAILED && s.Status != runlogv1.RunStatus_CANCELLED {
+		return 0, nil, &httpError{http.StatusConflict, "the run is " + statusWord(s.Status, s.WaitingStep() != nil) + ": only one that has ended as error can be rerun"}
+	}
+	again := &runlogv1.RequestRunRequest{PlanRef: run.GetPlanRef(), TriggeredBy: &in.InitiatedBy, RerunOf: &run.RunId}
+	if parameters := s.Parameters(); parameters != nil {
+		again.Context = &structpb.Struct{}
+		if err := protojson.Unmarshal(parameters, again.Context); err != nil {
+			return 0, nil, err
+		}
+	}
+	return a.request(ctx, c, req, again)
+}
+
+// request requests a run of this engine.
+func (a *api) request(ctx context.Context, c *client.Client, req *http.Request, run *runlogv1.RequestRunRequest) (int, any, error) {
 	id, engineType := uuid.NewString(), EngineType
 	if key := req.Header.Get("Idempotency-Key"); key != "" {
-		id = uuid.NewSHA1(namespace, fmt.Appendf(nil, "%q %q %q %q", a.o.Tenant, a.o.Project, a.o.Environment, key)).String()
+		name := fmt.Appendf(nil, "%q %q %q %q", a.o.Tenant, a.o.Project, a.o.Environment, key)
+		if run.RerunOf != nil {
+			name = fmt.Appendf(name, " %q", *run.RerunOf)
+		}
+		id = uuid.NewSHA1(namespace, name).String()
 	}
-	res, err := c.RequestRun(ctx, &runlogv1.RequestRunRequest{
-		RunRequestId: id, RunId: id, TenantId: a.o.Tenant, ProjectId: a.o.Project, EnvironmentId: a.o.Environment, Queue: a.o.Queue,
-		PlanRef: ref.Proto(), EngineType: &engineType, TriggeredBy: &in.InitiatedBy,
-	})
+	run.RunRequestId, run.RunId, run.TenantId, run.ProjectId, run.EnvironmentId = id, id, a.o.Tenant, a.o.Project, a.o.Environment
+	run.Queue, run.EngineType = a.o.Queue, &engineType
+	res, err := c.RequestRun(ctx, run)
 	if err != nil {
 		return 0, nil, err
 	}
@@ -387,7 +428,7 @@ func (a *api) resume(ctx context.Context, c *client.Client, req *http.Request, b
 func notWaiting(s runlogv1.RunStatus_Value) error {
 	remedy := ""
 	if ended(s) {
-		remedy = "; start another run of its manifest"
+		remedy = "; rerun it, or start another run of its manifest"
 	}
 	return &httpError{http.StatusConflict, "the run is " + statusWord(s, false) + ": only a run that is waiting can be resumed" + remedy}
 }

@@ -81,6 +81,9 @@ func (x *execution) goOn(ctx context.Context) error {
 	if on, err := x.begin(ctx); !on || err != nil {
 		return err
 	}
+	if err := x.takeOver(ctx); err != nil {
+		return err
+	}
 	for {
 		on, err := x.signalled(ctx)
 		if !on || err != nil {

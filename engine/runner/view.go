@@ -20,6 +20,8 @@ func StepRunID(runID, stepKey string, attempt uint32) string {
 // runView is a run as the API shows it (ATT-3).
 type runView struct {
 	listedRun
+	// RerunOf is the run that this one reruns.
+	RerunOf string `json:"rerun_of,omitempty"`
 	// Error says why the run has failed, as its event does.
 	Error json.RawMessage `json:"error,omitempty"`
 	Steps []stepView      `json:"steps"`
@@ -106,7 +108,7 @@ func viewOf(run *runlogv1.Run, s *replay.State) runView {
 	v := runView{listedRun: listedRun{
 		ID: run.GetRunId(), ManifestID: run.GetPlanRef().GetPlanId(), Status: statusWord(s.Status, s.WaitingStep() != nil), InitiatedBy: run.GetTriggeredBy(),
 		StartedAt: timeOf(s.StartedAt), EndedAt: timeOf(s.EndedAt),
-	}, Error: errorOf(s.Last), Steps: []stepView{}}
+	}, RerunOf: s.RerunOf(), Error: errorOf(s.Last), Steps: []stepView{}}
 	for _, step := range s.Steps {
 		w := stepView{
 			StepRunID: StepRunID(v.ID, step.ID, step.Attempt), StepKey: step.ID, StepType: "task", Status: stepWord(step.Status),

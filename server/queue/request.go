@@ -42,6 +42,9 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 	if err := rpc.CheckProducer(ctx, "tenantId", req.TenantId); err != nil {
 		return nil, err
 	}
+	if err := s.checkRerun(req, r.RunID); err != nil {
+		return nil, err
+	}
 	events, err := s.authorityEvents(r.event, "context")
 	if err != nil {
 		return nil, err
@@ -142,6 +145,9 @@ func (s *Service) parse(req *runlogv1.RequestRunRequest) (*request, error) {
 	if bad.Add("runRequestId", contract.TextFault(req.RunRequestId)); req.RunRequestId == "" {
 		bad.Add("runRequestId", "is required: name the request, so that it can be sent again")
 	}
+	if req.RerunOf != nil {
+		bad.Add("rerunOf", contract.NameFault(*req.RerunOf))
+	}
 	r.Name = bad.queueName(req, true)
 	for _, v := range rpc.CheckRun("", r.run) {
 		if !bad.Has(v.Field) {
@@ -205,6 +211,9 @@ func (s *Service) queued(r *request, req *runlogv1.RequestRunRequest) *runlogv1.
 	}
 	if req.Context != nil {
 		payload.Fields[contextField] = structpb.NewStructValue(req.Context)
+	}
+	if req.RerunOf != nil {
+		payload.Fields["rerunOf"] = structpb.NewStringValue(*req.RerunOf)
 	}
 	return s.event(contract.RunQueued, r.RunID, r.run, payload)
 }

@@ -153,6 +153,8 @@ func (s *Service) judge(at *state, sig *signal) (d decision) {
 	switch d.Reject, d.NextAttempt = decide(at.snapshot, sig.signalType, sig.stepID, s.opts.AcceptUnknown); {
 	case !sig.permitted:
 		d.Reject, d.NextAttempt = roleDenied, 0
+	case d.Reject == runEnded && sig.signalType == contract.SignalRetryStep:
+		why = explanations[runEnded] + "; a rerun of it takes over the steps that have succeeded: send rerunOf with RequestRun"
 	case d.Reject != accept:
 	case !obeys(at.engine, sig.signalType):
 		d.Reject, d.NextAttempt = unsupported, 0

@@ -284,7 +284,11 @@ type RequestRunRequest struct {
 	// For the engine, at most 64 KiB as canonical JSON. It is "context" in the payload of RunQueued.
 	Context *structpb.Struct `protobuf:"bytes,12,opt,name=context,proto3" json:"context,omitempty"`
 	// On whose behalf, such as a user's id.
-	TriggeredBy   *string `protobuf:"bytes,13,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
+	TriggeredBy *string `protobuf:"bytes,13,opt,name=triggered_by,json=triggeredBy,proto3,oneof" json:"triggered_by,omitempty"`
+	// The run is a rerun of this one: its engine takes over the outputs of the steps that have
+	// succeeded there. That run is FAILED or CANCELLED, has the same tenant, project and environment,
+	// and a plan with the same name, version and sha256. It is "rerunOf" in the payload of RunQueued.
+	RerunOf       *string `protobuf:"bytes,14,opt,name=rerun_of,json=rerunOf,proto3,oneof" json:"rerun_of,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -406,6 +410,13 @@ func (x *RequestRunRequest) GetContext() *structpb.Struct {
 func (x *RequestRunRequest) GetTriggeredBy() string {
 	if x != nil && x.TriggeredBy != nil {
 		return *x.TriggeredBy
+	}
+	return ""
+}
+
+func (x *RequestRunRequest) GetRerunOf() string {
+	if x != nil && x.RerunOf != nil {
+		return *x.RerunOf
 	}
 	return ""
 }
@@ -2651,7 +2662,7 @@ var File_runlog_v1_queue_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/queue_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x1brunlog/v1/run_service.proto\x1a\x18runlog/v1/snapshot.proto\"\x80\x05\n" +
+	"\x1drunlog/v1/queue_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x1brunlog/v1/run_service.proto\x1a\x18runlog/v1/snapshot.proto\"\xad\x05\n" +
 	"\x11RequestRunRequest\x12$\n" +
 	"\x0erun_request_id\x18\x01 \x01(\tR\frunRequestId\x12\x15\n" +
 	"\x06run_id\x18\x02 \x01(\tR\x05runId\x12\x1b\n" +
@@ -2669,13 +2680,15 @@ const file_runlog_v1_queue_service_proto_rawDesc = "" +
 	"engineType\x88\x01\x01\x12@\n" +
 	"\x06labels\x18\v \x03(\v2(.runlog.v1.RequestRunRequest.LabelsEntryR\x06labels\x121\n" +
 	"\acontext\x18\f \x01(\v2\x17.google.protobuf.StructR\acontext\x12&\n" +
-	"\ftriggered_by\x18\r \x01(\tH\x02R\vtriggeredBy\x88\x01\x01\x1a9\n" +
+	"\ftriggered_by\x18\r \x01(\tH\x02R\vtriggeredBy\x88\x01\x01\x12\x1e\n" +
+	"\brerun_of\x18\x0e \x01(\tH\x03R\arerunOf\x88\x01\x01\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\v\n" +
 	"\t_priorityB\x0e\n" +
 	"\f_engine_typeB\x0f\n" +
-	"\r_triggered_by\"Q\n" +
+	"\r_triggered_byB\v\n" +
+	"\t_rerun_of\"Q\n" +
 	"\vDisposition\"B\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\t\n" +

@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -8,12 +9,14 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/client"
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -22,6 +25,7 @@ type request struct {
 	scope
 	req                                      runlogv1.RequestRunRequest
 	plan, notBefore, context, engine, onWhom string
+	rerun                                    string
 	planRef                                  runlogv1.PlanRef
 	priority                                 uint32
 	labels                                   []string
@@ -37,16 +41,26 @@ stores nothing, so it can be repeated after any failure. Without --id, the comma
 stderr before it calls the server: a retry must repeat it. If the queue is full, the command tries again until
 --timeout.
 
+--rerun requests a run in place of one that is FAILED or CANCELLED. It has the scope, the plan, the queue, the
+engine and the context of that run, and its engine takes over the outputs of the steps that have succeeded there.
+The runner does so; other engines of this module refuse it.
+
 --not-before is +10m, +24h or +7d from now, or
 
 ` + session.MomentHelp,
 		Example: `  runlog run request --tenant acme --project web --environment prod --plan build@3 --id invoice-4711
   runlog run request --tenant acme --project web --environment prod --plan build@3 --id nightly-2026-02-11 \
-    --queue nightly --priority 7 --not-before +10m --label team=payments --run-context '{"invoice":"4711"}'`,
+    --queue nightly --priority 7 --not-before +10m --label team=payments --run-context '{"invoice":"4711"}'
+  runlog run request --rerun run-7 --id invoice-4711-again`,
 		Args: session.NoArguments("--run names the run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := r.complete(cmd, time.Now()); err != nil {
 				return err
+			}
+			if r.rerun != "" {
+				if err := a.WithClient(func(c *client.Client) error { return r.again(cmd.Context(), c) }); err != nil {
+					return err
+				}
 			}
 			if r.req.RunRequestId == "" {
 				// NewV7 fails only without random numbers.
@@ -76,6 +90,7 @@ stderr before it calls the server: a retry must repeat it. If the queue is full,
 	f.StringVar(&r.engine, "engine", "", "type of the engine that is to execute the run")
 	f.StringVar(&r.onWhom, "triggered-by", "", "on whose behalf the run is requested")
 	f.StringArrayVar(&r.labels, "label", nil, "label of the run, KEY=VALUE; repeat it for several")
+	f.StringVar(&r.rerun, "rerun", "", "the run whose place this one takes; it gives the scope, the plan, the queue, the engine and the context")
 	f.StringVar(&r.context, "run-context", "", "context of the run: a JSON object for the engine")
 	return cmd
 }
@@ -83,19 +98,18 @@ stderr before it calls the server: a retry must repeat it. If the queue is full,
 // complete completes the request from the flags.
 func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 	f := cmd.Flags()
-	if err := session.RefuseEmpty(f, "id", "run", "queue", "not-before", "engine", "triggered-by", "run-context", "plan-uri", "plan-sha256", "plan-schema"); err != nil {
+	if err := session.RefuseEmpty(f, "id", "run", "queue", "not-before", "engine", "triggered-by", "run-context", "plan-uri", "plan-sha256", "plan-schema", "rerun"); err != nil {
 		return err
 	}
-	if err := require(f, append(slices.Clone(scopeFlags), "plan")...); err != nil {
+	if r.rerun != "" {
+		err = refuse(f, append(slices.Clone(scopeFlags), "plan", "plan-uri", "plan-sha256", "plan-schema", "queue", "engine", "run-context")...)
+	} else {
+		err = r.named(f)
+	}
+	if err != nil {
 		return err
 	}
 	q := &r.req
-	q.TenantId, q.ProjectId, q.EnvironmentId, q.Queue, q.PlanRef = r.tenant, r.project, r.environment, r.queue, &r.planRef
-	at := strings.LastIndex(r.plan, "@")
-	if at <= 0 || at == len(r.plan)-1 {
-		return output.UsageError("--plan %q is not ID@VERSION, such as build@3", r.plan)
-	}
-	q.PlanRef.PlanId, q.PlanRef.PlanVersion = r.plan[:at], r.plan[at+1:]
 	if f.Changed("priority") {
 		q.Priority = &r.priority
 	}
@@ -125,6 +139,57 @@ func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 		if err := protojson.Unmarshal([]byte(r.context), q.Context); err != nil {
 			return output.UsageError("--run-context is no JSON object")
 		}
+	}
+	return nil
+}
+
+// named takes the scope and the plan from the flags.
+func (r *request) named(f *pflag.FlagSet) error {
+	if err := require(f, append(slices.Clone(scopeFlags), "plan")...); err != nil {
+		return err
+	}
+	q := &r.req
+	q.TenantId, q.ProjectId, q.EnvironmentId, q.Queue, q.PlanRef = r.tenant, r.project, r.environment, r.queue, &r.planRef
+	at := strings.LastIndex(r.plan, "@")
+	if at <= 0 || at == len(r.plan)-1 {
+		return output.UsageError("--plan %q is not ID@VERSION, such as build@3", r.plan)
+	}
+	q.PlanRef.PlanId, q.PlanRef.PlanVersion = r.plan[:at], r.plan[at+1:]
+	return nil
+}
+
+// refuse refuses flags that --rerun takes the place of.
+func refuse(f *pflag.FlagSet, names ...string) error {
+	for _, name := range names {
+		if f.Changed(name) {
+			return output.UsageError("--%s is given by the run of --rerun: leave it out", name)
+		}
+	}
+	return nil
+}
+
+// again takes what a request needs from the run that is to be rerun, and from its RunQueued.
+func (r *request) again(ctx context.Context, c *client.Client) error {
+	run, err := c.GetRun(ctx, &runlogv1.GetRunRequest{RunId: r.rerun})
+	if err != nil {
+		return err
+	}
+	q := &r.req
+	q.RerunOf, q.TenantId, q.ProjectId, q.EnvironmentId = &r.rerun, run.GetTenantId(), run.GetProjectId(), run.GetEnvironmentId()
+	q.PlanRef, q.EngineType = run.GetPlanRef(), run.EngineType
+	for e, err := range c.ReadEvents(ctx, &runlogv1.ReadEventsRequest{RunId: r.rerun, Limit: 1, PayloadForm: runlogv1.PayloadForm_JSON}) {
+		if err != nil {
+			return err
+		}
+		if e.GetEventType() != contract.RunQueued {
+			break // The run was not requested.
+		}
+		var said structpb.Struct
+		if err := protojson.Unmarshal(e.GetPayloadJson(), &said); err != nil {
+			return output.Errorf(output.ExitRefused, "cannot read the RunQueued of run %s: %v; request a run of the plan instead", r.rerun, err)
+		}
+		q.Queue, q.Context = said.GetFields()["queue"].GetStringValue(), said.GetFields()["context"].GetStructValue()
+		break
 	}
 	return nil
 }

@@ -1,0 +1,186 @@
+package runner_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"runlog/client"
+	"runlog/engine/artifact"
+	"runlog/engine/executor"
+	"runlog/engine/runner"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+)
+
+// rerun reruns a run, waits until the rerun waits or has ended, and returns its id and status.
+func (p *process) rerun(runID string) (id, status string) {
+	p.t.Helper()
+	id = p.ok("POST", "/api/runs/"+runID+"/rerun", `{"initiated_by":"jed"}`)["id"].(string)
+	run := p.ok("GET", "/api/runs/"+id+"?wait=1h", "")
+	if run["rerun_of"] != runID {
+		p.t.Errorf("the rerun of %s says %v", runID, run)
+	}
+	return id, run["status"].(string)
+}
+
+// TestRerunSIG7: a run that has failed is rerun: what has succeeded there is not executed again,
+// and later steps see its output. What ran only because a step had failed is decided again. A
+// compute step is attested in each run (SEC-10).
+func TestRerunSIG7(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testRerunSIG7)
+}
+
+func testRerunSIG7(t *testing.T) {
+	b := newBed(t)
+	fails := true
+	var upstream, parameters string
+	p := b.play(t, func(_ context.Context, task executor.Task) error {
+		if task.StepID == "C" {
+			text, err := json.Marshal(task.Upstream)
+			if upstream, parameters = string(text), string(task.Parameters); fails || err != nil {
+				return executor.Fail("BROKEN", "by hand")
+			}
+		}
+		return nil
+	})
+	const contract = `{"executor":"x","inputs":[],"outputs":[],"verification":"operator_attest"}`
+	ref := b.plan(t, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"A","type":"script"},
+		{"stepId":"B","type":"compute","dependsOn":["A"],"computeContract":`+contract+`},{"stepId":"C","type":"script","dependsOn":["A","B"]},
+		{"stepId":"D","type":"script","dependsOn":["C"]},{"stepId":"mourn","type":"script","dependsOn":["C"],"when":[{"step":"C","status":"FAILED"}]}]}`))
+	engineType, day := runner.EngineType, &structpb.Struct{Fields: map[string]*structpb.Value{"day": structpb.NewStringValue("monday")}}
+	if _, err := p.c.RequestRun(t.Context(), &runlogv1.RequestRunRequest{RunRequestId: "first", RunId: "first", TenantId: "acme", ProjectId: "shop",
+		EnvironmentId: "prod", Queue: runner.DefaultQueue, EngineType: &engineType, PlanRef: ref, Context: day}); err != nil {
+		t.Fatal(err)
+	}
+	attest := func(id string) {
+		p.until(id, "waiting")
+		_, _, stepRuns := p.steps(id)
+		p.ok("POST", "/api/runs/"+id+"/steps/"+stepRuns["B"]+"/attest", attestB)
+	}
+	attest("first")
+	if status, got := p.call("POST", "/api/runs/first/rerun", `{"initiated_by":"jed"}`); status != http.StatusConflict {
+		t.Errorf("a rerun of a run that waits: %d %v", status, got)
+	}
+	resume := func(id, ends string) {
+		p.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`)
+		p.until(id, ends)
+	}
+	resume("first", "error")
+	second, _ := p.rerun("first")
+	attest(second)
+	resume(second, "error")
+	fails = false
+	third, _ := p.rerun(second)
+	attest(third)
+	resume(third, "success")
+	if !strings.Contains(upstream, `"of":"A"`) || !strings.Contains(upstream, "model.xlsx") && !strings.Contains(upstream, "y.xlsx") || !strings.Contains(parameters, "monday") {
+		t.Errorf("the third run has %s and %s", upstream, parameters)
+	}
+	taken := []string{"RunQueued", "RunStarted", "StepCompleted A 1.1", "StepWaitingForAttestation B 1.1", "StepAttested B 1.1", "RunResumed", "StepStarted C 1.1"}
+	b.tells(t, second, append(slices.Clone(taken), "StepFailed C 1.1", "StepSkipped D 1.1", "StepStarted mourn 1.1", "StepCompleted mourn 1.1", "RunFailed")...)
+	b.tells(t, third, append(slices.Clone(taken), "StepCompleted C 1.1", "StepStarted D 1.1", "StepCompleted D 1.1", "StepSkipped mourn 1.1", "RunCompleted")...)
+}
+
+// TestKilledRerunSIG7 kills the runner before and after each event of a rerun. Another one goes on,
+// and what was taken over is there once.
+func TestKilledRerunSIG7(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testKilledRerunSIG7)
+}
+
+func testKilledRerunSIG7(t *testing.T) {
+	b := newBed(t)
+	b.ttl = time.Second
+	fails := true
+	do := func(_ context.Context, task executor.Task) error {
+		if task.StepID == "C" && fails {
+			return executor.Fail("BROKEN", "by hand")
+		}
+		return nil
+	}
+	p := b.play(t, do)
+	first, _ := p.begin(p.manifest(`{"step_key":"A"},{"step_key":"B"},{"step_key":"C"}`))
+	p.kill()
+	fails = false
+	for round := range 10 {
+		var dies *process
+		begun, killed := make(chan struct{}), make(chan struct{})
+		o := b.scripted(t, b.srv.Client(dying(1+round/2, round%2 == 0, func() {
+			<-begun
+			dies.kill()
+			close(killed)
+		})), do)
+		dies = b.run(t, o)
+		close(begun)
+		api := b.serve(t, b.scripted(t, b.srv.Client(client.Options{}), do))
+		id := api.ok("POST", "/api/runs/"+first+"/rerun", `{"initiated_by":"jed"}`)["id"].(string)
+		<-killed
+		next := b.play(t, do)
+		next.until(id, "success")
+		if got := b.story(t, id); !slices.Equal(got[:4], []string{"RunQueued", "RunStarted", "StepCompleted A 1.1", "StepCompleted B 1.1"}) {
+			t.Errorf("round %d: %q", round, got)
+		}
+		b.clean(t, id)
+		next.kill()
+	}
+}
+
+// TestRerunOfGoneArtifactsSIG7: a rerun that would take over an artifact which has expired, or is
+// not in its store any more, fails, and says so. It executes nothing.
+func TestRerunOfGoneArtifactsSIG7(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testRerunOfGoneArtifactsSIG7)
+}
+
+func testRerunOfGoneArtifactsSIG7(t *testing.T) {
+	b := newBed(t)
+	p := b.run(t, b.withArtifact(t))
+	for key, want := range map[string]string{"gone": "is gone", "kept": "", "elsewhere": ""} {
+		id, _ := p.begin(p.manifest(fmt.Sprintf(`{"step_key":%q},{"step_key":"fails","depends_on":[%[1]q]}`, key)))
+		again, _ := p.rerun(id)
+		run := p.ok("GET", "/api/runs/"+again, "")
+		why, _ := run["error"].(map[string]any)
+		refused := why["code"] == "RERUN_REFUSED" && strings.Contains(fmt.Sprint(why["message"]), want)
+		if started := slices.Contains(b.types(t, again), "StepStarted fails"); refused != (want != "") || started == refused {
+			t.Errorf("%s: %v", key, run)
+		}
+	}
+}
+
+// withArtifact returns the options of a runner whose steps leave an artifact, but for the step
+// fails.
+func (b *bed) withArtifact(t *testing.T) runner.Options {
+	t.Helper()
+	o := b.options(t, b.srv.Client(client.Options{MinBackoff: 5 * time.Millisecond}))
+	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{"leave": leaving{b}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Executors, o.DefaultExecutor = registry, "leave"
+	return o
+}
+
+type leaving struct{ *bed }
+
+func (l leaving) Execute(ctx context.Context, task executor.Task) (executor.Result, error) {
+	at := map[string]string{"gone": l.base + "/gone", "kept": l.base + "/kept", "elsewhere": "s3://elsewhere/x"}[task.StepID]
+	if at == "" {
+		return executor.Result{}, executor.Fail("BROKEN", "always")
+	}
+	if task.StepID == "kept" {
+		if err := l.blobs.Put(ctx, at, strings.NewReader("kept"), 4); err != nil {
+			return executor.Result{}, err
+		}
+	}
+	ref := artifact.Ref{URI: at, Name: task.StepID, Bytes: 4, SHA256: strings.Repeat("ab", 32)}
+	return executor.Result{Artifacts: []artifact.Ref{ref}}, nil
+}
