@@ -75,19 +75,12 @@ func (e *Engine) due(v *view, unreadable plan.Failure) (*runlogv1.EventWrite, er
 	case unreadable != nil:
 		return failed(run, unreadable.Code(), unreadable.Error())
 	}
-	if s, ok := v.pending(contract.SignalEmergencyStop, contract.SignalCancel); ok {
-		return caused(s.ID)(run.Cancelled(once, nil))
-	}
-	if s, ok := v.pending(contract.SignalPause); ok && !v.paused() {
-		return run.Paused(events.Cause{SignalID: s.ID, Engine: 1}, map[string]any{"draining": true, "inFlight": v.state.InFlight()})
-	}
-	if s, ok := v.state.Resume(); ok {
-		return run.Resumed(events.Cause{SignalID: s.ID, Engine: 1}, nil)
-	}
-	for _, s := range v.state.Skips() {
-		if v.plan.Step(s.StepID) != nil {
-			return caused(s.ID)(run.StepSkipped(s.StepID, events.Attempt{Logical: v.state.SkipAttempt(s.StepID), Engine: 1}, skipReason(replay.ReasonSignal)))
+	if s, ok := v.state.Due(v.plan); ok {
+		var more map[string]any
+		if s.Type == contract.SignalPause {
+			more = map[string]any{"draining": true, "inFlight": v.state.InFlight()}
 		}
+		return v.state.Effect(run, s, more)
 	}
 	if v.held() {
 		return nil, nil
@@ -104,7 +97,7 @@ func (e *Engine) walked(v *view) (*runlogv1.EventWrite, error) {
 		return failed(run, "PLAN_CHANGED", err.Error())
 	case len(d.skip) > 0:
 		s := d.skip[0]
-		return run.StepSkipped(s.Step.ID, events.Attempt{Logical: v.state.Attempt(s.Step.ID), Engine: 1}, skipReason(s.Reason))
+		return run.StepSkipped(s.Step.ID, events.Attempt{Logical: v.state.Attempt(s.Step.ID), Engine: 1}, replay.SkipReason(s.Reason))
 	case d.end == plan.Success:
 		return run.Completed(once, nil)
 	case d.end == plan.Failed:
@@ -120,15 +113,6 @@ func failed(run *events.Run, code, message string) (*runlogv1.EventWrite, error)
 	return run.Failed(once, map[string]any{"error": map[string]any{"code": code, "message": message, "retryable": false}})
 }
 
-// skipReason is the payload of StepSkipped.
-func skipReason(code string) map[string]string {
-	text := map[string]string{
-		plan.ReasonDependency: "a step that it depends on has not succeeded", plan.ReasonCondition: "its condition does not hold",
-		replay.ReasonSignal: "an operator has skipped it",
-	}[code]
-	return map[string]string{"reason": text, "reasonCode": code}
-}
-
 // failedSteps names the steps that have failed, the first ones of the plan.
 func failedSteps(v *view) string {
 	var names []string
@@ -138,16 +122,6 @@ func failedSteps(v *view) string {
 		}
 	}
 	return "steps have failed: " + strings.Join(names, ", ")
-}
-
-// caused names the signal that has caused an event.
-func caused(signalID string) func(*runlogv1.EventWrite, error) (*runlogv1.EventWrite, error) {
-	return func(w *runlogv1.EventWrite, err error) (*runlogv1.EventWrite, error) {
-		if err == nil {
-			w.CausedBySignalId = signalID
-		}
-		return w, err
-	}
 }
 
 // append appends an event if no other one has come since the run was read.

@@ -66,7 +66,7 @@ func (s *Sweeper) gone(ctx context.Context, run *runlogv1.Run, swept *engine.Swe
 	if v == nil {
 		return err
 	}
-	if _, cancelled := v.pending(contract.SignalEmergencyStop, contract.SignalCancel); !cancelled && !v.state.Ended() {
+	if _, cancelled := v.state.Pending(contract.SignalEmergencyStop, contract.SignalCancel); !cancelled && !v.state.Ended() {
 		return fmt.Errorf("conductor: there is no workflow of the run: check the URL of Conductor, or CANCEL the run: %w", cause)
 	}
 	return s.end(ctx, run, swept, "ENGINE_LOST", "there is no workflow of the run in Conductor")

@@ -68,21 +68,9 @@ func (v *view) paused() bool { return v.state.Status == runlogv1.RunStatus_PAUSE
 // started reports whether the run has its RunStarted.
 func (v *view) started() bool { return !v.state.StartedAt.IsZero() }
 
-// pending returns the signal of some types that has had no effect yet; false: there is none.
-func (v *view) pending(types ...string) (replay.Signal, bool) {
-	for _, s := range v.state.Signals {
-		for _, t := range types {
-			if s.Type == t {
-				return s, true
-			}
-		}
-	}
-	return replay.Signal{}, false
-}
-
 // held reports whether no step may start: the run is paused, or will be, or ends.
 func (v *view) held() bool {
-	_, signalled := v.pending(contract.SignalPause, contract.SignalCancel, contract.SignalEmergencyStop)
+	_, signalled := v.state.Pending(contract.SignalPause, contract.SignalCancel, contract.SignalEmergencyStop)
 	return v.state.Status != runlogv1.RunStatus_RUNNING || signalled
 }
 

@@ -10,6 +10,7 @@ import (
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -68,7 +69,7 @@ func (x *execution) perform(ctx context.Context, s *plan.Step) error {
 // wanted reports whether an execution of a step is to go on.
 func (x *execution) wanted(stepID string, logical uint32) bool {
 	s := x.state.Step(stepID)
-	_, cancelled := x.pending("EMERGENCY_STOP", "CANCEL")
+	_, cancelled := x.state.Pending(contract.SignalEmergencyStop, contract.SignalCancel)
 	_, skipped := x.state.Asked(stepID)
 	return !cancelled && !skipped && x.engine.cancelled(x.job) == nil && !x.state.Ended() && s.Attempt == logical && s.Status == replay.Running
 }

@@ -108,15 +108,14 @@ var once = events.Attempt{Logical: 1, Engine: 1}
 
 // next decides by the log alone what comes next. A plan that can never be executed fails the run.
 func (x *execution) next(unreadable plan.Failure) (todo, error) {
-	cancel, cancelled := x.pending("EMERGENCY_STOP", "CANCEL")
-	pause, paused := x.pending("PAUSE")
-	resume, resumed := x.state.Resume()
+	signal, due := x.state.Due(x.plan)
+	cancelled := due && (signal.Type == contract.SignalCancel || signal.Type == contract.SignalEmergencyStop)
 	reason := x.engine.cancelled(x.job)
 	switch status := x.state.Status; {
 	case x.state.Ended():
 		return todo{}, nil
 	case cancelled:
-		return caused(cancel.ID)(x.named.Cancelled(once, map[string]any{"reasonCode": "CANCELLED_BY_SIGNAL", "reason": cancel.Reason}))
+		return only(x.state.Effect(&x.named, signal, nil))
 	case reason != nil:
 		return only(x.named.Cancelled(once, map[string]any{"reason": *reason}))
 	case unreadable != nil:
@@ -127,33 +126,12 @@ func (x *execution) next(unreadable plan.Failure) (todo, error) {
 		return only(x.named.Failed(once, map[string]json.RawMessage{"error": body}))
 	case status == runlogv1.RunStatus_PENDING || status == runlogv1.RunStatus_APPROVED:
 		return only(engine.Started(x.run, RefOf(x.run.GetRunId())))
-	case paused && status != runlogv1.RunStatus_PAUSED:
-		return only(x.named.Paused(events.Cause{SignalID: pause.ID, Engine: 1}, map[string]any{"reason": pause.Reason}))
-	}
-	if skip, ok := x.skipped(); ok {
-		return caused(skip.ID)(x.named.StepSkipped(skip.StepID, events.Attempt{Logical: x.state.SkipAttempt(skip.StepID), Engine: 1},
-			map[string]any{"reason": "an operator has skipped it", "reasonCode": replay.ReasonSignal}))
-	}
-	switch {
-	case x.state.Status == runlogv1.RunStatus_RUNNING:
+	case due:
+		return only(x.state.Effect(&x.named, signal, nil))
+	case status == runlogv1.RunStatus_RUNNING:
 		return x.nextStep()
-	case resumed:
-		return only(x.named.Resumed(events.Cause{SignalID: resume.ID, Engine: 1}, map[string]any{"reason": resume.Reason}))
 	}
 	return todo{}, nil
-}
-
-// skipped returns a SKIP_STEP that waits for its effect. In a run that is paused or waits, a step
-// that has not begun is skipped after the RESUME.
-func (x *execution) skipped() (replay.Signal, bool) {
-	for _, s := range x.state.Skips() {
-		step := x.state.Step(s.StepID)
-		begun := step != nil && (step.Status == replay.Running || step.Status == replay.Waiting)
-		if begun || x.state.Status == runlogv1.RunStatus_RUNNING && x.plan.Step(s.StepID) != nil {
-			return s, true
-		}
-	}
-	return replay.Signal{}, false
 }
 
 // nextStep walks the plan. What an earlier worker has begun comes first.
@@ -181,17 +159,13 @@ func (x *execution) nextStep() (todo, error) {
 		switch s := x.state.Step(id); {
 		case d.Kind == plan.Skip && s != nil && s.Status == plan.Skipped: // The log has it.
 		case d.Kind == plan.Skip:
-			return only(x.named.StepSkipped(id, at, map[string]any{"reason": skipText[d.Reason], "reasonCode": d.Reason}))
+			return only(x.named.StepSkipped(id, at, replay.SkipReason(d.Reason)))
 		case d.Kind == plan.Attest:
 			return caused(asked.ID)(x.named.StepWaitingForAttestation(id, at, map[string]any{"contract": d.Step.Contract}))
 		default:
 			return caused(asked.ID)(x.named.StepStarted(id, at, nil))
 		}
 	}
-}
-
-var skipText = map[string]string{
-	plan.ReasonDependency: "a step that it depends on has not succeeded", plan.ReasonCondition: "its condition does not hold",
 }
 
 // finish ends a run all of whose steps have ended, or holds it.
@@ -210,17 +184,6 @@ func (x *execution) finish(walk *plan.Walk) (todo, error) {
 	}
 	return only(x.named.Failed(once, map[string]any{"error": map[string]any{
 		"code": "STEP_FAILED", "message": fmt.Sprintf("%d steps have failed", failed), "retryable": false}}))
-}
-
-func (x *execution) pending(types ...string) (replay.Signal, bool) {
-	for _, s := range x.state.Signals {
-		for _, t := range types {
-			if s.Type == t {
-				return s, true
-			}
-		}
-	}
-	return replay.Signal{}, false
 }
 
 func only(e *runlogv1.EventWrite, err error) (todo, error) { return todo{event: e}, err }

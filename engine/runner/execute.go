@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 
 	"runlog/client"
 	"runlog/client/events"
@@ -78,8 +79,11 @@ func (x *execution) goOn(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if on, err := x.begin(ctx); !on || err != nil {
-		return err
+	if x.unstarted() {
+		err := x.writeWhile(ctx, x.unstarted, func() (*runlogv1.EventWrite, error) { return engine.Started(x.req.Run, RefOf(x.named.ID)) })
+		if err != nil {
+			return err
+		}
 	}
 	if err := x.takeOver(ctx); err != nil {
 		return err
@@ -89,12 +93,14 @@ func (x *execution) goOn(ctx context.Context) error {
 		if !on || err != nil {
 			return err
 		}
-		if err := x.rewalk(ctx); err != nil {
-			return err
+		// The walk may not be that of the log any more.
+		if x.walk == nil {
+			if x.walk, err = x.state.Walk(x.plan); err != nil {
+				return &engine.PermanentError{Code: "PLAN_CHANGED", Err: err}
+			}
 		}
-		// Whatever else has resumed the run: if a step waits, an operator has not attested. Another
-		// writer may have paused the run.
-		if x.state.WaitingStep() != nil || x.state.Status != runlogv1.RunStatus_RUNNING {
+		// Whatever else has resumed the run: if a step waits, an operator has not attested.
+		if x.state.WaitingStep() != nil {
 			return nil
 		}
 		if over, err := x.next(ctx); over || err != nil {
@@ -103,55 +109,13 @@ func (x *execution) goOn(ctx context.Context) error {
 	}
 }
 
-// rewalk makes the walk again if it is not that of the log any more.
-func (x *execution) rewalk(ctx context.Context) error {
-	for x.walk == nil {
-		seq := x.state.StepsSeq
-		if err := x.skipAsked(ctx); err != nil {
-			return err
-		}
-		if x.state.StepsSeq != seq {
-			continue
-		}
-		var err error
-		if x.walk, err = x.state.Walk(x.plan); err != nil {
-			return &engine.PermanentError{Code: "PLAN_CHANGED", Err: err}
-		}
-	}
-	return nil
-}
-
-// skipAsked skips the steps that operators want skipped, also those whose turn has not come. One
-// that neither the plan nor the log has is ignored.
-func (x *execution) skipAsked(ctx context.Context) error {
-	for _, s := range x.state.Skips() {
-		if x.plan.Step(s.StepID) == nil && x.state.Step(s.StepID) == nil {
-			continue
-		}
-		if err := x.skip(ctx, s.StepID); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // skip skips a step if an operator wants that.
 func (x *execution) skip(ctx context.Context, stepID string) error {
-	s, ok := x.state.Asked(stepID)
-	if !ok || s.Type != contract.SignalSkipStep {
+	if !x.skips(stepID) {
 		return nil
 	}
-	return x.writeWhile(ctx, func() bool { return x.skips(stepID) }, func() (*runlogv1.EventWrite, error) {
-		payload, err := skipped(replay.ReasonSignal, x.plan.Step(stepID))
-		if err != nil {
-			return nil, err
-		}
-		e, err := x.named.StepSkipped(stepID, events.Attempt{Logical: x.state.SkipAttempt(stepID), Engine: 1}, payload)
-		if err == nil {
-			e.CausedBySignalId = s.ID
-		}
-		return e, err
-	})
+	s, _ := x.state.Asked(stepID)
+	return x.answer(ctx, s, func() bool { return x.skips(stepID) })
 }
 
 // skips reports whether an operator wants a step skipped.
@@ -191,18 +155,12 @@ func (x *execution) do(ctx context.Context, d plan.Decision) error {
 	case d.Kind == plan.Skip && s != nil && s.Status == plan.Skipped:
 		return nil
 	case d.Kind == plan.Skip:
-		payload, err := skipped(d.Reason, d.Step)
-		if err != nil {
-			return err
-		}
+		payload := replay.SkipReason(d.Reason)
+		maps.Copy(payload, computed(d.Step))
 		return x.decided(ctx, func() (*runlogv1.EventWrite, error) { return x.named.StepSkipped(id, attempt, payload) })
 	case d.Kind == plan.Attest:
-		payload, err := marshal(map[string]any{"contract": wireContract(d.Step.Contract)})
-		if err != nil {
-			return err
-		}
 		return x.decided(ctx, x.retrying(id, func() (*runlogv1.EventWrite, error) {
-			return x.named.StepWaitingForAttestation(id, attempt, json.RawMessage(payload))
+			return x.named.StepWaitingForAttestation(id, attempt, computed(d.Step))
 		}))
 	}
 	err := x.decided(ctx, x.retrying(id, func() (*runlogv1.EventWrite, error) { return x.named.StepStarted(id, attempt, nil) }))
@@ -224,19 +182,13 @@ func (x *execution) retrying(stepID string, of maker) maker {
 	}
 }
 
-var skipText = map[string]string{
-	plan.ReasonDependency: "a step that it depends on has not succeeded", plan.ReasonCondition: "its condition does not hold",
-	replay.ReasonSignal: "an operator has skipped it",
-}
-
-// skipped is the payload of StepSkipped. That of a compute step has the contract, as the event of
-// the waiting step has it. The plan need not have the step.
-func skipped(reason string, s *plan.Step) (json.RawMessage, error) {
-	p := map[string]any{"reason": skipText[reason], "reasonCode": reason}
-	if s != nil && s.Contract != nil {
-		p["contract"] = wireContract(s.Contract)
+// computed is what the events of a compute step say of its contract. The plan need not have the
+// step.
+func computed(s *plan.Step) map[string]any {
+	if s == nil || s.Contract == nil {
+		return nil
 	}
-	return marshal(p)
+	return map[string]any{"contract": wireContract(s.Contract)}
 }
 
 // wireContract is a contract as the event has it: with the name of the seed document for people's
@@ -260,72 +212,36 @@ var once = events.Attempt{Logical: 1, Engine: 1}
 
 type maker func() (*runlogv1.EventWrite, error)
 
-// begin brings the run to RUNNING, and reports whether it goes on.
-func (x *execution) begin(ctx context.Context) (on bool, err error) {
-	switch x.state.Status {
-	case runlogv1.RunStatus_PENDING, runlogv1.RunStatus_APPROVED:
-		err = x.writeWhile(ctx, x.unstarted, func() (*runlogv1.EventWrite, error) { return engine.Started(x.req.Run, RefOf(x.named.ID)) })
-		return err == nil, err
-	case runlogv1.RunStatus_WAITING, runlogv1.RunStatus_PAUSED:
-		if on, err := x.signalled(ctx); !on || err != nil {
-			return false, err
-		}
-		if err := x.skipAsked(ctx); err != nil {
-			return false, err
-		}
-		resume, ok := x.state.Resume()
-		if !ok {
-			return false, nil
-		}
-		// A PAUSE that comes first takes the RESUME back.
-		err = x.writeWhile(ctx, func() bool { now, ok := x.state.Resume(); return ok && now.ID == resume.ID }, func() (*runlogv1.EventWrite, error) {
-			return x.named.Resumed(events.Cause{SignalID: resume.ID, Engine: 1}, map[string]any{"reason": resume.Reason})
-		})
-		return err == nil, err
-	}
-	return true, nil
-}
-
 // unstarted reports whether the run has not started.
 func (x *execution) unstarted() bool {
 	return x.state.Status == runlogv1.RunStatus_PENDING || x.state.Status == runlogv1.RunStatus_APPROVED
 }
 
-func (x *execution) pending(types ...string) (replay.Signal, bool) {
-	for _, s := range x.state.Signals {
-		for _, t := range types {
-			if s.Type == t {
-				return s, true
-			}
+// signalled answers the signals that are due, and reports whether the run goes on.
+func (x *execution) signalled(ctx context.Context) (on bool, err error) {
+	for {
+		s, ok := x.state.Due(x.plan)
+		if !ok {
+			return x.state.Status == runlogv1.RunStatus_RUNNING, nil
+		}
+		// Another signal that comes first may come before it, or take it back.
+		err := x.answer(ctx, s, func() bool { now, ok := x.state.Due(x.plan); return ok && now.ID == s.ID })
+		if err != nil || x.state.Ended() {
+			return false, err
 		}
 	}
-	return replay.Signal{}, false
 }
 
-// signalled follows the signals that wait for an answer, and reports whether the run goes on.
-func (x *execution) signalled(ctx context.Context) (on bool, err error) {
-	if s, ok := x.pending("EMERGENCY_STOP", "CANCEL"); ok {
-		return false, x.write(ctx, func() (*runlogv1.EventWrite, error) {
-			e, err := x.named.Cancelled(once, map[string]any{"reasonCode": "CANCELLED_BY_SIGNAL", "reason": s.Reason, "signalId": s.ID})
-			if err == nil {
-				e.CausedBySignalId = s.ID
-			}
-			return e, err
-		})
-	}
-	if s, ok := x.pending("PAUSE"); ok && x.state.Status != runlogv1.RunStatus_PAUSED {
-		err := x.writeWhile(ctx, x.pausing, func() (*runlogv1.EventWrite, error) {
-			return x.named.Paused(events.Cause{SignalID: s.ID, Engine: 1}, map[string]any{"reason": s.Reason})
-		})
-		return err == nil && x.state.Status == runlogv1.RunStatus_RUNNING, err
-	}
-	return true, nil
-}
-
-// pausing reports whether a PAUSE waits for an answer.
-func (x *execution) pausing() bool {
-	_, ok := x.pending("PAUSE")
-	return ok
+// answer appends the effect of a signal, as long as a condition holds. The skip of a compute step
+// has its contract, as the event of the waiting step has it.
+func (x *execution) answer(ctx context.Context, s replay.Signal, holds func() bool) error {
+	return x.writeWhile(ctx, holds, func() (*runlogv1.EventWrite, error) {
+		var more map[string]any
+		if s.Type == contract.SignalSkipStep {
+			more = computed(x.plan.Step(s.StepID))
+		}
+		return x.state.Effect(&x.named, s, more)
+	})
 }
 
 // finish ends the run, all steps of which have ended, or holds it.

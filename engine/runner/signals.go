@@ -93,22 +93,6 @@ func unanswered(s *replay.State) bool {
 	default:
 		return false
 	}
-	for _, x := range s.Signals {
-		switch x.Type {
-		case contract.SignalResume:
-		case contract.SignalPause:
-			if s.Status != runlogv1.RunStatus_PAUSED {
-				return true
-			}
-		default:
-			return true
-		}
-	}
-	for _, x := range s.Skips() {
-		if step := s.Step(x.StepID); step != nil && (step.Status == replay.Waiting || step.Status == replay.Running) {
-			return true
-		}
-	}
-	_, resumes := s.Resume()
-	return resumes
+	_, due := s.Due(nil)
+	return due
 }
