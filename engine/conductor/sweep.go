@@ -13,7 +13,8 @@ import (
 )
 
 // Sweeper ends the runs whose workflows Conductor has ended without a worker: those that an
-// operator has terminated there, above all. No worker gets a task of such a run any more.
+// operator has terminated there, above all. No worker gets a task of such a run any more. It also
+// resumes the workflow of a run that was resumed by a worker which was killed before it could.
 type Sweeper struct {
 	Engine *Engine
 	Runs   engine.Runs
@@ -44,6 +45,13 @@ func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *engine.Swe
 	}
 	if err != nil {
 		return err
+	}
+	if w.Status == api.Paused {
+		v, err := s.Engine.read(ctx, run.GetRunId())
+		if v == nil {
+			return err
+		}
+		return s.Engine.follow(ctx, v)
 	}
 	grace := s.Grace
 	if grace == 0 {

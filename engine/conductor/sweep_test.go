@@ -12,6 +12,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/conductor"
 	"runlog/engine/conductor/api"
+	"runlog/engine/conductor/conductortest"
 	"runlog/engine/executor"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/bubble"
@@ -146,4 +147,42 @@ func TestSweepFollowsTheLogENG5(t *testing.T) {
 		<-swept
 		w.clean("run-1", runlogv1.RunStatus_COMPLETED)
 	})
+}
+
+// TestSweepResumesENG5: the workflow of a run that is not paused is resumed: a worker was killed
+// behind its RunResumed. That of a paused run stays paused.
+func TestSweepResumesENG5(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testSweepResumesENG5)
+}
+
+func testSweepResumesENG5(t *testing.T) {
+	w := newWorld(t, diamond)
+	byHand, err := api.New(api.Options{URL: w.fake.URL(), Transport: w.fake.Transport()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := w.engine(-1, false, nil) // No worker has its tasks.
+	s := &conductor.Sweeper{Engine: e, Runs: w.log, Tenant: "acme"}
+	for _, run := range []string{"resumed", "paused"} {
+		w.create(run)
+		ref := w.start(e, run)
+		// It appends RunStarted.
+		if err := e.Signal(t.Context(), ref, engine.Signal{Type: "PAUSE"}); err != nil {
+			t.Fatal(err)
+		}
+		if run == "paused" {
+			w.signal(e, ref, run, "stop", "PAUSE", "")
+		} else if err := byHand.Pause(t.Context(), strings.TrimPrefix(string(ref), "conductor://runlog/")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if swept, err := s.Sweep(t.Context()); err != nil || len(swept.Ended) > 0 {
+		t.Error(swept, err)
+	}
+	for run, want := range map[string]string{"resumed": conductortest.Running, "paused": conductortest.Paused} {
+		if got := w.fake.Workflows(run)[0].Status; got != want {
+			t.Errorf("the workflow of the run %s is %s, want %s", run, got, want)
+		}
+	}
 }
