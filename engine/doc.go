@@ -23,6 +23,11 @@
 // While a start takes long, its lease is renewed. Once the lease is lost, the context of the start
 // ends, and the fence refuses what the start would still write.
 //
+// # Signals
+//
+// Signals hands the signals of runs over to an adapter: those of a run in order, again until the
+// adapter has taken them, and also those from before the process began. The log is its memory.
+//
 // # Ended runs
 //
 // Nothing is stored behind the end of a run. The end takes the run out of its queue, so that the

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -33,7 +34,13 @@ func TestAdapterENG2(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return e, e.Run
+				sweeper := &conductor.Sweeper{Engine: e, Runs: p.Client, Tenant: p.Tenant}
+				return e, func(ctx context.Context) {
+					var sweeping sync.WaitGroup
+					sweeping.Go(func() { sweeper.Run(ctx, time.Minute) })
+					e.Run(ctx)
+					sweeping.Wait()
+				}
 			},
 			Lapse: func() { fake.Advance(silent + time.Second) },
 			Tick: func() {

@@ -2,7 +2,8 @@
 //
 //	e, err := conductor.New(conductor.Options{API: c, Log: client, Plans: fetcher, ...})
 //	r, err := engine.New(engine.Options{Starter: engine.Starts(e), ...}) // starts workflows
-//	e.Run(ctx)                                                            // works on their tasks
+//	e.Run(ctx)                                                 // works on their tasks
+//	(&engine.Signals{Log: client, Deliver: e.Signal, ...}).Run(ctx)   // answers signals at once
 //	(&conductor.Sweeper{Engine: e, ...}).Run(ctx, time.Minute) // ends runs without tasks
 //
 // # Conductor schedules, the walk decides
@@ -50,8 +51,9 @@
 // # Signals
 //
 // Settling a run appends the effect of each signal that the log has accepted, and lets the workflow
-// follow. Signal does it, and each worker with each task. A pause drains (ENG-5): RunPaused is
-// appended at once, no step starts, nothing is cancelled, and the workflow is paused in Conductor.
+// follow. Signal does it for engine.Signals, and each worker with each task. A pause drains
+// (ENG-5): RunPaused is appended at once, no step starts, nothing is cancelled, and the workflow is
+// paused in Conductor.
 //
 // # Invariants
 //

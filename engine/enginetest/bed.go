@@ -52,6 +52,8 @@ type bed struct {
 	changed chan struct{}
 	// first is the first action at which a process is killed, and stride the distance to the next.
 	first, stride int
+	// bridged: engine.Signals hands signals over, and not the scenario.
+	bridged bool
 
 	mu         sync.Mutex
 	executions []*execution
@@ -133,7 +135,7 @@ func (b *bed) open(action int, late bool) *opened {
 	}
 	a, work := b.engine.Open(b.t, p)
 	o := &opened{Process: p, Adapter: a}
-	o.join = sync.OnceFunc(p.worker(b.t, b.engine, a, work))
+	o.join = sync.OnceFunc(p.worker(b.t, b.engine, a, work, b.bridged))
 	b.t.Cleanup(func() { p.kill(); o.join() })
 	b.opened = append(b.opened, o)
 	return o

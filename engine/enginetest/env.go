@@ -256,11 +256,14 @@ func (s *stream) RecvMsg(m any) error {
 	return err
 }
 
-// worker runs what a process does until it is killed.
-func (p *Process) worker(t testing.TB, e Engine, a engine.Adapter, work func(context.Context)) (join func()) {
+// worker runs what a process does until it is killed. bridged: engine.Signals is a part of it.
+func (p *Process) worker(t testing.TB, e Engine, a engine.Adapter, work func(context.Context), bridged bool) (join func()) {
 	var working sync.WaitGroup
 	if work != nil {
 		working.Go(func() { work(p.ctx) })
+	}
+	if bridged {
+		working.Go(func() { (&engine.Signals{Log: p.Client, Deliver: a.Signal, Tenant: p.Tenant}).Run(p.ctx) })
 	}
 	if e.Queue == "" {
 		r, err := engine.New(engine.Options{Client: p.Client, Starter: engine.Starts(a), Worker: p.Name, Tenant: p.Tenant, Grace: time.Millisecond})

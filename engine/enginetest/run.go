@@ -21,9 +21,15 @@ func scenarios() (list []scenario) {
 	list = append(list, plain...)
 	for _, s := range stories {
 		list = append(list, scenario{s.name, s.once})
+		if len(s.signals) > 0 {
+			list = append(list, scenario{"Bridged" + s.name, bridge(s.once)})
+		}
 	}
 	for _, s := range stories {
 		list = append(list, scenario{"Killed" + s.name, s.killed})
+		if s.name == "Pause" { // The one with the most signals.
+			list = append(list, scenario{"KilledBridged" + s.name, bridge(s.killed)})
+		}
 	}
 	return list
 }

@@ -76,8 +76,8 @@ func (b *bed) send(run string, a ask) engine.Signal {
 }
 
 // tell drives a run to its end. Whenever a process is killed, another one goes on, which is killed
-// at the next action of kills. All signals are delivered again with each new one, and to each new
-// process.
+// at the next action of kills. Unless engine.Signals hands signals over, all of them are delivered
+// again with each new one, and to each new process.
 func (b *bed) tell(run string, s *story, kills ...int) []event {
 	b.t.Helper()
 	var w waiting
@@ -107,7 +107,7 @@ func (b *bed) tell(run string, s *story, kills ...int) []event {
 				signals = append(signals, b.send(run, a))
 			}
 		}
-		if !delivered {
+		if !delivered && !b.bridged {
 			delivered = b.deliver(p, refIn(list), signals)
 		}
 		b.pass(&w, run, "end", list)
@@ -193,6 +193,14 @@ func (s *story) once(b *bed) {
 	}
 	b.play(s)
 	b.verify()
+}
+
+// bridge tells a story in which engine.Signals of each process hands signals over.
+func bridge(tell func(*bed)) func(*bed) {
+	return func(b *bed) {
+		b.bridged = true
+		tell(b)
+	}
 }
 
 // refused wants the adapter to refuse the signals that it does not claim, without an effect on the

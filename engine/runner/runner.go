@@ -172,7 +172,9 @@ func (r *Runner) Run(ctx context.Context) error {
 	defer context.AfterFunc(ctx, func() { r.stopping.Store(true) })()
 	var watching sync.WaitGroup
 	watching.Go(func() { r.sweep(ctx) })
-	watching.Go(func() { r.watchSignals(ctx) })
+	// A worker leases a run that waits, or is paused, and answers its signals.
+	signals := &engine.Signals{Log: r.o.Client, Deliver: r.Signal, Tenant: r.o.Tenant, Project: r.o.Project, Environment: r.o.Environment, Logger: r.o.Logger}
+	watching.Go(func() { signals.Run(ctx) })
 	o := r.leasing
 	o.Report = func(res engine.Result) { r.released(ctx, res) }
 	leasing, err := engine.New(o)

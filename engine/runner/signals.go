@@ -3,43 +3,12 @@ package runner
 import (
 	"context"
 	"errors"
-	"time"
 
 	"runlog/client"
-	"runlog/client/watcher"
 	"runlog/engine"
 	"runlog/engine/replay"
-	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
-
-// retryWatch is when a watch that has failed begins again.
-const retryWatch = 5 * time.Second
-
-// watchSignals has signals to runs that wait, or are paused, followed at once: a worker leases the
-// run and answers (SIG-6). It ends with ctx. What comes while no runner watches, the next sweep
-// finds.
-func (r *Runner) watchSignals(ctx context.Context) {
-	filter := watcher.Filter{Tenant: r.o.Tenant, Project: r.o.Project, Environment: r.o.Environment, Types: []string{contract.SignalAccepted}}
-	for ctx.Err() == nil {
-		for e, err := range watcher.Select(ctx, r.o.Client, filter) {
-			if err == nil {
-				filter.Resume = e.ResumeToken
-				err = r.follow(ctx, e.GetRunId())
-			}
-			if e, ok := errors.AsType[*client.Error](err); ok && e.Reason == client.ReasonResumeTokenInvalid {
-				filter.Resume = "" // The cluster was restored from a backup, and is another one.
-			}
-			if err != nil && ctx.Err() == nil {
-				r.o.Logger.WarnContext(ctx, "cannot follow signals; retrying", "after", retryWatch, "err", err)
-			}
-		}
-		select {
-		case <-time.After(retryWatch):
-		case <-ctx.Done():
-		}
-	}
-}
 
 // follow puts a run of this engine back into its queue if a signal waits for the runner's answer,
 // and the run does not wait for its operator alone.

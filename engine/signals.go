@@ -1,0 +1,210 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/types/known/structpb"
+
+	"runlog/client"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// SignalLog is what Signals needs of a client.Client. Its calls retry until their context ends.
+type SignalLog interface {
+	Runs
+	WatchRuns(context.Context, *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error]
+	GetSnapshot(context.Context, *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
+	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
+}
+
+// Signals hands the signals that the log accepts over to an engine (SIG-6). It is a bridge without
+// a memory of its own: the log says which signals no event answers yet (PRJ-19).
+//
+//	watch SignalAccepted ─► the run of each ─┐
+//	Run begins ─► each run that goes on ─────┴─► its pending signals, in order ─► Deliver
+//	                                   ▲                                  │ error
+//	                                   └──────────── after a backoff ─────┘
+//
+// The signals of a run are handed over in the order of their acceptance. One that was not taken is
+// handed over again, and does not hold up other runs. So a signal may come twice, such as after a
+// restart, or from two processes that have the same runs. It must then change nothing.
+type Signals struct {
+	Log SignalLog
+	// Deliver hands one signal over, such as Adapter.Signal.
+	Deliver func(ctx context.Context, ref EngineRunRef, signal Signal) error
+	// Tenant, Project and Environment are those of the runs; the fields from the first empty one on
+	// are empty, and mean any. Runs of other engines are left alone.
+	Tenant, Project, Environment string
+	// Logger gets what cannot be handed over. nil: none.
+	Logger *slog.Logger
+}
+
+// signalSlots bounds the runs that are looked at at the same time.
+const signalSlots = 16
+
+// Run hands signals over until ctx ends. All goroutines have ended when it returns.
+func (s *Signals) Run(ctx context.Context) {
+	b := &bells{Signals: s, logger: cmp.Or(s.Logger, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, signalSlots), rung: map[string]int{}}
+	defer b.working.Wait()
+	for backoff := minBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
+		began := time.Now()
+		if err := b.watch(ctx); ctx.Err() == nil {
+			b.logger.WarnContext(ctx, "cannot watch signals; retrying", "wait", backoff, "err", err)
+		}
+		if time.Since(began) > maxBackoff {
+			backoff = minBackoff
+		}
+		sleep(ctx, backoff)
+	}
+}
+
+// bells are the runs that have signals, until these are handed over.
+type bells struct {
+	*Signals
+	logger  *slog.Logger
+	slots   chan struct{}
+	working sync.WaitGroup
+
+	mu   sync.Mutex
+	rung map[string]int // how often each run was rung for since its goroutine began
+}
+
+// watch rings for the run of each signal that the log accepts. Once the watch has begun, it rings
+// for each run that goes on: signals may be from before.
+func (b *bells) watch(ctx context.Context) error {
+	watched := &runlogv1.WatchRunsRequest{TenantId: b.Tenant, ProjectId: b.Project, EnvironmentId: b.Environment,
+		View: runlogv1.WatchView_EVENT, Types: []string{contract.SignalAccepted}}
+	listed := false
+	for m, err := range b.Log.WatchRuns(ctx, watched) {
+		if err != nil {
+			return err
+		}
+		for _, e := range m.GetEvents().GetEvents() {
+			b.ring(ctx, e.GetRunId())
+		}
+		if listed {
+			continue
+		}
+		listed = true
+		open := &runlogv1.ListRunsRequest{TenantId: b.Tenant, ProjectId: b.Project, EnvironmentId: b.Environment, Status: OpenStatuses()}
+		for run, err := range b.Log.ListRuns(ctx, open) {
+			if err != nil {
+				return err
+			}
+			b.ring(ctx, run.GetRunId())
+		}
+	}
+	return errors.New("engine: the watch of signals has ended")
+}
+
+// ring has the pending signals of a run handed over. While all slots are taken, it waits.
+func (b *bells) ring(ctx context.Context, runID string) {
+	b.mu.Lock()
+	b.rung[runID]++
+	first := b.rung[runID] == 1
+	b.mu.Unlock()
+	if !first {
+		return // Its goroutine looks again.
+	}
+	select {
+	case <-ctx.Done():
+	case b.slots <- struct{}{}:
+		b.working.Go(func() { b.answer(ctx, runID) })
+	}
+}
+
+// answer hands the pending signals of a run over until all were taken and none has come meanwhile.
+// It begins with a slot, which it leaves while it waits.
+func (b *bells) answer(ctx context.Context, runID string) {
+	for backoff := minBackoff; ; {
+		b.mu.Lock()
+		rung := b.rung[runID]
+		b.mu.Unlock()
+		err := b.handOver(ctx, runID)
+		if err == nil {
+			b.mu.Lock()
+			over := b.rung[runID] == rung
+			if over {
+				delete(b.rung, runID)
+			}
+			b.mu.Unlock()
+			if over {
+				<-b.slots
+				return
+			}
+			backoff = minBackoff
+			continue
+		}
+		<-b.slots
+		if ctx.Err() == nil {
+			b.logger.WarnContext(ctx, "cannot hand signals over; retrying", "run", runID, "wait", backoff, "err", err)
+		}
+		sleep(ctx, backoff)
+		backoff = min(2*backoff, maxBackoff)
+		select {
+		case <-ctx.Done():
+			return
+		case b.slots <- struct{}{}:
+		}
+	}
+}
+
+// handOver hands each pending signal of a run over, in order. ErrNoRun means that the
+// run is another engine's.
+func (b *bells) handOver(ctx context.Context, runID string) error {
+	res, err := b.Log.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: runID})
+	if hasReason(err, client.ReasonRunNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	snapshot := res.GetSnapshot()
+	ref := EngineRunRef(snapshot.GetEngineRunRef())
+	if ref == "" {
+		return nil // The engine reads the log when it gets the run.
+	}
+	for _, pending := range snapshot.GetPendingSignals() {
+		signal, err := b.read(ctx, runID, pending)
+		if err != nil {
+			return err
+		}
+		err = b.Deliver(ctx, ref, signal)
+		if errors.Is(err, ErrNoRun) {
+			return nil
+		}
+		if _, unknown := errors.AsType[*UnsupportedError](err); unknown {
+			b.logger.WarnContext(ctx, "the engine does not obey a signal", "run", runID, "signal", signal.ID, "type", signal.Type)
+		} else if err != nil {
+			return fmt.Errorf("engine: cannot hand the signal %q of run %q over: %w", signal.ID, runID, err)
+		}
+	}
+	return nil
+}
+
+// read reads the rest of a pending signal: what its sender has said.
+func (b *bells) read(ctx context.Context, runID string, pending *runlogv1.PendingSignal) (Signal, error) {
+	signal := Signal{ID: pending.GetSignalId(), Type: pending.GetSignalType(), StepID: pending.GetStepId(),
+		LogicalAttemptID: pending.GetNextLogicalAttemptId()}
+	req := &runlogv1.ReadEventsRequest{RunId: runID, AfterSeq: pending.GetRunSeq() - 1, Limit: 1, PayloadForm: runlogv1.PayloadForm_JSON}
+	for e, err := range b.Log.ReadEvents(ctx, req) {
+		if err != nil {
+			return Signal{}, err
+		}
+		var said structpb.Struct
+		if protojson.Unmarshal(e.GetPayloadJson(), &said) != nil {
+			break // A decider has written it.
+		}
+		signal.Reason, signal.Parameters = said.GetFields()["reason"].GetStringValue(), said.GetFields()["parameters"].GetStructValue()
+	}
+	return signal, nil
+}
