@@ -58,6 +58,7 @@ check-format:
 	if [[ -n $$unformatted ]]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
 	go mod tidy -diff
 	go -C examples/engine mod tidy -diff
+	go -C examples/runner mod tidy -diff
 
 .PHONY: check-lint
 check-lint: $(LINT)
@@ -221,10 +222,10 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 
 # Not part of check, because it has tests. The module uses this one as other modules do.
 .PHONY: check-example
-check-example: build $(LINT) ## vet, lint, test and run the module examples/engine, as its author would
-	go -C examples/engine vet ./...
-	cd examples/engine && ../../$(LINT) run
-	go -C examples/engine test ./...
+check-example: build $(LINT) ## vet, lint and test the modules of examples, as their authors would, and run the engine
+	for module in examples/engine examples/runner; do \
+	  go -C $$module vet ./... && (cd $$module && ../../$(LINT) run) && go -C $$module test ./... || exit 1; \
+	done
 	go -C examples/engine build -o ../../bin/engine .
 	./tools/example.sh
 

@@ -23,6 +23,11 @@
 // While a start takes long, its lease is renewed. Once the lease is lost, the context of the start
 // ends, and the fence refuses what the start would still write.
 //
+// # Whole runs
+//
+// A Worker executes each run in its own process, from the lease to the end or to a pause. It is for
+// programs that have no platform which keeps runs: the log does.
+//
 // # Signals
 //
 // Signals hands the signals of runs over to an adapter: those of a run in order, again until the

@@ -1,0 +1,174 @@
+package engine_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"runlog/client"
+	"runlog/client/clienttest"
+	"runlog/client/events"
+	"runlog/engine"
+	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/testbed/bubble"
+)
+
+// workers are workers of one queue, in fake time.
+type workers struct {
+	*serverWorld
+	t    *testing.T
+	logs bytes.Buffer // is read once all have ended
+	all  sync.WaitGroup
+}
+
+// begin begins a worker, and returns what stops it.
+func (w *workers) begin(name string, execute func(ctx context.Context, x *engine.Execution) error) (stop func()) {
+	ctx, stop := context.WithCancel(context.Background())
+	worker := &engine.Worker{Client: w.srv.Client(client.Options{}), Name: name, EngineType: "test", Tenant: "acme", Project: "web", Environment: "prod",
+		Queue: w.queue, Execute: execute, Logger: slog.New(slog.NewTextHandler(&w.logs, nil))}
+	w.all.Go(func() {
+		if err := worker.Run(ctx); err != nil {
+			w.t.Errorf("worker %s: %v", name, err)
+		}
+	})
+	w.t.Cleanup(func() { stop(); w.all.Wait() })
+	return stop
+}
+
+// steps executes the steps s1 and s2, each of which takes five seconds.
+func steps(ctx context.Context, x *engine.Execution) error {
+	for _, id := range []string{"s1", "s2"} {
+		on, err := x.Follow(ctx)
+		if !on || err != nil {
+			return err
+		}
+		if s := x.State.Step(id); s != nil {
+			if _, ended := s.Result(); ended {
+				continue
+			}
+		}
+		at := events.Attempt{Logical: 1, Engine: x.Attempt}
+		started, err := x.Events.StepStarted(id, at, nil)
+		if err != nil {
+			return err
+		}
+		if err := x.Append(ctx, started); err != nil {
+			return err
+		}
+		err = x.Do(ctx, id, func(ctx context.Context) error {
+			select {
+			case <-time.After(5 * time.Second):
+				return nil
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		})
+		if err != nil {
+			return err
+		}
+		done, err := x.Events.StepCompleted(id, at, nil)
+		if err != nil {
+			return err
+		}
+		if err := x.Append(ctx, done); err != nil {
+			return err
+		}
+	}
+	end, err := x.Events.Completed(events.Attempt{Logical: 1, Engine: 1}, nil)
+	if err != nil {
+		return err
+	}
+	return x.Append(ctx, end)
+}
+
+func (w *workers) requestOf(run, engineType string) {
+	w.t.Helper()
+	_, err := w.RequestRun(w.t.Context(), &runlogv1.RequestRunRequest{RunRequestId: run, RunId: run, TenantId: "acme", ProjectId: "web", EnvironmentId: "prod",
+		Queue: w.queue, PlanRef: &runlogv1.PlanRef{PlanId: "build", PlanVersion: "3"}, EngineType: &engineType})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// list returns the events of a run, each with its step and its worker.
+func (w *workers) list(run string) (list []string) {
+	w.t.Helper()
+	for e, err := range w.ReadEvents(w.t.Context(), &runlogv1.ReadEventsRequest{RunId: run}) {
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		list = append(list, strings.TrimSpace(fmt.Sprint(e.GetEventType(), " ", e.GetStepId(), " ", e.GetEmittedBy())))
+	}
+	return list
+}
+
+func (w *workers) until(run, event string) {
+	w.t.Helper()
+	bubble.Until(w.t, event, func() bool {
+		return slices.ContainsFunc(w.list(run), func(e string) bool { return strings.HasPrefix(e, event) })
+	})
+}
+
+// TestWorkerQUE8: a worker that is stopped finishes its step, and another one goes on behind it at
+// once. One that has no lease writes nothing.
+func TestWorkerQUE8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testWorkerQUE8)
+}
+
+func testWorkerQUE8(t *testing.T) {
+	w := &workers{serverWorld: newServerWorld(t, clienttest.InBubble()), t: t}
+	stop := w.begin("a", steps)
+	w.requestOf("run", "test")
+	w.until("run", "StepStarted s1")
+	began := time.Now()
+	stop()
+	w.begin("b", steps)
+	w.until("run", contract.RunCompleted)
+	want := []string{"RunQueued  runlog", "RunStarted  a", "StepStarted s1 a", "StepCompleted s1 a", "StepStarted s2 b", "StepCompleted s2 b", "RunCompleted  b"}
+	if got := w.list("run"); !slices.Equal(got[1:], want[1:]) {
+		t.Errorf("the events are %q, want %q", got, want)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("the run took %v after its worker was stopped", took)
+	}
+}
+
+// TestWorkerFaultsQUE7: runs of other engines are left alone, and an Execute that leaves a run
+// which goes on is told so. Both runs stay in their queue.
+func TestWorkerFaultsQUE7(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testWorkerFaultsQUE7)
+}
+
+func testWorkerFaultsQUE7(t *testing.T) {
+	w := &workers{serverWorld: newServerWorld(t, clienttest.InBubble()), t: t}
+	w.allowAttempts(t, 1000)
+	left := 2
+	stop := w.begin("a", func(ctx context.Context, x *engine.Execution) error {
+		if left--; left >= 0 {
+			return nil
+		}
+		return steps(ctx, x)
+	})
+	w.requestOf("foreign", "other")
+	w.requestOf("run", "test")
+	w.until("run", contract.RunCompleted)
+	stop()
+	w.all.Wait()
+	for _, text := range []string{`has the engine type \"other\"`, "Execute has returned nil"} {
+		if !strings.Contains(w.logs.String(), text) {
+			t.Errorf("no log line says %s:\n%s", text, w.logs.String())
+		}
+	}
+	if got := w.list("foreign"); len(got) != 1 {
+		t.Errorf("the run of another engine has %q", got)
+	}
+}
