@@ -32,13 +32,25 @@ type held struct {
 	expiry *time.Timer // loses the lease
 }
 
-// hold begins to renew a lease. The caller ends it.
-func (r *Reconciler) hold(ctx context.Context, l *runlogv1.Lease) *held {
+// hold begins to renew a lease, which was given after asked. The caller ends it.
+func (r *Reconciler) hold(ctx context.Context, l *runlogv1.Lease, asked time.Time) *held {
 	h := &held{client: r.opts.Client, worker: r.opts.Worker, ttl: r.opts.TTL, lease: l}
 	h.ctx, h.lost = context.WithCancelCause(ctx)
 	h.expiry = time.AfterFunc(h.ttl, func() {
 		h.lost(fmt.Errorf("the lease of run %q expired: no renewal was answered in %v", l.GetRunId(), h.ttl))
 	})
+	// The server counts from a moment between asked and now. If that may be long ago, a renewal
+	// tells, before steps are executed that no other worker may execute.
+	switch waited := time.Since(asked); {
+	case waited <= h.ttl/10:
+		h.expiry.Reset(h.ttl - waited)
+	case r.opts.Continue:
+		renewal, cancel := context.WithTimeout(h.ctx, h.ttl/3)
+		if err := h.renew(renewal); err != nil {
+			h.lost(fmt.Errorf("the lease of run %q may be over: %w", l.GetRunId(), err))
+		}
+		cancel()
+	}
 	h.renewer.Go(h.renewUntilEnd)
 	return h
 }

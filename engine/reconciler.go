@@ -166,6 +166,7 @@ func New(opts Options) (*Reconciler, error) {
 // If ctx ends, so does the context of each Start. DequeueAndStart then still records what the
 // engine has answered and releases its leases, which takes at most TTL.
 func (r *Reconciler) DequeueAndStart(ctx context.Context) ([]Result, error) {
+	asked := time.Now()
 	leases, err := r.lease(ctx, r.opts.Max, 0)
 	if err != nil {
 		return nil, err
@@ -173,7 +174,7 @@ func (r *Reconciler) DequeueAndStart(ctx context.Context) ([]Result, error) {
 	results := make([]Result, len(leases))
 	var started sync.WaitGroup
 	for i, l := range leases {
-		started.Go(func() { results[i] = r.start(ctx, l) })
+		started.Go(func() { results[i] = r.start(ctx, l, asked) })
 	}
 	started.Wait()
 	return results, nil

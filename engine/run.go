@@ -42,7 +42,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		for _, l := range leases {
 			running.Go(func() {
 				defer func() { <-slots }()
-				if res := r.start(starts, l); r.opts.Report != nil {
+				if res := r.start(starts, l, asked); r.opts.Report != nil {
 					r.opts.Report(res)
 				}
 			})

@@ -14,11 +14,11 @@ import (
 // maxErrorBytes is the limit of the error of a release, and leaves room in the payload of an event.
 const maxErrorBytes = 4 << 10
 
-// start starts a leased run, and ends its lease. ctx bounds only the call of the Starter: what the
-// engine has answered is recorded as long as the lease lasts.
-func (r *Reconciler) start(ctx context.Context, l *runlogv1.Lease) (res Result) {
+// start starts a run that was leased after asked, and ends its lease. ctx bounds only the call of
+// the Starter: what the engine has answered is recorded as long as the lease lasts.
+func (r *Reconciler) start(ctx context.Context, l *runlogv1.Lease, asked time.Time) (res Result) {
 	began := time.Now()
-	held := r.hold(context.WithoutCancel(ctx), l)
+	held := r.hold(context.WithoutCancel(ctx), l, asked)
 	defer held.end()
 	defer func() {
 		r.metrics.ended(res.Status, time.Since(began))

@@ -8,8 +8,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"runlog/client"
 	"runlog/client/clienttest"
@@ -25,20 +30,31 @@ type workers struct {
 	*serverWorld
 	t    *testing.T
 	logs bytes.Buffer // is read once all have ended
+	log  *slog.Logger
 	all  sync.WaitGroup
+}
+
+func newWorkers(t *testing.T) *workers {
+	w := &workers{serverWorld: newServerWorld(t, clienttest.InBubble()), t: t}
+	w.log = slog.New(slog.NewTextHandler(&w.logs, nil))
+	return w
 }
 
 // begin begins a worker, and returns what stops it.
 func (w *workers) begin(name string, execute func(ctx context.Context, x *engine.Execution) error) (stop func()) {
-	ctx, stop := context.WithCancel(context.Background())
-	worker := &engine.Worker{Client: w.srv.Client(client.Options{}), Name: name, EngineType: "test", Tenant: "acme", Project: "web", Environment: "prod",
-		Queue: w.queue, Execute: execute, Logger: slog.New(slog.NewTextHandler(&w.logs, nil))}
+	return w.beginWith(name, client.Options{}, execute)
+}
+
+func (w *workers) beginWith(name string, o client.Options, execute func(ctx context.Context, x *engine.Execution) error) (stop func()) {
+	ctx, stop := context.WithCancel(w.t.Context()) // It ends before the cleanups.
+	worker := &engine.Worker{Client: w.srv.Client(o), Name: name, EngineType: "test", Tenant: "acme", Project: "web", Environment: "prod",
+		Queue: w.queue, Execute: execute, Logger: w.log}
 	w.all.Go(func() {
 		if err := worker.Run(ctx); err != nil {
 			w.t.Errorf("worker %s: %v", name, err)
 		}
 	})
-	w.t.Cleanup(func() { stop(); w.all.Wait() })
+	w.t.Cleanup(w.all.Wait)
 	return stop
 }
 
@@ -124,7 +140,7 @@ func TestWorkerQUE8(t *testing.T) {
 }
 
 func testWorkerQUE8(t *testing.T) {
-	w := &workers{serverWorld: newServerWorld(t, clienttest.InBubble()), t: t}
+	w := newWorkers(t)
 	stop := w.begin("a", steps)
 	w.requestOf("run", "test")
 	w.until("run", "StepStarted s1")
@@ -149,7 +165,7 @@ func TestWorkerFaultsQUE7(t *testing.T) {
 }
 
 func testWorkerFaultsQUE7(t *testing.T) {
-	w := &workers{serverWorld: newServerWorld(t, clienttest.InBubble()), t: t}
+	w := newWorkers(t)
 	w.allowAttempts(t, 1000)
 	left := 2
 	stop := w.begin("a", func(ctx context.Context, x *engine.Execution) error {
@@ -170,5 +186,47 @@ func testWorkerFaultsQUE7(t *testing.T) {
 	}
 	if got := w.list("foreign"); len(got) != 1 {
 		t.Errorf("the run of another engine has %q", got)
+	}
+}
+
+// TestLateLeaseQUE8: the answer to a lease is late, and then the process is cut off. Its step ends
+// before another worker has the run: a lease counts from a moment before its answer.
+func TestLateLeaseQUE8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testLateLeaseQUE8)
+}
+
+func testLateLeaseQUE8(t *testing.T) {
+	w := newWorkers(t)
+	var cut atomic.Bool
+	late := func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if cut.Load() {
+			return status.Error(codes.Unavailable, "the process is cut off")
+		}
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		if leases, ok := reply.(*runlogv1.LeaseRunsResponse); ok && len(leases.GetLeases()) > 0 {
+			time.Sleep(10 * time.Second)
+		}
+		return err
+	}
+	var ended, begun atomic.Pointer[time.Time]
+	w.beginWith("a", client.Options{DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(late)}}, func(ctx context.Context, _ *engine.Execution) error {
+		cut.Store(true)
+		<-ctx.Done()
+		now := time.Now()
+		ended.Store(&now)
+		return ctx.Err()
+	})
+	w.requestOf("run", "test")
+	bubble.Until(t, "the cut", cut.Load)
+	w.begin("b", func(ctx context.Context, x *engine.Execution) error {
+		now := time.Now()
+		begun.CompareAndSwap(nil, &now)
+		return steps(ctx, x)
+	})
+	w.until("run", contract.RunCompleted)
+	a, b := ended.Load(), begun.Load()
+	if a == nil || b.Before(*a) {
+		t.Errorf("the second worker begins at %v, the first one has ended at %v", b, a)
 	}
 }
