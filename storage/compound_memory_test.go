@@ -68,7 +68,7 @@ func TestCompoundMemoryD11(t *testing.T) {
 			case 3:
 				op = storage.Operation{Kind: 60, Data: []byte("l" + run())}
 			case 4:
-				op, err = metadata.Set(run(), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "ref"), "", nil)
+				op, err = metadata.Set(run(), rapid.SampledFrom([]string{"x", "y"}).Draw(t, "ref"), contract.Author{}, nil)
 			case 5:
 				op, err = storage.RaiseLevel(rapid.Uint32Range(1, 9).Draw(t, "level"), 0)
 			default:

@@ -83,7 +83,7 @@ func (s *Service) CreateToken(ctx context.Context, req *runlogv1.CreateTokenRequ
 		return nil, fmt.Errorf("server: make the id of a token: %w", err)
 	}
 	text, hash := auth.NewToken()
-	t.ID, t.Hash, t.CreatedBy = id.String(), hash, auth.From(ctx).Authenticated().Name
+	t.ID, t.Hash, t.CreatedBy = id.String(), hash, auth.From(ctx).Authenticated()
 	err = s.execute(ctx)(access.PutToken(t))
 	var taken *access.NameTakenError
 	if errors.As(err, &taken) {
@@ -202,7 +202,7 @@ func (s *Service) RevokeToken(ctx context.Context, req *runlogv1.RevokeTokenRequ
 	if _, err := uuid.Parse(req.TokenId); err != nil {
 		return nil, rpc.Invalid("tokenId", "is no id of a token; runlog token list shows the ids")
 	}
-	err := s.execute(ctx)(access.RevokeToken(req.TokenId, auth.From(ctx).Authenticated().Name))
+	err := s.execute(ctx)(access.RevokeToken(req.TokenId, auth.From(ctx).Authenticated()))
 	var missing *access.NotFoundError
 	if errors.As(err, &missing) {
 		return nil, rpc.Invalid("tokenId", missing.Error()+"; runlog token list shows the ids")
@@ -219,9 +219,10 @@ func (s *Service) RevokeToken(ctx context.Context, req *runlogv1.RevokeTokenRequ
 
 func wireToken(t *access.Token) *runlogv1.Token {
 	m := &runlogv1.Token{
-		TokenId: t.ID, Name: t.Name, Tenants: tenantsOf(t).List(), CreateTime: wire.Timestamp(t.CreatedAt), CreatedBy: wire.Optional(t.CreatedBy),
-		ExpireTime: wire.Timestamp(t.ExpiresAt), RevokeTime: wire.Timestamp(t.RevokedAt), RevokedBy: wire.Optional(t.RevokedBy),
-		ActFor: t.ActFor,
+		TokenId: t.ID, Name: t.Name, Tenants: tenantsOf(t).List(), ActFor: t.ActFor,
+		CreateTime: wire.Timestamp(t.CreatedAt), ExpireTime: wire.Timestamp(t.ExpiresAt), RevokeTime: wire.Timestamp(t.RevokedAt),
+		CreatedBy: wire.Optional(t.CreatedBy.Name), CreatedByTokenId: wire.Optional(t.CreatedBy.TokenID),
+		RevokedBy: wire.Optional(t.RevokedBy.Name), RevokedByTokenId: wire.Optional(t.RevokedBy.TokenID),
 	}
 	for _, role := range t.Roles {
 		m.Roles = append(m.Roles, runlogv1.Role_Value(role))

@@ -42,7 +42,7 @@ func (s *Service) GetTenantLimits(ctx context.Context, req *runlogv1.GetTenantLi
 	}
 	return &runlogv1.GetTenantLimitsResponse{
 		Limits: wireLimits(own.Amounts), Effective: wireLimits(tenant.Effective(own, standard)),
-		SetTime: wire.Timestamp(own.SetAt), SetBy: wire.Optional(own.SetBy), Usage: usage,
+		SetTime: wire.Timestamp(own.SetAt), SetBy: wire.Optional(own.SetBy.Name), SetByTokenId: wire.Optional(own.SetBy.TokenID), Usage: usage,
 	}, nil
 }
 
@@ -81,7 +81,7 @@ func (s *Service) SetTenantLimits(ctx context.Context, req *runlogv1.SetTenantLi
 	if runlogv1.SelfAttestation_Value_name[int32(req.Limits.SelfAttestation)] == "" {
 		return nil, rpc.Invalid("limits.selfAttestation", "is unknown: send ALLOWED or FORBIDDEN, or leave it out for the default of the cluster")
 	}
-	err = s.execute(ctx)(tenant.SetLimits(&tenant.Limits{Tenant: name, SetBy: auth.From(ctx).Authenticated().Name, Amounts: tenant.Amounts{
+	err = s.execute(ctx)(tenant.SetLimits(&tenant.Limits{Tenant: name, SetBy: auth.From(ctx).Authenticated(), Amounts: tenant.Amounts{
 		EventsPerSecond: req.Limits.EventsPerSecond, BytesPerSecond: req.Limits.BytesPerSecond, Streams: req.Limits.Streams,
 		StoredBytes: req.Limits.StoredBytes, RunningRuns: req.Limits.RunningRuns,
 		SelfAttestation: tenant.SelfAttestation(req.Limits.SelfAttestation),

@@ -33,7 +33,7 @@ func (s *Service) CreateJoinToken(ctx context.Context, req *runlogv1.CreateJoinT
 		bad = append(bad, contract.Violation{Field: field, Reason: contract.ReasonInvalidArgumentField, Description: fmt.Sprintf(format, args...)})
 	}
 	now := s.opts.Clock()
-	t := &tokens.Token{Uses: 1, ExpiresAt: now.Add(standardTTL).UnixNano(), CreatedBy: auth.From(ctx).Authenticated().Name}
+	t := &tokens.Token{Uses: 1, ExpiresAt: now.Add(standardTTL).UnixNano(), CreatedBy: auth.From(ctx).Authenticated()}
 	if end := req.ExpireTime; end != nil {
 		at := end.AsTime()
 		if !end.IsValid() || !at.After(now) || at.After(now.Add(longestTTL)) {
@@ -86,7 +86,7 @@ func (s *Service) RevokeJoinToken(ctx context.Context, req *runlogv1.RevokeJoinT
 	if _, err := uuid.Parse(req.TokenId); err != nil {
 		return nil, rpc.Invalid("tokenId", "is no id of a join token; runlog cluster token list shows the ids")
 	}
-	err := s.execute(ctx)(tokens.RevokeToken(req.TokenId, auth.From(ctx).Authenticated().Name))
+	err := s.execute(ctx)(tokens.RevokeToken(req.TokenId, auth.From(ctx).Authenticated()))
 	if missing, ok := errors.AsType[*tokens.NotFoundError](err); ok {
 		return nil, rpc.Invalid("tokenId", missing.Error()+"; runlog cluster token list shows the ids")
 	}
@@ -102,8 +102,10 @@ func (s *Service) RevokeJoinToken(ctx context.Context, req *runlogv1.RevokeJoinT
 
 func wireToken(t *tokens.Token) *runlogv1.JoinToken {
 	return &runlogv1.JoinToken{
-		TokenId: t.ID, Uses: t.Uses, Used: t.Used, ExpireTime: wire.Timestamp(t.ExpiresAt), CreateTime: wire.Timestamp(t.CreatedAt),
-		CreatedBy: wire.Optional(t.CreatedBy), RevokeTime: wire.Timestamp(t.RevokedAt), RevokedBy: wire.Optional(t.RevokedBy),
+		TokenId: t.ID, Uses: t.Uses, Used: t.Used,
+		CreateTime: wire.Timestamp(t.CreatedAt), ExpireTime: wire.Timestamp(t.ExpiresAt), RevokeTime: wire.Timestamp(t.RevokedAt),
+		CreatedBy: wire.Optional(t.CreatedBy.Name), CreatedByTokenId: wire.Optional(t.CreatedBy.TokenID),
+		RevokedBy: wire.Optional(t.RevokedBy.Name), RevokedByTokenId: wire.Optional(t.RevokedBy.TokenID),
 	}
 }
 

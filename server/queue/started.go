@@ -105,7 +105,7 @@ func (s *Service) appendOf(ctx context.Context, r *leaseRelease) *storage.Append
 // all or none.
 func (s *Service) storeStart(ctx context.Context, r *leaseRelease, a *storage.Append, operations ...storage.Operation) (replica.Appended, error) {
 	if r.EngineRunRef != nil {
-		set, err := metadata.Set(r.RunId, *r.EngineRunRef, caller(ctx).Name, &r.Fence)
+		set, err := metadata.Set(r.RunId, *r.EngineRunRef, caller(ctx), &r.Fence)
 		if err != nil {
 			return replica.Appended{}, err
 		}

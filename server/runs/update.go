@@ -22,7 +22,7 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 	case rpc.URIFault(req.EngineRunRef) != "":
 		return nil, rpc.Invalid("engineRunRef", rpc.URIFault(req.EngineRunRef))
 	}
-	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated().Name, req.Fence)
+	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated(), req.Fence)
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Service) UpdateRun(ctx context.Context, req *runlogv1.UpdateRunRequest)
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := metadata.EncodeUpdate(req.RunId, update, auth.From(ctx).Authenticated().Name)
+	cmd, err := metadata.EncodeUpdate(req.RunId, update, auth.From(ctx).Authenticated())
 	if err != nil {
 		return nil, err
 	}
@@ -111,7 +111,8 @@ func wireChanges(changes []metadata.Change) (out []*runlogv1.RunChange) {
 	for i := range changes {
 		c := &changes[i]
 		out = append(out, &runlogv1.RunChange{
-			ChangedAt: wire.Timestamp(c.ChangedAt), ChangedBy: wire.Optional(c.ChangedBy),
+			ChangedAt: wire.Timestamp(c.ChangedAt),
+			ChangedBy: wire.Optional(c.ChangedBy.Name), ChangedByTokenId: wire.Optional(c.ChangedBy.TokenID),
 			EngineRunRef: c.EngineRunRef, PreviousEngineRunRef: c.PreviousEngineRunRef,
 			LabelsChanged: c.LabelsChanged, Labels: c.Labels, PreviousLabels: c.PreviousLabels,
 		})

@@ -3,6 +3,7 @@ package storagetest
 import (
 	"errors"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine/metadata"
 )
@@ -110,9 +111,9 @@ func (r Request) operation() (storage.Operation, error) {
 	case r.Append != nil:
 		return storage.AppendOperation(r.Append)
 	case r.SetRef != nil:
-		return metadata.Set(r.SetRef.RunID, r.SetRef.Ref, "", nil)
+		return metadata.Set(r.SetRef.RunID, r.SetRef.Ref, contract.Author{}, nil)
 	case r.Update != nil:
-		return metadata.UpdateOperation(r.Update.RunID, r.Update.Update, "")
+		return metadata.UpdateOperation(r.Update.RunID, r.Update.Update, contract.Author{})
 	case r.Write != nil:
 		return r.Write.operation()
 	default:

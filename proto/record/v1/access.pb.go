@@ -126,9 +126,11 @@ type AccessToken struct {
 	// 0: it is not revoked.
 	CreatedAt int64 `protobuf:"fixed64,8,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	RevokedAt int64 `protobuf:"fixed64,9,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// The authenticated identities of the callers; empty: none.
-	CreatedBy string `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
-	RevokedBy string `protobuf:"bytes,11,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	// The authenticated identities of the callers, and the ids of their API tokens; empty: none.
+	CreatedBy        string `protobuf:"bytes,10,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	CreatedByTokenId string `protobuf:"bytes,13,opt,name=created_by_token_id,json=createdByTokenId,proto3" json:"created_by_token_id,omitempty"`
+	RevokedBy        string `protobuf:"bytes,11,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	RevokedByTokenId string `protobuf:"bytes,14,opt,name=revoked_by_token_id,json=revokedByTokenId,proto3" json:"revoked_by_token_id,omitempty"`
 	// The identities in whose names it may attest, sorted; "*" alone: all of them.
 	ActFor        []string `protobuf:"bytes,12,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -235,9 +237,23 @@ func (x *AccessToken) GetCreatedBy() string {
 	return ""
 }
 
+func (x *AccessToken) GetCreatedByTokenId() string {
+	if x != nil {
+		return x.CreatedByTokenId
+	}
+	return ""
+}
+
 func (x *AccessToken) GetRevokedBy() string {
 	if x != nil {
 		return x.RevokedBy
+	}
+	return ""
+}
+
+func (x *AccessToken) GetRevokedByTokenId() string {
+	if x != nil {
+		return x.RevokedByTokenId
 	}
 	return ""
 }
@@ -251,11 +267,12 @@ func (x *AccessToken) GetActFor() []string {
 
 // RevokeToken ends a token forever.
 type RevokeToken struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TokenId       string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
-	RevokedBy     string                 `protobuf:"bytes,2,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	TokenId          string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	RevokedBy        string                 `protobuf:"bytes,2,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	RevokedByTokenId string                 `protobuf:"bytes,3,opt,name=revoked_by_token_id,json=revokedByTokenId,proto3" json:"revoked_by_token_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RevokeToken) Reset() {
@@ -302,6 +319,13 @@ func (x *RevokeToken) GetRevokedBy() string {
 	return ""
 }
 
+func (x *RevokeToken) GetRevokedByTokenId() string {
+	if x != nil {
+		return x.RevokedByTokenId
+	}
+	return ""
+}
+
 var File_record_v1_access_proto protoreflect.FileDescriptor
 
 const file_record_v1_access_proto_rawDesc = "" +
@@ -310,7 +334,7 @@ const file_record_v1_access_proto_rawDesc = "" +
 	"\x0fAccessOperation\x125\n" +
 	"\tput_token\x18\x01 \x01(\v2\x16.record.v1.AccessTokenH\x00R\bputToken\x12;\n" +
 	"\frevoke_token\x18\x02 \x01(\v2\x16.record.v1.RevokeTokenH\x00R\vrevokeTokenB\x06\n" +
-	"\x04kind\"\xd5\x02\n" +
+	"\x04kind\"\xb3\x03\n" +
 	"\vAccessToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x12\n" +
@@ -327,14 +351,17 @@ const file_record_v1_access_proto_rawDesc = "" +
 	"revoked_at\x18\t \x01(\x10R\trevokedAt\x12\x1d\n" +
 	"\n" +
 	"created_by\x18\n" +
-	" \x01(\tR\tcreatedBy\x12\x1d\n" +
+	" \x01(\tR\tcreatedBy\x12-\n" +
+	"\x13created_by_token_id\x18\r \x01(\tR\x10createdByTokenId\x12\x1d\n" +
 	"\n" +
-	"revoked_by\x18\v \x01(\tR\trevokedBy\x12\x17\n" +
-	"\aact_for\x18\f \x03(\tR\x06actFor\"G\n" +
+	"revoked_by\x18\v \x01(\tR\trevokedBy\x12-\n" +
+	"\x13revoked_by_token_id\x18\x0e \x01(\tR\x10revokedByTokenId\x12\x17\n" +
+	"\aact_for\x18\f \x03(\tR\x06actFor\"v\n" +
 	"\vRevokeToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x1d\n" +
 	"\n" +
-	"revoked_by\x18\x02 \x01(\tR\trevokedByB\x82\x01\n" +
+	"revoked_by\x18\x02 \x01(\tR\trevokedBy\x12-\n" +
+	"\x13revoked_by_token_id\x18\x03 \x01(\tR\x10revokedByTokenIdB\x82\x01\n" +
 	"\rcom.record.v1B\vAccessProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 

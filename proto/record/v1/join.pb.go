@@ -170,11 +170,13 @@ type JoinToken struct {
 	// 0: it is not revoked.
 	CreatedAt int64 `protobuf:"fixed64,6,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	RevokedAt int64 `protobuf:"fixed64,7,opt,name=revoked_at,json=revokedAt,proto3" json:"revoked_at,omitempty"`
-	// The authenticated identities of the callers; empty: none.
-	CreatedBy     string `protobuf:"bytes,8,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
-	RevokedBy     string `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	// The authenticated identities of the callers, and the ids of their API tokens; empty: none.
+	CreatedBy        string `protobuf:"bytes,8,opt,name=created_by,json=createdBy,proto3" json:"created_by,omitempty"`
+	CreatedByTokenId string `protobuf:"bytes,10,opt,name=created_by_token_id,json=createdByTokenId,proto3" json:"created_by_token_id,omitempty"`
+	RevokedBy        string `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	RevokedByTokenId string `protobuf:"bytes,11,opt,name=revoked_by_token_id,json=revokedByTokenId,proto3" json:"revoked_by_token_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *JoinToken) Reset() {
@@ -263,6 +265,13 @@ func (x *JoinToken) GetCreatedBy() string {
 	return ""
 }
 
+func (x *JoinToken) GetCreatedByTokenId() string {
+	if x != nil {
+		return x.CreatedByTokenId
+	}
+	return ""
+}
+
 func (x *JoinToken) GetRevokedBy() string {
 	if x != nil {
 		return x.RevokedBy
@@ -270,13 +279,21 @@ func (x *JoinToken) GetRevokedBy() string {
 	return ""
 }
 
+func (x *JoinToken) GetRevokedByTokenId() string {
+	if x != nil {
+		return x.RevokedByTokenId
+	}
+	return ""
+}
+
 // RevokeJoinToken ends a token forever, and the admissions that it gave.
 type RevokeJoinToken struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	TokenId       string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
-	RevokedBy     string                 `protobuf:"bytes,2,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	TokenId          string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	RevokedBy        string                 `protobuf:"bytes,2,opt,name=revoked_by,json=revokedBy,proto3" json:"revoked_by,omitempty"`
+	RevokedByTokenId string                 `protobuf:"bytes,3,opt,name=revoked_by_token_id,json=revokedByTokenId,proto3" json:"revoked_by_token_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *RevokeJoinToken) Reset() {
@@ -319,6 +336,13 @@ func (x *RevokeJoinToken) GetTokenId() string {
 func (x *RevokeJoinToken) GetRevokedBy() string {
 	if x != nil {
 		return x.RevokedBy
+	}
+	return ""
+}
+
+func (x *RevokeJoinToken) GetRevokedByTokenId() string {
+	if x != nil {
+		return x.RevokedByTokenId
 	}
 	return ""
 }
@@ -512,7 +536,7 @@ const file_record_v1_join_proto_rawDesc = "" +
 	"\tuse_token\x18\x03 \x01(\v2\x17.record.v1.UseJoinTokenH\x00R\buseToken\x12,\n" +
 	"\x05admit\x18\x04 \x01(\v2\x14.record.v1.AdmissionH\x00R\x05admit\x12>\n" +
 	"\rend_admission\x18\x05 \x01(\v2\x17.record.v1.EndAdmissionH\x00R\fendAdmissionB\x06\n" +
-	"\x04kind\"\xfd\x01\n" +
+	"\x04kind\"\xdb\x02\n" +
 	"\tJoinToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04hash\x18\x02 \x01(\fR\x04hash\x12\x12\n" +
@@ -525,13 +549,17 @@ const file_record_v1_join_proto_rawDesc = "" +
 	"\n" +
 	"revoked_at\x18\a \x01(\x10R\trevokedAt\x12\x1d\n" +
 	"\n" +
-	"created_by\x18\b \x01(\tR\tcreatedBy\x12\x1d\n" +
+	"created_by\x18\b \x01(\tR\tcreatedBy\x12-\n" +
+	"\x13created_by_token_id\x18\n" +
+	" \x01(\tR\x10createdByTokenId\x12\x1d\n" +
 	"\n" +
-	"revoked_by\x18\t \x01(\tR\trevokedBy\"K\n" +
+	"revoked_by\x18\t \x01(\tR\trevokedBy\x12-\n" +
+	"\x13revoked_by_token_id\x18\v \x01(\tR\x10revokedByTokenId\"z\n" +
 	"\x0fRevokeJoinToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x1d\n" +
 	"\n" +
-	"revoked_by\x18\x02 \x01(\tR\trevokedBy\"Q\n" +
+	"revoked_by\x18\x02 \x01(\tR\trevokedBy\x12-\n" +
+	"\x13revoked_by_token_id\x18\x03 \x01(\tR\x10revokedByTokenId\"Q\n" +
 	"\fUseJoinToken\x12\x12\n" +
 	"\x04hash\x18\x01 \x01(\fR\x04hash\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12\x14\n" +

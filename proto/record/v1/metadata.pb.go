@@ -32,8 +32,9 @@ type MetadataOperation struct {
 	//	*MetadataOperation_SetEngineRunRef
 	//	*MetadataOperation_Update
 	Kind isMetadataOperation_Kind `protobuf_oneof:"kind"`
-	// The authenticated identity of the caller. Empty: none.
-	ChangedBy string `protobuf:"bytes,4,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
+	// The authenticated identity of the caller, and the id of its API token. Empty: none.
+	ChangedBy        string `protobuf:"bytes,4,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
+	ChangedByTokenId string `protobuf:"bytes,6,opt,name=changed_by_token_id,json=changedByTokenId,proto3" json:"changed_by_token_id,omitempty"`
 	// It is refused unless this is the run's current fence; unset: whatever the fence is.
 	Fence         *uint64 `protobuf:"varint,5,opt,name=fence,proto3,oneof" json:"fence,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -105,6 +106,13 @@ func (x *MetadataOperation) GetUpdate() *UpdateMetadata {
 func (x *MetadataOperation) GetChangedBy() string {
 	if x != nil {
 		return x.ChangedBy
+	}
+	return ""
+}
+
+func (x *MetadataOperation) GetChangedByTokenId() string {
+	if x != nil {
+		return x.ChangedByTokenId
 	}
 	return ""
 }
@@ -246,6 +254,7 @@ type MetadataChange struct {
 	// persistedAt of the proposal, nanoseconds.
 	ChangedAt            int64   `protobuf:"fixed64,1,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	ChangedBy            string  `protobuf:"bytes,2,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
+	ChangedByTokenId     string  `protobuf:"bytes,7,opt,name=changed_by_token_id,json=changedByTokenId,proto3" json:"changed_by_token_id,omitempty"`
 	EngineRunRef         *string `protobuf:"bytes,3,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
 	PreviousEngineRunRef *string `protobuf:"bytes,4,opt,name=previous_engine_run_ref,json=previousEngineRunRef,proto3,oneof" json:"previous_engine_run_ref,omitempty"`
 	Labels               *Labels `protobuf:"bytes,5,opt,name=labels,proto3" json:"labels,omitempty"`
@@ -298,6 +307,13 @@ func (x *MetadataChange) GetChangedBy() string {
 	return ""
 }
 
+func (x *MetadataChange) GetChangedByTokenId() string {
+	if x != nil {
+		return x.ChangedByTokenId
+	}
+	return ""
+}
+
 func (x *MetadataChange) GetEngineRunRef() string {
 	if x != nil && x.EngineRunRef != nil {
 		return *x.EngineRunRef
@@ -330,13 +346,14 @@ var File_record_v1_metadata_proto protoreflect.FileDescriptor
 
 const file_record_v1_metadata_proto_rawDesc = "" +
 	"\n" +
-	"\x18record/v1/metadata.proto\x12\trecord.v1\"\xda\x01\n" +
+	"\x18record/v1/metadata.proto\x12\trecord.v1\"\x89\x02\n" +
 	"\x11MetadataOperation\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12-\n" +
 	"\x12set_engine_run_ref\x18\x02 \x01(\tH\x00R\x0fsetEngineRunRef\x123\n" +
 	"\x06update\x18\x03 \x01(\v2\x19.record.v1.UpdateMetadataH\x00R\x06update\x12\x1d\n" +
 	"\n" +
-	"changed_by\x18\x04 \x01(\tR\tchangedBy\x12\x19\n" +
+	"changed_by\x18\x04 \x01(\tR\tchangedBy\x12-\n" +
+	"\x13changed_by_token_id\x18\x06 \x01(\tR\x10changedByTokenId\x12\x19\n" +
 	"\x05fence\x18\x05 \x01(\x04H\x01R\x05fence\x88\x01\x01B\x06\n" +
 	"\x04kindB\b\n" +
 	"\x06_fence\"\xb0\x01\n" +
@@ -349,12 +366,13 @@ const file_record_v1_metadata_proto_rawDesc = "" +
 	"\x06labels\x18\x01 \x03(\v2\x1d.record.v1.Labels.LabelsEntryR\x06labels\x1a9\n" +
 	"\vLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xcb\x02\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xfa\x02\n" +
 	"\x0eMetadataChange\x12\x1d\n" +
 	"\n" +
 	"changed_at\x18\x01 \x01(\x10R\tchangedAt\x12\x1d\n" +
 	"\n" +
-	"changed_by\x18\x02 \x01(\tR\tchangedBy\x12)\n" +
+	"changed_by\x18\x02 \x01(\tR\tchangedBy\x12-\n" +
+	"\x13changed_by_token_id\x18\a \x01(\tR\x10changedByTokenId\x12)\n" +
 	"\x0eengine_run_ref\x18\x03 \x01(\tH\x00R\fengineRunRef\x88\x01\x01\x12:\n" +
 	"\x17previous_engine_run_ref\x18\x04 \x01(\tH\x01R\x14previousEngineRunRef\x88\x01\x01\x12)\n" +
 	"\x06labels\x18\x05 \x01(\v2\x11.record.v1.LabelsR\x06labels\x12:\n" +

@@ -103,8 +103,9 @@ type TenantLimits struct {
 	RunningRuns     uint64 `protobuf:"varint,6,opt,name=running_runs,json=runningRuns,proto3" json:"running_runs,omitempty"`
 	// persistedAt of the proposal that set them, set when it is applied, nanoseconds.
 	SetAt int64 `protobuf:"fixed64,7,opt,name=set_at,json=setAt,proto3" json:"set_at,omitempty"`
-	// The authenticated identity of the caller; empty: none.
-	SetBy string `protobuf:"bytes,8,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"`
+	// The authenticated identity of the caller, and the id of its API token; empty: none.
+	SetBy        string `protobuf:"bytes,8,opt,name=set_by,json=setBy,proto3" json:"set_by,omitempty"`
+	SetByTokenId string `protobuf:"bytes,10,opt,name=set_by_token_id,json=setByTokenId,proto3" json:"set_by_token_id,omitempty"`
 	// Whether identities that requested or started a run may attest its steps (SEC-10): 1 allows it,
 	// 2 forbids it; 0: as the default of the cluster says, which forbids it if it says nothing.
 	SelfAttestation uint32 `protobuf:"varint,9,opt,name=self_attestation,json=selfAttestation,proto3" json:"self_attestation,omitempty"`
@@ -198,6 +199,13 @@ func (x *TenantLimits) GetSetBy() string {
 	return ""
 }
 
+func (x *TenantLimits) GetSetByTokenId() string {
+	if x != nil {
+		return x.SetByTokenId
+	}
+	return ""
+}
+
 func (x *TenantLimits) GetSelfAttestation() uint32 {
 	if x != nil {
 		return x.SelfAttestation
@@ -213,7 +221,7 @@ const file_record_v1_tenant_proto_rawDesc = "" +
 	"\x0fTenantOperation\x128\n" +
 	"\n" +
 	"set_limits\x18\x01 \x01(\v2\x17.record.v1.TenantLimitsH\x00R\tsetLimitsB\x06\n" +
-	"\x04kind\"\xba\x02\n" +
+	"\x04kind\"\xe1\x02\n" +
 	"\fTenantLimits\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12*\n" +
 	"\x11events_per_second\x18\x02 \x01(\x04R\x0feventsPerSecond\x12(\n" +
@@ -222,7 +230,9 @@ const file_record_v1_tenant_proto_rawDesc = "" +
 	"\fstored_bytes\x18\x05 \x01(\x04R\vstoredBytes\x12!\n" +
 	"\frunning_runs\x18\x06 \x01(\x04R\vrunningRuns\x12\x15\n" +
 	"\x06set_at\x18\a \x01(\x10R\x05setAt\x12\x15\n" +
-	"\x06set_by\x18\b \x01(\tR\x05setBy\x12)\n" +
+	"\x06set_by\x18\b \x01(\tR\x05setBy\x12%\n" +
+	"\x0fset_by_token_id\x18\n" +
+	" \x01(\tR\fsetByTokenId\x12)\n" +
 	"\x10self_attestation\x18\t \x01(\rR\x0fselfAttestationB\x82\x01\n" +
 	"\rcom.record.v1B\vTenantProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"

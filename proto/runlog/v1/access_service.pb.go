@@ -536,9 +536,13 @@ type Token struct {
 	RevokeTime *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=revoke_time,json=revokeTime,proto3,oneof" json:"revoke_time,omitempty"`
 	RevokedBy  *string                `protobuf:"bytes,9,opt,name=revoked_by,json=revokedBy,proto3,oneof" json:"revoked_by,omitempty"`
 	// As it was made.
-	ActFor        []string `protobuf:"bytes,10,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	ActFor []string `protobuf:"bytes,10,rep,name=act_for,json=actFor,proto3" json:"act_for,omitempty"`
+	// The ids of the API tokens of created_by and revoked_by, which tell tokens apart that had one
+	// name after each other; absent: the caller presented none.
+	CreatedByTokenId *string `protobuf:"bytes,11,opt,name=created_by_token_id,json=createdByTokenId,proto3,oneof" json:"created_by_token_id,omitempty"`
+	RevokedByTokenId *string `protobuf:"bytes,12,opt,name=revoked_by_token_id,json=revokedByTokenId,proto3,oneof" json:"revoked_by_token_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Token) Reset() {
@@ -639,6 +643,20 @@ func (x *Token) GetActFor() []string {
 		return x.ActFor
 	}
 	return nil
+}
+
+func (x *Token) GetCreatedByTokenId() string {
+	if x != nil && x.CreatedByTokenId != nil {
+		return *x.CreatedByTokenId
+	}
+	return ""
+}
+
+func (x *Token) GetRevokedByTokenId() string {
+	if x != nil && x.RevokedByTokenId != nil {
+		return *x.RevokedByTokenId
+	}
+	return ""
 }
 
 type RevokeTokenRequest struct {
@@ -995,6 +1013,8 @@ type GetTenantLimitsResponse struct {
 	// authenticated.
 	SetTime *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=set_time,json=setTime,proto3,oneof" json:"set_time,omitempty"`
 	SetBy   *string                `protobuf:"bytes,4,opt,name=set_by,json=setBy,proto3,oneof" json:"set_by,omitempty"`
+	// The id of the API token of set_by; absent: the caller presented none.
+	SetByTokenId *string `protobuf:"bytes,6,opt,name=set_by_token_id,json=setByTokenId,proto3,oneof" json:"set_by_token_id,omitempty"`
 	// What the tenant has, as the called node knows it; absent for the default.
 	Usage         *TenantUsage `protobuf:"bytes,5,opt,name=usage,proto3" json:"usage,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1055,6 +1075,13 @@ func (x *GetTenantLimitsResponse) GetSetTime() *timestamppb.Timestamp {
 func (x *GetTenantLimitsResponse) GetSetBy() string {
 	if x != nil && x.SetBy != nil {
 		return *x.SetBy
+	}
+	return ""
+}
+
+func (x *GetTenantLimitsResponse) GetSetByTokenId() string {
+	if x != nil && x.SetByTokenId != nil {
+		return *x.SetByTokenId
 	}
 	return ""
 }
@@ -1208,7 +1235,7 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"f\n" +
 	"\x12ListTokensResponse\x12(\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x10.runlog.v1.TokenR\x06tokens\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xdd\x03\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf5\x04\n" +
 	"\x05Token\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -1225,11 +1252,15 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\n" +
 	"revoked_by\x18\t \x01(\tH\x03R\trevokedBy\x88\x01\x01\x12\x17\n" +
 	"\aact_for\x18\n" +
-	" \x03(\tR\x06actForB\x0e\n" +
+	" \x03(\tR\x06actFor\x122\n" +
+	"\x13created_by_token_id\x18\v \x01(\tH\x04R\x10createdByTokenId\x88\x01\x01\x122\n" +
+	"\x13revoked_by_token_id\x18\f \x01(\tH\x05R\x10revokedByTokenId\x88\x01\x01B\x0e\n" +
 	"\f_expire_timeB\r\n" +
 	"\v_created_byB\x0e\n" +
 	"\f_revoke_timeB\r\n" +
-	"\v_revoked_by\"/\n" +
+	"\v_revoked_byB\x16\n" +
+	"\x14_created_by_token_idB\x16\n" +
+	"\x14_revoked_by_token_id\"/\n" +
 	"\x12RevokeTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"=\n" +
 	"\x13RevokeTokenResponse\x12&\n" +
@@ -1255,15 +1286,17 @@ const file_runlog_v1_access_service_proto_rawDesc = "" +
 	"\vleased_runs\x18\x05 \x01(\x04R\n" +
 	"leasedRuns\"5\n" +
 	"\x16GetTenantLimitsRequest\x12\x1b\n" +
-	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"\x9f\x02\n" +
+	"\ttenant_id\x18\x01 \x01(\tR\btenantId\"\xdf\x02\n" +
 	"\x17GetTenantLimitsResponse\x12/\n" +
 	"\x06limits\x18\x01 \x01(\v2\x17.runlog.v1.TenantLimitsR\x06limits\x125\n" +
 	"\teffective\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\teffective\x12:\n" +
 	"\bset_time\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampH\x00R\asetTime\x88\x01\x01\x12\x1a\n" +
-	"\x06set_by\x18\x04 \x01(\tH\x01R\x05setBy\x88\x01\x01\x12,\n" +
+	"\x06set_by\x18\x04 \x01(\tH\x01R\x05setBy\x88\x01\x01\x12*\n" +
+	"\x0fset_by_token_id\x18\x06 \x01(\tH\x02R\fsetByTokenId\x88\x01\x01\x12,\n" +
 	"\x05usage\x18\x05 \x01(\v2\x16.runlog.v1.TenantUsageR\x05usageB\v\n" +
 	"\t_set_timeB\t\n" +
-	"\a_set_by\"f\n" +
+	"\a_set_byB\x12\n" +
+	"\x10_set_by_token_id\"f\n" +
 	"\x16SetTenantLimitsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12/\n" +
 	"\x06limits\x18\x02 \x01(\v2\x17.runlog.v1.TenantLimitsR\x06limits\"\x81\x01\n" +

@@ -1599,10 +1599,13 @@ type JoinToken struct {
 	// The authenticated identity that made it; absent: the node did not authenticate it.
 	CreatedBy *string `protobuf:"bytes,6,opt,name=created_by,json=createdBy,proto3,oneof" json:"created_by,omitempty"`
 	// When it was revoked, and by which identity; absent: it was not.
-	RevokeTime    *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoke_time,json=revokeTime,proto3,oneof" json:"revoke_time,omitempty"`
-	RevokedBy     *string                `protobuf:"bytes,8,opt,name=revoked_by,json=revokedBy,proto3,oneof" json:"revoked_by,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	RevokeTime *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=revoke_time,json=revokeTime,proto3,oneof" json:"revoke_time,omitempty"`
+	RevokedBy  *string                `protobuf:"bytes,8,opt,name=revoked_by,json=revokedBy,proto3,oneof" json:"revoked_by,omitempty"`
+	// The ids of the API tokens of created_by and revoked_by; absent: the caller presented none.
+	CreatedByTokenId *string `protobuf:"bytes,9,opt,name=created_by_token_id,json=createdByTokenId,proto3,oneof" json:"created_by_token_id,omitempty"`
+	RevokedByTokenId *string `protobuf:"bytes,10,opt,name=revoked_by_token_id,json=revokedByTokenId,proto3,oneof" json:"revoked_by_token_id,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *JoinToken) Reset() {
@@ -1687,6 +1690,20 @@ func (x *JoinToken) GetRevokeTime() *timestamppb.Timestamp {
 func (x *JoinToken) GetRevokedBy() string {
 	if x != nil && x.RevokedBy != nil {
 		return *x.RevokedBy
+	}
+	return ""
+}
+
+func (x *JoinToken) GetCreatedByTokenId() string {
+	if x != nil && x.CreatedByTokenId != nil {
+		return *x.CreatedByTokenId
+	}
+	return ""
+}
+
+func (x *JoinToken) GetRevokedByTokenId() string {
+	if x != nil && x.RevokedByTokenId != nil {
+		return *x.RevokedByTokenId
 	}
 	return ""
 }
@@ -1902,7 +1919,7 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"expireTime\"\x17\n" +
 	"\x15ListJoinTokensRequest\"F\n" +
 	"\x16ListJoinTokensResponse\x12,\n" +
-	"\x06tokens\x18\x01 \x03(\v2\x14.runlog.v1.JoinTokenR\x06tokens\"\x80\x03\n" +
+	"\x06tokens\x18\x01 \x03(\v2\x14.runlog.v1.JoinTokenR\x06tokens\"\x98\x04\n" +
 	"\tJoinToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12\x12\n" +
 	"\x04uses\x18\x02 \x01(\rR\x04uses\x12\x12\n" +
@@ -1916,10 +1933,15 @@ const file_runlog_v1_cluster_service_proto_rawDesc = "" +
 	"\vrevoke_time\x18\a \x01(\v2\x1a.google.protobuf.TimestampH\x01R\n" +
 	"revokeTime\x88\x01\x01\x12\"\n" +
 	"\n" +
-	"revoked_by\x18\b \x01(\tH\x02R\trevokedBy\x88\x01\x01B\r\n" +
+	"revoked_by\x18\b \x01(\tH\x02R\trevokedBy\x88\x01\x01\x122\n" +
+	"\x13created_by_token_id\x18\t \x01(\tH\x03R\x10createdByTokenId\x88\x01\x01\x122\n" +
+	"\x13revoked_by_token_id\x18\n" +
+	" \x01(\tH\x04R\x10revokedByTokenId\x88\x01\x01B\r\n" +
 	"\v_created_byB\x0e\n" +
 	"\f_revoke_timeB\r\n" +
-	"\v_revoked_by\"3\n" +
+	"\v_revoked_byB\x16\n" +
+	"\x14_created_by_token_idB\x16\n" +
+	"\x14_revoked_by_token_id\"3\n" +
 	"\x16RevokeJoinTokenRequest\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\"E\n" +
 	"\x17RevokeJoinTokenResponse\x12*\n" +

@@ -618,6 +618,8 @@ type RunChange struct {
 	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,1,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	// The authenticated identity of the caller. Unset: it had none.
 	ChangedBy *string `protobuf:"bytes,2,opt,name=changed_by,json=changedBy,proto3,oneof" json:"changed_by,omitempty"`
+	// The id of the API token of changed_by. Unset: the caller presented none.
+	ChangedByTokenId *string `protobuf:"bytes,8,opt,name=changed_by_token_id,json=changedByTokenId,proto3,oneof" json:"changed_by_token_id,omitempty"`
 	// Set if the engine's reference was replaced.
 	EngineRunRef         *string `protobuf:"bytes,3,opt,name=engine_run_ref,json=engineRunRef,proto3,oneof" json:"engine_run_ref,omitempty"`
 	PreviousEngineRunRef *string `protobuf:"bytes,4,opt,name=previous_engine_run_ref,json=previousEngineRunRef,proto3,oneof" json:"previous_engine_run_ref,omitempty"`
@@ -669,6 +671,13 @@ func (x *RunChange) GetChangedAt() *timestamppb.Timestamp {
 func (x *RunChange) GetChangedBy() string {
 	if x != nil && x.ChangedBy != nil {
 		return *x.ChangedBy
+	}
+	return ""
+}
+
+func (x *RunChange) GetChangedByTokenId() string {
+	if x != nil && x.ChangedByTokenId != nil {
+		return *x.ChangedByTokenId
 	}
 	return ""
 }
@@ -1273,14 +1282,15 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\x0f_engine_run_ref\"Q\n" +
 	"\x11UpdateRunResponse\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12\x1a\n" +
-	"\bposition\x18\x02 \x01(\tR\bposition\"\xc1\x04\n" +
+	"\bposition\x18\x02 \x01(\tR\bposition\"\x8d\x05\n" +
 	"\tRunChange\x129\n" +
 	"\n" +
 	"changed_at\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x12\"\n" +
 	"\n" +
-	"changed_by\x18\x02 \x01(\tH\x00R\tchangedBy\x88\x01\x01\x12)\n" +
-	"\x0eengine_run_ref\x18\x03 \x01(\tH\x01R\fengineRunRef\x88\x01\x01\x12:\n" +
-	"\x17previous_engine_run_ref\x18\x04 \x01(\tH\x02R\x14previousEngineRunRef\x88\x01\x01\x12%\n" +
+	"changed_by\x18\x02 \x01(\tH\x00R\tchangedBy\x88\x01\x01\x122\n" +
+	"\x13changed_by_token_id\x18\b \x01(\tH\x01R\x10changedByTokenId\x88\x01\x01\x12)\n" +
+	"\x0eengine_run_ref\x18\x03 \x01(\tH\x02R\fengineRunRef\x88\x01\x01\x12:\n" +
+	"\x17previous_engine_run_ref\x18\x04 \x01(\tH\x03R\x14previousEngineRunRef\x88\x01\x01\x12%\n" +
 	"\x0elabels_changed\x18\x05 \x01(\bR\rlabelsChanged\x128\n" +
 	"\x06labels\x18\x06 \x03(\v2 .runlog.v1.RunChange.LabelsEntryR\x06labels\x12Q\n" +
 	"\x0fprevious_labels\x18\a \x03(\v2(.runlog.v1.RunChange.PreviousLabelsEntryR\x0epreviousLabels\x1a9\n" +
@@ -1290,7 +1300,8 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\x13PreviousLabelsEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01B\r\n" +
-	"\v_changed_byB\x11\n" +
+	"\v_changed_byB\x16\n" +
+	"\x14_changed_by_token_idB\x11\n" +
 	"\x0f_engine_run_refB\x1a\n" +
 	"\x18_previous_engine_run_ref\"f\n" +
 	"\rGetRunRequest\x12\x15\n" +

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 	"runlog/storage/machine/metadata"
@@ -24,7 +25,7 @@ var cluster = storage.ClusterID{7}
 
 // command makes the n-th command, of about size bytes. Its outcome will carry n as LastSeq.
 func command(n, size int) storage.Command {
-	c, err := metadata.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size), "", nil)
+	c, err := metadata.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size), contract.Author{}, nil)
 	if err != nil {
 		panic(err)
 	}

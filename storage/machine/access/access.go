@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -59,10 +60,10 @@ type Token struct {
 	Roles      []uint32 // numbers of runlog.v1.Role.Value, sorted
 	ActFor     []string // identities in whose names it may attest, sorted; "*" alone: all of them
 	ExpiresAt  int64    // nanoseconds; 0: never
-	CreatedBy  string   // the authenticated identity; empty: none
+	CreatedBy  contract.Author
 	// CreatedAt, RevokedAt and RevokedBy are set by apply; RevokedAt 0: it is not revoked.
 	CreatedAt, RevokedAt int64
-	RevokedBy            string
+	RevokedBy            contract.Author
 }
 
 // NameTakenError says that another token has the name.
@@ -83,10 +84,10 @@ func PutToken(t *Token) (storage.Operation, error) {
 }
 
 // RevokeToken is the operation that ends a token. It is refused with a *NotFoundError. A token that
-// is revoked stays as it is. by is the authenticated identity of the caller; empty: none.
-func RevokeToken(id, by string) (storage.Operation, error) {
+// is revoked stays as it is.
+func RevokeToken(id string, by contract.Author) (storage.Operation, error) {
 	return operation(&recordv1.AccessOperation{Kind: &recordv1.AccessOperation_RevokeToken{
-		RevokeToken: &recordv1.RevokeToken{TokenId: id, RevokedBy: by},
+		RevokeToken: &recordv1.RevokeToken{TokenId: id, RevokedBy: by.Name, RevokedByTokenId: by.TokenID},
 	}})
 }
 
@@ -127,7 +128,7 @@ func putToken(tx *storage.Tx, m *recordv1.AccessToken) (refused, fatal error) {
 	if other != nil {
 		return &NameTakenError{Name: m.Name, ID: string(other)}, nil
 	}
-	m.CreatedAt, m.RevokedAt, m.RevokedBy = tx.Stamp(), 0, ""
+	m.CreatedAt, m.RevokedAt, m.RevokedBy, m.RevokedByTokenId = tx.Stamp(), 0, "", ""
 	tx.Set(append([]byte(hashTable), m.Hash...), []byte(m.TokenId))
 	tx.Set(nameKey(m.Name), []byte(m.TokenId))
 	return nil, set(tx, m)
@@ -148,7 +149,7 @@ func revokeToken(tx *storage.Tx, m *recordv1.RevokeToken) (refused, fatal error)
 	if t.RevokedAt != 0 {
 		return nil, nil
 	}
-	t.RevokedAt, t.RevokedBy = tx.Stamp(), m.RevokedBy
+	t.RevokedAt, t.RevokedBy, t.RevokedByTokenId = tx.Stamp(), m.RevokedBy, m.RevokedByTokenId
 	tx.Delete(nameKey(t.Name))
 	return nil, set(tx, &t)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine"
 	"runlog/storage/machine/access"
@@ -67,7 +68,7 @@ func (b *bed) put(name string) {
 	n := len(b.model)
 	token := &access.Token{
 		ID: fmt.Sprintf("id-%03d", n), Hash: sha256.Sum256([]byte{byte(n)}), Name: name, Tenants: []string{"acme"},
-		Roles: []uint32{1, 2}, ExpiresAt: int64(n), CreatedBy: "ops",
+		Roles: []uint32{1, 2}, ExpiresAt: int64(n), CreatedBy: contract.Author{Name: "ops", TokenID: "id-000"},
 	}
 	stamp, refused := b.do(access.PutToken(token))
 	var taken *access.NameTakenError
@@ -84,9 +85,11 @@ func (b *bed) put(name string) {
 	b.model = append(b.model, token)
 }
 
+var admin = contract.Author{Name: "admin", TokenID: "id-admin"}
+
 func (b *bed) revoke(id string) {
 	b.t.Helper()
-	stamp, refused := b.do(access.RevokeToken(id, "admin"))
+	stamp, refused := b.do(access.RevokeToken(id, admin))
 	i := slices.IndexFunc(b.model, func(t *access.Token) bool { return t.ID == id })
 	var missing *access.NotFoundError
 	switch {
@@ -97,7 +100,7 @@ func (b *bed) revoke(id string) {
 	case refused != nil:
 		b.t.Fatal(refused)
 	case b.model[i].RevokedAt == 0:
-		b.model[i].RevokedAt, b.model[i].RevokedBy = stamp, "admin"
+		b.model[i].RevokedAt, b.model[i].RevokedBy = stamp, admin
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -93,14 +94,15 @@ func tokens(r storage.TableReader, after string) iter.Seq2[*recordv1.AccessToken
 func encode(t *Token) *recordv1.AccessToken {
 	return &recordv1.AccessToken{
 		TokenId: t.ID, Hash: t.Hash[:], Name: t.Name, Tenants: t.Tenants, AllTenants: t.AllTenants, Roles: t.Roles, ActFor: t.ActFor,
-		ExpiresAt: t.ExpiresAt, CreatedBy: t.CreatedBy,
+		ExpiresAt: t.ExpiresAt, CreatedBy: t.CreatedBy.Name, CreatedByTokenId: t.CreatedBy.TokenID,
 	}
 }
 
 func decode(m *recordv1.AccessToken) *Token {
 	t := &Token{
 		ID: m.TokenId, Name: m.Name, Tenants: m.Tenants, AllTenants: m.AllTenants, Roles: m.Roles, ActFor: m.ActFor, ExpiresAt: m.ExpiresAt,
-		CreatedBy: m.CreatedBy, CreatedAt: m.CreatedAt, RevokedAt: m.RevokedAt, RevokedBy: m.RevokedBy,
+		CreatedBy: contract.Author{Name: m.CreatedBy, TokenID: m.CreatedByTokenId}, CreatedAt: m.CreatedAt,
+		RevokedBy: contract.Author{Name: m.RevokedBy, TokenID: m.RevokedByTokenId}, RevokedAt: m.RevokedAt,
 	}
 	copy(t.Hash[:], m.Hash)
 	return t

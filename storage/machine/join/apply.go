@@ -51,7 +51,7 @@ func putToken(tx *storage.Tx, m *recordv1.JoinToken) (refused, fatal error) {
 		tx.Delete(tokenKey(t.TokenId))
 		tx.Delete(hashKey(t.Hash))
 	}
-	m.Used, m.CreatedAt, m.RevokedAt, m.RevokedBy = 0, tx.Stamp(), 0, ""
+	m.Used, m.CreatedAt, m.RevokedAt, m.RevokedBy, m.RevokedByTokenId = 0, tx.Stamp(), 0, "", ""
 	tx.Set(hashKey(m.Hash), []byte(m.TokenId))
 	return nil, set(tx, tokenKey(m.TokenId), m)
 }
@@ -69,7 +69,7 @@ func revokeToken(tx *storage.Tx, m *recordv1.RevokeJoinToken) (refused, fatal er
 	if err := dropAdmissions(tx, func(a *recordv1.Admission) bool { return a.TokenId == m.TokenId }); err != nil {
 		return nil, err
 	}
-	t.RevokedAt, t.RevokedBy = tx.Stamp(), m.RevokedBy
+	t.RevokedAt, t.RevokedBy, t.RevokedByTokenId = tx.Stamp(), m.RevokedBy, m.RevokedByTokenId
 	return nil, set(tx, tokenKey(t.TokenId), t)
 }
 

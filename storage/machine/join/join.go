@@ -23,6 +23,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -69,11 +70,11 @@ type Token struct {
 	Hash      [32]byte // SHA-256 of the token's text
 	Uses      uint32   // how many nodes it admits
 	ExpiresAt int64    // nanoseconds
-	CreatedBy string   // the authenticated identity; empty: none
+	CreatedBy contract.Author
 	// Used, CreatedAt, RevokedAt and RevokedBy are set by apply; RevokedAt 0: it is not revoked.
 	Used                 uint32
 	CreatedAt, RevokedAt int64
-	RevokedBy            string
+	RevokedBy            contract.Author
 }
 
 // Fault returns why a token admits no node at a time; empty: it admits one.
@@ -117,16 +118,16 @@ var ErrTooMany = fmt.Errorf("there are %d join tokens that ended less than %d da
 // tokens that expired long ago.
 func PutToken(t *Token) (storage.Operation, error) {
 	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_PutToken{PutToken: &recordv1.JoinToken{
-		TokenId: t.ID, Hash: t.Hash[:], Uses: t.Uses, ExpiresAt: t.ExpiresAt, CreatedBy: t.CreatedBy,
+		TokenId: t.ID, Hash: t.Hash[:], Uses: t.Uses, ExpiresAt: t.ExpiresAt,
+		CreatedBy: t.CreatedBy.Name, CreatedByTokenId: t.CreatedBy.TokenID,
 	}}})
 }
 
 // RevokeToken is the operation that ends a token, and the admissions that it gave to nodes that are
-// no members yet. It is refused with a *NotFoundError. A token that is revoked stays as it is. by
-// is the authenticated identity of the caller; empty: none.
-func RevokeToken(id, by string) (storage.Operation, error) {
+// no members yet. It is refused with a *NotFoundError. A token that is revoked stays as it is.
+func RevokeToken(id string, by contract.Author) (storage.Operation, error) {
 	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_RevokeToken{
-		RevokeToken: &recordv1.RevokeJoinToken{TokenId: id, RevokedBy: by},
+		RevokeToken: &recordv1.RevokeJoinToken{TokenId: id, RevokedBy: by.Name, RevokedByTokenId: by.TokenID},
 	}})
 }
 

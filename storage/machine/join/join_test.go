@@ -11,6 +11,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine"
 	"runlog/storage/machine/join"
@@ -64,7 +65,7 @@ func (b *bed) put(uses uint32, valid int64) {
 	b.t.Helper()
 	n := len(b.tokens)
 	t := &join.Token{
-		ID: fmt.Sprintf("id-%03d", n), Hash: hashOf(n), Uses: uses, ExpiresAt: b.Applied().PersistedAt + valid, CreatedBy: "ops",
+		ID: fmt.Sprintf("id-%03d", n), Hash: hashOf(n), Uses: uses, ExpiresAt: b.Applied().PersistedAt + valid, CreatedBy: contract.Author{Name: "ops", TokenID: "id-ops"},
 	}
 	stamp, refused := b.do(join.PutToken(t))
 	if refused != nil {
@@ -74,10 +75,12 @@ func (b *bed) put(uses uint32, valid int64) {
 	b.tokens = append(b.tokens, t)
 }
 
+var admin = contract.Author{Name: "admin", TokenID: "id-admin"}
+
 func (b *bed) revoke(n int) {
 	b.t.Helper()
 	id := fmt.Sprintf("id-%03d", n)
-	stamp, refused := b.do(join.RevokeToken(id, "admin"))
+	stamp, refused := b.do(join.RevokeToken(id, admin))
 	if n >= len(b.tokens) {
 		if missing, ok := errors.AsType[*join.NotFoundError](refused); !ok || missing.ID != id {
 			b.t.Fatalf("a token that does not exist: %v", refused)
@@ -88,7 +91,7 @@ func (b *bed) revoke(n int) {
 		b.t.Fatal(refused)
 	}
 	if t := b.tokens[n]; t.RevokedAt == 0 {
-		t.RevokedAt, t.RevokedBy = stamp, "admin"
+		t.RevokedAt, t.RevokedBy = stamp, admin
 		for node, a := range b.admits {
 			if a.token == id {
 				delete(b.admits, node)

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -119,8 +120,9 @@ func admittedUntil(r storage.TableReader, raftID string) (int64, error) {
 
 func decode(m *recordv1.JoinToken) *Token {
 	t := &Token{
-		ID: m.TokenId, Uses: m.Uses, Used: m.Used, ExpiresAt: m.ExpiresAt, CreatedBy: m.CreatedBy,
-		CreatedAt: m.CreatedAt, RevokedAt: m.RevokedAt, RevokedBy: m.RevokedBy,
+		ID: m.TokenId, Uses: m.Uses, Used: m.Used, ExpiresAt: m.ExpiresAt,
+		CreatedBy: contract.Author{Name: m.CreatedBy, TokenID: m.CreatedByTokenId}, CreatedAt: m.CreatedAt,
+		RevokedBy: contract.Author{Name: m.RevokedBy, TokenID: m.RevokedByTokenId}, RevokedAt: m.RevokedAt,
 	}
 	copy(t.Hash[:], m.Hash)
 	return t

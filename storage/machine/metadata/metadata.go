@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -62,34 +63,33 @@ func (e *PreviousError) Error() string {
 // Set is the operation that records the reference of a run, once. The same reference again changes
 // nothing. It is refused with a *storage.RunNotFoundError, with a *storage.LeaseLostError where
 // fence is not the run's current one (QUE-8), or with a *storage.RunExistsError where the run has
-// another reference. by is the identity of the caller; empty: none. fence is nil for a caller
-// without a lease.
-func Set(runID, ref, by string, fence *uint64) (storage.Operation, error) {
-	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Fence: fence, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
+// another reference. fence is nil for a caller without a lease.
+func Set(runID, ref string, by contract.Author, fence *uint64) (storage.Operation, error) {
+	return operation(by, &recordv1.MetadataOperation{RunId: runID, Fence: fence, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
 }
 
 // EncodeSet is the command of one Set.
-func EncodeSet(runID, ref, by string, fence *uint64) (storage.Command, error) {
+func EncodeSet(runID, ref string, by contract.Author, fence *uint64) (storage.Command, error) {
 	return command(Set(runID, ref, by, fence))
 }
 
 // UpdateOperation is the operation that replaces metadata of a run. It is refused with a
-// *storage.RunNotFoundError or a *PreviousError. The same update again changes nothing. by is the
-// identity of the caller; empty: none.
-func UpdateOperation(runID string, u Update, by string) (storage.Operation, error) {
+// *storage.RunNotFoundError or a *PreviousError. The same update again changes nothing.
+func UpdateOperation(runID string, u Update, by contract.Author) (storage.Operation, error) {
 	m := &recordv1.UpdateMetadata{EngineRunRef: u.EngineRunRef, PreviousEngineRunRef: u.Previous}
 	if u.Labels != nil {
 		m.Labels = &recordv1.Labels{Labels: u.Labels}
 	}
-	return operation(&recordv1.MetadataOperation{RunId: runID, ChangedBy: by, Kind: &recordv1.MetadataOperation_Update{Update: m}})
+	return operation(by, &recordv1.MetadataOperation{RunId: runID, Kind: &recordv1.MetadataOperation_Update{Update: m}})
 }
 
 // EncodeUpdate is the command of one UpdateOperation.
-func EncodeUpdate(runID string, u Update, by string) (storage.Command, error) {
+func EncodeUpdate(runID string, u Update, by contract.Author) (storage.Command, error) {
 	return command(UpdateOperation(runID, u, by))
 }
 
-func operation(m *recordv1.MetadataOperation) (storage.Operation, error) {
+func operation(by contract.Author, m *recordv1.MetadataOperation) (storage.Operation, error) {
+	m.ChangedBy, m.ChangedByTokenId = by.Name, by.TokenID
 	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
 		return storage.Operation{}, fmt.Errorf("metadata: encode operation: %w", err)
@@ -121,7 +121,7 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 	if run.Metadata != nil {
 		next = *run.Metadata
 	}
-	change := &recordv1.MetadataChange{ChangedAt: tx.Stamp(), ChangedBy: m.ChangedBy}
+	change := &recordv1.MetadataChange{ChangedAt: tx.Stamp(), ChangedBy: m.ChangedBy, ChangedByTokenId: m.ChangedByTokenId}
 	switch kind := m.Kind.(type) {
 	case *recordv1.MetadataOperation_SetEngineRunRef:
 		refused = set(&next, m.RunId, kind.SetEngineRunRef, change)
@@ -195,8 +195,8 @@ func nextKey(tx *storage.Tx, runID string) ([]byte, error) {
 
 // Change is one change of a run's metadata.
 type Change struct {
-	ChangedAt int64  // persistedAt of the proposal, nanoseconds
-	ChangedBy string // the authenticated identity of the caller; empty: none
+	ChangedAt int64 // persistedAt of the proposal, nanoseconds
+	ChangedBy contract.Author
 	// EngineRunRef replaced PreviousEngineRunRef; nil: it stayed.
 	EngineRunRef, PreviousEngineRunRef *string
 	// Labels replaced PreviousLabels, if LabelsChanged.
@@ -225,7 +225,8 @@ func Changes(s *storage.Store, runID string, n int) (list []Change, err error) {
 			return nil, fmt.Errorf("metadata: undecodable change: %w", err)
 		}
 		list = append(list, Change{
-			ChangedAt: m.ChangedAt, ChangedBy: m.ChangedBy, EngineRunRef: m.EngineRunRef, PreviousEngineRunRef: m.PreviousEngineRunRef,
+			ChangedAt: m.ChangedAt, ChangedBy: contract.Author{Name: m.ChangedBy, TokenID: m.ChangedByTokenId},
+			EngineRunRef: m.EngineRunRef, PreviousEngineRunRef: m.PreviousEngineRunRef,
 			LabelsChanged: m.Labels != nil, Labels: m.Labels.GetLabels(), PreviousLabels: m.PreviousLabels.GetLabels(),
 		})
 	}

@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -64,7 +65,7 @@ type Amounts struct {
 type Limits struct {
 	Tenant string // or Default
 	Amounts
-	SetBy string // the authenticated identity; empty: none
+	SetBy contract.Author
 	// SetAt is set by apply, in nanoseconds.
 	SetAt int64
 }
@@ -115,13 +116,13 @@ func encode(l *Limits) *recordv1.TenantLimits {
 	return &recordv1.TenantLimits{
 		TenantId: l.Tenant, EventsPerSecond: l.EventsPerSecond, BytesPerSecond: l.BytesPerSecond,
 		Streams: l.Streams, StoredBytes: l.StoredBytes, RunningRuns: l.RunningRuns,
-		SelfAttestation: uint32(l.SelfAttestation), SetBy: l.SetBy,
+		SelfAttestation: uint32(l.SelfAttestation), SetBy: l.SetBy.Name, SetByTokenId: l.SetBy.TokenID,
 	}
 }
 
 func decode(m *recordv1.TenantLimits) *Limits {
 	return &Limits{
-		Tenant: m.TenantId, SetBy: m.SetBy, SetAt: m.SetAt,
+		Tenant: m.TenantId, SetBy: contract.Author{Name: m.SetBy, TokenID: m.SetByTokenId}, SetAt: m.SetAt,
 		Amounts: Amounts{
 			EventsPerSecond: m.EventsPerSecond, BytesPerSecond: m.BytesPerSecond,
 			Streams: m.Streams, StoredBytes: m.StoredBytes, RunningRuns: m.RunningRuns,

@@ -6,6 +6,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine"
 	"runlog/storage/machine/tenant"
@@ -85,7 +86,7 @@ func TestLimitsSEC6(t *testing.T) {
 				}
 			} else {
 				b.set(tenant.Limits{
-					Tenant: rapid.SampledFrom(names).Draw(t, "tenant"), SetBy: rapid.SampledFrom([]string{"", "token:ops"}).Draw(t, "by"),
+					Tenant: rapid.SampledFrom(names).Draw(t, "tenant"), SetBy: rapid.SampledFrom([]contract.Author{{}, {Name: "token:ops", TokenID: "id"}}).Draw(t, "by"),
 					SetAt: 7, // Apply alone says when.
 					Amounts: tenant.Amounts{
 						EventsPerSecond: amount.Draw(t, "events"), BytesPerSecond: amount.Draw(t, "bytes"), Streams: amount.Draw(t, "streams"),
