@@ -36,7 +36,7 @@ func newMetrics(s *Service) *metrics {
 		}, func() float64 { return float64(s.waiters.count()) }),
 		started: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "queue", Name: "start_seconds",
-			Help:    "Time from a request to the release STARTED of its run.",
+			Help:    "Time from a request to the first release STARTED of its run.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 4, 10),
 		}),
 		runs: newRunsCollector(s),

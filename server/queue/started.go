@@ -68,7 +68,7 @@ func (s *Service) releaseStarted(ctx context.Context, r *leaseRelease, waiting *
 		return nil, err
 	}
 	state, repeated, err := queue.DecodeRelease(done.Answers[0].Reply)
-	if state == queue.Running && !repeated && waiting != nil {
+	if state == queue.Running && !repeated && waiting != nil && !waiting.Released {
 		s.metrics.started.Observe(time.Duration(done.PersistedAt - waiting.EnqueuedAt).Seconds())
 	}
 	if done.Ended {

@@ -113,7 +113,8 @@ func TestReleaseWithMoreQUE7(t *testing.T) {
 
 // TestStartsAreCountedOncePRJ17QUE12: starts_total counts the first start of a run, whether its
 // RunStarted or a release tells it, and however often the run is put back. A RunStarted behind the
-// end of its run is no start.
+// end of its run is no start. The metric has the first release, however long the run was executed
+// before it.
 func TestStartsAreCountedOncePRJ17QUE12(t *testing.T) {
 	t.Parallel()
 	cancelled, started := servertest.RunEnd(contract.RunCancelled), servertest.RunEnd(contract.RunStarted)
@@ -124,16 +125,23 @@ func TestStartsAreCountedOncePRJ17QUE12(t *testing.T) {
 			n.T.Error(err)
 		}
 	}
+	releasesWithStart := func(n *servertest.Node) {
+		if _, err := n.Queues().ReleaseLease(n.Context(), begun(n.Lease()[0], runStarted())); err != nil {
+			n.T.Error(err)
+		}
+	}
 	for name, x := range map[string]struct {
 		starts uint64
+		timed  float64
 		steps  []func(*servertest.Node)
 	}{
-		"behind its end, waiting": {0, []func(*servertest.Node){func(n *servertest.Node) { n.Append("run", cancelled, started) }}},
-		"behind its end, leased":  {0, []func(*servertest.Node){func(n *servertest.Node) { execute(n, "w", cancelled, started) }}},
-		"before its end":          {1, []func(*servertest.Node){func(n *servertest.Node) { execute(n, "w", started, cancelled) }}},
-		"released twice":          {1, []func(*servertest.Node){releases, putBack, releases}},
-		"released, then executed": {1, []func(*servertest.Node){releases, putBack, executes}},
-		"executed, then released": {1, []func(*servertest.Node){executes, func(*servertest.Node) { time.Sleep(time.Minute) }, releases}},
+		"behind its end, waiting": {0, 0, []func(*servertest.Node){func(n *servertest.Node) { n.Append("run", cancelled, started) }}},
+		"behind its end, leased":  {0, 0, []func(*servertest.Node){func(n *servertest.Node) { execute(n, "w", cancelled, started) }}},
+		"before its end":          {1, 0, []func(*servertest.Node){func(n *servertest.Node) { execute(n, "w", started, cancelled) }}},
+		"released twice":          {1, 1, []func(*servertest.Node){releases, putBack, releases}},
+		"released with its start": {1, 1, []func(*servertest.Node){releasesWithStart, putBack, releases, putBack, releases}},
+		"released, then executed": {1, 1, []func(*servertest.Node){releases, putBack, executes}},
+		"executed, then released": {1, 1, []func(*servertest.Node){executes, func(*servertest.Node) { time.Sleep(time.Minute) }, releases}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
@@ -143,6 +151,7 @@ func TestStartsAreCountedOncePRJ17QUE12(t *testing.T) {
 					step(n)
 				}
 				servertest.WantEqual(t, "starts", queue(n).StartsTotal, x.starts)
+				servertest.WantEqual(t, "starts that were timed", n.Metric("runlog_queue_start_seconds_count"), x.timed)
 			})
 		})
 	}

@@ -1915,7 +1915,9 @@ type QueuedRun struct {
 	// The run has accepted a CANCEL or an EMERGENCY_STOP.
 	Cancelling bool `protobuf:"varint,18,opt,name=cancelling,proto3" json:"cancelling,omitempty"`
 	// Queue.starts has the run.
-	Counted       bool `protobuf:"varint,19,opt,name=counted,proto3" json:"counted,omitempty"`
+	Counted bool `protobuf:"varint,19,opt,name=counted,proto3" json:"counted,omitempty"`
+	// A lease of the run was released as STARTED, perhaps before the run was put back.
+	Released      bool `protobuf:"varint,20,opt,name=released,proto3" json:"released,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2079,6 +2081,13 @@ func (x *QueuedRun) GetCancelling() bool {
 func (x *QueuedRun) GetCounted() bool {
 	if x != nil {
 		return x.Counted
+	}
+	return false
+}
+
+func (x *QueuedRun) GetReleased() bool {
+	if x != nil {
+		return x.Released
 	}
 	return false
 }
@@ -2632,7 +2641,7 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\x05ready\x18\x01 \x01(\x04R\x05ready\x12\x14\n" +
 	"\x05order\x18\x02 \x01(\x04R\x05order\x12\x1f\n" +
 	"\venqueued_at\x18\x03 \x01(\x10R\n" +
-	"enqueuedAt\"\xa1\x04\n" +
+	"enqueuedAt\"\xbd\x04\n" +
 	"\tQueuedRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
 	"\x05queue\x18\x02 \x01(\x04R\x05queue\x12\x14\n" +
@@ -2659,7 +2668,8 @@ const file_record_v1_queue_proto_rawDesc = "" +
 	"\n" +
 	"cancelling\x18\x12 \x01(\bR\n" +
 	"cancelling\x12\x18\n" +
-	"\acounted\x18\x13 \x01(\bR\acounted\"U\n" +
+	"\acounted\x18\x13 \x01(\bR\acounted\x12\x1a\n" +
+	"\breleased\x18\x14 \x01(\bR\breleased\"U\n" +
 	"\tSettleRun\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x19\n" +
 	"\blast_seq\x18\x02 \x01(\x04R\alastSeq\x12\x16\n" +

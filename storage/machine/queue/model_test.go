@@ -521,7 +521,7 @@ func (m *model) release(l *queue.LeaseRelease) (state queue.State, repeated bool
 		return queue.Ended, false, nil
 	case l.Outcome == queue.Started:
 		m.countStart(r)
-		r.State, r.ExpiresAt = queue.Running, 0
+		r.State, r.ExpiresAt, r.Released = queue.Running, 0, true
 	default:
 		m.waits(r, l.RetryAt)
 	}

@@ -109,6 +109,7 @@ type Run struct {
 	ExpiresAt     int64  // of a lease that was not released: of Leased, and of Running
 	Cancelling    bool   // it has accepted a CANCEL or an EMERGENCY_STOP
 	Unsettled     bool   // it may have ended, and waits for a Settle
+	Released      bool   // a lease was released as Started, perhaps before the run was put back
 	RequestKey    [32]byte
 }
 
@@ -422,7 +423,7 @@ func decodeRun(m *recordv1.QueuedRun, q *recordv1.Queue) *Run {
 	r := &Run{
 		RunID: m.RunId, Queue: decodeName(q.Name), State: State(m.State), Priority: m.Priority, Order: m.Order, EnqueuedAt: m.EnqueuedAt,
 		NotBefore: m.NotBefore, StartAttempts: m.StartAttempts, Fence: m.Fence, Worker: m.Worker, ExpiresAt: m.ExpiresAt,
-		Cancelling: m.Cancelling, Unsettled: m.Unsettled,
+		Cancelling: m.Cancelling, Unsettled: m.Unsettled, Released: m.Released,
 	}
 	copy(r.RequestKey[:], m.RequestKey)
 	return r

@@ -42,7 +42,7 @@ func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, 
 		fatal = w.wait(q, r, m.RetryAt)
 	} else {
 		q.countStart(r)
-		r.ExpiresAt, r.LeaseTtl = 0, 0
+		r.Released, r.ExpiresAt, r.LeaseTtl = true, 0, 0
 		fatal = w.enter(q, r, Running)
 	}
 	return &recordv1.ReleaseReply{State: r.State}, nil, fatal
