@@ -231,3 +231,34 @@ func TestHeldCopyEndsNothingQUE6QUE7PRJ9(t *testing.T) {
 		}
 	})
 }
+
+// TestHeldCopyHasNoStuckQueueQUE6QUE10: a queue of a restored copy is not stuck, however long its
+// runs wait: no worker may lease them. Its time counts from the release on.
+func TestHeldCopyHasNoStuckQueueQUE6QUE10(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		old := servertest.Start(t, servertest.OnDisk(t))
+		old.Request("r1", servertest.Named("waits"))
+		repo := servertest.NewRepository(t)
+		old.BackUp(repo)
+		old.Close()
+		n := servertest.HeldFrom(t, repo, nil)
+		n.Start()
+		steps := 0
+		stuck := func() float64 {
+			n.Metric("runlog_queue_stuck_seconds") // It counts from one read to the next.
+			time.Sleep(time.Hour)
+			steps++
+			n.MustAppend("run", servertest.Numbered(steps)) // Time passes with entries.
+			return n.Metric("runlog_queue_stuck_seconds")
+		}
+		servertest.WantEqual(t, "seconds while it is held", stuck(), 0)
+		if _, err := n.Clusters().ReleaseHold(n.Context(), &runlogv1.ReleaseHoldRequest{}); err != nil {
+			t.Fatal(err)
+		}
+		servertest.WantEqual(t, "seconds at the release", n.Metric("runlog_queue_stuck_seconds"), 0)
+		if got := stuck(); got < 3500 || got > 3700 {
+			t.Errorf("an hour after the release, the queue has been stuck for %v s", got)
+		}
+	})
+}

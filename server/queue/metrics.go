@@ -114,9 +114,10 @@ type totals struct {
 	oldest time.Duration
 }
 
-// totals counts, and returns the queues that have a run that may be leased.
+// totals counts, and returns the queues that have a run that may be leased. While the cluster is
+// held, none has.
 func (s *Service) totals() (t totals, leasable []*queue.Queue, err error) {
-	now := s.now()
+	now, held := s.now(), s.node.Store().Applied().Held
 	var behind queue.Name
 	for counted, more := 0, true; more && counted < countedQueues; counted += largestPage {
 		var list []*queue.Queue
@@ -134,7 +135,7 @@ func (s *Service) totals() (t totals, leasable []*queue.Queue, err error) {
 				continue
 			}
 			t.oldest = max(t.oldest, time.Duration(now-q.OldestAt))
-			if q.Leasable() > 0 {
+			if q.Leasable() > 0 && !held {
 				leasable = append(leasable, q)
 			}
 		}
