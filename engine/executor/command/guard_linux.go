@@ -111,22 +111,56 @@ func obey(control *os.File, released chan<- struct{}) {
 
 // signalAll sends a signal to all processes below this one.
 func signalAll(s syscall.Signal) {
-	children := map[int][]int{}
+	for _, p := range below(os.Getpid()) {
+		p.signal(s)
+	}
+}
+
+// listed is a process as it was listed. Its id may be given again once it has ended.
+type listed struct {
+	pid, parent int
+	started     string // in ticks since the boot
+}
+
+// below lists the processes below another, parents first.
+func below(pid int) (all []listed) {
+	children := map[int][]listed{}
 	names, _ := filepath.Glob("/proc/[0-9]*/stat") // The pattern is valid.
 	for _, name := range names {
-		text, err := os.ReadFile(name)
-		if err != nil {
-			continue // It has ended.
-		}
-		after := string(text[bytes.LastIndexByte(text, ')')+1:]) // The name before it is any text.
-		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
-		if fields := strings.Fields(after); len(fields) > 1 {
-			parent, _ := strconv.Atoi(fields[1])
-			children[parent] = append(children[parent], pid)
+		if p, ok := readProcess(name); ok {
+			children[p.parent] = append(children[p.parent], p)
 		}
 	}
-	for next := children[os.Getpid()]; len(next) > 0; next = next[1:] {
-		_ = unix.Kill(next[0], s)
-		next = append(next, children[next[0]]...)
+	all = children[pid]
+	for i := 0; i < len(all); i++ {
+		all = append(all, children[all[i].pid]...)
 	}
+	return all
+}
+
+// readProcess reads the stat of a process, unless it has ended.
+func readProcess(name string) (p listed, ok bool) {
+	text, err := os.ReadFile(name)
+	after := string(text[bytes.LastIndexByte(text, ')')+1:]) // The name before it is any text.
+	fields := strings.Fields(after)
+	if err != nil || len(fields) < 20 {
+		return p, false
+	}
+	p.pid, _ = strconv.Atoi(filepath.Base(filepath.Dir(name)))
+	p.parent, _ = strconv.Atoi(fields[1])
+	p.started = fields[19]
+	return p, true
+}
+
+// signal signals the process, and no other that has got its id since. What has the id is opened
+// first, as a pidfd where the kernel has them, and compared with the listed process then.
+func (p listed) signal(s syscall.Signal) {
+	opened, err := os.FindProcess(p.pid)
+	if err != nil {
+		return
+	}
+	if now, ok := readProcess("/proc/" + strconv.Itoa(p.pid) + "/stat"); ok && now.started == p.started {
+		_ = opened.Signal(s)
+	}
+	_ = opened.Release()
 }
