@@ -3,6 +3,7 @@
 package certfile
 
 import (
+	"log/slog"
 	"os"
 	"slices"
 	"sync"
@@ -31,7 +32,8 @@ type Files[M any] struct {
 		value   *M
 		infos   []os.FileInfo // as they were when value was read
 		checked time.Time
-		err     error // of the last check; nil: value matches the files
+		err     error  // of the last check; nil: value matches the files
+		told    string // err as Kept has logged it last
 	}
 }
 
@@ -84,6 +86,22 @@ func (f *Files[M]) Current() (*M, error) {
 		f.mu.value, f.mu.infos = value, infos
 	}
 	return f.mu.value, err
+}
+
+// Kept returns the current value, as Current does, and logs an error of the files once.
+func (f *Files[M]) Kept(log *slog.Logger) *M {
+	value, err := f.Current()
+	fault := ""
+	if err != nil {
+		fault = err.Error()
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fault != "" && fault != f.mu.told {
+		log.Warn("cannot reload client certificates; keeping the old ones", "err", fault, "remedy", "correct the files; they are read again by themselves")
+	}
+	f.mu.told = fault
+	return value
 }
 
 func (f *Files[M]) stat() ([]os.FileInfo, error) {

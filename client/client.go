@@ -13,6 +13,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
+	"runlog/certfile"
 	"runlog/client/internal/bearer"
 	"runlog/client/internal/stats"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -46,6 +47,9 @@ type Options struct {
 	// TLS secures the connections, also to addresses without https://. nil: plain text, or TLS with
 	// the system's authorities if the addresses begin with https://.
 	TLS *tls.Config
+	// TLSFiles replace TLS, from contexts.Connection.TLSFiles: each connection has the TLS of the
+	// files as they are then, and ends before its certificate does. nil: TLS does not change.
+	TLSFiles *certfile.Files[tls.Config]
 	// Token is sent with every call: an API token or an access token; see contexts.ReadSecret.
 	Token string
 	// Insecure allows a token to leave this machine in plain text.
@@ -72,6 +76,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.TLSFiles != nil {
+		o.TLS = o.TLSFiles.Last()
 	}
 	return o
 }

@@ -25,7 +25,7 @@ func DialContext(name string, opts Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client: context %s: %w", name, err)
 	}
-	if opts.TLS, err = stored.TLSConfig(secure); err != nil {
+	if opts.TLSFiles, err = stored.TLSFiles(secure); err != nil {
 		return nil, fmt.Errorf("client: context %s: %w", name, err)
 	}
 	if opts.Token, err = stored.ReadToken(); err != nil {

@@ -36,9 +36,13 @@ func Secure(target string) (bool, error) {
 // Transport returns the options of a connection to an address (Addresses): TLS or plain text, and
 // the token. It refuses to send a token in plain text to another machine.
 func (o Options) Transport(to string) ([]grpc.DialOption, error) {
+	o = o.EnsureDefaults()
 	creds := insecure.NewCredentials()
 	if o.TLS != nil {
 		creds = credentials.NewTLS(o.TLS)
+	}
+	if o.TLSFiles != nil {
+		creds = fileCredentials{creds, o.TLSFiles, o.Logger}
 	}
 	options := []grpc.DialOption{grpc.WithTransportCredentials(creds)}
 	if o.Token == "" {

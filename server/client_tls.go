@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"os"
-	"sync"
 	"time"
 
 	"google.golang.org/grpc/credentials"
@@ -22,11 +21,6 @@ import (
 type clientTLS struct {
 	files *certfile.Files[clientConfigs]
 	log   *slog.Logger
-
-	mu struct {
-		sync.Mutex
-		told string // the fault of the files that was logged last
-	}
 }
 
 // clientConfigs are the configurations of the two listeners. They never change.
@@ -87,19 +81,7 @@ func (t TLSFiles) read(clock func() time.Time) (*clientConfigs, error) {
 
 // current returns the configurations for a handshake.
 func (t *clientTLS) current() *clientConfigs {
-	c, err := t.files.Current()
-	fault := ""
-	if err != nil {
-		fault = err.Error()
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if fault != "" && fault != t.mu.told {
-		t.log.Warn("cannot reload client certificates; keeping the old ones", "err", fault,
-			"remedy", "correct the files; the node reads them again by itself")
-	}
-	t.mu.told = fault
-	return c
+	return t.files.Kept(t.log)
 }
 
 // config returns a configuration that is chosen at each handshake.

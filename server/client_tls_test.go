@@ -79,8 +79,14 @@ func (a *authority) sign(template *x509.Certificate) (*x509.Certificate, crypto.
 // write writes the certificate and key of a server on loopback to files.
 func (a *authority) write(files server.TLSFiles, name string) {
 	a.t.Helper()
-	c, key := a.sign(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+	a.writePair(files, &x509.Certificate{Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}})
+}
+
+// writePair signs a certificate and writes it to files, with its key and the authority.
+func (a *authority) writePair(files server.TLSFiles, template *x509.Certificate) {
+	a.t.Helper()
+	c, key := a.sign(template)
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
 		a.t.Fatal(err)

@@ -40,12 +40,26 @@ func (c *Connection) ReadToken() (string, error) {
 	return token, nil
 }
 
-// TLSConfig reads the files of the connection. It returns nil if nothing asks for TLS; secure: the
-// addresses do.
-func (c *Connection) TLSConfig(secure bool) (*tls.Config, error) {
+// TLSFiles reads the files of the connection, for client.Options. It returns nil if nothing asks
+// for TLS; secure: the addresses do.
+func (c *Connection) TLSFiles(secure bool) (*certfile.Files[tls.Config], error) {
 	if !secure && !c.TLS && c.CACert == "" && c.Cert == "" {
 		return nil, nil
 	}
+	if _, err := c.read(); err != nil { // It names the flag of a file that is missing.
+		return nil, err
+	}
+	var paths []string
+	for _, path := range []string{c.CACert, c.Cert, c.CertKey} {
+		if path != "" {
+			paths = append(paths, path)
+		}
+	}
+	return certfile.Load(certfile.Options[tls.Config]{Paths: paths, Read: func(*tls.Config) (*tls.Config, error) { return c.read() }})
+}
+
+// read reads the files of a connection with TLS.
+func (c *Connection) read() (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if c.CACert != "" {
 		text, err := os.ReadFile(c.CACert)

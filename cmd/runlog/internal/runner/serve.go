@@ -128,7 +128,7 @@ func (a *app) serve(ctx context.Context, v *serving) (err error) {
 	if v.trusting, err = a.trusting(); err != nil {
 		return err
 	}
-	if v.o.Client, err = a.dial(nil); err != nil {
+	if v.o.Client, err = a.dial(v.o.Logger, nil); err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, v.o.Client.Close()) }()

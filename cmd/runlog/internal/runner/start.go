@@ -111,24 +111,24 @@ func (a *app) trusting() (bool, error) {
 	}
 	opts, err := a.ClientOptions(client.Options{})
 	elsewhere := func(server string) bool { return !address.OnThisMachine(server) }
-	return opts.Token == "" && opts.TLS == nil && !slices.ContainsFunc(servers, elsewhere), err
+	return opts.Token == "" && opts.TLSFiles == nil && !slices.ContainsFunc(servers, elsewhere), err
 }
 
 // dial returns a client of the cluster. token is that of a caller; nil: the session's.
-func (a *app) dial(token *string) (*client.Client, error) {
+func (a *app) dial(log *slog.Logger, token *string) (*client.Client, error) {
 	servers, err := a.Servers()
 	if err != nil {
 		return nil, err
 	}
-	opts, err := a.ClientOptions(client.Options{MaxAttempts: maxAttempts})
+	opts, err := a.ClientOptions(client.Options{MaxAttempts: maxAttempts, Logger: log})
 	if err != nil {
 		return nil, err
 	}
 	if token != nil {
 		// The certificate of the runner is none of its callers'.
-		if opts.Token = *token; opts.TLS != nil {
-			opts.TLS = opts.TLS.Clone()
-			opts.TLS.Certificates, opts.TLS.GetClientCertificate = nil, nil
+		if opts.Token = *token; opts.TLSFiles != nil {
+			opts.TLS, opts.TLSFiles = opts.TLSFiles.Last().Clone(), nil
+			opts.TLS.Certificates = nil
 		}
 	}
 	return client.Dial(strings.Join(servers, ","), opts)
@@ -140,7 +140,7 @@ func (a *app) as(authorization string) (c *client.Client, done func(), err error
 	if authorization != "" && !ok {
 		return nil, nil, errors.New("the header Authorization is not \"Bearer TOKEN\"")
 	}
-	if c, err = a.dial(&token); err != nil {
+	if c, err = a.dial(nil, &token); err != nil {
 		return nil, nil, err
 	}
 	return c, func() { _ = c.Close() }, nil

@@ -197,7 +197,7 @@ func (s *Session) ClientOptions(opts client.Options) (client.Options, error) {
 	if err != nil {
 		return opts, output.UsageError("--server: %v", err)
 	}
-	if opts.TLS, err = c.TLSConfig(secure); err != nil {
+	if opts.TLSFiles, err = c.TLSFiles(secure); err != nil {
 		return opts, output.UsageError("--%v", err)
 	}
 	return opts, nil
