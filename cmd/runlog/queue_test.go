@@ -199,7 +199,7 @@ func TestGoldenRequest(t *testing.T) {
 	goldenLines(t, "run-request",
 		ask+" --id invoice-4711 --run run-7", ask+" --id twice --run run-7", ask+" --run run-7", ask+" --id late --run run-7 --not-before 2026-02-11T11:00",
 		ask+" --id full --run run-7", ask+" --id i --run run-7 --label team=payments --label a= -o json",
-		"run request --tenant acme --plan build@3", "run request", ask+" --id=", ask+" --plan build", ask+" --label team", ask+" --run-context [1]", ask+" --not-before soon",
+		"run request --tenant acme --plan build@3", "run request", ask+" --id=", ask+" --plan build", ask+" --label team", ask+" --run-context [1]", ask+" --plan-migration [1]", ask+" --not-before soon",
 		"run request now", "run --help", "run request --help")
 }
 
@@ -221,6 +221,9 @@ func TestQueueFlags(t *testing.T) {
 		"queue prioritize r 0":                       `{"runId":"r","priority":0}`,
 		"queue show --state ready,delayed" + webProd: `{"tenantId":"acme","projectId":"web","environmentId":"prod","state":["READY","DELAYED"],"pageSize":100}`,
 		"run request --plan a@b@3 --id i" + webProd:  `{"runRequestId":"i","tenantId":"acme","projectId":"web","environmentId":"prod","planRef":{"planId":"a@b","planVersion":"3"}}`,
+		`run request --plan a@3 --id i --plan-expires 2027-01-31T00:00:00Z --plan-evolution v1.0→v1.2 --plan-migration {"sourceVersion":"v1.0","targetVersion":"v1.2"}` + webProd: `{"runRequestId":"i",` +
+			`"tenantId":"acme","projectId":"web","environmentId":"prod","planRef":{"planId":"a","planVersion":"3","expiresAt":"2027-01-31T00:00:00Z","schemaEvolutionPath":"v1.0→v1.2",` +
+			`"migrationHint":{"sourceVersion":"v1.0","targetVersion":"v1.2"}}}`,
 		`run request --plan a@3 --id i --run r --queue q --priority 0 --engine mock --triggered-by anna --label k=v=w --run-context {"a":[1]} --plan-uri file:///p --plan-sha256 ab --plan-schema v1 --not-before 2026-02-11` + webProd: `{"runRequestId":"i","runId":"r",` +
 			`"tenantId":"acme","projectId":"web","environmentId":"prod","queue":"q","planRef":{"uri":"file:///p","sha256":"ab","schemaVersion":"v1","planId":"a","planVersion":"3"},"priority":0,` +
 			`"notBefore":"2026-02-11T00:00:00Z","engineType":"mock","labels":{"k":"v=w"},"context":{"a":[1]},"triggeredBy":"anna"}`,

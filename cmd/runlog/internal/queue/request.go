@@ -26,6 +26,7 @@ type request struct {
 	req                                      runlogv1.RequestRunRequest
 	plan, notBefore, context, engine, onWhom string
 	rerun                                    string
+	planExpires, planEvolution, migration    string
 	planRef                                  runlogv1.PlanRef
 	priority                                 uint32
 	labels                                   []string
@@ -82,6 +83,9 @@ The runner does so; other engines of this module refuse it.
 	f.StringVar(&r.planRef.Uri, "plan-uri", "", "where the plan is")
 	f.StringVar(&r.planRef.Sha256, "plan-sha256", "", "SHA-256 of the plan, in hexadecimal digits")
 	f.StringVar(&r.planRef.SchemaVersion, "plan-schema", "", "schemaVersion of the plan, such as v1.2")
+	f.StringVar(&r.planExpires, "plan-expires", "", "time of RFC 3339 from which the plan begins no run")
+	f.StringVar(&r.planEvolution, "plan-evolution", "", "schema versions that the plan is migrated through, such as \"v1.0 → v1.2\"")
+	f.StringVar(&r.migration, "plan-migration", "", "how the plan was migrated, for people: a JSON object of sourceVersion, targetVersion and transformScript")
 	f.StringVar(&r.req.RunRequestId, "id", "", "what you call the request; with the scope and the plan, it identifies the request forever")
 	f.StringVar(&r.req.RunId, "run", "", "id of the run (default: made from the request)")
 	f.StringVar(&r.queue, "queue", "", "name of the queue (default \"default\")")
@@ -98,11 +102,13 @@ The runner does so; other engines of this module refuse it.
 // complete completes the request from the flags.
 func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 	f := cmd.Flags()
-	if err := session.RefuseEmpty(f, "id", "run", "queue", "not-before", "engine", "triggered-by", "run-context", "plan-uri", "plan-sha256", "plan-schema", "rerun"); err != nil {
+	if err := session.RefuseEmpty(f, "id", "run", "queue", "not-before", "engine", "triggered-by", "run-context", "plan-uri", "plan-sha256", "plan-schema",
+		"plan-expires", "plan-evolution", "plan-migration", "rerun"); err != nil {
 		return err
 	}
 	if r.rerun != "" {
-		err = refuse(f, append(slices.Clone(scopeFlags), "plan", "plan-uri", "plan-sha256", "plan-schema", "queue", "engine", "run-context")...)
+		err = refuse(f, append(slices.Clone(scopeFlags), "plan", "plan-uri", "plan-sha256", "plan-schema", "plan-expires",
+			"plan-evolution", "plan-migration", "queue", "engine", "run-context")...)
 	} else {
 		err = r.named(f)
 	}
@@ -155,6 +161,18 @@ func (r *request) named(f *pflag.FlagSet) error {
 		return output.UsageError("--plan %q is not ID@VERSION, such as build@3", r.plan)
 	}
 	q.PlanRef.PlanId, q.PlanRef.PlanVersion = r.plan[:at], r.plan[at+1:]
+	if f.Changed("plan-expires") {
+		q.PlanRef.ExpiresAt = &r.planExpires
+	}
+	if f.Changed("plan-evolution") {
+		q.PlanRef.SchemaEvolutionPath = &r.planEvolution
+	}
+	if r.migration != "" {
+		q.PlanRef.MigrationHint = &runlogv1.MigrationHint{}
+		if err := protojson.Unmarshal([]byte(r.migration), q.PlanRef.MigrationHint); err != nil {
+			return output.UsageError("--plan-migration is no JSON object of sourceVersion, targetVersion and transformScript")
+		}
+	}
 	return nil
 }
 
