@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"maps"
 	"math"
 	"net/url"
@@ -26,6 +27,19 @@ type Store interface {
 	// Put stores exactly size bytes of the body on stable storage, in place of what the URI had
 	// before. After an error the blob is the old one or the new one.
 	Put(ctx context.Context, uri string, body io.Reader, size int64) error
+}
+
+// Entry is a blob of a folder.
+type Entry struct {
+	Name   string // below the folder
+	Stored time.Time
+}
+
+// Lister is a Store that lists folders.
+type Lister interface {
+	// List yields the blobs of a folder in any order, without those of the folders in it. A folder
+	// that does not exist is empty. An error is the last that it yields.
+	List(ctx context.Context, uri string) iter.Seq2[Entry, error]
 }
 
 // Options are those of New.
@@ -51,7 +65,10 @@ type Registry struct {
 	timeout time.Duration
 }
 
-var _ Store = (*Registry)(nil)
+var (
+	_ Store  = (*Registry)(nil)
+	_ Lister = (*Registry)(nil)
+)
 
 // New returns a registry with the stores of this package: file, http, https and s3.
 func New(o Options) (*Registry, error) {
@@ -138,6 +155,25 @@ func (r *Registry) Put(ctx context.Context, uri string, body io.Reader, size int
 	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
 	defer cancel()
 	return s.Put(ctx, uri, body, size)
+}
+
+// List lists a folder in the store of its scheme, which must be a Lister: that of file or s3. The
+// timeout bounds the whole list.
+func (r *Registry) List(ctx context.Context, uri string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		s, err := r.store("list", uri)
+		l, ok := s.(Lister)
+		if err == nil && !ok {
+			err = &Error{Op: "list", URI: Shown(uri), Kind: Unsupported, Err: errors.New("the store of this scheme lists nothing: use file or s3")}
+		}
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
+		defer cancel()
+		l.List(ctx, uri)(yield)
+	}
 }
 
 func (r *Registry) store(op, uri string) (Store, error) {

@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"iter"
 	"net/url"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 )
 
@@ -85,7 +87,7 @@ func (s fileStore) Put(ctx context.Context, uri string, from io.Reader, size int
 	}
 	defer root.Close()
 	dir := path.Dir(name)
-	beside := path.Join(dir, ".part-"+rand.Text())
+	beside := path.Join(dir, partPrefix+rand.Text())
 	if err = makeFolder(root, dir); err == nil {
 		err = writeFile(root, beside, exactly(ctx, uri, from, size))
 	}
@@ -103,6 +105,53 @@ func (s fileStore) Put(ctx context.Context, uri string, from io.Reader, size int
 	}
 	return nil
 }
+
+// List lists the regular files of a folder, but not what a Put is writing.
+func (s fileStore) List(ctx context.Context, uri string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		root, name, err := s.folder("list", uri)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		defer root.Close()
+		dir, err := root.Open(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			yield(Entry{}, fileError("list", uri, err))
+			return
+		}
+		defer dir.Close()
+		for err == nil && ctx.Err() == nil {
+			var some []fs.DirEntry
+			some, err = dir.ReadDir(listedAtOnce)
+			for _, file := range some {
+				info, gone := root.Lstat(path.Join(name, file.Name()))
+				if gone != nil || !info.Mode().IsRegular() || strings.HasPrefix(file.Name(), partPrefix) {
+					continue
+				}
+				if !yield(Entry{file.Name(), info.ModTime()}, nil) {
+					return
+				}
+			}
+		}
+		if ctx.Err() != nil {
+			err = context.Cause(ctx)
+		}
+		if !errors.Is(err, io.EOF) {
+			yield(Entry{}, fileError("list", uri, err))
+		}
+	}
+}
+
+const (
+	// partPrefix begins the names of files that are being written.
+	partPrefix = ".part-"
+	// listedAtOnce bounds the entries of a folder that are in memory.
+	listedAtOnce = 1000
+)
 
 // makeFolder makes a folder and its parents, and syncs the folders that have got an entry.
 func makeFolder(root *os.Root, dir string) error {

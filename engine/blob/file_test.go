@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -163,5 +164,56 @@ func TestFileFailsPLAN1(t *testing.T) {
 	}
 	if b, err := blob.ReadAll(t.Context(), r, uri, 3); string(b) != "hel" || err != nil {
 		t.Errorf("got %q, %v", b, err)
+	}
+}
+
+// listed are the names of a folder in their order, and the first error.
+func listed(t *testing.T, from blob.Lister, uri string) (names []string, err error) {
+	t.Helper()
+	for e, err := range from.List(t.Context(), uri) {
+		if err != nil {
+			return names, err
+		}
+		if e.Stored.IsZero() {
+			t.Errorf("%s has no time", e.Name)
+		}
+		names = append(names, e.Name)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// putAll stores small blobs.
+func putAll(t *testing.T, into blob.Store, uris ...string) {
+	t.Helper()
+	for _, uri := range uris {
+		if err := into.Put(t.Context(), uri, strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFileListPLAN1: a folder lists its own blobs, and nothing else that is in it. One that does
+// not exist is empty. A URI outside the allow list and a scheme without lists are refused.
+func TestFileListPLAN1(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	r := newRegistry(t, blob.Options{Allow: []string{fileURI(t, dir, "base"), "https://plans.example"}})
+	putAll(t, r, fileURI(t, dir, "base", "m", "a"), fileURI(t, dir, "base", "m", "b c"), fileURI(t, dir, "base", "m", "deeper", "d"), fileURI(t, dir, "base", "other"))
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "base", "m", ".part-X"), nil, 0o600), os.Symlink("a", filepath.Join(dir, "base", "m", "link"))); err != nil {
+		t.Fatal(err)
+	}
+	if names, err := listed(t, r, fileURI(t, dir, "base", "m")); err != nil || !slices.Equal(names, []string{"a", "b c"}) {
+		t.Errorf("listed %q, %v", names, err)
+	}
+	if names, err := listed(t, r, fileURI(t, dir, "base", "absent")); err != nil || len(names) > 0 {
+		t.Errorf("an absent folder has %q, %v", names, err)
+	}
+	for uri, kind := range map[string]blob.Kind{
+		fileURI(t, dir): blob.Denied, "https://plans.example/m": blob.Unsupported, fileURI(t, dir, "base", "m", "a"): blob.Invalid, "file:": blob.Invalid,
+	} {
+		if names, err := listed(t, r, uri); !kindIs(err, kind) {
+			t.Errorf("%s: %q, %v; want %s", uri, names, err, kind)
+		}
 	}
 }

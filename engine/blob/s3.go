@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/http"
 	"net/url"
 	"os"
@@ -112,6 +113,30 @@ func (s *s3Store) Put(ctx context.Context, uri string, body io.Reader, size int6
 		return s3Error(ctx, "put", uri, err)
 	}
 	return nil
+}
+
+// List lists the objects whose keys begin with the one of the folder.
+func (s *s3Store) List(ctx context.Context, uri string) iter.Seq2[Entry, error] {
+	return func(yield func(Entry, error) bool) {
+		bucket, key, err := s3Object("list", uri)
+		if err != nil {
+			yield(Entry{}, err)
+			return
+		}
+		for o := range s.client.ListObjectsIter(ctx, bucket, minio.ListObjectsOptions{Prefix: key + "/"}) {
+			if o.Err != nil {
+				yield(Entry{}, s3Error(ctx, "list", uri, o.Err))
+				return
+			}
+			name := strings.TrimPrefix(o.Key, key+"/")
+			if name == "" || strings.Contains(name, "/") {
+				continue
+			}
+			if !yield(Entry{name, o.LastModified}, nil) {
+				return
+			}
+		}
+	}
 }
 
 func s3Error(ctx context.Context, op, uri string, err error) error {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -152,5 +153,27 @@ func TestS3TooLongPLAN1(t *testing.T) {
 		if err := r.Put(t.Context(), uri, bytes.NewReader(make([]byte, size)), int64(size)); err != nil {
 			t.Errorf("%d bytes: %v", size, err)
 		}
+	}
+}
+
+// TestS3ListPLAN1: a folder lists its own objects, also if they are more than an answer of the
+// service has.
+func TestS3ListPLAN1(t *testing.T) {
+	t.Parallel()
+	r := newBucket(t, nil)
+	var want []string
+	for i := range 1001 {
+		want = append(want, fmt.Sprintf("%04d.json", i))
+		putAll(t, r, "s3://plans/m/"+want[i])
+	}
+	putAll(t, r, "s3://plans/m/deeper/d", "s3://plans/m2")
+	if names, err := listed(t, r, "s3://plans/m"); err != nil || !slices.Equal(names, want) {
+		t.Errorf("listed %d of %d, %v", len(names), len(want), err)
+	}
+	if names, err := listed(t, r, "s3://plans/absent"); err != nil || len(names) > 0 {
+		t.Errorf("an absent folder has %q, %v", names, err)
+	}
+	if names, err := listed(t, r, "s3://no-bucket/m"); !kindIs(err, blob.NotFound) {
+		t.Errorf("an absent bucket: %q, %v", names, err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strconv"
 	"time"
@@ -43,7 +44,7 @@ type api struct {
 func (r *Runner) Handler() http.Handler {
 	a := &api{Runner: r}
 	for pattern, h := range map[string]handler{
-		"POST /api/manifests": a.createManifest, "GET /api/manifests/{manifest}": a.getManifest,
+		"POST /api/manifests": a.createManifest, "GET /api/manifests": a.listManifests, "GET /api/manifests/{manifest}": a.getManifest,
 		"POST /api/runs": a.createRun, "GET /api/runs": a.listRuns, "GET /api/runs/{run}": a.getRun, "POST /api/runs/{run}/resume": a.resume,
 		"POST /api/runs/{run}/rerun": a.rerun, "POST /api/runs/{run}/steps/{step}/attest": a.attest,
 	} {
@@ -250,21 +251,31 @@ func (a *api) request(ctx context.Context, c *client.Client, req *http.Request, 
 }
 
 const (
-	defaultRuns = 100 // of a list
-	maxRuns     = 1000
+	defaultLimit = 100 // of a list
+	maxRuns      = 1000
 )
+
+// limitOf reads the limit of a list, which has at most so many.
+func limitOf(query url.Values, most int) (limit int, err error) {
+	text := query.Get("limit")
+	if text == "" {
+		return defaultLimit, nil
+	}
+	if limit, err = strconv.Atoi(text); err != nil || limit < 1 || limit > most {
+		return 0, faulty("", "limit is %.20q: write 1 to %d", text, most)
+	}
+	return limit, nil
+}
 
 // listRuns lists the runs of this engine, the newest first. A page may have fewer than its limit:
 // only an empty next_page_token says that there are no more.
 func (a *api) listRuns(ctx context.Context, c *client.Client, req *http.Request, _ []byte) (int, any, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
-	query, limit := req.URL.Query(), uint64(defaultRuns)
-	if text := query.Get("limit"); text != "" {
-		var err error
-		if limit, err = strconv.ParseUint(text, 10, 32); err != nil || limit < 1 || limit > maxRuns {
-			return 0, nil, faulty("", "limit is %.20q: write 1 to %d", text, maxRuns)
-		}
+	query := req.URL.Query()
+	limit, err := limitOf(query, maxRuns)
+	if err != nil {
+		return 0, nil, err
 	}
 	page, err := c.ListRunsPage(ctx, &runlogv1.ListRunsRequest{
 		TenantId: a.o.Tenant, ProjectId: a.o.Project, EnvironmentId: a.o.Environment, PlanId: query.Get("manifest_id"),

@@ -57,6 +57,12 @@ var namespace = uuid.MustParse("8f0f53a2-6f0e-5f0a-9b1c-6a2f4f1d7c11")
 // ManifestID names a manifest after its content.
 func ManifestID(canonical []byte) string { return uuid.NewSHA1(namespace, canonical).String() }
 
+// isManifestID reports whether a text has the form of a ManifestID.
+func isManifestID(text string) bool {
+	id, err := uuid.Parse(text)
+	return err == nil && id.String() == text
+}
+
 // parseManifest reads a manifest, and returns it as a plan too.
 func (r *Runner) parseManifest(body []byte) (id string, canonical []byte, planned []byte, err error) {
 	var m Manifest
@@ -154,7 +160,11 @@ var named = strings.NewReplacer("stepId", "step_key", "dependsOn", "depends_on",
 // errNoManifest means that there is no manifest by an id.
 var errNoManifest = errors.New("there is no such manifest")
 
-func (r *Runner) manifestURI(id string) string { return r.o.Base + "/manifests/" + id + ".json" }
+// manifests is the folder of the tenant's manifests. Its name fits into any store, as that of a
+// tenant may not.
+func (r *Runner) manifests() string { return r.o.Base + "/manifests/" + digestOf([]byte(r.o.Tenant)) }
+
+func (r *Runner) manifestURI(id string) string { return r.manifests() + "/" + id + ".json" }
 
 // admit refuses a caller that is not of the runner's tenant, or has none of some roles. Manifests
 // are not in the log, so that the log does not decide about them.
@@ -172,14 +182,20 @@ func (r *Runner) admit(ctx context.Context, c *client.Client, roles ...runlogv1.
 	return nil
 }
 
-// storeManifest stores a manifest and its plan. The same content again changes nothing.
+// storeManifest stores a manifest and its plan. The same content again changes nothing, not even
+// the time of the manifest.
 func (r *Runner) storeManifest(ctx context.Context, id string, canonical, planned []byte) error {
-	for uri, body := range map[string][]byte{r.planURI(planned): planned, r.manifestURI(id): canonical} {
-		if err := r.o.Blobs.Put(ctx, uri, bytes.NewReader(body), int64(len(body))); err != nil {
-			return err
-		}
+	if err := r.put(ctx, r.planURI(planned), planned); err != nil {
+		return err
 	}
-	return nil
+	if _, err := r.loadManifest(ctx, id); err == nil {
+		return nil
+	}
+	return r.put(ctx, r.manifestURI(id), canonical)
+}
+
+func (r *Runner) put(ctx context.Context, uri string, body []byte) error {
+	return r.o.Blobs.Put(ctx, uri, bytes.NewReader(body), int64(len(body)))
 }
 
 func (r *Runner) planURI(planned []byte) string {
@@ -193,7 +209,7 @@ func digestOf(body []byte) string {
 
 // loadManifest returns a stored manifest as it was canonicalised.
 func (r *Runner) loadManifest(ctx context.Context, id string) ([]byte, error) {
-	if parsed, err := uuid.Parse(id); err != nil || parsed.String() != id {
+	if !isManifestID(id) {
 		return nil, errNoManifest
 	}
 	text, err := blob.ReadAll(ctx, r.o.Blobs, r.manifestURI(id), maxManifest)
@@ -209,9 +225,9 @@ func (r *Runner) loadManifest(ctx context.Context, id string) ([]byte, error) {
 // refOf stores the plan of a manifest, and returns its reference. The plan may be another one than
 // that of an earlier build, or of a runner with another DefaultExecutor.
 func (r *Runner) refOf(ctx context.Context, text []byte) (plan.Ref, error) {
-	id, canonical, planned, err := r.parseManifest(text)
+	id, _, planned, err := r.parseManifest(text)
 	if err == nil {
-		err = r.storeManifest(ctx, id, canonical, planned)
+		err = r.put(ctx, r.planURI(planned), planned)
 	}
 	return plan.Ref{
 		URI: r.planURI(planned), SHA256: digestOf(planned), SchemaVersion: plan.Current().String(), PlanID: id, PlanVersion: "1", SizeBytes: int64(len(planned)),

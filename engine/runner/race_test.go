@@ -16,7 +16,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"runlog/client"
-	"runlog/engine/artifact"
 	"runlog/engine/executor"
 	"runlog/engine/runner"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -231,7 +230,7 @@ func testStopsDoNotFailRunsATT5(t *testing.T) {
 
 // closedStore is a store that cannot be read while it is closed.
 type closedStore struct {
-	artifact.Blobs
+	runner.Blobs
 	closed atomic.Bool
 	tries  chan struct{}
 }

@@ -29,6 +29,13 @@ const EngineType = "runlog"
 // DefaultQueue is the queue of the runs that the API requests.
 const DefaultQueue = "runner"
 
+// Blobs stores bytes under URIs, and lists them, such as a blob.Registry. It is safe for concurrent
+// use.
+type Blobs interface {
+	artifact.Blobs
+	blob.Lister
+}
+
 // Options of a Runner. Client, Worker, Blobs, Base, Executors, Tenant, Project and Environment are
 // required.
 type Options struct {
@@ -43,7 +50,7 @@ type Options struct {
 	// executes. Queue is theirs too; empty: DefaultQueue.
 	Tenant, Project, Environment, Queue string
 	// Blobs has manifests and plans below the URI Base, and the plans that references name.
-	Blobs artifact.Blobs
+	Blobs Blobs
 	Base  string
 	// Approved has the only plans that are executed: the API then takes no manifests, and starts no
 	// runs of those that it has. nil: the plans of Blobs are executed.

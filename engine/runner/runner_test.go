@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -184,6 +186,82 @@ func testListRunsATT3(t *testing.T) {
 		if status, answer := p.call("GET", "/api/runs?"+query, ""); status != http.StatusUnprocessableEntity {
 			t.Errorf("%s: %d %v", query, status, answer)
 		}
+	}
+}
+
+// TestListManifestsATT1: manifests are listed, the newest first, in pages. A run, and the same
+// manifest again, make it no newer. A runner of another tenant with the same store has none of
+// them.
+func TestListManifestsATT1(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testListManifestsATT1)
+}
+
+func testListManifestsATT1(t *testing.T) {
+	b := newBed(t)
+	p := b.start(t)
+	list := func(p *process, query string) (ids []string, next string) {
+		got := p.ok("GET", "/api/manifests?"+query, "")
+		for _, x := range got["manifests"].([]any) {
+			m := x.(map[string]any)
+			ids = append(ids, m["id"].(string))
+			if m["name"] != "m" || m["created_at"] == nil {
+				t.Errorf("listed: %v", m)
+			}
+		}
+		return ids, got["next_page_token"].(string)
+	}
+	if ids, next := list(p, ""); len(ids) > 0 || next != "" {
+		t.Errorf("before the first one: %q, next %q", ids, next)
+	}
+	var want []string
+	dir := strings.TrimPrefix(b.base, "file://")
+	for i := range 5 {
+		id := p.manifest(fmt.Sprintf(`{"step_key":"s%d"}`, i))
+		files, err := filepath.Glob(filepath.Join(dir, "manifests", "*", id+".json"))
+		if err != nil || len(files) != 1 {
+			t.Fatalf("the manifest is in %q, %v", files, err)
+		}
+		at := time.Unix(int64(1_000_000+i/2), 0) // Two are of one moment.
+		if err := os.Chtimes(files[0], at, at); err != nil {
+			t.Fatal(err)
+		}
+		want = append(want, id)
+	}
+	p.begin(want[0])
+	p.manifest(`{"step_key":"s1"}`)
+	slices.SortFunc(want[0:2], strings.Compare)
+	slices.SortFunc(want[2:4], strings.Compare)
+	want = []string{want[4], want[2], want[3], want[0], want[1]}
+	if ids, next := list(p, ""); !slices.Equal(ids, want) || next != "" {
+		t.Errorf("manifests %q, want %q; next %q", ids, want, next)
+	}
+	for _, limit := range []int{1, 2, 4, 5} {
+		var paged []string
+		for next, more := "", true; more; more = next != "" {
+			var ids []string
+			ids, next = list(p, fmt.Sprintf("limit=%d&page_token=%s", limit, url.QueryEscape(next)))
+			if paged = append(paged, ids...); len(ids) == 0 || len(ids) > limit {
+				t.Fatalf("a page of %d has %q", limit, ids)
+			}
+		}
+		if !slices.Equal(paged, want) {
+			t.Errorf("in pages of %d: %q, want %q", limit, paged, want)
+		}
+	}
+	for _, query := range []string{"limit=0", "limit=101", "limit=x", "page_token=x", "page_token=1." + strings.Repeat("x", 36)} {
+		if status, answer := p.call("GET", "/api/manifests?"+query, ""); status != http.StatusUnprocessableEntity {
+			t.Errorf("%s: %d %v", query, status, answer)
+		}
+	}
+	o := b.options(t, b.srv.Client(client.Options{}))
+	o.Tenant = "rival"
+	other := b.run(t, o)
+	if ids, _ := list(other, ""); len(ids) > 0 {
+		t.Errorf("another tenant sees %q", ids)
+	}
+	if status, answer := other.call("GET", "/api/manifests/"+want[0], ""); status != http.StatusNotFound {
+		t.Errorf("another tenant gets %d %v", status, answer)
 	}
 }
 
