@@ -33,6 +33,7 @@ var ranks = map[string]int{
 	"engine/executor/command":  4,
 	"engine/executor/httpcall": 4,
 	"engine/executor/llm":      5,
+	"engine/workerflags":       6,
 	"audit/proof":              2,
 	"storage":                  2,
 	"storage/internal/keys":    2,

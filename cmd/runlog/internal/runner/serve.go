@@ -3,6 +3,7 @@ package runner
 import (
 	"context"
 	"errors"
+	"flag"
 	"net"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"runlog/cmd/runlog/internal/output"
 	"runlog/cmd/runlog/internal/session"
 	"runlog/engine/runner"
+	"runlog/engine/workerflags"
 )
 
 // defaultExecutor is that of task steps that name none.
@@ -24,13 +26,8 @@ type serving struct {
 	plans  []string // directories and URIs
 	// approvedOnly: plans of the store are not executed.
 	approvedOnly bool
-	secretsDir   string
-	executing    []string // the names of the executors; empty: the default
-	commandEnv   []string // the variables of the runner that commands get
-	// httpNetworks are reached by http steps, beside the public ones.
-	httpNetworks []string
+	worker       workerflags.Flags
 	trusting     bool // only users of this machine request runs
-	llm          model
 	logLevel     string
 }
 
@@ -78,24 +75,19 @@ API send tokens of their own, and may do what these allow.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), v) },
 	}
 	flags := cmd.Flags()
+	of := flag.NewFlagSet("", flag.ContinueOnError)
+	v.worker.Register(of)
+	flags.AddGoFlagSet(of)
 	flags.StringVar(&v.listen, "listen", defaultListen, "loopback address of the HTTP API; a proxy with TLS takes calls from elsewhere")
 	flags.StringVar(&v.store, "store", "", "directory or s3 URI of manifests and their plans, which all runners of the queue share")
 	flags.StringSliceVar(&v.plans, "plans", nil, "directories and URIs below which other plans of runs may be; may be repeated (default none)")
 	flags.BoolVar(&v.approvedOnly, "approved-plans-only", false, "execute only plans below --plans, and take no manifests")
-	flags.StringVar(&v.secretsDir, "secrets-dir", "", "directory of the secrets of steps (default none)")
 	flags.StringVar(&v.o.Tenant, "tenant", "", "tenant of the runs")
 	flags.StringVar(&v.o.Project, "project", "", "project of the runs")
 	flags.StringVar(&v.o.Environment, "environment", "", "environment of the runs")
 	flags.StringVar(&v.o.Queue, "queue", runner.DefaultQueue, "queue of the runs")
 	flags.StringVar(&v.o.Worker, "worker", "", "name of this process for people (default: the name of the machine)")
-	flags.StringSliceVar(&v.executing, "executors", nil, "executors beside noop: command, http, llm (default: see above)")
-	flags.StringSliceVar(&v.commandEnv, "command-env", nil, "variables of the runner that commands get, such as PATH (default none)")
-	flags.StringSliceVar(&v.httpNetworks, "http-networks", nil, "networks that http steps reach beside the public ones, such as 10.1.0.0/16 (default none)")
 	flags.StringVar(&v.o.DefaultExecutor, "default-executor", defaultExecutor, "executor of task steps that name none")
-	flags.StringVar(&v.llm.url, "llm-url", "", "base URL of a language model, such as https://llm.example/v1, which takes POST /chat/completions (default none)")
-	flags.StringVar(&v.llm.name, "llm-model", "", "model of llm steps that name none")
-	flags.StringVar(&v.llm.key, "llm-key", "", "reference of the key of the language model, such as env:LLM_KEY (default: it wants none)")
-	flags.StringVar(&v.llm.policy, "llm-policy", "", "JSON file of the rules for all answers: maxChars, forbidden, jsonSchema, secrets (default: no answer may have what looks like a secret)")
 	flags.IntVar(&v.o.Max, "max", 16, "runs that are executed at the same time, 1 to 100")
 	flags.DurationVar(&v.o.TTL, "lease-ttl", 30*time.Second, "how long a run stays with a runner that was killed, 1s to 1h")
 	flags.DurationVar(&v.o.Grace, "grace", 30*time.Second, "how long the steps that are executed may go on when the process is to end, 1s to 1h")

@@ -54,12 +54,7 @@ func (a *app) start(ctx context.Context, v *serving) (err error) {
 	if err := v.stores(); err != nil {
 		return err
 	}
-	steps, own, err := a.secrets(v)
-	if err != nil {
-		return err
-	}
-	v.o.Secrets = steps
-	if v.o.Executors, err = v.executors(own); err != nil {
+	if err := a.equip(v); err != nil {
 		return err
 	}
 	metrics := prometheus.NewRegistry()
