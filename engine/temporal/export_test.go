@@ -18,3 +18,6 @@ func Newer(e *Engine) {
 		return interpret(ctx, in)
 	}
 }
+
+// StopAll stops workers.
+func StopAll[W interface{ Stop() }](workers []W) { stopAll(workers) }

@@ -64,7 +64,7 @@ type Options struct {
 const (
 	DefaultConcurrency = 100
 	DefaultBeat        = 2 * time.Second
-	DefaultGrace       = 10 * time.Second
+	DefaultGrace       = 30 * time.Second
 )
 
 // Settings are part of a run: they are in the history of its workflow.

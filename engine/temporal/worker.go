@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	commonpb "go.temporal.io/api/common/v1"
 	enums "go.temporal.io/api/enums/v1"
@@ -83,16 +84,22 @@ func register(r worker.WorkflowRegistry, interpret func(workflow.Context, Input)
 	r.RegisterWorkflowWithOptions(interpret, workflow.RegisterOptions{Name: WorkflowType})
 }
 
-// Run works on the task queues until ctx ends. Workflows are worked on where a queue is one for
-// control.
+// stopAll stops workers at the same time: one after the other, each would wait for its steps while
+// the others still take new ones.
+func stopAll[W interface{ Stop() }](workers []W) {
+	var stopping sync.WaitGroup
+	for _, w := range workers {
+		stopping.Go(w.Stop)
+	}
+	stopping.Wait()
+}
+
+// Run works on the task queues until ctx ends. Then it takes no more steps, and waits for those
+// that are executed, at most for Grace. Workflows are worked on where a queue is one for control.
 func (e *Engine) Run(ctx context.Context) error {
 	failed := make(chan error, len(e.o.Queues))
 	var started []worker.Worker
-	defer func() {
-		for _, w := range started {
-			w.Stop()
-		}
-	}()
+	defer func() { stopAll(started) }()
 	for _, queue := range e.o.Queues {
 		steps := !strings.HasPrefix(queue, controlPrefix)
 		w := worker.New(e.o.Temporal, queue, worker.Options{

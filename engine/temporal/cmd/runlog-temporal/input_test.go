@@ -46,6 +46,9 @@ func TestFlags(t *testing.T) {
 		"worker now":                           {`worker takes flags alone, and got "now"`},
 		"signal PAUSE --run run-1":             {`signal takes one argument, TYPE, behind its flags, and got "PAUSE --run run-1"`},
 		"worker --run run-1":                   {"flag provided but not defined: -run"},
+		"worker":                               {"--allow is missing", "file:///srv/plans"},
+		"worker --allow=":                      {"--allow is empty"},
+		"worker --grace 2h":                    {"--grace is 2h0m0s: write 1s to 1h"},
 		"worker --project shop":                {`--project is "shop"`, "name the tenant too"},
 		"worker --environment=":                {"--environment is empty"},
 		"worker --namespace=":                  {"--namespace is empty"},
@@ -80,7 +83,7 @@ func TestAway(t *testing.T) {
 	b := newBed(t)
 	plan, nothing := b.plan("away", 1), closed(t)
 	all := func(flags ...string) [][]string {
-		return [][]string{slices.Concat([]string{"worker"}, flags), slices.Concat([]string{"start"}, flags, []string{"--run", "away-1", plan}),
+		return [][]string{slices.Concat([]string{"worker", "--allow", "file:///none"}, flags), slices.Concat([]string{"start"}, flags, []string{"--run", "away-1", plan}),
 			slices.Concat([]string{"history"}, flags, []string{"--run", "away-1"})}
 	}
 	try := func(lines [][]string, want ...string) {
@@ -98,7 +101,7 @@ func TestAway(t *testing.T) {
 	if _, err := b.log.GetRun(t.Context(), &runlogv1.GetRunRequest{RunId: "away-1"}); err == nil {
 		t.Error("run away-1 is in the log, and no workflow was started")
 	}
-	for _, line := range [][]string{{"worker", "--server", nothing}, {"start", "--server", nothing, "--run", "away-1", plan},
+	for _, line := range [][]string{{"worker", "--allow", "file:///none", "--server", nothing}, {"start", "--server", nothing, "--run", "away-1", plan},
 		{"signal", "--server", nothing, "--run", "away-1", "PAUSE"}, {"sweep", "--server", nothing}} {
 		out, err := b.impatient(line[0], line[1:]...)
 		wantError(t, strings.Join(line, " "), err, "cannot ", "connection refused", "--server is "+nothing+": start a node", "runlog serve")
@@ -110,7 +113,7 @@ func TestAway(t *testing.T) {
 		nil:                      {"cannot ask runlog whose credentials these are", "UNAUTHENTICATED", "--token-file"},
 		{runlogv1.Role_PRODUCER}: {"token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create"},
 	} {
-		_, err := b.impatient("worker", "--server", door(t, roles))
+		_, err := b.impatient("worker", "--allow", "file:///none", "--server", door(t, roles))
 		wantError(t, "a worker whose token does not suffice", err, want...)
 	}
 }
@@ -163,7 +166,7 @@ func TestPlanFaults(t *testing.T) {
 	wantError(t, "a fault", err, "cannot read the plan", invalid, "/steps/0/dependsOn/0", "no such step")
 	_, err = b.impatient("start", "--run", "faults", "--heartbeat", "1ms", fine)
 	wantError(t, "a setting", err, "Heartbeat is 1ms", "1s or more")
-	_, err = b.impatient("worker", "--state", filepath.Join(fine, "state"))
+	_, err = b.impatient("worker", "--allow", "file:///none", "--state", filepath.Join(fine, "state"))
 	wantError(t, "a state that is no directory", err, "--state", fine)
 	_, err = b.impatient("sweep", "--token-file", missing)
 	wantError(t, "no token", err, "--token-file", missing, "name a file")

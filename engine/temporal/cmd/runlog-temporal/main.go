@@ -1,7 +1,7 @@
 // Command runlog-temporal runs plans in Temporal, and records them in runlog
 // (docs/temporal.md).
 //
-//	runlog-temporal worker  --environment prod --allow file:///srv/plans
+//	runlog-temporal worker  --environment prod --allow file:///srv/plans --executors http
 //	runlog-temporal start   --tenant acme --project shop --run run-1 plan.json
 //	runlog-temporal signal  --run run-1 PAUSE
 //	runlog-temporal sweep   --tenant acme
@@ -26,14 +26,13 @@ import (
 	sdkclient "go.temporal.io/sdk/client"
 
 	"runlog/client"
+	"runlog/client/address"
 	"runlog/client/contexts"
 	"runlog/engine/blob"
 	"runlog/engine/executor"
-	"runlog/engine/executor/command"
-	"runlog/engine/executor/httpcall"
 	"runlog/engine/plan"
-	"runlog/engine/secret"
 	"runlog/engine/temporal"
+	"runlog/engine/workerflags"
 )
 
 func main() {
@@ -73,9 +72,10 @@ type app struct {
 	tenant, project, environment, run, worker string
 	// Those of single subcommands.
 	allow, queues, isolation list
+	equipment                workerflags.Flags
 	state                    string
 	concurrency              int
-	sweepEvery               time.Duration
+	sweepEvery, grace        time.Duration
 	register                 bool
 	settings                 temporal.Settings
 	uri, step, id, reason    string
@@ -179,11 +179,25 @@ func (a *app) close() {
 	_ = a.log.Close() // The process ends.
 }
 
+// equipped returns what a worker executes steps with. The other commands execute none.
+func (a *app) equipped() (workerflags.Worker, error) {
+	if a.once {
+		none, err := executor.NewRegistry(executor.Options{}, nil)
+		return workerflags.Worker{Executors: none}, err
+	}
+	return a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Trusting: a.trusting()})
+}
+
+// trusting reports whether only users of this machine can request runs: all servers are on it, and
+// the worker has no credentials.
+func (a *app) trusting() bool {
+	elsewhere := func(server string) bool { return !address.OnThisMachine(server) }
+	return a.tokenFile == "" && !slices.ContainsFunc(append(strings.Split(a.server, ","), a.temporal), elsewhere)
+}
+
 // engine returns the engine of the flags.
 func (a *app) engine() (*temporal.Engine, error) {
-	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{
-		"noop": executor.Noop{}, "command": command.New(command.Options{}), "http": httpcall.New(httpcall.NewClient(httpcall.ClientOptions{})),
-	})
+	equipped, err := a.equipped()
 	if err != nil {
 		return nil, err
 	}
@@ -204,8 +218,8 @@ func (a *app) engine() (*temporal.Engine, error) {
 	for _, tenant := range a.isolation {
 		queues = append(queues, "tq-isolation-"+tenant+"-"+a.environment)
 	}
-	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Log: a.log, Plans: plans, Registry: registry,
-		Secrets: secret.Mux{"env": secret.Env{}}, Worker: a.worker, Queues: queues, Concurrency: a.concurrency, Logger: a.logger,
+	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Log: a.log, Plans: plans, Registry: equipped.Executors,
+		Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Concurrency: a.concurrency, Grace: a.grace, Logger: a.logger,
 		Settings: a.settings})
 }
 

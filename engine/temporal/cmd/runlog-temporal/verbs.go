@@ -27,13 +27,15 @@ import (
 )
 
 func workerFlags(a *app) {
-	a.flags.Var(&a.allow, "allow", "URI below which plans may be read, such as file:///srv/plans; repeat it; without it all may")
+	a.flags.Var(&a.allow, "allow", "URI below which plans may be read, such as file:///srv/plans; repeat it")
 	a.flags.Var(&a.queues, "queue", "another task queue to work on; repeat it")
 	a.flags.Var(&a.isolation, "isolation", "tenant whose isolated steps are executed here; repeat it")
 	a.flags.StringVar(&a.worker, "worker", "", "name of this process for people (default: the name of the machine)")
 	a.flags.StringVar(&a.state, "state", "", "directory for the place in the log up to which signals are handed over")
 	a.flags.IntVar(&a.concurrency, "concurrency", temporal.DefaultConcurrency, "steps of each queue at a time")
 	a.flags.DurationVar(&a.sweepEvery, "sweep-every", time.Minute, "how often runs that Temporal has ended are looked for; 0: never")
+	a.flags.DurationVar(&a.grace, "grace", temporal.DefaultGrace, "how long the steps that are executed may go on when the process is to end, 1s to 1h")
+	a.equipment.Register(a.flags)
 	a.flags.BoolVar(&a.register, "register", true, "make the search attributes known to the namespace")
 	settingsFlags(a)
 }
