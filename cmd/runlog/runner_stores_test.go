@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -25,6 +26,7 @@ const (
 	ofEnv   = "environment-4711"
 	ofFile  = "file-correct-horse"
 	ofVault = "vault-battery-staple"
+	ofRival = "rival-battery-staple"
 	ofModel = "model-hunter2-key"
 )
 
@@ -57,7 +59,7 @@ func newSurroundings(t *testing.T) *surroundings {
 		_, _ = io.WriteString(w, text)
 	}))
 	s.vault = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.Header.Get("X-Vault-Token") != "a-vault-token" || r.URL.Path != "/v1/kv/data/team/db" {
+		if r.Header.Get("X-Vault-Token") != "a-vault-token" || r.URL.Path != "/v1/kv/data/acme/prod/team/db" {
 			w.WriteHeader(http.StatusForbidden)
 			return
 		}
@@ -77,8 +79,11 @@ func newSurroundings(t *testing.T) *surroundings {
 	for _, server := range []*httptest.Server{s.s3, s.plans, s.vault, s.model} {
 		t.Cleanup(server.Close)
 	}
-	if err := os.WriteFile(filepath.Join(s.secrets, "db"), []byte(ofFile+"\n"), 0o600); err != nil {
-		t.Fatal(err)
+	for name, text := range map[string]string{"acme/prod/db": ofFile, "rival/prod/db": ofRival, "acme/prod-eu/db": ofRival, "db": ofRival} {
+		path := filepath.Join(s.secrets, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text+"\n"), 0o600)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }
@@ -87,7 +92,7 @@ func newSurroundings(t *testing.T) *surroundings {
 func (s *surroundings) env() []string {
 	return []string{
 		"AWS_ENDPOINT_URL=" + s.s3.URL, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=aws-secret-access-key",
-		"VAULT_ADDR=" + s.vault.URL, "VAULT_TOKEN=a-vault-token", "SECRET_DB=" + ofEnv, "LLM_KEY=" + ofModel,
+		"VAULT_ADDR=" + s.vault.URL, "VAULT_TOKEN=a-vault-token", "SECRET_DB=" + ofEnv, "LLM_KEY=" + ofModel, "RIVAL_DB=" + ofRival,
 	}
 }
 
@@ -165,6 +170,7 @@ func TestRunnerStoresPLAN1(t *testing.T) {
 	for _, tt := range []struct{ name, path, refs, status, has string }{
 		{"secrets", "/approved/p.json", `"env:DB","file:db","vault:kv/team/db#password"`, "COMPLETED", `"text":"[secret]\n[secret]\n[secret]\n"`},
 		{"variable", "/approved/p.json", `"env:LLM_KEY","env:DB","env:DB"`, "FAILED", "set the variable SECRET_LLM_KEY of the worker"},
+		{"of-another", "/approved/p.json", `"env:RIVAL_DB","file:../rival/prod/db","vault:kv/../rival/prod/db#password"`, "FAILED", "the reference is invalid"},
 		{"elsewhere", "/other/p.json", `"env:DB","env:DB","env:DB"`, "FAILED", "PLAN_FETCH_FAILED"},
 		{"missing", "/approved/none.json", `"env:DB","env:DB","env:DB"`, "FAILED", "PLAN_FETCH_FAILED"},
 	} {
@@ -190,7 +196,7 @@ func TestRunnerStoresPLAN1(t *testing.T) {
 		all += events
 	}
 	all += at.stderr.String()
-	for _, hidden := range []string{ofEnv, ofFile, ofVault, ofModel, "a-vault-token", "aws-secret-access-key"} {
+	for _, hidden := range []string{ofEnv, ofFile, ofVault, ofModel, ofRival, "a-vault-token", "aws-secret-access-key"} {
 		if strings.Contains(all, hidden) {
 			t.Errorf("%q is in an event or in the log:\n%s", hidden, all)
 		}

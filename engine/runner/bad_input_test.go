@@ -169,7 +169,7 @@ func TestHostileCommandsENG7(t *testing.T) { // Alone: beside others a gigabyte 
 		t.Fatal(err)
 	}
 	o.Executors, o.DefaultExecutor, o.Logger = registry, "command", slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	o.Secrets = secret.Mux{"env": secret.Env{Lookup: func(string) (string, bool) { return token, true }}}
+	o.Secrets = secret.Mux{"env": secret.OwnEnv(func(string) (string, bool) { return token, true })}
 	p := b.run(t, o)
 	var steps []string
 	for id, script := range map[string]string{

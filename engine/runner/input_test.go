@@ -249,7 +249,7 @@ func (b busy) Resolve(ctx context.Context, refs []string, scope secret.Scope) (*
 	case <-b.left:
 		return nil, &secret.Error{Ref: refs[0], Reason: secret.ErrUnavailable}
 	default:
-		return secret.Mux{"env": secret.Env{Lookup: func(string) (string, bool) { return "value-of-a-secret", true }}}.Resolve(ctx, refs, scope)
+		return secret.Mux{"env": secret.OwnEnv(func(string) (string, bool) { return "value-of-a-secret", true })}.Resolve(ctx, refs, scope)
 	}
 }
 

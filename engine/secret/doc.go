@@ -9,8 +9,10 @@
 //	 by scheme: Mux       └────► Redactor           outputs, logs, errors: Text, JSON, NewWriter
 //	                                 └─ Scan        tests fail when a secret leaks
 //
-// A reference is a scheme, a colon and a name. Plans have references and never values. A Value
-// prints as [secret] by every way of fmt, encoding/json and log/slog; Reveal alone has the text.
+// A reference is a scheme, a colon and a name. What it names belongs to the tenant and the
+// environment of the run: the same reference in a run of another tenant is another secret. Plans
+// have references and never values. A Value prints as [secret] by every way of fmt, encoding/json
+// and log/slog; Reveal alone has the text.
 //
 // A Redactor replaces each value of a Set, and the forms in which programs repeat it: base64 also
 // within a longer text, hexadecimal, escaped for URLs, and escaped for JSON. It also replaces each

@@ -10,18 +10,18 @@ import (
 	"strings"
 )
 
-// File resolves file:NAME and file:FOLDER/NAME to files below a directory, as Kubernetes mounts
-// them. One line break at the end of a file is no part of the secret. Files are read at each call,
-// so a rotation needs no restart.
+// File resolves file:NAME and file:FOLDER/NAME to files below the directory of a tenant and an
+// environment, as Kubernetes mounts them: TENANT/ENVIRONMENT/NAME. In the names of both, bytes
+// other than letters, digits, "_", "-" and "." are percent-encoded, and so is a "." at the
+// beginning. One line break at the end of a file is no part of the secret. Files are read at each
+// call, so a rotation needs no restart.
 //
 // A symbolic link may not lead out of the directory.
 type File struct {
 	// Dir is the directory.
 	Dir string
-	// Scoped gives each tenant and environment a directory of its own: TENANT/ENVIRONMENT/NAME. In
-	// their names, bytes other than letters, digits, "_", "-" and "." are percent-encoded, and so
-	// is a "." at the beginning.
-	Scoped bool
+	// Own: the secrets are those of the worker itself, NAME below Dir. No plan must reach them.
+	Own bool
 }
 
 // Resolve reads the files.
@@ -35,7 +35,7 @@ func (f File) Resolve(ctx context.Context, refs []string, scope Scope) (*Set, er
 		if !isPath(name) {
 			return "", &Error{ref, ErrReference, "a name has letters, digits, \".\", \"_\" and \"-\", folders have slashes between them"}
 		}
-		if f.Scoped {
+		if !f.Own {
 			dir, err := scope.below(ref)
 			if err != nil {
 				return "", err

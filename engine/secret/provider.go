@@ -16,7 +16,7 @@ type Provider interface {
 	Resolve(ctx context.Context, refs []string, scope Scope) (*Set, error)
 }
 
-// Scope is the run that secrets are resolved for.
+// Scope is what the run that secrets are resolved for belongs to. It has secrets of its own.
 type Scope struct {
 	TenantID      string
 	EnvironmentID string

@@ -57,10 +57,13 @@ func wantError(t *testing.T, p Provider, ref string, reason error, text string, 
 // TestEnvENG7 reads variables with the prefix alone.
 func TestEnvENG7(t *testing.T) {
 	t.Parallel()
-	env := Env{Prefix: "SECRET_", Lookup: func(name string) (string, bool) {
+	env, err := NewEnv(map[Scope]string{scope: "SECRET_"}, func(name string) (string, bool) {
 		v, ok := map[string]string{"SECRET_DB": hunter, "SECRET_SHORT": "abc", "OTHER": hunter, "SECRET_": hunter}[name]
 		return v, ok
-	}}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
 	wantValue(t, env, "env:DB", hunter)
 	wantError(t, env, "env:OTHER", ErrNotFound, "secret env:OTHER: there is no such secret: set the variable SECRET_OTHER")
 	wantError(t, env, "env:SHORT", ErrValue, "fewer than 4 bytes", "abc")
@@ -70,8 +73,37 @@ func TestEnvENG7(t *testing.T) {
 	wantError(t, env, "env:"+strings.Repeat("A", maxRef), ErrReference, "secret #1")
 	wantError(t, env, hunter, ErrReference, "secret #1: the reference is invalid")
 	t.Run("of the process", func(t *testing.T) {
-		wantError(t, Env{}, "env:RUNLOG_NO_SUCH_VARIABLE", ErrNotFound, "")
+		wantError(t, OwnEnv(nil), "env:RUNLOG_NO_SUCH_VARIABLE", ErrNotFound, "")
 	})
+}
+
+// TestEnvScopeENG7: a tenant and an environment have the variables with their own prefix, and
+// others have none. No prefix reaches the variables of another one.
+func TestEnvScopeENG7(t *testing.T) {
+	t.Parallel()
+	rival := Scope{"rival", "prod"}
+	env, err := NewEnv(map[Scope]string{scope: "SECRET_ACME_", rival: "SECRET_RIVAL_"}, func(name string) (string, bool) { return "the " + name, true })
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantValue(t, env, "env:DB", "the SECRET_ACME_DB")
+	for _, other := range []Scope{{"other", "prod"}, {"acme", "test"}, {"", "prod"}, {"acme", ""}, {}, {"ACME", "prod"}} {
+		set, err := env.Resolve(t.Context(), []string{"env:DB", "env:SECRET_ACME_DB"}, other)
+		if set != nil || !errors.Is(err, ErrDenied) || Retryable(err) || !strings.Contains(err.Error(), "let its operator name their prefix") {
+			t.Errorf("%v: got %v, %v", other, set, err)
+		}
+	}
+	for prefix, want := range map[string]string{
+		"": "is no name of a variable", "SECRET-": "is no name of a variable", "SECRET_ACME_": "begins with SECRET_ACME_",
+		"SECRET_": "begins with SECRET_", "SECRET_ACME_OLD_": "begins with SECRET_ACME_",
+	} {
+		if _, err := NewEnv(map[Scope]string{scope: "SECRET_ACME_", {"z", "z"}: "SECRET_ACME2", rival: prefix}, nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the prefix %q: want %q, got %v", prefix, want, err)
+		}
+	}
+	if _, err := NewEnv(map[Scope]string{{"acme", ""}: "SECRET_"}, nil); err == nil {
+		t.Error("a prefix without an environment is taken")
+	}
 }
 
 // TestFileENG7 reads files as Kubernetes mounts them.
@@ -86,7 +118,7 @@ func TestFileENG7(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	files := File{Dir: dir}
+	files := File{Dir: dir, Own: true}
 	wantValue(t, files, "file:db-password", hunter)
 	wantValue(t, files, "file:folder/key.pem", hunter)
 	wantValue(t, files, "file:exact", " "+hunter+"\n")
@@ -119,7 +151,7 @@ func TestFileRefusesENG7(t *testing.T) {
 	if err := syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	files := File{Dir: dir}
+	files := File{Dir: dir, Own: true}
 	for _, tt := range []struct {
 		ref    string
 		reason error
@@ -145,7 +177,7 @@ func TestFileScopeENG7(t *testing.T) {
 	write(t, dir, "acme/prod/db", "of acme in prod")
 	write(t, dir, "%2E./prod/db", "of a strange tenant")
 	write(t, dir, "prod/db", hunter)
-	files := File{Dir: dir, Scoped: true}
+	files := File{Dir: dir}
 	wantValue(t, files, "file:db", "of acme in prod")
 	for _, tt := range []struct {
 		scope  Scope
@@ -166,7 +198,7 @@ func TestMuxENG7(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	write(t, dir, "key", "value of a file")
-	mux := Mux{"file": File{Dir: dir}, "env": Env{Lookup: func(name string) (string, bool) { return "value of " + name, name != "NONE" }}}
+	mux := Mux{"file": File{Dir: dir, Own: true}, "env": OwnEnv(func(name string) (string, bool) { return "value of " + name, name != "NONE" })}
 	set, err := mux.Resolve(t.Context(), []string{"env:A", "file:key", "env:B", "env:A"}, scope)
 	if err != nil {
 		t.Fatal(err)

@@ -34,9 +34,9 @@ type VaultOptions struct {
 	TokenFile string
 	// Token returns the token if there is no TokenFile, such as from an environment variable.
 	Token func() string
-	// Scoped reads TENANT/ENVIRONMENT/PATH instead of PATH. In their names, bytes other than
-	// letters, digits, "_", "-" and "." are percent-encoded, and so is a "." at the beginning.
-	Scoped bool
+	// Own: the secrets are those of the worker itself. PATH is then that of the reference, instead
+	// of TENANT/ENVIRONMENT/PATH. No plan must reach them.
+	Own bool
 	// Timeout bounds each request, by default 10 s.
 	Timeout time.Duration
 	// TLS has the certificate authorities. Nil: those of the system.
@@ -44,7 +44,8 @@ type VaultOptions struct {
 }
 
 // Vault resolves vault:MOUNT/PATH#FIELD with the key-value engine, version 2, of a server that
-// speaks the HTTP API of HashiCorp Vault.
+// speaks the HTTP API of HashiCorp Vault. It reads the field at TENANT/ENVIRONMENT/PATH, whose
+// names are encoded as those of File.
 type Vault struct {
 	o      VaultOptions
 	base   string
@@ -125,7 +126,7 @@ func (v *Vault) Resolve(ctx context.Context, refs []string, scope Scope) (*Set, 
 
 // read returns the fields of one secret.
 func (v *Vault) read(ctx context.Context, ref, mount, path string, scope Scope) (map[string]json.RawMessage, error) {
-	if v.o.Scoped {
+	if !v.o.Own {
 		dir, err := scope.below(ref)
 		if err != nil {
 			return nil, err

@@ -18,7 +18,7 @@ func vaultTo(t *testing.T, address string, change func(*VaultOptions)) *Vault {
 	t.Helper()
 	dir := t.TempDir()
 	write(t, dir, "token", "hvs.token-of-the-worker\n")
-	o := VaultOptions{Address: address, Namespace: "team-a", TokenFile: filepath.Join(dir, "token"), Timeout: 5 * time.Second}
+	o := VaultOptions{Address: address, Namespace: "team-a", TokenFile: filepath.Join(dir, "token"), Timeout: 5 * time.Second, Own: true}
 	if change != nil {
 		change(&o)
 	}
@@ -77,7 +77,7 @@ func TestVaultScopeENG7(t *testing.T) {
 		path.Store(r.URL.Path)
 		io.WriteString(w, vaultAnswer)
 	})
-	v := vaultTo(t, server.URL, func(o *VaultOptions) { o.Scoped = true })
+	v := vaultTo(t, server.URL, func(o *VaultOptions) { o.Own = false })
 	for _, tt := range []struct {
 		scope Scope
 		want  string

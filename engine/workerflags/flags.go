@@ -15,6 +15,7 @@ type Flags struct {
 	commandEnv   stringSliceValue // the variables of the worker that commands get
 	httpNetworks stringSliceValue // those that http steps reach, beside the public ones
 	secretsDir   string
+	secretEnv    stringSliceValue // prefixes of variables by tenant: TENANT=PREFIX
 	llm          model
 }
 
@@ -37,7 +38,8 @@ func (l *stringSliceValue) Set(text string) error {
 
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
-	set.StringVar(&f.secretsDir, "secrets-dir", "", "directory of the secrets of steps (default none)")
+	set.StringVar(&f.secretsDir, "secrets-dir", "", "directory of the secrets of steps, in TENANT/ENVIRONMENT (default none)")
+	set.Var(&f.secretEnv, "secret-env", "prefixes of the variables with the secrets of tenants, such as acme=SECRET_ACME_ (default: SECRET_ for --tenant)")
 	set.Var(&f.executors, "executors", "executors beside noop: command, http, llm (default none; command and http if only users of this machine request runs)")
 	set.Var(&f.commandEnv, "command-env", "variables of the worker that commands get, such as PATH (default none)")
 	set.Var(&f.httpNetworks, "http-networks", "networks that http steps reach beside the public ones, such as 10.1.0.0/16 (default none)")
@@ -51,6 +53,9 @@ func (f *Flags) Register(set *flag.FlagSet) {
 type Options struct {
 	// Getenv returns a variable of the process, such as os.Getenv.
 	Getenv func(name string) string
+	// Tenant of the runs, and Environment. Without a tenant they are of any, and --secret-env alone
+	// says which ones have variables.
+	Tenant, Environment string
 	// Trusting: only users of this machine request runs. Without --executors, they have command and
 	// http too.
 	Trusting bool

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"runlog/engine/secret"
 )
 
-// secretPrefix stands before the names of the variables that plans may name. A plan must not send
-// the credentials of the worker elsewhere.
+// secretPrefix stands before the names of the variables that plans of the tenant of a worker may
+// name. A plan must not send the credentials of the worker elsewhere.
 const secretPrefix = "SECRET_"
 
 // secrets returns the provider of the secrets of steps, and that of the operator's own ones.
@@ -20,27 +21,54 @@ func (f *Flags) secrets(o Options) (steps, own secret.Mux, err error) {
 		value := o.Getenv(name)
 		return value, value != ""
 	}
-	steps = secret.Mux{"env": secret.Env{Prefix: secretPrefix, Lookup: lookup}}
-	own = secret.Mux{"env": secret.Env{Lookup: lookup}}
+	prefixes, err := f.prefixes(o)
+	if err != nil {
+		return nil, nil, err
+	}
+	env, err := secret.NewEnv(prefixes, lookup)
+	if err != nil {
+		return nil, nil, fault("--secret-env: %v", err)
+	}
+	steps, own = secret.Mux{"env": env}, secret.Mux{"env": secret.OwnEnv(lookup)}
 	if f.secretsDir != "" {
 		if info, err := os.Stat(f.secretsDir); err != nil || !info.IsDir() {
 			return nil, nil, fault("--secrets-dir %s is no directory that can be read: name one", f.secretsDir)
 		}
 		steps["file"] = secret.File{Dir: f.secretsDir}
-		own["file"] = steps["file"]
+		own["file"] = secret.File{Dir: f.secretsDir, Own: true}
 	}
 	if address := o.Getenv("VAULT_ADDR"); address != "" {
-		vault, err := vault(o.Getenv, address)
-		if err != nil {
-			return nil, nil, fault("VAULT_ADDR: %v", err)
+		var vaults [2]*secret.Vault
+		for i, isOwn := range []bool{false, true} {
+			if vaults[i], err = vault(o.Getenv, address, isOwn); err != nil {
+				return nil, nil, fault("VAULT_ADDR: %v", err)
+			}
 		}
-		steps["vault"], own["vault"] = vault, vault
+		steps["vault"], own["vault"] = vaults[0], vaults[1]
 	}
 	return steps, own, nil
 }
 
-func vault(getenv func(string) string, address string) (*secret.Vault, error) {
-	o := secret.VaultOptions{Address: address, Namespace: getenv("VAULT_NAMESPACE"), Token: func() string { return getenv("VAULT_TOKEN") }}
+// prefixes returns those of --secret-env, by what the runs belong to.
+func (f *Flags) prefixes(o Options) (map[secret.Scope]string, error) {
+	all := map[secret.Scope]string{}
+	if o.Tenant != "" && len(f.secretEnv) == 0 {
+		all[secret.Scope{TenantID: o.Tenant, EnvironmentID: o.Environment}] = secretPrefix
+	}
+	for _, text := range f.secretEnv {
+		tenant, prefix, ok := strings.Cut(text, "=")
+		scope := secret.Scope{TenantID: tenant, EnvironmentID: o.Environment}
+		if _, twice := all[scope]; !ok || tenant == "" || twice {
+			return nil, fault("--secret-env has %q: write TENANT=PREFIX, such as acme=SECRET_ACME_, once for each tenant", text)
+		}
+		all[scope] = prefix
+	}
+	return all, nil
+}
+
+// vault returns the Vault of the variables that Vault's own command has too.
+func vault(getenv func(string) string, address string, own bool) (*secret.Vault, error) {
+	o := secret.VaultOptions{Address: address, Own: own, Namespace: getenv("VAULT_NAMESPACE"), Token: func() string { return getenv("VAULT_TOKEN") }}
 	if getenv("VAULT_TOKEN") == "" {
 		home := getenv("HOME")
 		if home == "" {

@@ -71,7 +71,7 @@ func run(t *testing.T, url string, inputs map[string]any, change func(*llm.Optio
 	if err != nil {
 		t.Fatal(err)
 	}
-	worker := secret.Env{Lookup: func(name string) (string, bool) { return hunter, name == "KEY" }}
+	worker := secret.OwnEnv(func(name string) (string, bool) { return hunter, name == "KEY" })
 	text, err := json.Marshal(inputs)
 	if err != nil {
 		t.Fatal(err)
@@ -354,7 +354,7 @@ func TestKeysENG7(t *testing.T) {
 	if want := []string{"Bearer " + hunter, "Bearer " + stepKey}; !slices.Equal(got, want) {
 		t.Errorf("the server got %q, want %q", got, want)
 	}
-	for kind, lookup := range map[executor.Kind]secret.Provider{executor.Permanent: secret.Env{}, executor.Retryable: secret.File{Dir: t.TempDir() + "/none"}} {
+	for kind, lookup := range map[executor.Kind]secret.Provider{executor.Permanent: secret.OwnEnv(nil), executor.Retryable: secret.File{Dir: t.TempDir() + "/none", Own: true}} {
 		ref := map[executor.Kind]string{executor.Permanent: "env:RUNLOG_TEST_NO_SUCH_KEY", executor.Retryable: "file:key"}[kind]
 		_, fault := run(t, url, hello(), func(o *llm.Options, _ *executor.Task) { o.APIKey, o.KeyProvider = ref, lookup })
 		wantFault(t, fault, kind, executor.CodeSecretMissing, "secret ")

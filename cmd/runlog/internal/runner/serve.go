@@ -56,12 +56,14 @@ without access control it has command and http too. A plan with a step of anothe
 A command gets no variable of the runner but those that --command-env names. A step of http reaches no private address,
 unless it is in --http-networks, and uses no proxy.
 
-Secrets. Steps name them by references, and the runner resolves them for each attempt:
-  env:NAME                 the variable SECRET_NAME of the runner; plans reach no other one
-  file:NAME                a file below --secrets-dir
-  vault:MOUNT/PATH#FIELD   of the server VAULT_ADDR, with VAULT_TOKEN or the file ~/.vault-token, and VAULT_NAMESPACE and
-                           VAULT_CACERT if they are set
---llm-key is such a reference too, but for env:NAME, which is the variable NAME itself, so that no plan can name it.
+Secrets. Steps name them by references, and the runner resolves them for each attempt. They belong to the tenant and the
+environment of the run:
+  env:NAME                 the variable SECRET_NAME of the runner, or another prefix that --secret-env names
+  file:NAME                the file TENANT/ENVIRONMENT/NAME below --secrets-dir
+  vault:MOUNT/PATH#FIELD   the secret TENANT/ENVIRONMENT/PATH of the server VAULT_ADDR, with VAULT_TOKEN or the file
+                           ~/.vault-token, and VAULT_NAMESPACE and VAULT_CACERT if they are set
+--llm-key is such a reference too, of the runner itself: the variable NAME, the file NAME and the secret PATH, which no
+plan can name.
 
 Access. With a token (--token-file, RUNLOG_TOKEN), the runner needs the roles producer and reader. The callers of the
 API send tokens of their own, and may do what these allow.`,
@@ -70,7 +72,7 @@ API send tokens of their own, and may do what these allow.`,
     --secrets-dir /run/secrets --llm-url https://llm.example/v1 --llm-model small --llm-key env:LLM_KEY --tenant acme --project shop --environment prod`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
-			return session.RefuseEmpty(cmd.Flags(), "listen", "plans", "executors", "command-env", "http-networks", "secrets-dir", "llm-url", "llm-model", "llm-key", "llm-policy")
+			return session.RefuseEmpty(cmd.Flags(), "listen", "plans", "executors", "command-env", "http-networks", "secrets-dir", "secret-env", "llm-url", "llm-model", "llm-key", "llm-policy")
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return a.serve(cmd.Context(), v) },
 	}

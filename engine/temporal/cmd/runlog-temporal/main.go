@@ -185,7 +185,7 @@ func (a *app) equipped() (workerflags.Worker, error) {
 		none, err := executor.NewRegistry(executor.Options{}, nil)
 		return workerflags.Worker{Executors: none}, err
 	}
-	return a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Trusting: a.trusting()})
+	return a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Tenant: a.tenant, Environment: a.environment, Trusting: a.trusting()})
 }
 
 // trusting reports whether only users of this machine can request runs: all servers are on it, and

@@ -58,11 +58,12 @@ func TestExecutorsENG7(t *testing.T) {
 		}
 	}
 	for line, want := range map[string]string{
-		"--executors shell":                           "name noop, command, http and llm",
-		"--executors http --command-env PATH":         "--command-env needs command in --executors",
-		"--executors noop --http-networks 10.0.0.0/8": "--http-networks needs http in --executors",
-		"--executors http --http-networks 10.1.2.3/8": "which is no network",
-		"--secrets-dir " + token:                      "is no directory",
+		"--secret-env acme=SECRET_,rival=SECRET_RIVAL_": "the prefix SECRET_RIVAL_ begins with SECRET_",
+		"--executors shell":                             "name noop, command, http and llm",
+		"--executors http --command-env PATH":           "--command-env needs command in --executors",
+		"--executors noop --http-networks 10.0.0.0/8":   "--http-networks needs http in --executors",
+		"--executors http --http-networks 10.1.2.3/8":   "which is no network",
+		"--secrets-dir " + token:                        "is no directory",
 	} {
 		_, err := configured(t, worker+line)
 		wantError(t, line, err, want)
