@@ -11,6 +11,7 @@ import (
 	"runlog/engine/conductor/api"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/secret"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -50,6 +51,9 @@ type Options struct {
 	Worker string
 	// Queues are the task queues whose steps Run executes.
 	Queues []string
+	// Isolation are the tenants and environments whose isolated steps Run executes too. A step of
+	// another one is refused.
+	Isolation []route.Owner
 	// OwnerEmail is that of the workflows. Conductor demands one.
 	OwnerEmail string
 	// Concurrency is how many steps of each queue Run executes at a time. 0: DefaultConcurrency.
@@ -109,6 +113,9 @@ func (o Options) Validate() error {
 	refuse(o.Plans == nil, "Plans is missing")
 	refuse(o.Registry == nil, "Registry is missing")
 	refuse(o.Worker == "", "Worker is empty")
+	if err := route.CheckQueues(o.Queues, o.Isolation); err != nil {
+		faults = append(faults, fmt.Errorf("conductor: %w", err))
+	}
 	refuse(o.OwnerEmail == "", "OwnerEmail is empty, and Conductor demands one")
 	refuse(o.Concurrency < 1 || o.Concurrency > 1000, "Concurrency is %d, want 1 to 1000", o.Concurrency)
 	refuse(o.Attempts < 1, "Attempts is %d, want 1 or more", o.Attempts)

@@ -13,6 +13,7 @@ import (
 	"runlog/engine/conductor/api"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/secret"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -188,7 +189,11 @@ func (e *Engine) execute(ctx context.Context, task api.Task, v *view, step *plan
 		e.watch(executing, task, step.ID, attempt.Logical, stop)
 	}()
 	defer func() { stop(nil); <-watched }()
-	scope := secret.Scope{TenantID: v.run.GetTenantId(), EnvironmentID: v.run.GetEnvironmentId()}
+	owner := route.Owner{TenantID: v.run.GetTenantId(), EnvironmentID: v.run.GetEnvironmentId()}
+	if err := route.CheckWorker(task.Type, owner, e.o.Isolation); err != nil {
+		return executor.Result{}, executor.Fail(route.CodeForeign, "%v", err), nil
+	}
+	scope := secret.Scope{TenantID: owner.TenantID, EnvironmentID: owner.EnvironmentID}
 	secrets, fault := executor.Resolve(executing, e.o.Secrets, step.SecretRefs, scope)
 	if fault != nil {
 		return executor.Result{}, fault, nil

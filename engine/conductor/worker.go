@@ -48,6 +48,9 @@ func (e *Engine) Run(ctx context.Context) {
 	for _, queue := range e.o.Queues {
 		queues.Go(func() { e.poll(ctx, queue) })
 	}
+	for _, owner := range e.o.Isolation {
+		queues.Go(func() { e.poll(ctx, owner.Queue()) })
+	}
 	queues.Wait()
 }
 

@@ -23,6 +23,7 @@ import (
 	"runlog/engine/conductor/conductortest"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/bubble"
 	"runlog/testbed/network"
@@ -42,10 +43,11 @@ type world struct {
 	// do executes the steps; nil: they succeed.
 	do func(context.Context, executor.Task) error
 
-	// response, drain, logger and memory are options of the engines.
+	// response, drain, logger, memory and isolation are options of the engines.
 	response, drain time.Duration
 	logger          *slog.Logger
 	memory          int64
+	isolation       []route.Owner
 
 	mu      sync.Mutex
 	done    []string // executions: step, logical and engine attempt
@@ -192,7 +194,7 @@ func (w *world) engine(action int, late bool, killed context.CancelFunc) *conduc
 		w.t.Fatal(err)
 	}
 	e, err := conductor.New(conductor.Options{API: c, Log: s, Plans: w, Registry: registry, Worker: "worker", OwnerEmail: "a@example.com",
-		Queues: []string{"tq-control-prod"}, ResponseTimeout: w.response, Wait: 10 * time.Second,
+		Queues: []string{"tq-control-prod"}, Isolation: w.isolation, ResponseTimeout: w.response, Wait: 10 * time.Second,
 		DrainTimeout: w.drain, MemoryBytes: w.memory, Logger: w.logger})
 	if err != nil {
 		w.t.Fatal(err)

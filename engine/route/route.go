@@ -7,18 +7,32 @@
 //	data       tq-data-{env}                  DBT and other heavy steps
 //	isolation  tq-isolation-{tenant}-{env}    steps that only the tenant's own workers may execute
 //
-// The names are those of section 4 of the Temporal adapter's specification. A name may have dashes,
-// so tenant "a" in environment "b-c" shares its isolation queue with tenant "a-b" in environment
-// "c". Where workers are isolated by the queue alone, tenants need names without dashes.
+// The names are those of section 4 of the Temporal adapter's specification. A plan may name other
+// task queues, and none of these that is of another tenant or environment (Check).
+//
+// A name may have dashes, so tenant "a" in environment "b-c" shares its isolation queue with tenant
+// "a-b" in environment "c". A worker therefore knows whose steps it isolates (CheckWorker), and
+// refuses those of the other one.
 package route
 
-import "strings"
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
 
 // The classes of steps.
 const (
 	Control   = "control"
 	Data      = "data"
 	Isolation = "isolation"
+)
+
+// The prefixes of the task queues that belong to a tenant or an environment.
+const (
+	controlPrefix   = "tq-control-"
+	dataPrefix      = "tq-data-"
+	isolationPrefix = "tq-isolation-"
 )
 
 // Step is what the route depends on.
@@ -37,10 +51,70 @@ func TaskQueue(step Step, environment, tenant string) string {
 	case step.TaskQueue != "":
 		return step.TaskQueue
 	case step.Class == Isolation:
-		return "tq-isolation-" + tenant + "-" + environment
+		return Owner{tenant, environment}.Queue()
 	case step.Class == Data, strings.Contains(step.Type, "DBT"):
-		return "tq-data-" + environment
+		return dataPrefix + environment
 	default:
-		return "tq-control-" + environment
+		return controlPrefix + environment
 	}
+}
+
+// Owner is what a run belongs to, and an isolation queue.
+type Owner struct{ TenantID, EnvironmentID string }
+
+// Queue returns the isolation queue.
+func (o Owner) Queue() string { return isolationPrefix + o.TenantID + "-" + o.EnvironmentID }
+
+// CodeForeign is the code of a ForeignError in the events of a run.
+const CodeForeign = "TASK_QUEUE_FOREIGN"
+
+// ForeignError says that a run must not have a step on a task queue: a plan uses no task queue of
+// another tenant or environment.
+type ForeignError struct {
+	Queue string
+	Run   Owner
+}
+
+// Error has the rule and the remedy.
+func (e *ForeignError) Error() string {
+	return fmt.Sprintf("the task queue %.100q is not for tenant %.100q in environment %.100q, and a plan uses no task queue of another one: leave dispatch.taskQueue out, or name a queue of the run's own",
+		e.Queue, e.Run.TenantID, e.Run.EnvironmentID)
+}
+
+// Check returns a *ForeignError if a task queue belongs to another tenant or environment than a
+// run.
+func Check(queue string, run Owner) error {
+	belongs := func(prefix string) bool { return strings.HasPrefix(queue, prefix) }
+	own := []string{controlPrefix + run.EnvironmentID, dataPrefix + run.EnvironmentID, run.Queue()}
+	if slices.ContainsFunc([]string{controlPrefix, dataPrefix, isolationPrefix}, belongs) && !slices.Contains(own, queue) {
+		return &ForeignError{queue, run}
+	}
+	return nil
+}
+
+// CheckWorker is Check at a worker that isolates the steps of some owners, before it executes a
+// step. The name of a queue alone does not always say whose it is.
+func CheckWorker(queue string, run Owner, isolated []Owner) error {
+	if strings.HasPrefix(queue, isolationPrefix) && !slices.Contains(isolated, run) {
+		return &ForeignError{queue, run}
+	}
+	return Check(queue, run)
+}
+
+// CheckQueues reports the first fault of the task queues of a worker: each isolation queue is
+// there once, by its owner.
+func CheckQueues(queues []string, isolated []Owner) error {
+	for _, queue := range queues {
+		if strings.HasPrefix(queue, isolationPrefix) {
+			return fmt.Errorf("the task queue %.100q is one of isolation: name its tenant and its environment instead", queue)
+		}
+	}
+	seen := map[string]bool{}
+	for _, o := range isolated {
+		if o.TenantID == "" || o.EnvironmentID == "" || seen[o.Queue()] {
+			return fmt.Errorf("tenant %.100q in environment %.100q has no name, or the isolation queue of another one: give it a worker of its own", o.TenantID, o.EnvironmentID)
+		}
+		seen[o.Queue()] = true
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/secret"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -45,6 +46,9 @@ type Options struct {
 	// Queues are the task queues that Run works on. The workflows and their events are on the queue
 	// tq-control-ENVIRONMENT, so some worker must have it.
 	Queues []string
+	// Isolation are the tenants and environments on whose isolation queues Run works too. A step of
+	// another one is refused there.
+	Isolation []route.Owner
 	// Concurrency is how many steps of each queue Run executes at a time. 0: DefaultConcurrency.
 	Concurrency int
 	// Sticky is how long a workflow waits for the worker that has it in memory. 0: 5 s.
@@ -146,6 +150,9 @@ func (o Options) Validate() error {
 	refuse(o.Plans == nil, "Plans is missing")
 	refuse(o.Registry == nil, "Registry is missing")
 	refuse(o.Worker == "", "Worker is empty")
+	if err := route.CheckQueues(o.Queues, o.Isolation); err != nil {
+		faults = append(faults, fmt.Errorf("temporal: %w", err))
+	}
 	refuse(o.Concurrency < 1 || o.Concurrency > 10_000, "Concurrency is %d, want 1 to 10000", o.Concurrency)
 	refuse(o.Beat < 0, "Beat is %v, want more than 0", o.Beat)
 	refuse(o.Grace < 0, "Grace is %v, want more than 0", o.Grace)

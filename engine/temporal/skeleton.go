@@ -156,11 +156,14 @@ type report struct {
 
 const maxFaults = 20
 
-// validatePlan compares a plan with what the engine can do.
-func (a *activities) validatePlan(ctx context.Context, ref plan.Ref) (report, error) {
+// validatePlan compares a plan with what the engine can do, and with what the run may use.
+func (a *activities) validatePlan(ctx context.Context, ref plan.Ref, run Scope) (report, error) {
 	defer a.startBeat(ctx).stop()
 	p, err := a.plan(ctx, ref)
 	if err != nil {
+		return report{}, final(err)
+	}
+	if err := checkQueues(p, run); err != nil {
 		return report{}, final(err)
 	}
 	can := map[string]bool{}

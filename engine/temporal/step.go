@@ -14,6 +14,7 @@ import (
 	"runlog/client/events"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/secret"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -159,6 +160,9 @@ func (in *stepInput) endIn(h *history) stepEnd {
 
 // execute executes the step with its secrets and the outputs of earlier steps.
 func (x *work) execute(ctx context.Context) (executor.Result, *executor.Error) {
+	if err := route.CheckWorker(activity.GetInfo(ctx).TaskQueue, x.in.Run.owner(), x.a.o.Isolation); err != nil {
+		return executor.Result{}, executor.Fail(route.CodeForeign, "%v", err)
+	}
 	scope := secret.Scope{TenantID: x.in.Run.TenantID, EnvironmentID: x.in.Run.EnvironmentID}
 	secrets, fault := executor.Resolve(ctx, x.a.o.Secrets, x.step.SecretRefs, scope)
 	if fault != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 
@@ -97,10 +98,14 @@ func stopAll[W interface{ Stop() }](workers []W) {
 // Run works on the task queues until ctx ends. Then it takes no more steps, and waits for those
 // that are executed, at most for Grace. Workflows are worked on where a queue is one for control.
 func (e *Engine) Run(ctx context.Context) error {
-	failed := make(chan error, len(e.o.Queues))
+	queues := slices.Clone(e.o.Queues)
+	for _, o := range e.o.Isolation {
+		queues = append(queues, o.Queue())
+	}
+	failed := make(chan error, len(queues))
 	var started []worker.Worker
 	defer func() { stopAll(started) }()
-	for _, queue := range e.o.Queues {
+	for _, queue := range queues {
 		steps := !strings.HasPrefix(queue, controlPrefix)
 		w := worker.New(e.o.Temporal, queue, worker.Options{
 			Identity: e.o.Worker, MaxConcurrentActivityExecutionSize: e.o.Concurrency, WorkerStopTimeout: e.o.Grace,

@@ -133,7 +133,7 @@ func (w *interpreter) fetch() error {
 	err := w.do(fetchPlanName, &bones, w.in.Plan)
 	var r report
 	if err == nil {
-		err = w.do(validatePlanName, &r, w.in.Plan)
+		err = w.do(validatePlanName, &r, w.in.Plan, w.in.Run)
 	}
 	details := planDetails(err)
 	if err == nil && r.Status != "OK" {

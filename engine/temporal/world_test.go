@@ -23,6 +23,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/temporal"
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
@@ -129,7 +130,7 @@ func (w *world) options(log temporal.Log) temporal.Options {
 	}
 	env := w.environment()
 	return temporal.Options{Temporal: w.sdk, Namespace: w.namespace, Log: log, Plans: w, Registry: registry, Worker: "worker",
-		Queues: []string{"tq-control-" + env, "tq-data-" + env, "tq-isolation-acme-" + env}, Settings: w.settings,
+		Queues: []string{"tq-control-" + env, "tq-data-" + env}, Isolation: []route.Owner{{TenantID: "acme", EnvironmentID: env}}, Settings: w.settings,
 		Beat: 500 * time.Millisecond, Sticky: time.Second, Grace: time.Millisecond}
 }
 

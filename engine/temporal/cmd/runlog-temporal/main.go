@@ -31,6 +31,7 @@ import (
 	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/temporal"
 	"runlog/engine/workerflags"
 )
@@ -215,11 +216,12 @@ func (a *app) engine() (*temporal.Engine, error) {
 		}
 	}
 	queues := append([]string{"tq-control-" + a.environment, "tq-data-" + a.environment}, a.queues...)
+	var isolation []route.Owner
 	for _, tenant := range a.isolation {
-		queues = append(queues, "tq-isolation-"+tenant+"-"+a.environment)
+		isolation = append(isolation, route.Owner{TenantID: tenant, EnvironmentID: a.environment})
 	}
 	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Log: a.log, Plans: plans, Registry: equipped.Executors,
-		Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Concurrency: a.concurrency, Grace: a.grace, Logger: a.logger,
+		Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Isolation: isolation, Concurrency: a.concurrency, Grace: a.grace, Logger: a.logger,
 		Settings: a.settings})
 }
 
