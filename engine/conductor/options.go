@@ -24,6 +24,7 @@ const (
 	DefaultWait            = 10 * time.Second
 	DefaultDrainTimeout    = 5 * time.Minute
 	DefaultMemoryBytes     = 64 << 20
+	DefaultGrace           = 30 * time.Second
 )
 
 // Log is what the adapter needs of a client.Client. Its calls retry until their context ends.
@@ -71,6 +72,9 @@ type Options struct {
 	// MemoryBytes bounds the runs and plans that are kept between tasks. What is not kept is read
 	// again for each task. 0: DefaultMemoryBytes.
 	MemoryBytes int64
+	// Grace is how long the steps that are executed may go on after the context of Run has ended.
+	// 0: DefaultGrace.
+	Grace time.Duration
 	// Logger gets failures. nil: none.
 	Logger *slog.Logger
 }
@@ -92,7 +96,7 @@ func (o Options) EnsureDefaults() Options {
 	for _, d := range []struct {
 		field *time.Duration
 		value time.Duration
-	}{{&o.ResponseTimeout, DefaultResponseTimeout}, {&o.Wait, DefaultWait}, {&o.DrainTimeout, DefaultDrainTimeout}} {
+	}{{&o.ResponseTimeout, DefaultResponseTimeout}, {&o.Wait, DefaultWait}, {&o.DrainTimeout, DefaultDrainTimeout}, {&o.Grace, DefaultGrace}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -123,5 +127,6 @@ func (o Options) Validate() error {
 	refuse(o.ResponseTimeout < time.Second, "ResponseTimeout is %v, want 1s or more", o.ResponseTimeout)
 	refuse(o.Wait < time.Second, "Wait is %v, want 1s or more", o.Wait)
 	refuse(o.DrainTimeout < 0, "DrainTimeout is %v, want more than 0", o.DrainTimeout)
+	refuse(o.Grace < 0, "Grace is %v, want more than 0", o.Grace)
 	return errors.Join(faults...)
 }

@@ -41,24 +41,35 @@ func (t *tasks) leave(id string) {
 	delete(t.ids, id)
 }
 
-// Run polls and executes the tasks of Queues until ctx ends. Then the executions end with it, and
-// Run tells Conductor, which takes at most some seconds. All goroutines have ended when it returns.
+// Run polls and executes the tasks of Queues until ctx ends. Then it takes no more tasks, and those
+// that are executed may end within Grace. Run tells Conductor of the others, which takes at most
+// some seconds. All goroutines have ended when it returns.
 func (e *Engine) Run(ctx context.Context) {
-	var queues sync.WaitGroup
+	working, end := context.WithCancel(context.WithoutCancel(ctx))
+	var ending, queues sync.WaitGroup
+	ending.Go(func() {
+		select {
+		case <-ctx.Done():
+			sleep(working, e.o.Grace)
+			end()
+		case <-working.Done():
+		}
+	})
+	defer func() { end(); ending.Wait() }()
 	for _, queue := range e.o.Queues {
-		queues.Go(func() { e.poll(ctx, queue) })
+		queues.Go(func() { e.poll(ctx, working, queue) })
 	}
 	for _, owner := range e.o.Isolation {
-		queues.Go(func() { e.poll(ctx, owner.Queue()) })
+		queues.Go(func() { e.poll(ctx, working, owner.Queue()) })
 	}
 	queues.Wait()
 }
 
-// poll polls one queue, and works on its tasks.
-func (e *Engine) poll(ctx context.Context, queue string) {
+// poll polls one queue until ctx ends, and works on its tasks until working does.
+func (e *Engine) poll(ctx, working context.Context, queue string) {
 	slots := make(chan struct{}, e.o.Concurrency)
-	var working sync.WaitGroup
-	defer working.Wait()
+	var tasks sync.WaitGroup
+	defer tasks.Wait()
 	for backoff := minBackoff; ctx.Err() == nil; {
 		select {
 		case <-ctx.Done():
@@ -70,9 +81,9 @@ func (e *Engine) poll(ctx context.Context, queue string) {
 		<-slots
 		for _, task := range found {
 			slots <- struct{}{} // At most free tasks were asked for.
-			working.Go(func() {
+			tasks.Go(func() {
 				defer func() { <-slots }()
-				e.work(ctx, task)
+				e.work(working, task)
 			})
 		}
 		if err == nil {

@@ -43,8 +43,9 @@ type world struct {
 	// do executes the steps; nil: they succeed.
 	do func(context.Context, executor.Task) error
 
-	// response, drain, logger, memory and isolation are options of the engines.
+	// response, drain, grace, logger, memory and isolation are options of the engines.
 	response, drain time.Duration
+	grace           time.Duration
 	logger          *slog.Logger
 	memory          int64
 	isolation       []route.Owner
@@ -59,7 +60,7 @@ func newWorld(t *testing.T, body string) *world {
 	t.Helper()
 	n := network.New(1)
 	return &world{t: t, log: clienttest.Start(t, clienttest.On(n)).Client(client.Options{}), fake: conductortest.Start(t, conductortest.On(n)),
-		body: body, response: 3 * time.Second}
+		body: body, response: 3 * time.Second, grace: time.Millisecond}
 }
 
 // Fetch returns the plan of each run, unless its reference has expired.
@@ -195,7 +196,7 @@ func (w *world) engine(action int, late bool, killed context.CancelFunc) *conduc
 	}
 	e, err := conductor.New(conductor.Options{API: c, Log: s, Plans: w, Registry: registry, Worker: "worker", OwnerEmail: "a@example.com",
 		Queues: []string{"tq-control-prod"}, Isolation: w.isolation, ResponseTimeout: w.response, Wait: 10 * time.Second,
-		DrainTimeout: w.drain, MemoryBytes: w.memory, Logger: w.logger})
+		DrainTimeout: w.drain, Grace: w.grace, MemoryBytes: w.memory, Logger: w.logger})
 	if err != nil {
 		w.t.Fatal(err)
 	}
