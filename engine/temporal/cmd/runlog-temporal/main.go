@@ -69,6 +69,7 @@ type app struct {
 	flags    *flag.FlagSet
 
 	temporal, namespace                       string
+	security                                  security
 	server, tokenFile                         string
 	tenant, project, environment, run, worker string
 	// Those of single subcommands.
@@ -136,6 +137,7 @@ func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *a
 	a.flags.SetOutput(stderr)
 	a.flags.StringVar(&a.temporal, "temporal", "127.0.0.1:7233", "address of Temporal")
 	a.flags.StringVar(&a.namespace, "namespace", "default", "namespace in Temporal")
+	a.security.register(a.flags)
 	a.flags.StringVar(&a.server, "server", "127.0.0.1:7410", "addresses of runlog, with commas between them")
 	a.flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for runlog")
 	a.flags.StringVar(&a.tenant, "tenant", "", "tenant of the runs")
@@ -160,8 +162,11 @@ func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *a
 }
 
 func (a *app) dial() (err error) {
-	a.sdk, err = sdkclient.NewLazyClient(sdkclient.Options{HostPort: a.temporal, Namespace: a.namespace, Logger: sdkLogger{a.logger}})
-	if err != nil {
+	sdk := sdkclient.Options{HostPort: a.temporal, Namespace: a.namespace, Logger: sdkLogger{a.logger}}
+	if err := a.security.apply(&sdk, a.logger); err != nil {
+		return err
+	}
+	if a.sdk, err = sdkclient.NewLazyClient(sdk); err != nil {
 		return err
 	}
 	o := client.Options{Logger: a.logger}
@@ -193,7 +198,7 @@ func (a *app) equipped() (workerflags.Worker, error) {
 // the worker has no credentials.
 func (a *app) trusting() bool {
 	elsewhere := func(server string) bool { return !address.OnThisMachine(server) }
-	return a.tokenFile == "" && !slices.ContainsFunc(append(strings.Split(a.server, ","), a.temporal), elsewhere)
+	return a.tokenFile == "" && !a.security.asked(a.temporal) && !slices.ContainsFunc(append(strings.Split(a.server, ","), a.temporal), elsewhere)
 }
 
 // engine returns the engine of the flags.
