@@ -256,7 +256,7 @@ kill-temporal: $(TEMPORAL) ## kill workers of Temporal at each of their actions;
 
 .PHONY: demo-temporal
 demo-temporal: build $(TEMPORAL) ## run a plan on a real Temporal server, kill its worker, pause, resume and retry, and compare the log with Temporal
-	go -C engine/temporal build -o ../../bin/ ./cmd/runlog-temporal
+	go -C engine/temporal build -ldflags '-X main.version=$(VERSION)' -o ../../bin/ ./cmd/runlog-temporal
 	TEMPORAL=$(CURDIR)/$(TEMPORAL) ./tools/demo-temporal.sh
 
 .PHONY: bench-temporal

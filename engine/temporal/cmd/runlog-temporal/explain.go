@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"runlog/client"
+	"runlog/engine/route"
 	"runlog/engine/temporal"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -37,6 +38,11 @@ func (a *app) validate() error {
 	refuse(slices.Contains(a.allow, ""), "--allow is empty: name a URI, such as file:///srv/plans")
 	refuse(!a.once && (a.grace < time.Second || a.grace > time.Hour), "--grace is %v: write 1s to 1h", a.grace)
 	refuse(slices.Contains(a.queues, ""), "--queue is empty: name a task queue, or leave it out")
+	for _, class := range a.classes {
+		refuse(!slices.Contains([]string{route.Control, route.Data, route.Isolation}, class), "--class is %q: write control, data or isolation", class)
+	}
+	refuse(slices.Contains(a.classes, route.Isolation) && len(a.isolation) == 0, "--class isolation needs --isolation: name the tenant")
+	refuse(!a.serves(route.Isolation) && len(a.isolation) > 0, "--isolation needs --class isolation")
 	refuse(slices.Contains(a.isolation, ""), "--isolation is empty: name a tenant, or leave it out")
 	refuse(a.sweepEvery < 0, "--sweep-every is %v: write 0, which never sweeps, or more", a.sweepEvery)
 	refuse(a.idle < 0, "--idle is %v: write 0, which is the default, or more", a.idle)

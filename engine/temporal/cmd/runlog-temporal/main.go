@@ -20,9 +20,11 @@ import (
 	"os/signal"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	sdkclient "go.temporal.io/sdk/client"
 
 	"runlog/client"
@@ -35,6 +37,9 @@ import (
 	"runlog/engine/temporal"
 	"runlog/engine/workerflags"
 )
+
+// version is set by the linker: -ldflags "-X main.version=…".
+var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -74,6 +79,8 @@ type app struct {
 	tenant, project, environment, run, worker string
 	// Those of single subcommands.
 	allow, queues, isolation list
+	classes                  list
+	metricsListen            string
 	equipment                workerflags.Flags
 	state                    string
 	concurrency              int
@@ -85,6 +92,10 @@ type app struct {
 	idle, patience           time.Duration
 	// once: the command ends, and does not wait for a server that is away.
 	once bool
+
+	metrics *prometheus.Registry
+	// working is set once the worker takes runs and steps. Its error says that it stops.
+	working atomic.Pointer[func() error]
 
 	sdk    sdkclient.Client
 	log    *client.Client
@@ -118,21 +129,10 @@ func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *a
 		i = slices.IndexFunc(verbs, func(v verb) bool { return v.name == args[0] })
 	}
 	if i < 0 {
-		fmt.Fprintln(stderr, "usage: runlog-temporal COMMAND [flags]")
-		for _, v := range verbs {
-			fmt.Fprintf(stderr, "  %-8s %s\n", v.name, v.short)
-		}
-		const remedy = "name a command: runlog-temporal COMMAND --help tells its flags"
-		switch {
-		case len(args) == 0:
-			return nil, nil, errors.New(remedy)
-		case slices.Contains([]string{"help", "-h", "-help", "--help"}, args[0]):
-			return nil, nil, flag.ErrHelp
-		}
-		return nil, nil, fmt.Errorf("unknown command %q: %s", args[0], remedy)
+		return nil, nil, noVerb(out, stderr, args)
 	}
 	v := verbs[i]
-	a := &app{out: out, err: stderr, patience: patience, once: v.name != "worker", flags: flag.NewFlagSet("runlog-temporal "+v.name, flag.ContinueOnError),
+	a := &app{out: out, err: stderr, metrics: prometheus.NewRegistry(), patience: patience, once: v.name != "worker", flags: flag.NewFlagSet("runlog-temporal "+v.name, flag.ContinueOnError),
 		logger: slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))}
 	a.flags.SetOutput(stderr)
 	a.flags.StringVar(&a.temporal, "temporal", "127.0.0.1:7233", "address of Temporal")
@@ -159,6 +159,27 @@ func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *a
 		return nil, nil, err
 	}
 	return a, v.do, nil
+}
+
+// noVerb answers a command line without a subcommand.
+func noVerb(out, stderr io.Writer, args []string) error {
+	is := func(names ...string) bool { return len(args) > 0 && slices.Contains(names, args[0]) }
+	if is("version", "-version", "--version") {
+		fmt.Fprintln(out, "runlog-temporal", version)
+		return flag.ErrHelp
+	}
+	fmt.Fprintln(stderr, "usage: runlog-temporal COMMAND [flags]")
+	for _, v := range verbs {
+		fmt.Fprintf(stderr, "  %-8s %s\n", v.name, v.short)
+	}
+	const remedy = "name a command: runlog-temporal COMMAND --help tells its flags"
+	switch {
+	case len(args) == 0:
+		return errors.New(remedy)
+	case is("help", "-h", "-help", "--help"):
+		return flag.ErrHelp
+	}
+	return fmt.Errorf("unknown command %q: %s", args[0], remedy)
 }
 
 func (a *app) dial() (err error) {
@@ -194,6 +215,25 @@ func (a *app) equipped() (workerflags.Worker, error) {
 	return a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Tenant: a.tenant, Environment: a.environment, Trusting: a.trusting()})
 }
 
+// taskQueues returns the task queues of the worker, and whose isolated steps it executes.
+func (a *app) taskQueues() (queues []string, isolation []route.Owner) {
+	queues = slices.Clone(a.queues)
+	for _, class := range []string{route.Control, route.Data} {
+		if a.serves(class) {
+			queues = append(queues, route.TaskQueue(route.Step{Class: class}, a.environment, ""))
+		}
+	}
+	for _, tenant := range a.isolation {
+		isolation = append(isolation, route.Owner{TenantID: tenant, EnvironmentID: a.environment})
+	}
+	return queues, isolation
+}
+
+// serves reports whether the worker has a class. Without a flag it has them all.
+func (a *app) serves(class string) bool {
+	return len(a.classes) == 0 || slices.Contains(a.classes, class)
+}
+
 // trusting reports whether only users of this machine can request runs: all servers are on it, and
 // the worker has no credentials.
 func (a *app) trusting() bool {
@@ -211,7 +251,7 @@ func (a *app) engine() (*temporal.Engine, error) {
 	if err != nil {
 		return nil, err
 	}
-	plans, err := plan.NewFetcher(plan.FetcherOptions{Source: blobs, Logger: a.logger})
+	plans, err := plan.NewFetcher(plan.FetcherOptions{Source: blobs, Logger: a.logger, Registerer: a.metrics})
 	if err != nil {
 		return nil, err
 	}
@@ -220,11 +260,7 @@ func (a *app) engine() (*temporal.Engine, error) {
 			return nil, err
 		}
 	}
-	queues := append([]string{"tq-control-" + a.environment, "tq-data-" + a.environment}, a.queues...)
-	var isolation []route.Owner
-	for _, tenant := range a.isolation {
-		isolation = append(isolation, route.Owner{TenantID: tenant, EnvironmentID: a.environment})
-	}
+	queues, isolation := a.taskQueues()
 	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Log: a.log, Plans: plans, Registry: equipped.Executors,
 		Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Isolation: isolation, Concurrency: a.concurrency, Grace: a.grace, Logger: a.logger,
 		Settings: a.settings})

@@ -21,6 +21,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/engine/temporal"
 	"runlog/engine/temporal/namespaces"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -30,6 +31,8 @@ func workerFlags(a *app) {
 	a.flags.Var(&a.allow, "allow", "URI below which plans may be read, such as file:///srv/plans; repeat it")
 	a.flags.Var(&a.queues, "queue", "another task queue to work on; repeat it")
 	a.flags.Var(&a.isolation, "isolation", "tenant whose isolated steps are executed here; repeat it")
+	a.flags.Var(&a.classes, "class", "class to work on: control, which also starts runs, hands signals over and sweeps, data or isolation; repeat it (default: all)")
+	a.flags.StringVar(&a.metricsListen, "metrics-listen", "", "address of /metrics, /healthz and /readyz, such as 127.0.0.1:9464 (default none)")
 	a.flags.StringVar(&a.worker, "worker", "", "name of this process for people (default: the name of the machine)")
 	a.flags.StringVar(&a.state, "state", "", "directory for the place in the log up to which signals are handed over")
 	a.flags.IntVar(&a.concurrency, "concurrency", temporal.DefaultConcurrency, "steps of each queue at a time")
@@ -77,11 +80,21 @@ func work(ctx context.Context, a *app, _ []string) error {
 	if err != nil {
 		return err
 	}
+	end, err := a.observe()
+	if err != nil {
+		return err
+	}
+	defer end()
 	if err := a.ready(ctx, e); err != nil {
 		return err
 	}
+	if !a.serves(route.Control) {
+		a.works(ctx)
+		a.logger.Info("worker works", "environment", a.environment, "temporal", a.temporal, "namespace", a.namespace, "classes", a.classes.String())
+		return e.Run(ctx)
+	}
 	reconciler, err := engine.New(engine.Options{Client: a.log, Starter: engine.Starts(e), Worker: a.worker, Tenant: a.tenant, Project: a.project,
-		Environment: a.scopedEnvironment(), Logger: a.logger})
+		Environment: a.scopedEnvironment(), Logger: a.logger, Registerer: a.metrics})
 	if err != nil {
 		return err
 	}
@@ -98,6 +111,7 @@ func work(ctx context.Context, a *app, _ []string) error {
 	}
 	failed := make(chan error, 1)
 	running.Go(func() { failed <- reconciler.Run(ctx); stop() })
+	a.works(ctx)
 	a.logger.Info("worker works", "environment", a.environment, "temporal", a.temporal, "namespace", a.namespace)
 	err = e.Run(ctx)
 	stop()

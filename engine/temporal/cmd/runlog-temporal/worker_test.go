@@ -2,11 +2,19 @@ package main
 
 import (
 	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/engine/temporal"
 )
@@ -23,6 +31,98 @@ func configured(t *testing.T, line string) (*temporal.Engine, error) {
 	}
 	t.Cleanup(a.close)
 	return a.engine()
+}
+
+// TestVersion: the command says which one it is.
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "--version", "-version"} {
+		out, errs := new(bytes.Buffer), new(bytes.Buffer)
+		if err := run(t.Context(), out, errs, []string{arg}); !errors.Is(err, flag.ErrHelp) || out.String() != "runlog-temporal "+version+"\n" || errs.Len() > 0 {
+			t.Errorf("%s: %v, %q, %q", arg, err, out, errs)
+		}
+	}
+}
+
+// TestClassesENG3: a worker has the task queues of its classes alone.
+func TestClassesENG3(t *testing.T) {
+	for line, want := range map[string]string{
+		"": "tq-control-prod tq-data-prod",
+		"--isolation acme --isolation shop --queue tq-gpu": "tq-gpu tq-control-prod tq-data-prod tq-isolation-acme-prod tq-isolation-shop-prod",
+		"--class control":                                       "tq-control-prod",
+		"--class data --queue tq-gpu":                           "tq-gpu tq-data-prod",
+		"--class isolation --isolation acme":                    "tq-isolation-acme-prod",
+		"--class data --class control":                          "tq-control-prod tq-data-prod",
+		"--environment test --class isolation --isolation acme": "tq-isolation-acme-test",
+	} {
+		a, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), append([]string{"worker", "--allow", "file:///srv/plans"}, strings.Fields(line)...))
+		if err != nil {
+			t.Errorf("%s: %v", line, err)
+			continue
+		}
+		queues, isolation := a.taskQueues()
+		for _, o := range isolation {
+			queues = append(queues, o.Queue())
+		}
+		if got := strings.Join(queues, " "); got != want {
+			t.Errorf("%s: want %s, got %s", line, want, got)
+		}
+	}
+}
+
+// TestMetricsPLAN6: a worker serves the metrics of plans and of starts, and says whether it works.
+// It serves nothing else.
+func TestMetricsPLAN6(t *testing.T) {
+	errs := new(bytes.Buffer)
+	a, _, err := parse(new(bytes.Buffer), errs, []string{"worker", "--allow", "file:///srv/plans", "--metrics-listen", "127.0.0.1:0"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.dial(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(a.close)
+	if _, err := a.engine(); err != nil {
+		t.Fatal(err)
+	}
+	end, err := a.observe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(end)
+	listen := regexp.MustCompile(`metrics are served" listen=(\S+)`).FindStringSubmatch(errs.String())
+	if listen == nil {
+		t.Fatalf("the log has no address: %s", errs)
+	}
+	wants := func(path string, status int, texts ...string) {
+		t.Helper()
+		resp, err := http.Get("http://" + listen[1] + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil || resp.StatusCode != status {
+			t.Errorf("%s: %s, %v, want %d", path, resp.Status, err, status)
+		}
+		for _, want := range texts {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s: no %s in %s", path, want, text)
+			}
+		}
+	}
+	wants("/healthz", 200, "ok")
+	wants("/readyz", 503)
+	wants("/metrics", 200, "plan_fetch_integrity_failure_count 0", "plan_fetch_duration_ms_count 0", "plan_fetch_size_bytes_count 0", "runlog_temporal_ready 0", "go_goroutines")
+	ctx, stop := context.WithCancel(t.Context())
+	a.works(ctx)
+	wants("/readyz", 200, "ready")
+	wants("/metrics", 200, "runlog_temporal_ready 1")
+	stop()
+	wants("/readyz", 503, "starts or stops")
+	wants("/debug/pprof/", 404)
+	if _, err := (&app{metricsListen: listen[1], metrics: prometheus.NewRegistry(), logger: a.logger}).observe(); err == nil {
+		t.Error("an address that is in use is taken")
+	}
 }
 
 // TestExecutorsENG7: a worker executes nothing but noop, unless a flag names more, or only users of
