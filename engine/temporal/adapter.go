@@ -43,13 +43,13 @@ func New(o Options) (*Engine, error) {
 }
 
 // StartRun starts the workflow of a run, whose id is that of the run. If there is one, or was one,
-// it starts nothing (ENG-1).
+// or if the log has a reference of the run, it starts nothing (ENG-1).
 func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContext) (engine.EngineRunRef, error) {
 	run, err := e.o.Log.GetRun(ctx, &runlogv1.GetRunRequest{RunId: rc.RunID})
 	if err != nil {
 		return "", err
 	}
-	if stored := run.GetEngineRunRef(); stored != "" && stored != refOf(e.o.Namespace, rc.RunID) {
+	if stored := run.GetEngineRunRef(); stored != "" { // The sweeper knows whether it is there.
 		return engine.EngineRunRef(stored), nil
 	}
 	if ref == (plan.Ref{}) {
@@ -58,14 +58,18 @@ func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContex
 	if err := ref.Expired(time.Now()); err != nil {
 		return "", err
 	}
-	return e.start(ctx, run, ref, rc.Fence)
+	id, err := e.namespaceID(ctx)
+	if err != nil {
+		return "", err
+	}
+	started := refOf(id, e.o.Namespace, run.GetRunId())
+	return engine.EngineRunRef(started), e.start(ctx, run, started, ref, rc.Fence)
 }
 
-func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref plan.Ref, fence uint64) (engine.EngineRunRef, error) {
+func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref string, of plan.Ref, fence uint64) error {
 	in := Input{
-		Plan: ref, Ref: refOf(e.o.Namespace, run.GetRunId()), Fence: fence, Settings: e.o.Settings,
-		Run: Scope{run.GetRunId(), run.GetTenantId(), run.GetProjectId(), run.GetEnvironmentId(),
-			run.GetPlanRef().GetPlanId(), run.GetPlanRef().GetPlanVersion()},
+		Plan: of, Ref: ref, Fence: fence, Settings: e.o.Settings,
+		Run: scopeOf(run),
 	}
 	in.Plan.ExpiresAt = time.Time{} // It decides whether the workflow starts. The workflow goes on.
 	_, err := e.o.Temporal.ExecuteWorkflow(ctx, sdkclient.StartWorkflowOptions{
@@ -74,47 +78,29 @@ func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref plan.Ref, fen
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		TypedSearchAttributes:                    attributesOf(run),
+		Memo:                                     map[string]any{refMemo: ref},
 		WorkflowTaskTimeout:                      e.o.Settings.TaskTimeout,
 	}, WorkflowType, in)
 	if _, exists := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); err != nil && !exists {
-		return "", fmt.Errorf("temporal: cannot start the workflow of run %q: %w", run.GetRunId(), err)
-	}
-	return engine.EngineRunRef(in.Ref), nil
-}
-
-// run returns the run of a reference of this adapter.
-func (e *Engine) run(ref engine.EngineRunRef) (string, error) {
-	id, ok := runOf(e.o.Namespace, ref)
-	if !ok {
-		return "", fmt.Errorf("temporal: %.100q is no reference of the namespace %q: %w", ref, e.o.Namespace, engine.ErrNoRun)
-	}
-	return id, nil
-}
-
-// CancelRun asks the workflow of a run to cancel its steps, and to append RunCancelled.
-func (e *Engine) CancelRun(ctx context.Context, ref engine.EngineRunRef, reason string) error {
-	id, err := e.run(ref)
-	if err != nil {
-		return err
-	}
-	return e.ring(ctx, id, Signal{Type: signalCancel, Reason: reason})
-}
-
-// ring signals the workflow of a run. One that has ended stays as it is.
-func (e *Engine) ring(ctx context.Context, runID string, s Signal) error {
-	err := e.o.Temporal.SignalWorkflow(ctx, runID, "", SignalName, s)
-	if _, gone := errors.AsType[*serviceerror.NotFound](err); !gone {
-		return err
-	}
-	if _, err := e.o.Temporal.DescribeWorkflowExecution(ctx, runID, ""); err != nil {
-		return notFound(err)
+		return fmt.Errorf("temporal: cannot start the workflow of run %q: %w", run.GetRunId(), err)
 	}
 	return nil
 }
 
-func notFound(err error) error {
+// CancelRun asks the workflow of a run to cancel its steps, and to append RunCancelled.
+func (e *Engine) CancelRun(ctx context.Context, ref engine.EngineRunRef, reason string) error {
+	return e.ring(ctx, string(ref), Signal{Type: signalCancel, Reason: reason})
+}
+
+// ring signals the workflow of a reference. One that has ended stays as it is.
+func (e *Engine) ring(ctx context.Context, ref string, s Signal) error {
+	d, err := e.find(ctx, ref)
+	if err != nil || d.GetWorkflowExecutionInfo().GetCloseTime() != nil {
+		return err
+	}
+	err = e.o.Temporal.SignalWorkflow(ctx, d.GetWorkflowExecutionInfo().GetExecution().GetWorkflowId(), "", SignalName, s)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
-		return fmt.Errorf("%w: %w", engine.ErrNoRun, err)
+		return nil // It has just ended.
 	}
 	return err
 }
@@ -125,11 +111,7 @@ func (e *Engine) Signal(ctx context.Context, ref engine.EngineRunRef, signal eng
 	if !e.Capabilities().Knows(signal.Type) {
 		return &engine.UnsupportedError{What: "signals of the type " + signal.Type}
 	}
-	id, err := e.run(ref)
-	if err != nil {
-		return err
-	}
-	return e.ring(ctx, id, Signal{ID: signal.ID, Type: signal.Type, StepID: signal.StepID, Seq: anySeq})
+	return e.ring(ctx, string(ref), Signal{ID: signal.ID, Type: signal.Type, StepID: signal.StepID, Seq: anySeq})
 }
 
 // anySeq marks a bell that does not know the runSeq of its signal.
@@ -137,13 +119,9 @@ const anySeq = 1
 
 // RunStatus returns what Temporal knows of the workflow of a run.
 func (e *Engine) RunStatus(ctx context.Context, ref engine.EngineRunRef) (engine.RunStatus, error) {
-	id, err := e.run(ref)
+	d, err := e.find(ctx, string(ref))
 	if err != nil {
 		return engine.RunStatus{}, err
-	}
-	d, err := e.o.Temporal.DescribeWorkflowExecution(ctx, id, "")
-	if err != nil {
-		return engine.RunStatus{}, notFound(err)
 	}
 	info := d.GetWorkflowExecutionInfo()
 	status := engine.RunStatus{State: stateOf[info.GetStatus()], Message: "the workflow in Temporal is " + info.GetStatus().String()}
@@ -152,7 +130,7 @@ func (e *Engine) RunStatus(ctx context.Context, ref engine.EngineRunRef) (engine
 			status.InFlight++
 		}
 	}
-	if status.State == engine.RunRunning && shown(info.GetSearchAttributes()) == string(engine.RunPaused) {
+	if status.State == engine.RunRunning && text(info.GetSearchAttributes().GetIndexedFields()[statusAttribute.GetName()]) == string(engine.RunPaused) {
 		if status.State = engine.RunPaused; status.InFlight > 0 {
 			status.Substatus = "DRAINING"
 		}

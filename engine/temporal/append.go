@@ -5,11 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"strings"
 
 	"runlog/client"
 	"runlog/client/events"
-	"runlog/engine"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -22,18 +20,6 @@ var errUnclaimed = errors.New("temporal: the log has no engine for the run yet")
 // errTaken means that a run can never go on: another writer has taken the place of one of its
 // events, and that had no effect (PRJ-4, IDM-1).
 var errTaken = errors.New("temporal: another writer has taken the place of an event, without effect")
-
-const refPrefix = "temporal://"
-
-// refOf returns the reference of a run. A run is one workflow, whatever the number of its
-// continuations, so the reference is the same forever.
-func refOf(namespace, runID string) string { return refPrefix + namespace + "/" + runID }
-
-// runOf returns the run that a reference names.
-func runOf(namespace string, ref engine.EngineRunRef) (runID string, ok bool) {
-	runID, ok = strings.CutPrefix(string(ref), refOf(namespace, ""))
-	return runID, ok && runID != ""
-}
 
 // ledger appends the events of one run under its fence. One activity uses it.
 type ledger struct {

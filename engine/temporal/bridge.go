@@ -6,8 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"go.temporal.io/api/serviceerror"
-
 	"runlog/client"
 	"runlog/client/watcher"
 	"runlog/engine"
@@ -100,10 +98,7 @@ func (b *Bridge) load(ctx context.Context, filter *watcher.Filter, begun *bool) 
 		if err != nil {
 			return err
 		}
-		if run.GetEngineRunRef() != refOf(b.Engine.o.Namespace, run.GetRunId()) {
-			continue
-		}
-		if err := b.ring(ctx, run.GetRunId(), Signal{Seq: anySeq}); err != nil {
+		if err := b.ring(ctx, run, Signal{Seq: anySeq}); err != nil {
 			return err
 		}
 	}
@@ -118,7 +113,11 @@ func (b *Bridge) watch(ctx context.Context, filter *watcher.Filter) error {
 		if err != nil {
 			return err
 		}
-		if err := b.ring(ctx, e.GetRunId(), signalOf(e.EventRecord)); err != nil {
+		run, err := b.Client.GetRun(ctx, &runlogv1.GetRunRequest{RunId: e.GetRunId()})
+		if err == nil {
+			err = b.ring(ctx, run, signalOf(e.EventRecord))
+		}
+		if err != nil {
 			return err
 		}
 		if e.ResumeToken == "" {
@@ -135,11 +134,11 @@ func (b *Bridge) watch(ctx context.Context, filter *watcher.Filter) error {
 	return errors.New("temporal: the watch of signals has ended")
 }
 
-// ring signals a workflow. A run that has none, because it is another engine's or has not started,
-// reads the log when it starts.
-func (b *Bridge) ring(ctx context.Context, runID string, s Signal) error {
-	err := b.Engine.o.Temporal.SignalWorkflow(ctx, runID, "", SignalName, s)
-	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
+// ring signals the workflow of a run. A run that has none here, because it is another engine's or
+// has not started, reads the log when it starts.
+func (b *Bridge) ring(ctx context.Context, run *runlogv1.Run, s Signal) error {
+	err := b.Engine.ring(ctx, run.GetEngineRunRef(), s)
+	if errors.Is(err, engine.ErrNoRun) {
 		return nil
 	}
 	return err

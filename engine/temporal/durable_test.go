@@ -130,7 +130,8 @@ func TestReconcilerQUE11(t *testing.T) {
 }
 
 // TestSweepENG3: runs whose workflows were terminated get their end in the log, and nothing else
-// does. A workflow that Temporal has lost is started again, and goes on where the log ends.
+// does. A workflow that Temporal has lost is started again if an operator says so. It goes on where
+// the log ends.
 func TestSweepENG3(t *testing.T) {
 	t.Parallel()
 	w, g := newWorld(t, diamond), newGate()
@@ -147,7 +148,7 @@ func TestSweepENG3(t *testing.T) {
 		w.until(run, "StepStarted b 1.1")
 	}
 	w.until(gone, "StepCompleted a 1.1")
-	sweeper := &temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Grace: time.Millisecond}
+	sweeper := &temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Grace: time.Millisecond, Adopt: true}
 	sweep := func(ended, restarted []string) {
 		t.Helper()
 		swept, err := sweeper.Sweep(t.Context())
@@ -382,7 +383,7 @@ func TestTemporalDiesENG3(t *testing.T) {
 }
 
 // TestLostHistoryENG3: a Temporal server that has lost everything gets its workflows again from the
-// sweeper, and no step that has ended is executed again.
+// sweeper that adopts them, and no step that has ended is executed again.
 func TestLostHistoryENG3(t *testing.T) {
 	t.Parallel()
 	w, g := newWorldOn(t, temporaltest.Start(t), diamond), newGate()
@@ -408,7 +409,7 @@ func TestLostHistoryENG3(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 	w.run(e)
-	swept, err := (&temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme"}).Sweep(t.Context())
+	swept, err := (&temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Adopt: true}).Sweep(t.Context())
 	if err != nil || !slices.Equal(swept.Restarted, []string{run}) {
 		t.Fatalf("got %+v, %v", swept, err)
 	}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"runlog/engine/plan"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // Input starts a run, or continues it. It is in the history of workflows: fields are added, and
@@ -27,6 +28,11 @@ type Scope struct {
 	EnvironmentID string `json:"environmentId"`
 	PlanID        string `json:"planId"`
 	PlanVersion   string `json:"planVersion"`
+}
+
+func scopeOf(run *runlogv1.Run) Scope {
+	return Scope{run.GetRunId(), run.GetTenantId(), run.GetProjectId(), run.GetEnvironmentId(),
+		run.GetPlanRef().GetPlanId(), run.GetPlanRef().GetPlanVersion()}
 }
 
 // Cursor is what goes along in a continuation. What is not in it is in the log.

@@ -189,7 +189,7 @@ func TestThousandStepsENG3(t *testing.T) {
 }
 
 // TestNamespaceGoneENG3: while the namespace of an engine is gone, it says so, starts nothing and
-// ends no run. Once there is one again, the sweeper starts the workflows again.
+// ends no run. Once there is one again, a sweeper that adopts them starts the workflows again.
 func TestNamespaceGoneENG3(t *testing.T) {
 	t.Parallel()
 	server, err := temporaltest.StartIn(t.TempDir(), 1)
@@ -214,7 +214,7 @@ func TestNamespaceGoneENG3(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	failed := make(chan error, 1)
 	go func() { failed <- e.Run(ctx) }()
-	ref := w.start(e, run)
+	w.start(e, run)
 	<-g.begun
 	w.until(run, "StepCompleted c 1.1")
 	before := w.events(run)
@@ -231,7 +231,7 @@ func TestNamespaceGoneENG3(t *testing.T) {
 		return err
 	}
 	soon("no run is started in a namespace that is gone", func() bool { return start() != nil })
-	sweeper := &temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Grace: time.Millisecond}
+	sweeper := &temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Grace: time.Millisecond, Adopt: true}
 	if swept, err := sweeper.Sweep(t.Context()); err == nil || len(swept.Ended)+len(swept.Restarted) > 0 {
 		t.Errorf("got %+v, %v", swept, err)
 	}
@@ -260,6 +260,6 @@ func TestNamespaceGoneENG3(t *testing.T) {
 	if got := w.executions(run); len(events) != 10 || count(got, "a 1.1")+count(got, "b 1.1")+count(got, "c 1.1") != 3 {
 		t.Errorf("got %q and %q", events, got)
 	}
-	w.ends(e, ref, engine.RunCompleted)
+	w.ends(e, w.ref(run), engine.RunCompleted)
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
 }

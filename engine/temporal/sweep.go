@@ -7,8 +7,6 @@ import (
 	"time"
 
 	enums "go.temporal.io/api/enums/v1"
-	"go.temporal.io/api/serviceerror"
-	workflowpb "go.temporal.io/api/workflow/v1"
 
 	"runlog/engine"
 	"runlog/engine/plan"
@@ -16,20 +14,30 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
+// Runs lists the runs of the log and changes their references, as a client.Client does.
+type Runs interface {
+	engine.Runs
+	UpdateRun(context.Context, *runlogv1.UpdateRunRequest) (*runlogv1.UpdateRunResponse, error)
+}
+
 // Sweeper ends the runs whose workflows Temporal has ended without their code: those that were
-// terminated, or that took too long. It starts the workflows again that Temporal has lost.
+// terminated, or that took too long.
 type Sweeper struct {
 	Engine *Engine
-	Runs   engine.Runs
+	Runs   Runs
 	// Tenant, Project and Environment are those of the runs; the fields from the first empty one on
 	// are empty, and mean any.
 	Tenant, Project, Environment string
 	// Grace is how long a workflow has ended before the log is told. Steps that are under way
 	// notice meanwhile. 0: twice the Heartbeat of the Engine's Settings.
 	Grace time.Duration
+	// Adopt starts the workflows again that Temporal does not have. An operator sets it, and knows
+	// that no other Temporal server has them: that one would execute their steps too.
+	Adopt bool
 }
 
-// Sweep looks at each run of the engine that goes on, once.
+// Sweep looks at each run of the engine that goes on, once. Its error has a *LostError for each run
+// whose workflow is not there.
 func (s *Sweeper) Sweep(ctx context.Context) (engine.Swept, error) { return s.sweeps().Sweep(ctx) }
 
 // Run sweeps at intervals until ctx ends.
@@ -37,20 +45,13 @@ func (s *Sweeper) Run(ctx context.Context, every time.Duration) { s.sweeps().Run
 
 func (s *Sweeper) sweeps() *engine.Sweeps {
 	return &engine.Sweeps{Runs: s.Runs, Tenant: s.Tenant, Project: s.Project, Environment: s.Environment, Look: s.look, Logger: s.Engine.o.Logger,
-		Owns: func(run *runlogv1.Run) bool {
-			return run.GetEngineRunRef() == refOf(s.Engine.o.Namespace, run.GetRunId())
-		}}
+		Owns: func(run *runlogv1.Run) bool { _, ok := s.Engine.address(run.GetEngineRunRef()); return ok }}
 }
 
 func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *engine.Swept) error {
-	d, err := s.Engine.o.Temporal.DescribeWorkflowExecution(ctx, run.GetRunId(), "")
-	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
-		// Temporal has lost it. The new workflow goes on where the log ends.
-		if _, err := s.Engine.start(ctx, run, plan.RefOf(run), 0); err != nil {
-			return err
-		}
-		swept.Restarted = append(swept.Restarted, run.GetRunId())
-		return nil
+	d, err := s.Engine.find(ctx, run.GetEngineRunRef())
+	if _, foreign := errors.AsType[*ForeignError](err); !foreign && errors.Is(err, engine.ErrNoRun) {
+		return s.lost(ctx, run, swept)
 	}
 	if err != nil {
 		return err
@@ -64,47 +65,93 @@ func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *engine.Swe
 		time.Since(info.GetCloseTime().AsTime()) < grace {
 		return nil
 	}
-	ended, err := s.end(ctx, run, info)
-	if ended {
-		swept.Ended = append(swept.Ended, run.GetRunId())
-	}
+	_, err = s.end(ctx, run, swept, func(signals []Signal) *Event { return endOf(info.GetStatus(), signals) })
 	return err
 }
 
-// end appends the end of a run whose workflow has ended, if the log has none.
-func (s *Sweeper) end(ctx context.Context, run *runlogv1.Run, info *workflowpb.WorkflowExecutionInfo) (ended bool, err error) {
-	l := s.Engine.activities.ledger(Scope{run.GetRunId(), run.GetTenantId(), run.GetProjectId(), run.GetEnvironmentId(),
-		run.GetPlanRef().GetPlanId(), run.GetPlanRef().GetPlanVersion()}, refOf(s.Engine.o.Namespace, run.GetRunId()), 0)
+// lost starts a workflow again that is not there, if the operator says so. A run that is to be
+// cancelled ends, unless another Temporal server may have its workflow.
+func (s *Sweeper) lost(ctx context.Context, run *runlogv1.Run, swept *engine.Swept) error {
+	id, err := s.Engine.namespaceID(ctx)
+	if err != nil {
+		return err
+	}
+	at, _ := s.Engine.address(run.GetEngineRunRef())
+	if at.namespaceID == id {
+		ended, err := s.end(ctx, run, swept, func(signals []Signal) *Event {
+			return cancelled(signals, "there is no workflow of the run in Temporal")
+		})
+		if err != nil || ended {
+			return err
+		}
+	}
+	if !s.Adopt {
+		return &LostError{Ref: run.GetEngineRunRef(), Namespace: s.Engine.o.Namespace, NamespaceID: id, Here: at.namespaceID == id}
+	}
+	ref := refOf(id, s.Engine.o.Namespace, run.GetRunId())
+	if ref != run.GetEngineRunRef() {
+		// Of several that adopt the run, one does.
+		if _, err := s.Runs.UpdateRun(ctx, &runlogv1.UpdateRunRequest{RunId: run.GetRunId(), EngineRunRef: &ref,
+			PreviousEngineRunRef: run.GetEngineRunRef()}); err != nil {
+			return err
+		}
+	}
+	// The new workflow goes on where the log ends.
+	if err := s.Engine.start(ctx, run, ref, plan.RefOf(run), 0); err != nil {
+		return err
+	}
+	swept.Restarted = append(swept.Restarted, run.GetRunId())
+	return nil
+}
+
+// end appends an end of a run that has none, if the signals that are not obeyed yet give one.
+func (s *Sweeper) end(ctx context.Context, run *runlogv1.Run, swept *engine.Swept, endOf func([]Signal) *Event) (ended bool, err error) {
+	l := s.Engine.activities.ledger(scopeOf(run), run.GetEngineRunRef(), 0)
 	h, err := l.read(ctx)
 	if err != nil {
 		return false, err
 	}
 	for h.ended() == "" {
-		w, err := l.write(endOf(info, h.signals), 1)
+		event := endOf(h.signals)
+		if event == nil {
+			return false, nil
+		}
+		w, err := l.write(*event, 1)
 		if err != nil {
 			return false, err
 		}
-		if ended, err = l.advance(ctx, h, w); err != nil {
+		stored, err := l.advance(ctx, h, w)
+		if err != nil {
 			return false, err
 		}
+		if stored {
+			swept.Ended = append(swept.Ended, run.GetRunId())
+		}
 	}
-	return ended, nil
+	return true, nil
 }
 
 // endOf returns the end of a run from that of its workflow. A CANCEL that the log has accepted is
 // followed.
-func endOf(info *workflowpb.WorkflowExecutionInfo, signals []Signal) Event {
-	how := stateOf[info.GetStatus()]
-	text := fmt.Sprintf("the workflow in Temporal is %s, and its code could not say why", info.GetStatus())
+func endOf(status enums.WorkflowExecutionStatus, signals []Signal) *Event {
+	text := fmt.Sprintf("the workflow in Temporal is %s, and its code could not say why", status)
+	if event := cancelled(signals, text); event != nil {
+		return event
+	}
+	if stateOf[status] == engine.RunCancelled {
+		return &Event{Type: contract.RunCancelled, Logical: 1, Payload: object("reason", text)}
+	}
+	return &Event{Type: contract.RunFailed, Logical: 1, Payload: raw("error", failureJSON("ENGINE_"+codeOf[status], text))}
+}
+
+// cancelled returns the end that an accepted CANCEL gives a run; nil: there is none.
+func cancelled(signals []Signal, text string) *Event {
 	for _, x := range signals {
 		if x.Type == signalCancel || x.Type == signalStop {
-			return Event{Type: contract.RunCancelled, Logical: 1, Cause: x.ID, Payload: object("reason", text)}
+			return &Event{Type: contract.RunCancelled, Logical: 1, Cause: x.ID, Payload: object("reason", text)}
 		}
 	}
-	if how == engine.RunCancelled {
-		return Event{Type: contract.RunCancelled, Logical: 1, Payload: object("reason", text)}
-	}
-	return Event{Type: contract.RunFailed, Logical: 1, Payload: raw("error", failureJSON("ENGINE_"+codeOf[info.GetStatus()], text))}
+	return nil
 }
 
 var codeOf = map[enums.WorkflowExecutionStatus]string{

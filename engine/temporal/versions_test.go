@@ -87,7 +87,7 @@ func TestVersionsENG3(t *testing.T) {
 	w.named("newer again", true)
 	w.until(late, "RunCompleted")
 	for run, want := range map[string]bool{old: false, late: true} {
-		w.ends(e, engine.EngineRunRef("temporal://default/"+run), engine.RunCompleted)
+		w.ends(e, w.ref(run), engine.RunCompleted)
 		list, newer := w.deciders(run)
 		if newer != want {
 			t.Errorf("run %s began as one of the newer version: %t, want %t", run, newer, want)
@@ -119,7 +119,7 @@ func TestVersionsTogetherENG3(t *testing.T) {
 		if got := w.until(run, "RunCompleted"); len(got) != 10 {
 			t.Errorf("got %q", got)
 		}
-		w.ends(older, engine.EngineRunRef("temporal://default/"+run), engine.RunCompleted)
+		w.ends(older, w.ref(run), engine.RunCompleted)
 		w.clean(run, runlogv1.RunStatus_COMPLETED)
 	}
 }

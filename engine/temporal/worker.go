@@ -8,12 +8,10 @@ import (
 	"strings"
 	"sync"
 
-	commonpb "go.temporal.io/api/common/v1"
 	enums "go.temporal.io/api/enums/v1"
 	"go.temporal.io/api/operatorservice/v1"
 	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
-	"go.temporal.io/sdk/converter"
 	sdk "go.temporal.io/sdk/temporal"
 	"go.temporal.io/sdk/worker"
 	"go.temporal.io/sdk/workflow"
@@ -41,15 +39,6 @@ func attributesOf(run *runlogv1.Run) sdk.SearchAttributes {
 		list = append(list, tierAttribute.ValueSet(tier))
 	}
 	return sdk.NewSearchAttributes(list...)
-}
-
-// shown returns the status that a workflow shows.
-func shown(attributes *commonpb.SearchAttributes) (status string) {
-	payload := attributes.GetIndexedFields()[statusAttribute.GetName()]
-	if payload == nil || converter.GetDefaultDataConverter().FromPayload(payload, &status) != nil {
-		return ""
-	}
-	return status
 }
 
 // Register makes the search attributes known to the namespace. Those that it knows stay as they

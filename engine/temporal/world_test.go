@@ -178,6 +178,16 @@ func (w *world) start(e *temporal.Engine, run string) engine.EngineRunRef {
 	return ref
 }
 
+// ref returns the engine's reference of a run in the log.
+func (w *world) ref(run string) engine.EngineRunRef {
+	w.t.Helper()
+	got, err := w.log.GetRun(context.Background(), &runlogv1.GetRunRequest{RunId: run})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return engine.EngineRunRef(got.GetEngineRunRef())
+}
+
 // events returns the events of a run, each as its type, step and attempts.
 func (w *world) events(run string) (list []string) {
 	w.t.Helper()
