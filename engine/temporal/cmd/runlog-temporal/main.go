@@ -63,7 +63,7 @@ var verbs = []verb{
 	{"worker", "", "work on runs: workflows, steps, signals, the queue, and runs that Temporal has ended", workerFlags, work},
 	{"start", "PLAN-FILE", "create a run of a plan, and start it without a queue", startFlags, start},
 	{"signal", "TYPE", "send a signal to a run", signalFlags, send},
-	{"sweep", "", "end the runs whose workflows Temporal has ended, once", nil, sweep},
+	{"sweep", "", "end the runs whose workflows Temporal has ended, once", sweepFlags, sweep},
 	{"cleanup", "", "archive and delete ephemeral namespaces that are idle", cleanupFlags, cleanup},
 	{"history", "", "print the history of the workflow of a run, for replay tests", runFlag, history},
 }
@@ -85,7 +85,7 @@ type app struct {
 	state                    string
 	concurrency              int
 	sweepEvery, grace        time.Duration
-	register                 bool
+	register, adopt          bool
 	settings                 temporal.Settings
 	uri, step, id, reason    string
 	prefix, dir              string

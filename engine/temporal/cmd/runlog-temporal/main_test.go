@@ -23,6 +23,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/clienttest"
+	"runlog/client/watcher"
 	"runlog/engine/plan"
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
@@ -263,6 +264,56 @@ func TestChaosENG2(t *testing.T) {
 		b.verify(run, steps)
 	}
 	t.Logf("%d runs; %d kills of workers, %d of nodes, %d of Temporal", len(runs), kills[0], kills[1], kills[2])
+}
+
+// TestSweepAdoptsENG1: a Temporal server that has lost its database gets a run again only if an
+// operator says so. Until then the worker and the operator hear which namespace they see.
+func TestSweepAdoptsENG1(t *testing.T) {
+	b := newBed(t)
+	const steps = 20
+	plan := b.plan("adopted", steps)
+	b.startWorker()
+	await.Poll(t, "the start of the run", func() bool {
+		_, err := b.command("start", "--run", "adopted", "--heartbeat", "3s", "--task-timeout", "2s", plan)
+		return err == nil
+	})
+	for e, err := range watcher.Events(await.Context(t), b.log, "adopted", 0, "") {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e.GetEventType() == "StepCompleted" {
+			break
+		}
+	}
+	b.killWorker()
+	b.temporal.Kill()
+	b.temporal.File += ".new"
+	b.temporal.Restart(t)
+	b.startWorker()
+	await.Poll(t, "the namespace of the new server", func() bool {
+		_, err := b.command("sweep")
+		if err == nil {
+			t.Fatal("the sweep has found the run")
+		}
+		return strings.Contains(err.Error(), "has the id")
+	})
+	_, err := b.command("sweep")
+	wantError(t, "a sweep", err, `run "adopted"`, "temporal://", "--temporal", "sweep --adopt")
+	await.Poll(t, "the adoption", func() bool {
+		out, err := b.command("sweep", "--adopt")
+		return err == nil && strings.Contains(out, "started again: 1")
+	})
+	if status := b.ends("adopted"); status != runlogv1.RunStatus_COMPLETED {
+		t.Errorf("the run is %v", status)
+	}
+	for r, err := range b.log.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: "adopted"}) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.GetEventType() == "StepFailed" {
+			t.Errorf("step %s has failed", r.GetStepId())
+		}
+	}
 }
 
 // TestPage: the commands of the page are those of this program, with flags that it has, and the

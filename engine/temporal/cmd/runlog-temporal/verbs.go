@@ -68,6 +68,10 @@ func signalFlags(a *app) {
 	a.flags.StringVar(&a.reason, "reason", "", "why, for people")
 }
 
+func sweepFlags(a *app) {
+	a.flags.BoolVar(&a.adopt, "adopt", false, "start the workflows again that are not there; no other Temporal server may have them")
+}
+
 func cleanupFlags(a *app) {
 	a.flags.StringVar(&a.prefix, "prefix", "", "how the names of ephemeral namespaces begin")
 	a.flags.StringVar(&a.dir, "dir", "", "directory for the archives")
@@ -129,7 +133,7 @@ func (a *app) scopedEnvironment() string {
 }
 
 func (a *app) sweeper(e *temporal.Engine) *temporal.Sweeper {
-	return &temporal.Sweeper{Engine: e, Runs: a.log, Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment()}
+	return &temporal.Sweeper{Engine: e, Runs: a.log, Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment(), Adopt: a.adopt}
 }
 
 // tokenFile keeps the token of a bridge in a file.
