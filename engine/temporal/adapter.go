@@ -42,8 +42,9 @@ func New(o Options) (*Engine, error) {
 	return &Engine{o: o, activities: &activities{o: o}, interpret: interpret}, nil
 }
 
-// StartRun starts the workflow of a run, whose id is that of the run. If there is one, or was one,
-// or if the log has a reference of the run, it starts nothing (ENG-1).
+// StartRun starts the workflow of a run. If there is one, or was one, or if the log has a reference
+// of the run, it starts nothing (ENG-1). If the workflow with its id is not that of the run, the
+// run can never be started.
 func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContext) (engine.EngineRunRef, error) {
 	run, err := e.o.Log.GetRun(ctx, &runlogv1.GetRunRequest{RunId: rc.RunID})
 	if err != nil {
@@ -62,10 +63,18 @@ func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContex
 	if err != nil {
 		return "", err
 	}
-	started := refOf(id, e.o.Namespace, run.GetRunId())
-	return engine.EngineRunRef(started), e.start(ctx, run, started, ref, rc.Fence)
+	started := refOf(id, e.o.Namespace, e.o.Prefix+rc.RunID)
+	err = e.start(ctx, run, started, ref, rc.Fence)
+	if foreign, ok := errors.AsType[*ForeignError](err); ok {
+		err = &engine.PermanentError{Code: codeForeign, Err: foreign}
+	}
+	if err != nil {
+		return "", err
+	}
+	return engine.EngineRunRef(started), nil
 }
 
+// start starts the workflow of a run, unless it is there.
 func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref string, of plan.Ref, fence uint64) error {
 	in := Input{
 		Plan: of, Ref: ref, Fence: fence, Settings: e.o.Settings,
@@ -73,15 +82,18 @@ func (e *Engine) start(ctx context.Context, run *runlogv1.Run, ref string, of pl
 	}
 	in.Plan.ExpiresAt = time.Time{} // It decides whether the workflow starts. The workflow goes on.
 	_, err := e.o.Temporal.ExecuteWorkflow(ctx, sdkclient.StartWorkflowOptions{
-		ID: run.GetRunId(), TaskQueue: route.TaskQueue(route.Step{}, run.GetEnvironmentId(), run.GetTenantId()),
+		ID: e.o.Prefix + run.GetRunId(), TaskQueue: route.TaskQueue(route.Step{}, run.GetEnvironmentId(), run.GetTenantId()),
 		WorkflowIDReusePolicy:                    enums.WORKFLOW_ID_REUSE_POLICY_REJECT_DUPLICATE,
 		WorkflowIDConflictPolicy:                 enums.WORKFLOW_ID_CONFLICT_POLICY_FAIL,
 		WorkflowExecutionErrorWhenAlreadyStarted: true,
 		TypedSearchAttributes:                    attributesOf(run),
-		Memo:                                     map[string]any{refMemo: ref},
+		Memo:                                     memo(run, ref),
 		WorkflowTaskTimeout:                      e.o.Settings.TaskTimeout,
 	}, WorkflowType, in)
-	if _, exists := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); err != nil && !exists {
+	if _, exists := errors.AsType[*serviceerror.WorkflowExecutionAlreadyStarted](err); exists {
+		_, err = e.find(ctx, ref, createdAt(run))
+	}
+	if err != nil {
 		return fmt.Errorf("temporal: cannot start the workflow of run %q: %w", run.GetRunId(), err)
 	}
 	return nil
@@ -94,13 +106,17 @@ func (e *Engine) CancelRun(ctx context.Context, ref engine.EngineRunRef, reason 
 
 // ring signals the workflow of a reference. One that has ended stays as it is.
 func (e *Engine) ring(ctx context.Context, ref string, s Signal) error {
-	d, err := e.find(ctx, ref)
-	if err != nil || d.GetWorkflowExecutionInfo().GetCloseTime() != nil {
-		return err
+	at, _ := e.address(ref)
+	// A bell at another workflow than that of the run does no harm: it says that the log may have
+	// something new. A CANCEL does, and so may a bell where ids have no prefix.
+	if s.Seq == 0 || at.namespaceID == "" {
+		if _, err := e.find(ctx, ref, ""); err != nil {
+			return err
+		}
 	}
-	err = e.o.Temporal.SignalWorkflow(ctx, d.GetWorkflowExecutionInfo().GetExecution().GetWorkflowId(), "", SignalName, s)
+	err := e.o.Temporal.SignalWorkflow(ctx, at.workflowID, "", SignalName, s)
 	if _, gone := errors.AsType[*serviceerror.NotFound](err); gone {
-		return nil // It has just ended.
+		_, err = e.find(ctx, ref, "")
 	}
 	return err
 }
@@ -119,7 +135,7 @@ const anySeq = 1
 
 // RunStatus returns what Temporal knows of the workflow of a run.
 func (e *Engine) RunStatus(ctx context.Context, ref engine.EngineRunRef) (engine.RunStatus, error) {
-	d, err := e.find(ctx, string(ref))
+	d, err := e.find(ctx, string(ref), "")
 	if err != nil {
 		return engine.RunStatus{}, err
 	}

@@ -108,7 +108,7 @@ func (b *bed) phase(name string, log creator, runs, atATime int) phase {
 			start, run := time.Now(), fmt.Sprint(name, "-", i)
 			if _, err := e.StartRun(ctx, plan.Ref{}, engine.RunContext{RunID: run}); err != nil {
 				b.t.Error(err)
-			} else if err := sdk.GetWorkflow(ctx, run, "").Get(ctx, nil); err != nil {
+			} else if err := sdk.GetWorkflow(ctx, workflowOf(run), "").Get(ctx, nil); err != nil {
 				b.t.Errorf("run %s: %v", run, err)
 			}
 			result.took[i] = time.Since(start)

@@ -98,7 +98,7 @@ func (b *Bridge) load(ctx context.Context, filter *watcher.Filter, begun *bool) 
 		if err != nil {
 			return err
 		}
-		if err := b.ring(ctx, run, Signal{Seq: anySeq}); err != nil {
+		if err := b.ring(ctx, run.GetEngineRunRef(), Signal{Seq: anySeq}); err != nil {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (b *Bridge) watch(ctx context.Context, filter *watcher.Filter) error {
 		}
 		run, err := b.Client.GetRun(ctx, &runlogv1.GetRunRequest{RunId: e.GetRunId()})
 		if err == nil {
-			err = b.ring(ctx, run, signalOf(e.EventRecord))
+			err = b.ring(ctx, run.GetEngineRunRef(), signalOf(e.EventRecord))
 		}
 		if err != nil {
 			return err
@@ -136,8 +136,8 @@ func (b *Bridge) watch(ctx context.Context, filter *watcher.Filter) error {
 
 // ring signals the workflow of a run. A run that has none here, because it is another engine's or
 // has not started, reads the log when it starts.
-func (b *Bridge) ring(ctx context.Context, run *runlogv1.Run, s Signal) error {
-	err := b.Engine.ring(ctx, run.GetEngineRunRef(), s)
+func (b *Bridge) ring(ctx context.Context, ref string, s Signal) error {
+	err := b.Engine.ring(ctx, ref, s)
 	if errors.Is(err, engine.ErrNoRun) {
 		return nil
 	}

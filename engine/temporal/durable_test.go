@@ -162,16 +162,16 @@ func TestSweepENG3(t *testing.T) {
 		t.Fatalf("got %v, %v", res, err)
 	}
 	for _, run := range []string{terminated, cancelled, gone} {
-		if err := w.sdk.TerminateWorkflow(t.Context(), run, "", "a test"); err != nil {
+		if err := w.sdk.TerminateWorkflow(t.Context(), workflowOf(run), "", "a test"); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if _, err := w.sdk.WorkflowService().DeleteWorkflowExecution(t.Context(), &workflowservice.DeleteWorkflowExecutionRequest{
-		Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: gone}}); err != nil {
+		Namespace: "default", WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: workflowOf(gone)}}); err != nil {
 		t.Fatal(err)
 	}
 	await.Poll(t, "the deletion of a workflow", func() bool {
-		_, err := w.sdk.DescribeWorkflowExecution(t.Context(), gone, "")
+		_, err := w.sdk.DescribeWorkflowExecution(t.Context(), workflowOf(gone), "")
 		return err != nil
 	})
 	want := []string{terminated, cancelled}
@@ -338,7 +338,7 @@ func TestResetENG3(t *testing.T) {
 	<-g.begun
 	w.until(run, "StepCompleted c 1.1")
 	if _, err := w.sdk.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{Namespace: "default",
-		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: run}, WorkflowTaskFinishEventId: 4, RequestId: run}); err != nil {
+		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: workflowOf(run)}, WorkflowTaskFinishEventId: 4, RequestId: run}); err != nil {
 		t.Fatal(err)
 	}
 	close(g.free)

@@ -167,7 +167,7 @@ func TestThousandStepsENG3(t *testing.T) {
 	}
 	var flows []*workflowservice.ListWorkflowExecutionsResponse
 	await.Poll(t, "all workflows of the run in Temporal's search", func() bool {
-		res, err := w.sdk.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + run + "'", PageSize: 200})
+		res, err := w.sdk.ListWorkflow(t.Context(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + workflowOf(run) + "'", PageSize: 200})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -178,7 +178,7 @@ func TestThousandStepsENG3(t *testing.T) {
 		t.Errorf("the run had %d workflows", n)
 	}
 	for _, x := range flows[0].GetExecutions() {
-		d, err := w.sdk.DescribeWorkflowExecution(t.Context(), run, x.GetExecution().GetRunId())
+		d, err := w.sdk.DescribeWorkflowExecution(t.Context(), workflowOf(run), x.GetExecution().GetRunId())
 		if err != nil {
 			t.Fatal(err)
 		}

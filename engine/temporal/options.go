@@ -36,9 +36,12 @@ type Options struct {
 	Temporal sdkclient.Client
 	// Namespace is that of the client. Empty: default.
 	Namespace string
-	Log       Log
-	Plans     Plans
-	Registry  *executor.Registry
+	// Prefix begins the ids of workflows, before those of their runs. Logs that share a namespace
+	// need one each. Empty: DefaultPrefix.
+	Prefix   string
+	Log      Log
+	Plans    Plans
+	Registry *executor.Registry
 	// Secrets resolves the secretRefs of steps. nil: steps have none.
 	Secrets secret.Provider
 	// Worker names this process for people.
@@ -66,6 +69,7 @@ type Options struct {
 
 // Defaults of Options.
 const (
+	DefaultPrefix      = "runlog/"
 	DefaultConcurrency = 100
 	DefaultBeat        = 2 * time.Second
 	DefaultGrace       = 30 * time.Second
@@ -112,6 +116,7 @@ func (o Options) EnsureDefaults() Options {
 	if o.Namespace == "" {
 		o.Namespace = sdkclient.DefaultNamespace
 	}
+	orDefault(&o.Prefix, DefaultPrefix)
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/google/uuid"
 	commonpb "go.temporal.io/api/common/v1"
 	"go.temporal.io/api/serviceerror"
-	workflowpb "go.temporal.io/api/workflow/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	"go.temporal.io/sdk/converter"
 
 	"runlog/engine"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 const refPrefix = "temporal://"
@@ -48,12 +49,22 @@ func (e *Engine) namespaceID(ctx context.Context) (string, error) {
 	return d.GetNamespaceInfo().GetId(), nil
 }
 
-// refMemo is the note of a workflow that has the reference of its run. Continuations keep it.
-const refMemo = "engineRunRef"
+// The notes of a workflow say whose it is. Continuations keep them.
+const (
+	refMemo     = "engineRunRef"
+	createdMemo = "runCreatedAt" // two logs may have runs of one id, but hardly of one moment
+)
 
-// find describes the workflow of a reference. *ForeignError: the one with its id is not that of the
-// run.
-func (e *Engine) find(ctx context.Context, ref string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
+// memo returns the notes of the workflow of a run.
+func memo(run *runlogv1.Run, ref string) map[string]any {
+	return map[string]any{refMemo: ref, createdMemo: createdAt(run)}
+}
+
+func createdAt(run *runlogv1.Run) string { return run.GetCreatedAt().AsTime().Format(time.RFC3339Nano) }
+
+// find describes the workflow of a reference, for a run that was created at a time; empty: the
+// caller does not know it. *ForeignError: the workflow with its id is not that of the run.
+func (e *Engine) find(ctx context.Context, ref, created string) (*workflowservice.DescribeWorkflowExecutionResponse, error) {
 	at, ok := e.address(ref)
 	if !ok {
 		return nil, fmt.Errorf("temporal: %.100q is no reference of the namespace %q: %w", ref, e.o.Namespace, engine.ErrNoRun)
@@ -66,17 +77,16 @@ func (e *Engine) find(ctx context.Context, ref string) (*workflowservice.Describ
 		return nil, err
 	}
 	info := d.GetWorkflowExecutionInfo()
-	of := text(info.GetMemo().GetFields()[refMemo])
-	if info.GetType().GetName() != WorkflowType || of != ref && (of != "" || at.namespaceID != "") {
-		return nil, e.foreign(info)
+	notes := info.GetMemo().GetFields()
+	got := ForeignError{e.o.Namespace, at.workflowID, info.GetType().GetName(), text(notes[refMemo]), text(notes[createdMemo])}
+	switch {
+	case got.Type != WorkflowType:
+		return nil, &got
+	case at.namespaceID == "": // Workflows of earlier versions have no notes.
+	case got.Ref != ref, created != "" && got.RunCreatedAt != created:
+		return nil, &got
 	}
 	return d, nil
-}
-
-// foreign tells of a workflow that is not that of a run.
-func (e *Engine) foreign(info *workflowpb.WorkflowExecutionInfo) *ForeignError {
-	return &ForeignError{Namespace: e.o.Namespace, WorkflowID: info.GetExecution().GetWorkflowId(), Type: info.GetType().GetName(),
-		Ref: text(info.GetMemo().GetFields()[refMemo])}
 }
 
 // text returns a text that a workflow shows; empty: it has none.
@@ -90,17 +100,22 @@ func text(p *commonpb.Payload) (s string) {
 // ForeignError says that a workflow with the id of one of a run is not that of the run.
 type ForeignError struct {
 	Namespace, WorkflowID, Type string
-	// Ref is the reference of the run that it is of; empty: it names none.
-	Ref string
+	// Ref is the reference of the run that it is of, and RunCreatedAt when that was created; empty:
+	// it does not say so.
+	Ref, RunCreatedAt string
 }
 
-// Error names the workflow and whose it is.
+// codeForeign is that of the error in RunFailed.
+const codeForeign = "ENGINE_FOREIGN"
+
+// Error names the workflow, whose it is, and what to do.
 func (e *ForeignError) Error() string {
-	whose := fmt.Sprintf("has the type %.100q, and not %q", e.Type, WorkflowType)
+	whose := fmt.Sprintf("its type is %.100q, and that of runs is %q", e.Type, WorkflowType)
 	if e.Type == WorkflowType {
-		whose = fmt.Sprintf("is of the reference %.300q", e.Ref)
+		whose = fmt.Sprintf("it is that of a run with the reference %.300q, which was created at %q", e.Ref, e.RunCreatedAt)
 	}
-	return fmt.Sprintf("temporal: the workflow %q of the namespace %q is not that of the run: it %s", e.WorkflowID, e.Namespace, whose)
+	return fmt.Sprintf("temporal: the workflow %q of the namespace %q is not that of the run: %s: request the run with another id, or start the worker with another --workflow-prefix",
+		e.WorkflowID, e.Namespace, whose)
 }
 
 // Unwrap returns that the engine does not have the run.

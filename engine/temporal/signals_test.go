@@ -243,7 +243,7 @@ func TestFloodOfSignalsSIG5(t *testing.T) {
 		case 9:
 			value = nil
 		}
-		if err := w.sdk.SignalWorkflow(t.Context(), run, "", temporal.SignalName, value); err != nil {
+		if err := w.sdk.SignalWorkflow(t.Context(), workflowOf(run), "", temporal.SignalName, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -435,7 +435,7 @@ func TestCancelENG3(t *testing.T) {
 			}
 		},
 		func(run string, _ engine.EngineRunRef) {
-			if err := w.sdk.CancelWorkflow(t.Context(), run, ""); err != nil {
+			if err := w.sdk.CancelWorkflow(t.Context(), workflowOf(run), ""); err != nil {
 				t.Error(err)
 			}
 		},

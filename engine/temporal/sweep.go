@@ -49,9 +49,9 @@ func (s *Sweeper) sweeps() *engine.Sweeps {
 }
 
 func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *engine.Swept) error {
-	d, err := s.Engine.find(ctx, run.GetEngineRunRef())
-	if _, foreign := errors.AsType[*ForeignError](err); !foreign && errors.Is(err, engine.ErrNoRun) {
-		return s.lost(ctx, run, swept)
+	d, err := s.Engine.find(ctx, run.GetEngineRunRef(), createdAt(run))
+	if errors.Is(err, engine.ErrNoRun) {
+		return s.lost(ctx, run, swept, err)
 	}
 	if err != nil {
 		return err
@@ -69,26 +69,34 @@ func (s *Sweeper) look(ctx context.Context, run *runlogv1.Run, swept *engine.Swe
 	return err
 }
 
-// lost starts a workflow again that is not there, if the operator says so. A run that is to be
-// cancelled ends, unless another Temporal server may have its workflow.
-func (s *Sweeper) lost(ctx context.Context, run *runlogv1.Run, swept *engine.Swept) error {
+// lost starts a workflow again that is not there, if the operator says so. If no other Temporal
+// server may have it, a run that is to be cancelled ends, and so does one whose id is taken.
+func (s *Sweeper) lost(ctx context.Context, run *runlogv1.Run, swept *engine.Swept, cause error) error {
 	id, err := s.Engine.namespaceID(ctx)
 	if err != nil {
 		return err
 	}
+	foreign, taken := errors.AsType[*ForeignError](cause)
 	at, _ := s.Engine.address(run.GetEngineRunRef())
 	if at.namespaceID == id {
 		ended, err := s.end(ctx, run, swept, func(signals []Signal) *Event {
-			return cancelled(signals, "there is no workflow of the run in Temporal")
+			event := cancelled(signals, "there is no workflow of the run in Temporal")
+			if event == nil && taken {
+				event = failed(codeForeign, foreign.Error())
+			}
+			return event
 		})
 		if err != nil || ended {
 			return err
 		}
 	}
+	if taken {
+		return cause
+	}
 	if !s.Adopt {
 		return &LostError{Ref: run.GetEngineRunRef(), Namespace: s.Engine.o.Namespace, NamespaceID: id, Here: at.namespaceID == id}
 	}
-	ref := refOf(id, s.Engine.o.Namespace, run.GetRunId())
+	ref := refOf(id, s.Engine.o.Namespace, s.Engine.o.Prefix+run.GetRunId())
 	if ref != run.GetEngineRunRef() {
 		// Of several that adopt the run, one does.
 		if _, err := s.Runs.UpdateRun(ctx, &runlogv1.UpdateRunRequest{RunId: run.GetRunId(), EngineRunRef: &ref,
@@ -141,7 +149,11 @@ func endOf(status enums.WorkflowExecutionStatus, signals []Signal) *Event {
 	if stateOf[status] == engine.RunCancelled {
 		return &Event{Type: contract.RunCancelled, Logical: 1, Payload: object("reason", text)}
 	}
-	return &Event{Type: contract.RunFailed, Logical: 1, Payload: raw("error", failureJSON("ENGINE_"+codeOf[status], text))}
+	return failed("ENGINE_"+codeOf[status], text)
+}
+
+func failed(code, text string) *Event {
+	return &Event{Type: contract.RunFailed, Logical: 1, Payload: raw("error", failureJSON(code, text))}
 }
 
 // cancelled returns the end that an accepted CANCEL gives a run; nil: there is none.

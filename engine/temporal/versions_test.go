@@ -34,7 +34,7 @@ func (w *world) named(name string, newer bool) (e *temporal.Engine, stop func())
 // was of the newer version when it began.
 func (w *world) deciders(run string) (list []string, newer bool) {
 	w.t.Helper()
-	history := w.sdk.GetWorkflowHistory(w.t.Context(), run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+	history := w.sdk.GetWorkflowHistory(w.t.Context(), workflowOf(run), "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 	for history.HasNext() {
 		e, err := history.Next()
 		if err != nil {

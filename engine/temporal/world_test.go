@@ -105,6 +105,9 @@ func (w *world) executions(run string) (list []string) {
 // name returns the name of a run in the shared server of Temporal.
 func (w *world) name(run string) string { return strings.ReplaceAll(w.t.Name(), "/", "-") + "-" + run }
 
+// workflowOf returns the id of the workflow of a run.
+func workflowOf(run string) string { return temporal.DefaultPrefix + run }
+
 func (w *world) create(run string) string {
 	w.t.Helper()
 	run = w.name(run)
@@ -278,7 +281,7 @@ func (w *world) found(run, status string) {
 // workflows returns the statuses of the workflows of a run that Temporal's search has found.
 func (w *world) workflows(run string) (list []string) {
 	w.t.Helper()
-	res, err := w.sdk.ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + run + "'"})
+	res, err := w.sdk.ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + workflowOf(run) + "'"})
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -299,7 +302,7 @@ func (w *world) save(name, run string) {
 	for next, i := "", 1; ; i++ { // The newest one names the one before.
 		id := next
 		var err error
-		if text, err = namespaces.History(context.Background(), w.sdk, "default", run, id); err != nil {
+		if text, err = namespaces.History(context.Background(), w.sdk, "default", workflowOf(run), id); err != nil {
 			w.t.Fatal(err)
 		}
 		var h historypb.History
@@ -318,7 +321,7 @@ func (w *world) save(name, run string) {
 
 // tries logs the attempts of activities that were not the first, with why the one before failed.
 func (w *world) tries(run string) {
-	text, err := namespaces.History(context.Background(), w.sdk, "default", run, "")
+	text, err := namespaces.History(context.Background(), w.sdk, "default", workflowOf(run), "")
 	var h historypb.History
 	if err == nil {
 		err = protojson.Unmarshal(text, &h)

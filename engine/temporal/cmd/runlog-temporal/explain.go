@@ -32,6 +32,7 @@ func (a *app) validate() error {
 		refuse(err != nil || port == "", "--temporal is %q: write host:port, such as 127.0.0.1:7233", a.temporal)
 	}
 	refuse(a.namespace == "", "--namespace is empty: name a namespace of Temporal, such as default")
+	refuse(a.prefixOfWorkflows == "", "--workflow-prefix is empty: name how the ids of workflows begin, such as %s", temporal.DefaultPrefix)
 	refuse(a.environment == "", "--environment is empty: name one, such as prod")
 	refuse(a.project != "" && a.tenant == "", "--project is %q, and --tenant is missing: name the tenant too", a.project)
 	refuse(!a.once && len(a.allow) == 0, "--allow is missing: name the URI below which plans may be read, such as file:///srv/plans")

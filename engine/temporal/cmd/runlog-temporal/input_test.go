@@ -57,6 +57,7 @@ func TestFlags(t *testing.T) {
 		"worker --namespace=":                  {"--namespace is empty"},
 		"worker --temporal localhost":          {`--temporal is "localhost"`, "host:port"},
 		"worker --temporal http://127.0.0.1:1": {`--temporal is "http://127.0.0.1:1"`, "host:port"},
+		"worker --workflow-prefix=":            {"--workflow-prefix is empty", "such as runlog/"},
 		"worker --queue=":                      {"--queue is empty"},
 		"worker --sweep-every -1s --queue=":    {"--sweep-every is -1s", "--queue is empty"},
 		"cleanup --idle -1h":                   {"--idle is -1h"},

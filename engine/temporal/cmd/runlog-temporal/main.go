@@ -73,7 +73,7 @@ type app struct {
 	out, err io.Writer
 	flags    *flag.FlagSet
 
-	temporal, namespace                       string
+	temporal, namespace, prefixOfWorkflows    string
 	security                                  security
 	server, tokenFile                         string
 	tenant, project, environment, run, worker string
@@ -138,6 +138,7 @@ func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *a
 	a.flags.StringVar(&a.temporal, "temporal", "127.0.0.1:7233", "address of Temporal")
 	a.flags.StringVar(&a.namespace, "namespace", "default", "namespace in Temporal")
 	a.security.register(a.flags)
+	a.flags.StringVar(&a.prefixOfWorkflows, "workflow-prefix", temporal.DefaultPrefix, "how the ids of workflows begin, before those of their runs")
 	a.flags.StringVar(&a.server, "server", "127.0.0.1:7410", "addresses of runlog, with commas between them")
 	a.flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for runlog")
 	a.flags.StringVar(&a.tenant, "tenant", "", "tenant of the runs")
@@ -261,8 +262,9 @@ func (a *app) engine() (*temporal.Engine, error) {
 		}
 	}
 	queues, isolation := a.taskQueues()
-	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Log: a.log, Plans: plans, Registry: equipped.Executors,
-		Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Isolation: isolation, Concurrency: a.concurrency, Grace: a.grace, Logger: a.logger,
+	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Prefix: a.prefixOfWorkflows, Log: a.log, Plans: plans,
+		Registry: equipped.Executors, Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Isolation: isolation, Concurrency: a.concurrency,
+		Grace: a.grace, Logger: a.logger,
 		Settings: a.settings})
 }
 

@@ -25,6 +25,7 @@ import (
 	"runlog/client/clienttest"
 	"runlog/client/watcher"
 	"runlog/engine/plan"
+	"runlog/engine/temporal"
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -178,12 +179,13 @@ func (b *bed) verify(run string, steps int) {
 // answers returns the ends of steps in the histories of all workflows of a run.
 func (b *bed) answers(run string) (list []string) {
 	b.t.Helper()
-	flows, err := b.sdk.ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + run + "'"})
+	id := temporal.DefaultPrefix + run
+	flows, err := b.sdk.ListWorkflow(context.Background(), &workflowservice.ListWorkflowExecutionsRequest{Query: "WorkflowId = '" + id + "'"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for _, x := range flows.GetExecutions() {
-		text, err := namespaces.History(context.Background(), b.sdk, "default", run, x.GetExecution().GetRunId())
+		text, err := namespaces.History(context.Background(), b.sdk, "default", id, x.GetExecution().GetRunId())
 		if err != nil {
 			b.t.Fatal(err)
 		}

@@ -285,7 +285,7 @@ func history(ctx context.Context, a *app, _ []string) error {
 	if a.run == "" {
 		return errors.New("history needs --run")
 	}
-	text, err := namespaces.History(ctx, a.sdk, a.namespace, a.run, "")
+	text, err := namespaces.History(ctx, a.sdk, a.namespace, a.prefixOfWorkflows+a.run, "")
 	if _, none := errors.AsType[*serviceerror.NotFound](err); none {
 		return fmt.Errorf("cannot read the history of run %q: %w in the namespace %q; \"runlog snapshot %s\" names the engine of the run, and its namespace", a.run, err, a.namespace, a.run)
 	}
