@@ -56,15 +56,18 @@ func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContex
 	if ref == (plan.Ref{}) {
 		ref = plan.RefOf(run)
 	}
-	if err := ref.Expired(time.Now()); err != nil {
-		return "", err
-	}
 	id, err := e.namespaceID(ctx)
 	if err != nil {
 		return "", err
 	}
 	started := refOf(id, e.o.Namespace, e.o.Prefix+rc.RunID)
-	err = e.start(ctx, run, started, ref, rc.Fence)
+	// The first start decides whether the plan has expired. A later one, such as that of the next
+	// lease, finds the workflow, which may be about to append RunStarted.
+	if expired := ref.Expired(time.Now()); expired == nil {
+		err = e.start(ctx, run, started, ref, rc.Fence)
+	} else if _, err = e.find(ctx, started, createdAt(run)); errors.Is(err, engine.ErrNoRun) {
+		return "", expired
+	}
 	if foreign, ok := errors.AsType[*ForeignError](err); ok {
 		err = &engine.PermanentError{Code: codeForeign, Err: foreign}
 	}

@@ -42,16 +42,22 @@ func (w *world) request(run string) string {
 // leased leases the only run of a world that waits, and starts it with the fence of the lease.
 func (w *world) leased(e *temporal.Engine, run string) (l *runlogv1.Lease, ref string) {
 	w.t.Helper()
-	res, err := w.log.LeaseRuns(w.t.Context(), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Max: 10})
-	if err != nil || len(res.GetLeases()) != 1 || res.GetLeases()[0].GetRunId() != run {
-		w.t.Fatalf("got %v, %v", res, err)
-	}
-	l = res.GetLeases()[0]
+	l = w.lease(run)
 	got, err := e.StartRun(w.t.Context(), plan.Ref{}, engine.RunContext{RunID: run, Fence: l.GetFence()})
 	if err != nil {
 		w.t.Fatal(err)
 	}
 	return l, string(got)
+}
+
+// lease leases the only run of a world that waits.
+func (w *world) lease(run string) *runlogv1.Lease {
+	w.t.Helper()
+	res, err := w.log.LeaseRuns(w.t.Context(), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Max: 10})
+	if err != nil || len(res.GetLeases()) != 1 || res.GetLeases()[0].GetRunId() != run {
+		w.t.Fatalf("got %v, %v", res, err)
+	}
+	return res.GetLeases()[0]
 }
 
 func (w *world) release(l *runlogv1.Lease, ref string) {
