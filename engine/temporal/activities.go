@@ -129,6 +129,9 @@ func (l *ledger) begin(ctx context.Context) (*history, error) {
 	switch run.GetEngineRunRef() {
 	case l.ref:
 	case "":
+		if run.GetCompletedAt() != nil {
+			break // Its end came before the claim, such as in the queue.
+		}
 		if err := l.claim(ctx); err != nil {
 			return nil, err
 		}

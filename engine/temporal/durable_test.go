@@ -114,6 +114,28 @@ func TestForeignQUE8(t *testing.T) {
 	}
 }
 
+// TestEndBeforeClaimQUE8: a workflow whose run has ended before the workflow could claim it ends
+// too, and writes nothing.
+func TestEndBeforeClaimQUE8(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, diamond)
+	run := w.request("1")
+	hook := &hooked{Log: w.log, at: "claim", asked: make(chan struct{}), done: make(chan struct{})}
+	e := w.engine(hook)
+	w.run(e)
+	w.leased(e, run)
+	<-hook.asked
+	w.server.StepClock(2 * time.Minute)
+	if _, err := w.log.CancelQueued(t.Context(), &runlogv1.CancelQueuedRequest{RunId: run}); err != nil {
+		t.Fatal(err)
+	}
+	close(hook.done)
+	w.found(run, "Canceled")
+	if got := w.events(run); slices.Contains(got, "RunStarted") {
+		t.Errorf("got %q", got)
+	}
+}
+
 // TestReconcilerQUE11: a reconciler starts runs in Temporal.
 func TestReconcilerQUE11(t *testing.T) {
 	t.Parallel()
