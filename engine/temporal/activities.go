@@ -77,11 +77,15 @@ func final(err error) error {
 // planError is the end of a run whose plan can never be executed (PLAN-2). Its details are the
 // error of RunFailed.
 func planError(failure plan.Failure) error {
+	return sdk.NewNonRetryableApplicationError(failure.Error(), typePlan, nil, detailsOf(failure))
+}
+
+func detailsOf(failure plan.Failure) json.RawMessage {
 	details, err := failure.MarshalJSON()
 	if err != nil {
 		details = failureJSON(failure.Code(), failure.Error())
 	}
-	return sdk.NewNonRetryableApplicationError(failure.Error(), typePlan, nil, json.RawMessage(details))
+	return details
 }
 
 // failureJSON is the error of an event.
@@ -101,6 +105,8 @@ type beginInput struct {
 	Run   Scope  `json:"run"`
 	Ref   string `json:"ref"`
 	Fence uint64 `json:"fence,omitempty"`
+	// Plan is to be read too. nil: an earlier version reads it by activities of its own.
+	Plan *plan.Ref `json:"plan,omitempty"`
 }
 
 type begun struct {
@@ -108,17 +114,23 @@ type begun struct {
 	Signals []Signal        `json:"signals,omitempty"`
 	Ended   engine.RunState `json:"ended,omitempty"`
 	Fence   uint64          `json:"fence,omitempty"`
+	// Plan is nil if the workflow has not asked for it, if the run has ended, or if it is large.
+	Plan *loaded `json:"plan,omitempty"`
 }
 
 // beginRun claims a run for its workflow, appends RunStarted, and returns how far the log has the
-// run. A run that has ended stays as it is.
+// run, with its plan. A run that has ended stays as it is.
 func (a *activities) beginRun(ctx context.Context, in beginInput) (begun, error) {
 	l := a.ledger(in.Run, in.Ref, in.Fence)
 	h, err := l.begin(ctx)
 	if err != nil {
 		return begun{}, final(err)
 	}
-	return begun{Cursor: h.cursor(), Signals: h.signals, Ended: h.ended(), Fence: l.fence}, nil
+	b := begun{Cursor: h.cursor(), Signals: h.signals, Ended: h.ended(), Fence: l.fence}
+	if in.Plan != nil && b.Ended == "" {
+		b.Plan, err = a.load(ctx, *in.Plan, in.Run)
+	}
+	return b, final(err)
 }
 
 func (l *ledger) begin(ctx context.Context) (*history, error) {
@@ -182,6 +194,8 @@ type tellInput struct {
 	Events []Event `json:"events,omitempty"`
 	// Ends: the last event ends the run. It is not appended if there are new signals.
 	Ends bool `json:"ends,omitempty"`
+	// Sum asks for the summary of a run that has ended. Earlier versions ask by another activity.
+	Sum bool `json:"sum,omitempty"`
 }
 
 type told struct {
@@ -190,8 +204,9 @@ type told struct {
 	Status  string          `json:"status,omitempty"`
 	Ended   engine.RunState `json:"ended,omitempty"`
 	// Stored: the log has the events.
-	Stored bool   `json:"stored,omitempty"`
-	Fence  uint64 `json:"fence,omitempty"`
+	Stored  bool     `json:"stored,omitempty"`
+	Fence   uint64   `json:"fence,omitempty"`
+	Summary *summary `json:"summary,omitempty"`
 }
 
 // tellRun appends events of a run that has not ended, and returns the signals that the log has
@@ -202,7 +217,15 @@ func (a *activities) tellRun(ctx context.Context, in tellInput) (told, error) {
 	if err != nil {
 		return told{}, final(err)
 	}
-	return told{Signals: h.signals, Seen: h.LastSeq, Status: h.Status.String(), Ended: h.ended(), Stored: stored, Fence: l.fence}, nil
+	t := told{Signals: h.signals, Seen: h.LastSeq, Status: h.Status.String(), Ended: h.ended(), Stored: stored, Fence: l.fence}
+	if in.Sum && t.Ended != "" {
+		s, err := a.compileRunSnapshot(ctx, in.Run, t.Seen)
+		if err != nil {
+			return told{}, err
+		}
+		t.Summary = &s
+	}
+	return t, nil
 }
 
 func (l *ledger) tell(ctx context.Context, in tellInput) (h *history, stored bool, err error) {

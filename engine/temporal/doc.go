@@ -9,10 +9,11 @@
 // A run is one workflow with the run's id, of one type for all plans. Temporal decides when its
 // code runs; package plan decides which step is next; the log has what has happened.
 //
-//	beginRun ─► fetchPlan ─► validatePlan ─► the walk ─┬─► executeStep, in parallel
-//	   ▲                                               ├─► tellRun: pauses, skips, the end
-//	   │ after 50 steps, or 1 MiB of history           └─► concludeStep: what no worker told
-//	   └── a continuation, with the Cursor
+//	beginRun, with the plan ─► the walk ─┬─► executeStep, in parallel
+//	   ▲                                 ├─► tellRun: pauses, skips, the end
+//	   │                                 └─► concludeStep: what no worker told
+//	   └── a continuation, with the Cursor, after 50 steps or 1 MiB of history:
+//	       it reads the plan by fetchPlan and validatePlan
 //
 // The workflow has no state that the log does not have. A workflow that starts for a run which is
 // under way reads the log and goes on: Temporal may lose its history, or reset it.

@@ -1,7 +1,6 @@
 package temporal
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -15,14 +14,6 @@ import (
 	"runlog/engine/route"
 )
 
-// planned is a plan for every reference.
-type planned struct{ body string }
-
-func (p planned) Fetch(context.Context, plan.Ref) (*plan.Plan, error) {
-	parsed, _, err := plan.Parse([]byte(p.body), plan.Options{})
-	return parsed, err
-}
-
 // TestForeignQueueENG3: a plan with a step on a task queue of another tenant or environment is
 // refused when it is validated, before any of its steps is dispatched. The error of the run has a
 // code, and names the step, the queue and the rule.
@@ -34,8 +25,8 @@ func TestForeignQueueENG3(t *testing.T) {
 		t.Fatal(err)
 	}
 	validate := func(queue string, run Scope) (r report, err error) {
-		a := &activities{o: Options{Registry: registry, Plans: planned{fmt.Sprintf(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[
-			{"stepId":"good","type":"noop"},{"stepId":"bad","type":"noop","dependsOn":["good"],"dispatch":{"taskQueue":%q}}]}`, queue)}}.EnsureDefaults()}
+		a := &activities{o: Options{Registry: registry, Plans: parsed(fmt.Sprintf(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[
+			{"stepId":"good","type":"noop"},{"stepId":"bad","type":"noop","dependsOn":["good"],"dispatch":{"taskQueue":%q}}]}`, queue))}.EnsureDefaults()}
 		env := new(testsuite.WorkflowTestSuite).NewTestActivityEnvironment()
 		env.RegisterActivity(a.validatePlan)
 		value, err := env.ExecuteActivity(a.validatePlan, plan.Ref{}, run)

@@ -3,9 +3,16 @@ package temporal
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
+	"go.temporal.io/sdk/activity"
+	"go.temporal.io/sdk/testsuite"
+
+	"runlog/engine/executor"
 	"runlog/engine/plan"
 )
 
@@ -52,4 +59,56 @@ func TestKnownPlanIsWhatAFetchGivesPLAN7(t *testing.T) {
 func isInvalid(err error) bool {
 	_, ok := errors.AsType[*plan.InvalidError](err)
 	return ok
+}
+
+// TestPlanWithTheBeginENG3: the begin of a workflow has the plan with it, or why it can never be
+// executed, unless the plan is so large that the answer might be too large for Temporal.
+func TestPlanWithTheBeginENG3(t *testing.T) {
+	t.Parallel()
+	document := func(kind string, steps int) parsed {
+		names := rand.NewChaCha8([32]byte{})
+		var list []string
+		for range steps {
+			list = append(list, fmt.Sprintf(`{"stepId":"%016x%016x%016x%016x","type":%q}`, names.Uint64(), names.Uint64(), names.Uint64(), names.Uint64(), kind))
+		}
+		return parsed(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[` + strings.Join(list, ",") + `]}`)
+	}
+	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{"noop": executor.Noop{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		plans Plans
+		is    func(*loaded) bool
+		fails bool
+	}{
+		"small":   {document("noop", 1), func(l *loaded) bool { return l != nil && l.Error == nil && len(l.Bones) > 0 }, false},
+		"large":   {document("noop", 8000), func(l *loaded) bool { return l == nil }, false},
+		"no such": {document("nope", 1), func(l *loaded) bool { return strings.Contains(string(l.Error), "PLAN_UNSUPPORTED") }, false},
+		"invalid": {parsed(`{}`), func(l *loaded) bool { return strings.Contains(string(l.Error), "PLAN_INVALID") }, false},
+		"foreign queue": {parsed(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"a","type":"noop","dispatch":{"taskQueue":"tq-isolation-rival-prod"}}]}`),
+			func(l *loaded) bool { return strings.Contains(string(l.Error), "TASK_QUEUE_FOREIGN") }, false},
+		"away": {fetched{plan.Ref{PlanID: "another"}}, func(l *loaded) bool { return l == nil }, true},
+	} {
+		a := &activities{o: Options{Plans: tt.plans, Registry: registry, Beat: time.Minute}}
+		var suite testsuite.WorkflowTestSuite
+		env := suite.NewTestActivityEnvironment()
+		var l *loaded
+		env.RegisterActivityWithOptions(func(ctx context.Context) (err error) {
+			l, err = a.load(ctx, plan.Ref{}, Scope{TenantID: "acme", EnvironmentID: "prod"})
+			return err
+		},
+			activity.RegisterOptions{Name: "load"})
+		if _, err := env.ExecuteActivity("load"); !tt.is(l) || (err != nil) != tt.fails {
+			t.Errorf("%s: got %.200v, %v", name, l, err)
+		}
+	}
+}
+
+// parsed is the text of a plan.
+type parsed string
+
+func (p parsed) Fetch(context.Context, plan.Ref) (*plan.Plan, error) {
+	got, _, err := plan.Parse([]byte(p), plan.Options{})
+	return got, err
 }

@@ -18,7 +18,7 @@ import (
 var record = flag.Bool("temporal.record", false, "record the histories of testdata/histories again, as those of a new version")
 
 // version is that of the interpreter, whose histories are in a folder of this name.
-const version = "v1"
+const version = "v2"
 
 // TestReplayENG3: the interpreter decides as it did when the recorded histories were made, by this
 // version and all earlier ones.

@@ -16,8 +16,9 @@ import (
 // Limits of plans on Temporal, whose payloads have at most 2 MiB.
 const (
 	maxSkeleton   = 1 << 20
-	maxOutput     = 48 << 10 // leaves room in the payload of an event
-	maxSeenOutput = 16 << 10 // of an output that conditions look at
+	maxAlong      = 256 << 10 // of a packed skeleton in an answer with more
+	maxOutput     = 48 << 10  // leaves room in the payload of an event
+	maxSeenOutput = 16 << 10  // of an output that conditions look at
 	maxSeenSteps  = 50
 )
 
@@ -120,14 +121,51 @@ func (a *activities) fetchPlan(ctx context.Context, ref plan.Ref) (packed, error
 	if err != nil {
 		return nil, final(err)
 	}
+	bones, err := bonesOf(p)
+	return bones, final(err)
+}
+
+// bonesOf returns the skeleton of a plan, if it is not too large.
+func bonesOf(p *plan.Plan) (packed, error) {
 	bones, err := skeletonOf(p)
 	if err != nil {
 		return nil, err
 	}
 	if len(bones) > maxSkeleton {
-		return nil, final(unsupported(fmt.Sprintf("the steps of the plan have %d bytes without their inputs, and a workflow has at most %d: use fewer steps or shorter names", len(bones), maxSkeleton)))
+		return nil, unsupported(fmt.Sprintf("the steps of the plan have %d bytes without their inputs, and a workflow has at most %d: use fewer steps or shorter names", len(bones), maxSkeleton))
 	}
 	return pack(bones)
+}
+
+// loaded is what a workflow gets of its plan.
+type loaded struct {
+	Bones packed `json:"bones,omitempty"`
+	// Error is that of RunFailed: the plan can never be executed. nil: it can.
+	Error json.RawMessage `json:"error,omitempty"`
+}
+
+// load does what fetchPlan and validatePlan do. nil: the skeleton is too large to be in an answer
+// with more.
+func (a *activities) load(ctx context.Context, ref plan.Ref, run Scope) (*loaded, error) {
+	defer a.startBeat(ctx).stop()
+	p, err := a.plan(ctx, ref)
+	if err == nil {
+		err = checkQueues(p, run)
+	}
+	var bones packed
+	if err == nil {
+		bones, err = bonesOf(p)
+	}
+	if failure, ok := errors.AsType[plan.Failure](err); ok && !failure.Retryable() {
+		return &loaded{Error: detailsOf(failure)}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	if r := a.compare(p); r.Error != nil || len(bones) <= maxAlong {
+		return &loaded{bones, r.Error}, nil
+	}
+	return nil, nil
 }
 
 // unsupported says that a plan is valid, and that this engine cannot execute it.
@@ -166,6 +204,10 @@ func (a *activities) validatePlan(ctx context.Context, ref plan.Ref, run Scope) 
 	if err := checkQueues(p, run); err != nil {
 		return report{}, final(err)
 	}
+	return a.compare(p), nil
+}
+
+func (a *activities) compare(p *plan.Plan) report {
 	can := map[string]bool{}
 	for _, c := range a.capabilities() {
 		can[c] = true
@@ -192,5 +234,5 @@ func (a *activities) validatePlan(ctx context.Context, ref plan.Ref, run Scope) 
 		r.Error = failureJSON(unsupported("").Code(),
 			fmt.Sprintf("the engine cannot execute the plan: %s; the engine has %s: change the plan, or use another engine", strings.Join(r.Faults, "; "), strings.Join(a.capabilities(), ", ")))
 	}
-	return r, nil
+	return r
 }

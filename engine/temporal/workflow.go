@@ -27,6 +27,9 @@ type interpreter struct {
 	landed  int // steps that have ended since the history began
 	counter int // of steps that were scheduled since
 	bells   bells
+	version workflow.Version
+	loaded  *loaded  // with the begin; nil: the plan is to be fetched
+	summary *summary // with the end; nil: it is to be asked for
 	// runCtx ends when the workflow is cancelled in Temporal; ctx never does, so that the end can
 	// still be told.
 	runCtx, ctx workflow.Context
@@ -106,7 +109,8 @@ func (w *interpreter) walk() error {
 // begin reads how far the log has the run. A continuation knows it.
 func (w *interpreter) begin() error {
 	// Each change of behaviour gets a version of its own. A replay test has histories of all.
-	workflow.GetVersion(w.ctx, "interpreter", workflow.DefaultVersion, 1)
+	// 2: the plan comes with the begin, and the summary with the end.
+	w.version = workflow.GetVersion(w.ctx, "interpreter", workflow.DefaultVersion, 2)
 	if w.cursor.Steps == nil {
 		w.cursor.Steps = map[string]Step{}
 	}
@@ -115,10 +119,14 @@ func (w *interpreter) begin() error {
 		return nil
 	}
 	var b begun
-	if err := w.do(beginRunName, &b, beginInput{w.in.Run, w.in.Ref, w.in.Fence}); err != nil {
+	in := beginInput{Run: w.in.Run, Ref: w.in.Ref, Fence: w.in.Fence}
+	if w.version >= 2 {
+		in.Plan = &w.in.Plan
+	}
+	if err := w.do(beginRunName, &b, in); err != nil {
 		return err
 	}
-	w.cursor, w.ended = b.Cursor, b.Ended
+	w.cursor, w.ended, w.loaded = b.Cursor, b.Ended, b.Plan
 	w.fence(b.Fence)
 	if w.cursor.Steps == nil {
 		w.cursor.Steps = map[string]Step{}
@@ -127,31 +135,40 @@ func (w *interpreter) begin() error {
 	return nil
 }
 
-// fetch gets the plan. One that can never be executed ends the run (PLAN-2).
-func (w *interpreter) fetch() error {
-	var bones packed
-	err := w.do(fetchPlanName, &bones, w.in.Plan)
-	var r report
-	if err == nil {
-		err = w.do(validatePlanName, &r, w.in.Plan, w.in.Run)
+// fetch takes the plan. One that can never be executed ends the run (PLAN-2).
+func (w *interpreter) fetch() (err error) {
+	if w.loaded == nil {
+		if w.loaded, err = w.download(); err != nil {
+			return err
+		}
 	}
-	details := planDetails(err)
-	if err == nil && r.Status != "OK" {
-		details = r.Error
-	}
-	switch {
-	case details != nil:
-		w.end(&ending{kind: contract.RunFailed, payload: raw("error", details)})
+	if w.loaded.Error != nil {
+		w.end(&ending{kind: contract.RunFailed, payload: raw("error", w.loaded.Error)})
 		return nil
-	case err != nil:
-		return err
 	}
-	if w.plan, err = bones.plan(); err != nil {
+	if w.plan, err = w.loaded.Bones.plan(); err != nil {
 		// The skeleton of a valid plan is valid. A panic fails the task, and not the workflow.
 		panic(err)
 	}
 	w.seen = seen(w.plan)
 	return nil
+}
+
+// download has activities read the plan: that of a continuation, or one that is large.
+func (w *interpreter) download() (*loaded, error) {
+	var l loaded
+	var r report
+	err := w.do(fetchPlanName, &l.Bones, w.in.Plan)
+	if err == nil {
+		err = w.do(validatePlanName, &r, w.in.Plan, w.in.Run)
+	}
+	if l.Error = r.Error; err != nil {
+		l.Error = planDetails(err)
+	}
+	if l.Error != nil {
+		return &l, nil
+	}
+	return &l, err
 }
 
 // planDetails returns the error of RunFailed from an error about the plan; nil: it is another one.
@@ -334,13 +351,14 @@ func (w *interpreter) end(why *ending) {
 // not appended if there are any that matter.
 func (w *interpreter) tell(ends bool, events ...Event) (stored bool, err error) {
 	// A CANCEL has come before this end; whatever else has come is too late.
-	in := tellInput{w.in.Run, w.in.Ref, w.in.Fence, w.cursor.Seen, w.cursor.Status, events, ends && w.stop == nil}
+	in := tellInput{w.in.Run, w.in.Ref, w.in.Fence, w.cursor.Seen, w.cursor.Status, events, ends && w.stop == nil, w.version >= 2}
 	var t told
 	if err := w.do(tellRunName, &t, in); err != nil {
 		return false, err
 	}
 	w.fence(t.Fence)
 	w.cursor.Seen, w.cursor.Status, w.ended = t.Seen, t.Status, t.Ended
+	w.summary = t.Summary
 	w.follow(t.Status)
 	w.bells.signals = append(w.bells.signals, t.Signals...)
 	return t.Stored, nil
@@ -379,7 +397,8 @@ func (w *interpreter) do(name string, answer any, input ...any) error {
 		StartToCloseTimeout: w.in.Settings.Heartbeat,
 		RetryPolicy:         &sdk.RetryPolicy{InitialInterval: 200 * time.Millisecond, MaximumInterval: 5 * time.Second},
 	}
-	if name == fetchPlanName || name == validatePlanName { // A download may take long.
+	switch name {
+	case beginRunName, fetchPlanName, validatePlanName: // A download may take long.
 		o.StartToCloseTimeout, o.HeartbeatTimeout = maxDownload, w.in.Settings.Heartbeat
 	}
 	return workflow.ExecuteActivity(workflow.WithActivityOptions(w.ctx, o), name, input...).Get(w.ctx, answer)
@@ -387,7 +406,9 @@ func (w *interpreter) do(name string, answer any, input ...any) error {
 
 // result is what Temporal shows of a run that has ended.
 func (w *interpreter) result() (s summary, err error) {
-	if err := w.do(snapshotName, &s, w.in.Run, w.cursor.Seen); err != nil {
+	if w.summary != nil {
+		s = *w.summary
+	} else if err := w.do(snapshotName, &s, w.in.Run, w.cursor.Seen); err != nil {
 		return s, err
 	}
 	switch w.ended {
