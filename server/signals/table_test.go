@@ -29,8 +29,7 @@ func (h *history) add(words ...string) {
 		}}
 		if contract.TypeCode(name) == 0 {
 			r.Type, r.Payload = contract.SignalAccepted, []byte(`{"signalType":"`+name+`"}`)
-		}
-		if step := h.step(step); step != nil && (name == contract.StepStarted || name == contract.StepFailed) {
+		} else if step := h.step(step); step != nil {
 			if r.LogicalAttemptID = step.LogicalAttemptID; step.Status == run.StepFailed && name == contract.StepStarted {
 				r.LogicalAttemptID++
 			}
