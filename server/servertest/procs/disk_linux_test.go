@@ -209,7 +209,7 @@ func TestVoteCannotBeWritten(t *testing.T) {
 	c, victim := diskCluster(t, "")
 	var repair func()
 	wantFailStop(t, c, victim, "write term and vote", func() {
-		repair = immutableUntil(t, filepath.Join(victim.Dir, "raft"))
+		repair = immutableUntil(t, filepath.Join(victim.Dir, "raft", "vote"))
 	}, lead(c, victim), func() { repair() })
 }
 
