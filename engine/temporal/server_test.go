@@ -18,7 +18,8 @@ var shared struct {
 	spaces atomic.Int32 // that are in use
 }
 
-const sharedSpaces = 40
+// sharedSpaces are enough for all tests, each scenario of the suite among them.
+const sharedSpaces = 64
 
 func TestMain(m *testing.M) {
 	code := m.Run()
