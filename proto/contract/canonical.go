@@ -251,21 +251,32 @@ func appendNumberField(dst []byte, number byte, value uint64) []byte {
 	return binary.BigEndian.AppendUint64(dst, value)
 }
 
-// String returns the UUID in its plain 36-character form, lower case.
-func (id EventID) String() string { return string(id.Append(nil)) }
-
 // EventIDText is the length of String in bytes.
 const EventIDText = 36
 
+// String returns the UUID in its plain 36-character form, lower case.
+func (id EventID) String() string {
+	text := id.text()
+	return string(text[:])
+}
+
 // Append appends what String returns.
 func (id EventID) Append(dst []byte) []byte {
-	for i, part := range [...][]byte{id[:4], id[4:6], id[6:8], id[8:10], id[10:]} {
-		if i > 0 {
-			dst = append(dst, '-')
-		}
-		dst = hex.AppendEncode(dst, part)
-	}
-	return dst
+	text := id.text()
+	return append(dst, text[:]...)
+}
+
+func (id EventID) text() (b [EventIDText]byte) {
+	hex.Encode(b[:], id[:4])
+	b[8] = '-'
+	hex.Encode(b[9:], id[4:6])
+	b[13] = '-'
+	hex.Encode(b[14:], id[6:8])
+	b[18] = '-'
+	hex.Encode(b[19:], id[8:10])
+	b[23] = '-'
+	hex.Encode(b[24:], id[10:])
+	return b
 }
 
 // String returns the digest as lower-case hex, the form in which the API shows it.
