@@ -48,7 +48,8 @@ func guard(path string, argv []string) int {
 	if err != nil && !ok {
 		errno = syscall.EIO
 	}
-	if binary.Write(report, binary.NativeEndian, uint32(errno)) != nil || err != nil {
+	_ = binary.Write(report, binary.NativeEndian, uint32(errno)) // The worker may be gone.
+	if err != nil {
 		return 1
 	}
 	released := make(chan struct{})
@@ -62,7 +63,7 @@ func guard(path string, argv []string) int {
 			<-released
 			return 0
 		case pid == child:
-			_ = binary.Write(report, binary.NativeEndian, uint32(status)) // The worker may be gone.
+			_ = binary.Write(report, binary.NativeEndian, uint32(status))
 		}
 	}
 }

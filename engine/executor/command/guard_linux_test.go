@@ -66,12 +66,48 @@ func TestWorkerKilledENG3(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			w := worker(t, script+`exec sleep 3600`, dir)
+			ready := make(chan struct{})
+			once(t, filepath.Join(dir, "ready"), func() { close(ready) })
 			if err := w.Start(); err != nil {
 				t.Fatal(err)
 			}
-			once(t, filepath.Join(dir, "ready"), func() { _ = w.Process.Kill() })
+			<-ready
+			_ = w.Process.Kill()
 			_ = w.Wait()
 			wantGone(t, filepath.Join(dir, "a"))
+		})
+	}
+}
+
+// TestWorkerKilledAtStartENG3: a worker that is killed before it has heard of the start leaves
+// nothing either.
+func TestWorkerKilledAtStartENG3(t *testing.T) {
+	t.Parallel()
+	for name, script := range leaving {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			theirControl, control, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer theirControl.Close()
+			heard, report, err := os.Pipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = heard.Close() // as the kernel closes it with the worker
+			defer report.Close()
+			guard := exec.CommandContext(t.Context(), os.Args[0])
+			guard.Args = []string{"runlog-command-guard", "/bin/sh", "sh", "-c", script + `exec sleep 3600`, "sh", dir}
+			guard.ExtraFiles = []*os.File{theirControl, report}
+			once(t, filepath.Join(dir, "ready"), func() { _ = control.Close() })
+			if err := guard.Run(); err != nil {
+				t.Fatal(err)
+			}
+			if alive(t, filepath.Join(dir, "a")) {
+				t.Error("it is alive")
+			}
 		})
 	}
 }
