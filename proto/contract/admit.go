@@ -34,13 +34,14 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	if n := len(events); n == 0 || n > MaxEvents {
 		return nil, WrongCount(n)
 	}
+	c := checker{o: o}
 	valid := make([]Event, 0, len(events))
 	var bad []Violation
 	first := -1
 	for i, w := range events {
-		e, violations := Validate(w, o)
+		violations := c.check(w)
 		if len(violations) == 0 {
-			valid = append(valid, e)
+			valid = append(valid, c.e)
 			continue
 		}
 		if first < 0 {

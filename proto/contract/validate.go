@@ -75,7 +75,16 @@ func (o *Options) maxPayloadBytes() int {
 // its payload's context and the plan from its planRef where the envelope does not name them. What
 // is taken counts as named by the event: it is not Absent, and it is part of the canonical bytes.
 func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
-	c := checker{w: w, o: o, keyable: true}
+	c := checker{o: o}
+	if bad := c.check(w); len(bad) > 0 {
+		return Event{}, bad
+	}
+	return c.e, nil
+}
+
+// check makes the event of w, and returns what is wrong with it.
+func (c *checker) check(w *runlogv1.EventWrite) []Violation {
+	c.w, c.e, c.bad, c.keyable, c.noLine = w, Event{}, nil, true, false
 	c.contract()
 	c.eventID()
 	c.typeAndStep()
@@ -90,16 +99,14 @@ func Validate(w *runlogv1.EventWrite, o Options) (Event, []Violation) {
 	c.secret("payload", c.e.Payload)
 	c.secret("extensions", c.e.Extensions)
 	c.key()
-	if len(c.bad) > 0 {
-		return Event{}, c.bad
-	}
-	return c.e, nil
+	return c.bad
 }
 
-// checker builds one event and gathers what is wrong with it.
+// checker builds one event at a time and gathers what is wrong with it. An event and the options
+// are large, so those of a request have one checker.
 type checker struct {
-	w   *runlogv1.EventWrite
 	o   Options
+	w   *runlogv1.EventWrite
 	e   Event
 	bad []Violation
 	// keyable is false once a part of the key is at fault: its derived key would mislead.
