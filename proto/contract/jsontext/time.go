@@ -13,8 +13,8 @@ func Time(text []byte) (t time.Time, formed, ok bool) {
 		return t, false, false
 	}
 	d := digits{text: text}
-	year, month, day := d.number(0, 4), d.number(5, 2), d.number(8, 2)
-	hour, minute, second := d.number(11, 2), d.number(14, 2), d.number(17, 2)
+	year, month, day := d.two(0)*100+d.two(2), d.two(5), d.two(8)
+	hour, minute, second := d.two(11), d.two(14), d.two(17)
 	nanos, rest := fraction(text[19:])
 	east, zoned := offset(rest)
 	if d.bad || month < 1 || month > 12 || day < 1 || day > daysIn(year, month) ||
@@ -66,21 +66,16 @@ func separated(b []byte) bool {
 	return b[4] == '-' && b[7] == '-' && (b[10] == 'T' || b[10] == 't') && b[13] == ':' && b[16] == ':'
 }
 
-// digits reads numbers of fixed width, and remembers when one was none.
+// digits reads numbers of two digits, and remembers when one was none.
 type digits struct {
 	text []byte
 	bad  bool
 }
 
-func (d *digits) number(at, width int) (n int) {
-	for _, c := range d.text[at : at+width] {
-		if c < '0' || c > '9' {
-			d.bad = true
-			return 0
-		}
-		n = n*10 + int(c-'0')
-	}
-	return n
+func (d *digits) two(at int) int {
+	tens, ones := d.text[at]-'0', d.text[at+1]-'0'
+	d.bad = d.bad || tens > 9 || ones > 9
+	return int(tens)*10 + int(ones)
 }
 
 // fraction reads the fraction of a second, if there is one, and returns what follows; nothing
@@ -109,7 +104,7 @@ func offset(b []byte) (east int64, ok bool) {
 		return 0, false
 	}
 	d := digits{text: b}
-	hours, minutes := d.number(1, 2), d.number(4, 2)
+	hours, minutes := d.two(1), d.two(4)
 	east = int64(hours*3600 + minutes*60)
 	if b[0] == '-' {
 		east = -east

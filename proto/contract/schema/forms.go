@@ -33,12 +33,22 @@ var textForms = [...]textForm{
 	},
 }
 
+// hexDigits marks the digits of hexadecimal numbers.
+var hexDigits = func() (t [256]bool) {
+	for _, c := range "0123456789abcdefABCDEF" {
+		t[c] = true
+	}
+	return t
+}()
+
 func isSHA256(text []byte) bool {
+	if len(text) != 64 {
+		return false
+	}
 	for _, c := range text {
-		digit, letter := '0' <= c && c <= '9', 'a' <= c|0x20 && c|0x20 <= 'f'
-		if !digit && !letter {
+		if !hexDigits[c] {
 			return false
 		}
 	}
-	return len(text) == 64
+	return true
 }
