@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -249,9 +250,10 @@ func Results(events []contract.Event, outcome *storage.Outcome, diverged []int, 
 	inserted := &timestamppb.Timestamp{Seconds: outcome.PersistedAt / 1e9, Nanos: int32(outcome.PersistedAt % 1e9)}
 	results := make([]*runlogv1.AppendResult, len(outcome.Results))
 	rows := make([]runlogv1.AppendResult, len(outcome.Results))
+	ids := eventIDs(outcome.Results)
 	for i := range outcome.Results {
 		r := &outcome.Results[i]
-		rows[i].EventId = r.EventID.String()
+		rows[i].EventId = ids[i*contract.EventIDText:][:contract.EventIDText]
 		rows[i].RunSeq = r.RunSeq
 		rows[i].PersistedAt = inserted
 		rows[i].Persisted = !r.Duplicate
@@ -269,6 +271,17 @@ func Results(events []contract.Event, outcome *storage.Outcome, diverged []int, 
 		rows[i].Diverged = true
 	}
 	return results
+}
+
+// eventIDs returns the texts of the eventIds one after the other, so that all are one allocation.
+func eventIDs(results []storage.EventResult) string {
+	var all strings.Builder
+	all.Grow(len(results) * contract.EventIDText)
+	var one [contract.EventIDText]byte
+	for i := range results {
+		all.Write(results[i].EventID.Append(one[:0]))
+	}
+	return all.String()
 }
 
 // remark sets what the answer says of the event itself.
