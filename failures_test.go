@@ -47,9 +47,61 @@ FAILED TestHangs in ./engine
     still running: TestHangs (19m0s)
     repeat it: go test -race -short -count=1 -run '^TestHangs$' ./engine
 FAILED (panic: boom) in ./c
+    goroutine 7 [running]:
     repeat it: go test -race -short -count=1 ./c
 FAILED to build ./d: go vet ./d
 4 packages failed
+`
+	const panics = `panic: boom
+
+goroutine 7 [running]:
+panic({0x57a560?, 0x15b063ce2108?})
+	/usr/local/go/src/runtime/panic.go:860 +0x13a
+runlog/c.f(...)
+	/src/c/c.go:7
+runlog/c.(*T).g()
+	/src/c/c.go:9 +0x1d
+created by runlog/c.TestG in goroutine 6
+	/src/c/c_test.go:3 +0x65
+FAIL	runlog/c	0.1s
+--- FAIL: TestLeaks (0.00s)
+    x_test.go:1: before
+panic: deadlock: main bubble goroutine has exited but blocked goroutines remain [recovered]
+	panic: deadlock: main bubble goroutine has exited but blocked goroutines remain
+	goroutine 10 [select (no cases) (durable), synctest bubble 1]:
+	runlog/e.TestLeaks.func1.1()
+		/src/e/e_test.go:3 +0xf
+	created by runlog/e.TestLeaks.func1 in goroutine 9
+		/src/e/e_test.go:3 +0x1a
+	 [recovered, repanicked]
+
+goroutine 7 [running]:
+testing.tRunner.func1.2({0x55edc0, 0x29fb9a36e2d0})
+	/usr/local/go/src/testing/testing.go:1974 +0x232
+FAIL	runlog/e	0.1s
+PASS
+*** Test I/O incomplete 1m0s after exiting.
+exec: WaitDelay expired before I/O complete
+FAIL	runlog/f	60.1s
+FAIL
+`
+	const wantOfPanics = `FAILED (panic: boom) in ./c
+    goroutine 7 [running]:
+    runlog/c.f(...)
+    /src/c/c.go:7
+    runlog/c.(*T).g()
+    /src/c/c.go:9 +0x1d
+    repeat it: go test -count=1 ./c
+FAILED TestLeaks in ./e
+    panic: deadlock: main bubble goroutine has exited but blocked goroutines remain [recovered]
+    goroutine 10 [select (no cases) (durable), synctest bubble 1]:
+    runlog/e.TestLeaks.func1.1()
+    /src/e/e_test.go:3 +0xf
+    created by runlog/e.TestLeaks.func1 in goroutine 9
+    repeat it: go test -count=1 -run '^TestLeaks$' ./e
+FAILED (a test has left a process that holds its output) in ./f
+    repeat it: go test -count=1 ./f
+3 packages failed
 `
 	show := func(log string) string {
 		cmd := exec.Command("awk", "-f", "tools/failures.awk")
@@ -60,8 +112,10 @@ FAILED to build ./d: go vet ./d
 		}
 		return string(out)
 	}
-	if got := show(log); got != want {
-		t.Errorf("got\n%s\nwant\n%s", got, want)
+	for log, want := range map[string]string{log: want, panics: wantOfPanics} {
+		if got := show(log); got != want {
+			t.Errorf("got\n%s\nwant\n%s", got, want)
+		}
 	}
 	long := strings.Repeat("--- FAIL: TestLong (0.00s)\n"+strings.Repeat("    x_test.go:1: seed 1\n    x_test.go:2: a line\n", 20)+"FAIL\nFAIL\trunlog/a\t1s\n", 20)
 	if lines := strings.Count(show(long), "\n"); lines > 40 {

@@ -3,7 +3,8 @@
 # repeats it.
 #
 # go test prints the log of a package before the line that says "FAIL" and the package's name. In
-# it, the log of a test follows its "--- FAIL" line, and a panic or a data race comes before.
+# it, the log of a test follows its "--- FAIL" line, and a data race comes before. A panic comes
+# behind it, or before if it was in a goroutine of no test.
 
 function short(s) { return length(s) > 180 ? substr(s, 1, 177) "..." : s }
 
@@ -25,11 +26,23 @@ function keepLine(s) {
 	keep[++kept] = s
 }
 
+# panicLine keeps of a panic which goroutines it names, and where in the product they were.
+function panicLine(s) {
+	tabbed = sub(/^\t+/, "", s)
+	if (place && tabbed || s ~ /^goroutine / || s ~ /(^|created by )runlog[\/.]/ && s !~ /^runlog\/testbed\/bubble\./) {
+		if (kept < 5) keep[++kept] = s
+		place = s ~ /^(created by )?runlog[\/.]/
+	} else place = 0
+}
+
 /(^|[ \t])go test .*-race/ { flags = " -race -short"; next } # make shows the command.
 /^panic: test timed out/ { timedOut = 1; keepLine($0); next }
 timedOut && /^\t\tTest[A-Za-z0-9_\/]+ \(/ { finish(); sub(/^\t\t/, ""); name = $1; keepLine("still running: " $0); next }
 timedOut && /^goroutine / { timedOut = 0 }
-/^panic: |^fatal error: |^WARNING: DATA RACE/ { if (name == "") loose = $0 }
+/^WARNING: DATA RACE/ { if (name == "") loose = $0 }
+/^panic: |^fatal error: / && !panicked { panicked = 1; kept = 0; if (name == "") loose = $0; else keep[++kept] = $0; next }
+/^\*\*\* Test I\/O incomplete/ { loose = "a test has left a process that holds its output"; next }
+panicked && !/^FAIL/ { panicLine($0); next }
 /^--- FAIL: / { finish(); name = $3; kept = 0; if (loose != "") { keepLine(loose); loose = "" } next }
 /^    +--- FAIL: / && name != "" { sub(/^ +--- FAIL: /, ""); name = $1; next }
 /^(ok|\?)[ \t]/ { kept = 0; next }
@@ -43,7 +56,7 @@ timedOut && /^goroutine / { timedOut = 0 }
 		out[i] = "FAILED " tests[i] " in " folder(package) "\n" bodies[i] "    repeat it: " envs[i] "go test" flags " -count=1" test " " folder(package) "\n"
 	}
 	if (shown == done && / \[build failed\]| \[setup failed\]/) { shown++; out[shown] = "FAILED to build " folder(package) ": go vet " folder(package) "\n" }
-	failed++; done = shown; loose = ""; next
+	failed++; done = shown; loose = ""; panicked = 0; next
 }
 name != "" && !/^(===|---|PASS|FAIL$|exit status|coverage:|goroutine |$)/ { keepLine($0) }
 
