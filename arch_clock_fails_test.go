@@ -60,4 +60,19 @@ func TestClockFails(t *testing.T) {
 			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
 		}
 	}
+	for _, tt := range []struct {
+		dir, what string
+		want      bool
+	}{
+		{"engine/temporal", "time.Sleep", true},
+		{"engine/temporal/cmd/runlog-temporal", "await.Poll", true},
+		{"engine/temporal", "time.Since", false},
+		{"engine/temporal", "port", false},
+		{"engine/temporals", "time.Sleep", false},
+		{"engine", "time.Sleep", false},
+	} {
+		if ofOthers(tt.dir, clockUse{what: tt.what}) != tt.want {
+			t.Errorf("%s in %s is let through: %v", tt.what, tt.dir, !tt.want)
+		}
+	}
 }

@@ -70,6 +70,17 @@ const asks = "testbed/await"
 // fakeOnly are kits that run in bubbles alone.
 var fakeOnly = []string{"testbed/bubble", "testbed/bubble/property", "testbed/network", "testbed/seed", "server/servertest/sim", "server/servertest/workload", "server/servertest/workload/bus"}
 
+// others are the modules whose tests drive servers of others as processes. Those signal nothing:
+// the tests ask them, and let moments pass in which nothing may happen. All else is refused there
+// too.
+var others = []string{"engine/temporal", "engine/conductor/sdkcheck"}
+
+// ofOthers reports whether a use is one of those that the tests of others need.
+func ofOthers(dir string, u clockUse) bool {
+	asks := u.what == "time.Sleep" || u.what == "time.After" || u.what == "await.Poll"
+	return asks && slices.ContainsFunc(others, func(m string) bool { return dir == m || strings.HasPrefix(dir, m+"/") })
+}
+
 // sharedKits are kits whose functions run in the time of their callers. They are judged with each
 // folder whose tests import them.
 var sharedKits = []string{"server/servertest"}
@@ -85,8 +96,8 @@ var waits = []string{
 // sources make a source of draws that has a seed of its own, or are of crypto/rand.
 var sources = []string{"New", "NewPCG", "NewChaCha8", "NewSource", "NewZipf", "Read", "Text", "Prime"}
 
-// clockUses returns what the functions of all tests and kits of this module do in real time, by
-// folder and name.
+// clockUses returns what the functions of all tests and kits do in real time, by folder and name,
+// those of the modules below this one too.
 func clockUses() (map[string][]clockUse, error) {
 	list, err := exec.Command("git", "ls-files", "--cached", "--others", "--exclude-standard", "--", "*.go").Output()
 	if err != nil {
@@ -96,7 +107,7 @@ func clockUses() (map[string][]clockUse, error) {
 	for name := range strings.Lines(string(list)) {
 		name = strings.TrimSuffix(name, "\n")
 		dir := path.Dir(name)
-		if dir == asks || inOtherModule(dir) {
+		if dir == asks {
 			continue
 		}
 		if strings.HasSuffix(name, "_test.go") || isKit(dir) && !slices.Contains(fakeOnly, dir) {
@@ -124,7 +135,7 @@ func clockUses() (map[string][]clockUse, error) {
 		}
 		tests.read(isKit(dir))
 		for name, uses := range tests.inRealTime() {
-			found[name] = uses
+			found[name] = slices.DeleteFunc(uses, func(u clockUse) bool { return ofOthers(dir, u) })
 		}
 	}
 	return found, nil
@@ -154,16 +165,6 @@ func (x *tests) imports(pkg string) bool {
 	return slices.ContainsFunc(x.trees, func(f folderFile) bool {
 		return slices.ContainsFunc(f.tree.Imports, func(i *ast.ImportSpec) bool { return i.Path.Value == strconv.Quote(module+"/"+pkg) })
 	})
-}
-
-// inOtherModule reports whether a folder belongs to a module below this one.
-func inOtherModule(dir string) bool {
-	for ; dir != "."; dir = path.Dir(dir) {
-		if _, err := os.Stat(path.Join(dir, "go.mod")); err == nil {
-			return true
-		}
-	}
-	return false
 }
 
 // tests are the functions of one folder's tests, or of a kit, with those of the shared kits that
