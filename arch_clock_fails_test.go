@@ -25,6 +25,8 @@ func TestClockFails(t *testing.T) {
 		{"sleep in a shared kit", `func TestX(t *testing.T) { kit.Wait() }`, "time.Sleep"},
 		{"sleep below a shared kit", `func TestX(t *testing.T) { b.WaitMore() }`, "time.Sleep"},
 		{"shared kit in a bubble", `func TestX(t *testing.T) { bubble.Test(t, func(t *testing.T) { kit.Wait(); b.WaitMore() }) }`, ""},
+		{"a function with the name of a kit's method", `import "time"; func TestX(t *testing.T) { time.WaitMore() }`, ""},
+		{"a method with that name", `import "time"; func TestX(t *testing.T) { x.time.WaitMore() }`, "time.Sleep"},
 		{"a benchmark", `func BenchmarkX(b *testing.B) { time.Sleep(1) }`, ""},
 		{"timeout", `func TestX(t *testing.T) { select { case <-c: case <-time.After(1): } }`, "time.After"},
 		{"poll", `func TestX(t *testing.T) { await.Poll(t, "", nil) }`, "await.Poll"},

@@ -176,6 +176,9 @@ type tests struct {
 	funcs map[string]*testFunc // By folder, name, and before that the type of a method.
 	named map[string][]*testFunc
 	roots []*testFunc
+	// packages are the names in the file that is read that stand for packages without methods of
+	// kits.
+	packages map[string]bool
 }
 
 type folderFile struct {
@@ -209,6 +212,7 @@ func (x *tests) read(kit bool) {
 	for _, f := range x.trees {
 		isTest := strings.HasSuffix(x.files.Position(f.tree.Pos()).Filename, "_test.go")
 		shared := !isTest && slices.Contains(sharedKits, f.dir)
+		x.packages = waitless(f.tree.Imports)
 		for _, d := range f.tree.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:
@@ -234,6 +238,20 @@ func (x *tests) read(kit bool) {
 			}
 		}
 	}
+}
+
+// waitless returns the names of the imports that are of the standard library or of testbed: their
+// functions are judged by name, and are no methods of a kit.
+func waitless(imports []*ast.ImportSpec) map[string]bool {
+	names := map[string]bool{}
+	for _, i := range imports {
+		from, _ := strconv.Unquote(i.Path.Value)
+		first, _, _ := strings.Cut(from, "/")
+		if i.Name == nil && (strings.HasPrefix(from, module+"/testbed/") || first != module && !strings.Contains(first, ".")) {
+			names[path.Base(from)] = true
+		}
+	}
+	return names
 }
 
 // mentionsOf returns how functions mention a name. Those of a shared kit that are not in it have
@@ -393,7 +411,9 @@ func (x *tests) walk(f *testFunc, d ast.Node) {
 				note(n, "time.Since")
 			}
 		case *ast.SelectorExpr: // A method has a point before its name.
-			f.mentions["."+n.Sel.Name] = true
+			if !x.packages[dotted(n.X)] {
+				f.mentions["."+n.Sel.Name] = true
+			}
 			ast.Inspect(n.X, walk)
 			return false
 		case *ast.Ident:
