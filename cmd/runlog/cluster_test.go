@@ -206,9 +206,10 @@ func TestServerThatSaysNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	code, _, errs := runlogAt(t, l.Addr().String(), "cluster", "doctor")
-	if code != output.ExitUnavailable || !strings.Contains(errs, "accepts connections but does not answer") {
-		t.Errorf("exit %d, %s", code, errs)
+	var out, errs bytes.Buffer
+	code := run(t.Context(), testSession(&out, &errs), []string{"--server", l.Addr().String(), "cluster", "doctor"})
+	if code != output.ExitUnavailable || !strings.Contains(errs.String(), "accepts connections but does not answer") {
+		t.Errorf("exit %d, %s", code, errs.String())
 	}
 }
 
