@@ -6,6 +6,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -50,7 +51,7 @@ func clusterOptions(t *testing.T, i, n int, raft []string) server.Options {
 		NodeID: fmt.Sprint("n", i+1), Version: version,
 		GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: raft[i], BootstrapExpect: n, Join: raft,
 	}
-	o.Raft.ElectionTimeout, o.Raft.Autopilot.StableAfter = 300*time.Millisecond, 200*time.Millisecond
+	o.Raft.Autopilot.StableAfter = 200 * time.Millisecond
 	o.Raft.SegmentBytes = 1 << 20
 	return o
 }
@@ -94,6 +95,20 @@ func startCluster(t *testing.T, n int) []*server.Server {
 	return nodes
 }
 
+// withoutLeader is in what a command prints that found no leader.
+var withoutLeader = regexp.MustCompile(`no leader|NO_LEADER|Leader +none`)
+
+// oneLeads waits until one of the nodes leads.
+func oneLeads(ctx context.Context, nodes []*server.Server) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	leads := make(chan error, len(nodes))
+	for _, n := range nodes {
+		go func() { leads <- n.Internals().Replica.Node().WaitLeading(ctx) }()
+	}
+	return <-leads
+}
+
 // TestOperations runs the console blocks of docs/operations.md as they are written, against a
 // cluster of three nodes.
 func TestOperations(t *testing.T) {
@@ -108,7 +123,12 @@ func TestOperations(t *testing.T) {
 		"BACKUPS="+filepath.Join(dir, "backups"), "RESTORED="+filepath.Join(dir, "restored"),
 		"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
 	for _, s := range readConsole(t, filepath.Join("..", "..", "docs", "operations.md")) {
-		got := sh.run(s.command)
+		var got string
+		// On a busy machine the nodes may be without a leader at any moment.
+		await.Until(t, "a leader", func(ctx context.Context) error { return oneLeads(ctx, nodes) }, func() bool {
+			got = sh.run(s.command)
+			return !withoutLeader.MatchString(got)
+		})
 		if want, have := steady(s.want), steady(got); !matches(want, have) {
 			t.Errorf("line %d: $ %s\nprinted:\n%s\nthe document says:\n%s", s.line, s.command, have, want)
 		}
