@@ -9,6 +9,8 @@ import (
 	"time"
 
 	hraft "github.com/hashicorp/raft"
+
+	"runlog/storage"
 )
 
 var (
@@ -101,7 +103,10 @@ func (n *Node) CommittedMembers() ([]Member, error) {
 	if err != nil || applied.Index == 0 {
 		return members, err
 	}
-	before := DecodeMembers(applied.Data)
+	before, err := DecodeMembers(applied)
+	if err != nil {
+		return members, err
+	}
 	for i := range members {
 		m, _ := find(before, members[i].ID)
 		members[i].Voter = members[i].Voter && m.Voter
@@ -122,8 +127,23 @@ func membersOf(c hraft.Configuration) []Member {
 	return members
 }
 
-// DecodeMembers returns the members in storage.Membership.Data.
-func DecodeMembers(data []byte) []Member { return membersOf(hraft.DecodeConfiguration(data)) }
+// DecodeMembers returns the members of a group as a store has them. The error is marked as damage
+// (package storage).
+func DecodeMembers(m storage.Membership) ([]Member, error) {
+	c, err := decodeConfiguration(m.Index, m.Data)
+	return membersOf(c), err
+}
+
+// decodeConfiguration decodes the members that an entry of the log names. hashicorp/raft panics
+// where it cannot, as after rot that no checksum has covered yet.
+func decodeConfiguration(index uint64, data []byte) (c hraft.Configuration, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = storage.Damage(fmt.Errorf("raft: entry %d names members that cannot be decoded: %v", index, p))
+		}
+	}()
+	return hraft.DecodeConfiguration(data), nil
+}
 
 // EncodeMembers returns members as the log has them, and as storage.Membership.Data has them.
 func EncodeMembers(members []Member) []byte {

@@ -73,7 +73,9 @@ func (n *Node) standing() (Recovered, error) {
 		}
 		r.LastIndex, r.LastTerm = l.Index, l.Term
 		if l.Type == hraft.LogConfiguration {
-			members = hraft.DecodeConfiguration(l.Data)
+			if members, err = decodeConfiguration(i, l.Data); err != nil {
+				return Recovered{}, err
+			}
 		}
 	}
 	r.Members = membersOf(members)

@@ -71,13 +71,17 @@ func (n *Node) finishInstall(newest drop, lostVote error) (drop, error) {
 	if members.Index == 0 {
 		return drop{}, storage.Damage(errors.New("raft: the installed store has no membership"))
 	}
+	configuration, err := decodeConfiguration(members.Index, members.Data)
+	if err != nil {
+		return drop{}, err
+	}
 	if err := n.reachTerm(applied.Term, newest, lostVote); err != nil {
 		return drop{}, err
 	}
 	newest = drop{EntryID: wal.EntryID{Index: applied.Index, Term: applied.Term}, meta: snapshotMeta{Applied: applied.Index, Installed: true}}
 	_, err = n.snapshots.record(&hraft.SnapshotMeta{
 		Version: hraft.SnapshotVersionMax, Index: applied.Index, Term: applied.Term,
-		Configuration: hraft.DecodeConfiguration(members.Data), ConfigurationIndex: members.Index,
+		Configuration: configuration, ConfigurationIndex: members.Index,
 	}, newest.meta)
 	return newest, err
 }

@@ -1,6 +1,7 @@
 package raft
 
 import (
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -13,7 +14,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	hraft "github.com/hashicorp/raft"
 
+	"runlog/storage"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
@@ -91,17 +94,7 @@ func (r *rotten) startHere(t *testing.T, data []byte) (noticed bool, err error) 
 	if err := os.WriteFile(filepath.Join(b.wal(), r.segment), data, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	defer func() {
-		// hashicorp/raft panics over an entry that it cannot read, which ends the process.
-		if p := recover(); p != nil {
-			noticed, err = true, nil
-		}
-	}()
-	if err := b.tryStart(); err != nil {
-		return true, nil
-	}
-	// A node that has stopped itself never leads, nor does one without the configuration entry.
-	if err := b.node.WaitLeading(within(t, 2*time.Second)); err != nil || len(b.failures()) > 0 {
+	if !b.leads(within(t, 2*time.Second)) {
 		return true, nil
 	}
 	records, err := storagetest.ReadRun(b.store, "run", 0)
@@ -109,6 +102,12 @@ func (r *rotten) startHere(t *testing.T, data []byte) (noticed bool, err error) 
 		err = fmt.Errorf("%d of %d acknowledged events are there; the store is at %d", len(records), r.events, b.store.Applied().Index)
 	}
 	return false, err
+}
+
+// leads starts the node, and reports whether it leads. One that has stopped itself never does, nor
+// does one without the configuration entry.
+func (b *bed) leads(limit context.Context) bool {
+	return b.tryStart() == nil && b.node.WaitLeading(limit) == nil && len(b.failures()) == 0
 }
 
 func (r *rotten) flipped(at int, bit int) []byte {
@@ -149,6 +148,41 @@ func TestEntryRot(t *testing.T) {
 		}
 	}
 	t.Logf("%d flipped bits were noticed", found)
+}
+
+// TestMembersRot proves D3 and D10: a node does not start on members that it cannot decode, and an
+// operator's Recover does not take it for one without members. Both say why.
+func TestMembersRot(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t).start()
+		b.stop()
+		o := b.prepare("node")
+		o.EnsureDefaults()
+		n := newNode(o)
+		if err := n.open(); err != nil {
+			t.Fatal(err)
+		}
+		last, err := n.logs.LastIndex()
+		if err != nil {
+			t.Fatal(err)
+		}
+		rot := &hraft.Log{Index: last + 1, Term: n.stable.Term(), Type: hraft.LogConfiguration, Data: []byte{0xc1}}
+		if err := errors.Join(n.logs.StoreLogs([]*hraft.Log{rot}), n.closeFiles(), o.Listener.Close(), o.Store.Close()); err != nil {
+			t.Fatal(err)
+		}
+		want := fmt.Sprintf("entry %d names members that cannot be decoded", rot.Index)
+		if err := b.tryStart(); err == nil || !storage.Damaged(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("start: %v", err)
+		}
+		o = b.prepare("node")
+		_, err = Recover(o)
+		if err := errors.Join(o.Listener.Close(), o.Store.Close()); err != nil {
+			t.Fatal(err)
+		}
+		if err == nil || !storage.Damaged(err) || !strings.Contains(err.Error(), want) {
+			t.Errorf("recover: %v", err)
+		}
+	})
 }
 
 // TestTailRot proves D2: damage to acknowledged entries at the end is noticed, although it looks

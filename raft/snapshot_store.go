@@ -239,8 +239,10 @@ func describe(meta *hraft.SnapshotMeta, c *storage.Checkpoint) error {
 		return errors.New("raft: the store has no membership; change the membership once")
 	}
 	meta.Index, meta.Term, meta.Peers = c.Applied.Index, c.Applied.Term, nil
-	meta.Configuration, meta.ConfigurationIndex = hraft.DecodeConfiguration(c.Membership.Data), c.Membership.Index
-	return nil
+	meta.ConfigurationIndex = c.Membership.Index
+	var err error
+	meta.Configuration, err = decodeConfiguration(c.Membership.Index, c.Membership.Data)
+	return err
 }
 
 // outgoing is a checkpoint that is being sent.

@@ -70,7 +70,9 @@ func (n *Node) membersAhead() (members []Member, err error) {
 	var l hraft.Log
 	for i := max(first, n.opts.Store.Applied().Index+1); err == nil && last > 0 && i <= last; i++ {
 		if err = n.logs.GetLog(i, &l); err == nil && l.Type == hraft.LogConfiguration {
-			members = membersOf(hraft.DecodeConfiguration(l.Data))
+			var c hraft.Configuration
+			c, err = decodeConfiguration(i, l.Data)
+			members = membersOf(c)
 		}
 	}
 	return members, err

@@ -71,7 +71,9 @@ func (c *Cluster) acquaintances(store *storage.Store, w *witness.Witness, ahead 
 	case w.Alone() > store.Applied().Index: // what it has applied names those that were lost
 		known = nil
 	case applied.Index > 0:
-		known = raft.DecodeMembers(applied.Data)
+		if known, err = raft.DecodeMembers(applied); err != nil {
+			return nil, nil, err
+		}
 	}
 	for _, m := range append(known, ahead...) {
 		if m.ID != me.RaftID() && m.Address != c.opts.Advertise && !slices.Contains(members, m.Address) {

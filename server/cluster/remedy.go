@@ -39,7 +39,8 @@ func Voters(store *storage.Store) (voters int) {
 	if err != nil || m.Index == 0 {
 		return 0
 	}
-	for _, member := range raft.DecodeMembers(m.Data) {
+	members, _ := raft.DecodeMembers(m) // None, if they cannot be decoded.
+	for _, member := range members {
 		if member.Voter {
 			voters++
 		}
