@@ -31,8 +31,11 @@ type SignalLog interface {
 //
 //	watch SignalAccepted ─► the run of each ─┐
 //	Run begins ─► each run that goes on ─────┴─► its pending signals, in order ─► Deliver
-//	                                   ▲                                  │ error
-//	                                   └──────────── after a backoff ─────┘
+//	                                   ▲   ▲                              │ error
+//	watch RunStarted, of an early one ─┘   └──────── after a backoff ─────┘
+//
+// A signal is early if its run has no reference yet. It is handed over when RunStarted has told the
+// reference, which is in that event or was set before it.
 //
 // The signals of a run are handed over in the order of their acceptance. One that was not taken is
 // handed over again, and does not hold up other runs. So a signal may come twice, such as after a
@@ -53,7 +56,8 @@ const signalSlots = 16
 
 // Run hands signals over until ctx ends. All goroutines have ended when it returns.
 func (s *Signals) Run(ctx context.Context) {
-	b := &bells{Signals: s, logger: cmp.Or(s.Logger, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, signalSlots), rung: map[string]int{}}
+	b := &bells{Signals: s, logger: cmp.Or(s.Logger, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, signalSlots),
+		rung: map[string]int{}, early: map[string]bool{}}
 	defer b.working.Wait()
 	for backoff := minBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
 		began := time.Now()
@@ -74,22 +78,30 @@ type bells struct {
 	slots   chan struct{}
 	working sync.WaitGroup
 
-	mu   sync.Mutex
-	rung map[string]int // how often each run was rung for since its goroutine began
+	mu    sync.Mutex
+	rung  map[string]int  // how often each run was rung for since its goroutine began
+	early map[string]bool // the runs with pending signals and without a reference
 }
 
-// watch rings for the run of each signal that the log accepts. Once the watch has begun, it rings
-// for each run that goes on: signals may be from before.
+// watchedTypes are the events after which the pending signals of a run can be handed over, and
+// those with which a run ends that was never started.
+var watchedTypes = []string{contract.SignalAccepted, contract.RunStarted, contract.RunFailed, contract.RunCancelled}
+
+// watch rings for the run of each signal that the log accepts, and again when the run of an early
+// one has started or ended. Once the watch has begun, it rings for each run that goes on: signals
+// may be from before.
 func (b *bells) watch(ctx context.Context) error {
 	watched := &runlogv1.WatchRunsRequest{TenantId: b.Tenant, ProjectId: b.Project, EnvironmentId: b.Environment,
-		View: runlogv1.WatchView_EVENT, Types: []string{contract.SignalAccepted}}
+		View: runlogv1.WatchView_EVENT, Types: watchedTypes}
 	listed := false
 	for m, err := range b.Log.WatchRuns(ctx, watched) {
 		if err != nil {
 			return err
 		}
 		for _, e := range m.GetEvents().GetEvents() {
-			b.ring(ctx, e.GetRunId())
+			if e.GetEventType() == contract.SignalAccepted || b.waits(e.GetRunId()) {
+				b.ring(ctx, e.GetRunId())
+			}
 		}
 		if listed {
 			continue
@@ -104,6 +116,14 @@ func (b *bells) watch(ctx context.Context) error {
 		}
 	}
 	return errors.New("engine: the watch of signals has ended")
+}
+
+// waits reports whether the signals of a run are early, or may turn out to be: its goroutine may
+// have looked before the run had its reference.
+func (b *bells) waits(runID string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.early[runID] || b.rung[runID] > 0
 }
 
 // ring has the pending signals of a run handed over. While all slots are taken, it waits.
@@ -129,12 +149,16 @@ func (b *bells) answer(ctx context.Context, runID string) {
 		b.mu.Lock()
 		rung := b.rung[runID]
 		b.mu.Unlock()
-		err := b.handOver(ctx, runID)
+		early, err := b.handOver(ctx, runID)
 		if err == nil {
 			b.mu.Lock()
 			over := b.rung[runID] == rung
 			if over {
 				delete(b.rung, runID)
+				delete(b.early, runID)
+			}
+			if over && early {
+				b.early[runID] = true
 			}
 			b.mu.Unlock()
 			if over {
@@ -158,37 +182,38 @@ func (b *bells) answer(ctx context.Context, runID string) {
 	}
 }
 
-// handOver hands each pending signal of a run over, in order. ErrNoRun means that the
-// run is another engine's.
-func (b *bells) handOver(ctx context.Context, runID string) error {
+// handOver hands each pending signal of a run over, in order. It reports whether they are early:
+// the engine may have read the log before them, and its reference is not in the log yet. ErrNoRun
+// means that the run is another engine's.
+func (b *bells) handOver(ctx context.Context, runID string) (early bool, err error) {
 	res, err := b.Log.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: runID})
 	if hasReason(err, client.ReasonRunNotFound) {
-		return nil
+		return false, nil
 	}
 	if err != nil {
-		return err
+		return false, err
 	}
 	snapshot := res.GetSnapshot()
 	ref := EngineRunRef(snapshot.GetEngineRunRef())
 	if ref == "" {
-		return nil // The engine reads the log when it gets the run.
+		return len(snapshot.GetPendingSignals()) > 0, nil
 	}
 	for _, pending := range snapshot.GetPendingSignals() {
 		signal, err := b.read(ctx, runID, pending)
 		if err != nil {
-			return err
+			return false, err
 		}
 		err = b.Deliver(ctx, ref, signal)
 		if errors.Is(err, ErrNoRun) {
-			return nil
+			return false, nil
 		}
 		if _, unknown := errors.AsType[*UnsupportedError](err); unknown {
 			b.logger.WarnContext(ctx, "the engine does not obey a signal", "run", runID, "signal", signal.ID, "type", signal.Type)
 		} else if err != nil {
-			return fmt.Errorf("engine: cannot hand the signal %q of run %q over: %w", signal.ID, runID, err)
+			return false, fmt.Errorf("engine: cannot hand the signal %q of run %q over: %w", signal.ID, runID, err)
 		}
 	}
-	return nil
+	return false, nil
 }
 
 // read reads the rest of a pending signal: what its sender has said.

@@ -71,15 +71,22 @@ func (a *obeying) told(run string) string {
 // begin makes a run that has started in the engine of a reference.
 func (w *serverWorld) begin(t testing.TB, run, ref string) {
 	t.Helper()
+	started := w.create(t, run, ref)
+	store(t, w, started)
+}
+
+// create makes a run, and returns what starts it in the engine of a reference.
+func (w *serverWorld) create(t testing.TB, run, ref string) *runlogv1.EventWrite {
+	t.Helper()
 	meta := &runlogv1.Run{RunId: run, TenantId: "acme", ProjectId: "web", EnvironmentId: "prod", PlanRef: &runlogv1.PlanRef{PlanId: "build", PlanVersion: "3"}}
+	if _, err := w.CreateRun(t.Context(), &runlogv1.CreateRunRequest{Run: meta}); err != nil {
+		t.Fatal(err)
+	}
 	started, err := engine.Started(meta, ref)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := w.CreateRun(t.Context(), &runlogv1.CreateRunRequest{Run: meta}); err != nil {
-		t.Fatal(err)
-	}
-	store(t, w, started)
+	return started
 }
 
 func (w *serverWorld) signal(t testing.TB, run, id, kind, step string) {
@@ -197,6 +204,87 @@ func testSignalsSIG6(t *testing.T) {
 	running.Wait()
 	if first := again.told("before"); first != "before b2 RETRY_STEP b why 2 7" {
 		t.Errorf("a signal is handed over as %q", first)
+	}
+}
+
+// looking is a log that counts by run how often its snapshot was read.
+type looking struct {
+	*client.Client
+	mu     sync.Mutex
+	looked map[string]int
+}
+
+func (l *looking) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
+	res, err := l.Client.GetSnapshot(ctx, req)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.looked[req.GetRunId()]++
+	return res, err
+}
+
+func (l *looking) at(run string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.looked[run]
+}
+
+// TestEarlySignalsSIG6: a signal that a run accepts before the log has its reference is handed over
+// once the log has it: the engine may have read the log before the signal. A run that was created
+// is one case, and one that a worker has leased and starts is the other. Nothing is read again for
+// a run that starts without signals.
+func TestEarlySignalsSIG6(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testEarlySignalsSIG6)
+}
+
+func testEarlySignalsSIG6(t *testing.T) {
+	w := newServerWorld(t, clienttest.InBubble())
+	a, l := &obeying{}, &looking{Client: w.Client, looked: map[string]int{}}
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() { (&engine.Signals{Log: l, Deliver: a.Signal, Tenant: "acme"}).Run(ctx) })
+	w.begin(t, "live", "test/live")
+	w.signal(t, "live", "l1", "PAUSE", "")
+	bubble.Until(t, "the watch", func() bool { return len(a.of("live")) > 0 })
+
+	started := w.create(t, "created", "test/created")
+	w.signal(t, "created", "c1", "CANCEL", "")
+	bubble.Until(t, "a look at the created run", func() bool { return l.at("created") > 0 })
+	store(t, w, started)
+	bubble.Until(t, "the early signal of the created run", func() bool { return len(a.of("created")) > 0 })
+
+	w.request(t, 1)
+	leased, err := w.LeaseRuns(t.Context(), &runlogv1.LeaseRunsRequest{TenantId: "acme", Worker: "w", Max: 1})
+	if err != nil || len(leased.GetLeases()) != 1 {
+		t.Fatal(leased, err)
+	}
+	lease := leased.GetLeases()[0]
+	failed, err := (&events.Run{ID: "run-1", Tenant: "acme", Project: "web", Environment: "prod", Plan: "build", PlanVersion: "3"}).Event(
+		contract.StepFailed, "b", events.Attempt{Logical: 1, Engine: 1}, map[string]any{"error": map[string]any{"code": "BROKEN", "message": "b", "retryable": false}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	store(t, w, failed)
+	w.signal(t, "run-1", "r1", "RETRY_STEP", "b")
+	bubble.Until(t, "a look at the leased run", func() bool { return l.at("run-1") > 0 })
+	ref := "test/run-1"
+	if started, err = engine.Started(lease.GetRun(), ref); err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.ReleaseLease(t.Context(), &runlogv1.ReleaseLeaseRequest{RunId: "run-1", Fence: lease.GetFence(),
+		Outcome: runlogv1.LeaseOutcome_STARTED, EngineRunRef: &ref, Events: []*runlogv1.EventWrite{started}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bubble.Until(t, "the early signal of the leased run", func() bool { return len(a.of("run-1")) > 0 })
+
+	w.begin(t, "quiet", "test/quiet")
+	w.signal(t, "live", "l2", "CANCEL", "")
+	bubble.Until(t, "the next signal", func() bool { return slices.Contains(a.of("live"), "l2") })
+	stop()
+	running.Wait()
+	if n := l.at("quiet"); n > 0 {
+		t.Errorf("a run without signals was read %d times", n)
 	}
 }
 
