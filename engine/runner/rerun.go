@@ -1,6 +1,7 @@
 package runner
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,6 +15,7 @@ import (
 	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/replay"
+	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -84,20 +86,13 @@ func takenOver(runID string, s *replay.Step) (json.RawMessage, error) {
 // hasArtifacts refuses a step whose artifacts have expired or are gone. What is in a store that the
 // runner may not read is taken for there.
 func (x *execution) hasArtifacts(ctx context.Context, s *replay.Step) error {
-	var p struct {
-		Artifacts []struct {
-			URI       string    `json:"uri"`
-			ExpiresAt time.Time `json:"expiresAt"`
-		} `json:"artifacts"`
-	}
-	_ = json.Unmarshal(s.Ended, &p) // Artifacts of another form are not projected either.
-	for _, a := range p.Artifacts {
-		if !a.ExpiresAt.IsZero() && time.Now().After(a.ExpiresAt) {
-			return refusedRerun("the artifact %.200q of step %.100q has expired: request a run of the plan instead", blob.Shown(a.URI), s.ID)
+	for _, a := range artifactsOf(s.Ended) {
+		if !a.expiresAt.IsZero() && time.Now().After(a.expiresAt) {
+			return refusedRerun("the artifact %.200q of step %.100q has expired: request a run of the plan instead", blob.Shown(a.uri), s.ID)
 		}
-		r, err := x.o.Blobs.Open(ctx, a.URI)
+		r, err := x.o.Blobs.Open(ctx, a.uri)
 		if errors.Is(err, fs.ErrNotExist) {
-			return refusedRerun("the artifact %.200q of step %.100q is gone: restore it, or request a run of the plan instead", blob.Shown(a.URI), s.ID)
+			return refusedRerun("the artifact %.200q of step %.100q is gone: restore it, or request a run of the plan instead", blob.Shown(a.uri), s.ID)
 		}
 		if failed, ok := errors.AsType[*blob.Error](err); ok && failed.Retryable() {
 			return err
@@ -107,4 +102,31 @@ func (x *execution) hasArtifacts(ctx context.Context, s *replay.Step) error {
 		}
 	}
 	return nil
+}
+
+// artifactRef is an artifact of a step that is taken over. expiresAt is zero if nothing says a
+// time.
+type artifactRef struct {
+	uri       string
+	expiresAt time.Time
+}
+
+// artifactsOf returns the artifacts of a payload that a snapshot shows, as it reads them (ENV-12):
+// by the names as they are written, each by itself, and with the times of RFC 3339. encoding/json
+// would take Uri for uri, and stop at the first time that it does not know.
+func artifactsOf(payload json.RawMessage) (list []artifactRef) {
+	array, _ := jsontext.Lookup(payload, "artifacts")
+	if !bytes.HasPrefix(array, []byte("[")) {
+		array, _ = jsontext.Lookup(payload, "artifactRefs")
+	}
+	c := jsontext.Elements(array)
+	for a, more := c.Element(); more; a, more = c.Element() {
+		uri, _ := jsontext.Lookup(a, "uri")
+		expires, _ := jsontext.Lookup(a, "expiresAt")
+		at, _, _ := jsontext.Time([]byte(jsontext.Text(expires)))
+		if uri := jsontext.Text(uri); uri != "" {
+			list = append(list, artifactRef{uri, at})
+		}
+	}
+	return list
 }

@@ -13,6 +13,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/client"
+	"runlog/client/events"
+	"runlog/engine"
 	"runlog/engine/artifact"
 	"runlog/engine/executor"
 	"runlog/engine/runner"
@@ -152,6 +154,62 @@ func testRerunOfGoneArtifactsSIG7(t *testing.T) {
 		refused := why["code"] == "RERUN_REFUSED" && strings.Contains(fmt.Sprint(why["message"]), want)
 		if started := slices.Contains(b.types(t, again), "StepStarted fails"); refused != (want != "") || started == refused {
 			t.Errorf("%s: %v", key, run)
+		}
+	}
+}
+
+// TestRerunReadsArtifactsAsShownSIG7ENV12: a rerun looks for the artifacts that the snapshot shows
+// of a step, whatever else its payload has. So no time, name or value that a snapshot does not know
+// hides an artifact that is gone.
+func TestRerunReadsArtifactsAsShownSIG7ENV12(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testRerunReadsArtifactsAsShownSIG7ENV12)
+}
+
+func testRerunReadsArtifactsAsShownSIG7ENV12(t *testing.T) {
+	b := newBed(t)
+	p := b.play(t, func(context.Context, executor.Task) error { return nil })
+	ref := b.plan(t, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"A","type":"script"},
+		{"stepId":"B","type":"script","dependsOn":["A"]}]}`))
+	gone := `"uri":"` + b.base + `/gone"`
+	const elsewhere = `"uri":"s3://elsewhere/a"`
+	for name, c := range map[string]struct{ payload, want string }{
+		"behind-a-time":   {`{"artifacts":[{` + elsewhere + `,"expiresAt":"soon"},{` + gone + `}]}`, "is gone"},
+		"behind-a-number": {`{"artifacts":[7,{` + gone + `}]}`, "is gone"},
+		"another-member":  {`{"artifactRefs":[{` + gone + `}]}`, "is gone"},
+		"two-spellings":   {`{"artifacts":[{` + gone + `,"URI":"s3://elsewhere/a"}]}`, "is gone"},
+		"small-letters":   {`{"artifacts":[{` + elsewhere + `,"expiresAt":"1999-12-31t23:59:59z"}]}`, "has expired"},
+		"not-shown":       {`{"artifacts":[],"artifactRefs":[{` + gone + `}]}`, ""},
+		"no-uri":          {`{"artifacts":[{"Uri":"` + b.base + `/gone"}]}`, ""},
+	} {
+		of := &events.Run{ID: name, Tenant: "acme", Project: "shop", Environment: "prod", Plan: "p", PlanVersion: "1"}
+		meta := &runlogv1.Run{RunId: name, TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", PlanRef: ref}
+		started, err := engine.Started(meta, runner.RefOf(name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		once := events.Attempt{Logical: 1, Engine: 1}
+		completed, err := of.StepCompleted("A", once, json.RawMessage(c.payload))
+		if err != nil {
+			t.Fatal(err)
+		}
+		failed, err := of.Event("RunFailed", "", once, map[string]any{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.c.CreateRun(t.Context(), &runlogv1.CreateRunRequest{Run: meta, Events: []*runlogv1.EventWrite{started, completed, failed}}); err != nil {
+			t.Fatal(name, err)
+		}
+		engineType, again := runner.EngineType, name+"-again"
+		if _, err := p.c.RequestRun(t.Context(), &runlogv1.RequestRunRequest{RunRequestId: again, RunId: again, TenantId: "acme", ProjectId: "shop",
+			EnvironmentId: "prod", Queue: runner.DefaultQueue, EngineType: &engineType, PlanRef: ref, RerunOf: &name}); err != nil {
+			t.Fatal(name, err)
+		}
+		run := p.ok("GET", "/api/runs/"+again+"?wait=1h", "")
+		why, _ := run["error"].(map[string]any)
+		refused := why["code"] == "RERUN_REFUSED" && strings.Contains(fmt.Sprint(why["message"]), c.want)
+		if refused != (c.want != "") || (run["status"] == "success") == refused {
+			t.Errorf("%s: %v", name, run)
 		}
 	}
 }
