@@ -225,16 +225,17 @@ func (s *State) run(e *runlogv1.EventRecord) {
 // Walk returns the walk of a plan as far as the log has it. A step that the walk has skipped is
 // decided again: what it depends on may have been retried. If it is skipped again, the log has that
 // already. A step that a RETRY_STEP asks for is decided again too. The error says that the log is
-// not that of the plan: another writer has appended to the run. A compute step succeeds by the
-// attestation that the plan asks for, and by no event that any producer may append (SEC-9, SEC-10).
+// not that of the plan: another writer has appended to the run. A compute step ends by its
+// attestation, by a SKIP_STEP or by the plan, and by no event that any producer may append (SEC-9,
+// SEC-10).
 func (s *State) Walk(p *plan.Plan) (*plan.Walk, error) {
 	for _, step := range s.Steps {
 		switch of := p.Step(step.ID); {
 		case of == nil:
 			return nil, fmt.Errorf("replay: the log is not that of the plan: there is no step %.100q", step.ID)
-		case of.Type == plan.Compute && step.Status == plan.Success && !step.attestedFor(of.Contract):
-			return nil, fmt.Errorf("replay: the log is not that of the plan: compute step %.100q has succeeded without the attestation"+
-				" that the plan asks for; request another run, and keep other writers from its steps", step.ID)
+		case of.Type == plan.Compute && step.forged(of.Contract) != "":
+			return nil, fmt.Errorf("replay: the log is not that of the plan: compute step %.100q %s;"+
+				" request another run, and keep other writers from its steps", step.ID, step.forged(of.Contract))
 		}
 	}
 	w, err := plan.Resume(p, s.standing)

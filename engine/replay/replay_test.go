@@ -216,6 +216,52 @@ func TestWalkRefusesATT5(t *testing.T) {
 	}
 }
 
+// TestForgedEndsSEC9SEC10: a compute step ends by its attestation, by an accepted SKIP_STEP, or by
+// the plan. Its other events are any producer's word, whatever signal or reason they name, and the
+// walk is refused.
+func TestForgedEndsSEC9SEC10(t *testing.T) {
+	t.Parallel()
+	begun := []*runlogv1.EventRecord{event(1, contract.RunStarted, "", 1, nil), event(2, contract.StepCompleted, "a", 1, nil)}
+	waits := event(3, contract.StepWaitingForAttestation, "b", 1, nil)
+	skip := func(seq uint64, attempt uint32, reasonCode string) *runlogv1.EventRecord {
+		e, cause := event(seq, contract.StepSkipped, "b", attempt, []byte(`{"reasonCode":"`+reasonCode+`"}`)), "SKIP_STEP"
+		e.CausedBySignalId = &cause
+		return e
+	}
+	for name, x := range map[string]struct {
+		list   []*runlogv1.EventRecord
+		forged bool
+	}{
+		"waits":                      {[]*runlogv1.EventRecord{waits}, false},
+		"attested":                   {[]*runlogv1.EventRecord{waits, event(4, contract.StepAttested, "b", 1, []byte(`{"outcome":"SUCCESS"}`))}, false},
+		"attested as failed":         {[]*runlogv1.EventRecord{waits, event(4, contract.StepAttested, "b", 1, []byte(`{"outcome":"FAIL"}`))}, false},
+		"skipped before":             {[]*runlogv1.EventRecord{signalled(3, "SKIP_STEP", "b"), skip(4, 1, "SIGNAL")}, false},
+		"skipped while it waits":     {[]*runlogv1.EventRecord{waits, signalled(4, "SKIP_STEP", "b"), skip(5, 2, "SIGNAL")}, false},
+		"skipped by the plan":        {[]*runlogv1.EventRecord{skip(3, 1, "CONDITION")}, false},
+		"started":                    {[]*runlogv1.EventRecord{event(3, contract.StepStarted, "b", 1, nil)}, true},
+		"completed":                  {[]*runlogv1.EventRecord{waits, event(4, contract.StepCompleted, "b", 2, nil)}, true},
+		"failed":                     {[]*runlogv1.EventRecord{waits, event(4, contract.StepFailed, "b", 1, nil)}, true},
+		"skipped without a signal":   {[]*runlogv1.EventRecord{skip(3, 1, "SIGNAL")}, true},
+		"skipped in the next":        {[]*runlogv1.EventRecord{waits, skip(4, 2, "OTHER")}, true},
+		"skipped in the last":        {[]*runlogv1.EventRecord{skip(3, math.MaxUint32, "CONDITION")}, true},
+		"skipped for another signal": {[]*runlogv1.EventRecord{waits, signalled(4, "SKIP_STEP", "c"), skip(5, 2, "SIGNAL")}, true},
+		"skipped once more":          {[]*runlogv1.EventRecord{signalled(3, "SKIP_STEP", "b"), skip(4, 1, "SIGNAL"), skip(5, 2, "SIGNAL")}, true},
+		"skipped before the signal":  {[]*runlogv1.EventRecord{skip(3, 1, "SIGNAL"), signalled(4, "SKIP_STEP", "b")}, true},
+		"retried by the platform": {[]*runlogv1.EventRecord{waits, event(4, contract.StepAttested, "b", 1, []byte(`{"outcome":"FAIL"}`)),
+			platform(event(5, contract.StepStarted, "b", 1, nil))}, true},
+	} {
+		if _, err := stateOf(begun, x.list).Walk(chain(t)); (err != nil) != x.forged {
+			t.Errorf("%s: forged %t, got %v", name, x.forged, err)
+		}
+	}
+}
+
+// platform makes an event one of the platform's second try.
+func platform(e *runlogv1.EventRecord) *runlogv1.EventRecord {
+	e.EngineAttemptId = 2
+	return e
+}
+
 // FuzzPayloads applies events with any payload: none panics, and what the state has is JSON.
 func FuzzPayloads(f *testing.F) {
 	for i, text := range payloads {

@@ -43,6 +43,7 @@ type Step struct {
 	failedBy uint32 // the engine attempt of the failure
 	redone   bool   // the platform has retried a failure (PRJ-15)
 	byPlan   bool   // the walk has skipped the step
+	bySignal bool   // a SKIP_STEP that was accepted has skipped it
 }
 
 // Result is how a step has ended; false: it has not.
@@ -72,6 +73,10 @@ func (s *State) step(e *runlogv1.EventRecord) {
 	}
 	if !next.advance(e) {
 		return
+	}
+	if e.GetEventType() == contract.StepSkipped {
+		// The payload and the cause are the producer's words, and the decision is not (SEC-9).
+		next.bySignal = s.asked[next.ID].Type == contract.SignalSkipStep
 	}
 	s.keep(e)
 	if step == nil {
@@ -168,6 +173,23 @@ func (s *Step) attest(e *runlogv1.EventRecord) {
 	}
 	s.end(plan.Failed, e)
 	s.failedBy = e.GetEngineAttemptId()
+}
+
+// forged returns what a compute step shows that neither a decision nor a walk has caused; empty:
+// nothing. Any producer may append the events of a step (SEC-9), and a later step may begin with
+// any end of this one. A step that the walk has skipped is decided again in any case.
+func (s *Step) forged(c *plan.Contract) string {
+	switch {
+	case s.Status == Running:
+		return "has started, and nothing executes it"
+	case s.Status == plan.Success && !s.attestedFor(c):
+		return "has succeeded without the attestation that the plan asks for"
+	case s.Status == plan.Failed && s.Attested == nil:
+		return "has failed without an attestation"
+	case s.Status == plan.Skipped && !s.byPlan && !s.bySignal:
+		return "was skipped without a SKIP_STEP"
+	}
+	return ""
 }
 
 // attestedFor reports whether an attestation has ended the step with SUCCESS, and was counted by a
