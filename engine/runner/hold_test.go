@@ -95,6 +95,42 @@ func testEndOfHeldRunSIG3(t *testing.T) {
 	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted late 1.1", "StepFailed late 1.1", "RunPaused", "RunResumed", "RunPaused")
 }
 
+// TestSkipOfHeldStepSIG3: the failed step that holds a run is not skipped. Once it is tried again
+// it is, and the run goes on without it and completes.
+func TestSkipOfHeldStepSIG3(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testSkipOfHeldStepSIG3)
+}
+
+func testSkipOfHeldStepSIG3(t *testing.T) {
+	b := newBed(t)
+	p := b.play(t, func(ctx context.Context, task executor.Task) error {
+		if task.StepID == "A" && task.LogicalAttempt > 1 {
+			<-ctx.Done()
+		}
+		return executor.Fail("BROKEN", "never")
+	})
+	id := b.held(t, p, `{"step_key":"A"}`)
+	skip := func(signalID string) *runlogv1.SendSignalResponse {
+		res, err := p.c.SendSignal(t.Context(), &runlogv1.SendSignalRequest{RunId: id, SignalId: signalID, SignalType: "SKIP_STEP", StepId: "A"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	if got := skip("early"); got.GetRejectReason() != "STEP_ENDED" {
+		t.Errorf("got %v", got)
+	}
+	p.signal(id, "RETRY_STEP", "A")
+	b.happens(t, id, "StepStarted A 2.1 by RETRY_STEPA")
+	if got := skip("late"); got.GetDecision() != runlogv1.Decision_ACCEPTED {
+		t.Errorf("got %v", got)
+	}
+	p.until(id, "success")
+	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepFailed A 1.1", "RunPaused", "RunResumed",
+		"StepStarted A 2.1 by RETRY_STEPA", "StepSkipped A 3.1 by late", "RunCompleted")
+}
+
 // TestOnFailureATT1: a manifest says what becomes of a run with a failed step. Without it, the
 // manifest keeps its id.
 func TestOnFailureATT1(t *testing.T) {

@@ -155,6 +155,8 @@ func (s *Service) judge(at *state, sig *signal) (d decision) {
 		d.Reject, d.NextAttempt = roleDenied, 0
 	case d.Reject == runEnded && sig.signalType == contract.SignalRetryStep:
 		why = explanations[runEnded] + "; a rerun of it takes over the steps that have succeeded: send rerunOf with RequestRun"
+	case d.Reject == stepEnded:
+		why = endedStepRemedies[stepPhaseOf(at.snapshot, sig.stepID)]
 	case d.Reject != accept:
 	case !obeys(at.engine, sig.signalType):
 		d.Reject, d.NextAttempt = unsupported, 0

@@ -47,6 +47,13 @@ var explanations = map[string]string{
 	policyDenied:      "the policy has denied it",
 }
 
+// endedStepRemedies say to people what to do in place of a SKIP_STEP of a step that has failed.
+var endedStepRemedies = map[stepPhase]string{
+	stepFailed: explanations[stepEnded] + " as failed; to leave it out, send RETRY_STEP, and send SKIP_STEP with another signalId while its next" +
+		" attempt is executed",
+	stepRetrying: explanations[stepEnded] + " as failed, and its next attempt has not started; send SKIP_STEP with another signalId once it has",
+}
+
 // phase is a column of the table: the status of a run together with its pending signals.
 type phase int
 

@@ -185,6 +185,29 @@ func TestExplanations(t *testing.T) {
 	}
 }
 
+// TestSkipOfFailedStepSIG3: the SKIP_STEP of a failed step is rejected, as that of each step that
+// has ended. The stored reason says how an operator leaves the step out nevertheless. Once the next
+// attempt has started, a SKIP_STEP is accepted.
+func TestSkipOfFailedStepSIG3(t *testing.T) {
+	const retry, wait = "send RETRY_STEP, and send SKIP_STEP with another signalId while", "send SKIP_STEP with another signalId once it has"
+	for _, tt := range []struct {
+		words        []string
+		reject, says string
+	}{
+		{[]string{"RunStarted", "StepFailed:a"}, stepEnded, retry},
+		{[]string{"RunStarted", "StepFailed:a", "RunPaused"}, stepEnded, retry},
+		{[]string{"RunStarted", "StepFailed:a", "RunPaused", "RETRY_STEP:a"}, stepEnded, wait},
+		{[]string{"RunStarted", "StepFailed:a", "RunPaused", "RETRY_STEP:a", "RunResumed", "StepStarted:a"}, accept, ""},
+		{[]string{"RunStarted", "StepCompleted:a"}, stepEnded, explanations[stepEnded]},
+		{[]string{"RunStarted", "StepSkipped:a"}, stepEnded, explanations[stepEnded]},
+	} {
+		d := new(Service).judge(&state{snapshot: after(tt.words...)}, &signal{signalType: contract.SignalSkipStep, stepID: "a", permitted: true})
+		if plain := tt.says == explanations[stepEnded]; d.Reject != tt.reject || !strings.Contains(d.Reason, tt.says) || plain != (d.Reason == stepEnded+": "+tt.says) {
+			t.Errorf("%v: %s, %q; want %s, %q", tt.words, d.Reject, d.Reason, tt.reject, tt.says)
+		}
+	}
+}
+
 // TestPageSIG3 holds the tables in docs/signals.md to those of the code.
 func TestPageSIG3(t *testing.T) {
 	page, err := os.ReadFile("../../docs/signals.md")
