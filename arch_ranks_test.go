@@ -22,7 +22,7 @@ var ranks = map[string]int{
 	"engine/enginetest":        8, // As client/clienttest.
 	"engine/secret":            2,
 	"engine/artifact":          2,
-	"engine/route":             2,
+	"engine/route":             3,
 	"engine/blob":              1,
 	"engine/plan":              2,
 	"engine/conductor":         5,

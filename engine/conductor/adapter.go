@@ -70,10 +70,8 @@ func (e *Engine) StartRun(ctx context.Context, ref plan.Ref, rc engine.RunContex
 	if err != nil {
 		return "", err
 	}
-	for i := range p.Steps {
-		if err := route.Check(p.Steps[i].TaskQueue, route.Owner{TenantID: rc.TenantID, EnvironmentID: rc.EnvironmentID}); err != nil {
-			return "", &engine.PermanentError{Code: route.CodeForeign, Err: fmt.Errorf("step %.100q: %w", p.Steps[i].ID, err)}
-		}
+	if err := route.CheckPlan(p, route.Owner{TenantID: rc.TenantID, EnvironmentID: rc.EnvironmentID}); err != nil {
+		return "", &engine.PermanentError{Code: route.CodeForeign, Err: err}
 	}
 	definition, err := e.definition(p, rc)
 	if err != nil {

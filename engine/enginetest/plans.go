@@ -10,6 +10,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -55,6 +56,7 @@ func planFaults(b *bed) {
 		{"a step twice", plan.CodeInvalid, swap(`"steps":[`, `"steps":[`+step("a", "")+`,`)},
 		{"an executor that is not there", plan.CodeInvalid, swap(`"type":"test"`, `"type":"teleport"`)},
 		{"a compute step without a contract", plan.CodeInvalid, swap(`"type":"test"`, `"type":"compute"`)},
+		{"a task queue of another tenant", route.CodeForeign, swap(`"type":"test"`, `"type":"test","dispatch":{"taskQueue":"tq-isolation-rival-prod"}`)},
 		{"no JSON", plan.CodeInvalid, swap(`{`, `(`)},
 		{"other bytes", plan.CodeIntegrity, func() plan.Ref {
 			id, text := good()

@@ -12,6 +12,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
+	"runlog/engine/route"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -66,6 +67,9 @@ func (a *Adapter) execute(ctx context.Context, j *job) error {
 		return err
 	}
 	x.plan, err = a.o.Plans.Fetch(ctx, plan.RefOf(run))
+	if err == nil {
+		err = route.CheckPlan(x.plan, route.Owner{TenantID: run.GetTenantId(), EnvironmentID: run.GetEnvironmentId()})
+	}
 	failure, broken := errors.AsType[plan.Failure](err)
 	if err != nil && (!broken || failure.Retryable()) {
 		return err

@@ -16,9 +16,12 @@
 package route
 
 import (
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+
+	"runlog/engine/plan"
 )
 
 // The classes of steps.
@@ -69,16 +72,35 @@ func (o Owner) Queue() string { return isolationPrefix + o.TenantID + "-" + o.En
 const CodeForeign = "TASK_QUEUE_FOREIGN"
 
 // ForeignError says that a run must not have a step on a task queue: a plan uses no task queue of
-// another tenant or environment.
+// another tenant or environment. It is a plan.Failure.
 type ForeignError struct {
 	Queue string
 	Run   Owner
+	// StepID is the step of the plan. Empty: the error is about one step alone, which is known.
+	StepID string
 }
+
+var _ plan.Failure = (*ForeignError)(nil)
 
 // Error has the rule and the remedy.
 func (e *ForeignError) Error() string {
-	return fmt.Sprintf("the task queue %.100q is not for tenant %.100q in environment %.100q, and a plan uses no task queue of another one: leave dispatch.taskQueue out, or name a queue of the run's own",
+	step := ""
+	if e.StepID != "" {
+		step = fmt.Sprintf("step %.100q: ", e.StepID)
+	}
+	return step + fmt.Sprintf("the task queue %.100q is not for tenant %.100q in environment %.100q, and a plan uses no task queue of another one: leave dispatch.taskQueue out, or name a queue of the run's own",
 		e.Queue, e.Run.TenantID, e.Run.EnvironmentID)
+}
+
+// Code is CodeForeign.
+func (*ForeignError) Code() string { return CodeForeign }
+
+// Retryable is false: the plan stays as it is.
+func (*ForeignError) Retryable() bool { return false }
+
+// MarshalJSON returns the error as an event has it.
+func (e *ForeignError) MarshalJSON() ([]byte, error) {
+	return json.Marshal(map[string]any{"code": CodeForeign, "message": e.Error(), "retryable": false})
 }
 
 // Check returns a *ForeignError if a task queue belongs to another tenant or environment than a
@@ -87,7 +109,18 @@ func Check(queue string, run Owner) error {
 	belongs := func(prefix string) bool { return strings.HasPrefix(queue, prefix) }
 	own := []string{controlPrefix + run.EnvironmentID, dataPrefix + run.EnvironmentID, run.Queue()}
 	if slices.ContainsFunc([]string{controlPrefix, dataPrefix, isolationPrefix}, belongs) && !slices.Contains(own, queue) {
-		return &ForeignError{queue, run}
+		return &ForeignError{Queue: queue, Run: run}
+	}
+	return nil
+}
+
+// CheckPlan is Check for all steps of a plan. An engine that has no task queues calls it too: what
+// a plan may name does not depend on the engine. The error is a *ForeignError with the step.
+func CheckPlan(p *plan.Plan, run Owner) error {
+	for i := range p.Steps {
+		if err := Check(p.Steps[i].TaskQueue, run); err != nil {
+			return &ForeignError{p.Steps[i].TaskQueue, run, p.Steps[i].ID}
+		}
 	}
 	return nil
 }
@@ -96,7 +129,7 @@ func Check(queue string, run Owner) error {
 // step. The name of a queue alone does not always say whose it is.
 func CheckWorker(queue string, run Owner, isolated []Owner) error {
 	if strings.HasPrefix(queue, isolationPrefix) && !slices.Contains(isolated, run) {
-		return &ForeignError{queue, run}
+		return &ForeignError{Queue: queue, Run: run}
 	}
 	return Check(queue, run)
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/engine/plan"
 	"runlog/engine/route"
 )
 
@@ -65,6 +66,29 @@ func TestForeignQueuesENG3(t *testing.T) {
 	}
 	if err := route.CheckWorker("tq-control-test", acme, []route.Owner{acme}); err == nil {
 		t.Error("a worker executes a step of another environment")
+	}
+}
+
+// TestForeignPlansENG3: a plan is refused by its first step on a foreign task queue. The error is
+// one of a plan that no engine executes, and has a code.
+func TestForeignPlansENG3(t *testing.T) {
+	t.Parallel()
+	acme := route.Owner{TenantID: "acme", EnvironmentID: "prod"}
+	for queue, foreign := range map[string]bool{"": false, "gpu": false, "tq-isolation-acme-prod": false, "tq-isolation-rival-prod": true, "tq-data-test": true} {
+		p := &plan.Plan{Steps: []plan.Step{{ID: "a"}, {ID: "b", TaskQueue: queue}, {ID: "c", TaskQueue: "tq-gpu"}}}
+		failure, ok := errors.AsType[plan.Failure](route.CheckPlan(p, acme))
+		if ok != foreign {
+			t.Errorf("%q: foreign %v, got %v", queue, foreign, failure)
+			continue
+		}
+		if !foreign {
+			continue
+		}
+		text, err := failure.MarshalJSON()
+		if want := `"code":"TASK_QUEUE_FOREIGN"`; err != nil || failure.Code() != route.CodeForeign || failure.Retryable() || !strings.Contains(string(text), want) ||
+			!strings.Contains(failure.Error(), `step "b": the task queue "`+queue) {
+			t.Errorf("got %s, %v", text, failure)
+		}
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
+	"runlog/engine/route"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -73,6 +74,9 @@ func (x *execution) goOn(ctx context.Context) error {
 	}
 	var err error
 	x.plan, err = x.memory.Plan(ctx, x.req.Run)
+	if err == nil {
+		err = route.CheckPlan(x.plan, route.Owner{TenantID: x.named.Tenant, EnvironmentID: x.named.Environment})
+	}
 	if failure, ok := errors.AsType[plan.Failure](err); ok && !failure.Retryable() {
 		return x.failedPlan(ctx, failure)
 	}
