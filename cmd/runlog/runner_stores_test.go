@@ -92,7 +92,7 @@ func newSurroundings(t *testing.T) *surroundings {
 func (s *surroundings) env() []string {
 	return []string{
 		"AWS_ENDPOINT_URL=" + s.s3.URL, "AWS_REGION=us-east-1", "AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=aws-secret-access-key",
-		"VAULT_ADDR=" + s.vault.URL, "VAULT_TOKEN=a-vault-token", "SECRET_DB=" + ofEnv, "LLM_KEY=" + ofModel, "RIVAL_DB=" + ofRival,
+		"VAULT_ADDR=" + s.vault.URL, "VAULT_TOKEN=a-vault-token", "SECRET_ACME_DB=" + ofEnv, "SECRET_RIVAL_DB=" + ofRival, "LLM_KEY=" + ofModel, "RIVAL_DB=" + ofRival,
 	}
 }
 
@@ -169,7 +169,8 @@ func TestRunnerStoresPLAN1(t *testing.T) {
 	all := events
 	for _, tt := range []struct{ name, path, refs, status, has string }{
 		{"secrets", "/approved/p.json", `"env:DB","file:db","vault:kv/team/db#password"`, "COMPLETED", `"text":"[secret]\n[secret]\n[secret]\n"`},
-		{"variable", "/approved/p.json", `"env:LLM_KEY","env:DB","env:DB"`, "FAILED", "set the variable SECRET_LLM_KEY of the worker"},
+		{"variable", "/approved/p.json", `"env:LLM_KEY","env:DB","env:DB"`, "FAILED", "set the variable SECRET_ACME_LLM_KEY of the worker"},
+		{"variable-of-another", "/approved/p.json", `"env:RIVAL_DB","env:DB","env:DB"`, "FAILED", "set the variable SECRET_ACME_RIVAL_DB of the worker"},
 		{"of-another", "/approved/p.json", `"env:RIVAL_DB","file:../rival/prod/db","vault:kv/../rival/prod/db#password"`, "FAILED", "the reference is invalid"},
 		{"elsewhere", "/other/p.json", `"env:DB","env:DB","env:DB"`, "FAILED", "PLAN_FETCH_FAILED"},
 		{"missing", "/approved/none.json", `"env:DB","env:DB","env:DB"`, "FAILED", "PLAN_FETCH_FAILED"},

@@ -39,7 +39,7 @@ func (l *stringSliceValue) Set(text string) error {
 // Register adds the flags to a set.
 func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.secretsDir, "secrets-dir", "", "directory of the secrets of steps, in TENANT/ENVIRONMENT (default none)")
-	set.Var(&f.secretEnv, "secret-env", "prefixes of the variables with the secrets of tenants, such as acme=SECRET_ACME_ (default: SECRET_ for --tenant)")
+	set.Var(&f.secretEnv, "secret-env", "prefixes of the variables with the secrets of tenants, such as acme=SECRET_ACME_ (default: such a one for --tenant)")
 	set.Var(&f.executors, "executors", "executors beside noop: command, http, llm (default none; command and http if only users of this machine request runs)")
 	set.Var(&f.commandEnv, "command-env", "variables of the worker that commands get, such as PATH (default none)")
 	set.Var(&f.httpNetworks, "http-networks", "networks that http steps reach beside the public ones, such as 10.1.0.0/16 (default none)")

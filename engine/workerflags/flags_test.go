@@ -1,6 +1,7 @@
 package workerflags_test
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"pgregory.net/rapid"
 
 	"runlog/engine/secret"
 	"runlog/engine/workerflags"
@@ -65,8 +68,8 @@ func TestSecretsOfTenantsENG7(t *testing.T) {
 		{"no tenant", workerflags.Options{Environment: "prod"}, both, secret.Scope{EnvironmentID: "prod"}, nil},
 		{"no prefix", workerflags.Options{Environment: "prod"}, nil, secret.Scope{TenantID: "acme", EnvironmentID: "prod"}, nil},
 		{"the worker's tenant", workerflags.Options{Tenant: "acme", Environment: "prod"}, nil, secret.Scope{TenantID: "acme", EnvironmentID: "prod"},
-			map[string]string{"env:DB": "the variable secret_db", "env:SECRET_RIVAL_DB": "the variable secret_secret_rival_db",
-				"env:RIVAL_DB": "the variable secret_rival_db", "env:AWS_SECRET_ACCESS_KEY": "the variable secret_aws_secret_access_key"}},
+			map[string]string{"env:DB": "the variable secret_acme_db", "env:SECRET_RIVAL_DB": "the variable secret_acme_secret_rival_db",
+				"env:RIVAL_DB": "the variable secret_acme_rival_db", "env:AWS_SECRET_ACCESS_KEY": "the variable secret_acme_aws_secret_access_key"}},
 		{"not the worker's tenant", workerflags.Options{Tenant: "acme", Environment: "prod"}, nil, secret.Scope{TenantID: "rival", EnvironmentID: "prod"}, nil},
 	} {
 		w, err := build(t, tt.o, tt.args...)
@@ -89,6 +92,44 @@ func TestSecretsOfTenantsENG7(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestPrefixesOfTenantsENG7: a worker that has a tenant alone gives its plans the variables with
+// the prefix of this tenant. No two tenants share a variable, whatever they are called: neither
+// prefix begins with the other one, and so no rest of a name makes them equal.
+func TestPrefixesOfTenantsENG7(t *testing.T) {
+	t.Parallel()
+	prefix := func(t interface{ Fatal(args ...any) }, tenant string) string {
+		read := ""
+		w, err := new(workerflags.Flags).Build(workerflags.Options{Tenant: tenant, Environment: "prod", Getenv: func(name string) string {
+			if strings.HasPrefix(name, "VAULT_") {
+				return ""
+			}
+			read = name
+			return "the value"
+		}})
+		if err == nil {
+			_, err = w.Secrets.Resolve(context.Background(), []string{"env:DB"}, secret.Scope{TenantID: tenant, EnvironmentID: "prod"})
+		}
+		if err != nil || !strings.HasPrefix(read, "SECRET_") || !strings.HasSuffix(read, "_DB") {
+			t.Fatal(tenant, read, err)
+		}
+		return strings.TrimSuffix(read, "DB")
+	}
+	for tenant, want := range map[string]string{
+		"acme": "SECRET_ACME_", "acme2": "SECRET_ACME2_", "acme-eu": "SECRET_ACMEx2dEU_", "acme_eu": "SECRET_ACMEx5fEU_", "Acme": "SECRET_x41CME_", "x": "SECRET_X_",
+	} {
+		if got := prefix(t, tenant); got != want {
+			t.Fatalf("tenant %s has %s, want %s", tenant, got, want)
+		}
+	}
+	name := rapid.StringMatching(`[aAxX2d_.é-]{1,6}`)
+	rapid.Check(t, func(t *rapid.T) {
+		one, two := name.Draw(t, "one"), name.Draw(t, "two")
+		if a, b := prefix(t, one), prefix(t, two); one != two && (strings.HasPrefix(a, b) || strings.HasPrefix(b, a)) {
+			t.Fatalf("the variables of tenant %q begin with %s, and those of %q with %s", one, a, two, b)
+		}
+	})
 }
 
 // TestFaultsENG7: an error of the flags names the flag, and a type tells it from other errors.

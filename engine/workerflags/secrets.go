@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,9 +12,26 @@ import (
 	"runlog/engine/secret"
 )
 
-// secretPrefix stands before the names of the variables that plans of the tenant of a worker may
-// name. A plan must not send the credentials of the worker elsewhere.
-const secretPrefix = "SECRET_"
+// prefixOf returns what the names of the variables begin with that plans of a tenant may name, such
+// as SECRET_ACME_ for acme. Small letters become capital ones, digits stay, and of each other byte
+// there are an x and two hexadecimal digits. So a name has no underscore there, and different names
+// stay different: no prefix begins with that of another tenant, whatever the tenants are called.
+func prefixOf(tenant string) string {
+	var b strings.Builder
+	b.WriteString("SECRET_")
+	for i := range len(tenant) {
+		switch c := tenant[i]; {
+		case 'a' <= c && c <= 'z':
+			b.WriteByte(c - 'a' + 'A')
+		case '0' <= c && c <= '9':
+			b.WriteByte(c)
+		default:
+			fmt.Fprintf(&b, "x%02x", c)
+		}
+	}
+	b.WriteByte('_')
+	return b.String()
+}
 
 // secrets returns the provider of the secrets of steps, and that of the operator's own ones.
 func (f *Flags) secrets(o Options) (steps, own secret.Mux, err error) {
@@ -53,7 +71,7 @@ func (f *Flags) secrets(o Options) (steps, own secret.Mux, err error) {
 func (f *Flags) prefixes(o Options) (map[secret.Scope]string, error) {
 	all := map[secret.Scope]string{}
 	if o.Tenant != "" && len(f.secretEnv) == 0 {
-		all[secret.Scope{TenantID: o.Tenant, EnvironmentID: o.Environment}] = secretPrefix
+		all[secret.Scope{TenantID: o.Tenant, EnvironmentID: o.Environment}] = prefixOf(o.Tenant)
 	}
 	for _, text := range f.secretEnv {
 		tenant, prefix, ok := strings.Cut(text, "=")

@@ -58,7 +58,8 @@ unless it is in --http-networks, and uses no proxy.
 
 Secrets. Steps name them by references, and the runner resolves them for each attempt. They belong to the tenant and the
 environment of the run:
-  env:NAME                 the variable SECRET_NAME of the runner, or another prefix that --secret-env names
+  env:NAME                 the variable SECRET_TENANT_NAME of the runner, such as SECRET_ACME_DB for env:DB of acme, or
+                           one with another prefix, which --secret-env names
   file:NAME                the file TENANT/ENVIRONMENT/NAME below --secrets-dir
   vault:MOUNT/PATH#FIELD   the secret TENANT/ENVIRONMENT/PATH of the server VAULT_ADDR, with VAULT_TOKEN or the file
                            ~/.vault-token, and VAULT_NAMESPACE and VAULT_CACERT if they are set
