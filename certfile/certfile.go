@@ -1,5 +1,5 @@
-// Package certfile holds what is read from certificate files, and reads the files again when they
-// change. A new pair that cannot be used leaves the old one in place.
+// Package certfile holds what is read from files of certificates and tokens, and reads the files
+// again when they change. A new pair that cannot be used leaves the old one in place.
 package certfile
 
 import (
@@ -21,6 +21,8 @@ type Options[M any] struct {
 	Read func(before *M) (*M, error)
 	// Clock. Default: time.Now.
 	Clock func() time.Time
+	// What the files hold, for the log of Kept. Default: client certificates.
+	What string
 }
 
 // Files is the value of a set of files. Its methods may be called by many goroutines.
@@ -34,6 +36,7 @@ type Files[M any] struct {
 		checked time.Time
 		err     error  // of the last check; nil: value matches the files
 		told    string // err as Kept has logged it last
+		reading bool   // a caller of Current reads the files
 	}
 }
 
@@ -41,6 +44,9 @@ type Files[M any] struct {
 func Load[M any](opts Options[M]) (*Files[M], error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
+	}
+	if opts.What == "" {
+		opts.What = "client certificates"
 	}
 	f := &Files[M]{opts: opts}
 	infos, err := f.stat()
@@ -68,20 +74,19 @@ func (f *Files[M]) Current() (*M, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.opts.Clock()
-	if d := now.Sub(f.mu.checked); 0 <= d && d < checkEvery {
+	if d := now.Sub(f.mu.checked); 0 <= d && d < checkEvery || f.mu.reading {
 		return f.mu.value, f.mu.err
 	}
-	f.mu.checked = now
+	value, known, unchanged := f.mu.value, f.mu.infos, f.mu.err == nil
+	f.mu.checked, f.mu.reading = now, true
+	f.mu.Unlock() // Other callers do not wait for the disk.
 	// The check precedes the read: a change in between shows at the next check.
 	infos, err := f.stat()
-	if err == nil && f.mu.err == nil && slices.EqualFunc(infos, f.mu.infos, same) {
-		return f.mu.value, nil
+	if unchanged = unchanged && err == nil && slices.EqualFunc(infos, known, same); err == nil && !unchanged {
+		value, err = f.opts.Read(value)
 	}
-	var value *M
-	if err == nil {
-		value, err = f.opts.Read(f.mu.value)
-	}
-	f.mu.err = err
+	f.mu.Lock()
+	f.mu.reading, f.mu.err = false, err
 	if err == nil {
 		f.mu.value, f.mu.infos = value, infos
 	}
@@ -98,7 +103,7 @@ func (f *Files[M]) Kept(log *slog.Logger) *M {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if fault != "" && fault != f.mu.told {
-		log.Warn("cannot reload client certificates; keeping the old ones", "err", fault, "remedy", "correct the files; they are read again by themselves")
+		log.Warn("cannot reload "+f.opts.What+"; keeping the old ones", "err", fault, "remedy", "correct the files; they are read again by themselves")
 	}
 	f.mu.told = fault
 	return value

@@ -1,6 +1,7 @@
 package certfile
 
 import (
+	"bytes"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -10,6 +11,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"io/fs"
+	"log/slog"
 	"math/big"
 	"os"
 	"path/filepath"
@@ -147,6 +149,68 @@ func TestReloadOfALink(t *testing.T) {
 	f := p.load()
 	at("second")
 	p.shows(f, "second", true)
+}
+
+// TestReadHoldsNobodyUp: while a caller reads the files again, the others get the earlier value and
+// do not wait for the disk. A reload that cannot be used is logged once, by what the files hold.
+func TestReadHoldsNobodyUp(t *testing.T) {
+	t.Parallel()
+	path, now := filepath.Join(t.TempDir(), "token"), time.Unix(1000, 0)
+	write := func(text string) {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(checkEvery)
+	}
+	write("1")
+	begun, let := make(chan bool), make(chan bool)
+	f, err := Load(Options[string]{Paths: []string{path}, What: "the token", Clock: func() time.Time { return now }, Read: func(before *string) (*string, error) {
+		if before != nil {
+			begun <- true
+			<-let
+		}
+		text, err := os.ReadFile(path)
+		value := string(text)
+		if value == "" {
+			err = errors.New("empty")
+		}
+		return &value, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	write("22")
+	read := make(chan string)
+	go func() {
+		value, _ := f.Current()
+		read <- *value
+	}()
+	<-begun
+	now = now.Add(time.Hour)
+	if value, err := f.Current(); *value != "1" || err != nil {
+		t.Errorf("got %s, %v during the read", *value, err)
+	}
+	let <- true
+	if got := <-read; got != "22" || *f.Last() != "22" {
+		t.Errorf("got %s and %s after the read", got, *f.Last())
+	}
+	write("")
+	go func() {
+		for range begun {
+			let <- true
+		}
+	}()
+	var log bytes.Buffer
+	for range 3 {
+		now = now.Add(checkEvery)
+		if got := *f.Kept(slog.New(slog.NewTextHandler(&log, nil))); got != "22" {
+			t.Errorf("got %s with an empty file", got)
+		}
+	}
+	close(begun)
+	if text := log.String(); strings.Count(text, "cannot reload the token; keeping the old ones") != 1 {
+		t.Errorf("the log has %q", text)
+	}
 }
 
 // TestLoadFails: a node does not start with files that cannot be used.

@@ -7,12 +7,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
+
+	"runlog/certfile"
 )
 
 const (
@@ -39,17 +43,26 @@ type VaultOptions struct {
 	Own bool
 	// Timeout bounds each request, by default 10 s.
 	Timeout time.Duration
-	// TLS has the certificate authorities. Nil: those of the system.
-	TLS *tls.Config
+	// TLSFiles have the certificate authorities: each request trusts those that are in the files
+	// then. Nil: those of the system.
+	TLSFiles *certfile.Files[tls.Config]
+	// Logger gets the fault of files that have changed. Nil: nothing does.
+	Logger *slog.Logger
 }
 
 // Vault resolves vault:MOUNT/PATH#FIELD with the key-value engine, version 2, of a server that
 // speaks the HTTP API of HashiCorp Vault. It reads the field at TENANT/ENVIRONMENT/PATH, whose
 // names are encoded as those of File.
 type Vault struct {
-	o      VaultOptions
-	base   string
-	client *http.Client
+	o    VaultOptions
+	base string
+	at   *url.URL
+
+	mu struct {
+		sync.Mutex
+		client *http.Client
+		tls    *tls.Config // that of the client
+	}
 }
 
 // NewVault checks the options. It does not connect.
@@ -68,22 +81,49 @@ func NewVault(o VaultOptions) (*Vault, error) {
 	if o.Timeout <= 0 {
 		o.Timeout = defaultTimeout
 	}
-	v := &Vault{o: o, base: strings.TrimSuffix(u.String(), "/")}
-	v.client = &http.Client{
-		Timeout: o.Timeout,
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return &Vault{o: o, base: strings.TrimSuffix(u.String(), "/"), at: u}, nil
+}
+
+// client returns the client of the authorities that are in the files now. Connections that trusted
+// others serve no more requests.
+func (v *Vault) client() *http.Client {
+	var config *tls.Config
+	if v.o.TLSFiles != nil {
+		config = v.o.TLSFiles.Kept(v.o.Logger)
+	}
+	v.mu.Lock()
+	before := v.mu.client
+	if before != nil && v.mu.tls == config {
+		v.mu.Unlock()
+		return before
+	}
+	v.mu.client, v.mu.tls = v.newClient(config), config
+	now := v.mu.client
+	v.mu.Unlock()
+	if before != nil {
+		before.CloseIdleConnections()
+	}
+	return now
+}
+
+func (v *Vault) newClient(config *tls.Config) *http.Client {
+	return &http.Client{
+		Timeout: v.o.Timeout,
 		Transport: &http.Transport{
-			TLSClientConfig: o.TLS, Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
+			TLSClientConfig: config.Clone(), Proxy: http.ProxyFromEnvironment, ForceAttemptHTTP2: true,
 			MaxResponseHeaderBytes: 64 << 10, MaxIdleConns: 4, IdleConnTimeout: time.Minute,
 		},
 		// The client would send the token along.
 		CheckRedirect: func(to *http.Request, via []*http.Request) error {
-			if to.URL.Host != u.Host || to.URL.Scheme != u.Scheme || len(via) > maxRedirects {
+			if to.URL.Host != v.at.Host || to.URL.Scheme != v.at.Scheme || len(via) > maxRedirects {
 				return errRedirect
 			}
 			return nil
 		},
 	}
-	return v, nil
 }
 
 var errRedirect = errors.New("it redirects to another server, or too often")
@@ -94,7 +134,14 @@ func isLoopback(host string) bool {
 }
 
 // Close closes idle connections.
-func (v *Vault) Close() { v.client.CloseIdleConnections() }
+func (v *Vault) Close() {
+	v.mu.Lock()
+	client := v.mu.client
+	v.mu.Unlock()
+	if client != nil {
+		client.CloseIdleConnections()
+	}
+}
 
 // Resolve reads each path once.
 func (v *Vault) Resolve(ctx context.Context, refs []string, scope Scope) (*Set, error) {
@@ -147,7 +194,7 @@ func (v *Vault) read(ctx context.Context, ref, mount, path string, scope Scope) 
 	if v.o.Namespace != "" {
 		request.Header.Set("X-Vault-Namespace", v.o.Namespace)
 	}
-	response, err := v.client.Do(request)
+	response, err := v.client().Do(request)
 	if err != nil {
 		return nil, unreachable(ctx, ref, err)
 	}

@@ -2,15 +2,26 @@ package secret
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io"
+	"log"
+	"math/big"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"runlog/certfile"
 )
 
 // vaultTo returns a Vault whose token is in a file.
@@ -197,6 +208,56 @@ func TestVaultTokenENG7(t *testing.T) {
 	if token.Load() != "from-the-environment" {
 		t.Errorf("got %s", token.Load())
 	}
+}
+
+// TestVaultAuthoritiesENG7: a worker that stays up trusts the authorities that are in their file,
+// at the next request after the file was replaced. It trusts the earlier ones no more, also on a
+// connection that it has. A file that cannot be read leaves them in place.
+func TestVaultAuthoritiesENG7(t *testing.T) {
+	t.Parallel()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, vaultAnswer) }))
+	t.Cleanup(server.Close)
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	dir, now := t.TempDir(), time.Unix(1000, 0)
+	file := filepath.Join(dir, "ca.crt")
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{SerialNumber: big.NewInt(1), IsCA: true, BasicConstraintsValid: true, NotAfter: time.Now().Add(time.Hour)}
+	other, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	replace := func(text []byte) {
+		write(t, dir, "next", string(text))
+		if err := os.Rename(filepath.Join(dir, "next"), file); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(time.Hour)
+	}
+	encode := func(der []byte) []byte { return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}) }
+	replace(encode(other))
+	files, err := certfile.Load(certfile.Options[tls.Config]{Paths: []string{file}, Clock: func() time.Time { return now }, Read: func(*tls.Config) (*tls.Config, error) {
+		text, err := os.ReadFile(file)
+		roots := x509.NewCertPool()
+		if err == nil && !roots.AppendCertsFromPEM(text) {
+			err = errors.New("no certificate")
+		}
+		return &tls.Config{RootCAs: roots}, err
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := vaultTo(t, server.URL, func(o *VaultOptions) { o.TLSFiles = files })
+	const ref = "vault:kv/team/db#password"
+	wantError(t, v, ref, ErrUnavailable, "unknown authority")
+	replace(encode(server.Certificate().Raw))
+	wantValue(t, v, ref, hunter)
+	replace([]byte("half a cert"))
+	wantValue(t, v, ref, hunter)
+	replace(encode(other))
+	wantError(t, v, ref, ErrUnavailable, "unknown authority")
 }
 
 func TestNewVaultRefusesENG7(t *testing.T) {

@@ -3,6 +3,7 @@ package workerflags
 import (
 	"flag"
 	"fmt"
+	"log/slog"
 	"strings"
 
 	"runlog/engine/executor"
@@ -56,6 +57,8 @@ type Options struct {
 	// Tenant of the runs, and Environment. Without a tenant they are of any, and --secret-env alone
 	// says which ones have variables.
 	Tenant, Environment string
+	// Logger gets the faults of files that have changed. Nil: nothing does.
+	Logger *slog.Logger
 	// Trusting: only users of this machine request runs. Without --executors, they have command and
 	// http too.
 	Trusting bool

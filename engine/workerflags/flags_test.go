@@ -152,6 +152,17 @@ func TestFaultsENG7(t *testing.T) {
 			t.Errorf("%s: want %q, got %v", args, want, err)
 		}
 	}
+	damaged := filepath.Join(t.TempDir(), "ca.crt")
+	if err := os.WriteFile(damaged, []byte("no certificate"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for file, want := range map[string]string{damaged: "has no certificate: name a PEM file", damaged + ".none": "no such file"} {
+		vault := map[string]string{"VAULT_ADDR": "https://vault.example", "VAULT_TOKEN": "t", "VAULT_CACERT": file}
+		_, err := build(t, workerflags.Options{Environment: "prod", Getenv: func(name string) string { return vault[name] }})
+		if e, ok := errors.AsType[*workerflags.Error](err); !ok || !strings.HasPrefix(e.Error(), "VAULT_CACERT: ") || !strings.Contains(e.Error(), want) {
+			t.Errorf("want %q, got %v", want, err)
+		}
+	}
 	w, err := build(t, workerflags.Options{}, "--executors", "http")
 	if err != nil || !slices.Equal(w.Executors.Names(), []string{"http", "noop"}) {
 		t.Errorf("got %v, %v", w.Executors, err)

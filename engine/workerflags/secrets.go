@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"runlog/certfile"
 	"runlog/engine/secret"
 )
 
@@ -56,9 +57,13 @@ func (f *Flags) secrets(o Options) (steps, own secret.Mux, err error) {
 		own["file"] = secret.File{Dir: f.secretsDir, Own: true}
 	}
 	if address := o.Getenv("VAULT_ADDR"); address != "" {
+		authorities, err := vaultAuthorities(o.Getenv("VAULT_CACERT"))
+		if err != nil {
+			return nil, nil, fault("VAULT_CACERT: %v", err)
+		}
 		var vaults [2]*secret.Vault
 		for i, isOwn := range []bool{false, true} {
-			if vaults[i], err = vault(o.Getenv, address, isOwn); err != nil {
+			if vaults[i], err = vault(o, secret.VaultOptions{Address: address, Own: isOwn, TLSFiles: authorities}); err != nil {
 				return nil, nil, fault("VAULT_ADDR: %v", err)
 			}
 		}
@@ -84,25 +89,34 @@ func (f *Flags) prefixes(o Options) (map[secret.Scope]string, error) {
 	return all, nil
 }
 
-// vault returns the Vault of the variables that Vault's own command has too.
-func vault(getenv func(string) string, address string, own bool) (*secret.Vault, error) {
-	o := secret.VaultOptions{Address: address, Own: own, Namespace: getenv("VAULT_NAMESPACE"), Token: func() string { return getenv("VAULT_TOKEN") }}
-	if getenv("VAULT_TOKEN") == "" {
-		home := getenv("HOME")
+// vault completes the options of a Vault with the variables that Vault's own command has too.
+func vault(o Options, v secret.VaultOptions) (*secret.Vault, error) {
+	v.Namespace, v.Token, v.Logger = o.Getenv("VAULT_NAMESPACE"), func() string { return o.Getenv("VAULT_TOKEN") }, o.Logger
+	if o.Getenv("VAULT_TOKEN") == "" {
+		home := o.Getenv("HOME")
 		if home == "" {
 			return nil, errors.New("there is no token: set VAULT_TOKEN, or HOME for the file .vault-token")
 		}
-		o.TokenFile = filepath.Join(home, ".vault-token")
+		v.TokenFile = filepath.Join(home, ".vault-token")
 	}
-	if file := getenv("VAULT_CACERT"); file != "" {
+	return secret.NewVault(v)
+}
+
+// vaultAuthorities reads a file of certificate authorities, and again when it changes; nil: there
+// is none.
+func vaultAuthorities(file string) (*certfile.Files[tls.Config], error) {
+	if file == "" {
+		return nil, nil
+	}
+	return certfile.Load(certfile.Options[tls.Config]{Paths: []string{file}, What: "the authorities of VAULT_CACERT", Read: func(*tls.Config) (*tls.Config, error) {
 		text, err := os.ReadFile(file)
 		if err != nil {
 			return nil, err
 		}
-		o.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
-		if !o.TLS.RootCAs.AppendCertsFromPEM(text) {
-			return nil, errors.New("VAULT_CACERT has no certificate: name a PEM file")
+		config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: x509.NewCertPool()}
+		if !config.RootCAs.AppendCertsFromPEM(text) {
+			return nil, fmt.Errorf("%s has no certificate: name a PEM file", file)
 		}
-	}
-	return secret.NewVault(o)
+		return config, nil
+	}})
 }

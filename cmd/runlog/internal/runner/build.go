@@ -119,7 +119,7 @@ func (v *serving) publish(ctx context.Context, c engine.Capabilities) error {
 
 // equip builds the executors and the secrets of the flags.
 func (a *app) equip(v *serving) error {
-	w, err := v.worker.Build(workerflags.Options{Getenv: a.Getenv, Tenant: v.o.Tenant, Environment: v.o.Environment, Trusting: v.trusting})
+	w, err := v.worker.Build(workerflags.Options{Getenv: a.Getenv, Tenant: v.o.Tenant, Environment: v.o.Environment, Logger: v.o.Logger, Trusting: v.trusting})
 	if e, ok := errors.AsType[*workerflags.Error](err); ok {
 		return output.UsageError("%v", e)
 	}
