@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/status"
@@ -280,12 +281,17 @@ func (a *Appender) reconsider() {
 func (l *lane) watch(ctx context.Context, cancel context.CancelCauseFunc) {
 	opened, ticker := time.Now(), time.NewTicker(laneTick)
 	defer ticker.Stop()
+	token := l.a.client.opts.token()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			l.look(ctx, time.Since(opened), cancel)
+			age := time.Since(opened)
+			if l.a.client.opts.token() != token {
+				age = math.MaxInt64 // A node ends the stream once it refuses the earlier token.
+			}
+			l.look(ctx, age, cancel)
 		}
 	}
 }

@@ -36,7 +36,7 @@ func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsReque
 // the summary. An error ends the iteration.
 func (c *Client) ExportEvents(ctx context.Context, req *runlogv1.ExportEventsRequest) iter.Seq2[*runlogv1.ExportEventsResponse, error] {
 	return func(yield func(*runlogv1.ExportEventsResponse, error) bool) {
-		req, tries, left, whole, placed := proto.CloneOf(req), retrier{client: c, patience: c.opts.Timeout}, false, false, true
+		req, tries, left, whole, placed := proto.CloneOf(req), retrier{client: c, patience: c.opts.Timeout, token: c.opts.token()}, false, false, true
 		take := func(res *runlogv1.ExportEventsResponse) bool {
 			c.reached.Store(true)
 			switch token := res.GetResumeToken(); {

@@ -12,7 +12,7 @@ import (
 // silence between two messages. An error ends the iteration.
 func (c *Client) Backup(ctx context.Context, req *runlogv1.BackupRequest) iter.Seq2[*runlogv1.BackupResponse, error] {
 	return func(yield func(*runlogv1.BackupResponse, error) bool) {
-		tries := retrier{client: c, patience: c.opts.Timeout}
+		tries := retrier{client: c, patience: c.opts.Timeout, token: c.opts.token()}
 		begun, more := false, true
 		take := func(res *runlogv1.BackupResponse) bool {
 			begun = true

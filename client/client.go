@@ -52,6 +52,10 @@ type Options struct {
 	TLSFiles *certfile.Files[tls.Config]
 	// Token is sent with every call: an API token or an access token; see contexts.ReadSecret.
 	Token string
+	// TokenFiles replace Token, from contexts.Connection.TokenFiles: each call has the token of the
+	// file as it is then. A call or a stream that is refused with a token which was replaced
+	// meanwhile is tried again. nil: Token does not change.
+	TokenFiles *certfile.Files[string]
 	// Insecure allows a token to leave this machine in plain text.
 	Insecure bool
 	// DialOptions follow this package's own and override them: dialers, interceptors.
@@ -79,6 +83,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.TLSFiles != nil {
 		o.TLS = o.TLSFiles.Last()
+	}
+	if o.TokenFiles != nil {
+		o.Token = *o.TokenFiles.Last()
 	}
 	return o
 }

@@ -28,9 +28,24 @@ func DialContext(name string, opts Options) (*Client, error) {
 	if opts.TLSFiles, err = stored.TLSFiles(secure); err != nil {
 		return nil, fmt.Errorf("client: context %s: %w", name, err)
 	}
-	if opts.Token, err = stored.ReadToken(); err != nil {
+	if opts, err = opts.WithToken(&stored); err != nil {
 		return nil, fmt.Errorf("client: context %s: %w", name, err)
 	}
 	opts.Insecure = stored.Insecure
 	return Dial(stored.Server, opts)
+}
+
+// WithToken returns the options with the token of a connection in place of their own. If it is in a
+// file, the file is read again when it changes.
+func (o Options) WithToken(of *contexts.Connection) (Options, error) {
+	files, err := of.TokenFiles()
+	if err != nil {
+		return o, err
+	}
+	if o.TokenFiles = files; files != nil {
+		o.Token = *files.Last()
+		return o, nil
+	}
+	o.Token, err = of.ReadToken()
+	return o, err
 }

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/grpc/credentials"
 
 	"runlog/certfile"
+	"runlog/client/internal/bearer"
 )
 
 // fileCredentials secure a connection by the files as they are at its handshake.
@@ -50,4 +51,29 @@ type endingConn struct {
 func (c endingConn) Close() error {
 	c.end.Stop()
 	return c.Conn.Close()
+}
+
+// fileToken has the token of a file as it is at each call.
+type fileToken struct {
+	files *certfile.Files[string]
+	log   *slog.Logger
+}
+
+var _ credentials.PerRPCCredentials = fileToken{}
+
+// GetRequestMetadata is credentials.PerRPCCredentials'.
+func (t fileToken) GetRequestMetadata(ctx context.Context, uri ...string) (map[string]string, error) {
+	return bearer.Token(*t.files.Kept(t.log)).GetRequestMetadata(ctx, uri...)
+}
+
+// RequireTransportSecurity is that of a token that does not change.
+func (fileToken) RequireTransportSecurity() bool { return bearer.Token("").RequireTransportSecurity() }
+
+// token returns what the file of the token has. Another pointer: it was read again. nil: there is
+// no file.
+func (o *Options) token() *string {
+	if o.TokenFiles == nil {
+		return nil
+	}
+	return o.TokenFiles.Kept(o.Logger)
 }

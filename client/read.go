@@ -39,7 +39,7 @@ func (c *Client) ReadEvents(ctx context.Context, req *runlogv1.ReadEventsRequest
 	return func(yield func(*runlogv1.EventRecord, error) bool) {
 		req := proto.CloneOf(req)
 		limited, more := req.GetLimit() > 0, true
-		tries := retrier{client: c, patience: c.opts.Timeout}
+		tries := retrier{client: c, patience: c.opts.Timeout, token: c.opts.token()}
 		take := func(res *runlogv1.ReadEventsResponse) bool {
 			tries.answered()
 			for _, record := range res.GetEvents() {

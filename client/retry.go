@@ -24,6 +24,20 @@ type retrier struct {
 	since    time.Time // when the first of the row has failed
 	// releases is set if the caller waits until a cluster that is held is released.
 	releases bool
+	// token is that of the file when the call or the stream began.
+	token *string
+}
+
+// renewed reports whether a call was refused with a token that the file does not have any more. A
+// stream has the token of its beginning, and ends with it (SEC-5).
+func (r *retrier) renewed(e *Error) bool {
+	if e.Code != codes.Unauthenticated {
+		return false
+	}
+	now := r.client.opts.token()
+	changed := now != nil && r.token != nil && *now != *r.token
+	r.token = now
+	return changed
 }
 
 // again waits before the next try and returns nil, or returns the error that ends the call.
@@ -34,7 +48,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	if e.Reason != "" || e.Code != codes.Unavailable {
 		r.client.reached.Store(true)
 	}
-	retryable := e.Retryable() || r.releases && e.Reason == ReasonClusterHeld
+	retryable := e.Retryable() || r.releases && e.Reason == ReasonClusterHeld || r.renewed(e)
 	if !retryable || r.client.exhausted(r.failed) || ctx.Err() != nil {
 		return e
 	}
@@ -163,7 +177,7 @@ func try[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req 
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
 	}
-	tries := retrier{client: c}
+	tries := retrier{client: c, token: c.opts.token()}
 	for {
 		res, err := rpc(ctx, req)
 		if err == nil {

@@ -51,6 +51,9 @@ func (o Options) Transport(to string) ([]grpc.DialOption, error) {
 	if o.TLS == nil && !o.Insecure && !address.OnThisMachine(to) {
 		return nil, fmt.Errorf("%w, to %s; connect with TLS (https://), or set Options.Insecure", ErrPlainToken, to)
 	}
+	if o.TokenFiles != nil {
+		return append(options, grpc.WithPerRPCCredentials(fileToken{o.TokenFiles, o.Logger})), nil
+	}
 	return append(options, grpc.WithPerRPCCredentials(bearer.Token(o.Token))), nil
 }
 

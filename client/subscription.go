@@ -97,7 +97,7 @@ func (c *Client) Consume(ctx context.Context, open func(ConsumeStream), take fun
 		}
 		return stream, err
 	}
-	tries := retrier{client: c, releases: true}
+	tries := retrier{client: c, releases: true, token: c.opts.token()}
 	for {
 		failure := receive(ctx, watchSilence, begin, func(res *runlogv1.ConsumeResponse) bool {
 			tries.answered()

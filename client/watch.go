@@ -35,7 +35,7 @@ func (c *Client) WatchRun(ctx context.Context, req *runlogv1.WatchRunRequest) it
 	return func(yield func(*runlogv1.WatchRunResponse, error) bool) {
 		w := watch{
 			c: c, req: proto.CloneOf(req), placed: req.GetResumeToken() == "",
-			token: req.GetResumeToken(), tries: retrier{client: c}, yield: yield,
+			token: req.GetResumeToken(), tries: retrier{client: c, token: c.opts.token()}, yield: yield,
 		}
 		if req.GetView() == runlogv1.WatchView_EVENT {
 			w.last = req.GetAfterSeq()
@@ -183,7 +183,7 @@ func ended(ctx context.Context) *Error {
 // IncludeExisting, or for events with the AfterPosition of a new answer.
 func (c *Client) WatchRuns(ctx context.Context, req *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error] {
 	return func(yield func(*runlogv1.WatchRunsResponse, error) bool) {
-		req, tries, left := proto.CloneOf(req), retrier{client: c}, false
+		req, tries, left := proto.CloneOf(req), retrier{client: c, token: c.opts.token()}, false
 		take := func(res *runlogv1.WatchRunsResponse) bool {
 			tries.answered()
 			if token := res.GetResumeToken(); token != "" {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 
 	"runlog/certfile"
 )
@@ -37,7 +38,29 @@ func (c *Connection) ReadToken() (string, error) {
 	if token == "" {
 		return "", fmt.Errorf("token-file %s: it is empty; write the token into it", c.TokenFile)
 	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", fmt.Errorf("token-file %s: it has a blank, a second line or another character that no token has; write the token alone into it", c.TokenFile)
+	}
 	return token, nil
+}
+
+// TokenFiles reads the file of the token, for client.Options. It returns nil if there is none, or
+// if it can be read once only, such as a pipe: ReadToken then returns the token.
+func (c *Connection) TokenFiles() (*certfile.Files[string], error) {
+	if c.TokenFile == "" {
+		return nil, nil
+	}
+	if info, err := os.Stat(c.TokenFile); err == nil && !info.Mode().IsRegular() {
+		return nil, nil
+	}
+	if _, err := c.ReadToken(); err != nil { // It names the flag of a file that is missing.
+		return nil, err
+	}
+	own := *c
+	return certfile.Load(certfile.Options[string]{Paths: []string{c.TokenFile}, What: "the tokens of --token-file", Read: func(*string) (*string, error) {
+		token, err := own.ReadToken()
+		return &token, err
+	}})
 }
 
 // TLSFiles reads the files of the connection, for client.Options. It returns nil if nothing asks

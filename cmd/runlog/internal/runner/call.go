@@ -96,7 +96,7 @@ type caller struct {
 	*app
 	ctx   context.Context
 	done  context.CancelFunc
-	token string
+	token func() string // of a call that is made now
 }
 
 // caller checks the flags. A call waits for its run, so only a --timeout on the command line bounds
@@ -116,7 +116,13 @@ func (a *app) caller(cmd *cobra.Command) (*caller, error) {
 	if ip := net.ParseIP(u.Hostname()); opts.Token != "" && u.Scheme != "https" && !opts.Insecure && (ip == nil || !ip.IsLoopback()) {
 		return nil, output.UsageError("--runner: the token would leave this machine in plain text: write https://, or give --insecure")
 	}
-	c := &caller{app: a, token: opts.Token}
+	c := &caller{app: a, token: func() string { return opts.Token }}
+	if opts.TokenFiles != nil {
+		c.token = func() string {
+			token, _ := opts.TokenFiles.Current() // The earlier one, if the file is damaged.
+			return *token
+		}
+	}
 	if c.ctx, c.done = context.WithCancel(cmd.Context()); cmd.Flags().Changed("timeout") && a.Timeout > 0 {
 		c.ctx, c.done = context.WithTimeout(cmd.Context(), a.Timeout)
 	}
@@ -191,8 +197,8 @@ func (c *caller) call(method, path string, body []byte, out any) error {
 		return output.UsageError("--runner: %v", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	if c.token != "" {
-		req.Header.Set("Authorization", "Bearer "+c.token)
+	if token := c.token(); token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if errors.Is(err, context.DeadlineExceeded) {

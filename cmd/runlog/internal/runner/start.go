@@ -120,8 +120,8 @@ func (a *app) dial(log *slog.Logger, token *string) (*client.Client, error) {
 		return nil, err
 	}
 	if token != nil {
-		// The certificate of the runner is none of its callers'.
-		if opts.Token = *token; opts.TLSFiles != nil {
+		// Neither the certificate of the runner is its callers', nor the file of its token.
+		if opts.Token, opts.TokenFiles = *token, nil; opts.TLSFiles != nil {
 			opts.TLS, opts.TLSFiles = opts.TLSFiles.Last().Clone(), nil
 			opts.TLS.Certificates = nil
 		}

@@ -188,11 +188,10 @@ func (s *Session) ClientOptions(opts client.Options) (client.Options, error) {
 	}
 	c := &s.Connection
 	opts.DialOptions, opts.Insecure = s.DialOptions, c.Insecure
-	token, err := c.ReadToken()
+	opts, err := opts.WithToken(c)
 	if err != nil {
 		return opts, output.UsageError("--%v", err)
 	}
-	opts.Token = token
 	secure, err := client.Secure(c.Server)
 	if err != nil {
 		return opts, output.UsageError("--server: %v", err)

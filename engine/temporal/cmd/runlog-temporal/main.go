@@ -195,7 +195,7 @@ func (a *app) dial() (err error) {
 	if a.once {
 		o.Timeout, o.FirstAttempts = patience, 3
 	}
-	if o.Token, err = (&contexts.Connection{TokenFile: a.tokenFile}).ReadToken(); err != nil {
+	if o, err = o.WithToken(&contexts.Connection{TokenFile: a.tokenFile}); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
 	a.log, err = client.Dial(a.server, o)
@@ -213,7 +213,7 @@ func (a *app) equipped() (workerflags.Worker, error) {
 		none, err := executor.NewRegistry(executor.Options{}, nil)
 		return workerflags.Worker{Executors: none}, err
 	}
-	return a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Tenant: a.tenant, Environment: a.environment, Trusting: a.trusting()})
+	return a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Tenant: a.tenant, Environment: a.environment, Logger: a.logger, Trusting: a.trusting()})
 }
 
 // taskQueues returns the task queues of the worker, and whose isolated steps it executes.
