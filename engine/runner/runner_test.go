@@ -22,71 +22,6 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestAcceptanceATT3 is section 9 of the specification of compute steps, over HTTP: a run halts at
-// a compute step, is attested, and goes on with a resume. Resuming twice repeats nothing (ATT-1 to
-// ATT-5).
-func TestAcceptanceATT3(t *testing.T) {
-	t.Parallel()
-	bubble.Test(t, testAcceptanceATT3)
-}
-
-func testAcceptanceATT3(t *testing.T) {
-	b := newBed(t)
-	p := b.start(t)
-	m := p.manifest(acceptance)
-	if again := p.manifest(acceptance); again != m {
-		t.Errorf("the same manifest has the ids %s and %s", m, again)
-	}
-	got := p.ok("GET", "/api/manifests/"+m, "")
-	if steps := got["steps"].([]any); got["id"] != m || got["name"] != "m" || len(steps) != 3 {
-		t.Errorf("manifest %v", got)
-	}
-	id, status := p.begin(m)
-	is, steps, stepRuns := p.steps(id)
-	if status != "waiting" || is != "waiting" || !slices.Equal(steps, []string{"A=SUCCESS", "B=WAITING_FOR_ATTESTATION"}) {
-		t.Fatalf("the run is %s, then %s: %v", status, is, steps)
-	}
-	attest := "/api/runs/" + id + "/steps/" + stepRuns["B"] + "/attest"
-	if got := p.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "waiting" {
-		t.Errorf("a resume before the attestation: %v", got)
-	}
-	if got := p.ok("POST", attest, attestB); got["ok"] != true || got["step_run_id"] != stepRuns["B"] || got["new_status"] != "SUCCESS" {
-		t.Errorf("attested: %v", got)
-	}
-	if is, steps, _ := p.steps(id); is != "waiting" || !slices.Equal(steps, []string{"A=SUCCESS", "B=SUCCESS"}) {
-		t.Errorf("after the attestation the run is %s: %v", is, steps)
-	}
-	if status, answer := p.call("POST", attest, attestB); status != http.StatusConflict {
-		t.Errorf("a second attestation: %d %v", status, answer)
-	}
-	if got := p.ok("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); got["status"] != "success" {
-		t.Errorf("resumed: %v", got)
-	}
-	if is, steps, again := p.steps(id); is != "success" || !slices.Equal(steps, []string{"A=SUCCESS", "B=SUCCESS", "C=SUCCESS"}) || again["B"] != stepRuns["B"] {
-		t.Errorf("in the end the run is %s: %v", is, steps)
-	}
-	if status, answer := p.call("POST", "/api/runs/"+id+"/resume", `{"initiated_by":"jed"}`); status != http.StatusConflict {
-		t.Errorf("a resume of a run that has ended: %d %v", status, answer)
-	}
-	want := []string{
-		"RunQueued", "RunStarted", "StepStarted A", "StepCompleted A", "StepWaitingForAttestation B", "StepAttested B",
-		"SignalAccepted", "RunResumed", "StepStarted C", "StepCompleted C", "RunCompleted",
-	}
-	if got := b.types(t, id); !slices.Equal(got, want) {
-		t.Errorf("events %q,\nwant %q", got, want)
-	}
-	if a, c := b.count(id, "A"), b.count(id, "C"); a != 1 || c != 1 {
-		t.Errorf("A was executed %d times, C %d times", a, c)
-	}
-	// The attestation keeps the contract, and the later step got it.
-	run := p.ok("GET", "/api/runs/"+id, "")
-	step := run["steps"].([]any)[1].(map[string]any)
-	contract, attestation := step["compute_contract"].(map[string]any), step["attestation"].(map[string]any)
-	if contract["executor"] != "excel_farm" || fmt.Sprint(attestation["contract_snapshot"]) != fmt.Sprint(contract) || attestation["attested_by"] != "jed" {
-		t.Errorf("contract %v, attestation %v", contract, attestation)
-	}
-}
-
 // TestStartsAtOnceATT2: a run has its id before it is executed. The call with the same key again
 // answers with the same run, and no other manifest gets the key.
 func TestStartsAtOnceATT2(t *testing.T) {
@@ -319,32 +254,6 @@ func testDocumentsBodyATT4(t *testing.T) {
 		}
 		if s, ok := a["contract_snapshot"].(map[string]any); !ok || s["verification"] != "operator_attest" || fmt.Sprint(s["timeout_minutes"]) != "5" {
 			t.Errorf("contract %v", a["contract_snapshot"])
-		}
-	}
-}
-
-// TestAttestedFailATT4: an attestation of FAIL ends the run, and no later step is executed.
-func TestAttestedFailATT4(t *testing.T) {
-	t.Parallel()
-	bubble.Test(t, testAttestedFailATT4)
-}
-
-func testAttestedFailATT4(t *testing.T) {
-	b := newBed(t)
-	p := b.start(t)
-	id, _ := p.begin(p.manifest(acceptance))
-	_, _, stepRuns := p.steps(id)
-	attest := "/api/runs/" + id + "/steps/" + stepRuns["B"] + "/attest"
-	fail := strings.Replace(attestB, "SUCCESS", "FAIL", 1)
-	if got := p.ok("POST", attest, fail); got["new_status"] != "FAIL" {
-		t.Errorf("attested: %v", got)
-	}
-	if is, steps, _ := p.steps(id); is != "error" || !slices.Equal(steps, []string{"A=SUCCESS", "B=FAIL"}) {
-		t.Errorf("the run is %s: %v", is, steps)
-	}
-	for path, body := range map[string]string{attest: attestB, "/api/runs/" + id + "/resume": `{"initiated_by":"jed"}`} {
-		if status, answer := p.call("POST", path, body); status != http.StatusConflict {
-			t.Errorf("POST %s: %d %v", path, status, answer)
 		}
 	}
 }
