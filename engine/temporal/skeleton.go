@@ -83,7 +83,8 @@ func (b packed) plan() (*plan.Plan, error) {
 
 // skeletonOf returns the JSON of the skeleton of a plan.
 func skeletonOf(p *plan.Plan) ([]byte, error) {
-	s := skeleton{SchemaVersion: p.SchemaVersion.String(), PlanID: p.PlanID, PlanVersion: p.PlanVersion}
+	// A worker may read versions that the workflow does not know. The steps are migrated already.
+	s := skeleton{SchemaVersion: plan.Current().String(), PlanID: p.PlanID, PlanVersion: p.PlanVersion}
 	for i := range p.Steps {
 		step := &p.Steps[i]
 		bone := skeletonStep{ID: step.ID, Type: step.Type, DependsOn: step.DependsOn, Class: step.Class}
