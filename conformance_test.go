@@ -7,6 +7,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -101,6 +102,28 @@ func TestConformance(t *testing.T) {
 		}
 	} else if !bytes.Equal(have, page.Bytes()) {
 		t.Errorf("%s is not up to date: go test . -run TestConformance -update-conformance", path)
+	}
+}
+
+// differenceCounts is how many differences the page lists of each document. They are written by
+// hand, so that a merge can lose some.
+var differenceCounts = map[string]int{"1.1": 19, "2.0": 2, "Compute Substrate": 10, "Temporal Adapter": 27}
+
+var differenceRow = regexp.MustCompile(`(?m)^\| ([A-Z0-9][A-Za-z0-9. ]*?) (?:§|appendix)[^|]*(?: \|[^|\n]+){3} \|$`)
+
+// TestConformanceDifferences wants each difference that was found on the page, with its reason.
+func TestConformanceDifferences(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join("docs", "conformance.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## Differences\n")
+	have := map[string]int{}
+	for _, row := range differenceRow.FindAllStringSubmatch(table, -1) {
+		have[row[1]]++
+	}
+	if !maps.Equal(have, differenceCounts) {
+		t.Errorf("docs/conformance.md has the differences %v, want %v", have, differenceCounts)
 	}
 }
 

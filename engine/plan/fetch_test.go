@@ -226,7 +226,7 @@ func TestFetchFailuresPLAN2(t *testing.T) {
 func TestRefPLAN1(t *testing.T) {
 	t.Parallel()
 	body := `{"uri":"s3://b/p","sha256":"` + strings.Repeat("0", 64) + `","schemaVersion":"v1.2","planId":"p","planVersion":"1","sizeBytes":5,"compression":"gzip",` +
-		`"expiresAt":"2026-12-01T00:00:00Z","schemaEvolutionPath":"v1.1 → v1.2","migrationHint":{"sourceVersion":"v1.1","targetVersion":"v1.2"},"later":1}`
+		`"expiresAt":"2026-12-01T00:00:00Z","schemaEvolutionPath":"v1 → v1.1 → v1.2","migrationHint":{"sourceVersion":"v1.1","targetVersion":"v1.2","transformScript":"s3://b/up.sql"},"later":1}`
 	r, err := ParseRef([]byte(body))
 	if err != nil || r.ExpiresAt.IsZero() || r.MigrationHint.TargetVersion != "v1.2" {
 		t.Fatal(r, err)
