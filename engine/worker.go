@@ -164,8 +164,8 @@ type Execution struct {
 	Events events.Run
 	// State is what the log says of the run, as far as it was read.
 	State *replay.State
-	// Plan is set by Execute before it calls Follow. nil: the SKIP_STEP of a step that no event has
-	// named is not answered.
+	// Plan is set by Execute before it calls Follow and Next. nil: Follow does not answer the
+	// SKIP_STEP of a step that no event has named.
 	Plan   *plan.Plan
 	worker *working
 }
@@ -177,18 +177,30 @@ func (x *Execution) Fenced(events ...*runlogv1.EventWrite) *runlogv1.AppendEvent
 }
 
 // Append appends an event, and reads what the log then has. If the log had the event before, but
-// State shows no effect of it, the run can never go on: the error is a *PermanentError.
+// State shows no effect of it, the run can never go on: the error is a *PermanentError. A run does
+// not complete while one of its steps is executed.
 func (x *Execution) Append(ctx context.Context, e *runlogv1.EventWrite) error {
+	if n := x.State.InFlight(); n > 0 && e.GetEventType() == contract.RunCompleted {
+		return fmt.Errorf("engine: run %.100q cannot complete: %d of its steps have begun and not ended: execute what Next returns, which are those of lost workers too",
+			x.Run.GetRunId(), n)
+	}
 	last := x.State.LastSeq
 	res, err := x.worker.Client.AppendEvents(ctx, x.Fenced(e))
 	if err != nil {
 		return err
 	}
-	if found := res.GetResults()[0]; found.GetIdempotent() && found.GetRunSeq() <= last {
+	if found := res.GetResults()[0]; found.GetIdempotent() && found.GetRunSeq() <= last && !x.began(e) {
 		return &PermanentError{Code: "RUN_INCONSISTENT", Err: fmt.Errorf(
 			"another writer has appended %s too early, without effect: request another run, and keep that writer from it", e.GetEventType())}
 	}
 	return x.Read(ctx)
+}
+
+// began reports whether an event is the StepStarted of a step that a lost worker has begun: the
+// step is executed again.
+func (x *Execution) began(e *runlogv1.EventWrite) bool {
+	s := x.State.Step(e.GetStepId())
+	return e.GetEventType() == contract.StepStarted && s != nil && s.Status == replay.Running && s.Attempt == e.GetLogicalAttemptId()
 }
 
 // Read reads what the log has behind the last event of State.
