@@ -43,47 +43,28 @@ func (r *runner) execute(ctx context.Context, x *engine.Execution) error {
 		if on, err := x.Follow(ctx); !on || err != nil {
 			return err
 		}
-		walk, err := x.State.Walk(r.plan)
-		if err != nil {
-			return &engine.PermanentError{Code: "PLAN_CHANGED", Err: err}
+		next, err := x.Next()
+		switch {
+		case err != nil:
+		case next.Step == nil:
+			err = r.finish(ctx, x, next.Ended)
+		case next.Kind == plan.Skip:
+			err = r.write(ctx, x)(x.Events.StepSkipped(next.Step.ID, next.At, replay.SkipReason(next.Reason)))
+		default:
+			err = r.step(ctx, x, next)
 		}
-		if err := r.next(ctx, x, walk); err != nil {
+		if err != nil {
 			return err
 		}
 	}
 }
 
-// next does what comes next: it executes or skips one step, or ends the run.
-func (r *runner) next(ctx context.Context, x *engine.Execution, walk *plan.Walk) error {
-	// What an earlier worker has begun comes first, as the same logical attempt.
-	for i := range r.plan.Steps {
-		if s := x.State.Step(r.plan.Steps[i].ID); s != nil && s.Status == replay.Running {
-			return r.step(ctx, x, s.ID, max(2, x.Attempt))
-		}
-	}
-	for {
-		d, more := walk.Next()
-		if !more {
-			return r.finish(ctx, x, walk)
-		}
-		id := d.Step.ID
-		if d.Kind != plan.Skip {
-			return r.step(ctx, x, id, 1)
-		}
-		if s := x.State.Step(id); s == nil || s.Status != plan.Skipped { // Else the log has it.
-			at := events.Attempt{Logical: x.State.Attempt(id), Engine: 1}
-			return r.write(ctx, x)(x.Events.StepSkipped(id, at, replay.SkipReason(d.Reason)))
-		}
-	}
-}
-
 // step executes a step, and stores its end.
-func (r *runner) step(ctx context.Context, x *engine.Execution, id string, engineAttempt uint32) error {
-	at := events.Attempt{Logical: x.State.Attempt(id), Engine: engineAttempt}
+func (r *runner) step(ctx context.Context, x *engine.Execution, next engine.Next) error {
+	id, at := next.Step.ID, next.At
 	started, err := x.Events.StepStarted(id, at, nil)
 	if err == nil {
-		retry, _ := x.State.Asked(id)
-		started.CausedBySignalId = retry.ID
+		started.CausedBySignalId = next.Cause
 	}
 	if err := r.write(ctx, x)(started, err); err != nil {
 		return err
@@ -104,8 +85,8 @@ func (r *runner) step(ctx context.Context, x *engine.Execution, id string, engin
 }
 
 // finish ends a run, all steps of which have ended.
-func (r *runner) finish(ctx context.Context, x *engine.Execution, walk *plan.Walk) error {
-	if status, _ := walk.Ended(); status == plan.Success {
+func (r *runner) finish(ctx context.Context, x *engine.Execution, ended plan.Status) error {
+	if ended == plan.Success {
 		return r.write(ctx, x)(x.Events.Completed(once, nil))
 	}
 	return r.write(ctx, x)(x.Events.Failed(once, map[string]any{
