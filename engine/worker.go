@@ -147,7 +147,7 @@ func (w *working) wake(ctx context.Context, runID string) error {
 	if err := read(ctx, w.Client, runID, s); err != nil {
 		return err
 	}
-	if _, due := s.Due(nil); !due || s.StartedAt.IsZero() || s.Ended() {
+	if !s.Unanswered() {
 		return nil
 	}
 	_, err := w.Client.RequeueRun(ctx, &runlogv1.RequeueRunRequest{RunId: runID})

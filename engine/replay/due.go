@@ -38,6 +38,25 @@ func (s *State) Due(p *plan.Plan) (Signal, bool) {
 	return resume, resumes
 }
 
+// Unanswered reports whether a signal waits that the run's next worker can answer: one of Due, or
+// the RETRY_STEP of a run that goes on, which Walk answers. The latter has no worker if a failed
+// step held the run and another writer resumed it.
+func (s *State) Unanswered() bool {
+	switch s.Status {
+	case runlogv1.RunStatus_RUNNING:
+		for _, signal := range s.asked {
+			if signal.Type == contract.SignalRetryStep {
+				return true
+			}
+		}
+	case runlogv1.RunStatus_WAITING, runlogv1.RunStatus_PAUSED:
+	default:
+		return false
+	}
+	_, due := s.Due(nil)
+	return due
+}
+
 // Pending returns the oldest signal of some types about the run that no event answers yet; false:
 // there is none.
 func (s *State) Pending(types ...string) (Signal, bool) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"runlog/client/events"
 	"runlog/engine/executor"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/bubble"
@@ -58,6 +59,35 @@ func testRetryOfHeldRunSIG7PRJ19(t *testing.T) {
 	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepCompleted A 1.1", "StepStarted B 1.1", "StepFailed B 1.1",
 		"StepSkipped C 1.1", "RunPaused", "RunResumed", "StepStarted B 2.1 by first", "StepFailed B 2.1", "RunPaused", "RunResumed",
 		"StepStarted B 3.1 by second", "StepCompleted B 3.1", "StepStarted C 2.1", "StepCompleted C 2.1", "RunCompleted")
+}
+
+// TestRetryOfResumedRunSIG3: a held run that another writer has resumed has no worker. A RETRY_STEP
+// gives it one.
+func TestRetryOfResumedRunSIG3(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testRetryOfResumedRunSIG3)
+}
+
+func testRetryOfResumedRunSIG3(t *testing.T) {
+	b := newBed(t)
+	p := b.play(t, func(_ context.Context, task executor.Task) error {
+		if task.LogicalAttempt < 2 {
+			return executor.Fail("BROKEN", "until it is retried")
+		}
+		return nil
+	})
+	id := b.held(t, p, `{"step_key":"A"}`)
+	run, err := b.c.GetRun(t.Context(), &runlogv1.GetRunRequest{RunId: id})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.append(t, id, run.GetPlanRef().GetPlanId(), func(r events.Run) (*runlogv1.EventWrite, error) {
+		return r.Event("RunResumed", "", events.Attempt{Logical: 9, Engine: 1}, nil)
+	})
+	p.signal(id, "RETRY_STEP", "A")
+	p.until(id, "success")
+	b.tells(t, id, "RunQueued", "RunStarted", "StepStarted A 1.1", "StepFailed A 1.1", "RunPaused", "RunResumed",
+		"StepStarted A 2.1 by RETRY_STEPA", "StepCompleted A 2.1", "RunCompleted")
 }
 
 // TestEndOfHeldRunSIG3: a RESUME ends a held run as it would have ended without the wait, and a

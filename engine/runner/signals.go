@@ -43,7 +43,7 @@ func (r *Runner) released(ctx context.Context, res engine.Result) {
 // requeue has a worker lease a run that can answer a signal. A run that a worker has leased stays
 // as it is: that worker answers.
 func (r *Runner) requeue(ctx context.Context, run *runlogv1.Run, s *replay.State) error {
-	if !unanswered(s) {
+	if !s.Unanswered() {
 		return nil
 	}
 	_, err := r.o.Client.RequeueRun(ctx, &runlogv1.RequeueRunRequest{RunId: run.GetRunId()})
@@ -51,17 +51,4 @@ func (r *Runner) requeue(ctx context.Context, run *runlogv1.Run, s *replay.State
 		return nil // It has ended meanwhile.
 	}
 	return err
-}
-
-// unanswered reports whether a signal waits that a worker can answer now. In a run that waits or is
-// paused, a signal to a step waits for the RESUME, but for the SKIP_STEP of a step that waits or
-// runs.
-func unanswered(s *replay.State) bool {
-	switch s.Status {
-	case runlogv1.RunStatus_RUNNING, runlogv1.RunStatus_WAITING, runlogv1.RunStatus_PAUSED:
-	default:
-		return false
-	}
-	_, due := s.Due(nil)
-	return due
 }

@@ -140,7 +140,7 @@ func (w *sweeper) readRun(ctx context.Context, run *runlogv1.Run, s *seenRun) er
 	if err != nil {
 		return err
 	}
-	if s.seq = state.LastSeq; unanswered(state) {
+	if s.seq = state.LastSeq; state.Unanswered() {
 		s.seq = 0 // It needs its place in the queue until a worker answers.
 	}
 	step := state.WaitingStep()
