@@ -224,11 +224,12 @@ func (s *State) run(e *runlogv1.EventRecord) {
 
 // Walk returns the walk of a plan as far as the log has it. A step that has begun and not ended is
 // not decided again, also if its worker is lost. A step that the walk has skipped is decided again:
-// what it depends on may have been retried. If it is skipped again, the log has that
-// already. A step that a RETRY_STEP asks for is decided again too. The error says that the log is
-// not that of the plan: another writer has appended to the run. A compute step ends by its
-// attestation, by a SKIP_STEP or by the plan, and by no event that any producer may append (SEC-9,
-// SEC-10).
+// what it depends on may have been retried. If it is skipped again, the log has that already. A
+// step that a RETRY_STEP asks for is decided again too.
+//
+// The error says that the log is not that of the plan: another writer has appended to the run. A
+// compute step ends by its attestation, by a SKIP_STEP or by the plan, and by no event that any
+// producer may append (SEC-9, SEC-10).
 func (s *State) Walk(p *plan.Plan) (*plan.Walk, error) {
 	for _, step := range s.Steps {
 		switch of := p.Step(step.ID); {
