@@ -38,11 +38,13 @@ type SignalLog interface {
 // reference, which is in that event or was set before it.
 //
 // The signals of a run are handed over in the order of their acceptance. One that was not taken is
-// handed over again, and does not hold up other runs. So a signal may come twice, such as after a
-// restart, or from two processes that have the same runs. It must then change nothing.
+// handed over again. It holds up the later ones of its run, except CANCEL and EMERGENCY_STOP, which
+// end the run whatever becomes of it, and no other run. A signal may come twice, such as after a
+// restart, or from two processes that have the same runs: it must then change nothing.
 type Signals struct {
 	Log SignalLog
-	// Deliver hands one signal over, such as Adapter.Signal.
+	// Deliver hands one signal over, such as Adapter.Signal. It must end in some time: what comes
+	// behind it waits.
 	Deliver func(ctx context.Context, ref EngineRunRef, signal Signal) error
 	// Tenant, Project and Environment are those of the runs; the fields from the first empty one on
 	// are empty, and mean any. Runs of other engines are left alone.
@@ -198,22 +200,30 @@ func (b *bells) handOver(ctx context.Context, runID string) (early bool, err err
 	if ref == "" {
 		return len(snapshot.GetPendingSignals()) > 0, nil
 	}
+	var failed error // of the first signal that was not taken
 	for _, pending := range snapshot.GetPendingSignals() {
-		signal, err := b.read(ctx, runID, pending)
-		if err != nil {
-			return false, err
+		if failed != nil && !endsRun(pending.GetSignalType()) {
+			continue
 		}
-		err = b.Deliver(ctx, ref, signal)
+		signal, err := b.read(ctx, runID, pending)
+		if err == nil {
+			err = b.Deliver(ctx, ref, signal)
+		}
 		if errors.Is(err, ErrNoRun) {
 			return false, nil
 		}
 		if _, unknown := errors.AsType[*UnsupportedError](err); unknown {
 			b.logger.WarnContext(ctx, "the engine does not obey a signal", "run", runID, "signal", signal.ID, "type", signal.Type)
 		} else if err != nil {
-			return false, fmt.Errorf("engine: cannot hand the signal %q of run %q over: %w", signal.ID, runID, err)
+			failed = cmp.Or(failed, fmt.Errorf("engine: cannot hand the signal %q of run %q over: %w", pending.GetSignalId(), runID, err))
 		}
 	}
-	return false, nil
+	return false, failed
+}
+
+// endsRun reports whether a signal ends its run, whatever its earlier signals ask for.
+func endsRun(signalType string) bool {
+	return signalType == contract.SignalCancel || signalType == contract.SignalEmergencyStop
 }
 
 // read reads the rest of a pending signal: what its sender has said.

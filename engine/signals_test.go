@@ -29,6 +29,8 @@ type obeying struct {
 	taken []string
 	// fails counts by run how often a signal is not taken.
 	fails map[string]int
+	// refuses is the type of the signals that are never taken.
+	refuses string
 }
 
 func (a *obeying) Signal(_ context.Context, ref engine.EngineRunRef, s engine.Signal) error {
@@ -40,6 +42,8 @@ func (a *obeying) Signal(_ context.Context, ref engine.EngineRunRef, s engine.Si
 		return engine.ErrNoRun
 	case s.Type == "SKIP_STEP":
 		return &engine.UnsupportedError{What: s.Type}
+	case s.Type == a.refuses:
+		return errors.New("the platform refuses it")
 	case a.fails[run] > 0:
 		a.fails[run]--
 		return errors.New("the platform does not answer")
@@ -285,6 +289,33 @@ func testEarlySignalsSIG6(t *testing.T) {
 	running.Wait()
 	if n := l.at("quiet"); n > 0 {
 		t.Errorf("a run without signals was read %d times", n)
+	}
+}
+
+// TestEndsOvertakeSIG6: a signal that is never taken holds up the later ones of its run, but not a
+// CANCEL and an EMERGENCY_STOP.
+func TestEndsOvertakeSIG6(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []string{"CANCEL", "EMERGENCY_STOP"} {
+		t.Run(kind, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				w := newServerWorld(t, clienttest.InBubble())
+				a := &obeying{refuses: "PAUSE"}
+				ctx, stop := context.WithCancel(t.Context())
+				var running sync.WaitGroup
+				running.Go(func() { (&engine.Signals{Log: w.Client, Deliver: a.Signal, Tenant: "acme"}).Run(ctx) })
+				w.begin(t, "stuck", "test/stuck")
+				w.signal(t, "stuck", "s1", "PAUSE", "")
+				w.signal(t, "stuck", "s2", "UPDATE_PARAMS", "")
+				w.signal(t, "stuck", "s3", kind, "")
+				bubble.Until(t, "the end", func() bool { return len(a.of("stuck")) > 1 })
+				stop()
+				running.Wait()
+				if got := dedup(a.of("stuck")); !slices.Equal(got, []string{"s3"}) {
+					t.Errorf("the signals %v are taken, want s3 alone", got)
+				}
+			})
+		})
 	}
 }
 
