@@ -69,7 +69,7 @@ connection=(--temporal "127.0.0.1:$port" --server "$RUNLOG_SERVER" "${scope[@]}"
 settings=(--heartbeat 3s --task-timeout 2s)
 worker() {
   # A killed worker leaves the folder of its step, which goes with $dir.
-  TMPDIR=$dir "$adapter" worker "${connection[@]}" "${settings[@]}" --allow "file://$dir" --executors command --state "$dir/state" >>"$dir/worker.log" 2>&1 &
+  TMPDIR=$dir "$adapter" worker "${connection[@]}" "${settings[@]}" --allow "file://$dir" --executors command >>"$dir/worker.log" 2>&1 &
   process[worker]=$!
 }
 worker

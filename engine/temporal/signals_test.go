@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/structpb"
 
-	"runlog/client/watcher"
 	"runlog/engine"
 	"runlog/engine/executor"
 	"runlog/engine/temporal"
@@ -153,9 +152,9 @@ func TestCancelOnPauseENG3(t *testing.T) {
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
 }
 
-// TestBridgeSIG6: signals reach the workflow by the bridge alone, also those that came while none
-// was there, and over a restart with its token.
-func TestBridgeSIG6(t *testing.T) {
+// TestSignalsReachWorkflowsSIG6: signals reach the workflow by engine.Signals alone, also those
+// that came before it ran.
+func TestSignalsReachWorkflowsSIG6(t *testing.T) {
 	t.Parallel()
 	w, g := newWorld(t, diamond), newGate()
 	w.do = g.do
@@ -173,53 +172,27 @@ func TestBridgeSIG6(t *testing.T) {
 			t.Fatalf("%s: %v, %v", signalType, res, err)
 		}
 	}
-	tokens := &tokens{}
-	bridge := func() (stop func()) {
+	handOver := func() (stop func()) {
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
-		b := &temporal.Bridge{Engine: e, Client: w.log, Filter: watcher.Filter{Tenant: "acme"}, Tokens: tokens}
-		running.Go(func() { b.Run(ctx) })
+		running.Go(func() { (&engine.Signals{Log: w.log, Deliver: e.Signal, Tenant: "acme"}).Run(ctx) })
 		return func() { cancel(); running.Wait() }
 	}
-	send(early, "s-1", "PAUSE") // before the first bridge
-	stop := bridge()
+	send(early, "s-1", "PAUSE") // before the first one begins
+	stop := handOver()
 	w.until(early, "RunPaused")
 	send(late, "s-2", "PAUSE")
 	w.until(late, "RunPaused")
 	stop()
-	if tokens.get() == "" {
-		t.Error("the bridge has stored no token")
-	}
-	send(early, "s-3", "RESUME") // between two bridges
+	send(early, "s-3", "RESUME") // between the two
 	send(late, "s-4", "CANCEL")
 	close(g.free)
-	stop = bridge()
+	stop = handOver()
 	defer stop()
 	w.until(early, "RunCompleted")
 	w.until(late, "RunCancelled")
 	w.clean(early, runlogv1.RunStatus_COMPLETED)
 	w.clean(late, runlogv1.RunStatus_CANCELLED)
-}
-
-// tokens keeps a token in memory.
-type tokens struct {
-	mu    sync.Mutex
-	token string
-}
-
-func (k *tokens) Load(context.Context) (string, error) { return k.get(), nil }
-
-func (k *tokens) Store(_ context.Context, token string) error {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.token = token
-	return nil
-}
-
-func (k *tokens) get() string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.token
 }
 
 // TestFloodOfSignalsSIG5: signals in Temporal that the log does not know, that are no JSON, too

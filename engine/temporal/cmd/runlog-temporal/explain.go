@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -58,11 +57,6 @@ const patience = 30 * time.Second
 func (a *app) ready(ctx context.Context, e *temporal.Engine) error {
 	ctx, cancel := context.WithTimeout(ctx, a.patience)
 	defer cancel()
-	if a.state != "" {
-		if err := os.MkdirAll(a.state, 0o700); err != nil {
-			return fmt.Errorf("cannot make the directory of --state: %w; name one that this user can write", err)
-		}
-	}
 	who, err := a.log.WhoAmI(ctx)
 	if e, ok := errors.AsType[*client.Error](err); ok && e.Code == codes.Unimplemented && e.Reason != "" {
 		err = nil // An older server does not know the call.

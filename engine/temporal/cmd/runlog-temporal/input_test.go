@@ -170,8 +170,6 @@ func TestPlanFaults(t *testing.T) {
 	wantError(t, "a fault", err, "cannot read the plan", invalid, "/steps/0/dependsOn/0", "no such step")
 	_, err = b.impatient("start", "--run", "faults", "--heartbeat", "1ms", fine)
 	wantError(t, "a setting", err, "Heartbeat is 1ms", "1s or more")
-	_, err = b.impatient("worker", "--allow", "file:///none", "--state", filepath.Join(fine, "state"))
-	wantError(t, "a state that is no directory", err, "--state", fine)
 	_, err = b.impatient("sweep", "--token-file", missing)
 	wantError(t, "no token", err, "--token-file", missing, "name a file")
 	empty := filepath.Join(b.dir, "empty")

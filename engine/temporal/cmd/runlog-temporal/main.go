@@ -82,7 +82,6 @@ type app struct {
 	classes                  list
 	metricsListen            string
 	equipment                workerflags.Flags
-	state                    string
 	concurrency              int
 	sweepEvery, grace        time.Duration
 	register, adopt          bool

@@ -79,7 +79,7 @@ func (b *bed) startWorker() {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.worker = exec.Command(path, b.args("worker", "--allow", "file://"+b.dir, "--state", filepath.Join(b.dir, "state"), "--sweep-every", "2s", "--heartbeat", "3s", "--task-timeout", "2s")...)
+	b.worker = exec.Command(path, b.args("worker", "--allow", "file://"+b.dir, "--sweep-every", "2s", "--heartbeat", "3s", "--task-timeout", "2s")...)
 	b.worker.Env = append(os.Environ(), asCommand+"=1")
 	b.worker.Stdout, b.worker.Stderr = &b.said, &b.said
 	b.worker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

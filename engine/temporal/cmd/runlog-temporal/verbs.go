@@ -7,17 +7,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/google/uuid"
 	"go.temporal.io/api/serviceerror"
 
-	"runlog/client/watcher"
 	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/plan"
@@ -34,7 +31,6 @@ func workerFlags(a *app) {
 	a.flags.Var(&a.classes, "class", "class to work on: control, which also starts runs, hands signals over and sweeps, data or isolation; repeat it (default: all)")
 	a.flags.StringVar(&a.metricsListen, "metrics-listen", "", "address of /metrics, /healthz and /readyz, such as 127.0.0.1:9464 (default none)")
 	a.flags.StringVar(&a.worker, "worker", "", "name of this process for people (default: the name of the machine)")
-	a.flags.StringVar(&a.state, "state", "", "directory for the place in the log up to which signals are handed over")
 	a.flags.IntVar(&a.concurrency, "concurrency", temporal.DefaultConcurrency, "steps of each queue at a time")
 	a.flags.DurationVar(&a.sweepEvery, "sweep-every", time.Minute, "how often runs that Temporal has ended are looked for; 0: never")
 	a.flags.DurationVar(&a.grace, "grace", temporal.DefaultGrace, "how long the steps that are executed may go on when the process is to end, 1s to 1h")
@@ -78,7 +74,7 @@ func cleanupFlags(a *app) {
 	a.flags.DurationVar(&a.idle, "idle", namespaces.DefaultIdle, "how long a namespace is kept without an active workflow or a start")
 }
 
-// work runs a worker with its bridge, its sweeper and its reconciler until ctx ends.
+// work runs a worker, what hands signals over to it, its sweeper and its reconciler until ctx ends.
 func work(ctx context.Context, a *app, _ []string) error {
 	e, err := a.engine()
 	if err != nil {
@@ -105,11 +101,8 @@ func work(ctx context.Context, a *app, _ []string) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
-	bridge := &temporal.Bridge{Engine: e, Client: a.log, Filter: watcher.Filter{Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment()}}
-	if a.state != "" {
-		bridge.Tokens = tokenFile(filepath.Join(a.state, "signals.token"))
-	}
-	running.Go(func() { bridge.Run(ctx) })
+	signals := &engine.Signals{Log: a.log, Deliver: e.Signal, Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment(), Logger: a.logger}
+	running.Go(func() { signals.Run(ctx) })
 	if a.sweepEvery > 0 {
 		running.Go(func() { a.sweeper(e).Run(ctx, a.sweepEvery) })
 	}
@@ -134,30 +127,6 @@ func (a *app) scopedEnvironment() string {
 
 func (a *app) sweeper(e *temporal.Engine) *temporal.Sweeper {
 	return &temporal.Sweeper{Engine: e, Runs: a.log, Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment(), Adopt: a.adopt}
-}
-
-// tokenFile keeps the token of a bridge in a file.
-type tokenFile string
-
-// Load reads the token.
-func (f tokenFile) Load(context.Context) (string, error) {
-	text, err := os.ReadFile(string(f))
-	if errors.Is(err, fs.ErrNotExist) {
-		return "", nil
-	}
-	return strings.TrimSpace(string(text)), err
-}
-
-// Store replaces the token. A kill leaves the old one or the new one.
-func (f tokenFile) Store(_ context.Context, token string) error {
-	if err := os.MkdirAll(filepath.Dir(string(f)), 0o700); err != nil {
-		return err
-	}
-	next := string(f) + ".new"
-	if err := os.WriteFile(next, []byte(token+"\n"), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, string(f))
 }
 
 // start creates a run of a plan in a file, and starts it.
