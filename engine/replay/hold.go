@@ -28,6 +28,9 @@ func (s *State) Hold(p *plan.Plan) (attempt uint32, payload map[string]any, ok b
 	return 0, nil, false
 }
 
+// Held reports whether the run is paused because a step has failed.
+func (s *State) Held() bool { return s.held }
+
 // retry returns the first RETRY_STEP that a held run can follow; false: there is none.
 func (s *State) retry() (first Signal, ok bool) {
 	for _, x := range s.Signals {

@@ -194,6 +194,9 @@ type tellInput struct {
 	Events []Event `json:"events,omitempty"`
 	// Ends: the last event ends the run. It is not appended if there are new signals.
 	Ends bool `json:"ends,omitempty"`
+	// Holds: the plan waits for an operator. A step has failed, so that the run is held in place of
+	// its end, unless a RESUME has conceded that.
+	Holds bool `json:"holds,omitempty"`
 	// Sum asks for the summary of a run that has ended. Earlier versions ask by another activity.
 	Sum bool `json:"sum,omitempty"`
 }
@@ -203,6 +206,8 @@ type told struct {
 	Seen    uint64          `json:"seen"`
 	Status  string          `json:"status,omitempty"`
 	Ended   engine.RunState `json:"ended,omitempty"`
+	// Held: a failed step holds the run, which is told if the workflow has asked to hold it.
+	Held bool `json:"held,omitempty"`
 	// Stored: the log has the events.
 	Stored  bool     `json:"stored,omitempty"`
 	Fence   uint64   `json:"fence,omitempty"`
@@ -217,7 +222,7 @@ func (a *activities) tellRun(ctx context.Context, in tellInput) (told, error) {
 	if err != nil {
 		return told{}, final(err)
 	}
-	t := told{Signals: h.signals, Seen: h.LastSeq, Status: h.Status.String(), Ended: h.ended(), Stored: stored, Fence: l.fence}
+	t := told{Signals: h.signals, Seen: h.LastSeq, Status: h.Status.String(), Ended: h.ended(), Held: h.Held(), Stored: stored, Fence: l.fence}
 	if in.Sum && t.Ended != "" {
 		s, err := a.compileRunSnapshot(ctx, in.Run, t.Seen)
 		if err != nil {
@@ -229,24 +234,44 @@ func (a *activities) tellRun(ctx context.Context, in tellInput) (told, error) {
 }
 
 func (l *ledger) tell(ctx context.Context, in tellInput) (h *history, stored bool, err error) {
+	if in.Holds { // All events of the run say whether it is to be held.
+		in.Status = ""
+	}
 	if h, err = l.readAfter(ctx, in.Seen, in.Status); err != nil {
 		return nil, false, err
 	}
-	var list []*runlogv1.EventWrite
-	for _, e := range in.Events {
-		w, err := l.write(e, engineAttempt(ctx))
-		if err != nil {
-			return nil, false, err
+	stored = len(in.Events) > 0 && h.has(in.Events)
+	for !stored && len(in.Events) > 0 && h.ended() == "" && (!in.Ends || !h.blocked()) {
+		list, err := in.due(h)
+		if err != nil || !h.allows(list) {
+			return h, false, err
 		}
-		list = append(list, w)
-	}
-	stored = len(list) > 0 && h.has(in.Events)
-	for !stored && len(list) > 0 && h.ended() == "" && h.allows(in.Events) && (!in.Ends || !h.blocked()) {
-		if stored, err = l.advance(ctx, h, list...); err != nil {
+		var writes []*runlogv1.EventWrite
+		for _, e := range list {
+			w, err := l.write(e, engineAttempt(ctx))
+			if err != nil {
+				return nil, false, err
+			}
+			writes = append(writes, w)
+		}
+		if stored, err = l.advance(ctx, h, writes...); err != nil {
 			return nil, false, err
 		}
 	}
 	return h, stored, nil
+}
+
+// due returns the events that are to be appended behind a history.
+func (in *tellInput) due(h *history) ([]Event, error) {
+	if !in.Holds {
+		return in.Events, nil
+	}
+	attempt, payload, holds := h.Hold(&plan.Plan{Waits: true})
+	if !holds {
+		return in.Events, nil
+	}
+	text, err := json.Marshal(payload)
+	return []Event{{Type: runPaused, Logical: attempt, Payload: text}}, err
 }
 
 // has reports whether the log has these events, which skip steps: an earlier attempt of the

@@ -188,7 +188,9 @@ func (e *Engine) Capabilities() engine.Capabilities {
 	}
 }
 
-func (a *activities) capabilities() []string { return a.o.Registry.Capabilities() }
+func (a *activities) capabilities() []string {
+	return append(a.o.Registry.Capabilities(), plan.CapabilityWait)
+}
 
 // The attributes that workflows can be searched by.
 var (

@@ -142,7 +142,7 @@ func (h *history) step(id string) (s Step) {
 
 // cursor is what a workflow needs that begins.
 func (h *history) cursor() Cursor {
-	c := Cursor{Begun: true, Seen: h.LastSeq, Status: h.Status.String(), Params: h.params, Steps: map[string]Step{}}
+	c := Cursor{Begun: true, Seen: h.LastSeq, Status: h.Status.String(), Held: h.Held(), Params: h.params, Steps: map[string]Step{}}
 	c.Paused = halted(c.Status)
 	for _, s := range h.Steps {
 		c.Steps[s.ID] = h.step(s.ID)

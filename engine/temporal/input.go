@@ -43,6 +43,8 @@ type Cursor struct {
 	// Status is that of the run in the log at Seen; empty: it is not known.
 	Status string `json:"status,omitempty"`
 	Paused bool   `json:"paused,omitempty"`
+	// Held: it is paused because a step has failed.
+	Held bool `json:"held,omitempty"`
 	// Params is the runSeq of the event with the parameters of the run: RunQueued, or the newest
 	// UPDATE_PARAMS. 0: it has none.
 	Params uint64 `json:"params,omitempty"`

@@ -121,10 +121,7 @@ func (w *interpreter) obey(s Signal) error {
 		if !w.cursor.Paused || w.stop != nil {
 			return nil
 		}
-		w.cursor.Paused = false
-		w.show("RUNNING")
-		_, err := w.tell(false, Event{Type: runResumed, Cause: s.ID})
-		return err
+		return w.resume(s)
 	case signalCancel, signalStop:
 		why := &ending{kind: contract.RunCancelled, cause: s.ID, now: s.Type == signalStop}
 		if s.Reason != "" {
@@ -132,13 +129,21 @@ func (w *interpreter) obey(s Signal) error {
 		}
 		w.end(why)
 	case signalRetry:
-		w.retry(s)
+		return w.retry(s)
 	case signalSkip:
 		w.leave(s)
 	case signalParams: // Steps that start from now on get them.
 		w.cursor.Params = max(w.cursor.Params, s.Seq)
 	}
 	return nil
+}
+
+// resume goes on with a run, for a RESUME, or for the RETRY_STEP of a run that a failed step holds.
+func (w *interpreter) resume(s Signal) error {
+	w.cursor.Paused, w.cursor.Held = false, false
+	w.show("RUNNING")
+	_, err := w.tell(false, Event{Type: runResumed, Cause: s.ID})
+	return err
 }
 
 func (w *interpreter) pause(s Signal) error {
@@ -165,13 +170,17 @@ func (w *interpreter) pause(s Signal) error {
 
 // retry opens the next logical attempt of a step (SIG-7). The log may have its failure before
 // Temporal has the answer of the activity: then it begins once the activity has ended.
-func (w *interpreter) retry(s Signal) {
+func (w *interpreter) retry(s Signal) error {
 	step := w.cursor.Steps[s.StepID]
 	if s.Next <= step.attempt() || w.plan == nil || w.plan.Step(s.StepID) == nil {
-		return
+		return nil
 	}
 	step.Retry, step.Cause = s.Next, s.ID
 	w.cursor.Steps[s.StepID] = step.retried()
+	if !w.cursor.Held || w.stop != nil {
+		return nil
+	}
+	return w.resume(s)
 }
 
 // retried returns a step in its next attempt, if one was asked for and the last one has failed.

@@ -28,6 +28,7 @@ type skeleton struct {
 	SchemaVersion string         `json:"schemaVersion"`
 	PlanID        string         `json:"planId"`
 	PlanVersion   string         `json:"planVersion"`
+	OnFailure     string         `json:"onFailure,omitempty"`
 	Steps         []skeletonStep `json:"steps"`
 }
 
@@ -85,6 +86,9 @@ func (b packed) plan() (*plan.Plan, error) {
 func skeletonOf(p *plan.Plan) ([]byte, error) {
 	// A worker may read versions that the workflow does not know. The steps are migrated already.
 	s := skeleton{SchemaVersion: plan.Current().String(), PlanID: p.PlanID, PlanVersion: p.PlanVersion}
+	if p.Waits {
+		s.OnFailure = plan.OnFailureWait
+	}
 	for i := range p.Steps {
 		step := &p.Steps[i]
 		bone := skeletonStep{ID: step.ID, Type: step.Type, DependsOn: step.DependsOn, Class: step.Class}
@@ -218,9 +222,6 @@ func (a *activities) compare(p *plan.Plan) report {
 		if len(r.Faults) < maxFaults {
 			r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
 		}
-	}
-	if p.Waits {
-		add("onFailure %s needs %.100q", plan.OnFailureWait, plan.CapabilityWait)
 	}
 	for i := range p.Steps {
 		if s := &p.Steps[i]; !can[s.Requires()] {

@@ -92,7 +92,7 @@ func (w *interpreter) walk() error {
 				return err
 			}
 		case w.stop == nil && !w.cursor.Paused && next.over:
-			if _, err := w.tell(true, w.verdict(next)); err != nil {
+			if err := w.conclusion(next); err != nil {
 				return err
 			}
 		case len(w.flights) == 0 && w.full():
@@ -151,6 +151,9 @@ func (w *interpreter) fetch() (err error) {
 		panic(err)
 	}
 	w.seen = seen(w.plan)
+	if w.plan.Waits { // A worker that would end the run in place of holding it panics here.
+		workflow.GetVersion(w.ctx, "onFailure", 1, 1)
+	}
 	return nil
 }
 
@@ -323,6 +326,15 @@ func (w *interpreter) leaveOut(d plan.Decision) error {
 	return nil
 }
 
+// conclusion ends a run at the end of its plan, or holds it if a step has failed and the plan
+// waits.
+func (w *interpreter) conclusion(d decided) error {
+	in := w.tellInput(true, w.verdict(d))
+	in.Holds = d.failed && w.plan.Waits
+	_, err := w.ask(in)
+	return err
+}
+
 // verdict is the event that ends a run at the end of its plan.
 func (w *interpreter) verdict(d decided) Event {
 	if !d.failed {
@@ -350,8 +362,17 @@ func (w *interpreter) end(why *ending) {
 // tell appends events, and takes the signals that have come since. An event that ends the run is
 // not appended if there are any that matter.
 func (w *interpreter) tell(ends bool, events ...Event) (stored bool, err error) {
+	return w.ask(w.tellInput(ends, events...))
+}
+
+func (w *interpreter) tellInput(ends bool, events ...Event) tellInput {
 	// A CANCEL has come before this end; whatever else has come is too late.
-	in := tellInput{w.in.Run, w.in.Ref, w.in.Fence, w.cursor.Seen, w.cursor.Status, events, ends && w.stop == nil, w.version >= 2}
+	return tellInput{Run: w.in.Run, Ref: w.in.Ref, Fence: w.in.Fence, Seen: w.cursor.Seen, Status: w.cursor.Status, Events: events,
+		Ends: ends && w.stop == nil, Sum: w.version >= 2}
+}
+
+// ask has an activity tell, and takes its answer.
+func (w *interpreter) ask(in tellInput) (stored bool, err error) {
 	var t told
 	if err := w.do(tellRunName, &t, in); err != nil {
 		return false, err
@@ -360,6 +381,7 @@ func (w *interpreter) tell(ends bool, events ...Event) (stored bool, err error) 
 	w.cursor.Seen, w.cursor.Status, w.ended = t.Seen, t.Status, t.Ended
 	w.summary = t.Summary
 	w.follow(t.Status)
+	w.cursor.Held = w.cursor.Paused && (w.cursor.Held || t.Held)
 	w.bells.signals = append(w.bells.signals, t.Signals...)
 	return t.Stored, nil
 }

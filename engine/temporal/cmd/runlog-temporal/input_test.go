@@ -201,7 +201,7 @@ func TestUnsupportedPlan(t *testing.T) {
 	if status := b.ends("compute"); status != runlogv1.RunStatus_FAILED {
 		t.Errorf("the run is %v", status)
 	}
-	const want = `the engine cannot execute the plan: step "refresh" needs "compute"; the engine has executor:command, executor:http, executor:noop: change the plan, or use another engine`
+	const want = `the engine cannot execute the plan: step "refresh" needs "compute"; the engine has executor:command, executor:http, executor:noop, onFailure:WAIT: change the plan, or use another engine`
 	for r, err := range b.log.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: "compute"}) {
 		if err != nil {
 			t.Fatal(err)
