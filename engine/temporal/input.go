@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"runlog/engine/plan"
+	"runlog/engine/route"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -28,6 +29,11 @@ type Scope struct {
 	EnvironmentID string `json:"environmentId"`
 	PlanID        string `json:"planId"`
 	PlanVersion   string `json:"planVersion"`
+}
+
+// owner returns what the run belongs to.
+func (s Scope) owner() route.Owner {
+	return route.Owner{TenantID: s.TenantID, EnvironmentID: s.EnvironmentID}
 }
 
 func scopeOf(run *runlogv1.Run) Scope {

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"runlog/engine/plan"
+	"runlog/engine/route"
 )
 
 // Limits of plans on Temporal, whose payloads have at most 2 MiB.
@@ -171,6 +172,15 @@ func (a *activities) load(ctx context.Context, ref plan.Ref, run Scope) (*loaded
 		return &loaded{bones, r.Error}, nil
 	}
 	return nil, nil
+}
+
+// checkQueues refuses a plan that uses a task queue of another tenant or environment than the run.
+// A workflow of an earlier version does not name the run: workers check each of its steps.
+func checkQueues(p *plan.Plan, run Scope) error {
+	if run == (Scope{}) {
+		return nil
+	}
+	return route.CheckPlan(p, run.owner())
 }
 
 // unsupported says that a plan is valid, and that this engine cannot execute it.
