@@ -66,7 +66,7 @@ func (c *Connection) TokenFiles() (*certfile.Files[string], error) {
 // TLSFiles reads the files of the connection, for client.Options. It returns nil if nothing asks
 // for TLS; secure: the addresses do.
 func (c *Connection) TLSFiles(secure bool) (*certfile.Files[tls.Config], error) {
-	if !secure && !c.TLS && c.CACert == "" && c.Cert == "" {
+	if !secure && !c.TLS && c.CACert == "" && c.Cert == "" && c.CertKey == "" {
 		return nil, nil
 	}
 	if _, err := c.read(); err != nil { // It names the flag of a file that is missing.

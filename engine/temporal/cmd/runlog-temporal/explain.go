@@ -121,11 +121,11 @@ func (a *app) remedyOfLog(e *client.Error) string {
 	case e.Reason != "": // The message of the server has the remedy.
 		return ""
 	case e.Code == codes.Unavailable && strings.Contains(e.Message, "server preface"):
-		return fmt.Sprintf("--server is %s, which speaks no gRPC in plain text: name the --grpc-listen of a node (port 7410 by default), with https:// before it if the node has --tls-cert", a.server)
+		return fmt.Sprintf("--server is %s, which speaks no gRPC in plain text: name the --grpc-listen of a node (port 7410 by default), with https:// before it if the node has --tls-cert", a.node.Server)
 	case e.Code == codes.Unavailable || e.Code == codes.DeadlineExceeded:
-		return fmt.Sprintf("--server is %s: start a node with \"runlog serve\", or name another one", a.server)
+		return fmt.Sprintf("--server is %s: start a node with \"runlog serve\", or name another one", a.node.Server)
 	case e.Code == codes.Unimplemented:
-		return fmt.Sprintf("--server is %s, which is no node of runlog, or one that is too old", a.server)
+		return fmt.Sprintf("--server is %s, which is no node of runlog, or one that is too old", a.node.Server)
 	}
 	return ""
 }

@@ -73,9 +73,10 @@ type app struct {
 	out, err io.Writer
 	flags    *flag.FlagSet
 
-	temporal, namespace, prefixOfWorkflows    string
-	security                                  security
-	server, tokenFile                         string
+	temporal, namespace, prefixOfWorkflows string
+	security                               security
+	// node is the connection to runlog.
+	node                                      contexts.Connection
 	tenant, project, environment, run, worker string
 	// Those of single subcommands.
 	allow, queues, isolation list
@@ -138,8 +139,11 @@ func parse(out, stderr io.Writer, args []string) (*app, func(context.Context, *a
 	a.flags.StringVar(&a.namespace, "namespace", "default", "namespace in Temporal")
 	a.security.register(a.flags)
 	a.flags.StringVar(&a.prefixOfWorkflows, "workflow-prefix", temporal.DefaultPrefix, "how the ids of workflows begin, before those of their runs")
-	a.flags.StringVar(&a.server, "server", "127.0.0.1:7410", "addresses of runlog, with commas between them")
-	a.flags.StringVar(&a.tokenFile, "token-file", "", "file with the token for runlog")
+	a.flags.StringVar(&a.node.Server, "server", "127.0.0.1:7410", "addresses of runlog, with commas between them; https:// asks for TLS")
+	a.flags.StringVar(&a.node.CACert, "cacert", "", "PEM file of the certificate authority of runlog (default: those of this system)")
+	a.flags.StringVar(&a.node.Cert, "cert", "", "PEM file of the client certificate for runlog, with its key unless --cert-key names it")
+	a.flags.StringVar(&a.node.CertKey, "cert-key", "", "PEM file of the key of --cert")
+	a.flags.StringVar(&a.node.TokenFile, "token-file", "", "file with the token for runlog")
 	a.flags.StringVar(&a.tenant, "tenant", "", "tenant of the runs")
 	a.flags.StringVar(&a.project, "project", "", "project of the runs")
 	a.flags.StringVar(&a.environment, "environment", "prod", "environment of the runs")
@@ -194,10 +198,17 @@ func (a *app) dial() (err error) {
 	if a.once {
 		o.Timeout, o.FirstAttempts = patience, 3
 	}
-	if o, err = o.WithToken(&contexts.Connection{TokenFile: a.tokenFile}); err != nil {
+	if o, err = o.WithToken(&a.node); err != nil {
 		return fmt.Errorf("--%w", err)
 	}
-	a.log, err = client.Dial(a.server, o)
+	secure, err := client.Secure(a.node.Server)
+	if err != nil {
+		return fmt.Errorf("--server: %w", err)
+	}
+	if o.TLSFiles, err = a.node.TLSFiles(secure); err != nil {
+		return fmt.Errorf("--%w", err)
+	}
+	a.log, err = client.Dial(a.node.Server, o)
 	return err
 }
 
@@ -238,7 +249,8 @@ func (a *app) serves(class string) bool {
 // the worker has no credentials.
 func (a *app) trusting() bool {
 	elsewhere := func(server string) bool { return !address.OnThisMachine(server) }
-	return a.tokenFile == "" && !a.security.asked(a.temporal) && !slices.ContainsFunc(append(strings.Split(a.server, ","), a.temporal), elsewhere)
+	return a.node.TokenFile == "" && a.node.Cert == "" && !a.security.asked(a.temporal) &&
+		!slices.ContainsFunc(append(strings.Split(a.node.Server, ","), a.temporal), elsewhere)
 }
 
 // engine returns the engine of the flags.

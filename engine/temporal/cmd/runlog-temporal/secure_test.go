@@ -26,8 +26,10 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"runlog/certfile"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // authority issues certificates.
@@ -215,6 +217,52 @@ func TestTemporalAPIKeySEC1(t *testing.T) {
 	}
 }
 
+// access is the service that names its callers.
+type access struct {
+	runlogv1.UnimplementedAccessServiceServer
+}
+
+// WhoAmI answers with the name in the client certificate.
+func (access) WhoAmI(ctx context.Context, _ *runlogv1.WhoAmIRequest) (*runlogv1.WhoAmIResponse, error) {
+	p, _ := peer.FromContext(ctx)
+	return &runlogv1.WhoAmIResponse{Name: p.AuthInfo.(credentials.TLSInfo).State.PeerCertificates[0].Subject.CommonName}, nil
+}
+
+// TestNodeTLSSEC1: the connection to runlog has the authority and the client certificate of the
+// flags. Without them there is none.
+func TestNodeTLSSEC1(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	of := newAuthority(t)
+	server := grpc.NewServer(grpc.Creds(credentials.NewTLS(of.server("localhost"))))
+	runlogv1.RegisterAccessServiceServer(server, access{})
+	ended := make(chan struct{})
+	go func() { _ = server.Serve(l); close(ended) }()
+	t.Cleanup(func() { server.Stop(); <-ended })
+	dir := t.TempDir()
+	ca, own := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "client.pem")
+	store(t, ca, of.pem)
+	store(t, own, of.pair("worker"))
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	for flags, want := range map[string]string{"--cacert " + ca + " --cert " + own: "worker", "--cacert " + ca: "", "--cert " + own: "", "": ""} {
+		a, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields("sweep --server localhost:"+port+" "+flags))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := a.dial(); err != nil {
+			t.Fatal(err)
+		}
+		who, err := a.log.WhoAmI(t.Context())
+		a.close()
+		if who.GetName() != want || (err == nil) != (want != "") {
+			t.Errorf("%q: %v, %v, want %q", flags, who, err, want)
+		}
+	}
+}
+
 // TestTemporalSecurityFaults: each fault of the flags of the connection to Temporal names its flag.
 func TestTemporalSecurityFaults(t *testing.T) {
 	t.Parallel()
@@ -227,6 +275,10 @@ func TestTemporalSecurityFaults(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line, want := range map[string]string{
+		"--cert-key " + leaf:                       "--cert-key needs cert",
+		"--cacert " + dir + "/none":                "--cacert: open",
+		"--cert " + empty:                          "--cert " + empty,
+		"--server https://a,b":                     "--server: ",
 		"--temporal-cert-key " + leaf:              "--temporal-cert-key needs --temporal-cert",
 		"--temporal-cacert " + dir + "/none":       dir + "/none",
 		"--temporal-cacert " + empty:               "--temporal-cacert " + empty + " holds no certificate",
