@@ -118,7 +118,7 @@ func (h *held) append(event *runlogv1.EventWrite) error {
 // refuse ends the lease of a run that the Starter has not started, and returns its status.
 func (h *held) refuse(cause error) (Status, error) {
 	if permanent, ok := errors.AsType[*PermanentError](cause); ok {
-		event, err := failed(h.lease.GetRun(), permanent)
+		event, err := Failed(h.lease.GetRun(), permanent)
 		if err == nil {
 			err = h.append(event) // It ends the lease too.
 		}

@@ -93,8 +93,9 @@ func Started(run *runlogv1.Run, engineRunRef string) (*runlogv1.EventWrite, erro
 		p.GetExpiresAt(), p.GetSchemaEvolutionPath(), plan.RefOf(run).MigrationHint}})
 }
 
-// failed returns the RunFailed of a run that can never be started.
-func failed(run *runlogv1.Run, cause *PermanentError) (*runlogv1.EventWrite, error) {
+// Failed returns the RunFailed of a run that can never be started. It is always the same but for
+// its time and its id.
+func Failed(run *runlogv1.Run, cause *PermanentError) (*runlogv1.EventWrite, error) {
 	type failure struct {
 		Code      string `json:"code"`
 		Message   string `json:"message"`

@@ -14,12 +14,15 @@ import (
 	"testing"
 	"time"
 
+	enums "go.temporal.io/api/enums/v1"
+	sdkclient "go.temporal.io/sdk/client"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"runlog/client"
+	"runlog/engine/temporal"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/await"
 )
@@ -215,6 +218,34 @@ func TestUnsupportedPlan(t *testing.T) {
 		if err := json.Unmarshal(r.GetPayloadJson(), &p); err != nil || p.Error.Code != "PLAN_UNSUPPORTED" || p.Error.Message != want {
 			t.Errorf("the run has failed with %s: %v", r.GetPayloadJson(), err)
 		}
+	}
+}
+
+// TestStartOfForeignIDENG1: a run whose id another workflow has can never be started. It fails, and
+// does not stay PENDING; the workflow is left alone.
+func TestStartOfForeignIDENG1(t *testing.T) {
+	b := newBed(t)
+	e, err := configured(t, "sweep --temporal "+b.temporal.Address)
+	if err == nil {
+		err = e.Register(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken := sdkclient.StartWorkflowOptions{ID: temporal.DefaultPrefix + "taken", TaskQueue: "tq-other"}
+	of, err := b.sdk.ExecuteWorkflow(t.Context(), taken, "other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = b.impatient("start", "--run", "taken", b.plan("fine", 1))
+	wantError(t, "a foreign workflow", err, "has failed, because it can never be started", `the workflow "runlog/taken"`, "another id")
+	res, err := b.log.GetSnapshot(t.Context(), &runlogv1.GetSnapshotRequest{RunId: "taken"})
+	if err != nil || res.GetSnapshot().GetStatus() != runlogv1.RunStatus_FAILED {
+		t.Errorf("the run is %v, %v, want FAILED", res, err)
+	}
+	d, err := b.sdk.DescribeWorkflowExecution(t.Context(), of.GetID(), of.GetRunID())
+	if err != nil || d.GetWorkflowExecutionInfo().GetStatus() != enums.WORKFLOW_EXECUTION_STATUS_RUNNING {
+		t.Errorf("the foreign workflow is %v, %v, want it to run", d, err)
 	}
 }
 

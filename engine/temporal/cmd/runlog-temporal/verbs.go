@@ -147,11 +147,21 @@ func start(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	engineType := temporal.EngineType
-	if _, err := a.log.CreateRun(ctx, &runlogv1.CreateRunRequest{Run: &runlogv1.Run{RunId: a.run, TenantId: a.tenant, ProjectId: a.project,
-		EnvironmentId: a.environment, PlanRef: ref.Proto(), EngineType: &engineType}}); err != nil {
+	run := &runlogv1.Run{RunId: a.run, TenantId: a.tenant, ProjectId: a.project, EnvironmentId: a.environment, PlanRef: ref.Proto(), EngineType: &engineType}
+	if _, err := a.log.CreateRun(ctx, &runlogv1.CreateRunRequest{Run: run}); err != nil {
 		return fmt.Errorf("cannot create run %q: %w", a.run, err)
 	}
 	got, err := e.StartRun(ctx, ref, engine.RunContext{RunID: a.run, TenantID: a.tenant, ProjectID: a.project, EnvironmentID: a.environment})
+	if never, ok := errors.AsType[*engine.PermanentError](err); ok {
+		event, err := engine.Failed(run, never)
+		if err == nil {
+			_, err = a.log.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: a.run, Events: []*runlogv1.EventWrite{event}})
+		}
+		if err != nil {
+			return fmt.Errorf("run %q can never be started: %w; it stays in the log without an end: %w", a.run, never, err)
+		}
+		return fmt.Errorf("run %q has failed, because it can never be started: %w", a.run, never)
+	}
 	if err != nil {
 		return fmt.Errorf("run %q is in the log and not in Temporal; the same command starts it: %w", a.run, err)
 	}
