@@ -91,7 +91,10 @@ func StartIn(dir string, namespaces int) (*Server, error) {
 	if dir != "" {
 		s.File = filepath.Join(dir, "temporal.db")
 	}
-	return s, s.start()
+	if err := s.start(); err != nil {
+		return nil, err
+	}
+	return s, nil
 }
 
 // reserve binds a socket to a free port, and does not listen. The system gives the port to no other
@@ -143,6 +146,7 @@ func (s *Server) start() error {
 	}()
 	c, err := sdkclient.NewLazyClient(sdkclient.Options{HostPort: s.Address, Logger: quiet{}})
 	if err != nil {
+		s.Kill()
 		return err
 	}
 	defer c.Close()
