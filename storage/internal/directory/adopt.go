@@ -63,7 +63,8 @@ type adoption struct {
 	failed  chan error // the first trouble of the database
 }
 
-// look refuses a directory that has more or other than the files of a checkpoint.
+// look refuses a directory that has more or other than the files of a checkpoint, or a damaged
+// table.
 func (a *adoption) look() error {
 	fs, dir := a.d.opts.FS, a.d.opts.Dir
 	names, err := fs.List(dir)
@@ -79,6 +80,9 @@ func (a *adoption) look() error {
 	for _, name := range names {
 		if len(name) > stream.MaxFileName || !stream.FileNameRE.MatchString(name) {
 			return fmt.Errorf("%w: file %q is none of a checkpoint", ErrPromise, name)
+		}
+		if err := checkTable(fs, fs.PathJoin(AdoptDir(fs, dir), name)); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrPromise, name, err)
 		}
 	}
 	return nil

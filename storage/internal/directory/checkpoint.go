@@ -30,9 +30,13 @@ type Checkpoint struct {
 	// a node forever, and a file's name one file of a database.
 	Database uint64
 
-	fs       vfs.FS
+	fs  vfs.FS
+	dir string
+	// source is the directory of the database that the files are those of; trouble stops its node.
+	source  string
+	trouble func(error)
+
 	logger   pebble.Logger
-	dir      string
 	manifest stream.Manifest
 	stream   *checkpointReader
 	closed   atomic.Bool
@@ -51,6 +55,7 @@ func (d *Directory) Checkpoint() (_ *Checkpoint, err error) {
 	}
 	c := &Checkpoint{
 		fs: d.opts.FS, dir: d.path(checkpointDir(d.nextNumber())), Database: h.number,
+		source: d.path(databaseDir(h.number)), trouble: func(err error) { d.trouble(h, err) },
 		logger: pebbleLogger{log: d.opts.Logger, fail: func(error) {}},
 	}
 	if err := h.db.Checkpoint(c.dir); err != nil {
@@ -71,6 +76,9 @@ func (c *Checkpoint) inspect() (err error) {
 	db, err := pebble.Open(c.dir, &pebble.Options{
 		FS: c.fs, ReadOnly: true, DisableWAL: true, CacheSize: 1 << 20,
 		Logger: c.logger,
+		EventListener: &pebble.EventListener{DataCorruption: func(info pebble.DataCorruptionInfo) {
+			_ = c.rotten(c.fs.PathBase(info.Path), info.Details)
+		}},
 	})
 	if err != nil {
 		return fmt.Errorf("storage: open checkpoint: %w", err)
@@ -142,12 +150,9 @@ func (c *Checkpoint) ReadFile(name string, offset uint64, give func([]byte) erro
 	if offset > size {
 		return 0, fmt.Errorf("%w: byte %d of the %d of %s", ErrNotInCheckpoint, offset, size, name)
 	}
-	f, err := c.fs.Open(c.fs.PathJoin(c.dir, name), vfs.SequentialReadsOption)
+	f, err := c.open(name)
 	if err != nil {
-		if c.closed.Load() {
-			return 0, ErrClosed
-		}
-		return 0, fmt.Errorf("storage: read checkpoint: %w", err)
+		return 0, err
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	buf := make([]byte, copyBytes)
@@ -159,6 +164,31 @@ func (c *Checkpoint) ReadFile(name string, offset uint64, give func([]byte) erro
 		return 0, fmt.Errorf("storage: read checkpoint: %s: %w", name, err)
 	}
 	return sum, nil
+}
+
+// open opens one of the files, for all the ways out of the node. A table has been checked then; of
+// one that has rotted the node hears as of one that it reads itself (D10).
+func (c *Checkpoint) open(name string) (f vfs.File, err error) {
+	path := c.fs.PathJoin(c.dir, name)
+	if err = checkTable(c.fs, path); err == nil {
+		f, err = c.fs.Open(path, vfs.SequentialReadsOption)
+	}
+	switch {
+	case err == nil:
+		return f, nil
+	case c.closed.Load():
+		return nil, ErrClosed
+	case pebble.IsCorruptionError(err):
+		err = c.rotten(name, err)
+	}
+	return nil, fmt.Errorf("storage: read checkpoint: %w", err)
+}
+
+// rotten tells the node that a file has rotted. It is the store's too, under the same name.
+func (c *Checkpoint) rotten(name string, err error) error {
+	err = corrupt(c.fs.PathJoin(c.source, name), err)
+	c.trouble(err)
+	return err
 }
 
 // Close removes the checkpoint's files. The store's are others.
@@ -222,11 +252,8 @@ func (r *checkpointReader) openFile() (err error) {
 	f := r.c.manifest.Files[r.next]
 	r.next++
 	r.left, r.fileSum = f.Size, 0
-	if r.file, err = r.c.fs.Open(r.c.fs.PathJoin(r.c.dir, f.Name), vfs.SequentialReadsOption); err != nil {
-		r.file = nil
-		return fmt.Errorf("storage: read checkpoint: %w", err)
-	}
-	return nil
+	r.file, err = r.c.open(f.Name)
+	return err
 }
 
 func (r *checkpointReader) readFile(p []byte) (int, error) {

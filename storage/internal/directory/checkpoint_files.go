@@ -22,12 +22,9 @@ func (c *Checkpoint) OpenFile(name string) (io.ReadCloser, error) {
 	if !found {
 		return nil, fmt.Errorf("%w: file %q", ErrNotInCheckpoint, name)
 	}
-	f, err := c.fs.Open(c.fs.PathJoin(c.dir, name), vfs.SequentialReadsOption)
+	f, err := c.open(name)
 	if err != nil {
-		if c.closed.Load() {
-			return nil, ErrClosed
-		}
-		return nil, fmt.Errorf("storage: read checkpoint: %w", err)
+		return nil, err
 	}
 	return &openedFile{File: f, left: c.manifest.Files[i].Size}, nil
 }

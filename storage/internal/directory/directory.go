@@ -92,7 +92,7 @@ func (d *Directory) openLive() (*State, error) {
 	}
 	applied, err := record.ReadApplied(h.db, nil, d.opts.Cluster)
 	if err != nil {
-		return nil, err
+		return nil, damaged(d.path(databaseDir(c.number)), err)
 	}
 	if applied.Index < c.installed {
 		return nil, files.Damage(fmt.Errorf("%w: %s holds entries up to %d, it came here with those up to %d",
@@ -100,7 +100,7 @@ func (d *Directory) openLive() (*State, error) {
 	}
 	level, err := record.ReadLevel(h.db, d.opts.FeatureLevel)
 	if err != nil {
-		return nil, err
+		return nil, damaged(d.path(databaseDir(c.number)), err)
 	}
 	// The database is locked now, so that no other process uses the rest.
 	if err := d.sweep(c.number); err != nil {

@@ -12,6 +12,8 @@
 //     is whole and on stable storage. So a restart finds the old database or the new one (D5).
 //   - A database that was replaced lives until its last reader has released it. Then its files go.
 //   - What comes from another node changes nothing of the live database before Install.
+//   - Neither a table that is sent nor one that is received has a block that does not match its
+//     checksum.
 //   - A number names one directory, and is not used again while the process runs.
 //   - If Pebble cannot continue after an error, and the database is the live one, the error goes to
 //     Options.Fail (D10). An error of a received database ends only its install; one of a replaced

@@ -178,7 +178,7 @@ func (d *Directory) pebbleOptions(h *handle) *pebble.Options {
 			BackgroundError: func(err error) { fail(fmt.Errorf("storage: background: %w", err)) },
 			DataCorruption: func(info pebble.DataCorruptionInfo) {
 				// String has a stack trace
-				fail(files.Damage(fmt.Errorf("storage: corrupt file: %s: %w", info.Path, info.Details)))
+				fail(corrupt(info.Path, info.Details))
 			},
 			WriteStallBegin: func(i pebble.WriteStallBeginInfo) { d.opts.Logger.Warn("writes stall", "reason", i.Reason) },
 			WriteStallEnd:   func() { d.opts.Logger.Info("writes go on") },

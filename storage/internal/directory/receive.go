@@ -101,6 +101,9 @@ func (d *Directory) receiveFiles(in *stream.Summing, m *stream.Manifest, dir str
 		if err == nil {
 			err = in.Check(sum, f.Name)
 		}
+		if err == nil {
+			err = checkReceived(fs, fs.PathJoin(dir, f.Name))
+		}
 		if err != nil {
 			return err
 		}
@@ -136,6 +139,14 @@ func receiveFile(fs vfs.FS, path string, in *stream.Summing, size uint64, buf []
 		return 0, fmt.Errorf("storage: receive checkpoint: %w", err)
 	}
 	return sum, nil
+}
+
+// checkReceived refuses a table that is damaged although it came as its sender has it.
+func checkReceived(fs vfs.FS, path string) error {
+	if err := checkTable(fs, path); err != nil {
+		return fmt.Errorf("%w: %s: %w", stream.ErrCheckpoint, fs.PathBase(path), err)
+	}
+	return nil
 }
 
 // inspect compares what came with what was promised.

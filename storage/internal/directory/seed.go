@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	// ErrChecksum means that a file of a seed was not what its sender has, and is gone; it is to be
-	// pulled again.
+	// ErrChecksum means that a file of a seed was not what its sender has, or is damaged, and is
+	// gone; it is to be pulled again.
 	ErrChecksum = errors.New("storage: a file came with other bytes than were sent")
 	// ErrNoRoom means that the disk has less room than a checkpoint still needs.
 	ErrNoRoom = errors.New("storage: the disk has no room for the checkpoint")
@@ -171,10 +171,10 @@ func (s *Seed) Write(p []byte) error {
 	return nil
 }
 
-// EndFile compares the file that Next names, whole, with the CRC32C that the sender has of it. Then
-// it is on stable storage, and Next names another. After ErrChecksum the file is gone, and Next
-// names it again, from 0; after ErrCheckpoint, which says that bytes are missing, the seed is as
-// before; any other error is Write's.
+// EndFile compares the file that Next names, whole, with the CRC32C that the sender has of it, and
+// a table with its own checksums too. Then it is on stable storage, and Next names another. After
+// ErrChecksum the file is gone, and Next names it again, from 0; after ErrCheckpoint, which says
+// that bytes are missing, the seed is as before; any other error is Write's.
 func (s *Seed) EndFile(sum uint32) error {
 	f, err := s.begin()
 	if err != nil {
@@ -183,25 +183,33 @@ func (s *Seed) EndFile(sum uint32) error {
 	if s.had[s.next] < f.Size {
 		return fmt.Errorf("%w: %s ends after %d of %d bytes", stream.ErrCheckpoint, f.Name, s.had[s.next], f.Size)
 	}
+	// Synced also where the file was here: it may not have been.
 	fs, file := s.d.opts.FS, s.file
 	s.file = nil
-	if s.sum != sum {
-		if err := errors.Join(file.Close(), fs.Remove(fs.PathJoin(s.dir, f.Name))); err != nil {
-			return s.broke(f.Name, err)
-		}
-		s.have -= s.had[s.next]
-		s.had[s.next] = 0
-		return fmt.Errorf("%w: checksum of %s is %08x, its sender has %08x", ErrChecksum, f.Name, s.sum, sum)
-	}
-	// Also of a file that was here: it may not have been synced.
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
 		return s.broke(f.Name, err)
+	}
+	if s.sum != sum {
+		return s.remove(f.Name, fmt.Errorf("its checksum is %08x, its sender has %08x", s.sum, sum))
+	}
+	if err := checkTable(fs, fs.PathJoin(s.dir, f.Name)); err != nil {
+		return s.remove(f.Name, err)
 	}
 	if err := files.SyncDir(fs, s.dir); err != nil {
 		return s.broke(f.Name, err)
 	}
 	s.next++
 	return nil
+}
+
+// remove removes the file that Next names, to be pulled again.
+func (s *Seed) remove(name string, why error) error {
+	if err := s.d.opts.FS.Remove(s.d.opts.FS.PathJoin(s.dir, name)); err != nil {
+		return s.broke(name, err)
+	}
+	s.have -= s.had[s.next]
+	s.had[s.next] = 0
+	return fmt.Errorf("%w: %s: %w", ErrChecksum, name, why)
 }
 
 // begin returns the file at next, open at its end, with the sum of what is there of it.
