@@ -7,7 +7,7 @@ import (
 
 // All returns the table.
 func All() []Mutant {
-	return slices.Concat(disks(), consensus(), machine(), reads(), proofs(), requests(), access(), clientSide(),
+	return slices.Concat(disks(), rotten(), consensus(), machine(), clamped(), reads(), proofs(), requests(), access(), clientSide(),
 		kept(), cached(), queues(), fences(), taken(), decisions(), subscriptions(), deliveries(), leases(), holds(), emergencies())
 }
 
@@ -180,9 +180,10 @@ func machine() []Mutant {
 		bug("clock-in-apply", "APP-5, D11", "each node stamps with its own time of day",
 			storage.replace("(Store) beginApply(p, c)", "max(s, c)",
 				"max(s, c, time.Now().UnixNano())").importing("time")),
-		bug("stamp-not-clamped", "APP-5, D7",
+		bug("stamps-go-back", "APP-5, D7",
 			"a proposal gets the leader's time as its stamp, even if that clock went back",
-			storage.replace("(Store) beginApply(p, c)", "max(s, c)", "c")),
+			storage.replace("(Store) beginApply(p, c)", "max(s, c)", "c"),
+			in("raft/stamps").replace("(c clock) slewed(w)", "stamp + min(max(w - stamp, -most), most)", "w + 0*(stamp+most)")),
 		bug("map-order-in-apply", "D11", "apply iterates over the runs of a proposal in map order",
 			storage.replace("(applyTx) commit", "for _, r := range a.touched { b }", `
 				order := map[*run]bool{}
@@ -210,6 +211,30 @@ func machine() []Mutant {
 			storage.remove("(Received) install", "newActive()")).
 			under(500*time.Millisecond, "split", "one-way", "partial", "transfer"),
 	}
+}
+
+// clamped is what apply makes of a proposal's time without the slewing of clocks before it. A
+// conformance test of the store compares it with a model, and draws clocks that go back.
+func clamped() []Mutant {
+	const storage in = "storage"
+	return foundBy(storage, "TestConformance",
+		bug("stamp-not-clamped", "APP-5, D7", "apply takes the stamp of a proposal as it is",
+			storage.replace("(Store) beginApply(p, c)", "max(s, c)", "c")),
+	)
+}
+
+// rotten are bugs about a disk's damage on its way to another node.
+func rotten() []Mutant {
+	const storage, directory in = "storage", "storage/internal/directory"
+	return append(foundBy(storage, "TestRotIsNotSent",
+		bug("rot-is-sent", "D5, D10", "a checkpoint is sent with tables that have rotted",
+			directory.replace("(Checkpoint) open(n)", "checkTable(f, p)", "error(nil)")),
+	), foundBy(storage, "TestRotIsNotInstalled",
+		bug("rot-is-installed", "D5, D10", "a checkpoint is taken in with tables that have rotted",
+			directory.replace("checkReceived(f, p)", "checkTable(f, p)", "error(nil)")),
+		bug("rot-is-pulled", "D5, D10", "a new member takes in tables that have rotted",
+			directory.replace("(Seed) EndFile", "checkTable(fs, p)", "error(nil)")),
+	)...)
 }
 
 // cached are bugs about the rows of machines that apply keeps in memory. A test of the store
