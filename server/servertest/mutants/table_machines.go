@@ -61,12 +61,18 @@ func queues() []Mutant {
 // fences are bugs about fences and signals that a simulated world does not bring about: no worker
 // of a cluster that was backed up writes to the restored one, and no run is cancelled by a signal.
 func fences() []Mutant {
-	const storage, signals in = "storage", "server/signals"
+	const storage, releases, signals in = "storage", "server/queue", "server/signals"
 	return slices.Concat(foundBy(storage, "TestAdoptedFencesQUE8",
 		bug("fence-survives-restore", "QUE-8", "a restored run keeps the fence that it has in the backup",
 			storage.remove("(applyTx) activeRun", "r.head.Fence = a.previous.Fence()")),
 		bug("fences-not-kept", "QUE-8", "the next entry forgets the number above which the fences of a cluster are",
-			storage.replace("advance", "a.FencesAbove", "0")),
+			storage.replace("(Store) beginApply", "prev.FencesAbove", "0")),
+	), foundBy(releases, "TestRefusedStartQUE7",
+		bug("start-before-release", "QUE-7", "the events of a release are stored although the release is refused",
+			releases.before("(s Service) storeStart(c, r, a)", "s.node.ExecuteAppend()", `
+				if done, err := s.node.ExecuteAppend(c, a, replica.Around{}); err != nil {
+					return done, err
+				}`)),
 	), foundBy(signals, "TestCancelRacesStartQUE10",
 		bug("cancel-in-two-commands", "QUE-10", "a CANCEL of a queued run is decided, and then the run is ended",
 			signals.begin("(s Service) store(c, g, t, d)", `
@@ -135,11 +141,6 @@ func leases() []Mutant {
 			queue.replace("(work) release", "Running", "Ready")),
 		bug("failed-start-lost", "QUE-7", "a run whose start has failed is in no queue any more",
 			queue.replace("(w work) release", "f = w.wait(q, r, t)", "w.tx.Delete(runKey(r.RunId))")),
-		bug("start-before-release", "QUE-7", "the events of a release are stored although the release is refused",
-			in("server/queue").before("(s Service) storeStart(c, r, a)", "s.node.ExecuteAppend()", `
-				if done, err := s.node.ExecuteAppend(c, a, replica.Around{}); err != nil {
-					return done, err
-				}`)),
 		bug("request-not-unique", "QUE-2", "a request with another plan under the same key is answered as the first",
 			queue.replace("(k knownRequest) against", "!bytes.Equal(k.PlanDigest, d)",
 				"!bytes.Equal(k.PlanDigest, d) && k == nil")),

@@ -1,8 +1,9 @@
 package mutants
 
-import "slices"
-
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // reads are bugs about what readers and watchers are told.
 func reads() []Mutant {
@@ -50,7 +51,11 @@ func proofs() []Mutant {
 
 // requests are bugs on an append's way to the leader.
 func requests() []Mutant {
-	return []Mutant{
+	const rpc in = "server/rpc"
+	return append(foundBy(rpc, "TestForwardingFailsAPP10",
+		bug("forward-unknown-as-refused", "APP-10, D8", "a forwarded call whose leader is lost counts as refused",
+			rpc.replace("ForwardingError(c, s)", "t := status.Convert(); !s", "!s, t.Code() == codes.Unavailable")),
+	), []Mutant{
 		bug("batch-half-stored", "APP-3", "an append of several events is proposed in two halves",
 			in("server/replica").before("(r Replica) append(c, a, o)", "r.admit()", `
 				if n := len(a.Events); n > 1 && o == nil {
@@ -69,10 +74,7 @@ func requests() []Mutant {
 					more.Diverged = append(done.Diverged, more.Diverged...)
 					return more, err
 				}`)),
-		bug("forward-unknown-as-refused", "APP-10, D8", "a forwarded call whose leader is lost counts as refused",
-			in("server/rpc").replace("ForwardingError(c, s)", "t := status.Convert(); !s",
-				"!s, t.Code() == codes.Unavailable")),
-	}
+	}...)
 }
 
 // emergencies are bugs about places that callers keep, and about calls without a leader. No client
