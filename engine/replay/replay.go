@@ -78,6 +78,14 @@ func New() *State {
 	return &State{Status: runlogv1.RunStatus_PENDING, steps: map[string]*Step{}, asked: map[string]Signal{}}
 }
 
+// After returns the state of a run of which only the status at a runSeq is known, and whether a
+// failed step held it there. What comes later is applied to it.
+func After(seq uint64, status runlogv1.RunStatus_Value, held bool) *State {
+	s := New()
+	s.LastSeq, s.Status, s.held = seq, status, held
+	return s
+}
+
 // Step returns a step; nil: no event has named it.
 func (s *State) Step(id string) *Step { return s.steps[id] }
 

@@ -190,7 +190,9 @@ type tellInput struct {
 	// Seen is the runSeq up to which the workflow knows the signals.
 	Seen uint64 `json:"seen"`
 	// Status is that of the run in the log at Seen; empty: an earlier version has not told it.
-	Status string  `json:"status,omitempty"`
+	Status string `json:"status,omitempty"`
+	// Held: a failed step holds the run at Seen.
+	Held   bool    `json:"held,omitempty"`
 	Events []Event `json:"events,omitempty"`
 	// Ends: the last event ends the run. It is not appended if there are new signals.
 	Ends bool `json:"ends,omitempty"`
@@ -206,7 +208,7 @@ type told struct {
 	Seen    uint64          `json:"seen"`
 	Status  string          `json:"status,omitempty"`
 	Ended   engine.RunState `json:"ended,omitempty"`
-	// Held: a failed step holds the run, which is told if the workflow has asked to hold it.
+	// Held: a failed step holds the run.
 	Held bool `json:"held,omitempty"`
 	// Stored: the log has the events.
 	Stored  bool     `json:"stored,omitempty"`
@@ -237,7 +239,7 @@ func (l *ledger) tell(ctx context.Context, in tellInput) (h *history, stored boo
 	if in.Holds { // All events of the run say whether it is to be held.
 		in.Status = ""
 	}
-	if h, err = l.readAfter(ctx, in.Seen, in.Status); err != nil {
+	if h, err = l.readAfter(ctx, in.Seen, in.Status, in.Held); err != nil {
 		return nil, false, err
 	}
 	stored = len(in.Events) > 0 && h.has(in.Events)

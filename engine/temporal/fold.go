@@ -43,12 +43,13 @@ func (l *ledger) read(ctx context.Context) (*history, error) {
 	return h, h.readOn(ctx, l)
 }
 
-// readAfter folds the events of a run after a runSeq, at which the log had a status of the run. If
-// that is not known, all events are folded, and the signals up to there are left out.
-func (l *ledger) readAfter(ctx context.Context, after uint64, status string) (*history, error) {
+// readAfter folds the events of a run after a runSeq, at which the log had a status of the run, and
+// a failed step held it or not. If the status is not known, all events are folded, and the signals
+// up to there are left out.
+func (l *ledger) readAfter(ctx context.Context, after uint64, status string, held bool) (*history, error) {
 	h := &history{State: replay.New(), from: after}
 	if known, ok := runlogv1.RunStatus_Value_value[status]; ok {
-		h.LastSeq, h.Status = after, runlogv1.RunStatus_Value(known)
+		h.State = replay.After(after, runlogv1.RunStatus_Value(known), held)
 	}
 	return h, h.readOn(ctx, l)
 }

@@ -16,8 +16,9 @@ import (
 )
 
 // TestHoldIsToldOnceSIG3: a workflow that asks to hold a run gets one RunPaused, also if the answer
-// of its activity is lost. A step that was retried and fails again holds the run again. A RESUME
-// ends it as failed.
+// of its activity is lost. A step that was retried and fails again holds the run again. A pause of
+// another writer is no hold, whatever the workflow knew before. A RESUME of a held run ends it as
+// failed.
 func TestHoldIsToldOnceSIG3(t *testing.T) {
 	t.Parallel()
 	c := clienttest.Start(t).Client(client.Options{})
@@ -45,7 +46,7 @@ func TestHoldIsToldOnceSIG3(t *testing.T) {
 		env := suite.NewTestActivityEnvironment()
 		env.RegisterActivity(a.tellRun)
 		v, err := env.ExecuteActivity(a.tellRun, tellInput{Run: Scope{"run", "acme", "web", "prod", "p", "1"}, Seen: known.Seen,
-			Status: known.Status, Events: list, Ends: holds, Holds: holds})
+			Status: known.Status, Held: known.Held, Events: list, Ends: holds, Holds: holds})
 		if err == nil {
 			err = v.Get(&got)
 		}
@@ -81,8 +82,21 @@ func TestHoldIsToldOnceSIG3(t *testing.T) {
 	if known = tell(true, end); !known.Stored || !known.Held {
 		t.Errorf("the second hold is told as %+v", known)
 	}
+	// Another writer resumes the run, and pauses it, before the workflow has seen either.
+	write(run.Event(contract.RunResumed, "", events.Attempt{Logical: 50, Engine: 1}, nil))
+	write(run.Event(contract.RunPaused, "", events.Attempt{Logical: 50, Engine: 1}, nil))
+	if got := tell(false); got.Held || got.Status != "PAUSED" {
+		t.Errorf("a pause that no failed step has caused is told as %+v", got)
+	}
+	write(run.Event(contract.RunResumed, "", events.Attempt{Logical: 51, Engine: 1}, nil))
+	known = tell(true, end)
+	if known = tell(false); !known.Held || known.Status != "PAUSED" {
+		t.Errorf("the third hold is told as %+v", known)
+	}
 	signal("resume", "RESUME", "")
-	known = tell(false)
+	if known = tell(false); !known.Held {
+		t.Errorf("the hold with a RESUME is told as %+v", known)
+	}
 	known = tell(false, Event{Type: runResumed, Cause: "resume"})
 	if got := tell(true, end); !got.Stored || got.Ended != engine.RunFailed {
 		t.Errorf("the end behind a RESUME is told as %+v", got)
@@ -95,7 +109,7 @@ func TestHoldIsToldOnceSIG3(t *testing.T) {
 		list = append(list, fmt.Sprint(e.GetEventType(), " ", e.GetLogicalAttemptId()))
 	}
 	want := []string{"RunStarted 1", "StepStarted 1", "StepFailed 1", "RunPaused 1", "SignalAccepted 1", "RunResumed 1", "StepStarted 2", "StepFailed 2",
-		"RunPaused 2", "SignalAccepted 2", "RunResumed 2", "RunFailed 1"}
+		"RunPaused 2", "RunResumed 50", "RunPaused 50", "RunResumed 51", "RunPaused 51", "SignalAccepted 2", "RunResumed 52", "RunFailed 1"}
 	if !slices.Equal(list, want) {
 		t.Errorf("got %q, want %q", list, want)
 	}

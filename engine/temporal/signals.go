@@ -140,7 +140,7 @@ func (w *interpreter) obey(s Signal) error {
 
 // resume goes on with a run, for a RESUME, or for the RETRY_STEP of a run that a failed step holds.
 func (w *interpreter) resume(s Signal) error {
-	w.cursor.Paused, w.cursor.Held = false, false
+	w.cursor.Paused = false
 	w.show("RUNNING")
 	_, err := w.tell(false, Event{Type: runResumed, Cause: s.ID})
 	return err

@@ -139,7 +139,7 @@ func (x *work) ended(ctx context.Context) (stepEnd, error) {
 
 // history folds the events of the run since the attempt began.
 func (x *work) history(ctx context.Context) (*history, error) {
-	return x.ledger.readAfter(ctx, x.began-1, runlogv1.RunStatus_RUNNING.String())
+	return x.ledger.readAfter(ctx, x.began-1, runlogv1.RunStatus_RUNNING.String(), false)
 }
 
 // endIn returns how a history says that the attempt has ended.

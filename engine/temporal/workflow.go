@@ -367,8 +367,8 @@ func (w *interpreter) tell(ends bool, events ...Event) (stored bool, err error) 
 
 func (w *interpreter) tellInput(ends bool, events ...Event) tellInput {
 	// A CANCEL has come before this end; whatever else has come is too late.
-	return tellInput{Run: w.in.Run, Ref: w.in.Ref, Fence: w.in.Fence, Seen: w.cursor.Seen, Status: w.cursor.Status, Events: events,
-		Ends: ends && w.stop == nil, Sum: w.version >= 2}
+	return tellInput{Run: w.in.Run, Ref: w.in.Ref, Fence: w.in.Fence, Seen: w.cursor.Seen, Status: w.cursor.Status, Held: w.cursor.Held,
+		Events: events, Ends: ends && w.stop == nil, Sum: w.version >= 2}
 }
 
 // ask has an activity tell, and takes its answer.
@@ -381,7 +381,7 @@ func (w *interpreter) ask(in tellInput) (stored bool, err error) {
 	w.cursor.Seen, w.cursor.Status, w.ended = t.Seen, t.Status, t.Ended
 	w.summary = t.Summary
 	w.follow(t.Status)
-	w.cursor.Held = w.cursor.Paused && (w.cursor.Held || t.Held)
+	w.cursor.Held = w.cursor.Paused && t.Held
 	w.bells.signals = append(w.bells.signals, t.Signals...)
 	return t.Stored, nil
 }
