@@ -69,7 +69,11 @@ func (h *held) record(engineRunRef string) error {
 		return h.failed(err)
 	}
 	started.EmittedBy = h.worker
-	_, err = h.client.ReleaseLease(h.ctx, &runlogv1.ReleaseLeaseRequest{
+	// The end of a run ends its lease, so that a renewal may have been refused since. Whether the
+	// lease was lost to another worker, the log decides by the fence.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(h.ctx), h.ttl)
+	defer cancel()
+	_, err = h.client.ReleaseLease(ctx, &runlogv1.ReleaseLeaseRequest{
 		RunId: h.lease.GetRunId(), Fence: h.lease.GetFence(), Outcome: runlogv1.LeaseOutcome_STARTED,
 		EngineRunRef: &engineRunRef, Events: []*runlogv1.EventWrite{started},
 	})

@@ -189,6 +189,31 @@ func testWorkerFaultsQUE7(t *testing.T) {
 	}
 }
 
+// TestRenewalBehindTheEndQUE8: the end of a run ends its lease, so that a renewal is refused which
+// comes between that and the release. The run was executed, and no log line says otherwise.
+func TestRenewalBehindTheEndQUE8(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorkers(t)
+		over := make(chan struct{})
+		stop := w.begin("a", func(ctx context.Context, x *engine.Execution) error {
+			defer close(over)
+			if err := steps(ctx, x); err != nil {
+				return err
+			}
+			<-ctx.Done() // by the refused renewal
+			return nil
+		})
+		w.requestOf("run", "test")
+		<-over
+		stop()
+		w.all.Wait()
+		if w.logs.Len() > 0 {
+			t.Errorf("of a run that was executed, the log says:\n%s", w.logs.String())
+		}
+	})
+}
+
 // TestLateLeaseQUE8: the answer to a lease is late, and then the process is cut off. Its step ends
 // before another worker has the run: a lease counts from a moment before its answer.
 func TestLateLeaseQUE8(t *testing.T) {
