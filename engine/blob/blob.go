@@ -157,14 +157,14 @@ func (r *Registry) Put(ctx context.Context, uri string, body io.Reader, size int
 	return s.Put(ctx, uri, body, size)
 }
 
-// List lists a folder in the store of its scheme, which must be a Lister: that of file or s3. The
-// timeout bounds the whole list.
+// List lists a folder in the store of its scheme, which must be a Lister: those of http and https
+// are none. The timeout bounds the whole list.
 func (r *Registry) List(ctx context.Context, uri string) iter.Seq2[Entry, error] {
 	return func(yield func(Entry, error) bool) {
 		s, err := r.store("list", uri)
 		l, ok := s.(Lister)
 		if err == nil && !ok {
-			err = &Error{Op: "list", URI: Shown(uri), Kind: Unsupported, Err: errors.New("the store of this scheme lists nothing: use file or s3")}
+			err = &Error{Op: "list", URI: Shown(uri), Kind: Unsupported, Err: errors.New("the store of this scheme lists nothing: use another one, such as file or s3")}
 		}
 		if err != nil {
 			yield(Entry{}, err)

@@ -14,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"iter"
 	"net/url"
 	"strings"
 
@@ -35,7 +36,10 @@ type store struct {
 	open func(ctx context.Context, bucket string) (*gocloud.Bucket, error)
 }
 
-var _ blob.Store = store{}
+var (
+	_ blob.Store  = store{}
+	_ blob.Lister = store{}
+)
 
 // bucket opens the bucket of a URI.
 func (s store) bucket(ctx context.Context, op, uri string) (b *gocloud.Bucket, key string, err error) {
@@ -123,6 +127,39 @@ func (s store) Put(ctx context.Context, uri string, from io.Reader, size int64) 
 		return storeError(ctx, "put", uri, err)
 	}
 	return nil
+}
+
+// List lists the objects whose keys begin with the one of the folder.
+func (s store) List(ctx context.Context, uri string) iter.Seq2[blob.Entry, error] {
+	return func(yield func(blob.Entry, error) bool) {
+		b, key, err := s.bucket(ctx, "list", uri)
+		if err != nil {
+			yield(blob.Entry{}, err)
+			return
+		}
+		defer b.Close()
+		list := b.List(&gocloud.ListOptions{Prefix: key + "/", Delimiter: "/"})
+		for {
+			o, err := list.Next(ctx)
+			if errors.Is(err, io.EOF) {
+				return
+			}
+			if err == nil {
+				err = ctx.Err() // Not every store looks at it within a page.
+			}
+			if err != nil {
+				yield(blob.Entry{}, storeError(ctx, "list", uri, err))
+				return
+			}
+			name := strings.TrimPrefix(o.Key, key+"/")
+			if o.IsDir || name == "" { // consoles make an empty object of a folder
+				continue
+			}
+			if !yield(blob.Entry{Name: name, Stored: o.ModTime}, nil) {
+				return
+			}
+		}
+	}
 }
 
 func failed(op, uri string, kind blob.Kind, err error) error {

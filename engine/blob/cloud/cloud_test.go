@@ -3,10 +3,12 @@ package cloud
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -77,6 +79,54 @@ func TestCloudPLAN1(t *testing.T) {
 	}
 	if names, err := filepath.Glob(filepath.Join(dir, "plans", "*")); err != nil || len(names) != 1 {
 		t.Errorf("files are left: %q, %v", names, err)
+	}
+}
+
+// TestListPLAN1: a folder lists its own objects, also if they are more than a page of the store's,
+// and none of the folders in it. One that does not exist is empty.
+func TestListPLAN1(t *testing.T) {
+	t.Parallel()
+	r, _ := newStore(t)
+	const objects = 1100 // a page has 1000
+	want := make([]string, 0, objects)
+	put := func(key string) {
+		t.Helper()
+		if err := r.Put(t.Context(), "azure://plans/"+key, strings.NewReader("x"), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range objects {
+		want = append(want, fmt.Sprintf("%04d", i))
+		put("m/" + want[i])
+	}
+	put("m/below/x")
+	put("mm/y")
+	for folder, want := range map[string][]string{"m": want, "m/below": {"x"}, "absent": nil} {
+		var names []string
+		for e, err := range r.List(t.Context(), "azure://plans/"+folder) {
+			if err != nil {
+				t.Fatal(err)
+			}
+			if e.Stored.IsZero() {
+				t.Errorf("%s has no time", e.Name)
+			}
+			names = append(names, e.Name)
+		}
+		if slices.Sort(names); !slices.Equal(names, want) {
+			t.Errorf("%s lists %d objects, want %d", folder, len(names), len(want))
+		}
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, err := range r.List(cancelled, "azure://plans/m") {
+		if !errors.Is(err, context.Canceled) {
+			t.Errorf("got %v", err)
+		}
+	}
+	for _, err := range r.List(t.Context(), "azure://plans") {
+		if !kindIs(err, blob.Invalid) {
+			t.Errorf("got %v", err)
+		}
 	}
 }
 
