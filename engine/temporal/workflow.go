@@ -151,10 +151,18 @@ func (w *interpreter) fetch() (err error) {
 		panic(err)
 	}
 	w.seen = seen(w.plan)
-	if w.plan.Waits { // A worker that would end the run in place of holding it panics here.
-		workflow.GetVersion(w.ctx, "onFailure", 1, 1)
+	if w.plan.Waits {
+		w.needHold()
 	}
 	return nil
+}
+
+// needHold keeps workers that know nothing of onFailure from going on with the workflow, and from
+// ending its run in place of holding it: a replay fails where the history has a side effect that
+// they do not have. A marker of workflow.GetVersion would not do, because a replay skips those that
+// are not asked for.
+func (w *interpreter) needHold() {
+	workflow.SideEffect(w.ctx, func(workflow.Context) any { return plan.OnFailureWait })
 }
 
 // download has activities read the plan: that of a continuation, or one that is large.
