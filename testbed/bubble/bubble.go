@@ -84,8 +84,17 @@ func forgiveLibraries(p any, mark string) {
 		}
 	}
 	if len(left) > 0 {
-		panic(fmt.Sprintf("%v\n%s", p, strings.Join(left, "\n\n")))
+		panic(fmt.Sprintf("%v: end each, and wait for it, before the test returns: %d left, the first of them started at %s\n%s",
+			p, len(left), startOf(left[0]), strings.Join(left, "\n\n")))
 	}
+}
+
+// startOf returns the file and the line where the goroutine of a stack was started.
+func startOf(stack string) string {
+	_, created, _ := strings.Cut(stack, "\ncreated by ")
+	_, at, _ := strings.Cut(created, "\n\t")
+	at, _, _ = strings.Cut(at, " ")
+	return at
 }
 
 func forgive(stack string) bool {

@@ -2,6 +2,7 @@ package bubble_test
 
 import (
 	"fmt"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -68,10 +69,11 @@ func TestUntil(t *testing.T) {
 	})
 }
 
-// TestLeaks: a goroutine that a test leaves fails it, and its stack is shown.
+// TestLeaks: a goroutine that a test leaves fails it. The first line says where it was started and
+// what to do, and its stack is shown.
 func TestLeaks(t *testing.T) {
 	defer func() {
-		if p := fmt.Sprint(recover()); !strings.Contains(p, "deadlock") || !strings.Contains(p, "leave(") {
+		if p := fmt.Sprint(recover()); !regexp.MustCompile(`^deadlock.*end each.*1 left, the first.*bubble_test\.go:\d+\n`).MatchString(p) || !strings.Contains(p, "leave(") {
 			t.Errorf("panic %s", p)
 		}
 	}()
