@@ -28,6 +28,7 @@ var ranks = map[string]int{
 	"engine/conductor":         5,
 	"engine/replay":            3,
 	"engine/replay/memory":     4,
+	"engine/rerun":             4,
 	"engine/runner":            5,
 	"engine/executor":          3,
 	"engine/executor/command":  4,
