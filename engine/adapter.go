@@ -96,6 +96,8 @@ type Capabilities struct {
 	Signals []string `json:"signals"`
 	// Steps are the capabilities that plans ask for, such as executor:http.
 	Steps []string `json:"steps"`
+	// Reruns says that a run which reruns another one takes over what has succeeded there.
+	Reruns bool `json:"reruns"`
 }
 
 // Knows reports whether signals of a type have an effect.

@@ -58,7 +58,7 @@ func TestCapabilitiesENG1(t *testing.T) {
 	t.Parallel()
 	c := engine.Capabilities{Adapter: "mock", SchemaVersion: "v1.2", Signals: []string{"PAUSE"}, Steps: []string{"executor:noop"}}
 	body, err := json.Marshal(c)
-	if err != nil || string(body) != `{"adapter":"mock","schemaVersion":"v1.2","signals":["PAUSE"],"steps":["executor:noop"]}` {
+	if err != nil || string(body) != `{"adapter":"mock","schemaVersion":"v1.2","signals":["PAUSE"],"steps":["executor:noop"],"reruns":false}` {
 		t.Errorf("%s, %v", body, err)
 	}
 	if !c.Knows("PAUSE") || c.Knows("RESUME") {

@@ -42,6 +42,7 @@ type bed struct {
 	do func(context.Context, executor.Task) error
 
 	plans    map[string]*plan.Plan // by run; nil: it cannot be read
+	reruns   map[string]string     // by run: the one that it reruns
 	opened   []*opened
 	runs     []string
 	kills    int
@@ -89,7 +90,7 @@ func newBed(t testing.TB, n *network.Network, open func(testing.TB, *Env) Engine
 	}
 	b := &bed{
 		t: t, first: 1, stride: 1, env: env, engine: open(t, env), log: env.Server.Client(client.Options{}), plans: map[string]*plan.Plan{},
-		faults: map[string][]string{}, accepted: map[string]chan struct{}{}, cancelled: map[string]bool{},
+		reruns: map[string]string{}, faults: map[string][]string{}, accepted: map[string]chan struct{}{}, cancelled: map[string]bool{},
 		limit: limit, changed: make(chan struct{}, 1),
 	}
 	b.follow()
@@ -184,23 +185,33 @@ func (b *bed) put(uri string, body []byte) {
 // request requests a run of some steps, and returns its id.
 func (b *bed) request(steps string, members ...string) string {
 	b.t.Helper()
+	return b.requestPlan(b.planned(steps, members...))
+}
+
+// planned stores a plan of some steps.
+func (b *bed) planned(steps string, members ...string) (plan.Ref, *plan.Plan) {
+	b.t.Helper()
 	id, body := b.document(steps, members...)
 	p, _, err := plan.Parse(body, plan.Options{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	return b.requestPlan(b.store(id, body), p)
+	return b.store(id, body), p
 }
 
 // requestPlan requests a run of a plan; nil: its plan cannot be executed.
-func (b *bed) requestPlan(ref plan.Ref, p *plan.Plan) string {
+func (b *bed) requestPlan(ref plan.Ref, p *plan.Plan, change ...func(*runlogv1.RequestRunRequest)) string {
 	b.t.Helper()
 	run, engineType := fmt.Sprint("run-", len(b.runs)+1), b.live().Capabilities().Adapter
 	b.runs, b.plans[run] = append(b.runs, run), p
-	if _, err := b.log.RequestRun(b.t.Context(), &runlogv1.RequestRunRequest{
+	req := &runlogv1.RequestRunRequest{
 		RunRequestId: run, RunId: run, TenantId: b.env.Tenant, ProjectId: b.env.Project, EnvironmentId: b.env.Environment,
 		Queue: b.engine.Queue, PlanRef: ref.Proto(), EngineType: &engineType,
-	}); err != nil {
+	}
+	for _, c := range change {
+		c(req)
+	}
+	if _, err := b.log.RequestRun(b.t.Context(), req); err != nil {
 		b.t.Fatal(err)
 	}
 	return run

@@ -1,6 +1,7 @@
 package enginetest
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -20,6 +21,8 @@ type history struct {
 	executions []execution
 	kills      int
 	cancelled  bool // CancelRun was called
+	rerunOf    string
+	past       []event // of the run that it reruns
 }
 
 // checker compares the events of a run, one after the other, with what must hold.
@@ -27,6 +30,7 @@ type checker struct {
 	history
 	faults   []string
 	started  bool
+	begun    bool // a step has begun
 	paused   bool
 	held     bool // the run is paused because a step has failed
 	end      string
@@ -40,6 +44,7 @@ type stepHistory struct {
 	logical uint32
 	begun   bool
 	outcome plan.Status // empty: it has not ended
+	taken   uint32      // the logical attempt in the run that it was taken over from; 0: it was not
 	retry   uint32      // the logical attempt of an accepted RETRY_STEP
 	skip    bool        // an accepted SKIP_STEP
 }
@@ -200,7 +205,7 @@ func (c *checker) begin(e event) {
 	if s.begun || s.outcome != "" {
 		c.fault("%s comes again in its logical attempt, or after its end", e)
 	}
-	s.begun = true
+	s.begun, c.begun = true, true
 	of := c.plan.Step(e.step)
 	for _, id := range of.DependsOn {
 		on := c.step(id)
@@ -256,6 +261,10 @@ func (c *checker) finish(e event) {
 		return
 	case contract.StepCompleted:
 		s.outcome = plan.Success
+		if from := e.from(); from != nil {
+			c.takeOver(e, s, from)
+			return
+		}
 	case contract.StepFailed:
 		s.outcome = plan.Failed
 	default:
@@ -352,6 +361,9 @@ func (c *checker) checkExecutions() {
 		} else {
 			last[in] = x.engine
 		}
+		if c.step(x.step).taken > 0 {
+			c.fault("%s is executed, and the run has taken the step over", x)
+		}
 		c.checkUpstream(x)
 	}
 	for attempt, n := range successes {
@@ -375,8 +387,9 @@ func (c *checker) checkUpstream(x *execution) {
 			Of      string
 			Logical uint32
 		}
-		if err := json.Unmarshal(x.upstream[id], &got); err != nil || got.Of != id || got.Logical != c.step(id).logical {
-			c.fault("%s is executed with the output %s of step %s, want %s", x, x.upstream[id], id, outputOf(id, c.step(id).logical))
+		logical := cmp.Or(c.step(id).taken, c.step(id).logical)
+		if err := json.Unmarshal(x.upstream[id], &got); err != nil || got.Of != id || got.Logical != logical {
+			c.fault("%s is executed with the output %s of step %s, want %s", x, x.upstream[id], id, outputOf(id, logical))
 		}
 	}
 }
@@ -385,7 +398,10 @@ func (c *checker) checkUpstream(x *execution) {
 func (b *bed) verify() {
 	b.t.Helper()
 	for _, run := range b.runs {
-		h := history{run: run, events: b.events(run), plan: b.plans[run], executions: b.of(run), kills: b.kills}
+		h := history{run: run, events: b.events(run), plan: b.plans[run], executions: b.of(run), kills: b.kills, rerunOf: b.reruns[run]}
+		if h.rerunOf != "" {
+			h.past = b.events(h.rerunOf)
+		}
 		planID := ""
 		got, err := b.log.GetRun(b.t.Context(), &runlogv1.GetRunRequest{RunId: run})
 		if err != nil {

@@ -37,5 +37,7 @@
 //   - A pause, a resume, a cancellation and a skipped step have a cause.
 //   - The engine attempt of an end is that of an execution, which has ended in the same way.
 //   - Nothing is executed before its StepStarted, or again after its end.
+//   - A step that is taken over from the run that this one reruns has its output there, and is not
+//     executed.
 //   - The snapshot of the run has no inconsistencies.
 package enginetest

@@ -18,7 +18,7 @@ var plain = []scenario{
 	{"Describes", describes}, {"Order", order}, {"SideBySide", sideBySide}, {"Exhausted", exhausted}, {"StartedTwice", startedTwice},
 	{"UnknownReference", unknownReference}, {"CancelRun", cancelRun}, {"UnknownSignals", unknownSignals},
 	{"PlanFaults", planFaults}, {"ExpiredPlan", expiredPlan}, {"SwappedPlan", swappedPlan},
-	{"Attestation", attestation}, {"LostAnswers", lostAnswers}, {"ServerRestarts", serverRestarts},
+	{"Attestation", attestation}, {"LostAnswers", lostAnswers}, {"ServerRestarts", serverRestarts}, {"RefusedRerun", refusedRerun},
 }
 
 // known are the signals that the log knows.

@@ -150,6 +150,20 @@ var stories = []*story{
 		},
 		end: contract.RunCompleted, want: []string{"StepSkipped a", "StepSkipped b", "StepCompleted c"}, never: []string{"StepStarted b"},
 	},
+	{
+		name: "Rerun",
+		steps: steps(step("a", ""), step("b", "a"), step("c", "b"), step("d", "a c"), step("mourn", "c", `,"when":[{"step":"c","status":"FAILED"}]`),
+			step("yes", "a c", `,"when":[{"step":"a","output":"/of","equals":"a"}]`), step("no", "a c", `,"when":[{"step":"a","output":"/of","equals":"b"}]`)),
+		past: []event{
+			left(contract.StepStarted, "a", 1), left(contract.StepCompleted, "a", 1),
+			left(contract.StepStarted, "b", 1), left(contract.StepFailed, "b", 1), left(contract.StepStarted, "b", 2), left(contract.StepCompleted, "b", 2),
+			left(contract.StepStarted, "c", 1), left(contract.StepFailed, "c", 1), left(contract.StepSkipped, "d", 1),
+			left(contract.StepStarted, "mourn", 1), left(contract.StepCompleted, "mourn", 1),
+		},
+		end: contract.RunCompleted, want: []string{"StepCompleted a 1.1", "StepCompleted b 1.1", "StepCompleted c", "StepCompleted d", "StepCompleted yes",
+			"StepSkipped mourn", "StepSkipped no"},
+		never: []string{"StepStarted a", "StepStarted b", contract.StepFailed},
+	},
 }
 
 // decide is the story of a run that a failed step holds, until a signal ends it.

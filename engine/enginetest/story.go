@@ -21,6 +21,9 @@ type story struct {
 	steps string
 	// holds says that the plan has the onFailure WAIT.
 	holds bool
+	// past are the events of the run that this one reruns, between its start and its failure. nil:
+	// it is no rerun.
+	past []event
 	// do executes a step; nil: it succeeds.
 	do func(ctx context.Context, b *bed, task executor.Task) error
 	// react returns the signals that are due after some events. Each is sent once.
@@ -137,7 +140,13 @@ func (b *bed) play(s *story, kills ...int) {
 		}
 		return s.do(ctx, b, task)
 	}
-	run := b.request(s.steps, s.members())
+	ref, p := b.planned(s.steps, s.members())
+	var run string
+	if s.past == nil {
+		run = b.requestPlan(ref, p)
+	} else {
+		run = b.rerun(ref, p, s.past)
+	}
 	list := b.tell(run, s, kills...)
 	want := append([]string{s.end}, s.want...)
 	if b.kills == 0 {
@@ -163,9 +172,13 @@ func (s *story) members() string {
 	return ""
 }
 
-// claims reports whether the adapter of a process claims all signals of a story, and its plan.
+// claims reports whether the adapter of a process claims all signals of a story, its plan, and to
+// take over what it reruns.
 func (s *story) claims(p *opened) bool {
 	if s.holds && !slices.Contains(p.Capabilities().Steps, plan.CapabilityWait) {
+		return false
+	}
+	if s.past != nil && !p.Capabilities().Reruns {
 		return false
 	}
 	for _, signal := range s.signals {
@@ -187,6 +200,8 @@ func (s *story) once(b *bed) {
 		}
 		b.verify()
 		return
+	case s.past != nil && !s.claims(p):
+		return // The engine executes all steps of each run.
 	case !s.claims(p):
 		s.refused(b, p)
 		return

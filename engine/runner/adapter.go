@@ -120,5 +120,6 @@ func (r *Runner) Capabilities() engine.Capabilities {
 		Adapter: EngineType, SchemaVersion: plan.Current().String(), Steps: r.capabilities(),
 		Signals: []string{contract.SignalPause, contract.SignalResume, contract.SignalCancel, contract.SignalEmergencyStop,
 			contract.SignalRetryStep, contract.SignalSkipStep},
+		Reruns: true,
 	}
 }
