@@ -126,11 +126,33 @@ func (a *activities) beginRun(ctx context.Context, in beginInput) (begun, error)
 	if err != nil {
 		return begun{}, final(err)
 	}
-	b := begun{Cursor: h.cursor(), Signals: h.signals, Ended: h.ended(), Fence: l.fence}
-	if in.Plan != nil && b.Ended == "" {
-		b.Plan, err = a.load(ctx, *in.Plan, in.Run)
+	// What follows may take long.
+	defer a.startBeat(ctx).stop()
+	var b begun
+	var p *plan.Plan
+	if in.Plan != nil && h.ended() == "" {
+		if b.Plan, p, err = a.load(ctx, *in.Plan, in.Run); err != nil {
+			return begun{}, final(err)
+		}
 	}
-	return b, final(err)
+	b.Signals, b.Ended, b.Fence = h.signals, h.ended(), l.fence
+	b.Cursor = h.cursor(seen(p))
+	b.fit()
+	return b, nil
+}
+
+// fit leaves a plan out that has too little room beside the outputs of steps.
+func (b *begun) fit() {
+	if b.Plan == nil || b.Plan.Error != nil {
+		return
+	}
+	size := len(b.Plan.Bones)
+	for _, s := range b.Cursor.Steps {
+		size += len(s.Output)
+	}
+	if size > maxAlong {
+		b.Plan = nil
+	}
 }
 
 func (l *ledger) begin(ctx context.Context) (*history, error) {

@@ -350,6 +350,42 @@ func TestSearchENG3(t *testing.T) {
 	close(g.free)
 }
 
+// reset has the workflow of a run begin again.
+func (w *world) reset(run string) {
+	w.t.Helper()
+	if _, err := w.sdk.ResetWorkflowExecution(w.t.Context(), &workflowservice.ResetWorkflowExecutionRequest{Namespace: "default",
+		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: workflowOf(run)}, WorkflowTaskFinishEventId: 4, RequestId: run}); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
+// TestConditionsAfterResetENG3PLAN5: a workflow that begins behind steps that have succeeded, such
+// as after a reset, decides by their outputs as the one before would have.
+func TestConditionsAfterResetENG3PLAN5(t *testing.T) {
+	t.Parallel()
+	w, g := newWorld(t, `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[{"stepId":"a","type":"test"},
+		{"stepId":"hold","type":"test","dependsOn":["a"]},
+		{"stepId":"yes","type":"test","dependsOn":["a","hold"],"when":[{"step":"a","output":"/of","equals":"a"}]},
+		{"stepId":"no","type":"test","dependsOn":["a","hold"],"when":[{"step":"a","output":"/of","equals":"b"}]}]}`), newGate()
+	run := w.create("1")
+	w.do = func(ctx context.Context, task executor.Task) error {
+		if task.StepID == "hold" {
+			return g.do(ctx, task)
+		}
+		return nil
+	}
+	e := w.worker()
+	w.start(e, run)
+	<-g.begun
+	w.reset(run)
+	close(g.free)
+	events := w.until(run, "RunCompleted")
+	if count(events, "StepCompleted yes 1.1") != 1 || count(events, "StepSkipped no 1.1") != 1 {
+		t.Errorf("got %q", events)
+	}
+	w.clean(run, runlogv1.RunStatus_COMPLETED)
+}
+
 // TestResetENG3: a workflow that was reset in Temporal goes on where the log ends.
 func TestResetENG3(t *testing.T) {
 	t.Parallel()
@@ -365,10 +401,7 @@ func TestResetENG3(t *testing.T) {
 	w.start(e, run)
 	<-g.begun
 	w.until(run, "StepCompleted c 1.1")
-	if _, err := w.sdk.ResetWorkflowExecution(t.Context(), &workflowservice.ResetWorkflowExecutionRequest{Namespace: "default",
-		WorkflowExecution: &commonpb.WorkflowExecution{WorkflowId: workflowOf(run)}, WorkflowTaskFinishEventId: 4, RequestId: run}); err != nil {
-		t.Fatal(err)
-	}
+	w.reset(run)
 	close(g.free)
 	events := w.until(run, "RunCompleted")
 	if len(events) != 10 {

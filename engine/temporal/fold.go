@@ -141,12 +141,18 @@ func (h *history) step(id string) (s Step) {
 	return s
 }
 
-// cursor is what a workflow needs that begins.
-func (h *history) cursor() Cursor {
+// cursor is what a workflow needs that begins, with the outputs of the steps that conditions look
+// at.
+func (h *history) cursor(seen map[string]bool) Cursor {
 	c := Cursor{Begun: true, Seen: h.LastSeq, Status: h.Status.String(), Held: h.Held(), Params: h.params, Steps: map[string]Step{}}
 	c.Paused = halted(c.Status)
-	for _, s := range h.Steps {
-		c.Steps[s.ID] = h.step(s.ID)
+	for _, of := range h.Steps {
+		s := h.step(of.ID)
+		// A longer one is of another engine, and would take the room of the answer.
+		if s.Status == plan.Success && seen[of.ID] && len(of.Output) <= maxSeenOutput {
+			s.Output = of.Output
+		}
+		c.Steps[of.ID] = s
 	}
 	return c
 }

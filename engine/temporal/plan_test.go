@@ -2,6 +2,7 @@ package temporal
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -95,12 +96,33 @@ func TestPlanWithTheBeginENG3(t *testing.T) {
 		env := suite.NewTestActivityEnvironment()
 		var l *loaded
 		env.RegisterActivityWithOptions(func(ctx context.Context) (err error) {
-			l, err = a.load(ctx, plan.Ref{}, Scope{TenantID: "acme", EnvironmentID: "prod"})
+			l, _, err = a.load(ctx, plan.Ref{}, Scope{TenantID: "acme", EnvironmentID: "prod"})
 			return err
 		},
 			activity.RegisterOptions{Name: "load"})
 		if _, err := env.ExecuteActivity("load"); !tt.is(l) || (err != nil) != tt.fails {
 			t.Errorf("%s: got %.200v, %v", name, l, err)
+		}
+	}
+}
+
+// TestPlanHasRoomWithTheBeginENG3: a plan that fits by itself is left out of the begin if the
+// outputs that conditions look at take its room. Why a plan cannot be executed always fits.
+func TestPlanHasRoomWithTheBeginENG3(t *testing.T) {
+	t.Parallel()
+	steps := map[string]Step{"a": {Output: make(json.RawMessage, maxSeenOutput)}, "b": {Output: make(json.RawMessage, maxSeenOutput)}}
+	for name, tt := range map[string]struct {
+		plan *loaded
+		kept bool
+	}{
+		"fits":       {&loaded{Bones: make(packed, maxAlong-2*maxSeenOutput)}, true},
+		"too large":  {&loaded{Bones: make(packed, maxAlong-2*maxSeenOutput+1)}, false},
+		"its error":  {&loaded{Error: make(json.RawMessage, maxAlong)}, true},
+		"not loaded": {nil, false},
+	} {
+		b := begun{Cursor: Cursor{Steps: steps}, Plan: tt.plan}
+		if b.fit(); (b.Plan != nil) != tt.kept {
+			t.Errorf("%s: the plan is kept: %v", name, b.Plan != nil)
 		}
 	}
 }

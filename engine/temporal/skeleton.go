@@ -107,9 +107,12 @@ func skeletonOf(p *plan.Plan) ([]byte, error) {
 	return json.Marshal(s)
 }
 
-// seen returns the steps whose outputs conditions look at.
+// seen returns the steps whose outputs conditions look at; none if there is no plan.
 func seen(p *plan.Plan) map[string]bool {
 	steps := map[string]bool{}
+	if p == nil {
+		return steps
+	}
 	for i := range p.Steps {
 		for _, c := range p.Steps[i].When {
 			if c.Equals != nil || c.In != nil || c.Exists != nil {
@@ -150,11 +153,10 @@ type loaded struct {
 	Error json.RawMessage `json:"error,omitempty"`
 }
 
-// load does what fetchPlan and validatePlan do. nil: the skeleton is too large to be in an answer
-// with more.
-func (a *activities) load(ctx context.Context, ref plan.Ref, run Scope) (*loaded, error) {
-	defer a.startBeat(ctx).stop()
-	p, err := a.plan(ctx, ref)
+// load does what fetchPlan and validatePlan do. nil for l: the skeleton is too large to be in an
+// answer with more. nil for p: the plan can never be executed.
+func (a *activities) load(ctx context.Context, ref plan.Ref, run Scope) (l *loaded, p *plan.Plan, err error) {
+	p, err = a.plan(ctx, ref)
 	if err == nil {
 		err = checkQueues(p, run)
 	}
@@ -163,15 +165,18 @@ func (a *activities) load(ctx context.Context, ref plan.Ref, run Scope) (*loaded
 		bones, err = bonesOf(p)
 	}
 	if failure, ok := errors.AsType[plan.Failure](err); ok && !failure.Retryable() {
-		return &loaded{Error: detailsOf(failure)}, nil
+		return &loaded{Error: detailsOf(failure)}, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	if r := a.compare(p); r.Error != nil || len(bones) <= maxAlong {
-		return &loaded{bones, r.Error}, nil
+	if r := a.compare(p); r.Error != nil {
+		return &loaded{Error: r.Error}, nil, nil
 	}
-	return nil, nil
+	if len(bones) > maxAlong {
+		return nil, p, nil
+	}
+	return &loaded{Bones: bones}, p, nil
 }
 
 // checkQueues refuses a plan that uses a task queue of another tenant or environment than the run.
