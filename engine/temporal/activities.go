@@ -118,8 +118,8 @@ type begun struct {
 	Plan *loaded `json:"plan,omitempty"`
 }
 
-// beginRun claims a run for its workflow, appends RunStarted, and returns how far the log has the
-// run, with its plan. A run that has ended stays as it is.
+// beginRun claims a run for its workflow, appends RunStarted, takes over what the run reruns, and
+// returns how far the log has the run, with its plan. A run that has ended stays as it is.
 func (a *activities) beginRun(ctx context.Context, in beginInput) (begun, error) {
 	l := a.ledger(in.Run, in.Ref, in.Fence)
 	h, err := l.begin(ctx)
@@ -133,6 +133,15 @@ func (a *activities) beginRun(ctx context.Context, in beginInput) (begun, error)
 	if in.Plan != nil && h.ended() == "" {
 		if b.Plan, p, err = a.load(ctx, *in.Plan, in.Run); err != nil {
 			return begun{}, final(err)
+		}
+	}
+	if p != nil {
+		refused, err := a.takeOver(ctx, l, h, p)
+		if err != nil {
+			return begun{}, final(err)
+		}
+		if refused != nil {
+			b.Plan = &loaded{Error: refused}
 		}
 	}
 	b.Signals, b.Ended, b.Fence = h.signals, h.ended(), l.fence

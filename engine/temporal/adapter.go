@@ -185,6 +185,7 @@ func (e *Engine) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		Adapter: EngineType, SchemaVersion: plan.Current().String(), Steps: e.activities.capabilities(),
 		Signals: []string{signalPause, signalResume, signalCancel, signalStop, signalRetry, signalSkip, signalParams},
+		Reruns:  true,
 	}
 }
 

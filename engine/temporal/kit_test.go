@@ -19,7 +19,7 @@ func TestSuiteENG2(t *testing.T) {
 		return enginetest.Engine{Open: func(t testing.TB, p *enginetest.Process) (engine.Adapter, func(context.Context)) {
 			e, err := temporal.New(temporal.Options{
 				Temporal: sharedTemporal(t).Client(t, space, temporaltest.Killable(p.Act, p.Killed)), Namespace: space, Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.CapabilityWait)),
-				Registry: p.Executors, Worker: p.Name, Queues: []string{"tq-control-" + env.Environment},
+				Registry: p.Executors, Blobs: p.Blobs, Worker: p.Name, Queues: []string{"tq-control-" + env.Environment},
 				Settings: temporal.Settings{Heartbeat: 3 * time.Second, TaskTimeout: 2 * time.Second},
 				Beat:     500 * time.Millisecond, Sticky: time.Second, Grace: time.Millisecond,
 			})

@@ -10,6 +10,7 @@ import (
 
 	sdkclient "go.temporal.io/sdk/client"
 
+	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/route"
@@ -42,6 +43,9 @@ type Options struct {
 	Log      Log
 	Plans    Plans
 	Registry *executor.Registry
+	// Blobs has the artifacts of steps: a run that reruns another one looks whether they are still
+	// there. nil: each is taken for there.
+	Blobs blob.Opener
 	// Secrets resolves the secretRefs of steps. nil: steps have none.
 	Secrets secret.Provider
 	// Worker names this process for people.

@@ -11,7 +11,7 @@ import (
 
 // whole are the engines of this module that execute all steps of each run. Others take over what
 // has succeeded in the run that one reruns.
-var whole = []string{"conductor", "mock", "temporal"}
+var whole = []string{"conductor", "mock"}
 
 // checkRerun checks that a request of a run may rerun the run that it names, if it names one. A run
 // of another scope is not told from one that does not exist (SEC-4).

@@ -51,6 +51,9 @@ func TestRerunQUE1(t *testing.T) {
 		if same, err := rerun("again", "failed"); err != nil || !same.Idempotent || same.Run.RunId != res.Run.RunId {
 			t.Errorf("the same request again: %v %v", same, err)
 		}
+		if _, err := rerun("at-temporal", "failed", func(r *runlogv1.RequestRunRequest) { r.EngineType = proto.String("temporal") }); err != nil {
+			t.Errorf("a rerun in another engine: %v", err)
+		}
 		first := n.List(res.Run.RunId)[0]
 		if of := servertest.ParseObject(t, first.GetPayloadJson())["rerunOf"]; first.EventType != contract.RunQueued || of != "failed" {
 			t.Errorf("the first event %v", first)
@@ -69,7 +72,7 @@ func TestRerunQUE1(t *testing.T) {
 			"another digest":      {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = strings.Repeat("cd", 32) }},
 			"no digest":           {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = "" }},
 			"another version":     {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.PlanVersion = "8" }},
-			"an engine of a kind": {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.EngineType = proto.String("temporal") }},
+			"an engine of a kind": {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.EngineType = proto.String("mock") }},
 		} {
 			t.Log(name)
 			_, err := rerun("refused", tt.of, tt.change)

@@ -274,7 +274,7 @@ func (a *app) engine() (*temporal.Engine, error) {
 	}
 	queues, isolation := a.taskQueues()
 	return temporal.New(temporal.Options{Temporal: a.sdk, Namespace: a.namespace, Prefix: a.prefixOfWorkflows, Log: a.log, Plans: plans,
-		Registry: equipped.Executors, Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Isolation: isolation, Concurrency: a.concurrency,
+		Registry: equipped.Executors, Blobs: blobs, Secrets: equipped.Secrets, Worker: a.worker, Queues: queues, Isolation: isolation, Concurrency: a.concurrency,
 		Grace: a.grace, Logger: a.logger,
 		Settings: a.settings})
 }

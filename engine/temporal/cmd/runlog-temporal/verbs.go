@@ -25,7 +25,7 @@ import (
 )
 
 func workerFlags(a *app) {
-	a.flags.Var(&a.allow, "allow", "URI below which plans may be read, such as file:///srv/plans; repeat it")
+	a.flags.Var(&a.allow, "allow", "URI below which plans and artifacts may be read, such as file:///srv/plans; repeat it")
 	a.flags.Var(&a.queues, "queue", "another task queue to work on; repeat it")
 	a.flags.Var(&a.isolation, "isolation", "tenant whose isolated steps are executed here; repeat it")
 	a.flags.Var(&a.classes, "class", "class to work on: control, which also starts runs, hands signals over and sweeps, data or isolation; repeat it (default: all)")
