@@ -18,7 +18,7 @@ var ranks = map[string]int{
 	"client/consumer":          3,
 	"client/clienttest":        8, // As server/servertest: it starts servers.
 	"engine":                   3,
-	"engine/mock":              4,
+	"engine/mock":              5,
 	"engine/enginetest":        8, // As client/clienttest.
 	"engine/secret":            2,
 	"engine/artifact":          2,

@@ -248,6 +248,7 @@ func (e *Engine) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		Adapter: "conductor", SchemaVersion: plan.Current().String(), Steps: append(e.o.Registry.Capabilities(), plan.CapabilityWait),
 		Signals: []string{"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP", "RETRY_STEP", "SKIP_STEP"},
+		Reruns:  true,
 	}
 }
 

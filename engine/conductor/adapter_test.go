@@ -29,7 +29,7 @@ func TestAdapterENG2(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				e, err := conductor.New(conductor.Options{API: c, Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.CapabilityWait)), Registry: p.Executors, Worker: p.Name,
+				e, err := conductor.New(conductor.Options{API: c, Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.CapabilityWait)), Registry: p.Executors, Blobs: p.Blobs, Worker: p.Name,
 					OwnerEmail: "a@example.com", Queues: []string{"tq-control-prod"}, ResponseTimeout: silent, Wait: 10 * time.Second, Grace: time.Millisecond})
 				if err != nil {
 					t.Fatal(err)

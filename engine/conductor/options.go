@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"time"
 
+	"runlog/engine/blob"
 	"runlog/engine/conductor/api"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
@@ -46,6 +47,9 @@ type Options struct {
 	Log      Log
 	Plans    Plans
 	Registry *executor.Registry
+	// Blobs has the artifacts of steps: a run that reruns another one looks whether they are still
+	// there. nil: each is taken for there.
+	Blobs blob.Opener
 	// Secrets resolves the secretRefs of steps. nil: steps have none.
 	Secrets secret.Provider
 	// Worker names this process for people.

@@ -18,8 +18,9 @@ import (
 
 var once = events.Attempt{Logical: 1, Engine: 1}
 
-// settle reads a run, and appends what follows from its log: the effects of signals, the steps that
-// are skipped, and the end of the run. It returns the run as it then is.
+// settle reads a run, and appends what follows from its log: its start, the steps that it takes
+// over, the effects of signals, the steps that are skipped, and its end. It returns the run as it
+// then is.
 func (e *Engine) settle(ctx context.Context, runID string) (v *view, changed bool, err error) {
 	for {
 		v, err = e.read(ctx, runID)
@@ -27,23 +28,38 @@ func (e *Engine) settle(ctx context.Context, runID string) (v *view, changed boo
 		if err != nil && (!isPlan || failure.Retryable()) {
 			return nil, changed, err
 		}
+		taken, err := e.takeOver(ctx, v)
+		if err != nil {
+			return nil, changed, err
+		}
+		if taken {
+			changed = true
+			continue
+		}
 		event, err := e.due(v, failure)
 		if err != nil || event == nil {
 			return v, changed, err
 		}
-		res, err := e.append(ctx, v, event)
-		if err != nil && !conflicts(err) {
+		if err := e.put(ctx, v, event); err != nil {
 			return nil, changed, err
 		}
 		changed = true
-		if err != nil || !res.GetIdempotent() || res.GetRunSeq() > v.state.LastSeq {
-			continue
-		}
-		// The log had it before, without effect, as the status of the run did not allow it (PRJ-4).
-		if err := e.inconsistent(ctx, v, event.GetEventType()); err != nil {
-			return nil, changed, err
-		}
 	}
+}
+
+// put appends an event that follows from the log of a run, unless another one comes first.
+func (e *Engine) put(ctx context.Context, v *view, event *runlogv1.EventWrite) error {
+	res, err := e.append(ctx, v, event)
+	switch {
+	case conflicts(err):
+		return nil
+	case err != nil:
+		return err
+	case !res.GetIdempotent() || res.GetRunSeq() > v.state.LastSeq:
+		return nil
+	}
+	// The log had it before, without effect, as the status of the run did not allow it (PRJ-4).
+	return e.inconsistent(ctx, v, event.GetEventType())
 }
 
 // inconsistent ends a run that can never go on: the log has one of its events already, and the

@@ -104,7 +104,7 @@ func (m *mutant) open(testing.TB, *Env) Engine {
 		if m.log != nil {
 			m.log(p, l)
 		}
-		o := mock.Options{Log: l, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.Compute, plan.CapabilityWait)), Executors: p.Executors, Worker: p.Name}
+		o := mock.Options{Log: l, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.Compute, plan.CapabilityWait)), Executors: p.Executors, Blobs: p.Blobs, Worker: p.Name}
 		if m.plans != nil {
 			o.Plans = m.plans(p, o.Plans)
 		}
@@ -409,6 +409,37 @@ var mutants = []mutant{
 		name: "the engine attempt is not told", scenario: "RetriesOfThePlatform", fault: "has the attempts of no execution",
 		log: func(_ *Process, l *mutantLog) {
 			l.write = func(e *runlogv1.EventWrite) { e.EngineAttemptId = 1 }
+		},
+	},
+	{name: "a rerun executes all steps", scenario: "Rerun", fault: "has a StepStarted a", log: blind(contract.RunQueued, "rerunOf")},
+	{
+		name: "a rerun takes over steps without their outputs", scenario: "Rerun", fault: "does not have that there",
+		log: func(_ *Process, l *mutantLog) {
+			l.write = func(e *runlogv1.EventWrite) {
+				if text := string(e.GetPayloadJson()); strings.Contains(text, "takenFrom") {
+					e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(strings.Replace(text, "output", "input", 1))}
+				}
+			}
+		},
+	},
+	{
+		name: "a step that is taken over does not say from where", scenario: "Rerun", fault: "comes without a StepStarted",
+		log: func(_ *Process, l *mutantLog) {
+			l.write = func(e *runlogv1.EventWrite) {
+				text := strings.Replace(string(e.GetPayloadJson()), "takenFrom", "from", 1)
+				e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: []byte(text)}
+			}
+		},
+	},
+	{
+		name: "a step is executed that was taken over", scenario: "Rerun", fault: "is executed again after its StepCompleted",
+		executors: func(good *executor.Registry) executor.Executor {
+			return executorFunc(func(ctx context.Context, task executor.Task) (executor.Result, error) {
+				taken := task
+				taken.StepID = "a"
+				_, _ = good.Execute(ctx, taken)
+				return good.Execute(ctx, task)
+			})
 		},
 	},
 	{

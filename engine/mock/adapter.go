@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"runlog/engine"
+	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -35,6 +36,9 @@ type Options struct {
 	Log       Log
 	Plans     Plans
 	Executors *executor.Registry
+	// Blobs has the artifacts of steps: a run that reruns another one looks whether they are still
+	// there. nil: each is taken for there.
+	Blobs blob.Opener
 	// Worker names this process for people.
 	Worker string
 	// Logger gets failures. nil: none.
@@ -108,7 +112,7 @@ var signals = []string{"PAUSE", "RESUME", "CANCEL", "EMERGENCY_STOP", "RETRY_STE
 func (a *Adapter) Capabilities() engine.Capabilities {
 	return engine.Capabilities{
 		Adapter: EngineType, SchemaVersion: plan.Current().String(), Signals: slices.Clone(signals),
-		Steps: append(a.o.Executors.Capabilities(), plan.Compute, plan.CapabilityWait),
+		Steps: append(a.o.Executors.Capabilities(), plan.Compute, plan.CapabilityWait), Reruns: true,
 	}
 }
 

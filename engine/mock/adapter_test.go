@@ -17,7 +17,8 @@ func TestAdapterENG2(t *testing.T) {
 		m := mock.New()
 		return enginetest.Engine{Open: func(t testing.TB, p *enginetest.Process) (engine.Adapter, func(context.Context)) {
 			a, err := m.Open(mock.Options{
-				Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.Compute, plan.CapabilityWait)), Executors: p.Executors, Worker: p.Name,
+				Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.Compute, plan.CapabilityWait)), Executors: p.Executors,
+				Blobs: p.Blobs, Worker: p.Name,
 			})
 			if err != nil {
 				t.Fatal(err)

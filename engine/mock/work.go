@@ -76,6 +76,11 @@ func (a *Adapter) execute(ctx context.Context, j *job) error {
 	}
 	for {
 		x.tell(0)
+		if !broken && x.state.Status == runlogv1.RunStatus_RUNNING {
+			if err := x.takeOver(ctx); err != nil {
+				return err
+			}
+		}
 		next, err := x.next(failure)
 		switch {
 		case err != nil:

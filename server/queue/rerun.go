@@ -2,16 +2,11 @@ package queue
 
 import (
 	"fmt"
-	"slices"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
 )
-
-// whole are the engines of this module that execute all steps of each run. Others take over what
-// has succeeded in the run that one reruns.
-var whole = []string{"conductor", "mock"}
 
 // checkRerun checks that a request of a run may rerun the run that it names, if it names one. A run
 // of another scope is not told from one that does not exist (SEC-4).
@@ -42,9 +37,6 @@ func (s *Service) checkRerun(req *runlogv1.RequestRunRequest, runID string) erro
 	if has.GetSha256() != want.GetSha256() || has.GetSha256() == "" {
 		bad.Add("planRef.sha256", fmt.Sprintf("is %q, and run %s has %q: a rerun needs the digest of the same plan",
 			has.GetSha256(), contract.Quote(of.RunId), want.GetSha256()))
-	}
-	if slices.Contains(whole, req.GetEngineType()) {
-		bad.Add("engineType", fmt.Sprintf("is %s, whose runs take over nothing: request a run without rerunOf", req.GetEngineType()))
 	}
 	return bad.Err()
 }

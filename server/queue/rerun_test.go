@@ -51,8 +51,10 @@ func TestRerunQUE1(t *testing.T) {
 		if same, err := rerun("again", "failed"); err != nil || !same.Idempotent || same.Run.RunId != res.Run.RunId {
 			t.Errorf("the same request again: %v %v", same, err)
 		}
-		if _, err := rerun("at-temporal", "failed", func(r *runlogv1.RequestRunRequest) { r.EngineType = proto.String("temporal") }); err != nil {
-			t.Errorf("a rerun in another engine: %v", err)
+		for _, engineType := range []string{"runlog", "conductor", "mock", "temporal", "another"} {
+			if _, err := rerun("at-"+engineType, "failed", func(r *runlogv1.RequestRunRequest) { r.EngineType = proto.String(engineType) }); err != nil {
+				t.Errorf("a rerun in the engine %s: %v", engineType, err)
+			}
 		}
 		first := n.List(res.Run.RunId)[0]
 		if of := servertest.ParseObject(t, first.GetPayloadJson())["rerunOf"]; first.EventType != contract.RunQueued || of != "failed" {
@@ -63,16 +65,15 @@ func TestRerunQUE1(t *testing.T) {
 			reason contract.Reason
 			change func(*runlogv1.RequestRunRequest)
 		}{
-			"a run that goes on":  {"going", contract.ReasonInvalidArgumentField, func(*runlogv1.RequestRunRequest) {}},
-			"a run with success":  {"completed", contract.ReasonInvalidArgumentField, func(*runlogv1.RequestRunRequest) {}},
-			"no name":             {"", contract.ReasonInvalidArgumentField, func(*runlogv1.RequestRunRequest) {}},
-			"a foreign run":       {"foreign", contract.ReasonRunNotFound, func(*runlogv1.RequestRunRequest) {}},
-			"no run":              {"nowhere", contract.ReasonRunNotFound, func(*runlogv1.RequestRunRequest) {}},
-			"another project":     {"failed", contract.ReasonRunNotFound, func(r *runlogv1.RequestRunRequest) { r.ProjectId = "other" }},
-			"another digest":      {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = strings.Repeat("cd", 32) }},
-			"no digest":           {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = "" }},
-			"another version":     {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.PlanVersion = "8" }},
-			"an engine of a kind": {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.EngineType = proto.String("mock") }},
+			"a run that goes on": {"going", contract.ReasonInvalidArgumentField, func(*runlogv1.RequestRunRequest) {}},
+			"a run with success": {"completed", contract.ReasonInvalidArgumentField, func(*runlogv1.RequestRunRequest) {}},
+			"no name":            {"", contract.ReasonInvalidArgumentField, func(*runlogv1.RequestRunRequest) {}},
+			"a foreign run":      {"foreign", contract.ReasonRunNotFound, func(*runlogv1.RequestRunRequest) {}},
+			"no run":             {"nowhere", contract.ReasonRunNotFound, func(*runlogv1.RequestRunRequest) {}},
+			"another project":    {"failed", contract.ReasonRunNotFound, func(r *runlogv1.RequestRunRequest) { r.ProjectId = "other" }},
+			"another digest":     {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = strings.Repeat("cd", 32) }},
+			"no digest":          {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.Sha256 = "" }},
+			"another version":    {"failed", contract.ReasonInvalidArgumentField, func(r *runlogv1.RequestRunRequest) { r.PlanRef.PlanVersion = "8" }},
 		} {
 			t.Log(name)
 			_, err := rerun("refused", tt.of, tt.change)

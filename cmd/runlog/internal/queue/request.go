@@ -44,7 +44,7 @@ stderr before it calls the server: a retry must repeat it. If the queue is full,
 
 --rerun requests a run in place of one that is FAILED or CANCELLED. It has the scope, the plan, the queue, the
 engine and the context of that run, and its engine takes over the outputs of the steps that have succeeded there.
-The runner and Temporal do so; the other engines of this module refuse it.
+Every engine of this module does so.
 
 --not-before is +10m, +24h or +7d from now, or
 
