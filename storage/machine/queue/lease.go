@@ -161,7 +161,7 @@ func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *que
 	case m == nil:
 		refused, fatal = w.notQueued(runID)
 	case fence != m.Fence:
-		refused = &storage.LeaseLostError{RunID: runID, Given: fence, Current: m.Fence}
+		refused = &storage.LeaseLostError{RunID: runID, Given: fence, Current: max(m.Fence, w.tx.FirstFence())}
 	}
 	return m, q, refused, fatal
 }

@@ -407,3 +407,47 @@ func TestLeaseKeepsItsTTLQUE12(t *testing.T) {
 	}
 	b.end()
 }
+
+// TestFenceOfAnotherIncarnationQUE8: behind the begin of another incarnation, as after a restore,
+// all refusals of a run name the same current fence, that of this incarnation. The lease of before
+// has ended.
+func TestFenceOfAnotherIncarnationQUE8(t *testing.T) {
+	t.Parallel()
+	b := requested(t, 1, queue.Change{})
+	b.do(0, b.leaseOne(time.Hour))
+	leased, _, err := queue.ReadRun(b.Store, runID(0))
+	if err != nil {
+		t.Fatal(err)
+	}
+	next, err := b.Store.NewIncarnation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Store.Apply(b.Applied().Index+1, 1, next); err != nil {
+		t.Fatal(err)
+	}
+	current := b.Applied().FencesAbove + 1
+	wrong := leased.Fence + 1
+	op, err := queue.Renew(runID(0), leased.Fence, time.Hour)
+	if got := b.refused(0, op, err); !errors.As(got, new(*queue.LeaseEndedError)) {
+		t.Errorf("the lease of before is renewed: %v", got)
+	}
+	want := &storage.LeaseLostError{RunID: runID(0), Given: wrong, Current: current}
+	for name, refused := range map[string]func() (storage.Operation, error){
+		"append": func() (storage.Operation, error) {
+			return b.append(runID(0), names[0], contract.RunStarted, 0, &wrong).op, nil
+		},
+		"renewal": func() (storage.Operation, error) { return queue.Renew(runID(0), wrong, time.Hour) },
+		"release": func() (storage.Operation, error) {
+			return queue.Release(&queue.LeaseRelease{RunID: runID(0), Fence: wrong, Outcome: queue.Started})
+		},
+	} {
+		op, err := refused()
+		if got := b.refused(0, op, err); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+	if err := b.Close(); err != nil {
+		t.Error(err)
+	}
+}
