@@ -175,7 +175,11 @@ func TestQueueTenantsSEC4(t *testing.T) {
 			t.Fatal(err)
 		}
 		servertest.Refused(t, request(beta, "acme", "x"), contract.ReasonPermissionDenied)
-		servertest.Refused(t, request(beta, "beta", "run"), contract.ReasonRunNotFound)
+		taken := request(beta, "beta", "run")
+		servertest.Refused(t, taken, contract.ReasonRunNotFound)
+		if !strings.Contains(taken.Error(), "choose another runId") {
+			t.Errorf("the id of another tenant's run is refused without a remedy: %v", taken)
+		}
 		for _, call := range []func(ctx context.Context, tenant, run string) error{
 			func(ctx context.Context, tenant, _ string) error {
 				return queueCall(q.GetQueue, &runlogv1.GetQueueRequest{TenantId: tenant, ProjectId: "billing", EnvironmentId: "prod"})(ctx)

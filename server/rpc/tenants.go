@@ -99,10 +99,20 @@ func CheckDecision(ctx context.Context, runs Runs, a *storage.Append) error {
 		return nil
 	case errors.As(err, &missing):
 		return &storage.UnscopedError{RunID: a.RunID, Fields: []string{"tenantId"}}
+	case err == nil && !i.Sees(owner) && named:
+		return takenID(a.RunID)
 	case err == nil && !i.Sees(owner):
 		return &storage.RunNotFoundError{RunID: a.RunID}
 	}
 	return err
+}
+
+// takenID refuses a call that would make a run whose id another tenant has: ids are those of the
+// whole cluster. The reason is that of a run which does not exist, as for all other calls (SEC-4).
+func takenID(runID string) error {
+	return &contract.Error{Reason: contract.ReasonRunNotFound,
+		Message:  fmt.Sprintf("run %q does not exist, and none of this tenant can have that id: choose another runId", runID),
+		Metadata: map[string]string{"run_id": runID}}
 }
 
 // checkReserved refuses events in the name of the cluster: only its nodes and an admin append them.
