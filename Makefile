@@ -13,6 +13,7 @@ SEEDS    ?= 20
 LOSSES   ?= 0
 TIME     ?= 60s
 EVERY    ?= 1s
+DURATION ?= 1m
 CLIENTS  ?= 4
 CI_LOSSES ?= 10000
 JOBS     ?= $(shell nproc)
@@ -197,6 +198,10 @@ bench: build ## measure appends on this machine; ARGS is passed on
 attack-memory: build ## attack a node's memory, and print what it uses and how a well-behaved client fares; ARGS is passed on, such as -only gRPC
 	go build -o bin/attack ./bench/attack
 	bin/attack -runlog bin/runlog $(ARGS)
+
+.PHONY: attack-tenants
+attack-tenants: ## have two tenants of a node attack each other for DURATION, and check that no byte leaks; needs Linux
+	go test ./engine/runner/rivals -run TestRivals -count=1 -timeout 0 -v -rivals.time=$(DURATION)
 
 .PHONY: bench-cluster
 bench-cluster: build ## measure a cluster of three nodes against one node; ARGS is passed on
