@@ -22,9 +22,9 @@ import (
 const (
 	patience = 20 * time.Second
 	// callPatience ends a read that waits for a position or an event that never comes.
-	callPatience = 2 * time.Second
+	callPatience = time.Second
 	// streamPatience ends a watch of what does not exist, which would wait for it.
-	streamPatience = 300 * time.Millisecond
+	streamPatience = 200 * time.Millisecond
 )
 
 // methods returns every method of the API.
@@ -137,7 +137,7 @@ var always = []string{
 	"run_id", "tenant_id", "events", "requests", "run", "event_type", "plan_id", "plan_version", "emitted_at", "logical_attempt_id", "engine_attempt_id",
 	"from", "to", "subscription_id", "delivery_ids", "filter", "delivery", "open", "ack", "pull", "which", "fence", "signal_id", "signal_type", "queue", "worker", "max",
 	"step_id", "outcome", "attested_by", "project_id", "environment_id", "plan_ref", "run_request_id", "engine_run_ref", "settings", "limits", "name", "roles", "tenants", "token_id",
-	"reason", "priority",
+	"reason", "priority", "view",
 }
 
 func (a *tenant) fillMessage(m protoreflect.Message, depth int) {
@@ -149,8 +149,11 @@ func (a *tenant) fillMessage(m protoreflect.Message, depth int) {
 		if one := f.ContainingOneof(); one != nil && !one.IsSynthetic() {
 			if _, drawn := chosen[one]; !drawn {
 				chosen[one] = a.rng.IntN(one.Fields().Len())
+				if f.Name() == "open" { // It is the first message of a stream.
+					chosen[one] = 0
+				}
 			}
-			if needed = one.Fields().Get(chosen[one]) == f || f.Name() == "open"; !needed {
+			if needed = one.Fields().Get(chosen[one]) == f; !needed {
 				continue
 			}
 		}
@@ -175,10 +178,31 @@ func (a *tenant) fillMessage(m protoreflect.Message, depth int) {
 			a.fillKnown(m, f, depth)
 		}
 	}
-	if e, ok := m.Interface().(*runlogv1.EventWrite); ok { // Else the request contradicts itself.
-		e.RunId, e.IdempotencyKey = "", ""
-		if !strings.HasPrefix(e.GetEventType(), "Step") {
-			e.StepId = ""
+	a.correct(m.Interface())
+}
+
+// correct changes a request that would be refused before it is looked at, or be about what the
+// tenant itself has.
+func (a *tenant) correct(m proto.Message) {
+	switch m := m.(type) {
+	case *runlogv1.EventWrite:
+		m.RunId, m.IdempotencyKey = "", ""
+		if !strings.HasPrefix(m.GetEventType(), "Step") {
+			m.StepId = ""
+		}
+	case *runlogv1.ReleaseLeaseRequest:
+		if m.Outcome != runlogv1.LeaseOutcome_STARTED {
+			m.Events, m.EngineRunRef = nil, nil
+		} else {
+			m.Error, m.RetryAfter = "", nil
+		}
+	case *runlogv1.WatchRunsRequest:
+		if m.View != runlogv1.WatchView_EVENT {
+			m.Types, m.AfterPosition = nil, ""
+		}
+	case *runlogv1.LeaseRunsRequest:
+		if m.Queue == "" { // Every queue of the tenant.
+			m.Queue = a.text("queue")
 		}
 	}
 }

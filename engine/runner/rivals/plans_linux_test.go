@@ -21,7 +21,7 @@ import (
 // step returns a step of a plan with no retries.
 func step(id, kind, inputs string, refs ...string) string {
 	text, err := json.Marshal(map[string]any{
-		"stepId": id, "type": kind, "inputs": json.RawMessage(inputs), "secretRefs": append([]string{}, refs...), "retry": map[string]any{"maxAttempts": 1}, "timeout": "10s",
+		"stepId": id, "type": kind, "inputs": json.RawMessage(inputs), "secretRefs": append([]string{}, refs...), "retry": map[string]any{"maxAttempts": 1}, "timeout": "3s",
 	})
 	if err != nil {
 		panic(err) // The inputs are JSON.

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"maps"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/seed"
 )
 
@@ -30,6 +32,8 @@ var attacks = map[string]func(a *tenant, kind string){
 	"runner-of-other":    (*tenant).callRunner,
 	"runner-of-own":      (*tenant).callOwnRunner,
 	"gateway":            (*tenant).callGateway,
+	"gateway-write":      (*tenant).writeByGateway,
+	"watch-ticket":       (*tenant).useTicket,
 	"admin-listener":     (*tenant).callAdmin,
 }
 
@@ -59,6 +63,41 @@ func TestRivalsSEC4ENG7(t *testing.T) {
 		a.wantUntouched(t)
 	}
 	w.report(t, kinds)
+}
+
+// TestPlantedSEC4ENG7: a mark of the other tenant that is put where a leak would be is found there.
+func TestPlantedSEC4ENG7(t *testing.T) {
+	w := newWorld(t, seed.New(t))
+	a := w.tenants[0]
+	if len(w.check.leaks) != 0 {
+		t.Errorf("the tenants have leaks before: %q", w.check.leaks)
+	}
+	w.check.strict = true
+	mark := a.other.own.secret["file"]
+	file := filepath.Join(a.dir, "artifacts", "planted")
+	done := a.execute("planted", a.plan(
+		step("A", "noop", fmt.Sprintf(`{"is":%q}`, mark)),
+		step("B", "command", fmt.Sprintf(`{"argv":["echo %s > %s"],"shell":true}`, mark, file)),
+		step("C", "http", fmt.Sprintf(`{"url":%q,"headers":{"X-Is":%q}}`, a.sink.URL, mark))),
+		func(r *runlogv1.RequestRunRequest) {
+			r.Labels = map[string]string{"is": mark}
+			r.RunId = "planted-" + mark
+		})
+	for _, m := range methods() {
+		if m.Name() == "GetRun" {
+			a.invoke("planted", "reader", m, &runlogv1.GetRunRequest{RunId: done.run})
+		}
+	}
+	at := w.node.Server.Addresses()
+	a.request("planted", "gateway", "GET", "http://"+at.HTTP+"/v1/runs/"+done.run, "", "Authorization", "Bearer "+a.tokens["reader"])
+	if _, err := a.log.Write([]byte("planted=" + mark)); err != nil {
+		t.Error(err)
+	}
+	for _, place := range []string{"answer", "events", "snapshot", "sink", "runner", "artifacts", "log of the runner", "gateway"} {
+		if !slices.ContainsFunc(w.check.leaks, func(leak string) bool { return strings.Contains(leak, mark) && strings.Contains(leak, "place "+place) }) {
+			t.Errorf("the checker has not found the mark at the place %s; run %+v", place, done)
+		}
+	}
 }
 
 // attack tries each kind, in an order that is drawn, and then again until ctx ends.
@@ -168,6 +207,59 @@ func (a *tenant) callGateway(kind string) {
 			answers += fmt.Sprint(" ", status)
 		}
 		a.w.counted(kind, strings.TrimSpace(answers))
+	}
+}
+
+// writeByGateway sends bodies about a run of the other tenant to paths of its own runs, and the
+// other way about.
+func (a *tenant) writeByGateway(kind string) {
+	own, foreign := url.PathEscape(a.own.leased), url.PathEscape(a.text("run_id"))
+	bare := fmt.Sprintf(`"eventType":"Noted","tenantId":%q,"projectId":"shop","environmentId":"prod","planId":%q,"planVersion":"1","logicalAttemptId":1,"engineAttemptId":1,"emittedAt":"2026-02-11T10:30:00Z"`,
+		a.name, a.text("plan_id"))
+	event, fence := "{"+bare+`,"runId":"`+foreign+`"}`, a.text("fence")
+	for _, call := range [][3]string{
+		{"POST", "/v1/runs/" + foreign + "/events:append", `{"runId":"` + own + `","events":[` + event + `]}`},
+		{"POST", "/v1/runs/" + own + "/events:append", `{"runId":"` + foreign + `","events":[` + event + `]}`},
+		{"POST", "/v1/runs/" + own + "/events:append?runId=" + foreign, `{"events":[` + event + `]}`},
+		{"POST", "/v1/events:batchAppend", `{"requests":[{"runId":"` + foreign + `","events":[` + event + `]}]}`},
+		{"POST", "/v1/runs/" + foreign + "/events:append", `{"events":[{` + bare + `}]}`}, {"POST", "/v1/runs/" + foreign + "/events:append", `{"fence":"` + fence + `","events":[{` + bare + `}]}`},
+		{"POST", "/v1/runs/" + foreign + ":signal", `{"signalId":"x","signalType":"CANCEL"}`}, {"POST", "/v1/runs/" + foreign + ":signal", `{"signalId":"y","signalType":"SKIP_STEP","stepId":"B"}`},
+		{"POST", "/v1/runs/" + foreign + ":signal", `{"runId":"` + own + `","signalId":"x","signalType":"CANCEL"}`},
+		{"POST", "/v1/runs/" + foreign + ":signal?tenantId=" + a.name, `{"signalId":"x","signalType":"CANCEL"}`},
+		{"POST", "/v1/runs/" + foreign + "/lease:renew", `{"fence":"` + fence + `"}`},
+		{"POST", "/v1/runs/" + foreign + "/lease:release", `{"fence":"` + fence + `","outcome":"STARTED"}`},
+		{"POST", "/v1/runs/" + foreign + ":cancelQueued", `{}`}, {"POST", "/v1/runs/" + foreign + ":requeue", `{}`}, {"POST", "/v1/runs/" + foreign + ":reprioritize", `{"priority":9}`},
+		{"POST", "/v1/runs/" + foreign + "/steps/B:attest", `{"outcome":"SUCCESS","logicalAttemptId":1}`},
+		{"PATCH", "/v1/runs/" + foreign + "?updateMask=labels", `{"labels":{"owner":"` + a.name + `"}}`},
+		{"POST", "/v1/runs/" + foreign + ":setEngineRunRef", `{"engineRunRef":"taken"}`}, {"POST", "/v1/runs/" + foreign + ":project", `{}`},
+		{"POST", "/v1/subscriptions/" + a.text("subscription_id") + ":ack?tenantId=" + a.name, `{"tenantId":"` + a.other.name + `","deliveryIds":["` + a.text("delivery_ids") + `"]}`},
+		{"POST", "/v1/subscriptions/" + a.text("subscription_id") + ":pull?tenantId=" + a.other.name, `{"tenantId":"` + a.name + `","max":10}`},
+		{"POST", "/v1/subscriptions/" + a.text("subscription_id") + ":seek", `{"tenantId":"` + a.other.name + `","to":{"beginning":true}}`},
+		{"DELETE", "/v1/subscriptions/" + a.text("subscription_id") + "?tenantId=" + a.other.name, ""},
+		{"PUT", "/v1/tenants/" + a.other.name + "/limits", `{"limits":{}}`}, {"POST", "/v1/tokens", `{"name":"x","tenants":["*"],"roles":["ADMIN"]}`},
+	} {
+		answers := ""
+		for _, what := range []string{"writer", "worker"} {
+			status, _ := a.request(kind, "gateway", call[0], "http://"+a.w.node.Server.Addresses().HTTP+call[1], call[2], "Authorization", "Bearer "+a.tokens[what])
+			answers += fmt.Sprint(" ", status)
+		}
+		a.w.counted(kind, call[0]+" "+strings.NewReplacer(own, "OWN", foreign, "RUN", a.own.subscription, "SUB", a.name, "OWNER", a.other.name, "OTHER").Replace(marked.ReplaceAllString(call[1], "MARK"))+answers)
+	}
+}
+
+// useTicket watches runs of the other tenant with a ticket of its own.
+func (a *tenant) useTicket(kind string) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	run, at := url.PathEscape(a.text("run_id")), "http://"+a.w.node.Server.Addresses().HTTP
+	for _, path := range []string{"/v1/runs/" + run + ":watch?", "/v1/runs:watch?includeExisting=true", "/v1/runs:watch?includeExisting=true&tenantId=" + a.other.name, "/v1/runs/" + run + "?"} {
+		ticket, err := a.c.CreateWatchTicket(ctx) // One is for one watch.
+		if err != nil {
+			a.w.t.Error(err)
+			return
+		}
+		status, _ := a.request(kind, "gateway", "GET", at+path+"&ticket="+url.QueryEscape(ticket.GetTicket()), "")
+		a.w.counted(kind, strings.ReplaceAll(path, run, "RUN")+fmt.Sprint(" ", status))
 	}
 }
 

@@ -54,6 +54,10 @@ var variables = map[string]string{
 // the kernel shows in /proc: one that a process gives itself is not there.
 func TestMain(m *testing.M) {
 	if os.Getenv("SECRET_ACME_DB") != "" {
+		shown, err := os.ReadFile("/proc/self/environ")
+		if err != nil || !strings.Contains(string(shown), variables["SECRET_ACME_DB"]) {
+			panic(fmt.Sprint("the kernel does not show the variables, which commands look for: ", err))
+		}
 		os.Exit(m.Run())
 	}
 	again := exec.Command(os.Args[0], os.Args[1:]...)
