@@ -10,7 +10,6 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/bench/report"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -72,8 +71,15 @@ func Elapsed(from, to *timestamppb.Timestamp) string {
 	return to.AsTime().Sub(from.AsTime()).Round(time.Millisecond).String()
 }
 
-// Number formats n with a comma every three digits, as the reports of benchmarks do.
-func Number[T int | int64 | uint32 | uint64](n T) string { return report.Grouped(n) }
+// Number formats n, which is not negative, with a comma every three digits.
+func Number[T int | int64 | uint32 | uint64](n T) string {
+	digits := strconv.FormatUint(uint64(n), 10)
+	text := digits[:(len(digits)-1)%3+1]
+	for rest := digits[len(text):]; rest != ""; rest = rest[3:] {
+		text += "," + rest[:3]
+	}
+	return text
+}
 
 // Plural formats a count of a noun: "1 event", "2 events".
 func Plural[T int | int64 | uint32 | uint64](n T, noun string) string {

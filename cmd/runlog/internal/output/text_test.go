@@ -19,6 +19,8 @@ func TestText(t *testing.T) {
 		{Number(0), "0"},
 		{Number(999), "999"},
 		{Number(1000), "1,000"},
+		{Number(12345), "12,345"},
+		{Number(123456), "123,456"},
 		{Number(uint64(18446744073709551615)), "18,446,744,073,709,551,615"},
 		{Plural(1, "event"), "1 event"},
 		{Plural(1200, "event"), "1,200 events"},
