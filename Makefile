@@ -95,7 +95,7 @@ RACEFLAGS := -race -short $(TESTFLAGS)
 # The tests of these packages only start other programs. make race has real processes with the race
 # detector. tools/race-packages.sh leaves out packages that only compute.
 NO_RACE := runlog runlog/server/servertest/mutants runlog/cmd/runlog runlog/server/servertest/procs \
-	$(addprefix runlog/cmd/runlog/internal/,audit backup bench output session)
+	$(addprefix runlog/cmd/,internal/output internal/session $(addprefix runlog/internal/,audit backup bench))
 
 # With the race detector no test is about a disk. Files in memory save about a tenth of the time.
 RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if ($$1 >= 4) print "/dev/shm" }')

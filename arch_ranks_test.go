@@ -100,8 +100,8 @@ var ranks = map[string]int{
 	"server/subscriptions/sink/kafka":   4,
 	"server/subscriptions/sink":         5,
 
-	// What the commands share, and the packages of commands, which never import each other.
-	"cmd/runlog/internal/output":  3,
-	"cmd/runlog/internal/session": 4,
-	"cmd/runlog/internal":         8,
+	// What command lines share, and the packages of commands, which never import each other.
+	"cmd/internal/output":  3,
+	"cmd/internal/session": 4,
+	"cmd/runlog/internal":  8,
 }

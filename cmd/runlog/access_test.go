@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/server/auth"
 )
 

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/server/auth"
 )
 

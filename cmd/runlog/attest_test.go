@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/server/servertest/procs"
 	"runlog/testbed/await"
 )

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"runlog/audit/proof"
 	"runlog/server"

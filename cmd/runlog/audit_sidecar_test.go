@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"runlog/audit/proof"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // copyFiles copies files of one directory into a new one, under new names.

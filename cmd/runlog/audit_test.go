@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"runlog/audit/proof"
 )

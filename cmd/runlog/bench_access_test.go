@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestBenchAccess: appends over TLS with an access token are measured beside plain ones, none

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 func TestBenchBackupUsage(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"runlog/bench/report"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestBenchSubscriptions: nodes as they are deliver to consumers and webhooks, also beside appends

@@ -10,7 +10,7 @@ import (
 
 	"runlog/bench/load"
 	"runlog/bench/report"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"runlog/client"
 	"runlog/proto/contract"

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"google.golang.org/protobuf/proto"
 

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

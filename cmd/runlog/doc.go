@@ -2,8 +2,6 @@
 //
 //	main.go, root.go    signals, streams, the command tree
 //	errors.go           the reasons of the server's errors
-//	internal/session    the flags of every command, the connection, the text of an error
-//	internal/output     tables, JSON lines, progress, exit codes
 //	internal/serve      serve
 //	internal/intake     append, import
 //	internal/outbox     outbox
@@ -13,5 +11,7 @@
 //	internal/backup     backup, restore
 //	internal/bench      bench
 //
-// The packages of commands import session and output, and never each other.
+// The packages of commands import what lies in cmd/internal, and never each other: session has the
+// flags of every command, the connection and the text of an error; output has tables, JSON lines,
+// progress and exit codes.
 package main

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestWriteErrorStopsTheProcessD10: when the file system refuses a write, the process acknowledges

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/testbed/await"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestImportOfARun: what one node's "events -o json" prints, another node imports with the same

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // processes runs command lines of real processes against one node.

@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

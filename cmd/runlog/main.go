@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/term"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 )
 
 // version is set by the linker: -ldflags "-X main.version=…".

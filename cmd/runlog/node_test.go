@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/cmd/runlog/internal/serve"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestOperatorBadInput lists what operators mistype: input, answer, and what is on disk afterwards.

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/client/outbox"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )

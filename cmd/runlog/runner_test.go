@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestRunnerCommands: the commands of a runner say what its API answers, with every fault, and what

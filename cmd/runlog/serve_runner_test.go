@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // TestServeRunnerATT2: a node with --runner executes manifests of its own machine. After a restart

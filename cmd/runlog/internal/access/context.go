@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client/contexts"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 )
 
 func (a *app) contextCommand() *cobra.Command {

@@ -3,7 +3,7 @@ package audit
 import (
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/session"
 )
 
 func (a *app) auditCommand() *cobra.Command {

@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 

@@ -9,7 +9,7 @@ import (
 
 	"runlog/audit/export"
 	"runlog/audit/proof"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 const (

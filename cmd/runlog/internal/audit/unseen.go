@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -3,8 +3,8 @@ package audit
 import (
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

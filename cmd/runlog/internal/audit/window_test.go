@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 	runlogv1 "runlog/proto/runlog/v1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"

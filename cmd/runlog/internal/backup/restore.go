@@ -9,8 +9,8 @@ import (
 	"os"
 	"path/filepath"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 
 	"github.com/spf13/cobra"
 

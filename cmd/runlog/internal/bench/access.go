@@ -10,7 +10,7 @@ import (
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // The systems of access.

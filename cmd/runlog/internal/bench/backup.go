@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"github.com/spf13/cobra"
 

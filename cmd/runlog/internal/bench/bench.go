@@ -13,8 +13,8 @@ import (
 
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 
 	"github.com/spf13/cobra"
 

@@ -9,7 +9,7 @@ import (
 
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"github.com/spf13/cobra"
 

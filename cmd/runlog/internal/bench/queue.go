@@ -8,7 +8,7 @@ import (
 
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 const queueSystem = "runlog"

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"runlog/bench/report"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"runlog/bench"
 )

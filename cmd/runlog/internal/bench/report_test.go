@@ -11,8 +11,8 @@ import (
 
 	"runlog/bench"
 	"runlog/bench/report"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 )
 
 // TestBenchProgress: the line on a terminal says what is measured, and is taken away.

@@ -12,7 +12,7 @@ import (
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"github.com/spf13/cobra"
 

@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/session"
 
 	"bytes"
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"runlog/server/peer"
 )

@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"github.com/spf13/cobra"
 )

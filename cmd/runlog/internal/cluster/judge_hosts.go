@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

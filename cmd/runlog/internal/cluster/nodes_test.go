@@ -13,9 +13,9 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/client"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 	"runlog/cmd/runlog/internal/cluster"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/servertest"

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/server/offline"
 
 	"github.com/spf13/cobra"

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/server/offline"
 
 	"github.com/spf13/cobra"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"github.com/spf13/cobra"
 

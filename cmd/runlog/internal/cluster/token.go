@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/client"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

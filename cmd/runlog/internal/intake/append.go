@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"runlog/client"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	runlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/spf13/cobra"

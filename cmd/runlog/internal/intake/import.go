@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/session"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

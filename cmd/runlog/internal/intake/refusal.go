@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/session"
 
 	"google.golang.org/grpc/codes"
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // maxRunsListed bounds the summary. The runs beyond it share one line.

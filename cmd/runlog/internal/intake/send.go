@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/session"
 
 	"google.golang.org/grpc/codes"
 

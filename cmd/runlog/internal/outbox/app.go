@@ -8,8 +8,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client/outbox"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 )
 
 // app is the session, as the commands of this package use it.

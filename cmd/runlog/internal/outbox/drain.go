@@ -10,8 +10,8 @@ import (
 
 	"runlog/client"
 	"runlog/client/outbox"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 )
 
 // maxFlying is how many requests, each of another run, are in flight.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/workerflags"

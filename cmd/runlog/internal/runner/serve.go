@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 	"runlog/engine/runner"
 	"runlog/engine/workerflags"
 )

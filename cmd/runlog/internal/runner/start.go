@@ -18,8 +18,8 @@ import (
 
 	"runlog/client"
 	"runlog/client/address"
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 	"runlog/engine/runner"
 )
 

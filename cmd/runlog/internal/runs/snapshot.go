@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/output"
+	"runlog/cmd/internal/session"
 
 	"github.com/spf13/cobra"
 

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 
 	"google.golang.org/protobuf/proto"
 

@@ -13,7 +13,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"runlog/client/contexts"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/server"
 	"runlog/server/auth"
 	"runlog/server/join"

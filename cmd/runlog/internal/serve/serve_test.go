@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"runlog/cmd/runlog/internal/session"
+	"runlog/cmd/internal/session"
 )
 
 // TestServeConfiguration: a flag wins over the environment, which wins over the file.

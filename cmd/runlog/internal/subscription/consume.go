@@ -7,7 +7,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/consumer"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

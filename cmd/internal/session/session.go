@@ -15,7 +15,7 @@ import (
 	"runlog/client"
 	"runlog/client/address"
 	"runlog/client/contexts"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // Defaults of the flags that every command has.

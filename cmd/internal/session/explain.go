@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"runlog/client"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 	"runlog/proto/contract"
 )
 

@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // Variable returns the name of the environment variable of a flag.

@@ -12,7 +12,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/contexts"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // connectionFlags are the flags of a Connection.

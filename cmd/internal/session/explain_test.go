@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 func TestExplainNamesEveryFault(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/audit/proof"
-	"runlog/cmd/runlog/internal/output"
+	"runlog/cmd/internal/output"
 )
 
 // maxKeyFile bounds a file of public keys, in bytes.
