@@ -1,6 +1,6 @@
 // Command runlog is the server and its command line in one binary.
 //
-//	main.go, root.go    signals, streams, the command tree
+//	main.go, root.go    the command tree
 //	errors.go           the reasons of the server's errors
 //	internal/serve      serve
 //	internal/intake     append, import
@@ -11,7 +11,7 @@
 //	internal/backup     backup, restore
 //	internal/bench      bench
 //
-// The packages of commands import what lies in cmd/internal, and never each other: session has the
-// flags of every command, the connection and the text of an error; output has tables, JSON lines,
-// progress and exit codes.
+// The packages of commands import what lies in cmd/internal, and never each other: session runs a
+// command line, and has the flags of every command, the connection and the text of an error; output
+// has tables, JSON lines, progress and exit codes.
 package main

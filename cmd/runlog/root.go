@@ -3,15 +3,12 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"runlog/cmd/internal/output"
 	"runlog/cmd/internal/session"
@@ -29,43 +26,11 @@ import (
 	"runlog/cmd/runlog/internal/signal"
 	"runlog/cmd/runlog/internal/subscription"
 	"runlog/cmd/runlog/internal/tenant"
-	"runlog/proto/contract"
 )
 
 // run executes one command line, prints its error, and returns the exit code.
 func run(ctx context.Context, s *session.Session, args []string) output.ExitCode {
-	began := false // Before this, every error is one of the command line.
-	root := rootCommand(s)
-	root.PersistentPreRunE = func(*cobra.Command, []string) error {
-		began = true
-		return s.CheckEnvironment(serve.Variables(s))
-	}
-	root.SetArgs(args)
-	root.SetIn(s.Stdin)
-	root.SetOut(s.Stdout)
-	root.SetErr(s.Stderr)
-	cmd, err := root.ExecuteContextC(ctx)
-	if err == nil {
-		return output.ExitOK
-	}
-	if !began {
-		text := err.Error()
-		if e, ok := errors.AsType[*strconv.NumError](err); ok {
-			text = strings.Replace(text, e.Error(), numberHelp(e), 1)
-		}
-		err = output.UsageError("%s; see %s --help", text, cmd.CommandPath())
-	}
-	code, text := s.Explain(err)
-	fmt.Fprintf(s.Stderr, "runlog: %s\n", text)
-	return code
-}
-
-// numberHelp says what a flag of a number needs, without the words of strconv.
-func numberHelp(e *strconv.NumError) string {
-	if errors.Is(e, strconv.ErrRange) {
-		return "the number is too large"
-	}
-	return "want a whole number from 0 on"
+	return s.Run(ctx, rootCommand(s), args, func() error { return s.CheckEnvironment(serve.Variables(s)) })
 }
 
 func rootCommand(s *session.Session) *cobra.Command {
@@ -84,36 +49,15 @@ the state that they add up to.
 
 ` + output.ExitCodeHelp(),
 		Version:                    s.Version,
-		SilenceErrors:              true,
-		SilenceUsage:               true,
 		Args:                       cobra.ArbitraryArgs,
 		RunE:                       runRoot,
 		SuggestionsMinimumDistance: 2,
 	}
-	root.SetFlagErrorFunc(explainFlag)
 	s.Register(root)
 	root.AddCommand(slices.Concat(serve.Commands(s, runner.Beside(s)), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
 		queue.Commands(s), runner.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
-}
-
-// explainFlag adds to the error of an unknown flag which one was probably meant.
-func explainFlag(cmd *cobra.Command, err error) error {
-	unknown, ok := errors.AsType[*pflag.NotExistError](err)
-	if !ok {
-		return err
-	}
-	var names []string
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden {
-			names = append(names, f.Name)
-		}
-	})
-	if near := contract.Nearest(unknown.GetSpecifiedName(), names); near != "" {
-		return fmt.Errorf("%w (did you mean --%s?)", err, near)
-	}
-	return err
 }
 
 // runRoot runs without a command, or with an unknown one.
