@@ -80,25 +80,45 @@ var serverSide = []string{
 // TestClientIsLight holds the client, the engines and the packages below them, but for test kits,
 // to what they import themselves and through others.
 func TestClientIsLight(t *testing.T) {
-	list := func(args ...string) []string {
-		t.Helper()
-		out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
-		if err != nil {
-			t.Fatal(err)
-		}
-		return strings.Fields(string(out))
-	}
 	below := func(pkg string) string { return strings.TrimPrefix(pkg, module+"/") }
-	checked := slices.DeleteFunc(list("./client/...", "./engine/..."), func(pkg string) bool { return isKit(below(pkg)) })
+	checked := slices.DeleteFunc(goList(t, "./client/...", "./engine/..."), func(pkg string) bool { return isKit(below(pkg)) })
 	if len(checked) == 0 {
 		t.Fatal("there is no client: the test proves nothing")
 	}
-	for _, fault := range heavy(list(append([]string{"-deps"}, checked...)...)) {
+	for _, fault := range heavy(goList(t, append([]string{"-deps"}, checked...)...)) {
 		t.Error("client or engine: " + fault)
 	}
-	if len(heavy(list("-deps", "./client/clienttest"))) == 0 {
+	if len(heavy(goList(t, "-deps", "./client/clienttest"))) == 0 {
 		t.Error("nothing is found in the test kit of the client, which starts servers")
 	}
+}
+
+// benchSide is what only the load generator links, the program runlog-bench: no node needs it.
+var benchSide = []string{module + "/bench"}
+
+// TestProductIsLight holds the program runlog to what a node and its users need.
+func TestProductIsLight(t *testing.T) {
+	ofBench := func(program string) []string {
+		return slices.DeleteFunc(goList(t, "-deps", program), func(pkg string) bool {
+			return !slices.ContainsFunc(benchSide, func(dir string) bool { return within(pkg, dir) })
+		})
+	}
+	for _, pkg := range ofBench("./cmd/runlog") {
+		t.Error("runlog links " + pkg + ": it belongs to the load generator")
+	}
+	if len(ofBench("./cmd/runlog-bench")) < len(benchSide) {
+		t.Error("nothing is found in the load generator: the test proves nothing")
+	}
+}
+
+// goList returns the packages that go list prints.
+func goList(t *testing.T, args ...string) []string {
+	t.Helper()
+	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Fields(string(out))
 }
 
 // heavy returns a line for each package that is of the server's side.

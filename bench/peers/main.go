@@ -10,7 +10,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"path/filepath"
 	"runtime/debug"
 	"strings"
 	"syscall"
@@ -22,10 +21,13 @@ import (
 	"runlog/bench/target"
 )
 
-// gcPercent is how much the heap may grow between collections, as in runlog bench: this process
+// gcPercent is how much the heap may grow between collections, as in runlog-bench: this process
 // holds little, and its collector would slow the echo, a limit of the machine. The servers have
 // processes of their own.
 const gcPercent = 400
+
+// echoCommand makes this program the server of the limits, the echoes, in a process of its own.
+const echoCommand = "echo-server"
 
 func main() {
 	if err := run(); err != nil {
@@ -45,6 +47,10 @@ func run() error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	if args := os.Args[1:]; len(args) == 1 && args[0] == echoCommand {
+		debug.SetGCPercent(gcPercent)
+		return bench.ServeEcho(ctx, os.Stdout)
+	}
 	c, err := parseFlags(os.Args[1:])
 	if err != nil {
 		return err
@@ -72,7 +78,7 @@ func parseFlags(args []string) (*comparison, error) {
 		f.PrintDefaults()
 	}
 	f.StringVar(&systems, "systems", "", "what to measure, in this order at first; NAME@N tries N connections to postgres, N streams of nats (default "+usualSystems(1)+"; with --nodes "+usualSystems(target.MinNodes)+")")
-	f.StringVar(&workloads, "workloads", "", "as runlog bench knows them (default those of the goals)")
+	f.StringVar(&workloads, "workloads", "", "as runlog-bench knows them (default those of the goals)")
 	f.IntVar(&c.common.nodes, "nodes", 1, "nodes of each system, all on this machine, that make a cluster; calls go to its leader")
 	f.IntVar(&c.opts.Rounds, "rounds", 3, "repeat everything so often, each time in another order, and report the medians")
 	f.DurationVar(&c.opts.Duration, "duration", 5*time.Second, "how long to measure each workload on each system, after a warm-up of a fifth of it")
@@ -113,11 +119,11 @@ func (c *comparison) choose(systems, workloads string) error {
 func (c *comparison) compare(ctx context.Context) (err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(gcPercent))
 	opts := c.opts
-	runlog, err := filepath.Abs(c.common.runlogBinary)
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	opts.EchoServer = []string{runlog, "bench", "echo-server"}
+	opts.EchoServer = []string{self, echoCommand}
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return err

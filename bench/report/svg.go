@@ -50,7 +50,7 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	height := svgHead + max(len(workloads), 1)*svgRow + svgFoot
 	d.printf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="sans-serif" font-size="11">`, svgWidth, height)
 	d.printf(`<rect width="%d" height="%d" fill="white"/>`, svgWidth, height)
-	d.text(24, 28, "start", "font-size=\"16\" font-weight=\"bold\"", "runlog bench")
+	d.text(24, 28, "start", "font-size=\"16\" font-weight=\"bold\"", "runlog-bench")
 	m := &r.Machine
 	d.text(24, 48, "start", `fill="#555"`, fmt.Sprintf("%s, %d cores, %s, %s, %s; %s", m.CPU, m.Cores, m.Platform, m.FileSystem, m.Go, r.Settings.measuredFor()))
 	for i, wl := range workloads {

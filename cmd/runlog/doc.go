@@ -9,7 +9,6 @@
 //	internal/audit      audit
 //	internal/cluster    cluster, projector
 //	internal/backup     backup, restore
-//	internal/bench      bench
 //
 // The packages of commands import what lies in cmd/internal, and never each other: session runs a
 // command line, and has the flags of every command, the connection and the text of an error; output

@@ -59,9 +59,11 @@ func TestIdleConnectionsD10(t *testing.T) {
 	ctx := await.Context(t)
 	appendOne := func(i int) {
 		t.Helper()
-		req := benchMarker()
-		req.RunId, req.Events[0].LogicalAttemptId = "run", uint32(i)
-		req.Events[0].PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 30_000))}
+		req := &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{{
+			EventType: "RunQueued", TenantId: "t", ProjectId: "p", EnvironmentId: "e", PlanId: "plan", PlanVersion: "1",
+			LogicalAttemptId: uint32(i), EngineAttemptId: 1, EmittedAt: seconds(0),
+			PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"x":%q}`, strings.Repeat("x", 30_000))},
+		}}}
 		if _, err := events.AppendEvents(ctx, req); err != nil {
 			t.Fatalf("append %d: %v\n%s", i, err, n.stderr)
 		}

@@ -17,8 +17,6 @@ import (
 
 	"runlog/cmd/internal/output"
 	"runlog/cmd/runlog/internal/serve"
-	"runlog/proto/contract"
-	runlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/spf13/pflag"
 	"google.golang.org/grpc"
@@ -196,27 +194,4 @@ func dialNode(t *testing.T, address string) *grpc.ClientConn {
 func hexSHA256(text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return hex.EncodeToString(sum[:])
-}
-
-// verifyDigests recomputes the digests of a record from its fields (APP-11), and returns its chain
-// digest.
-func verifyDigests(t *testing.T, chain contract.Digest, e *runlogv1.EventRecord) contract.Digest {
-	t.Helper()
-	event, bad := contract.Validate(&runlogv1.EventWrite{
-		EventId: e.EventId, EventType: e.EventType, RunId: e.RunId, TenantId: e.TenantId, ProjectId: e.ProjectId,
-		EnvironmentId: e.EnvironmentId, PlanId: e.PlanId, PlanVersion: e.PlanVersion, StepId: e.GetStepId(),
-		LogicalAttemptId: e.LogicalAttemptId, EngineAttemptId: e.EngineAttemptId, IdempotencyKey: e.IdempotencyKey,
-		EmittedAt: e.EmittedAt, EmittedBy: e.GetEmittedBy(), ContractVersion: e.ContractVersion,
-		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.GetPayloadJson()},
-	}, contract.Options{})
-	if len(bad) > 0 {
-		t.Fatalf("stored event is not valid: %v", bad)
-	}
-	payload := sha256.Sum256(e.GetPayloadJson())
-	record := sha256.Sum256(append(event.AppendCanonical(nil), payload[:]...))
-	chain = contract.ChainDigest(chain, record, e.RunSeq, e.PersistedAt.AsTime().UnixNano())
-	if hex.EncodeToString(payload[:]) != e.PayloadDigest || hex.EncodeToString(record[:]) != e.RecordDigest || chain.String() != e.ChainDigest {
-		t.Fatalf("%s: digests of runSeq %d do not verify (APP-11)", e.RunId, e.RunSeq)
-	}
-	return chain
 }

@@ -26,10 +26,12 @@ func TestReadme(t *testing.T) {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
+			bin := binDir(t)
+			buildBench(t, bin, steps)
 			n := spawnNode(t, t.TempDir())
 			a := n.ready(t)
 			sh := shell{t: t, dir: workDir(t, doc), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
-				"PATH="+binDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))}
+				"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))}
 			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7430", procs.Reserve(t, 1)[0])
 			for _, s := range steps {
 				if tool, _, _ := strings.Cut(s.command, " "); slices.Contains(others, tool) && !installed(t, tool) {
@@ -110,6 +112,19 @@ func binDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	return dir
+}
+
+// buildBench builds the load generator into a directory, if a step uses it. It starts the nodes of
+// the runlog there.
+func buildBench(t *testing.T, dir string, steps []consoleStep) {
+	t.Helper()
+	if !slices.ContainsFunc(steps, func(s consoleStep) bool { return strings.HasPrefix(s.command, "runlog-bench ") }) {
+		return
+	}
+	said, err := exec.Command("go", "build", "-ldflags=-w", "-o", dir, "runlog/cmd/runlog-bench").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v\n%s", err, said)
+	}
 }
 
 // workDir has the documents where the commands look for them, and room for what they write.

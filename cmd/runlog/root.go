@@ -15,7 +15,6 @@ import (
 	"runlog/cmd/runlog/internal/access"
 	"runlog/cmd/runlog/internal/audit"
 	"runlog/cmd/runlog/internal/backup"
-	"runlog/cmd/runlog/internal/bench"
 	"runlog/cmd/runlog/internal/cluster"
 	"runlog/cmd/runlog/internal/intake"
 	"runlog/cmd/runlog/internal/outbox"
@@ -55,7 +54,7 @@ the state that they add up to.
 	}
 	s.Register(root)
 	root.AddCommand(slices.Concat(serve.Commands(s, runner.Beside(s)), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
-		queue.Commands(s), runner.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s), bench.Commands(s))...)
+		queue.Commands(s), runner.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
 }

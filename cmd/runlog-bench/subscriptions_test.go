@@ -1,27 +1,21 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"runlog/bench/report"
-	"runlog/cmd/internal/output"
 )
 
 // TestBenchSubscriptions: nodes as they are deliver to consumers and webhooks, also beside appends
 // (BUS-9), and every goal has a figure.
 func TestBenchSubscriptions(t *testing.T) {
 	t.Parallel()
-	var out, errs bytes.Buffer
-	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "subscriptions", "--dir", t.TempDir(), "--duration", "300ms", "--rounds", "1",
-		"--callers", "8", "--workloads", "consume:callers=1:runs=10:stored=2000,webhook:callers=1:runs=100:stored=2000,delivery-lag,append-unary,append-subscribed,append-dead-sink", "--json"})
-	if code != output.ExitOK {
-		t.Fatalf("exit %d: %s", code, errs.String())
-	}
+	out := succeed(t, "subscriptions", "--dir", t.TempDir(), "--duration", "300ms", "--rounds", "1",
+		"--callers", "8", "--workloads", "consume:callers=1:runs=10:stored=2000,webhook:callers=1:runs=100:stored=2000,delivery-lag,append-unary,append-subscribed,append-dead-sink", "--json")
 	var goals []report.Verdict
-	for dec := json.NewDecoder(&out); dec.More(); {
+	for dec := json.NewDecoder(out); dec.More(); {
 		var line struct {
 			Name          string
 			Limit         bool

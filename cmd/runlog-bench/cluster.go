@@ -1,9 +1,8 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"time"
 
@@ -37,8 +36,8 @@ func (a *app) benchClusterCommand() *cobra.Command {
 		Use:   clusterSystem,
 		Short: "Measure a cluster next to a single node, and the loss of its leader",
 		Long: `Measure the same work on a single node and on the leader of a cluster, by turns. All nodes are
-processes of this program on this machine, with their data on one disk. Each workload starts new
-ones, so that nothing else runs during a measurement.
+processes on this machine, with their data on one disk. Each workload starts new ones, so that
+nothing else runs during a measurement.
 
 failover kills the process of the leader repeatedly, while one caller appends and goes from node to
 node until an append succeeds. It measures the time from the kill to that append. The node is
@@ -46,9 +45,9 @@ started again, and in sync, before the next kill. transfer does the same with pl
 the leadership.
 
 The report ends with cluster ÷ single and the goals of a cluster.`,
-		Example: `  runlog bench cluster
-  runlog bench cluster --workloads append-unary:callers=64,append-batch --duration 10s --rounds 5
-  runlog bench cluster --workloads failover:kills=20,transfer:transfers=20 --rounds 1 --json=cluster.json`,
+		Example: `  runlog-bench cluster
+  runlog-bench cluster --workloads append-unary:callers=64,append-batch --duration 10s --rounds 5
+  runlog-bench cluster --workloads failover:kills=20,transfer:transfers=20 --rounds 1 --json=cluster.json`,
 		Args: benchArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
@@ -75,9 +74,13 @@ func (a *app) benchCluster(ctx context.Context, f *benchFlags, opts bench.Option
 	if nodes < target.MinNodes || nodes > target.MaxNodes {
 		return output.UsageError("--nodes %d is not between %d and %d", nodes, target.MinNodes, target.MaxNodes)
 	}
+	binary, err := a.node()
+	if err != nil {
+		return err
+	}
 	opts.Systems = []target.System{
-		{Name: singleSystem, Open: openChild(opts.Connections)},
-		{Name: clusterSystem, Open: openCluster(nodes, opts.Connections)},
+		{Name: singleSystem, Open: openChild(binary, opts.Connections)},
+		{Name: clusterSystem, Open: openCluster(binary, nodes, opts.Connections)},
 	}
 	return a.runBench(ctx, f, opts, func(r *benchReport, _ string) error {
 		r.versus, r.goals = clusterSystem, clusterGoals(opts.Workloads)
@@ -85,13 +88,9 @@ func (a *app) benchCluster(ctx context.Context, f *benchFlags, opts bench.Option
 	})
 }
 
-// openCluster returns a function that starts nodes of this binary.
-func openCluster(nodes, connections int) func(context.Context, string) (target.Target, error) {
+// openCluster returns a function that starts nodes of the program binary.
+func openCluster(binary string, nodes, connections int) func(context.Context, string) (target.Target, error) {
 	return func(ctx context.Context, dir string) (target.Target, error) {
-		binary, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
 		c, err := target.StartCluster(ctx, target.ClusterOptions{Binary: binary, Dir: dir, Nodes: nodes, Connections: connections})
 		if err != nil {
 			return nil, err

@@ -1,9 +1,8 @@
-package bench
+package main
 
 import (
 	"context"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
@@ -31,10 +30,10 @@ func (a *app) benchAccessCommand() *cobra.Command {
 		Use:   "access",
 		Short: "Measure what TLS, access tokens, limits and the access log cost",
 		Long: `Measure the same work, by turns, on a node without access control and on one with TLS, access tokens
-of a provider, limits of tenants, and the access log. Both are processes of this program on this machine.
+of a provider, limits of tenants, and the access log. Both are processes on this machine.
 
 The report ends with secured ÷ plain and its goals.`,
-		Example: "  runlog bench access\n  runlog bench access --workloads append-unary:callers=64 --duration 10s --rounds 5",
+		Example: "  runlog-bench access\n  runlog-bench access --workloads append-unary:callers=64 --duration 10s --rounds 5",
 		Args:    benchArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
@@ -44,9 +43,13 @@ The report ends with secured ÷ plain and its goals.`,
 			if name := wantsOwn(&opts); name != "" {
 				return output.UsageError("%s needs a node without access control; leave it out of access", name)
 			}
+			binary, err := a.node()
+			if err != nil {
+				return err
+			}
 			opts.Systems = []target.System{
-				{Name: plainSystem, Open: openChild(opts.Connections)},
-				{Name: securedSystem, Open: openSecured(opts.Connections)},
+				{Name: plainSystem, Open: openChild(binary, opts.Connections)},
+				{Name: securedSystem, Open: openSecured(binary, opts.Connections)},
 			}
 			return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, _ string) error {
 				r.versus, r.goals = securedSystem, securedGoals(opts.Workloads)
@@ -63,13 +66,9 @@ The report ends with secured ÷ plain and its goals.`,
 	return cmd
 }
 
-// openSecured returns a function that starts a node of this binary with access control.
-func openSecured(connections int) func(context.Context, string) (target.Target, error) {
+// openSecured returns a function that starts a node with access control.
+func openSecured(binary string, connections int) func(context.Context, string) (target.Target, error) {
 	return func(ctx context.Context, dir string) (target.Target, error) {
-		binary, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
 		n, err := target.StartSecured(ctx, target.NodeOptions{Binary: binary, Dir: dir, Connections: connections}, load.Tenants())
 		if err != nil {
 			return nil, err

@@ -1,13 +1,10 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
 	"slices"
 	"testing"
-
-	"runlog/cmd/internal/output"
 )
 
 // TestBenchAccess: appends over TLS with an access token are measured beside plain ones, none
@@ -15,14 +12,10 @@ import (
 func TestBenchAccess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var out, errs bytes.Buffer
-	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "access", "--dir", dir, "--duration", "100ms", "--rounds", "1",
-		"--workloads", "append-unary:callers=4,append-stream:callers=2", "--json"})
-	if code != output.ExitOK {
-		t.Fatalf("exit %d: %s", code, errs.String())
-	}
+	out := succeed(t, "access", "--dir", dir, "--duration", "100ms", "--rounds", "1",
+		"--workloads", "append-unary:callers=4,append-stream:callers=2", "--json")
 	var measured []string
-	for dec := json.NewDecoder(&out); dec.More(); {
+	for dec := json.NewDecoder(out); dec.More(); {
 		var line struct {
 			Name, System string
 			Acknowledged uint64

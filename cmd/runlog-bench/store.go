@@ -1,10 +1,9 @@
-package bench
+package main
 
 import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -37,25 +36,26 @@ The events are written directly into the files of the store, without the log: a 
 take minutes. An event takes about 110 bytes of disk. The projection does not have these runs:
 they can be read, but are not listed. If you delete "projection" in the directory, the node folds
 all of them.`,
-		Example: `  runlog bench big-store --receipts 1000000
-  runlog bench big-store --receipts 100000000 --store /var/tmp/filled --rounds 3`,
+		Example: `  runlog-bench big-store --receipts 1000000
+  runlog-bench big-store --receipts 100000000 --store /var/tmp/filled --rounds 3`,
 	}
 	workloads := []string{"append-unary:callers=1", "append-unary", "append-batch", "many-runs", report.StoredRuns}
-	a.onFilled(cmd, &fill, workloads, func(opts *bench.Options) func(*benchReport) {
+	a.onFilled(cmd, &fill, workloads, func(binary string, opts *bench.Options) func(*benchReport) {
 		for i := range opts.Workloads {
 			if w := &opts.Workloads[i]; w.Name == report.StoredRuns {
 				w.Runs = fill.Runs()
 			}
 		}
-		opts.Systems = append([]target.System{{Name: emptyStore, Open: openChild(opts.Connections)}}, opts.Systems...)
+		opts.Systems = append([]target.System{{Name: emptyStore, Open: openChild(binary, opts.Connections)}}, opts.Systems...)
 		return func(r *benchReport) { r.versus = bigStore }
 	})
 	return cmd
 }
 
 // onFilled completes a command that measures a node with a filled data directory. fill has the
-// defaults of the flags. setUp adjusts the options, and returns what adjusts the report.
-func (a *app) onFilled(cmd *cobra.Command, fill *load.Fill, workloads []string, setUp func(*bench.Options) func(*benchReport)) {
+// defaults of the flags. setUp gets the program of the nodes, adjusts the options, and returns what
+// adjusts the report.
+func (a *app) onFilled(cmd *cobra.Command, fill *load.Fill, workloads []string, setUp func(binary string, opts *bench.Options) func(*benchReport)) {
 	f := benchFlags{batch: 100, inFlight: 64}
 	var data string
 	cmd.Args = benchArgs
@@ -70,14 +70,14 @@ func (a *app) onFilled(cmd *cobra.Command, fill *load.Fill, workloads []string, 
 		if name := wantsOwn(&opts); name != "" {
 			return output.UsageError("%s needs its own, empty node; leave it out of %s", name, cmd.Name())
 		}
-		binary, err := os.Executable()
+		binary, err := a.node()
 		if err != nil {
 			return err
 		}
 		opts.Systems = []target.System{{Name: bigStore, Open: func(ctx context.Context, dir string) (target.Target, error) {
 			return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Data: data, Connections: opts.Connections})
 		}}}
-		adjust := setUp(&opts)
+		adjust := setUp(binary, &opts)
 		return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, dir string) error {
 			adjust(r)
 			if data == "" {
@@ -100,7 +100,7 @@ func (a *app) fill(ctx context.Context, r *benchReport, fill *load.Fill, binary,
 	err := fill.FillDataDir(ctx, binary, data, func(events int) { r.filling(events, fill.Receipts) })
 	r.bar.Clear()
 	if taken := time.Since(began); err == nil && taken > time.Second {
-		fmt.Fprintf(a.Stderr, "runlog: wrote %s events in %s in %v\n", output.Number(fill.Receipts), output.Plural(fill.Runs(), "run"), taken.Round(time.Second/10))
+		fmt.Fprintf(a.Stderr, "runlog-bench: wrote %s events in %s in %v\n", output.Number(fill.Receipts), output.Plural(fill.Runs(), "run"), taken.Round(time.Second/10))
 	}
 	return err
 }
@@ -116,22 +116,13 @@ func (r *benchReport) filling(done, total int) {
 	}
 }
 
-// startNode is target.StartNode with a Target as result.
-func startNode(ctx context.Context, o target.NodeOptions) (target.Target, error) {
-	n, err := target.StartNode(ctx, o)
-	if err != nil {
-		return nil, err
-	}
-	return n, nil
-}
-
 // noWorkload explains a name that is a command and no workload.
 func noWorkload(err error, name string) error {
 	switch name, _, _ := strings.Cut(name, ":"); name {
 	case report.BigStore:
-		return errors.New("big-store is a command of its own: runlog bench big-store --receipts 1000000")
+		return errors.New("big-store is a command of its own: runlog-bench big-store --receipts 1000000")
 	case clusterSystem:
-		return errors.New("cluster is a command of its own: runlog bench cluster --nodes 3")
+		return errors.New("cluster is a command of its own: runlog-bench cluster --nodes 3")
 	}
 	return err
 }

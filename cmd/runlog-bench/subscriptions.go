@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"slices"
@@ -29,19 +29,23 @@ func (a *app) benchSubscriptionsCommand() *cobra.Command {
 		Short: "Measure deliveries to consumers and webhooks, and appends beside them",
 		Long: `Measure how many stored events a consumer and a webhook get, how late a consumer gets new ones, and
 what subscriptions cost appends: 100 idle and 10 busy ones, and one to a webhook that refuses
-connections. Each workload of each round has its own node, a process of this program on this machine.
+connections. Each workload of each round has its own node, a process on this machine.
 Consumers and the webhook's endpoint are in the process of the bench.
 
 The report ends with the goals. Sinks of NATS and Kafka, and the comparison of consumers with those
 of NATS JetStream, are in make bench-peers.`,
-		Example: "  runlog bench subscriptions\n  runlog bench subscriptions --workloads consume:stored=1000000,webhook --duration 10s --rounds 5",
+		Example: "  runlog-bench subscriptions\n  runlog-bench subscriptions --workloads consume:stored=1000000,webhook --duration 10s --rounds 5",
 		Args:    benchArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
 			if err != nil {
 				return output.UsageError("%v", err)
 			}
-			opts.Systems = []target.System{{Name: busSystem, Open: openChild(opts.Connections)}}
+			binary, err := a.node()
+			if err != nil {
+				return err
+			}
+			opts.Systems = []target.System{{Name: busSystem, Open: openChild(binary, opts.Connections)}}
 			return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, _ string) error {
 				r.goals = busGoals(opts.Workloads)
 				return nil

@@ -1,37 +1,24 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"os"
-	"strings"
 	"testing"
-
-	"runlog/cmd/internal/output"
 )
 
 func TestBenchBackupUsage(t *testing.T) {
-	for want, args := range map[string][]string{
-		"--bytes must be at least 1MiB": {"--bytes", "1KiB"},
-		"--rounds from 1 to":            {"--rounds", "0"},
-		"takes no argument":             {"now"},
-	} {
-		s := invocation{args: append([]string{"bench", "backup"}, args...)}
-		s.do(t.Context(), t, &fakeServer{})
-		if s.code != output.ExitUsage || !strings.Contains(s.stderr.String(), want) {
-			t.Errorf("%q: %s", want, s.text())
-		}
-	}
+	refused(t, map[string][]string{
+		"--bytes must be at least 1MiB": {"backup", "--bytes", "1KiB"},
+		"--rounds from 1 to":            {"backup", "--rounds", "0"},
+		"takes no argument":             {"backup", "now"},
+	})
 }
 
 // TestBenchBackup: everything is measured, and nothing of it is left.
 func TestBenchBackup(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	var out, errs bytes.Buffer
-	if code := run(t.Context(), testSession(&out, &errs), []string{"bench", "backup", "--dir", dir, "--rounds", "2", "--bytes", "2MiB", "-o", "json"}); code != output.ExitOK {
-		t.Fatalf("exit %d: %s", code, errs.String())
-	}
+	out := succeed(t, "backup", "--dir", dir, "--rounds", "2", "--bytes", "2MiB", "-o", "json")
 	var report struct {
 		Bytes  int64
 		Files  int

@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -10,7 +12,10 @@ import (
 
 	"runlog/bench/load"
 	"runlog/bench/report"
+	"runlog/bench/target"
 	"runlog/cmd/internal/output"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/client"
 	"runlog/proto/contract"
@@ -18,7 +23,7 @@ import (
 	"runlog/server"
 )
 
-// benchLine is one line of runlog bench -o json.
+// benchLine is one line of runlog-bench -o json.
 type benchLine struct {
 	Name         string
 	Limit        bool
@@ -36,20 +41,18 @@ type benchLine struct {
 func runBench(t *testing.T, workloads string, args ...string) []benchLine {
 	t.Helper()
 	dir := t.TempDir()
-	var out, errs bytes.Buffer
-	s := testSession(&out, &errs)
-	s.StderrWidth = 80
-	args = append([]string{"bench", "--dir", dir, "--workloads", workloads,
+	args = append([]string{"--runlog", builtRunlog(t), "--dir", dir, "--workloads", workloads,
 		"--duration", "150ms", "--callers", "32", "--batch", "25", "--in-flight", "2", "--json"}, args...)
-	if code := run(t.Context(), s, args); code != output.ExitOK {
-		t.Fatalf("exit %d: %s", code, errs.String())
+	i := invoke(t, 80, args...)
+	if i.code != output.ExitOK {
+		t.Fatalf("exit %d: %s", i.code, i.stderr.String())
 	}
 	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 	var lines []benchLine
 	var measured []string
-	for dec := json.NewDecoder(&out); dec.More(); {
+	for dec := json.NewDecoder(&i.stdout); dec.More(); {
 		var line benchLine
 		if err := dec.Decode(&line); err != nil {
 			t.Fatal(err)
@@ -117,7 +120,7 @@ func TestBenchServer(t *testing.T) {
 func benchMarker() *runlogv1.AppendEventsRequest {
 	return &runlogv1.AppendEventsRequest{RunId: "marker", Events: []*runlogv1.EventWrite{{
 		EventType: "RunQueued", TenantId: "t", ProjectId: "p", EnvironmentId: "e", PlanId: "plan", PlanVersion: "1",
-		LogicalAttemptId: 1, EngineAttemptId: 1, EmittedAt: seconds(0),
+		LogicalAttemptId: 1, EngineAttemptId: 1, EmittedAt: timestamppb.Now(),
 	}}}
 }
 
@@ -136,14 +139,10 @@ func TestBenchOwnNode(t *testing.T) {
 // is.
 func TestBenchProjection(t *testing.T) {
 	t.Parallel()
-	var out, errs bytes.Buffer
-	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "--dir", t.TempDir(), "--duration", "150ms", "--workloads",
-		"snapshot:callers=4:runs=5,watch:callers=4:runs=10:watchers=40,watch:callers=4:runs=10:watchers=40:rate=200,lag:callers=4,rebuild:callers=2:stored=3000", "--json"})
-	if code != output.ExitOK {
-		t.Fatalf("exit %d: %s", code, errs.String())
-	}
+	out := succeed(t, "--dir", t.TempDir(), "--duration", "150ms", "--workloads",
+		"snapshot:callers=4:runs=5,watch:callers=4:runs=10:watchers=40,watch:callers=4:runs=10:watchers=40:rate=200,lag:callers=4,rebuild:callers=2:stored=3000", "--json")
 	lines := 0
-	for dec := json.NewDecoder(&out); dec.More(); lines++ {
+	for dec := json.NewDecoder(bytes.NewReader(out.Bytes())); dec.More(); lines++ {
 		var r struct {
 			Name  string
 			Calls uint64
@@ -184,15 +183,15 @@ func TestBenchFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	svg, doc := filepath.Join(dir, "a.svg"), filepath.Join(dir, "a.json")
-	var out, errs bytes.Buffer
-	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "limits", "--duration", "1100ms", "--calls", "5000000", "--callers", "2", "--dir", dir,
-		"--svg", svg, "--json=" + doc, "--progress", "--payload-bytes", "100"})
-	if code != output.ExitOK || !strings.Contains(out.String(), report.SeqWrite) {
-		t.Fatalf("exit %d: %s%s", code, out.String(), errs.String())
+	i := invoke(t, 0, "limits", "--duration", "1100ms", "--calls", "5000000", "--callers", "2", "--dir", dir,
+		"--svg", svg, "--json="+doc, "--progress", "--payload-bytes", "100")
+	if i.code != output.ExitOK || !strings.Contains(i.stdout.String(), report.SeqWrite) {
+		t.Fatalf("exit %d: %s%s", i.code, i.stdout.String(), i.stderr.String())
 	}
 	// A fifth line says where the folder is, if that is in memory.
-	if lines := strings.Count(errs.String(), " of 1."); lines != 4 || !strings.Contains(errs.String(), "fsync  1.") {
-		t.Errorf("progress: %s", errs.String())
+	told := i.stderr.String()
+	if lines := strings.Count(told, " of 1."); lines != 4 || !strings.Contains(told, "fsync  1.") {
+		t.Errorf("progress: %s", told)
 	}
 	var report struct{ Results []benchLine }
 	if text, err := os.ReadFile(doc); err != nil || json.Unmarshal(text, &report) != nil || len(report.Results) != 4 {
@@ -207,44 +206,37 @@ func TestBenchFiles(t *testing.T) {
 // last words.
 func TestBenchNodeThatFails(t *testing.T) {
 	t.Setenv("RUNLOG_LOG_LEVEL", "loud")
-	var out, errs bytes.Buffer
-	code := run(t.Context(), testSession(&out, &errs), []string{"bench", "--dir", t.TempDir(), "--duration", "10ms"})
-	if text := errs.String(); code != output.ExitFailed || !strings.Contains(text, `"loud"`) || !strings.Contains(text, "ended by itself") {
-		t.Errorf("exit %d: %s", code, text)
+	i := measure(t, "--dir", t.TempDir(), "--duration", "10ms")
+	if text := i.stderr.String(); i.code != output.ExitFailed || !strings.Contains(text, `"loud"`) || !strings.Contains(text, "ended by itself") {
+		t.Errorf("exit %d: %s", i.code, text)
 	}
-	if !strings.Contains(out.String(), report.GRPCEcho) {
-		t.Errorf("the limits that were measured are not shown: %s", out.String())
+	if !strings.Contains(i.stdout.String(), report.GRPCEcho) {
+		t.Errorf("the limits that were measured are not shown: %s", i.stdout.String())
 	}
 }
 
 func TestBenchUsage(t *testing.T) {
-	for want, args := range map[string][]string{
-		"is not a directory":         {"--dir", "testdata/run-1.jsonl"},
-		`workload "read"`:            {"--workloads", "append-unary,read"},
-		"names none":                 {"--workloads", ""},
-		"batch is 1001":              {"--batch", "1001"},
-		"callers is -1":              {"--callers", "64,-1"},
-		`not "batch=7"`:              {"--workloads", "append-unary:batch=7"},
-		"leave --server out":         {"--workloads", "append-unary,rebuild"},
-		"watchers is 0":              {"--workloads", "watch:watchers=0"},
-		"stored is 0":                {"--workloads", "rebuild:stored=0"},
-		"payload bytes is 1":         {"--payload-bytes", "1"},
-		"duration is -1s":            {"--duration", "-1s"},
-		"rate is -5":                 {"--rate", "-5"},
-		"rounds is -1":               {"--rounds", "-1"},
-		"connections is 1001":        {"--connections", "1001"},
-		"/nowhere/a.svg":             {"--svg", "/nowhere/a.svg"},
-		"bench cluster --workloads":  {"--workloads", "failover"},
-		"runlog bench cluster --nod": {"--workloads", "cluster"},
-		"--workloads sink-kafka'":    {"--workloads", "sink-kafka"},
-		`"bench.json"; the value of`: {"--json", "bench.json"},
-	} {
-		s := invocation{args: append([]string{"bench"}, args...)}
-		s.do(t.Context(), t, &fakeServer{})
-		if s.code != output.ExitUsage || !strings.Contains(s.stderr.String(), want) {
-			t.Errorf("%q: %s", want, s.text())
-		}
-	}
+	refused(t, map[string][]string{
+		"is not a directory":           {"--dir", "main.go"},
+		`workload "read"`:              {"--workloads", "append-unary,read"},
+		"names none":                   {"--workloads", ""},
+		"batch is 1001":                {"--batch", "1001"},
+		"callers is -1":                {"--callers", "64,-1"},
+		`not "batch=7"`:                {"--workloads", "append-unary:batch=7"},
+		"leave --server out":           {"--workloads", "append-unary,rebuild"},
+		"watchers is 0":                {"--workloads", "watch:watchers=0"},
+		"stored is 0":                  {"--workloads", "rebuild:stored=0"},
+		"payload bytes is 1":           {"--payload-bytes", "1"},
+		"duration is -1s":              {"--duration", "-1s"},
+		"rate is -5":                   {"--rate", "-5"},
+		"rounds is -1":                 {"--rounds", "-1"},
+		"connections is 1001":          {"--connections", "1001"},
+		"/nowhere/a.svg":               {"--svg", "/nowhere/a.svg"},
+		"runlog-bench cluster --work":  {"--workloads", "failover"},
+		"runlog-bench cluster --nodes": {"--workloads", "cluster"},
+		"--workloads sink-kafka'":      {"--workloads", "sink-kafka"},
+		`"bench.json"; the value of`:   {"--json", "bench.json"},
+	})
 }
 
 // TestBenchBigStore: a node opens the store that was filled past its log as any other; what is in
@@ -255,10 +247,9 @@ func TestBenchBigStore(t *testing.T) {
 	dir := t.TempDir()
 	store := filepath.Join(dir, "filled")
 	run := func(receipts string) (output.ExitCode, string) {
-		var out, errs bytes.Buffer
-		code := run(t.Context(), testSession(&out, &errs), []string{"bench", "big-store", "--receipts", receipts, "--run-events", "7", "--store", store, "--dir", dir,
-			"--duration", "400ms", "--calls", "50", "--workloads", "many-runs:callers=4,stored-runs:callers=4"})
-		return code, out.String() + errs.String()
+		i := measure(t, "big-store", "--receipts", receipts, "--run-events", "7", "--store", store, "--dir", dir,
+			"--duration", "400ms", "--calls", "50", "--workloads", "many-runs:callers=4,stored-runs:callers=4")
+		return i.code, i.stdout.String() + i.stderr.String()
 	}
 	for range 2 {
 		if code, text := run("40000"); code != output.ExitOK || !strings.Contains(text, "big ÷ OTHER") || !strings.Contains(text, "big stored-runs, 5,715 runs") {
@@ -272,20 +263,33 @@ func TestBenchBigStore(t *testing.T) {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
 
-	conn := dialNode(t, spawnNode(t, store).ready(t).GRPC)
+	n, err := target.StartNode(t.Context(), target.NodeOptions{Binary: builtRunlog(t), Dir: t.TempDir(), Data: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer n.Close()
+	c, err := client.Dial(n.Address, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
 	id := load.StoredRun(5714)
-	res, err := runlogv1.NewEventServiceClient(conn).ListEvents(t.Context(), &runlogv1.ListEventsRequest{RunId: id})
-	if err != nil || len(res.Events) < 7 {
-		t.Fatal(res, err)
-	}
+	var events []*runlogv1.EventRecord
 	var chain contract.Digest
-	for _, e := range res.Events {
+	for e, err := range c.ListEvents(t.Context(), &runlogv1.ListEventsRequest{RunId: id}) {
+		if err != nil {
+			t.Fatal(err)
+		}
 		chain = verifyDigests(t, chain, e)
+		events = append(events, e)
 	}
-	first := res.Events[0]
-	again, err := runlogv1.NewEventServiceClient(conn).AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: id, Events: []*runlogv1.EventWrite{{
+	if len(events) < 7 {
+		t.Fatal(events)
+	}
+	first := events[0]
+	again, err := c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: id, Events: []*runlogv1.EventWrite{{
 		EventType: first.EventType, StepId: first.GetStepId(), TenantId: first.TenantId, ProjectId: first.ProjectId, EnvironmentId: first.EnvironmentId,
-		PlanId: first.PlanId, PlanVersion: first.PlanVersion, LogicalAttemptId: 1, EngineAttemptId: 3, EmittedAt: seconds(5),
+		PlanId: first.PlanId, PlanVersion: first.PlanVersion, LogicalAttemptId: 1, EngineAttemptId: 3, EmittedAt: timestamppb.Now(),
 	}}})
 	if err != nil {
 		t.Fatal(err)
@@ -293,4 +297,27 @@ func TestBenchBigStore(t *testing.T) {
 	if r := again.Results[0]; !r.Idempotent || r.Persisted || r.Diverged || r.RunSeq != 1 || r.EventId != first.EventId {
 		t.Errorf("%v", r)
 	}
+}
+
+// verifyDigests recomputes the digests of a record from its fields (APP-11), and returns its chain
+// digest.
+func verifyDigests(t *testing.T, chain contract.Digest, e *runlogv1.EventRecord) contract.Digest {
+	t.Helper()
+	event, bad := contract.Validate(&runlogv1.EventWrite{
+		EventId: e.EventId, EventType: e.EventType, RunId: e.RunId, TenantId: e.TenantId, ProjectId: e.ProjectId,
+		EnvironmentId: e.EnvironmentId, PlanId: e.PlanId, PlanVersion: e.PlanVersion, StepId: e.GetStepId(),
+		LogicalAttemptId: e.LogicalAttemptId, EngineAttemptId: e.EngineAttemptId, IdempotencyKey: e.IdempotencyKey,
+		EmittedAt: e.EmittedAt, EmittedBy: e.GetEmittedBy(), ContractVersion: e.ContractVersion,
+		PayloadForm: &runlogv1.EventWrite_PayloadJson{PayloadJson: e.GetPayloadJson()},
+	}, contract.Options{})
+	if len(bad) > 0 {
+		t.Fatalf("stored event is not valid: %v", bad)
+	}
+	payload := sha256.Sum256(e.GetPayloadJson())
+	record := sha256.Sum256(append(event.AppendCanonical(nil), payload[:]...))
+	chain = contract.ChainDigest(chain, record, e.RunSeq, e.PersistedAt.AsTime().UnixNano())
+	if hex.EncodeToString(payload[:]) != e.PayloadDigest || hex.EncodeToString(record[:]) != e.RecordDigest || chain.String() != e.ChainDigest {
+		t.Fatalf("%s: digests of runSeq %d do not verify (APP-11)", e.RunId, e.RunSeq)
+	}
+	return chain
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bytes"
@@ -18,7 +18,7 @@ import (
 // TestBenchProgress: the line on a terminal says what is measured, and is taken away.
 func TestBenchProgress(t *testing.T) {
 	var errs bytes.Buffer
-	a := &app{&session.Session{Output: output.Output{Stderr: &errs, StderrWidth: 40}}}
+	a := &app{Session: &session.Session{Output: output.Output{Stderr: &errs, StderrWidth: 40}}}
 	r := newBenchReport(a, &benchFlags{}, bench.Options{})
 	r.opts.Progress(bench.Progress{Name: "append-unary", Elapsed: 1500 * time.Millisecond, Total: 6 * time.Second, Events: 30_000})
 	r.opts.Measured(report.Result{})
@@ -50,7 +50,7 @@ func TestBenchReport(t *testing.T) {
 	}
 	var text bytes.Buffer
 	for _, format := range []output.Format{output.Text, output.JSON} {
-		a := &app{&session.Session{Output: output.Output{Stdout: &text, Stderr: &text, Format: format}}}
+		a := &app{Session: &session.Session{Output: output.Output{Stdout: &text, Stderr: &text, Format: format}}}
 		r := newBenchReport(a, &benchFlags{}, bench.Options{})
 		for _, result := range report.Results {
 			r.measured(result)
@@ -125,7 +125,7 @@ func TestBenchCluster(t *testing.T) {
 	}
 	var text bytes.Buffer
 	for _, format := range []output.Format{output.Text, output.JSON} {
-		a := &app{&session.Session{Output: output.Output{Stdout: &text, Stderr: &text, Format: format}}}
+		a := &app{Session: &session.Session{Output: output.Output{Stdout: &text, Stderr: &text, Format: format}}}
 		r := newBenchReport(a, &f, opts)
 		r.versus, r.goals = clusterSystem, clusterGoals(opts.Workloads)
 		if err := r.end(clusterReport(opts.Workloads)); err != nil {

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"bufio"
@@ -26,7 +26,7 @@ func (a *app) benchBackupCommand() *cobra.Command {
 		Long: `Fill the store of a new node, and measure in each round, on one disk: a copy of its files with one sync at the
 end, a full backup, another one without changes, and a restore. Reads come from the disk, not from memory. The
 report ends with the ratios and the goals of a backup.`,
-		Example: "  runlog bench backup --bytes 4GiB --rounds 5 --dir /var/tmp",
+		Example: "  runlog-bench backup --bytes 4GiB --rounds 5 --dir /var/tmp",
 		Args:    benchArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Bytes = int64(size); o.Bytes < 1<<20 || o.Rounds < 1 || o.Rounds > bench.MaxRounds {
@@ -43,7 +43,7 @@ report ends with the ratios and the goals of a backup.`,
 }
 
 func (a *app) benchBackup(ctx context.Context, o bench.BackupOptions, dir string) (err error) {
-	if o.Binary, err = os.Executable(); err != nil {
+	if o.Binary, err = a.node(); err != nil {
 		return err
 	}
 	if o.Dir, err = os.MkdirTemp(dir, "runlog-bench-"); err != nil {

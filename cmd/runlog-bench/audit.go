@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"time"
@@ -29,11 +29,11 @@ first page of a window of a million events in the middle, the export of the wind
 tenant with one event in a hundred, and the verification of a long run. Also measure appends during
 an export, next to appends alone in the same run.
 
-The events are written without the log, as in runlog bench big-store.`,
-		Example: `  runlog bench audit --receipts 2000000
-  runlog bench audit --receipts 50000000 --store /var/tmp/audited --rounds 3`,
+The events are written without the log, as in runlog-bench big-store.`,
+		Example: `  runlog-bench audit --receipts 2000000
+  runlog-bench audit --receipts 50000000 --store /var/tmp/audited --rounds 3`,
 	}
-	a.onFilled(cmd, &fill, []string{report.Audit + ":rate=1000"}, func(opts *bench.Options) func(*benchReport) {
+	a.onFilled(cmd, &fill, []string{report.Audit + ":rate=1000"}, func(_ string, opts *bench.Options) func(*benchReport) {
 		for i := range opts.Workloads {
 			opts.Workloads[i].Stored = fill.Receipts
 		}

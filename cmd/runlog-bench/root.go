@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"context"
@@ -24,11 +24,10 @@ import (
 // benchGCPercent is the GOGC of the benchmark process.
 const benchGCPercent = 400
 
-// benchCommand is the root of the benchmarks.
-func (a *app) benchCommand() *cobra.Command {
+func (a *app) rootCommand() *cobra.Command {
 	var f benchFlags
 	cmd := &cobra.Command{
-		Use:   "bench",
+		Use:   "runlog-bench",
 		Short: "Measure appends, next to the limits of the machine",
 		Long: `Measure how fast a node takes appends, next to the limits of the machine measured in the same
 run: small writes and large ones made durable one by one, and a gRPC echo between two processes
@@ -44,11 +43,15 @@ its next call after the last answer.
 Without --server each workload gets its own node: a child process on free ports, whose data is
 removed afterwards. With --server the events go to that node and stay there, and the limits are
 those of this machine; RUNLOG_SERVER is ignored. With -o json there is one line for each workload
-and limit, and at the end {"machine": ...}.`,
-		Example: `  runlog bench
-  runlog bench --workloads append-unary --callers 1,64,256 --rounds 3 --svg bench.svg
-  runlog bench --workloads append-unary:rate=5000,append-stream:batch=100 --duration 10s --json=bench.json`,
-		Args: benchArgs,
+and limit, and at the end {"machine": ...}.
+
+The nodes are processes of the program runlog: that of --runlog, else the one beside this program,
+else the one in PATH. They read the variables of runlog serve, such as RUNLOG_MEMORY.`,
+		Example: `  runlog-bench
+  runlog-bench --workloads append-unary --callers 1,64,256 --rounds 3 --svg bench.svg
+  runlog-bench --workloads append-unary:rate=5000,append-stream:batch=100 --duration 10s --json=bench.json`,
+		Version: a.Version,
+		Args:    benchArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
 			if err != nil {
@@ -57,6 +60,8 @@ and limit, and at the end {"machine": ...}.`,
 			return a.bench(cmd.Context(), &f, opts, !cmd.Flags().Changed("server"))
 		},
 	}
+	a.Register(cmd)
+	cmd.PersistentFlags().StringVar(&a.runlog, "runlog", "", "program of the nodes to start (default: the one beside this program, or in PATH)")
 	f.register(cmd)
 	f.registerWorkloads(cmd)
 	cmd.AddCommand(a.benchLimitsCommand(), a.benchStoreCommand(), a.benchAuditCommand(), a.benchClusterCommand(), a.benchAccessCommand(), a.benchQueueCommand(), a.benchSubscriptionsCommand(), a.benchBackupCommand(), a.benchEchoCommand())
@@ -157,7 +162,7 @@ func workloadHelp() string {
 func (f *benchFlags) options() (bench.Options, error) {
 	opts := f.opts
 	if len(f.workloads) == 0 {
-		return opts, output.UsageError("--workloads names none; runlog bench limits measures only the limits")
+		return opts, output.UsageError("--workloads names none; runlog-bench limits measures only the limits")
 	}
 	var faults []error
 	for _, text := range f.names() {
@@ -172,7 +177,7 @@ func (f *benchFlags) options() (bench.Options, error) {
 				f.adjust(w, &k, n)
 			})
 			if err == nil && !f.group && isGroup(w.Name) {
-				err = fmt.Errorf("%s needs a cluster: runlog bench cluster --workloads %[1]s", w.Name)
+				err = fmt.Errorf("%s needs a cluster: runlog-bench cluster --workloads %[1]s", w.Name)
 			}
 			if err == nil && k.Peers {
 				err = fmt.Errorf("%s needs a server of NATS or Kafka: make bench-peers ARGS='--systems runlog --workloads %[1]s'", w.Name)
@@ -239,7 +244,11 @@ func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own 
 		opts.Systems = []target.System{{Name: "runlog", Open: a.openServer(opts.Connections)}}
 	}
 	if own {
-		opts.Systems[0].Open = openChild(opts.Connections)
+		binary, err := a.node()
+		if err != nil {
+			return err
+		}
+		opts.Systems[0].Open = openChild(binary, opts.Connections)
 	}
 	return a.runBench(ctx, f, opts, nil)
 }
@@ -264,11 +273,11 @@ func (a *app) runBench(ctx context.Context, f *benchFlags, opts bench.Options, p
 		return err
 	}
 	opts.Grace = a.Timeout
-	binary, err := os.Executable()
+	self, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	opts.EchoServer = []string{binary, "bench", "echo-server"}
+	opts.EchoServer = []string{self, "echo-server"}
 	opts.EnsureDefaults()
 	if err := opts.Validate(); err != nil {
 		return output.UsageError("%v", err)
@@ -283,7 +292,7 @@ func (a *app) runBench(ctx context.Context, f *benchFlags, opts bench.Options, p
 	// the echo, a limit of the machine, by a quarter to a third. A node has its own process.
 	defer debug.SetGCPercent(debug.SetGCPercent(benchGCPercent))
 	if fs := report.DescribeMachine(dir).FileSystem; fs == "tmpfs" || fs == "ramfs" {
-		fmt.Fprintf(a.Stderr, "runlog: %s is in memory, where fsync costs nothing; name a directory on a disk with --dir\n", filepath.Dir(dir))
+		fmt.Fprintf(a.Stderr, "runlog-bench: %s is in memory, where fsync costs nothing; name a directory on a disk with --dir\n", filepath.Dir(dir))
 	}
 	r := newBenchReport(a, f, opts)
 	if prepare != nil {
@@ -322,16 +331,5 @@ func (a *app) openServer(connections int) func(context.Context, string) (target.
 			return nil, output.UsageError("%v", err)
 		}
 		return r, nil
-	}
-}
-
-// openChild returns a function that starts a node of this binary.
-func openChild(connections int) func(context.Context, string) (target.Target, error) {
-	return func(ctx context.Context, dir string) (target.Target, error) {
-		binary, err := os.Executable()
-		if err != nil {
-			return nil, err
-		}
-		return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Connections: connections})
 	}
 }

@@ -1,4 +1,4 @@
-package bench
+package main
 
 import (
 	"slices"
@@ -27,18 +27,22 @@ func (a *app) benchQueueCommand() *cobra.Command {
 		Use:   "queue",
 		Short: "Measure run requests, leases, fences and signals",
 		Long: `Measure how many runs a node takes from their request to their start, how soon a worker that
-waits has a run and an engine a signal, and what fences cost. The node is a process of this program on
-this machine.
+waits has a run and an engine a signal, and what fences cost. The node is a process on this
+machine.
 
 The report ends with the goals.`,
-		Example: "  runlog bench queue\n  runlog bench queue --workloads queue:callers=16 --duration 10s --rounds 5",
+		Example: "  runlog-bench queue\n  runlog-bench queue --workloads queue:callers=16 --duration 10s --rounds 5",
 		Args:    benchArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			opts, err := f.options()
 			if err != nil {
 				return output.UsageError("%v", err)
 			}
-			opts.Systems = []target.System{{Name: queueSystem, Open: openChild(opts.Connections)}}
+			binary, err := a.node()
+			if err != nil {
+				return err
+			}
+			opts.Systems = []target.System{{Name: queueSystem, Open: openChild(binary, opts.Connections)}}
 			return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, _ string) error {
 				r.goals = queueGoals(opts.Workloads)
 				return nil

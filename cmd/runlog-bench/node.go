@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"path/filepath"
+
+	"runlog/bench/target"
+	"runlog/cmd/internal/output"
+)
+
+// product is the name of the program whose nodes are measured.
+const product = "runlog"
+
+// node returns the program of the nodes that a command starts: the one of --runlog, else the one
+// beside this program, else the one in PATH.
+func (a *app) node() (string, error) {
+	if a.runlog != "" {
+		path, err := exec.LookPath(a.runlog)
+		if err != nil {
+			return "", output.UsageError("--runlog: %v", err)
+		}
+		return path, nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	if path, err := exec.LookPath(filepath.Join(filepath.Dir(self), product)); err == nil {
+		return path, nil
+	}
+	path, err := exec.LookPath(product)
+	if err != nil {
+		return "", output.UsageError("the program %s is neither beside this program nor in PATH; name it with --runlog", product)
+	}
+	return path, nil
+}
+
+// openChild returns a function that starts a node of the program binary.
+func openChild(binary string, connections int) func(context.Context, string) (target.Target, error) {
+	return func(ctx context.Context, dir string) (target.Target, error) {
+		return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Connections: connections})
+	}
+}
+
+// startNode is target.StartNode with a Target as result.
+func startNode(ctx context.Context, o target.NodeOptions) (target.Target, error) {
+	n, err := target.StartNode(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	return n, nil
+}
