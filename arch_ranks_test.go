@@ -39,6 +39,7 @@ var ranks = map[string]int{
 	"storage":                  2,
 	"storage/internal/keys":    2,
 	"storage/backup":           3,
+	"storage/bulk":             3,
 	"audit/export":             3,
 	"raft":                     3,
 	"projector":                4,

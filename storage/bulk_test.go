@@ -13,6 +13,7 @@ import (
 
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/bulk"
 	"runlog/storage/machine"
 	"runlog/storage/machine/metadata"
 	"runlog/storage/storagetest"
@@ -138,16 +139,16 @@ func fillBulk(t *rapid.T, b *bulkStore, perProposal int, names []string, sizes [
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	bulk, err := storage.OpenBulk(b.options(), perProposal)
+	fill, err := bulk.Open(b.options(), perProposal)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for i, name := range names {
-		if err := bulk.Add(bulkCommand(t, name, 0, sizes[i])); err != nil {
+		if err := fill.Add(bulkCommand(t, name, 0, sizes[i])); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := bulk.Close(); err != nil {
+	if err := fill.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b.open()
@@ -181,17 +182,17 @@ func TestBulkBehindRecords(t *testing.T) {
 		if err := b.store.Close(); err != nil {
 			t.Fatal(err)
 		}
-		bulk, err := storage.OpenBulk(b.options(), 10)
+		fill, err := bulk.Open(b.options(), 10)
 		if err != nil {
 			t.Fatal(err)
 		}
 		n := rapid.IntRange(1, 12).Draw(t, "runs")
 		for i := range n {
-			if err := bulk.Add(bulkCommand(t, fmt.Sprintf("run-%02d", i), 0, 5)); (err == nil) != (i < 6) || err != nil && !errors.Is(err, storage.ErrBulkFull) {
-				t.Fatalf("run %d in room for %d events: %v", i, bulk.Room(), err)
+			if err := fill.Add(bulkCommand(t, fmt.Sprintf("run-%02d", i), 0, 5)); (err == nil) != (i < 6) || err != nil && !errors.Is(err, bulk.ErrFull) {
+				t.Fatalf("run %d in room for %d events: %v", i, fill.Room(), err)
 			}
 		}
-		if err := bulk.Close(); err != nil {
+		if err := fill.Close(); err != nil {
 			t.Fatal(err)
 		}
 		b.open()
@@ -240,11 +241,11 @@ func TestBulkRefuses(t *testing.T) {
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	empty, err := storage.OpenBulk(b.options(), 10)
+	empty, err := bulk.Open(b.options(), 10)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := empty.Add(bulkCommand(t, "x", 0, 1)); !errors.Is(err, storage.ErrBulkFull) || empty.Room() != 0 {
+	if err := empty.Add(bulkCommand(t, "x", 0, 1)); !errors.Is(err, bulk.ErrFull) || empty.Room() != 0 {
 		t.Fatal(err)
 	}
 	if err := empty.Close(); err != nil {
@@ -255,10 +256,10 @@ func TestBulkRefuses(t *testing.T) {
 	if err := b.store.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := storage.OpenBulk(b.options(), 0); err == nil {
+	if _, err := bulk.Open(b.options(), 0); err == nil {
 		t.Fatal("0 events a proposal")
 	}
-	bulk, err := storage.OpenBulk(b.options(), 1000)
+	fill, err := bulk.Open(b.options(), 1000)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,12 +275,12 @@ func TestBulkRefuses(t *testing.T) {
 		add  storage.Command
 		want string
 	}{{bulkCommand(t, "there", 0, 1), "already exists"}, {metadata, "only plain appends"}, {twice, "a key twice"}} {
-		if err := bulk.Add(c.add); err == nil || !strings.Contains(err.Error(), c.want) {
+		if err := fill.Add(c.add); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Fatalf("%v, want %q", err, c.want)
 		}
 	}
-	if err := bulk.Add(bulkCommand(t, "x", 0, 1)); err == nil || !strings.Contains(err.Error(), `"x" is added after "y"`) {
+	if err := fill.Add(bulkCommand(t, "x", 0, 1)); err == nil || !strings.Contains(err.Error(), `"x" is added after "y"`) {
 		t.Fatal(err)
 	}
-	_ = bulk.Close()
+	_ = fill.Close()
 }

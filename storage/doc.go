@@ -29,7 +29,6 @@
 //	overlay    rows that a proposal has written and the database does not show yet
 //	rowcache   rows of machines that were read or written most recently
 //	read       readers of runs, of the log, of windows and of heads
-//	bulk       rows of whole runs from outside of the log, for benchmarks and tests
 //	directory  the data directory: databases, CURRENT, checkpoints that are sent and received
 //	stream     the form of a checkpoint on its way
 //	files      files and directories that survive a loss of power

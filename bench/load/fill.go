@@ -17,6 +17,7 @@ import (
 	"runlog/bench/target"
 	"runlog/proto/contract"
 	"runlog/storage"
+	"runlog/storage/bulk"
 )
 
 // Bounds of Fill.
@@ -125,11 +126,11 @@ func (f *Fill) fillStore(ctx context.Context, data string, progress func(events 
 	text := FillText(f.PayloadBytes)
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	bulk, err := storage.OpenBulk(storage.Options{Dir: filepath.Join(data, "store"), Cluster: cluster, Fail: cancel}, FillProposal)
+	store, err := bulk.Open(storage.Options{Dir: filepath.Join(data, "store"), Cluster: cluster, Fail: cancel}, FillProposal)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, bulk.Close()) }()
+	defer func() { err = errors.Join(err, store.Close()) }()
 	type encoded struct {
 		command storage.Command
 		err     error
@@ -161,7 +162,7 @@ func (f *Fill) fillStore(ctx context.Context, data string, progress func(events 
 	for ready := range queue {
 		e := <-ready
 		if e.err == nil {
-			e.err = bulk.Add(e.command)
+			e.err = store.Add(e.command)
 		}
 		if e.err != nil {
 			return e.err

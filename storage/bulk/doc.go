@@ -11,6 +11,9 @@
 // hash covers the log alone, so a filled store must not join a cluster. A projection that has
 // passed those proposals does not see the runs, unless its database is deleted.
 //
+// Only the load generator and tests link the package. It writes what storage/internal lays down, so
+// it may import these parts of the store as storage does.
+//
 // Invariants:
 //
 //   - The store takes all files over at once, in Close. Until then it is as it was.

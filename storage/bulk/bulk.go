@@ -17,13 +17,14 @@ import (
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
+	"runlog/storage"
 	"runlog/storage/internal/directory"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
 )
 
 // ErrFull says that a Bulk has no proposal left to put events into.
-var ErrFull = errors.New("storage: no proposal is left for more runs")
+var ErrFull = errors.New("bulk: no proposal is left for more runs")
 
 // Bulk is a store that is being filled. One goroutine uses it. It must be closed.
 type Bulk struct {
@@ -68,14 +69,21 @@ type table struct {
 	paths []string
 }
 
-// Open opens the directory of a store that nothing else has open. Each of its proposals takes about
-// perProposal events. The files grow beside the directory, so that the store can take them over
-// without a copy.
-func Open(opts directory.Options, perProposal int) (*Bulk, error) {
-	if perProposal < 1 {
-		return nil, fmt.Errorf("storage: %d events a proposal, want at least 1", perProposal)
+// Open opens a store that nothing else has open. Each of its proposals takes about perProposal
+// events. The files grow beside the store's directory, so that it can take them over without a
+// copy.
+func Open(opts storage.Options, perProposal int) (*Bulk, error) {
+	opts.EnsureDefaults()
+	if err := opts.Validate(); err != nil {
+		return nil, err
 	}
-	dir, state, err := directory.Open(opts)
+	if perProposal < 1 {
+		return nil, fmt.Errorf("bulk: %d events a proposal, want at least 1", perProposal)
+	}
+	dir, state, err := directory.Open(directory.Options{
+		Dir: opts.Dir, FS: opts.FS, Cluster: opts.Cluster, CacheBytes: opts.CacheBytes, MemTableBytes: opts.MemTableBytes, OpenFiles: opts.OpenFiles,
+		FeatureLevel: opts.FeatureLevel, Logger: opts.Logger, Fail: opts.Fail,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -202,9 +210,9 @@ func (b *Bulk) parse(c record.Command) (*record.AppendCommand, error) {
 	run := string(m.RunID)
 	switch {
 	case len(ops) > 0 || m.Create != nil || m.Expected != nil || m.Imports() || len(m.Headers) == 0:
-		return nil, errors.New("storage: only plain appends with events can be added in bulk")
+		return nil, errors.New("bulk: only plain appends with events can be added in bulk")
 	case run <= b.lastRunID:
-		return nil, fmt.Errorf("storage: run %q is added after %q", run, b.lastRunID)
+		return nil, fmt.Errorf("bulk: run %q is added after %q", run, b.lastRunID)
 	}
 	if err := m.RefuseNew(); err != nil {
 		return nil, err
@@ -312,7 +320,7 @@ func (b *Bulk) addReceipts(ref record.RunRef) error {
 	for i := range b.receipts {
 		r := &b.receipts[i]
 		if i > 0 && r.key == b.receipts[i-1].key {
-			return fmt.Errorf("storage: run %q has a key twice", b.lastRunID)
+			return fmt.Errorf("bulk: run %q has a key twice", b.lastRunID)
 		}
 		b.row = keys.AppendReceipt(b.row[:0], ref, r.key[:])
 		split := len(b.row)
