@@ -16,7 +16,7 @@ func (e *Engine) takeOver(ctx context.Context, v *view) (changed bool, err error
 		return false, nil
 	}
 	source := rerun.Source{Log: e.o.Log, Blobs: e.o.Blobs}
-	err = source.TakeOver(ctx, v.state, v.plan, func(stepID string, payload json.RawMessage) error {
+	err = source.TakeOver(ctx, e.events(v.run), v.state, v.plan, func(stepID string, payload json.RawMessage) error {
 		event, err := e.events(v.run).StepCompleted(stepID, once, payload)
 		for err == nil && v.state.Step(stepID) == nil && !v.state.Ended() {
 			changed = true

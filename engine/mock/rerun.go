@@ -13,7 +13,7 @@ import (
 // that can never take them over fails.
 func (x *execution) takeOver(ctx context.Context) error {
 	source := rerun.Source{Log: x.o.Log, Blobs: x.o.Blobs}
-	err := source.TakeOver(ctx, x.state, x.plan, func(stepID string, payload json.RawMessage) error {
+	err := source.TakeOver(ctx, &x.named, x.state, x.plan, func(stepID string, payload json.RawMessage) error {
 		e, err := x.named.StepCompleted(stepID, once, payload)
 		for err == nil && x.state.Step(stepID) == nil && !x.state.Ended() {
 			_, err = x.append(ctx, e)

@@ -3,7 +3,7 @@
 // and its first step:
 //
 //	source := rerun.Source{Log: client, Blobs: blobs}
-//	err := source.TakeOver(ctx, state, plan, func(stepID string, payload json.RawMessage) error {
+//	err := source.TakeOver(ctx, run, state, plan, func(id string, payload json.RawMessage) error {
 //		// Append the StepCompleted of the first attempt, unless the log has an event of the step.
 //	})
 //

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"runlog/client"
+	"runlog/client/events"
 	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/executor"
@@ -41,16 +42,20 @@ type Source struct {
 // that an event of the run has named is left out: an engine that was killed meanwhile has appended
 // some of them.
 //
+// own makes the events of the run. A run of another tenant, project or environment is not there for
+// it: the payload of an event has named that one, and the engine may read all tenants (SEC-4).
+//
 // add appends the StepCompleted of the step, unless the log has an event of it now. An error of add
 // ends the call. A *engine.PermanentError with Code says why the run can never take over the steps.
-func (s Source) TakeOver(ctx context.Context, state *replay.State, p *plan.Plan, add func(stepID string, payload json.RawMessage) error) error {
+func (s Source) TakeOver(ctx context.Context, own *events.Run, state *replay.State, p *plan.Plan,
+	add func(stepID string, payload json.RawMessage) error) error {
 	of := state.RerunOf()
 	begun := func(s *replay.Step) bool { return s.Started != nil || s.Waiting != nil }
 	if of == "" || slices.ContainsFunc(state.Steps, begun) {
 		return nil
 	}
-	source, err := s.read(ctx, of)
-	if e, ok := errors.AsType[*client.Error](err); ok && e.Reason == client.ReasonRunNotFound {
+	source, err := s.read(ctx, of, own)
+	if e, ok := errors.AsType[*client.Error](err); errors.Is(err, errForeign) || ok && e.Reason == client.ReasonRunNotFound {
 		return Refused("run %.100q, which is to be rerun, is not in the log any more: request a run of the plan instead", of)
 	}
 	if err != nil {
@@ -87,13 +92,19 @@ func Refused(format string, args ...any) error {
 	return &engine.PermanentError{Code: Code, Err: fmt.Errorf("rerun: "+format, args...)}
 }
 
+// errForeign says that the run that is rerun is of another scope.
+var errForeign = errors.New("rerun: the run is of another tenant, project or environment")
+
 // read returns the state of the run that is rerun.
-func (s Source) read(ctx context.Context, runID string) (*replay.State, error) {
+func (s Source) read(ctx context.Context, runID string, own *events.Run) (*replay.State, error) {
 	state := replay.New()
 	req := &runlogv1.ReadEventsRequest{RunId: runID, PayloadForm: runlogv1.PayloadForm_JSON, Consistency: runlogv1.Consistency_LINEARIZABLE}
 	for e, err := range s.Log.ReadEvents(ctx, req) {
 		if err != nil {
 			return nil, err
+		}
+		if e.GetTenantId() != own.Tenant || e.GetProjectId() != own.Project || e.GetEnvironmentId() != own.Environment {
+			return nil, errForeign
 		}
 		state.Apply(e)
 	}

@@ -11,8 +11,10 @@ import (
 	"testing"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/protobuf/proto"
 
 	"runlog/client"
+	"runlog/client/events"
 	"runlog/engine"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
@@ -41,7 +43,7 @@ func (l fakeLog) ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.S
 }
 
 func record(seq uint64, eventType, step, payload string) *runlogv1.EventRecord {
-	return &runlogv1.EventRecord{EventType: eventType, StepId: &step, RunSeq: seq, LogicalAttemptId: 1, EngineAttemptId: 1,
+	return &runlogv1.EventRecord{TenantId: "acme", ProjectId: "shop", EnvironmentId: "prod", EventType: eventType, StepId: &step, RunSeq: seq, LogicalAttemptId: 1, EngineAttemptId: 1,
 		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte(payload)}}
 }
 
@@ -57,7 +59,7 @@ func folded(events ...*runlogv1.EventRecord) *replay.State {
 // TestTakeOverSIG7: a run takes over the steps that have succeeded in the run that it reruns, once
 // each, as long as none of its own steps has begun. The payload is that of the end there, to the
 // byte but for where it is from. A run that can never take them over is refused, and says why. What
-// may pass is no refusal.
+// may pass is no refusal. A run of another scope is not there (SEC-4).
 func TestTakeOverSIG7(t *testing.T) {
 	t.Parallel()
 	p, _, err := plan.Parse([]byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[
@@ -73,6 +75,15 @@ func TestTakeOverSIG7(t *testing.T) {
 	const a, b = `a {"output":"<&>","takenFrom":{"logicalAttemptId":1,"runId":"past","runSeq":3}}`,
 		`b {"artifacts":[{"uri":"s3://elsewhere/b"}],"takenFrom":{"logicalAttemptId":1,"runId":"past","runSeq":4}}`
 	away := errors.New("the connection has ended")
+	own := &events.Run{Tenant: "acme", Project: "shop", Environment: "prod"}
+	of := func(change func(*runlogv1.EventRecord)) (l fakeLog) {
+		for _, e := range past.events {
+			other := proto.CloneOf(e)
+			change(other)
+			l.events = append(l.events, other)
+		}
+		return l
+	}
 	for name, tt := range map[string]struct {
 		log     fakeLog
 		state   *replay.State
@@ -81,17 +92,20 @@ func TestTakeOverSIG7(t *testing.T) {
 		refused string // is in the refusal
 		err     error
 	}{
-		"all":               {log: past, state: folded(queued, started), want: []string{a, b}},
-		"no rerun":          {log: past, state: folded(record(1, contract.RunQueued, "", `{}`), started)},
-		"killed":            {log: past, state: folded(queued, started, record(3, contract.StepCompleted, "a", `{}`)), want: []string{b}},
-		"begun":             {log: past, state: folded(queued, started, record(3, contract.StepCompleted, "a", `{}`), record(4, contract.StepStarted, "b", `{}`))},
-		"erased":            {log: fakeLog{err: &client.Error{Reason: client.ReasonRunNotFound}}, state: folded(queued, started), refused: `"past"`},
-		"log away":          {log: fakeLog{err: away}, state: folded(queued, started), err: away},
-		"refused by log":    {log: past, state: folded(queued, started), add: &client.Error{Code: codes.InvalidArgument, Message: "a secret"}, want: []string{a, b}, refused: "a secret"},
-		"append is retried": {log: past, state: folded(queued, started), add: away, want: []string{a, b}, err: away},
+		"all":                    {log: past, state: folded(queued, started), want: []string{a, b}},
+		"no rerun":               {log: past, state: folded(record(1, contract.RunQueued, "", `{}`), started)},
+		"killed":                 {log: past, state: folded(queued, started, record(3, contract.StepCompleted, "a", `{}`)), want: []string{b}},
+		"begun":                  {log: past, state: folded(queued, started, record(3, contract.StepCompleted, "a", `{}`), record(4, contract.StepStarted, "b", `{}`))},
+		"erased":                 {log: fakeLog{err: &client.Error{Reason: client.ReasonRunNotFound}}, state: folded(queued, started), refused: `"past"`},
+		"of another tenant":      {log: of(func(e *runlogv1.EventRecord) { e.TenantId = "rival" }), state: folded(queued, started), refused: "not in the log"},
+		"of another project":     {log: of(func(e *runlogv1.EventRecord) { e.ProjectId = "" }), state: folded(queued, started), refused: "not in the log"},
+		"of another environment": {log: of(func(e *runlogv1.EventRecord) { e.EnvironmentId = "test" }), state: folded(queued, started), refused: "not in the log"},
+		"log away":               {log: fakeLog{err: away}, state: folded(queued, started), err: away},
+		"refused by log":         {log: past, state: folded(queued, started), add: &client.Error{Code: codes.InvalidArgument, Message: "a secret"}, want: []string{a, b}, refused: "a secret"},
+		"append is retried":      {log: past, state: folded(queued, started), add: away, want: []string{a, b}, err: away},
 	} {
 		var got []string
-		err := rerun.Source{Log: tt.log}.TakeOver(t.Context(), tt.state, p, func(stepID string, payload json.RawMessage) error {
+		err := rerun.Source{Log: tt.log}.TakeOver(t.Context(), own, tt.state, p, func(stepID string, payload json.RawMessage) error {
 			if got = append(got, fmt.Sprintf("%s %s", stepID, payload)); stepID == "b" {
 				return tt.add
 			}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/client"
 	"runlog/client/events"
@@ -241,4 +242,49 @@ func (l leaving) Execute(ctx context.Context, task executor.Task) (executor.Resu
 	}
 	ref := artifact.Ref{URI: at, Name: task.StepID, Bytes: 4, SHA256: strings.Repeat("ab", 32)}
 	return executor.Result{Artifacts: []artifact.Ref{ref}}, nil
+}
+
+// TestForeignRerunSEC4SIG7: a rerun takes nothing over from a run of another tenant, though the
+// runner may read both and a decider has named that run.
+func TestForeignRerunSEC4SIG7(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, testForeignRerunSEC4SIG7)
+}
+
+func testForeignRerunSEC4SIG7(t *testing.T) {
+	b := newBed(t)
+	ref := b.plan(t, []byte(`{"schemaVersion":"v1.2","planId":"p","planVersion":"1","steps":[{"stepId":"A","type":"count"},{"stepId":"B","type":"count","dependsOn":["A"]}]}`))
+	engineType, at := runner.EngineType, events.Attempt{Logical: 1, Engine: 1}
+	later := timestamppb.New(time.Now().Add(5 * time.Second))
+	for id, tenant := range map[string]string{"theirs": "rival", "ours": "acme"} {
+		if _, err := b.c.RequestRun(t.Context(), &runlogv1.RequestRunRequest{RunRequestId: id, RunId: id, TenantId: tenant, ProjectId: "shop", EnvironmentId: "prod",
+			Queue: runner.DefaultQueue, EngineType: &engineType, PlanRef: ref, NotBefore: later}); err != nil {
+			t.Fatal(err)
+		}
+		r := events.Run{ID: id, Tenant: tenant, Project: "shop", Environment: "prod", Plan: "p", PlanVersion: "1", EmittedBy: "other"}
+		var list []*runlogv1.EventWrite
+		add := func(e *runlogv1.EventWrite, err error) {
+			if list = append(list, e); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if tenant == "acme" {
+			add(r.Event("RunQueued", "", events.Attempt{Logical: 2, Engine: 1}, map[string]any{"rerunOf": "theirs"}))
+		} else {
+			add(r.Event("RunStarted", "", at, nil))
+			add(r.Event("StepStarted", "A", at, nil))
+			add(r.StepCompleted("A", at, map[string]any{"output": "the rival's"}))
+			add(r.Event("RunFailed", "", at, map[string]any{"error": map[string]any{"code": "X", "message": "x"}}))
+		}
+		if _, err := b.c.AppendEvents(t.Context(), &runlogv1.AppendEventsRequest{RunId: id, Events: list}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := b.start(t)
+	bubble.Until(t, "the run has ended", func() bool { status, _, _ := p.steps("ours"); return status == "success" || status == "error" })
+	for e, err := range b.c.ReadEvents(t.Context(), &runlogv1.ReadEventsRequest{RunId: "ours"}) {
+		if err != nil || strings.Contains(e.String(), "the rival's") {
+			t.Errorf("the run has %v, %v", e, err)
+		}
+	}
 }

@@ -18,7 +18,7 @@ import (
 func (a *activities) takeOver(ctx context.Context, l *ledger, h *history, p *plan.Plan) (refused json.RawMessage, err error) {
 	looked := seen(p)
 	source := rerun.Source{Log: a.o.Log, Blobs: a.o.Blobs}
-	err = source.TakeOver(ctx, h.State, p, func(stepID string, payload json.RawMessage) error {
+	err = source.TakeOver(ctx, &l.named, h.State, p, func(stepID string, payload json.RawMessage) error {
 		if output, _ := jsontext.Lookup(payload, "output"); looked[stepID] && len(output) > maxSeenOutput {
 			return rerun.Refused("conditions look at the output of step %.100q, which has %d bytes, and in a workflow at most %d: request a run of the plan instead",
 				stepID, len(output), maxSeenOutput)
