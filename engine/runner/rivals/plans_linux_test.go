@@ -10,8 +10,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"runlog/engine/blob"
 	"runlog/engine/runner"
@@ -69,6 +71,9 @@ func (a *tenant) execute(kind, body string, change ...func(*runlogv1.RequestRunR
 	}
 	if req.Queue != runner.DefaultQueue {
 		return outcome{req.RunId, "queued elsewhere"}
+	}
+	if kind == "forged-rerun" {
+		a.forge(req)
 	}
 	return a.ended(kind, req.RunId)
 }
@@ -278,6 +283,26 @@ func (a *tenant) useOtherRun(kind string) {
 		func(r *runlogv1.RequestRunRequest) { r.TenantId = a.other.name },
 	}
 	a.w.counted(kind, a.execute(kind, a.plan(steps[a.rng.IntN(len(steps))]), changes[a.rng.IntN(len(changes))]).status)
+}
+
+// forgeRerun has its runner rerun a run of the other tenant, which a forged decision names. The
+// steps have the ids of that run.
+func (a *tenant) forgeRerun(kind string) {
+	body := a.plan(step("A", "noop", "{}"), step("C", "noop", "{}"))
+	later := func(r *runlogv1.RequestRunRequest) { r.NotBefore = timestamppb.New(time.Now().Add(time.Second)) }
+	a.w.counted(kind, a.execute(kind, body, later).status)
+}
+
+// forge appends a decision to a run that no runner has yet.
+func (a *tenant) forge(r *runlogv1.RequestRunRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	e := a.event("RunQueued", r.PlanRef.GetPlanId())
+	e.LogicalAttemptId = 2
+	e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: fmt.Appendf(nil, `{"rerunOf":%q}`, a.text("run_id"))}
+	if _, err := a.c.AppendEvents(ctx, &runlogv1.AppendEventsRequest{RunId: r.RunId, Events: []*runlogv1.EventWrite{e}}); err != nil {
+		a.w.check.receives(a.name, "forged-rerun", "answer", []byte(err.Error()))
+	}
 }
 
 // addresses returns URLs that no http step of the tenant may reach.

@@ -29,6 +29,7 @@ var attacks = map[string]func(a *tenant, kind string){
 	"plan-http":          (*tenant).reach,
 	"plan-http-redirect": (*tenant).redirected,
 	"attest-foreign":     (*tenant).attestForeign,
+	"forged-rerun":       (*tenant).forgeRerun,
 	"runner-of-other":    (*tenant).callRunner,
 	"runner-of-own":      (*tenant).callOwnRunner,
 	"gateway":            (*tenant).callGateway,

@@ -270,7 +270,13 @@ func (a *tenant) serve(i int) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := a.dial(a.tokens["worker"])
+	token := a.tokens["worker"]
+	if i == 0 { // Operators may give a runner the token of all tenants.
+		token = a.w.node.Token(a.w.admin, "runner-of-all", []string{"*"}, runlogv1.Role_PRODUCER, runlogv1.Role_READER)
+		a.w.check.keeps(a.name, token, "token of all tenants")
+		a.w.check.keeps(a.other.name, token, "token of all tenants")
+	}
+	c := a.dial(token)
 	registry := prometheus.NewRegistry()
 	a.own.worker = "worker-" + a.mark()
 	r, err := runner.New(runner.Options{
