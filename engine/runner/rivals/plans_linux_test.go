@@ -23,7 +23,7 @@ import (
 // step returns a step of a plan with no retries.
 func step(id, kind, inputs string, refs ...string) string {
 	text, err := json.Marshal(map[string]any{
-		"stepId": id, "type": kind, "inputs": json.RawMessage(inputs), "secretRefs": append([]string{}, refs...), "retry": map[string]any{"maxAttempts": 1}, "timeout": "3s",
+		"stepId": id, "type": kind, "inputs": json.RawMessage(inputs), "secretRefs": append([]string{}, refs...), "retry": map[string]any{"maxAttempts": 1}, "timeout": "1h",
 	})
 	if err != nil {
 		panic(err) // The inputs are JSON.
@@ -63,7 +63,7 @@ func (a *tenant) execute(kind, body string, change ...func(*runlogv1.RequestRunR
 		c(req)
 	}
 	a.w.check.sends(a.name, []byte(body+req.String()))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOf(kind))
 	defer cancel()
 	if _, err := a.c.RequestRun(ctx, req); err != nil {
 		a.w.check.receives(a.name, kind, "answer", []byte(err.Error()))
@@ -81,13 +81,17 @@ func (a *tenant) execute(kind, body string, change ...func(*runlogv1.RequestRunR
 // ended waits until a run of the tenant's runner has ended, and checks all of it.
 func (a *tenant) ended(kind, id string) outcome {
 	as := "Bearer " + a.tokens["writer"]
-	_, text := a.request(kind, "runner", "GET", a.runner.URL+"/api/runs/"+id+"?wait=8s", "", "Authorization", as)
+	wait := "?wait=8s"
+	if patienceOf(kind) > patience {
+		wait = "?wait=1h"
+	}
+	_, text := a.request(kind, "runner", "GET", a.runner.URL+"/api/runs/"+id+wait, "", "Authorization", as)
 	var run struct {
 		Status string
 		Steps  []struct{ Error struct{ Code string } }
 	}
 	_ = json.Unmarshal(text, &run) // An answer that is none has no status.
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patienceOf("none"))
 	defer cancel()
 	if run.Status == "running" {
 		if _, err := a.c.SendSignal(ctx, &runlogv1.SendSignalRequest{RunId: id, SignalId: "end", SignalType: "CANCEL"}); err != nil {

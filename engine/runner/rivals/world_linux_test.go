@@ -359,7 +359,7 @@ var subscriptionLabel = regexp.MustCompile(`subscription="[^"]*"`)
 
 // request makes an HTTP call, and checks the answer. The header has names and values.
 func (a *tenant) request(kind, place, method, url, body string, header ...string) (status int, answer []byte) {
-	limit := patience
+	limit := patienceOf(kind)
 	if strings.Contains(url, ":watch") {
 		limit = streamPatience
 	}
