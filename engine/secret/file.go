@@ -16,7 +16,8 @@ import (
 // beginning. One line break at the end of a file is no part of the secret. Files are read at each
 // call, so a rotation needs no restart.
 //
-// A symbolic link may not lead out of the directory.
+// A symbolic link in the folder of a tenant, or of its environment, may not lead out of that
+// folder: the link may be the tenant's (ENG-7).
 type File struct {
 	// Dir is the directory.
 	Dir string
@@ -35,39 +36,71 @@ func (f File) Resolve(ctx context.Context, refs []string, scope Scope) (*Set, er
 		if !isPath(name) {
 			return "", &Error{ref, ErrReference, "a name has letters, digits, \".\", \"_\" and \"-\", folders have slashes between them"}
 		}
-		if !f.Own {
-			dir, err := scope.below(ref)
-			if err != nil {
-				return "", err
-			}
-			name = dir + name
+		if f.Own {
+			return readFile(root, ref, "", name)
 		}
-		return readFile(root, ref, name)
+		dir, err := scope.below(ref)
+		if err != nil {
+			return "", err
+		}
+		folder, err := openFolders(root, dir)
+		if err != nil {
+			return "", unread(ref, dir+name, err)
+		}
+		defer folder.Close()
+		return readFile(folder, ref, dir, name)
 	})
 }
 
-func readFile(root *os.Root, ref, name string) (string, error) {
-	// Only a regular file is opened: another one might block.
-	info, err := root.Stat(name)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return "", notFound(ref, "put the file "+name+" below the directory of secrets")
-	case errors.Is(err, fs.ErrPermission):
-		return "", &Error{ref, ErrDenied, "let the worker read the file " + name}
-	case err != nil:
-		return "", &Error{ref, ErrDenied, fmt.Sprintf("cannot read the file %s: %v", name, cause(err))}
-	case !info.Mode().IsRegular():
-		return "", &Error{ref, ErrValue, name + " is no regular file: replace it"}
+// openFolders opens the last of some folders, each of which is below the one before it. Only the
+// first may be a link to elsewhere in root, as Kubernetes makes them.
+func openFolders(root *os.Root, dir string) (folder *os.Root, err error) {
+	for name := range strings.SplitSeq(strings.TrimSuffix(dir, "/"), "/") {
+		above := folder
+		if above == nil {
+			folder, err = root.OpenRoot(name)
+		} else {
+			folder, err = above.OpenRoot(name)
+			_ = above.Close() // It was read.
+		}
+		if err != nil {
+			return nil, err
+		}
 	}
-	text, err := readAtMost(root, name)
+	return folder, nil
+}
+
+// readFile reads a file of a folder. dir is the path of the folder.
+func readFile(folder *os.Root, ref, dir, name string) (string, error) {
+	// Only a regular file is opened: another one might block.
+	info, err := folder.Stat(name)
+	if err != nil {
+		return "", unread(ref, dir+name, err)
+	}
+	if !info.Mode().IsRegular() {
+		return "", &Error{ref, ErrValue, dir + name + " is no regular file: replace it"}
+	}
+	text, err := readAtMost(folder, name)
 	if err != nil {
 		reason := ErrUnavailable
 		if errors.Is(err, fs.ErrPermission) {
 			reason = ErrDenied
 		}
-		return "", &Error{ref, reason, fmt.Sprintf("cannot read the file %s: %v", name, cause(err))}
+		return "", &Error{ref, reason, fmt.Sprintf("cannot read the file %s: %v", dir+name, cause(err))}
 	}
 	return withoutBreak(string(text)), nil
+}
+
+// unread is the error of a secret whose file cannot be opened.
+func unread(ref, path string, err error) error {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return notFound(ref, "put the file "+path+" below the directory of secrets")
+	case errors.Is(err, fs.ErrPermission):
+		return &Error{ref, ErrDenied, "let the worker read the file " + path}
+	default:
+		return &Error{ref, ErrDenied, fmt.Sprintf("cannot read the file %s: %v", path, cause(err))}
+	}
 }
 
 // readAtMost reads enough of a file to see that it is too long.

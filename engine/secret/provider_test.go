@@ -192,6 +192,37 @@ func TestFileScopeENG7(t *testing.T) {
 	}
 }
 
+// TestFileLinksENG7: a link of a tenant leads to no secret of another tenant or environment,
+// wherever it is. Links within its own folder, as Kubernetes makes them, are followed.
+func TestFileLinksENG7(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write(t, dir, "umbrella/prod/db", hunter)
+	write(t, dir, "acme/test/db", hunter)
+	write(t, dir, "acme/prod/..2026/db", "of acme in prod")
+	write(t, dir, "..2026/beta/prod/db", "of beta in prod")
+	for link, to := range map[string]string{
+		"acme/prod/db": "..data/db", "acme/prod/..data": "..2026", "acme/prod/out": "../../umbrella/prod/db", "acme/prod/beside": "../test/db",
+		"acme/prod/folder": "../../umbrella/prod", "acme/linked": "../umbrella/prod", "beta": "..data/beta", "..data": "..2026",
+	} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files := File{Dir: dir}
+	wantValue(t, files, "file:db", "of acme in prod")
+	for _, ref := range []string{"file:out", "file:beside", "file:folder/db"} {
+		wantError(t, files, ref, ErrDenied, "escapes")
+	}
+	linked := Scope{"acme", "linked"}
+	if set, err := files.Resolve(t.Context(), []string{"file:db"}, linked); set != nil || !errors.Is(err, ErrDenied) || !strings.Contains(err.Error(), "escapes") {
+		t.Errorf("%v: got %v", linked, err)
+	}
+	if set, err := files.Resolve(t.Context(), []string{"file:db"}, Scope{"beta", "prod"}); set == nil || err != nil {
+		t.Errorf("a folder as Kubernetes mounts it: %v", err)
+	}
+}
+
 // TestMuxENG7 resolves references of several schemes, and reports every fault at once. A text
 // without a scheme may be a value: it is not repeated.
 func TestMuxENG7(t *testing.T) {
