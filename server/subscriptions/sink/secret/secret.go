@@ -91,9 +91,14 @@ func (s Scope) read(name string, before fs.FileInfo) (text []byte, info fs.FileI
 		return nil, nil, fmt.Errorf("secret %s: cannot open the directory of secrets: %w: check --sink-secrets-dir", at, cause(err))
 	}
 	defer root.Close()
+	// A link in a tenant's folder may not lead out of it.
+	folder, err := root.OpenRoot(s.below)
+	if err == nil {
+		defer folder.Close()
+		info, err = folder.Stat(name)
+	}
 	// The check precedes the read, so a change in between shows at the next check. Only a regular
 	// file is opened: another one might block.
-	info, err = root.Stat(at)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil, fmt.Errorf("secret %s: %w: put it below the directory of --sink-secrets-dir", at, fs.ErrNotExist)
@@ -104,7 +109,7 @@ func (s Scope) read(name string, before fs.FileInfo) (text []byte, info fs.FileI
 	case before != nil && same(before, info):
 		return nil, info, nil
 	}
-	if text, err = readAll(root, at); err != nil {
+	if text, err = readAll(folder, name); err != nil {
 		return nil, nil, fmt.Errorf("secret %s: cannot read the file: %w: check it below the directory of --sink-secrets-dir", at, cause(err))
 	}
 	if len(text) > maxBytes {
@@ -113,8 +118,8 @@ func (s Scope) read(name string, before fs.FileInfo) (text []byte, info fs.FileI
 	return text, info, nil
 }
 
-func readAll(root *os.Root, at string) ([]byte, error) {
-	f, err := root.Open(at)
+func readAll(folder *os.Root, name string) ([]byte, error) {
+	f, err := folder.Open(name)
 	if err != nil {
 		return nil, err
 	}

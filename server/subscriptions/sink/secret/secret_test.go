@@ -45,6 +45,7 @@ func TestReadFailsBUS7(t *testing.T) {
 	outside, dir := t.TempDir(), t.TempDir()
 	sinktest.Write(t, outside, "file", "TOPSECRET")
 	sinktest.Write(t, dir, "cluster/hook", "TOPSECRET")
+	sinktest.Write(t, dir, "tenants/beta/hook", "TOPSECRET")
 	sinktest.Write(t, dir, "tenants/acme/inside", "fine")
 	sinktest.Write(t, dir, "tenants/acme/large", strings.Repeat("TOPSECRET", 8<<10))
 	folder := filepath.Join(dir, "tenants", "acme")
@@ -54,6 +55,8 @@ func TestReadFailsBUS7(t *testing.T) {
 		"dir":      outside,
 		"loop":     "loop",
 		"linked":   "inside",
+		"theirs":   "../beta/hook",
+		"shared":   "../../cluster/hook",
 	} {
 		if err := os.Symlink(to, filepath.Join(folder, name)); err != nil {
 			t.Fatal(err)
@@ -72,6 +75,8 @@ func TestReadFailsBUS7(t *testing.T) {
 		{dir, "none", "secret tenants/acme/none: file does not exist: put it below the directory of --sink-secrets-dir"},
 		{dir, "absolute", "secret tenants/acme/absolute: cannot read the file: path escapes from parent"},
 		{dir, "out", "secret tenants/acme/out: cannot read the file: path escapes from parent"},
+		{dir, "theirs", "secret tenants/acme/theirs: cannot read the file: path escapes from parent"},
+		{dir, "shared", "secret tenants/acme/shared: cannot read the file: path escapes from parent"},
 		{dir, "dir", "path escapes from parent"},
 		{dir, "loop", "secret tenants/acme/loop: cannot read the file"},
 		{dir, "folder", "secret tenants/acme/folder: is no regular file"},
