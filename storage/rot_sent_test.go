@@ -9,9 +9,11 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
 	"runlog/storage"
 	"runlog/storage/storagetest"
@@ -172,6 +174,29 @@ func TestRotIsNotInstalled(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(c.Close(), sameRows(p.source, p.target), p.source.Close(), p.target.Close()); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestUnreadableSeedD5: a disk that does not read back what it has just written ends the seed. Its
+// file is not taken for one that the sender has otherwise, which would be pulled again forever.
+func TestUnreadableSeedD5(t *testing.T) {
+	var broken atomic.Bool
+	fs := errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if broken.Load() && strings.HasSuffix(op.Path, ".sst") && op.Kind == errorfs.OpFileReadAt {
+			return errorfs.ErrInjected
+		}
+		return nil
+	}))
+	p := newInstallPair(t, fs)
+	c := checkpointOf(t, p.source)
+	s := seedOf(t, p.target, "a/1", c)
+	broken.Store(true)
+	if _, err := pull(c, s, all, 1<<20); !errors.Is(err, errorfs.ErrInjected) || errors.Is(err, storage.ErrChecksum) {
+		t.Errorf("the end of the file: %v", err)
+	}
+	broken.Store(false)
+	if err := errors.Join(s.Close(), c.Close(), p.source.Close(), p.target.Close()); err != nil {
 		t.Error(err)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"hash/crc32"
 	"strings"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"runlog/storage/internal/files"
@@ -192,8 +193,11 @@ func (s *Seed) EndFile(sum uint32) error {
 	if s.sum != sum {
 		return s.remove(f.Name, fmt.Errorf("its checksum is %08x, its sender has %08x", s.sum, sum))
 	}
-	if err := checkTable(fs, fs.PathJoin(s.dir, f.Name)); err != nil {
+	switch err := checkTable(fs, fs.PathJoin(s.dir, f.Name)); {
+	case pebble.IsCorruptionError(err):
 		return s.remove(f.Name, err)
+	case err != nil:
+		return s.broke(f.Name, err)
 	}
 	if err := files.SyncDir(fs, s.dir); err != nil {
 		return s.broke(f.Name, err)
