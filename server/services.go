@@ -14,6 +14,7 @@ import (
 	"runlog/server/auth"
 	"runlog/server/datadir"
 	"runlog/server/events"
+	gatewayv1 "runlog/server/gateway/runlog/v1"
 	"runlog/server/members"
 	"runlog/server/queue"
 	"runlog/server/rpc"
@@ -33,15 +34,15 @@ type service struct {
 
 // services lists what a node serves. A new service is one line.
 var services = []service{
-	{&runlogv1.RunService_ServiceDesc, rpc.Gateway(runlogv1.NewRunServiceClient, runlogv1.RegisterRunServiceHandlerClient), (*Server).openRuns},
-	{&runlogv1.EventService_ServiceDesc, rpc.Gateway(runlogv1.NewEventServiceClient, runlogv1.RegisterEventServiceHandlerClient), (*Server).openEvents},
-	{&runlogv1.ProjectionService_ServiceDesc, rpc.Gateway(runlogv1.NewProjectionServiceClient, runlogv1.RegisterProjectionServiceHandlerClient), (*Server).openProjection},
-	{&runlogv1.AuditService_ServiceDesc, rpc.Gateway(runlogv1.NewAuditServiceClient, runlogv1.RegisterAuditServiceHandlerClient), (*Server).openAudit},
-	{&runlogv1.ClusterService_ServiceDesc, rpc.Gateway(runlogv1.NewClusterServiceClient, runlogv1.RegisterClusterServiceHandlerClient), (*Server).openMembers},
-	{&runlogv1.AccessService_ServiceDesc, rpc.Gateway(runlogv1.NewAccessServiceClient, runlogv1.RegisterAccessServiceHandlerClient), (*Server).openAccess},
-	{&runlogv1.QueueService_ServiceDesc, rpc.Gateway(runlogv1.NewQueueServiceClient, runlogv1.RegisterQueueServiceHandlerClient), (*Server).openQueue},
-	{&runlogv1.SignalService_ServiceDesc, rpc.Gateway(runlogv1.NewSignalServiceClient, runlogv1.RegisterSignalServiceHandlerClient), (*Server).openSignals},
-	{&runlogv1.SubscriptionService_ServiceDesc, rpc.Gateway(runlogv1.NewSubscriptionServiceClient, runlogv1.RegisterSubscriptionServiceHandlerClient), (*Server).openSubscriptions},
+	{&runlogv1.RunService_ServiceDesc, rpc.Gateway(runlogv1.NewRunServiceClient, gatewayv1.RegisterRunServiceHandlerClient), (*Server).openRuns},
+	{&runlogv1.EventService_ServiceDesc, rpc.Gateway(runlogv1.NewEventServiceClient, gatewayv1.RegisterEventServiceHandlerClient), (*Server).openEvents},
+	{&runlogv1.ProjectionService_ServiceDesc, rpc.Gateway(runlogv1.NewProjectionServiceClient, gatewayv1.RegisterProjectionServiceHandlerClient), (*Server).openProjection},
+	{&runlogv1.AuditService_ServiceDesc, rpc.Gateway(runlogv1.NewAuditServiceClient, gatewayv1.RegisterAuditServiceHandlerClient), (*Server).openAudit},
+	{&runlogv1.ClusterService_ServiceDesc, rpc.Gateway(runlogv1.NewClusterServiceClient, gatewayv1.RegisterClusterServiceHandlerClient), (*Server).openMembers},
+	{&runlogv1.AccessService_ServiceDesc, rpc.Gateway(runlogv1.NewAccessServiceClient, gatewayv1.RegisterAccessServiceHandlerClient), (*Server).openAccess},
+	{&runlogv1.QueueService_ServiceDesc, rpc.Gateway(runlogv1.NewQueueServiceClient, gatewayv1.RegisterQueueServiceHandlerClient), (*Server).openQueue},
+	{&runlogv1.SignalService_ServiceDesc, rpc.Gateway(runlogv1.NewSignalServiceClient, gatewayv1.RegisterSignalServiceHandlerClient), (*Server).openSignals},
+	{&runlogv1.SubscriptionService_ServiceDesc, rpc.Gateway(runlogv1.NewSubscriptionServiceClient, gatewayv1.RegisterSubscriptionServiceHandlerClient), (*Server).openSubscriptions},
 }
 
 // parts are objects that several services share.

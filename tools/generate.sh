@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Generates the code under proto/ from the .proto files. `make generate` and `make check` call it,
-# with the plugins in .bin and google/api in third_party/googleapis.
+# Generates the code under proto/ and server/gateway/ from the .proto files. `make generate` and
+# `make check` call it, with the plugins in .bin and google/api in third_party/googleapis.
 #
 #   tools/generate.sh          writes changed files, and removes files that have no .proto file
 #   tools/generate.sh --check  only compares, and fails if a file differs from the generated one
@@ -13,7 +13,7 @@ trap 'rm -rf "$fresh"' EXIT
 
 # Every generated file below the folder $1, as a path relative to it.
 generated() {
-  (cd "$1" && find proto -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.json' -o -name 'openapi.swagger.json') | LC_ALL=C sort
+  (cd "$1" && find proto server/gateway -name '*.pb.go' -o -name '*.pb.gw.go' -o -name 'openapi.json' -o -name 'openapi.swagger.json') | LC_ALL=C sort
 }
 
 # The OpenAPI plugin takes the title of a merged description from the file that it reads first. That

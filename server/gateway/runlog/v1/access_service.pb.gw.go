@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_AccessService_WhoAmI_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_WhoAmI_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq WhoAmIRequest
+		protoReq extRunlogv1.WhoAmIRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -47,18 +48,18 @@ func request_AccessService_WhoAmI_0(ctx context.Context, marshaler runtime.Marsh
 	return msg, metadata, err
 }
 
-func local_request_AccessService_WhoAmI_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_WhoAmI_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq WhoAmIRequest
+		protoReq extRunlogv1.WhoAmIRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.WhoAmI(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_AccessService_CreateWatchTicket_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_CreateWatchTicket_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateWatchTicketRequest
+		protoReq extRunlogv1.CreateWatchTicketRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -71,9 +72,9 @@ func request_AccessService_CreateWatchTicket_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func local_request_AccessService_CreateWatchTicket_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_CreateWatchTicket_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateWatchTicketRequest
+		protoReq extRunlogv1.CreateWatchTicketRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -83,9 +84,9 @@ func local_request_AccessService_CreateWatchTicket_0(ctx context.Context, marsha
 	return msg, metadata, err
 }
 
-func request_AccessService_CreateToken_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_CreateToken_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateTokenRequest
+		protoReq extRunlogv1.CreateTokenRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -98,9 +99,9 @@ func request_AccessService_CreateToken_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_AccessService_CreateToken_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_CreateToken_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateTokenRequest
+		protoReq extRunlogv1.CreateTokenRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -112,9 +113,9 @@ func local_request_AccessService_CreateToken_0(ctx context.Context, marshaler ru
 
 var filter_AccessService_ListTokens_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AccessService_ListTokens_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_ListTokens_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListTokensRequest
+		protoReq extRunlogv1.ListTokensRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -130,9 +131,9 @@ func request_AccessService_ListTokens_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_AccessService_ListTokens_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_ListTokens_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListTokensRequest
+		protoReq extRunlogv1.ListTokensRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -145,9 +146,9 @@ func local_request_AccessService_ListTokens_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func request_AccessService_RevokeToken_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_RevokeToken_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeTokenRequest
+		protoReq extRunlogv1.RevokeTokenRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -169,9 +170,9 @@ func request_AccessService_RevokeToken_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_AccessService_RevokeToken_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_RevokeToken_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeTokenRequest
+		protoReq extRunlogv1.RevokeTokenRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -190,9 +191,9 @@ func local_request_AccessService_RevokeToken_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func request_AccessService_GetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_GetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetTenantLimitsRequest
+		protoReq extRunlogv1.GetTenantLimitsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -211,9 +212,9 @@ func request_AccessService_GetTenantLimits_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func local_request_AccessService_GetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_GetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetTenantLimitsRequest
+		protoReq extRunlogv1.GetTenantLimitsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -229,9 +230,9 @@ func local_request_AccessService_GetTenantLimits_0(ctx context.Context, marshale
 	return msg, metadata, err
 }
 
-func request_AccessService_SetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, client AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AccessService_SetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AccessServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetTenantLimitsRequest
+		protoReq extRunlogv1.SetTenantLimitsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -253,9 +254,9 @@ func request_AccessService_SetTenantLimits_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func local_request_AccessService_SetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, server AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AccessService_SetTenantLimits_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AccessServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetTenantLimitsRequest
+		protoReq extRunlogv1.SetTenantLimitsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -279,7 +280,7 @@ func local_request_AccessService_SetTenantLimits_0(ctx context.Context, marshale
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterAccessServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterAccessServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server AccessServiceServer) error {
+func RegisterAccessServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.AccessServiceServer) error {
 	mux.Handle(http.MethodGet, pattern_AccessService_WhoAmI_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -451,15 +452,15 @@ func RegisterAccessServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.
 // RegisterAccessServiceHandler registers the http handlers for service AccessService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterAccessServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterAccessServiceHandlerClient(ctx, mux, NewAccessServiceClient(conn))
+	return RegisterAccessServiceHandlerClient(ctx, mux, extRunlogv1.NewAccessServiceClient(conn))
 }
 
 // RegisterAccessServiceHandlerClient registers the http handlers for service AccessService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "AccessServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "AccessServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.AccessServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.AccessServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "AccessServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterAccessServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client AccessServiceClient) error {
+// "extRunlogv1.AccessServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterAccessServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.AccessServiceClient) error {
 	mux.Handle(http.MethodGet, pattern_AccessService_WhoAmI_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_EventService_AppendEvents_0(ctx context.Context, marshaler runtime.Marshaler, client EventServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_EventService_AppendEvents_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.EventServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AppendEventsRequest
+		protoReq extRunlogv1.AppendEventsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -59,9 +60,9 @@ func request_EventService_AppendEvents_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_EventService_AppendEvents_0(ctx context.Context, marshaler runtime.Marshaler, server EventServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_EventService_AppendEvents_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.EventServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AppendEventsRequest
+		protoReq extRunlogv1.AppendEventsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -80,9 +81,9 @@ func local_request_EventService_AppendEvents_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func request_EventService_BatchAppend_0(ctx context.Context, marshaler runtime.Marshaler, client EventServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_EventService_BatchAppend_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.EventServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq BatchAppendRequest
+		protoReq extRunlogv1.BatchAppendRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -95,9 +96,9 @@ func request_EventService_BatchAppend_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_EventService_BatchAppend_0(ctx context.Context, marshaler runtime.Marshaler, server EventServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_EventService_BatchAppend_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.EventServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq BatchAppendRequest
+		protoReq extRunlogv1.BatchAppendRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -109,9 +110,9 @@ func local_request_EventService_BatchAppend_0(ctx context.Context, marshaler run
 
 var filter_EventService_ListEvents_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_EventService_ListEvents_0(ctx context.Context, marshaler runtime.Marshaler, client EventServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_EventService_ListEvents_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.EventServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListEventsRequest
+		protoReq extRunlogv1.ListEventsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -136,9 +137,9 @@ func request_EventService_ListEvents_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_EventService_ListEvents_0(ctx context.Context, marshaler runtime.Marshaler, server EventServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_EventService_ListEvents_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.EventServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListEventsRequest
+		protoReq extRunlogv1.ListEventsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -162,9 +163,9 @@ func local_request_EventService_ListEvents_0(ctx context.Context, marshaler runt
 
 var filter_EventService_ReadEvents_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_EventService_ReadEvents_0(ctx context.Context, marshaler runtime.Marshaler, client EventServiceClient, req *http.Request, pathParams map[string]string) (EventService_ReadEventsClient, runtime.ServerMetadata, error) {
+func request_EventService_ReadEvents_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.EventServiceClient, req *http.Request, pathParams map[string]string) (extRunlogv1.EventService_ReadEventsClient, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReadEventsRequest
+		protoReq extRunlogv1.ReadEventsRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -202,7 +203,7 @@ func request_EventService_ReadEvents_0(ctx context.Context, marshaler runtime.Ma
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterEventServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterEventServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server EventServiceServer) error {
+func RegisterEventServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.EventServiceServer) error {
 	mux.Handle(http.MethodPost, pattern_EventService_AppendEvents_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -301,15 +302,15 @@ func RegisterEventServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.S
 // RegisterEventServiceHandler registers the http handlers for service EventService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterEventServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterEventServiceHandlerClient(ctx, mux, NewEventServiceClient(conn))
+	return RegisterEventServiceHandlerClient(ctx, mux, extRunlogv1.NewEventServiceClient(conn))
 }
 
 // RegisterEventServiceHandlerClient registers the http handlers for service EventService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "EventServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "EventServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.EventServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.EventServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "EventServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterEventServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client EventServiceClient) error {
+// "extRunlogv1.EventServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterEventServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.EventServiceClient) error {
 	mux.Handle(http.MethodPost, pattern_EventService_AppendEvents_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

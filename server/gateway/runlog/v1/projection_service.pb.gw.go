@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -37,9 +38,9 @@ var (
 
 var filter_ProjectionService_GetSnapshot_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_ProjectionService_GetSnapshot_0(ctx context.Context, marshaler runtime.Marshaler, client ProjectionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ProjectionService_GetSnapshot_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ProjectionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetSnapshotRequest
+		protoReq extRunlogv1.GetSnapshotRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -64,9 +65,9 @@ func request_ProjectionService_GetSnapshot_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func local_request_ProjectionService_GetSnapshot_0(ctx context.Context, marshaler runtime.Marshaler, server ProjectionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ProjectionService_GetSnapshot_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ProjectionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetSnapshotRequest
+		protoReq extRunlogv1.GetSnapshotRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -90,9 +91,9 @@ func local_request_ProjectionService_GetSnapshot_0(ctx context.Context, marshale
 
 var filter_ProjectionService_ProjectRun_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_ProjectionService_ProjectRun_0(ctx context.Context, marshaler runtime.Marshaler, client ProjectionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ProjectionService_ProjectRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ProjectionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ProjectRunRequest
+		protoReq extRunlogv1.ProjectRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -117,9 +118,9 @@ func request_ProjectionService_ProjectRun_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
-func local_request_ProjectionService_ProjectRun_0(ctx context.Context, marshaler runtime.Marshaler, server ProjectionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ProjectionService_ProjectRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ProjectionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ProjectRunRequest
+		protoReq extRunlogv1.ProjectRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -143,9 +144,9 @@ func local_request_ProjectionService_ProjectRun_0(ctx context.Context, marshaler
 
 var filter_ProjectionService_WatchRun_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_ProjectionService_WatchRun_0(ctx context.Context, marshaler runtime.Marshaler, client ProjectionServiceClient, req *http.Request, pathParams map[string]string) (ProjectionService_WatchRunClient, runtime.ServerMetadata, error) {
+func request_ProjectionService_WatchRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ProjectionServiceClient, req *http.Request, pathParams map[string]string) (extRunlogv1.ProjectionService_WatchRunClient, runtime.ServerMetadata, error) {
 	var (
-		protoReq WatchRunRequest
+		protoReq extRunlogv1.WatchRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -180,9 +181,9 @@ func request_ProjectionService_WatchRun_0(ctx context.Context, marshaler runtime
 
 var filter_ProjectionService_WatchRuns_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_ProjectionService_WatchRuns_0(ctx context.Context, marshaler runtime.Marshaler, client ProjectionServiceClient, req *http.Request, pathParams map[string]string) (ProjectionService_WatchRunsClient, runtime.ServerMetadata, error) {
+func request_ProjectionService_WatchRuns_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ProjectionServiceClient, req *http.Request, pathParams map[string]string) (extRunlogv1.ProjectionService_WatchRunsClient, runtime.ServerMetadata, error) {
 	var (
-		protoReq WatchRunsRequest
+		protoReq extRunlogv1.WatchRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -211,7 +212,7 @@ func request_ProjectionService_WatchRuns_0(ctx context.Context, marshaler runtim
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterProjectionServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterProjectionServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server ProjectionServiceServer) error {
+func RegisterProjectionServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.ProjectionServiceServer) error {
 	mux.Handle(http.MethodGet, pattern_ProjectionService_GetSnapshot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -297,15 +298,15 @@ func RegisterProjectionServiceHandlerFromEndpoint(ctx context.Context, mux *runt
 // RegisterProjectionServiceHandler registers the http handlers for service ProjectionService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterProjectionServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterProjectionServiceHandlerClient(ctx, mux, NewProjectionServiceClient(conn))
+	return RegisterProjectionServiceHandlerClient(ctx, mux, extRunlogv1.NewProjectionServiceClient(conn))
 }
 
 // RegisterProjectionServiceHandlerClient registers the http handlers for service ProjectionService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "ProjectionServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "ProjectionServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.ProjectionServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.ProjectionServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "ProjectionServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterProjectionServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client ProjectionServiceClient) error {
+// "extRunlogv1.ProjectionServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterProjectionServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.ProjectionServiceClient) error {
 	mux.Handle(http.MethodGet, pattern_ProjectionService_GetSnapshot_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

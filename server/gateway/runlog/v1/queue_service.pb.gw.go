@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_QueueService_RequestRun_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_RequestRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RequestRunRequest
+		protoReq extRunlogv1.RequestRunRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -50,9 +51,9 @@ func request_QueueService_RequestRun_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_QueueService_RequestRun_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_RequestRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RequestRunRequest
+		protoReq extRunlogv1.RequestRunRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -62,9 +63,9 @@ func local_request_QueueService_RequestRun_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func request_QueueService_LeaseRuns_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_LeaseRuns_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq LeaseRunsRequest
+		protoReq extRunlogv1.LeaseRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -77,9 +78,9 @@ func request_QueueService_LeaseRuns_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_QueueService_LeaseRuns_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_LeaseRuns_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq LeaseRunsRequest
+		protoReq extRunlogv1.LeaseRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -89,9 +90,9 @@ func local_request_QueueService_LeaseRuns_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
-func request_QueueService_RenewLease_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_RenewLease_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RenewLeaseRequest
+		protoReq extRunlogv1.RenewLeaseRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -113,9 +114,9 @@ func request_QueueService_RenewLease_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_QueueService_RenewLease_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_RenewLease_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RenewLeaseRequest
+		protoReq extRunlogv1.RenewLeaseRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -134,9 +135,9 @@ func local_request_QueueService_RenewLease_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func request_QueueService_ReleaseLease_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_ReleaseLease_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReleaseLeaseRequest
+		protoReq extRunlogv1.ReleaseLeaseRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -158,9 +159,9 @@ func request_QueueService_ReleaseLease_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_QueueService_ReleaseLease_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_ReleaseLease_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReleaseLeaseRequest
+		protoReq extRunlogv1.ReleaseLeaseRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -179,9 +180,9 @@ func local_request_QueueService_ReleaseLease_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func request_QueueService_PutQueue_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_PutQueue_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PutQueueRequest
+		protoReq extRunlogv1.PutQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -194,9 +195,9 @@ func request_QueueService_PutQueue_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func local_request_QueueService_PutQueue_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_PutQueue_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PutQueueRequest
+		protoReq extRunlogv1.PutQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -206,9 +207,9 @@ func local_request_QueueService_PutQueue_0(ctx context.Context, marshaler runtim
 	return msg, metadata, err
 }
 
-func request_QueueService_PauseQueue_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_PauseQueue_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PauseQueueRequest
+		protoReq extRunlogv1.PauseQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -221,9 +222,9 @@ func request_QueueService_PauseQueue_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_QueueService_PauseQueue_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_PauseQueue_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PauseQueueRequest
+		protoReq extRunlogv1.PauseQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -233,9 +234,9 @@ func local_request_QueueService_PauseQueue_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func request_QueueService_ResumeQueue_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_ResumeQueue_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ResumeQueueRequest
+		protoReq extRunlogv1.ResumeQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -248,9 +249,9 @@ func request_QueueService_ResumeQueue_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_QueueService_ResumeQueue_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_ResumeQueue_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ResumeQueueRequest
+		protoReq extRunlogv1.ResumeQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -262,9 +263,9 @@ func local_request_QueueService_ResumeQueue_0(ctx context.Context, marshaler run
 
 var filter_QueueService_ListQueues_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_QueueService_ListQueues_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_ListQueues_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListQueuesRequest
+		protoReq extRunlogv1.ListQueuesRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -280,9 +281,9 @@ func request_QueueService_ListQueues_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_QueueService_ListQueues_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_ListQueues_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListQueuesRequest
+		protoReq extRunlogv1.ListQueuesRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -297,9 +298,9 @@ func local_request_QueueService_ListQueues_0(ctx context.Context, marshaler runt
 
 var filter_QueueService_GetQueue_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_QueueService_GetQueue_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_GetQueue_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetQueueRequest
+		protoReq extRunlogv1.GetQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -315,9 +316,9 @@ func request_QueueService_GetQueue_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func local_request_QueueService_GetQueue_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_GetQueue_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetQueueRequest
+		protoReq extRunlogv1.GetQueueRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -332,9 +333,9 @@ func local_request_QueueService_GetQueue_0(ctx context.Context, marshaler runtim
 
 var filter_QueueService_ListQueuedRuns_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_QueueService_ListQueuedRuns_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_ListQueuedRuns_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListQueuedRunsRequest
+		protoReq extRunlogv1.ListQueuedRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -350,9 +351,9 @@ func request_QueueService_ListQueuedRuns_0(ctx context.Context, marshaler runtim
 	return msg, metadata, err
 }
 
-func local_request_QueueService_ListQueuedRuns_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_ListQueuedRuns_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListQueuedRunsRequest
+		protoReq extRunlogv1.ListQueuedRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -365,9 +366,9 @@ func local_request_QueueService_ListQueuedRuns_0(ctx context.Context, marshaler 
 	return msg, metadata, err
 }
 
-func request_QueueService_CancelQueued_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_CancelQueued_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CancelQueuedRequest
+		protoReq extRunlogv1.CancelQueuedRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -389,9 +390,9 @@ func request_QueueService_CancelQueued_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_QueueService_CancelQueued_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_CancelQueued_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CancelQueuedRequest
+		protoReq extRunlogv1.CancelQueuedRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -410,9 +411,9 @@ func local_request_QueueService_CancelQueued_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func request_QueueService_Reprioritize_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_Reprioritize_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReprioritizeRequest
+		protoReq extRunlogv1.ReprioritizeRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -434,9 +435,9 @@ func request_QueueService_Reprioritize_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func local_request_QueueService_Reprioritize_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_Reprioritize_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReprioritizeRequest
+		protoReq extRunlogv1.ReprioritizeRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -455,9 +456,9 @@ func local_request_QueueService_Reprioritize_0(ctx context.Context, marshaler ru
 	return msg, metadata, err
 }
 
-func request_QueueService_RequeueRun_0(ctx context.Context, marshaler runtime.Marshaler, client QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_QueueService_RequeueRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.QueueServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RequeueRunRequest
+		protoReq extRunlogv1.RequeueRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -479,9 +480,9 @@ func request_QueueService_RequeueRun_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_QueueService_RequeueRun_0(ctx context.Context, marshaler runtime.Marshaler, server QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_QueueService_RequeueRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.QueueServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RequeueRunRequest
+		protoReq extRunlogv1.RequeueRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -505,7 +506,7 @@ func local_request_QueueService_RequeueRun_0(ctx context.Context, marshaler runt
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterQueueServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterQueueServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server QueueServiceServer) error {
+func RegisterQueueServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.QueueServiceServer) error {
 	mux.Handle(http.MethodPost, pattern_QueueService_RequestRun_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -797,15 +798,15 @@ func RegisterQueueServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.S
 // RegisterQueueServiceHandler registers the http handlers for service QueueService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterQueueServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterQueueServiceHandlerClient(ctx, mux, NewQueueServiceClient(conn))
+	return RegisterQueueServiceHandlerClient(ctx, mux, extRunlogv1.NewQueueServiceClient(conn))
 }
 
 // RegisterQueueServiceHandlerClient registers the http handlers for service QueueService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "QueueServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "QueueServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.QueueServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.QueueServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "QueueServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterQueueServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client QueueServiceClient) error {
+// "extRunlogv1.QueueServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterQueueServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.QueueServiceClient) error {
 	mux.Handle(http.MethodPost, pattern_QueueService_RequestRun_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

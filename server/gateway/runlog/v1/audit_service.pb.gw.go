@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -37,9 +38,9 @@ var (
 
 var filter_AuditService_QueryEvents_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AuditService_QueryEvents_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AuditService_QueryEvents_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq QueryEventsRequest
+		protoReq extRunlogv1.QueryEventsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -55,9 +56,9 @@ func request_AuditService_QueryEvents_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_AuditService_QueryEvents_0(ctx context.Context, marshaler runtime.Marshaler, server AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AuditService_QueryEvents_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq QueryEventsRequest
+		protoReq extRunlogv1.QueryEventsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -72,9 +73,9 @@ func local_request_AuditService_QueryEvents_0(ctx context.Context, marshaler run
 
 var filter_AuditService_ExportEvents_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AuditService_ExportEvents_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (AuditService_ExportEventsClient, runtime.ServerMetadata, error) {
+func request_AuditService_ExportEvents_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (extRunlogv1.AuditService_ExportEventsClient, runtime.ServerMetadata, error) {
 	var (
-		protoReq ExportEventsRequest
+		protoReq extRunlogv1.ExportEventsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -98,9 +99,9 @@ func request_AuditService_ExportEvents_0(ctx context.Context, marshaler runtime.
 	return stream, metadata, nil
 }
 
-func request_AuditService_VerifyRun_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AuditService_VerifyRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq VerifyRunRequest
+		protoReq extRunlogv1.VerifyRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -119,9 +120,9 @@ func request_AuditService_VerifyRun_0(ctx context.Context, marshaler runtime.Mar
 	return msg, metadata, err
 }
 
-func local_request_AuditService_VerifyRun_0(ctx context.Context, marshaler runtime.Marshaler, server AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AuditService_VerifyRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq VerifyRunRequest
+		protoReq extRunlogv1.VerifyRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -139,9 +140,9 @@ func local_request_AuditService_VerifyRun_0(ctx context.Context, marshaler runti
 
 var filter_AuditService_ProveRun_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_AuditService_ProveRun_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AuditService_ProveRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ProveRunRequest
+		protoReq extRunlogv1.ProveRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -166,9 +167,9 @@ func request_AuditService_ProveRun_0(ctx context.Context, marshaler runtime.Mars
 	return msg, metadata, err
 }
 
-func local_request_AuditService_ProveRun_0(ctx context.Context, marshaler runtime.Marshaler, server AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AuditService_ProveRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ProveRunRequest
+		protoReq extRunlogv1.ProveRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -192,9 +193,9 @@ func local_request_AuditService_ProveRun_0(ctx context.Context, marshaler runtim
 
 var filter_AuditService_ListCheckpoints_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_AuditService_ListCheckpoints_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AuditService_ListCheckpoints_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListCheckpointsRequest
+		protoReq extRunlogv1.ListCheckpointsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -210,9 +211,9 @@ func request_AuditService_ListCheckpoints_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
-func local_request_AuditService_ListCheckpoints_0(ctx context.Context, marshaler runtime.Marshaler, server AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AuditService_ListCheckpoints_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListCheckpointsRequest
+		protoReq extRunlogv1.ListCheckpointsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -225,9 +226,9 @@ func local_request_AuditService_ListCheckpoints_0(ctx context.Context, marshaler
 	return msg, metadata, err
 }
 
-func request_AuditService_ListSigningKeys_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AuditService_ListSigningKeys_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListSigningKeysRequest
+		protoReq extRunlogv1.ListSigningKeysRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -237,18 +238,18 @@ func request_AuditService_ListSigningKeys_0(ctx context.Context, marshaler runti
 	return msg, metadata, err
 }
 
-func local_request_AuditService_ListSigningKeys_0(ctx context.Context, marshaler runtime.Marshaler, server AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AuditService_ListSigningKeys_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListSigningKeysRequest
+		protoReq extRunlogv1.ListSigningKeysRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.ListSigningKeys(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_AuditService_RotateSigningKey_0(ctx context.Context, marshaler runtime.Marshaler, client AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_AuditService_RotateSigningKey_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.AuditServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RotateSigningKeyRequest
+		protoReq extRunlogv1.RotateSigningKeyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -261,9 +262,9 @@ func request_AuditService_RotateSigningKey_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func local_request_AuditService_RotateSigningKey_0(ctx context.Context, marshaler runtime.Marshaler, server AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_AuditService_RotateSigningKey_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.AuditServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RotateSigningKeyRequest
+		protoReq extRunlogv1.RotateSigningKeyRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -278,7 +279,7 @@ func local_request_AuditService_RotateSigningKey_0(ctx context.Context, marshale
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterAuditServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterAuditServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server AuditServiceServer) error {
+func RegisterAuditServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.AuditServiceServer) error {
 	mux.Handle(http.MethodGet, pattern_AuditService_QueryEvents_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -437,15 +438,15 @@ func RegisterAuditServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.S
 // RegisterAuditServiceHandler registers the http handlers for service AuditService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterAuditServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterAuditServiceHandlerClient(ctx, mux, NewAuditServiceClient(conn))
+	return RegisterAuditServiceHandlerClient(ctx, mux, extRunlogv1.NewAuditServiceClient(conn))
 }
 
 // RegisterAuditServiceHandlerClient registers the http handlers for service AuditService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "AuditServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "AuditServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.AuditServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.AuditServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "AuditServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterAuditServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client AuditServiceClient) error {
+// "extRunlogv1.AuditServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterAuditServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.AuditServiceClient) error {
 	mux.Handle(http.MethodGet, pattern_AuditService_QueryEvents_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

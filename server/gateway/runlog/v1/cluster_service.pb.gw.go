@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_ClusterService_GetStatus_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_GetStatus_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetStatusRequest
+		protoReq extRunlogv1.GetStatusRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -47,18 +48,18 @@ func request_ClusterService_GetStatus_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_GetStatus_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_GetStatus_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetStatusRequest
+		protoReq extRunlogv1.GetStatusRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.GetStatus(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_ClusterService_AddMember_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_AddMember_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AddMemberRequest
+		protoReq extRunlogv1.AddMemberRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -71,9 +72,9 @@ func request_ClusterService_AddMember_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_AddMember_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_AddMember_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AddMemberRequest
+		protoReq extRunlogv1.AddMemberRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -83,9 +84,9 @@ func local_request_ClusterService_AddMember_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func request_ClusterService_RemoveMember_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_RemoveMember_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RemoveMemberRequest
+		protoReq extRunlogv1.RemoveMemberRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -98,9 +99,9 @@ func request_ClusterService_RemoveMember_0(ctx context.Context, marshaler runtim
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_RemoveMember_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_RemoveMember_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RemoveMemberRequest
+		protoReq extRunlogv1.RemoveMemberRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -110,9 +111,9 @@ func local_request_ClusterService_RemoveMember_0(ctx context.Context, marshaler 
 	return msg, metadata, err
 }
 
-func request_ClusterService_TransferLeadership_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_TransferLeadership_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq TransferLeadershipRequest
+		protoReq extRunlogv1.TransferLeadershipRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -125,9 +126,9 @@ func request_ClusterService_TransferLeadership_0(ctx context.Context, marshaler 
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_TransferLeadership_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_TransferLeadership_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq TransferLeadershipRequest
+		protoReq extRunlogv1.TransferLeadershipRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -137,9 +138,9 @@ func local_request_ClusterService_TransferLeadership_0(ctx context.Context, mars
 	return msg, metadata, err
 }
 
-func request_ClusterService_ReleaseHold_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_ReleaseHold_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReleaseHoldRequest
+		protoReq extRunlogv1.ReleaseHoldRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -152,9 +153,9 @@ func request_ClusterService_ReleaseHold_0(ctx context.Context, marshaler runtime
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_ReleaseHold_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_ReleaseHold_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ReleaseHoldRequest
+		protoReq extRunlogv1.ReleaseHoldRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -164,9 +165,9 @@ func local_request_ClusterService_ReleaseHold_0(ctx context.Context, marshaler r
 	return msg, metadata, err
 }
 
-func request_ClusterService_CreateJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_CreateJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateJoinTokenRequest
+		protoReq extRunlogv1.CreateJoinTokenRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -179,9 +180,9 @@ func request_ClusterService_CreateJoinToken_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_CreateJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_CreateJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateJoinTokenRequest
+		protoReq extRunlogv1.CreateJoinTokenRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -191,9 +192,9 @@ func local_request_ClusterService_CreateJoinToken_0(ctx context.Context, marshal
 	return msg, metadata, err
 }
 
-func request_ClusterService_ListJoinTokens_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_ListJoinTokens_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListJoinTokensRequest
+		protoReq extRunlogv1.ListJoinTokensRequest
 		metadata runtime.ServerMetadata
 	)
 	if req.Body != nil {
@@ -203,18 +204,18 @@ func request_ClusterService_ListJoinTokens_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_ListJoinTokens_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_ListJoinTokens_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListJoinTokensRequest
+		protoReq extRunlogv1.ListJoinTokensRequest
 		metadata runtime.ServerMetadata
 	)
 	msg, err := server.ListJoinTokens(ctx, &protoReq)
 	return msg, metadata, err
 }
 
-func request_ClusterService_RevokeJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, client ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_ClusterService_RevokeJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.ClusterServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeJoinTokenRequest
+		protoReq extRunlogv1.RevokeJoinTokenRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -236,9 +237,9 @@ func request_ClusterService_RevokeJoinToken_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func local_request_ClusterService_RevokeJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, server ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_ClusterService_RevokeJoinToken_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.ClusterServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RevokeJoinTokenRequest
+		protoReq extRunlogv1.RevokeJoinTokenRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -262,7 +263,7 @@ func local_request_ClusterService_RevokeJoinToken_0(ctx context.Context, marshal
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterClusterServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterClusterServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server ClusterServiceServer) error {
+func RegisterClusterServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.ClusterServiceServer) error {
 	mux.Handle(http.MethodGet, pattern_ClusterService_GetStatus_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -454,15 +455,15 @@ func RegisterClusterServiceHandlerFromEndpoint(ctx context.Context, mux *runtime
 // RegisterClusterServiceHandler registers the http handlers for service ClusterService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterClusterServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterClusterServiceHandlerClient(ctx, mux, NewClusterServiceClient(conn))
+	return RegisterClusterServiceHandlerClient(ctx, mux, extRunlogv1.NewClusterServiceClient(conn))
 }
 
 // RegisterClusterServiceHandlerClient registers the http handlers for service ClusterService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "ClusterServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "ClusterServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.ClusterServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.ClusterServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "ClusterServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterClusterServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client ClusterServiceClient) error {
+// "extRunlogv1.ClusterServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterClusterServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.ClusterServiceClient) error {
 	mux.Handle(http.MethodGet, pattern_ClusterService_GetStatus_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

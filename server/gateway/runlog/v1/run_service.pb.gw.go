@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_RunService_CreateRun_0(ctx context.Context, marshaler runtime.Marshaler, client RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_RunService_CreateRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateRunRequest
+		protoReq extRunlogv1.CreateRunRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -50,9 +51,9 @@ func request_RunService_CreateRun_0(ctx context.Context, marshaler runtime.Marsh
 	return msg, metadata, err
 }
 
-func local_request_RunService_CreateRun_0(ctx context.Context, marshaler runtime.Marshaler, server RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_RunService_CreateRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateRunRequest
+		protoReq extRunlogv1.CreateRunRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -64,9 +65,9 @@ func local_request_RunService_CreateRun_0(ctx context.Context, marshaler runtime
 
 var filter_RunService_GetRun_0 = &utilities.DoubleArray{Encoding: map[string]int{"run_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_RunService_GetRun_0(ctx context.Context, marshaler runtime.Marshaler, client RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_RunService_GetRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetRunRequest
+		protoReq extRunlogv1.GetRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -91,9 +92,9 @@ func request_RunService_GetRun_0(ctx context.Context, marshaler runtime.Marshale
 	return msg, metadata, err
 }
 
-func local_request_RunService_GetRun_0(ctx context.Context, marshaler runtime.Marshaler, server RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_RunService_GetRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetRunRequest
+		protoReq extRunlogv1.GetRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -117,9 +118,9 @@ func local_request_RunService_GetRun_0(ctx context.Context, marshaler runtime.Ma
 
 var filter_RunService_ListRuns_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_RunService_ListRuns_0(ctx context.Context, marshaler runtime.Marshaler, client RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_RunService_ListRuns_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListRunsRequest
+		protoReq extRunlogv1.ListRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -135,9 +136,9 @@ func request_RunService_ListRuns_0(ctx context.Context, marshaler runtime.Marsha
 	return msg, metadata, err
 }
 
-func local_request_RunService_ListRuns_0(ctx context.Context, marshaler runtime.Marshaler, server RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_RunService_ListRuns_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListRunsRequest
+		protoReq extRunlogv1.ListRunsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -150,9 +151,9 @@ func local_request_RunService_ListRuns_0(ctx context.Context, marshaler runtime.
 	return msg, metadata, err
 }
 
-func request_RunService_UpdateRun_0(ctx context.Context, marshaler runtime.Marshaler, client RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_RunService_UpdateRun_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq UpdateRunRequest
+		protoReq extRunlogv1.UpdateRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -174,9 +175,9 @@ func request_RunService_UpdateRun_0(ctx context.Context, marshaler runtime.Marsh
 	return msg, metadata, err
 }
 
-func local_request_RunService_UpdateRun_0(ctx context.Context, marshaler runtime.Marshaler, server RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_RunService_UpdateRun_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq UpdateRunRequest
+		protoReq extRunlogv1.UpdateRunRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -195,9 +196,9 @@ func local_request_RunService_UpdateRun_0(ctx context.Context, marshaler runtime
 	return msg, metadata, err
 }
 
-func request_RunService_SetEngineRunRef_0(ctx context.Context, marshaler runtime.Marshaler, client RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_RunService_SetEngineRunRef_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.RunServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetEngineRunRefRequest
+		protoReq extRunlogv1.SetEngineRunRefRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -219,9 +220,9 @@ func request_RunService_SetEngineRunRef_0(ctx context.Context, marshaler runtime
 	return msg, metadata, err
 }
 
-func local_request_RunService_SetEngineRunRef_0(ctx context.Context, marshaler runtime.Marshaler, server RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_RunService_SetEngineRunRef_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.RunServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SetEngineRunRefRequest
+		protoReq extRunlogv1.SetEngineRunRefRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -245,7 +246,7 @@ func local_request_RunService_SetEngineRunRef_0(ctx context.Context, marshaler r
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterRunServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterRunServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server RunServiceServer) error {
+func RegisterRunServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.RunServiceServer) error {
 	mux.Handle(http.MethodPost, pattern_RunService_CreateRun_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -377,15 +378,15 @@ func RegisterRunServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.Ser
 // RegisterRunServiceHandler registers the http handlers for service RunService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterRunServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterRunServiceHandlerClient(ctx, mux, NewRunServiceClient(conn))
+	return RegisterRunServiceHandlerClient(ctx, mux, extRunlogv1.NewRunServiceClient(conn))
 }
 
 // RegisterRunServiceHandlerClient registers the http handlers for service RunService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "RunServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "RunServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.RunServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.RunServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "RunServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterRunServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client RunServiceClient) error {
+// "extRunlogv1.RunServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterRunServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.RunServiceClient) error {
 	mux.Handle(http.MethodPost, pattern_RunService_CreateRun_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

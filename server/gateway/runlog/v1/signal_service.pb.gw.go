@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_SignalService_SendSignal_0(ctx context.Context, marshaler runtime.Marshaler, client SignalServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SignalService_SendSignal_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SignalServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SendSignalRequest
+		protoReq extRunlogv1.SendSignalRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -59,9 +60,9 @@ func request_SignalService_SendSignal_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_SignalService_SendSignal_0(ctx context.Context, marshaler runtime.Marshaler, server SignalServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SignalService_SendSignal_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SignalServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SendSignalRequest
+		protoReq extRunlogv1.SendSignalRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -80,9 +81,9 @@ func local_request_SignalService_SendSignal_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func request_SignalService_AttestStep_0(ctx context.Context, marshaler runtime.Marshaler, client SignalServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SignalService_AttestStep_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SignalServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AttestStepRequest
+		protoReq extRunlogv1.AttestStepRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -112,9 +113,9 @@ func request_SignalService_AttestStep_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_SignalService_AttestStep_0(ctx context.Context, marshaler runtime.Marshaler, server SignalServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SignalService_AttestStep_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SignalServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AttestStepRequest
+		protoReq extRunlogv1.AttestStepRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -146,7 +147,7 @@ func local_request_SignalService_AttestStep_0(ctx context.Context, marshaler run
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterSignalServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterSignalServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server SignalServiceServer) error {
+func RegisterSignalServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.SignalServiceServer) error {
 	mux.Handle(http.MethodPost, pattern_SignalService_SendSignal_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -218,15 +219,15 @@ func RegisterSignalServiceHandlerFromEndpoint(ctx context.Context, mux *runtime.
 // RegisterSignalServiceHandler registers the http handlers for service SignalService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterSignalServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterSignalServiceHandlerClient(ctx, mux, NewSignalServiceClient(conn))
+	return RegisterSignalServiceHandlerClient(ctx, mux, extRunlogv1.NewSignalServiceClient(conn))
 }
 
 // RegisterSignalServiceHandlerClient registers the http handlers for service SignalService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "SignalServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "SignalServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.SignalServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.SignalServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "SignalServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterSignalServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client SignalServiceClient) error {
+// "extRunlogv1.SignalServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterSignalServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.SignalServiceClient) error {
 	mux.Handle(http.MethodPost, pattern_SignalService_SendSignal_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()

@@ -13,6 +13,7 @@ import (
 	"errors"
 	"io"
 	"net/http"
+	extRunlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"github.com/grpc-ecosystem/grpc-gateway/v2/utilities"
@@ -35,9 +36,9 @@ var (
 	_ = metadata.Join
 )
 
-func request_SubscriptionService_CreateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_CreateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateSubscriptionRequest
+		protoReq extRunlogv1.CreateSubscriptionRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -50,9 +51,9 @@ func request_SubscriptionService_CreateSubscription_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_CreateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_CreateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq CreateSubscriptionRequest
+		protoReq extRunlogv1.CreateSubscriptionRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := marshaler.NewDecoder(req.Body).Decode(&protoReq); err != nil && !errors.Is(err, io.EOF) {
@@ -64,9 +65,9 @@ func local_request_SubscriptionService_CreateSubscription_0(ctx context.Context,
 
 var filter_SubscriptionService_GetSubscription_0 = &utilities.DoubleArray{Encoding: map[string]int{"subscription_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_SubscriptionService_GetSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_GetSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetSubscriptionRequest
+		protoReq extRunlogv1.GetSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -91,9 +92,9 @@ func request_SubscriptionService_GetSubscription_0(ctx context.Context, marshale
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_GetSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_GetSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq GetSubscriptionRequest
+		protoReq extRunlogv1.GetSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -117,9 +118,9 @@ func local_request_SubscriptionService_GetSubscription_0(ctx context.Context, ma
 
 var filter_SubscriptionService_ListSubscriptions_0 = &utilities.DoubleArray{Encoding: map[string]int{}, Base: []int(nil), Check: []int(nil)}
 
-func request_SubscriptionService_ListSubscriptions_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_ListSubscriptions_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListSubscriptionsRequest
+		protoReq extRunlogv1.ListSubscriptionsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -135,9 +136,9 @@ func request_SubscriptionService_ListSubscriptions_0(ctx context.Context, marsha
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_ListSubscriptions_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_ListSubscriptions_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListSubscriptionsRequest
+		protoReq extRunlogv1.ListSubscriptionsRequest
 		metadata runtime.ServerMetadata
 	)
 	if err := req.ParseForm(); err != nil {
@@ -150,9 +151,9 @@ func local_request_SubscriptionService_ListSubscriptions_0(ctx context.Context, 
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_UpdateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_UpdateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq UpdateSubscriptionRequest
+		protoReq extRunlogv1.UpdateSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -174,9 +175,9 @@ func request_SubscriptionService_UpdateSubscription_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_UpdateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_UpdateSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq UpdateSubscriptionRequest
+		protoReq extRunlogv1.UpdateSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -197,9 +198,9 @@ func local_request_SubscriptionService_UpdateSubscription_0(ctx context.Context,
 
 var filter_SubscriptionService_DeleteSubscription_0 = &utilities.DoubleArray{Encoding: map[string]int{"subscription_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_SubscriptionService_DeleteSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_DeleteSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DeleteSubscriptionRequest
+		protoReq extRunlogv1.DeleteSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -224,9 +225,9 @@ func request_SubscriptionService_DeleteSubscription_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_DeleteSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_DeleteSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DeleteSubscriptionRequest
+		protoReq extRunlogv1.DeleteSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -248,9 +249,9 @@ func local_request_SubscriptionService_DeleteSubscription_0(ctx context.Context,
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_PauseSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_PauseSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PauseSubscriptionRequest
+		protoReq extRunlogv1.PauseSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -272,9 +273,9 @@ func request_SubscriptionService_PauseSubscription_0(ctx context.Context, marsha
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_PauseSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_PauseSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PauseSubscriptionRequest
+		protoReq extRunlogv1.PauseSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -293,9 +294,9 @@ func local_request_SubscriptionService_PauseSubscription_0(ctx context.Context, 
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_ResumeSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_ResumeSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ResumeSubscriptionRequest
+		protoReq extRunlogv1.ResumeSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -317,9 +318,9 @@ func request_SubscriptionService_ResumeSubscription_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_ResumeSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_ResumeSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ResumeSubscriptionRequest
+		protoReq extRunlogv1.ResumeSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -338,9 +339,9 @@ func local_request_SubscriptionService_ResumeSubscription_0(ctx context.Context,
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_SeekSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_SeekSubscription_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SeekSubscriptionRequest
+		protoReq extRunlogv1.SeekSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -362,9 +363,9 @@ func request_SubscriptionService_SeekSubscription_0(ctx context.Context, marshal
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_SeekSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_SeekSubscription_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq SeekSubscriptionRequest
+		protoReq extRunlogv1.SeekSubscriptionRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -383,9 +384,9 @@ func local_request_SubscriptionService_SeekSubscription_0(ctx context.Context, m
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_Pull_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_Pull_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PullRequest
+		protoReq extRunlogv1.PullRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -407,9 +408,9 @@ func request_SubscriptionService_Pull_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_Pull_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_Pull_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq PullRequest
+		protoReq extRunlogv1.PullRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -428,9 +429,9 @@ func local_request_SubscriptionService_Pull_0(ctx context.Context, marshaler run
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_Ack_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_Ack_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AckRequest
+		protoReq extRunlogv1.AckRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -452,9 +453,9 @@ func request_SubscriptionService_Ack_0(ctx context.Context, marshaler runtime.Ma
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_Ack_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_Ack_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq AckRequest
+		protoReq extRunlogv1.AckRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -473,9 +474,9 @@ func local_request_SubscriptionService_Ack_0(ctx context.Context, marshaler runt
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_Nack_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_Nack_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq NackRequest
+		protoReq extRunlogv1.NackRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -497,9 +498,9 @@ func request_SubscriptionService_Nack_0(ctx context.Context, marshaler runtime.M
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_Nack_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_Nack_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq NackRequest
+		protoReq extRunlogv1.NackRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -520,9 +521,9 @@ func local_request_SubscriptionService_Nack_0(ctx context.Context, marshaler run
 
 var filter_SubscriptionService_ListDeadLetters_0 = &utilities.DoubleArray{Encoding: map[string]int{"subscription_id": 0}, Base: []int{1, 1, 0}, Check: []int{0, 1, 2}}
 
-func request_SubscriptionService_ListDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_ListDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListDeadLettersRequest
+		protoReq extRunlogv1.ListDeadLettersRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -547,9 +548,9 @@ func request_SubscriptionService_ListDeadLetters_0(ctx context.Context, marshale
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_ListDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_ListDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq ListDeadLettersRequest
+		protoReq extRunlogv1.ListDeadLettersRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -571,9 +572,9 @@ func local_request_SubscriptionService_ListDeadLetters_0(ctx context.Context, ma
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_RedriveDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_RedriveDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RedriveDeadLettersRequest
+		protoReq extRunlogv1.RedriveDeadLettersRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -595,9 +596,9 @@ func request_SubscriptionService_RedriveDeadLetters_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_RedriveDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_RedriveDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq RedriveDeadLettersRequest
+		protoReq extRunlogv1.RedriveDeadLettersRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -616,9 +617,9 @@ func local_request_SubscriptionService_RedriveDeadLetters_0(ctx context.Context,
 	return msg, metadata, err
 }
 
-func request_SubscriptionService_DiscardDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, client SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func request_SubscriptionService_DiscardDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, client extRunlogv1.SubscriptionServiceClient, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DiscardDeadLettersRequest
+		protoReq extRunlogv1.DiscardDeadLettersRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -640,9 +641,9 @@ func request_SubscriptionService_DiscardDeadLetters_0(ctx context.Context, marsh
 	return msg, metadata, err
 }
 
-func local_request_SubscriptionService_DiscardDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, server SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
+func local_request_SubscriptionService_DiscardDeadLetters_0(ctx context.Context, marshaler runtime.Marshaler, server extRunlogv1.SubscriptionServiceServer, req *http.Request, pathParams map[string]string) (proto.Message, runtime.ServerMetadata, error) {
 	var (
-		protoReq DiscardDeadLettersRequest
+		protoReq extRunlogv1.DiscardDeadLettersRequest
 		metadata runtime.ServerMetadata
 		err      error
 	)
@@ -666,7 +667,7 @@ func local_request_SubscriptionService_DiscardDeadLetters_0(ctx context.Context,
 // StreamingRPC :currently unsupported pending https://github.com/grpc/grpc-go/issues/906.
 // Note that using this registration option will cause many gRPC library features to stop working. Consider using RegisterSubscriptionServiceHandlerFromEndpoint instead.
 // GRPC interceptors will not work for this type of registration. To use interceptors, you must use the "runtime.WithMiddlewares" option in the "runtime.NewServeMux" call.
-func RegisterSubscriptionServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server SubscriptionServiceServer) error {
+func RegisterSubscriptionServiceHandlerServer(ctx context.Context, mux *runtime.ServeMux, server extRunlogv1.SubscriptionServiceServer) error {
 	mux.Handle(http.MethodPost, pattern_SubscriptionService_CreateSubscription_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
@@ -978,15 +979,15 @@ func RegisterSubscriptionServiceHandlerFromEndpoint(ctx context.Context, mux *ru
 // RegisterSubscriptionServiceHandler registers the http handlers for service SubscriptionService to "mux".
 // The handlers forward requests to the grpc endpoint over "conn".
 func RegisterSubscriptionServiceHandler(ctx context.Context, mux *runtime.ServeMux, conn *grpc.ClientConn) error {
-	return RegisterSubscriptionServiceHandlerClient(ctx, mux, NewSubscriptionServiceClient(conn))
+	return RegisterSubscriptionServiceHandlerClient(ctx, mux, extRunlogv1.NewSubscriptionServiceClient(conn))
 }
 
 // RegisterSubscriptionServiceHandlerClient registers the http handlers for service SubscriptionService
-// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "SubscriptionServiceClient".
-// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "SubscriptionServiceClient"
+// to "mux". The handlers forward requests to the grpc endpoint over the given implementation of "extRunlogv1.SubscriptionServiceClient".
+// Note: the gRPC framework executes interceptors within the gRPC handler. If the passed in "extRunlogv1.SubscriptionServiceClient"
 // doesn't go through the normal gRPC flow (creating a gRPC client etc.) then it will be up to the passed in
-// "SubscriptionServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
-func RegisterSubscriptionServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client SubscriptionServiceClient) error {
+// "extRunlogv1.SubscriptionServiceClient" to call the correct interceptors. This client ignores the HTTP middlewares.
+func RegisterSubscriptionServiceHandlerClient(ctx context.Context, mux *runtime.ServeMux, client extRunlogv1.SubscriptionServiceClient) error {
 	mux.Handle(http.MethodPost, pattern_SubscriptionService_CreateSubscription_0, func(w http.ResponseWriter, req *http.Request, pathParams map[string]string) {
 		ctx, cancel := context.WithCancel(req.Context())
 		defer cancel()
