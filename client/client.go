@@ -13,9 +13,9 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
-	"runlog/certfile"
 	"runlog/client/internal/bearer"
 	"runlog/client/internal/stats"
+	"runlog/client/transport/certfile"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -9,8 +9,8 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"runlog/certfile"
 	"runlog/client/internal/bearer"
+	"runlog/client/transport/certfile"
 )
 
 // fileCredentials secure a connection by the files as they are at its handshake.

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 	"runlog/server/rpc/decode"
 )
 

@@ -7,7 +7,7 @@ import (
 	"os"
 	"strings"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 )
 
 // Connection says which nodes to call, how to trust them, and with which credentials. Empty members

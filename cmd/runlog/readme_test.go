@@ -136,7 +136,7 @@ func workDir(t *testing.T, doc string) string {
 	}
 	dir := sameDir(t, root+"/"+doc)
 	for _, name := range []string{"docs", "proto", "client", "engine", "examples", "go.mod", "go.sum",
-		"server", "storage", "raft", "projector", "audit", "certfile"} {
+		"server", "storage", "raft", "projector", "audit"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

@@ -16,7 +16,7 @@ import (
 	"sync"
 	"time"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 )
 
 const (

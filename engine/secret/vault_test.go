@@ -21,7 +21,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 )
 
 // vaultTo returns a Vault whose token is in a file.

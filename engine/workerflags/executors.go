@@ -9,13 +9,13 @@ import (
 	"os"
 	"strings"
 
+	"runlog/client/transport/publicaddress"
 	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/executor/command"
 	"runlog/engine/executor/httpcall"
 	"runlog/engine/executor/llm"
 	"runlog/engine/secret"
-	"runlog/publicaddress"
 )
 
 // registry returns the executors of task steps.

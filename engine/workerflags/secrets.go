@@ -9,7 +9,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 	"runlog/engine/secret"
 )
 

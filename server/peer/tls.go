@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 )
 
 // TLS is a node's own certificate and the authorities of its cluster, read again when their files

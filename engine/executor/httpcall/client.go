@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
+	"runlog/client/transport/httpretry"
+	"runlog/client/transport/publicaddress"
 	"runlog/engine/executor"
 	"runlog/engine/secret"
-	"runlog/httpretry"
-	"runlog/publicaddress"
 )
 
 // The codes of errors. The code of an answer 404 is HTTP_404.

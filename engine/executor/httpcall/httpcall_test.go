@@ -16,10 +16,10 @@ import (
 	"testing"
 	"time"
 
+	"runlog/client/transport/publicaddress"
 	"runlog/engine/executor"
 	"runlog/engine/executor/httpcall"
 	"runlog/engine/secret"
-	"runlog/publicaddress"
 	"runlog/testbed/bubble"
 	"runlog/testbed/network"
 )

@@ -14,9 +14,9 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 
-	"runlog/certfile"
 	"runlog/client/address"
 	"runlog/client/contexts"
+	"runlog/client/transport/certfile"
 )
 
 // security are the flags of the connection to Temporal.

@@ -28,7 +28,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"runlog/certfile"
+	"runlog/client/transport/certfile"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"time"
 
-	"runlog/httpretry"
+	"runlog/client/transport/httpretry"
 	"runlog/server/subscriptions/sink/attempt"
 )
 

@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"runlog/client/transport/publicaddress"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/publicaddress"
 	"runlog/server/subscriptions/sink/secret"
 )
 

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"time"
 
+	"runlog/client/transport/publicaddress"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/publicaddress"
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/sink/attempt"
 	"runlog/server/subscriptions/sink/secret"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/publicaddress"
+	"runlog/client/transport/publicaddress"
 )
 
 // TestAddressesBUS7 has the addresses that are refused, and their neighbours.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/httpretry"
+	"runlog/client/transport/httpretry"
 )
 
 // TestAfter: what RFC 9110 (10.2.3) allows, and numbers of any length.
