@@ -99,7 +99,8 @@ RACEFLAGS := -race -short $(TESTFLAGS)
 # The tests of these packages only start other programs. make race has real processes with the race
 # detector. tools/race-packages.sh leaves out packages that only compute.
 NO_RACE := runlog runlog/server/servertest/mutants runlog/server/servertest/procs \
-	$(addprefix runlog/cmd/,runlog runlog-bench internal/output internal/session runlog/internal/audit runlog/internal/backup)
+	$(addprefix runlog/cmd/,runlog runlog-bench runlog/internal/audit runlog/internal/backup) \
+	runlog/client/command/output runlog/client/command/session
 
 # With the race detector no test is about a disk. Files in memory save about a tenth of the time.
 RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if ($$1 >= 4) print "/dev/shm" }')

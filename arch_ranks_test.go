@@ -101,7 +101,8 @@ var ranks = map[string]int{
 	"server/subscriptions/sink":         5,
 
 	// What command lines share, and the packages of commands, which never import each other.
-	"cmd/internal/output":  3,
-	"cmd/internal/session": 4,
-	"cmd/runlog/internal":  8,
+	"client/command/output":   3,
+	"client/command/session":  4,
+	"cmd/internal/signingkey": 4,
+	"cmd/runlog/internal":     8,
 }

@@ -9,7 +9,7 @@ import (
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // The systems of access.

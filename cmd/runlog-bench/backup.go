@@ -9,7 +9,7 @@ import (
 	"os"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"github.com/spf13/cobra"
 

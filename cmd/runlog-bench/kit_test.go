@@ -10,8 +10,8 @@ import (
 	"sync"
 	"testing"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/server/servertest/procs"
 )
 

@@ -3,8 +3,8 @@ package main
 import (
 	"context"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 )
 
 // version is set by the linker: -ldflags "-X main.version=…".

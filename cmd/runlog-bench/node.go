@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"runlog/bench/target"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // product is the name of the program whose nodes are measured.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestBenchFindsRunlog: nodes are of the program that --runlog names, or of the one in PATH.

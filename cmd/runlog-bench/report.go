@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"runlog/bench/report"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"runlog/bench"
 )

@@ -11,8 +11,8 @@ import (
 
 	"runlog/bench"
 	"runlog/bench/report"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 )
 
 // TestBenchProgress: the line on a terminal says what is measured, and is taken away.

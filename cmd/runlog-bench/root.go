@@ -13,8 +13,8 @@ import (
 
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"github.com/spf13/cobra"
 

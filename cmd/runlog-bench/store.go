@@ -11,7 +11,7 @@ import (
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"github.com/spf13/cobra"
 

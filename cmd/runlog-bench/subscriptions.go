@@ -8,7 +8,7 @@ import (
 
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 const busSystem = "runlog"

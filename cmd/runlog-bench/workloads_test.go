@@ -13,7 +13,7 @@ import (
 	"runlog/bench/load"
 	"runlog/bench/report"
 	"runlog/bench/target"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/server/auth"
 )
 

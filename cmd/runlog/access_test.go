@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/server/auth"
 )
 

@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/server/auth"
 )
 

@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/server/servertest/procs"
 	"runlog/testbed/await"
 )

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // auditorsDesk is a directory with what an auditor took from a node, whole and damaged.

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"runlog/audit/proof"
 	"runlog/server"

@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"runlog/audit/proof"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // copyFiles copies files of one directory into a new one, under new names.

@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"runlog/audit/proof"
 )

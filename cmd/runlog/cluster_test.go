@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"google.golang.org/protobuf/proto"
 

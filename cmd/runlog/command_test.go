@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"

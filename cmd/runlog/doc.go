@@ -10,7 +10,7 @@
 //	internal/cluster    cluster, projector
 //	internal/backup     backup, restore
 //
-// The packages of commands import what lies in cmd/internal, and never each other: session runs a
+// The packages of commands import what lies in client/command, and never each other: session runs a
 // command line, and has the flags of every command, the connection and the text of an error; output
 // has tables, JSON lines, progress and exit codes.
 package main

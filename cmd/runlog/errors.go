@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/genproto/googleapis/rpc/code"

@@ -14,7 +14,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"runlog/proto/contract"
 )

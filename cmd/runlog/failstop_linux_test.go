@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestWriteErrorStopsTheProcessD10: when the file system refuses a write, the process acknowledges

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/testbed/await"
 )
 

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestImportOfARun: what one node's "events -o json" prints, another node imports with the same

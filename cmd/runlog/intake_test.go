@@ -10,7 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // processes runs command lines of real processes against one node.

@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

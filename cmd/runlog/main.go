@@ -1,6 +1,6 @@
 package main
 
-import "runlog/cmd/internal/session"
+import "runlog/client/command/session"
 
 // version is set by the linker: -ldflags "-X main.version=…".
 var version = "dev"

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/cmd/runlog/internal/serve"
 
 	"github.com/spf13/pflag"

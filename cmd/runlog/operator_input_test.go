@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestOperatorBadInput lists what operators mistype: input, answer, and what is on disk afterwards.

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
+	"runlog/client/command/output"
 	"runlog/client/outbox"
-	"runlog/cmd/internal/output"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestQueueCommandsQUE10 takes runs through a queue of a real node, with the commands alone.

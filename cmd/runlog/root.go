@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/cmd/runlog/internal/access"
 	"runlog/cmd/runlog/internal/audit"
 	"runlog/cmd/runlog/internal/backup"

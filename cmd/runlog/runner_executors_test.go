@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestExecutorsENG7: a runner whose plans come from callers with tokens executes nothing but noop,

@@ -18,7 +18,7 @@ import (
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 	"go.yaml.in/yaml/v3"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // The secrets of a runner that has some of each kind.

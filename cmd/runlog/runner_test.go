@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestRunnerCommands: the commands of a runner say what its API answers, with every fault, and what

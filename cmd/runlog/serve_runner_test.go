@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // TestServeRunnerATT2: a node with --runner executes manifests of its own machine. After a restart

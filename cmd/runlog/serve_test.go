@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // serveFailure runs a node that must not start, and returns its exit code and what it said.

@@ -12,8 +12,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/client/contexts"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
 )
 
 func (a *app) contextCommand() *cobra.Command {

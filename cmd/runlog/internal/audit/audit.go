@@ -3,7 +3,7 @@ package audit
 import (
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 )
 
 func (a *app) auditCommand() *cobra.Command {

@@ -10,8 +10,8 @@ import (
 	"slices"
 	"strings"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/cmd/internal/signingkey"
 
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -65,7 +65,7 @@ func checkpointError(path string, err error) error {
 	refused := output.Errorf(output.ExitRefused, "%s: %v", path, err)
 	switch {
 	case errors.Is(err, proof.ErrUnknownKey), errors.Is(err, proof.ErrUnsigned), errors.Is(err, proof.ErrSignature):
-		return output.WithHint(refused, session.SignatureHint(err))
+		return output.WithHint(refused, signingkey.Hint(err))
 	case errors.Is(err, proof.ErrChain):
 		return output.WithHint(refused, "\"runlog audit checkpoints --limit 0 -o json\" lists all")
 	}

@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
+	"runlog/cmd/internal/signingkey"
 
 	"github.com/spf13/cobra"
 
@@ -222,7 +223,7 @@ func (e *exporter) agree() error {
 	case !stated.Closed() && !e.opts.allowOpen:
 		return e.openError(time.Unix(0, stated.To).UTC(), time.Unix(0, stated.CompleteThrough).UTC())
 	case len(signers) == 0 && !e.opts.unsigned:
-		return output.Errorf(output.ExitRefused, "%s", "the export is not signed, and no file was kept: "+session.KeyMissing)
+		return output.Errorf(output.ExitRefused, "%s", "the export is not signed, and no file was kept: "+signingkey.Missing)
 	}
 	return nil
 }

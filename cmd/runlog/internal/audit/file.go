@@ -10,7 +10,7 @@ import (
 	"syscall"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 

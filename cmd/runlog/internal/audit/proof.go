@@ -8,8 +8,9 @@ import (
 	"fmt"
 	"io"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
+	"runlog/cmd/internal/signingkey"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +46,7 @@ cluster verifies it, too: each key vouches for the next one.`,
 	f := cmd.Flags()
 	f.StringVarP(&opts.file, "file", "f", "-", "file to write, or - for standard output")
 	f.BoolVar(&opts.newest, "newest", false, "prove the run as the newest checkpoint has it, without making another")
-	session.KeyFlag(cmd, &opts.keys)
+	signingkey.Flag(cmd, &opts.keys)
 	return cmd
 }
 
@@ -128,7 +129,7 @@ func (a *app) verifyProof(path string, file io.Reader, keys []string) error {
 	}
 	report, err := proof.VerifyRunFile(file, keys...)
 	if errors.Is(err, proof.ErrUnknownKey) {
-		return output.WithHint(output.Errorf(output.ExitRefused, "%s: %v", path, err), session.SignatureHint(err))
+		return output.WithHint(output.Errorf(output.ExitRefused, "%s: %v", path, err), signingkey.Hint(err))
 	}
 	if err != nil {
 		return output.Errorf(output.ExitRefused, "%s: %v", path, err)

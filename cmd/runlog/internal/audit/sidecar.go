@@ -9,7 +9,7 @@ import (
 
 	"runlog/audit/export"
 	"runlog/audit/proof"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 const (

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"strings"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -12,8 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/cmd/internal/signingkey"
 
 	"github.com/spf13/cobra"
 
@@ -52,7 +52,7 @@ at most, and anyone can have made it. It is 1 if something does not fit; stderr 
 			return a.auditVerify(cmd.Context(), args, keys)
 		},
 	}
-	session.KeyFlag(cmd, &keys)
+	signingkey.Flag(cmd, &keys)
 	return cmd
 }
 
@@ -150,7 +150,7 @@ func (a *app) verifyExport(ctx context.Context, e, manifest *evidence, keys []st
 	case len(report.Faults) > 0:
 		return output.Errorf(output.ExitRefused, "%s is not what was exported: %s found", path, output.Plural(len(report.Faults)+report.More, "fault"))
 	case report.Unsigned != nil:
-		return output.WithHint(output.Errorf(output.ExitRefused, "%s: the events fit the manifest, but the manifest is not verified: %v", path, report.Unsigned), session.SignatureHint(report.Unsigned))
+		return output.WithHint(output.Errorf(output.ExitRefused, "%s: the events fit the manifest, but the manifest is not verified: %v", path, report.Unsigned), signingkey.Hint(report.Unsigned))
 	}
 	if err := a.reportVerified(path, manifestPath, format, report, time.Since(began)); err != nil || report.Manifest.Key != "" {
 		return err

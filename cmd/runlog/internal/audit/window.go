@@ -3,8 +3,8 @@ package audit
 import (
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

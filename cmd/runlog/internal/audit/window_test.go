@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	runlogv1 "runlog/proto/runlog/v1"
 
 	"google.golang.org/protobuf/types/known/timestamppb"

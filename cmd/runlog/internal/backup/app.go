@@ -5,7 +5,7 @@ package backup
 import (
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 )
 
 // app is the session, as the commands of this package use it.

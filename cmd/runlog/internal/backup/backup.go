@@ -12,8 +12,9 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
+	"runlog/cmd/internal/signingkey"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
@@ -105,7 +106,7 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 		return err
 	}
 	if len(taken.Signers) == 0 && !unsigned {
-		return output.Errorf(output.ExitRefused, "the backup is complete and was kept, but is not signed, so a deliberate change would stay unnoticed: %s", session.KeyMissing)
+		return output.Errorf(output.ExitRefused, "the backup is complete and was kept, but is not signed, so a deliberate change would stay unnoticed: %s", signingkey.Missing)
 	}
 	return nil
 }
@@ -172,7 +173,7 @@ func backupError(err error) error {
 	case errors.Is(err, backup.ErrStream):
 		return output.WithHint(err, "run the backup again: tables that were complete are not sent again")
 	case errors.Is(err, proof.ErrUnsigned), errors.Is(err, proof.ErrUnknownKey), errors.Is(err, proof.ErrSignature):
-		return output.WithHint(output.Errorf(output.ExitRefused, "%s", err.Error()), session.SignatureHint(err)+"; without --key only damage is detected")
+		return output.WithHint(output.Errorf(output.ExitRefused, "%s", err.Error()), signingkey.Hint(err)+"; without --key only damage is detected")
 	default:
 		return err
 	}
@@ -247,7 +248,7 @@ a file together with the manifest.`,
 			}
 		},
 	}
-	session.KeyFlag(cmd, &keys)
+	signingkey.Flag(cmd, &keys)
 	cmd.Flags().BoolVar(&all, "all", false, "verify every backup of the directory")
 	return cmd
 }

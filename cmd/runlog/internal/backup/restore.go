@@ -9,8 +9,9 @@ import (
 	"os"
 	"path/filepath"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
+	"runlog/cmd/internal/signingkey"
 
 	"github.com/spf13/cobra"
 
@@ -50,7 +51,7 @@ With --key the backup must be signed with that key.`,
 	f.StringVar(&opts.DataDir, "data-dir", "./runlog-data", "data directory to make")
 	f.StringVar(&opts.NodeID, "node-id", "", "name of the node; default: generated")
 	f.BoolVar(&opts.StartPaused, "start-paused", true, "hold the new cluster until runlog cluster release: no run is leased, no event delivered")
-	session.KeyFlag(cmd, &opts.PublicKeys)
+	signingkey.Flag(cmd, &opts.PublicKeys)
 	return cmd
 }
 

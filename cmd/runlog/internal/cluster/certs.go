@@ -8,7 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"github.com/spf13/cobra"
 

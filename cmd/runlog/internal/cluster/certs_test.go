@@ -1,7 +1,7 @@
 package cluster
 
 import (
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 
 	"bytes"
 	"encoding/json"
@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"runlog/server/peer"
 )

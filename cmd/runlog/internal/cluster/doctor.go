@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"github.com/spf13/cobra"
 )

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )

@@ -13,8 +13,8 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/client"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/cmd/runlog/internal/cluster"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"

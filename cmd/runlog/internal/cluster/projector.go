@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"github.com/spf13/cobra"
 )

@@ -6,7 +6,7 @@ import (
 	"os"
 	"strings"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/server/offline"
 
 	"github.com/spf13/cobra"

@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"os"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/server/offline"
 
 	"github.com/spf13/cobra"

@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"github.com/spf13/cobra"
 

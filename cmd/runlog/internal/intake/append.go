@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"runlog/client"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	runlogv1 "runlog/proto/runlog/v1"
 
 	"github.com/spf13/cobra"

@@ -15,8 +15,8 @@ import (
 	"strconv"
 	"time"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"github.com/spf13/cobra"
 	"google.golang.org/grpc/codes"

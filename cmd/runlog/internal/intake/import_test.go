@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -4,7 +4,7 @@ import (
 	"strconv"
 	"strings"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 
 	"google.golang.org/grpc/codes"
 

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // maxRunsListed bounds the summary. The runs beyond it share one line.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 
 	"google.golang.org/grpc/codes"
 

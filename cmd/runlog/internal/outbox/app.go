@@ -7,9 +7,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/client/outbox"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
 )
 
 // app is the session, as the commands of this package use it.

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/client/outbox"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
 )
 
 // maxFlying is how many requests, each of another run, are in flight.

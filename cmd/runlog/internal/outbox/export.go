@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/proto"
 
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/client/outbox"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
 	"runlog/proto/contract/jsontext"
 	runlogv1 "runlog/proto/runlog/v1"
 )

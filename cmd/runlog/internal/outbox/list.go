@@ -11,8 +11,8 @@ import (
 	"github.com/spf13/cobra"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/client/command/output"
 	"runlog/client/outbox"
-	"runlog/cmd/internal/output"
 )
 
 func (a *app) listCommand() *cobra.Command {

@@ -4,7 +4,7 @@ package runner
 import (
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 )
 
 // app is the session, as the commands of this package use it.

@@ -10,7 +10,7 @@ import (
 	"slices"
 	"strings"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/workerflags"

@@ -16,8 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 )
 
 // maxAnswer bounds an answer of a runner.

@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/engine/runner"
 	"runlog/engine/workerflags"
 )

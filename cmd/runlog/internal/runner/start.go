@@ -18,8 +18,8 @@ import (
 
 	"runlog/client"
 	"runlog/client/address"
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 	"runlog/engine/runner"
 )
 

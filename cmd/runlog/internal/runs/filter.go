@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"runlog/cmd/internal/output"
-	"runlog/cmd/internal/session"
+	"runlog/client/command/output"
+	"runlog/client/command/session"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"

@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"time"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 
 	"google.golang.org/protobuf/proto"
 

@@ -12,8 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"runlog/client/command/output"
 	"runlog/client/contexts"
-	"runlog/cmd/internal/output"
 	"runlog/server"
 	"runlog/server/auth"
 	"runlog/server/join"

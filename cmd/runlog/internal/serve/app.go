@@ -5,7 +5,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 )
 
 // app is the session, as the commands of this package use it.

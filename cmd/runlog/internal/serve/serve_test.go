@@ -5,7 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"runlog/cmd/internal/session"
+	"runlog/client/command/session"
 )
 
 // TestServeConfiguration: a flag wins over the environment, which wins over the file.

@@ -6,8 +6,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client"
+	"runlog/client/command/output"
 	"runlog/client/consumer"
-	"runlog/cmd/internal/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/client"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 

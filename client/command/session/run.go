@@ -10,7 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/proto/contract"
 )
 

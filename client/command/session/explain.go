@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/codes"
 
 	"runlog/client"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 	"runlog/proto/contract"
 )
 

@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/term"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // Main is the main function of a program: it runs the command line of this process, and ends the

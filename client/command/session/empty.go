@@ -3,7 +3,7 @@ package session
 import (
 	"github.com/spf13/pflag"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // RefuseEmpty refuses flags that are given without a value. If a variable of a script is not set,

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 func TestExplainNamesEveryFault(t *testing.T) {

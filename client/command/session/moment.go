@@ -9,7 +9,7 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // MomentHelp documents the times that Moment takes.

@@ -14,8 +14,8 @@ import (
 
 	"runlog/client"
 	"runlog/client/address"
+	"runlog/client/command/output"
 	"runlog/client/contexts"
-	"runlog/cmd/internal/output"
 )
 
 // Defaults of the flags that every command has.

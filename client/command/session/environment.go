@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // Variable returns the name of the environment variable of a flag.

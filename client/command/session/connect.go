@@ -11,8 +11,8 @@ import (
 	"google.golang.org/grpc"
 
 	"runlog/client"
+	"runlog/client/command/output"
 	"runlog/client/contexts"
-	"runlog/cmd/internal/output"
 )
 
 // connectionFlags are the flags of a Connection.

@@ -1,4 +1,6 @@
-package session
+// Package signingkey has what commands share that check signatures: the flag of public keys, and
+// what to do about a signature that no key vouches for.
+package signingkey
 
 import (
 	"encoding/json"
@@ -11,7 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"runlog/audit/proof"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // maxKeyFile bounds a file of public keys, in bytes.
@@ -20,9 +22,9 @@ const maxKeyFile = 64 << 10
 // keyList is the value of the flag --key: public keys, each on the command line or in a file.
 type keyList []string
 
-// KeyFlag adds the flag --key to a command. The command gets the keys themselves, also those that
+// Flag adds the flag --key to a command. The command gets the keys themselves, also those that
 // are in files.
-func KeyFlag(cmd *cobra.Command, keys *[]string) {
+func Flag(cmd *cobra.Command, keys *[]string) {
 	cmd.Flags().Var((*keyList)(keys), "key",
 		"public key of the cluster, name+id+key, or a file with one or more of them; may be repeated: the signature of one of them is required")
 }
@@ -96,12 +98,12 @@ func readKeys(path string) (keys []string, err error) {
 	return keys, nil
 }
 
-// KeyMissing tells why something is not signed, and what to do.
-const KeyMissing = "the node that answered does not have the cluster's key (AUDIT_KEY_MISSING); name another node with --server, bring back a node that has the key, " +
+// Missing tells why something is not signed, and what to do.
+const Missing = "the node that answered does not have the cluster's key (AUDIT_KEY_MISSING); name another node with --server, bring back a node that has the key, " +
 	"or make a new one with \"runlog audit rotate-key\"; --allow-unsigned accepts an unsigned result"
 
-// SignatureHint tells what to do if none of the named keys vouches for a signature.
-func SignatureHint(err error) string {
+// Hint tells what to do if none of the named keys vouches for a signature.
+func Hint(err error) string {
 	switch {
 	case errors.Is(err, proof.ErrUnknownKey):
 		return "this alone is no sign of a forgery: after a rotation the cluster signs with its new key; get the key with that id from the operator of the cluster " +

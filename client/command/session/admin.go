@@ -14,7 +14,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/address"
-	"runlog/cmd/internal/output"
+	"runlog/client/command/output"
 )
 
 // DefaultAdmin is the address of the admin listener, if the command line names none.
