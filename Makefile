@@ -30,7 +30,10 @@ WORKFLOWCHECK := .bin/workflowcheck-v0.6.0
 PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-gateway protoc-gen-openapiv2)
 PROTOS  := third_party/googleapis
 
-# Go files of this module, in git or not yet added.
+# The modules of the products and of what they share. Each other module has a target of its own.
+MODULES := . testbed proto client client/clienttest engine
+
+# Go files of all modules, in git or not yet added.
 GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do if [[ -f $$f ]]; then echo "$$f"; fi; done
 
 .PHONY: help
@@ -40,6 +43,10 @@ help: ## list the targets
 .PHONY: build
 build: ## build bin/runlog, one static binary
 	go build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o bin/runlog ./cmd/runlog
+
+.PHONY: build-runner
+build-runner: ## build bin/runlog-runner, the reference engine
+	go -C engine build -trimpath -buildvcs=false -ldflags '-X main.version=$(VERSION)' -o ../bin/ ./cmd/runlog-runner
 
 .PHONY: build-bench
 build-bench: ## build bin/runlog-bench, the load generator
@@ -61,14 +68,13 @@ check-generated: $(BUF) $(PLUGINS) $(PROTOS)
 check-format:
 	@unformatted=$$($(GOFILES) | xargs -r gofmt -l); \
 	if [[ -n $$unformatted ]]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
-	go mod tidy -diff
-	go -C examples/engine mod tidy -diff
-	go -C examples/runner mod tidy -diff
+	for module in $(MODULES) examples/engine examples/runner; do go -C $$module mod tidy -diff || exit 1; done
 
 .PHONY: check-lint
 check-lint: $(LINT)
-	go vet ./...
-	$(LINT) run
+	for module in $(MODULES); do \
+		go -C $$module vet ./... && (cd $$module && $(CURDIR)/$(LINT) run) || exit 1; \
+	done
 
 # -count=1: the result depends on files that the test cache does not see.
 .PHONY: check-rules
@@ -84,7 +90,7 @@ breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compa
 
 # The released binary has no C code, and neither have the tests: they run Pebble as it is released,
 # and link faster. The race detector needs C.
-build build-bench check-rules check-lint quick test check-mutants mutants bin/sim: export CGO_ENABLED := 0
+build build-runner build-bench check-rules check-lint quick test check-mutants mutants bin/sim: export CGO_ENABLED := 0
 
 # Tests wait more than they compute, so more packages are tested at a time than there are cores.
 # make check runs go vet. Linking is faster without debug information and symbol table; stack traces
@@ -100,7 +106,7 @@ RACEFLAGS := -race -short $(TESTFLAGS)
 # detector. tools/race-packages.sh leaves out packages that only compute.
 NO_RACE := runlog runlog/server/servertest/mutants runlog/server/servertest/procs \
 	$(addprefix runlog/cmd/,runlog runlog-bench runlog/internal/audit runlog/internal/backup) \
-	runlog/client/command/output runlog/client/command/session
+	runlog/client/command/output runlog/client/command/session runlog/engine/cmd/runlog-runner
 
 # With the race detector no test is about a disk. Files in memory save about a tenth of the time.
 RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if ($$1 >= 4) print "/dev/shm" }')
@@ -108,19 +114,24 @@ RACE_TMP := $(shell df --output=avail -B1G /dev/shm 2>/dev/null | awk 'END { if 
 # Tests end their goroutines: a process need not wait a second for a race after its last test.
 .PHONY: test
 test: ## run all tests, and those of goroutines again with the race detector
-	go test $(TESTFLAGS) ./...
-	@packages=$$(tools/race-packages.sh | grep -vx $(patsubst %,-e %,$(NO_RACE))); set -x; \
-	TMPDIR=$(or $(RACE_TMP),$${TMPDIR:-/tmp}) GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 go test $(RACEFLAGS) $$packages
+	for module in $(MODULES); do go -C $$module test $(TESTFLAGS) ./... || exit 1; done
+	@for module in $(MODULES); do \
+		packages=$$(tools/race-packages.sh $$module | grep -vx $(patsubst %,-e %,$(NO_RACE)) || true); \
+		[[ -z $$packages ]] || (set -x; TMPDIR=$(or $(RACE_TMP),$${TMPDIR:-/tmp}) GORACE=atexit_sleep_ms=0 CGO_ENABLED=1 \
+			go -C $$module test $(RACEFLAGS) $$packages) || exit 1; \
+	done
 
 # What needs processes, other people's servers or a whole cluster's minute is left to make test.
 .PHONY: quick
 quick: ## run what a change in storage/, raft/, projector/ or server/ needs, in under three minutes
-	go vet ./proto/... ./storage/... ./raft/... ./projector/... ./server/...
-	go test -short $(TESTFLAGS) . ./testbed/... $$(go list ./proto/... ./storage/... ./raft/... ./projector/... ./server/... | grep -vx -e runlog/server/servertest/procs -e runlog/server/servertest/mutants)
+	go -C proto vet ./...
+	go vet ./storage/... ./raft/... ./projector/... ./server/...
+	go -C proto test -short $(TESTFLAGS) ./...
+	go test -short $(TESTFLAGS) . $$(go list ./storage/... ./raft/... ./projector/... ./server/... | grep -vx -e runlog/server/servertest/procs -e runlog/server/servertest/mutants)
 
 .PHONY: race
 race: ## run all tests in full with the race detector, those of real processes too
-	go test -race -timeout 30m -p 1 -parallel 4 ./...
+	for module in $(MODULES); do go -C $$module test -race -timeout 30m -p 1 -parallel 4 ./... || exit 1; done
 
 # Not part of test, because it needs a browser, which is large.
 .PHONY: check-browser
@@ -129,7 +140,7 @@ check-browser: $(BROWSER) ## let a real browser, Debian's chromium, follow runs 
 	RUNLOG_BROWSER=$(CURDIR)/tools/browser/watch.mjs go test ./server -run TestBrowser -count=1 -v
 
 .PHONY: demo
-demo: build ## start a node, append the quickstart runs twice, attest a step of another run, and print the results
+demo: build build-runner ## start a node and a runner, append the quickstart runs twice, attest a step of another run, and print the results
 	./tools/demo.sh
 
 .PHONY: cluster
@@ -142,9 +153,9 @@ crash: ## kill nodes ROUNDS times during appends, and check for lost events
 
 .PHONY: kill-engines
 kill-engines: ## kill runners, workers of the fake Conductor, and nodes in ROUNDS runs of each engine
-	TEST_RUNLOG_RUNNER_ROUNDS=$(ROUNDS) go test ./engine/runner -run TestKills -count=1 -timeout 60m -v
-	TEST_RUNLOG_CONDUCTOR_ROUNDS=$(ROUNDS) go test ./engine/conductor -run TestKilled -count=1 -timeout 60m -v
-	TEST_RUNLOG_ENGINE_STRIDE=1 go test ./engine/mock ./engine/runner ./engine/conductor -run TestAdapter -count=1 -timeout 60m -v
+	TEST_RUNLOG_RUNNER_ROUNDS=$(ROUNDS) go -C engine test ./runner -run TestKills -count=1 -timeout 60m -v
+	TEST_RUNLOG_CONDUCTOR_ROUNDS=$(ROUNDS) go -C engine test ./conductor -run TestKilled -count=1 -timeout 60m -v
+	TEST_RUNLOG_ENGINE_STRIDE=1 go -C engine test ./mock ./runner ./conductor -run TestAdapter -count=1 -timeout 60m -v
 
 .PHONY: sim
 sim: bin/sim ## simulate SEEDS clusters for TIME of fake time, with a fault at each EVERY, and subscriptions in each fourth world, or in all if BUS=1; SEED, KEEP, LOG=1 repeat one
@@ -206,7 +217,7 @@ attack-memory: build ## attack a node's memory, and print what it uses and how a
 
 .PHONY: attack-tenants
 attack-tenants: ## have two tenants of a node attack each other for DURATION, and check that no byte leaks; needs Linux
-	go test ./engine/runner/rivals -run TestRivals -count=1 -timeout 0 -v -rivals.time=$(DURATION)
+	go -C engine test ./runner/rivals -run TestRivals -count=1 -timeout 0 -v -rivals.time=$(DURATION)
 
 .PHONY: bench-cluster
 bench-cluster: build build-bench ## measure a cluster of three nodes against one node; ARGS is passed on
@@ -230,7 +241,7 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 	cd bench/peers && ../../$(LINT) run
 	go -C bench/peers test -race ./...
 
-# Not part of check, because it has tests. The module uses this one as other modules do.
+# Not part of check, because it has tests. The modules use the client as other modules do.
 .PHONY: check-example
 check-example: build $(LINT) ## vet, lint and test the modules of examples, as their authors would, and run the engine
 	for module in examples/engine examples/runner; do \
@@ -293,7 +304,7 @@ fuzz: ## run every fuzz target for FUZZTIME
 	while IFS=: read -r file func; do \
 		target=$${func#func } package=./$$(dirname "$$file"); \
 		echo "$$target in $$package"; \
-		go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s "$$package" </dev/null; \
+		go -C "$$package" test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 1s </dev/null; \
 	done
 
 .PHONY: clean

@@ -18,7 +18,7 @@ var realTime = map[string]string{
 	// Real processes, of which no event tells. Each of these asks another process, or its files.
 	"bench/target.TestProcessThatDoesNotServe":    "reads a line in the log file of another process",
 	"cmd/runlog.TestInterruptedImport":            "looks for the temporary file of another process",
-	"cmd/runlog.TestRunnerCommands":               "a fake server never answers; the client's own limit ends the call",
+	"engine/cmd/runlog-runner.TestRunnerCommands": "a fake server never answers; the client's own limit ends the call",
 	"cmd/runlog.TestSmallNodeIsSmall":             "reads the resident memory of a process",
 	"cmd/runlog.killBed.attach":                   "kills a process at drawn moments of its start",
 	"cmd/runlog.killBed.awaitWatchers":            "asks a process for its number of watchers",

@@ -75,6 +75,7 @@ var ranks = map[string]int{
 	"server/servertest":        8,
 	"cmd/runlog":               9,
 	"cmd/runlog-bench":         9,
+	"engine/cmd":               9,
 	"proto/contract/jsontext":  0,
 	"proto/contract/secrets":   0,
 	"bench/report":             2,

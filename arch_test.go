@@ -42,6 +42,11 @@ const (
 	hashicorpRaft = "github.com/hashicorp/raft"
 )
 
+// modules are the folders of the modules whose packages these rules are about: the products and
+// what they share. Modules of tools, of adapters of other engines, and of examples have what they
+// need besides.
+var modules = []string{".", "proto", "testbed", "client", "client/clienttest", "engine"}
+
 // goPackage is what the rules need to know of a package.
 type goPackage struct {
 	path  string // Below the module; "." is the root.
@@ -84,14 +89,16 @@ var serverSide = []string{
 // to what they import themselves and through others.
 func TestClientIsLight(t *testing.T) {
 	below := func(pkg string) string { return strings.TrimPrefix(pkg, module+"/") }
-	checked := slices.DeleteFunc(goList(t, "./client/...", "./engine/..."), func(pkg string) bool { return isKit(below(pkg)) })
-	if len(checked) == 0 {
-		t.Fatal("there is no client: the test proves nothing")
+	for _, dir := range []string{"client", "engine"} {
+		checked := slices.DeleteFunc(goList(t, dir, "./..."), func(pkg string) bool { return isKit(below(pkg)) })
+		if len(checked) == 0 {
+			t.Fatalf("there is no %s: the test proves nothing", dir)
+		}
+		for _, fault := range heavy(goList(t, dir, append([]string{"-deps"}, checked...)...)) {
+			t.Errorf("%s: %s", dir, fault)
+		}
 	}
-	for _, fault := range heavy(goList(t, append([]string{"-deps"}, checked...)...)) {
-		t.Error("client or engine: " + fault)
-	}
-	if len(heavy(goList(t, "-deps", "./client/clienttest"))) == 0 {
+	if len(heavy(goList(t, "client/clienttest", "-deps", "."))) == 0 {
 		t.Error("nothing is found in the test kit of the client, which starts servers")
 	}
 }
@@ -99,25 +106,26 @@ func TestClientIsLight(t *testing.T) {
 // benchSide is what only the load generator links, the program runlog-bench: no node needs it.
 var benchSide = []string{module + "/bench", module + "/storage/bulk"}
 
-// TestProductIsLight holds the program runlog to what a node and its users need.
+// TestProductIsLight holds the program runlog to what a node and its users need. It links no
+// engine, so that no caller can have a node execute steps (SEC-1).
 func TestProductIsLight(t *testing.T) {
-	ofBench := func(program string) []string {
-		return slices.DeleteFunc(goList(t, "-deps", program), func(pkg string) bool {
-			return !slices.ContainsFunc(benchSide, func(dir string) bool { return within(pkg, dir) })
+	linked := func(program string, dirs ...string) []string {
+		return slices.DeleteFunc(goList(t, ".", "-deps", program), func(pkg string) bool {
+			return !slices.ContainsFunc(dirs, func(dir string) bool { return within(pkg, dir) })
 		})
 	}
-	for _, pkg := range ofBench("./cmd/runlog") {
-		t.Error("runlog links " + pkg + ": it belongs to the load generator")
+	for _, pkg := range linked("./cmd/runlog", append(benchSide, module+"/engine")...) {
+		t.Error("runlog links " + pkg + ": it belongs to the load generator, or to the engines")
 	}
-	if len(ofBench("./cmd/runlog-bench")) < len(benchSide) {
+	if len(linked("./cmd/runlog-bench", benchSide...)) < len(benchSide) {
 		t.Error("nothing is found in the load generator: the test proves nothing")
 	}
 }
 
-// goList returns the packages that go list prints.
-func goList(t *testing.T, args ...string) []string {
+// goList returns the packages that go list prints in a module.
+func goList(t *testing.T, dir string, args ...string) []string {
 	t.Helper()
-	out, err := exec.Command("go", append([]string{"list"}, args...)...).Output()
+	out, err := exec.Command("go", append([]string{"-C", dir, "list"}, args...)...).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -301,12 +309,22 @@ func productionImports(p goPackage) []string {
 	return slices.Compact(out)
 }
 
-// listPackages reads the module's packages with go list, which leaves out the modules below it
-// (tools/*, bench/peers), and the imports of all their files, those that this platform does not
-// build included.
-func listPackages() ([]goPackage, error) {
+// listPackages reads the packages of the modules with go list, and the imports of all their files,
+// those that this platform does not build included.
+func listPackages() (all []goPackage, err error) {
+	for _, dir := range modules {
+		pkgs, err := packagesOf(dir)
+		if err != nil {
+			return nil, fmt.Errorf("module %s: %w", dir, err)
+		}
+		all = append(all, pkgs...)
+	}
+	return all, nil
+}
+
+func packagesOf(dir string) ([]goPackage, error) {
 	var stderr bytes.Buffer
-	cmd := exec.Command("go", "list", "-e", "-json=Dir,Name,ImportPath,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
+	cmd := exec.Command("go", "-C", dir, "list", "-e", "-json=Dir,Name,ImportPath,GoFiles,CgoFiles,IgnoredGoFiles,TestGoFiles,XTestGoFiles", "./...")
 	cmd.Stderr = &stderr
 	stdout, err := cmd.Output()
 	if err != nil {

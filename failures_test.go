@@ -38,18 +38,18 @@ FAIL
         seed.go:30: the draws repeat with TEST_RUNLOG_SEED=77
         x_test.go:1: one
         x_test.go:2: two
-    repeat it: TEST_RUNLOG_SEED=77 go test -count=1 -run '^TestDraws$' ./server
+    repeat it: TEST_RUNLOG_SEED=77 go -C ./server test -count=1 -run '^TestDraws$'
 FAILED TestCases/a_case in ./server
             x_test.go:9: nine
-    repeat it: go test -count=1 -run '^TestCases$/^a_case$' ./server
+    repeat it: go -C ./server test -count=1 -run '^TestCases$/^a_case$'
 FAILED TestHangs in ./engine
     panic: test timed out after 20m0s
     still running: TestHangs (19m0s)
-    repeat it: go test -race -short -count=1 -run '^TestHangs$' ./engine
+    repeat it: go -C ./engine test -race -short -count=1 -run '^TestHangs$'
 FAILED (panic: boom) in ./c
     goroutine 7 [running]:
-    repeat it: go test -race -short -count=1 ./c
-FAILED to build ./d: go vet ./d
+    repeat it: go -C ./c test -race -short -count=1
+FAILED to build ./d: go -C ./d vet
 4 packages failed
 `
 	const panics = `panic: boom
@@ -91,16 +91,16 @@ FAIL
     /src/c/c.go:7
     runlog/c.(*T).g()
     /src/c/c.go:9 +0x1d
-    repeat it: go test -count=1 ./c
+    repeat it: go -C ./c test -count=1
 FAILED TestLeaks in ./e
     panic: deadlock: main bubble goroutine has exited but blocked goroutines remain [recovered]
     goroutine 10 [select (no cases) (durable), synctest bubble 1]:
     runlog/e.TestLeaks.func1.1()
     /src/e/e_test.go:3 +0xf
     created by runlog/e.TestLeaks.func1 in goroutine 9
-    repeat it: go test -count=1 -run '^TestLeaks$' ./e
+    repeat it: go -C ./e test -count=1 -run '^TestLeaks$'
 FAILED (a test has left a process that holds its output) in ./f
-    repeat it: go test -count=1 ./f
+    repeat it: go -C ./f test -count=1
 3 packages failed
 `
 	show := func(log string) string {

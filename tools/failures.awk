@@ -1,6 +1,6 @@
 # failures.awk prints what is needed of the output of go test that failed, in at most 40 lines: each
 # failed test (up to 4), the seeds that its log names, the end of its log, and the command that
-# repeats it.
+# repeats it. The command changes to the folder of the package, which may be of another module.
 #
 # go test prints the log of a package before the line that says "FAIL" and the package's name. In
 # it, the log of a test follows its "--- FAIL" line, and a data race comes before. A panic comes
@@ -53,9 +53,9 @@ panicked && !/^FAIL/ { panicLine($0); next }
 	for (i = done + 1; i <= shown; i++) {
 		test = tests[i]; gsub(/\//, "$/^", test)
 		if (test ~ /^\(/) test = ""; else test = " -run '^" test "$'"
-		out[i] = "FAILED " tests[i] " in " folder(package) "\n" bodies[i] "    repeat it: " envs[i] "go test" flags " -count=1" test " " folder(package) "\n"
+		out[i] = "FAILED " tests[i] " in " folder(package) "\n" bodies[i] "    repeat it: " envs[i] "go -C " folder(package) " test" flags " -count=1" test "\n"
 	}
-	if (shown == done && / \[build failed\]| \[setup failed\]/) { shown++; out[shown] = "FAILED to build " folder(package) ": go vet " folder(package) "\n" }
+	if (shown == done && / \[build failed\]| \[setup failed\]/) { shown++; out[shown] = "FAILED to build " folder(package) ": go -C " folder(package) " vet\n" }
 	failed++; done = shown; loose = ""; panicked = 0; next
 }
 name != "" && !/^(===|---|PASS|FAIL$|exit status|coverage:|goroutine |$)/ { keepLine($0) }

@@ -111,8 +111,15 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/grpc v1.85.0 // indirect
 	gopkg.in/natefinch/lumberjack.v2 v2.2.1 // indirect
+	runlog/client v0.0.0 // indirect
+	runlog/proto v0.0.0
 	sigs.k8s.io/json v0.0.0-20211020170558-c049b76a60c6 // indirect
 	sigs.k8s.io/yaml v1.4.0 // indirect
 )
 
-replace runlog => ../..
+replace (
+	runlog => ../..
+	runlog/client => ../../client
+	runlog/proto => ../../proto
+	runlog/testbed => ../../testbed
+)

@@ -117,8 +117,6 @@ func TestGolden(t *testing.T) {
 		"events-strict":       {args: []string{"events", "seeded", "--type", "RunFialed", "--strict"}},
 		"events-type-limit":   {args: []string{"events", "seeded", "--type", "StepStarted,StepFailed,Beat", "--limit", "1", "--strict"}},
 		"events-help":         {args: []string{"events", "--help"}},
-		"runner-help":         {args: []string{"runner", "--help"}},
-		"runner-serve-help":   {args: []string{"runner", "serve", "--help"}},
 		"events-unknown-run":  {args: []string{"events", "none"}},
 		"snapshot":            {args: []string{"snapshot", "failed"}},
 		"snapshot-json":       {args: []string{"snapshot", "failed", "-o", "json"}},

@@ -23,7 +23,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"runlog/server"
-	"runlog/server/servertest/procs"
 	"runlog/storage"
 	"runlog/testbed/await"
 )
@@ -77,7 +76,7 @@ func serveSmall(args []string) int {
 	_, _ = f.String("min-free-disk", "", ""), f.String("memory", "", "")
 	err = f.Parse(args)
 	if err == nil {
-		err = serve.Run(ctx, opts, nil)
+		err = serve.Run(ctx, opts)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -90,7 +89,7 @@ func serveSmall(args []string) int {
 type nodeProcess struct {
 	dir    string
 	cmd    *exec.Cmd
-	stderr *procs.Words
+	stderr *await.Words
 	exited chan struct{}
 }
 
@@ -125,7 +124,7 @@ func spawnServe(t *testing.T, dir string, env []string, flags ...string) *nodePr
 // spawnCommand starts a node by its command line.
 func spawnCommand(t *testing.T, dir string, cmd *exec.Cmd) *nodeProcess {
 	t.Helper()
-	n := &nodeProcess{dir: dir, cmd: cmd, stderr: &procs.Words{}, exited: make(chan struct{})}
+	n := &nodeProcess{dir: dir, cmd: cmd, stderr: &await.Words{}, exited: make(chan struct{})}
 	n.cmd.Stderr = n.stderr
 	if err := n.cmd.Start(); err != nil {
 		t.Fatal(err)

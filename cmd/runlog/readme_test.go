@@ -27,7 +27,7 @@ func TestReadme(t *testing.T) {
 			t.Parallel()
 			steps := readConsole(t, filepath.Join("..", "..", doc))
 			bin := binDir(t)
-			buildBench(t, bin, steps)
+			buildOthers(t, bin, steps)
 			n := spawnNode(t, t.TempDir())
 			a := n.ready(t)
 			sh := shell{t: t, dir: workDir(t, doc), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
@@ -114,16 +114,25 @@ func binDir(t *testing.T) string {
 	return dir
 }
 
-// buildBench builds the load generator into a directory, if a step uses it. It starts the nodes of
-// the runlog there.
-func buildBench(t *testing.T, dir string, steps []consoleStep) {
+// ours are the other programs of this repository, and the modules that they are in.
+var ours = map[string]struct{ module, path string }{
+	"runlog-bench":  {".", "./cmd/runlog-bench"},
+	"runlog-runner": {"engine", "./cmd/runlog-runner"},
+}
+
+// buildOthers builds those programs into a directory that a step uses. The load generator starts
+// the nodes of the runlog there.
+func buildOthers(t *testing.T, dir string, steps []consoleStep) {
 	t.Helper()
-	if !slices.ContainsFunc(steps, func(s consoleStep) bool { return strings.HasPrefix(s.command, "runlog-bench ") }) {
-		return
-	}
-	said, err := exec.Command("go", "build", "-ldflags=-w", "-o", dir, "runlog/cmd/runlog-bench").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v\n%s", err, said)
+	for name, of := range ours {
+		if !slices.ContainsFunc(steps, func(s consoleStep) bool { return strings.HasPrefix(s.command, name+" ") }) {
+			continue
+		}
+		build := exec.Command("go", "build", "-ldflags=-w", "-o", dir, of.path)
+		build.Dir = filepath.Join("..", "..", of.module)
+		if said, err := build.CombinedOutput(); err != nil {
+			t.Fatalf("%v\n%s", err, said)
+		}
 	}
 }
 
@@ -136,7 +145,7 @@ func workDir(t *testing.T, doc string) string {
 	}
 	dir := sameDir(t, root+"/"+doc)
 	for _, name := range []string{"docs", "proto", "client", "engine", "examples", "go.mod", "go.sum",
-		"server", "storage", "raft", "projector", "audit"} {
+		"server", "storage", "raft", "projector", "audit", "testbed"} {
 		if err := os.Symlink(filepath.Join(root, name), filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}

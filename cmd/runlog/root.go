@@ -19,7 +19,6 @@ import (
 	"runlog/cmd/runlog/internal/intake"
 	"runlog/cmd/runlog/internal/outbox"
 	"runlog/cmd/runlog/internal/queue"
-	"runlog/cmd/runlog/internal/runner"
 	"runlog/cmd/runlog/internal/runs"
 	"runlog/cmd/runlog/internal/serve"
 	"runlog/cmd/runlog/internal/signal"
@@ -53,8 +52,8 @@ the state that they add up to.
 		SuggestionsMinimumDistance: 2,
 	}
 	s.Register(root)
-	root.AddCommand(slices.Concat(serve.Commands(s, runner.Beside(s)), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
-		queue.Commands(s), runner.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s))...)
+	root.AddCommand(slices.Concat(serve.Commands(s), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
+		queue.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
 }

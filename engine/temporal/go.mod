@@ -108,6 +108,18 @@ require (
 	golang.org/x/time v0.16.0 // indirect
 	google.golang.org/genproto/googleapis/api v0.0.0-20261019180522-ce908d29299b // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
+	runlog/client v0.0.0
+	runlog/client/clienttest v0.0.0
+	runlog/engine v0.0.0
+	runlog/proto v0.0.0
+	runlog/testbed v0.0.0
 )
 
-replace runlog => ../..
+replace (
+	runlog => ../..
+	runlog/client => ../../client
+	runlog/client/clienttest => ../../client/clienttest
+	runlog/engine => ../../engine
+	runlog/proto => ../../proto
+	runlog/testbed => ../../testbed
+)

@@ -2,10 +2,9 @@ module example.com/engine
 
 go 1.26.0
 
-require (
-	google.golang.org/grpc v1.85.0
-	runlog v0.0.0
-)
+require google.golang.org/grpc v1.85.0
+
+require runlog v0.0.0 // indirect
 
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect
@@ -87,6 +86,16 @@ require (
 	google.golang.org/genproto/googleapis/api v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	runlog/client v0.0.0
+	runlog/client/clienttest v0.0.0
+	runlog/proto v0.0.0
+	runlog/testbed v0.0.0 // indirect
 )
 
-replace runlog => ../..
+replace (
+	runlog => ../..
+	runlog/client => ../../client
+	runlog/client/clienttest => ../../client/clienttest
+	runlog/proto => ../../proto
+	runlog/testbed => ../../testbed
+)

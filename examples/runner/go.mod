@@ -2,10 +2,9 @@ module example.com/runner
 
 go 1.26.0
 
-require (
-	google.golang.org/grpc v1.85.0
-	runlog v0.0.0
-)
+require google.golang.org/grpc v1.85.0
+
+require runlog v0.0.0 // indirect
 
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect
@@ -98,6 +97,18 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
+	runlog/client v0.0.0
+	runlog/client/clienttest v0.0.0
+	runlog/engine v0.0.0
+	runlog/proto v0.0.0
+	runlog/testbed v0.0.0
 )
 
-replace runlog => ../..
+replace (
+	runlog => ../..
+	runlog/client => ../../client
+	runlog/client/clienttest => ../../client/clienttest
+	runlog/engine => ../../engine
+	runlog/proto => ../../proto
+	runlog/testbed => ../../testbed
+)

@@ -2,10 +2,7 @@ module runlog/engine/blob/cloud
 
 go 1.26.0
 
-require (
-	gocloud.dev v0.47.0
-	runlog v0.0.0
-)
+require gocloud.dev v0.47.0
 
 require (
 	cel.dev/expr v0.25.3 // indirect
@@ -79,6 +76,14 @@ require (
 	google.golang.org/grpc v1.85.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 	gopkg.in/ini.v1 v1.67.3 // indirect
+	runlog/engine v0.0.0
 )
 
-replace runlog => ../../..
+replace (
+	runlog => ../../..
+	runlog/client => ../../../client
+	runlog/client/clienttest => ../../../client/clienttest
+	runlog/engine => ../../../engine
+	runlog/proto => ../../../proto
+	runlog/testbed => ../../../testbed
+)

@@ -5,7 +5,6 @@ go 1.26.0
 require (
 	github.com/antihax/optional v1.0.0
 	github.com/conductor-sdk/conductor-go v1.5.4
-	runlog v0.0.0
 )
 
 require (
@@ -20,6 +19,15 @@ require (
 	github.com/sirupsen/logrus v1.8.1 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
+	runlog/engine v0.0.0
+	runlog/testbed v0.0.0
 )
 
-replace runlog => ../../..
+replace (
+	runlog => ../../..
+	runlog/client => ../../../client
+	runlog/client/clienttest => ../../../client/clienttest
+	runlog/engine => ../../../engine
+	runlog/proto => ../../../proto
+	runlog/testbed => ../../../testbed
+)

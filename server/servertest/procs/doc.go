@@ -52,9 +52,9 @@
 //
 // # Waiting
 //
-// A test waits for events: a line of a process (Words), its end, its health over gRPC, an append.
-// Where a process tells of nothing, await.Poll asks. Pass alone lets real time pass. The only limit
-// is that of the test binary. Nodes keep their addresses over restarts (Reserve).
+// A test waits for events: a line of a process (await.Words), its end, its health over gRPC, an
+// append. Where a process tells of nothing, await.Poll asks. Pass alone lets real time pass. The
+// only limit is that of the test binary. Nodes keep their addresses over restarts (Reserve).
 //
 // # Requirements
 //

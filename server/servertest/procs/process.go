@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"syscall"
+
+	"runlog/testbed/await"
 )
 
 // exitFailed is the exit code of a node that stops itself, or cannot start (runlog help
@@ -18,7 +20,7 @@ const exitFailed = 8
 // process is one life of a node.
 type process struct {
 	cmd    *exec.Cmd
-	words  *Words
+	words  *await.Words
 	exited chan struct{}
 	// meant: the test has ended the process, or expects its end.
 	meant atomic.Bool
@@ -31,7 +33,7 @@ func spawn(cmd *exec.Cmd, log string, ended func(*process)) (*process, error) {
 	if err != nil {
 		return nil, fmt.Errorf("procs: %w", err)
 	}
-	p := &process{cmd: cmd, words: &Words{File: f}, exited: make(chan struct{})}
+	p := &process{cmd: cmd, words: &await.Words{File: f}, exited: make(chan struct{})}
 	// A pipe: what limits the files of the process must not cut its log.
 	cmd.Stderr, cmd.SysProcAttr = p.words, attributes()
 	if err := cmd.Start(); err != nil {

@@ -11,7 +11,6 @@ import (
 // app is the session, as the commands of this package use it.
 type app struct {
 	*session.Session
-	runner Runner
 }
 
 // Variables returns the environment variables of the flags.
@@ -22,8 +21,8 @@ func Variables(s *session.Session) (names []string) {
 	return names
 }
 
-// Commands returns the command serve. r is what its --runner starts.
-func Commands(s *session.Session, r Runner) []*cobra.Command {
-	a := &app{s, r}
+// Commands returns the command serve.
+func Commands(s *session.Session) []*cobra.Command {
+	a := &app{s}
 	return []*cobra.Command{a.serveCommand()}
 }

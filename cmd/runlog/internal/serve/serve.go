@@ -36,7 +36,6 @@ func (a *app) serveCommand() *cobra.Command {
 		unknownTypes, keyPolicy     string
 		access                      accessFlags
 		signals                     signalFlags
-		runner                      = runnerFlags{run: a.runner}
 		maxPayload                  = output.ByteSize(contract.DefaultMaxPayloadBytes)
 		memory                      = output.ByteSize(server.DefaultMemoryBytes)
 		minFree                     = output.ByteSize(server.DefaultMinFreeBytes)
@@ -50,7 +49,7 @@ Every flag is also an environment variable (--grpc-listen is RUNLOG_GRPC_LISTEN)
 configuration file (grpc-listen: 127.0.0.1:7410). Port 0 takes a free port. Once the node serves, it
 logs its addresses and writes them to addresses.json in the data directory. SIGTERM drains calls and
 stops the node.`,
-		Args: noArguments,
+		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {
 			if err := errors.Join(noConnection(cmd), a.configure(cmd.LocalNonPersistentFlags(), config)); err != nil {
 				return err
@@ -62,9 +61,6 @@ stops the node.`,
 				return err
 			}
 			if err := eventFlags(&opts, unknownTypes, keyPolicy); err != nil {
-				return err
-			}
-			if err := runner.check(&opts, access.demanded(&opts)); err != nil {
 				return err
 			}
 			return access.check(&opts)
@@ -80,7 +76,7 @@ stops the node.`,
 			if minFree == 0 {
 				opts.MinFreeBytes = -1
 			}
-			return Run(cmd.Context(), opts, runner.beside(&opts))
+			return Run(cmd.Context(), opts)
 		},
 	}
 	f := cmd.Flags()
@@ -103,7 +99,6 @@ stops the node.`,
 	f.StringVar(&opts.SinkSecretsDir, "sink-secrets-dir", "", "directory of the secrets of webhooks, NATS and Kafka (default none)")
 	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
-	runner.register(f)
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
@@ -365,9 +360,8 @@ func readConfig(path string) (map[string]any, error) {
 	return file, nil
 }
 
-// Run runs a node until the context ends. Once the node serves, it also runs beside, unless that is
-// nil, and stops when that fails.
-func Run(ctx context.Context, opts server.Options, beside func(context.Context, server.Addresses) error) error {
+// Run runs a node until the context ends.
+func Run(ctx context.Context, opts server.Options) error {
 	log := opts.Logger
 	opts.Registry = prometheus.NewRegistry()
 	opts.Registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
@@ -402,12 +396,7 @@ func Run(ctx context.Context, opts server.Options, beside func(context.Context, 
 	}
 	log.Info("ready", "version", opts.Version, "node", s.NodeID(), "data", opts.DataDir,
 		"grpc", addresses.GRPC, "http", addresses.HTTP, "admin", addresses.Admin, "metrics", addresses.Metrics, "raft", addresses.Raft)
-	var failed error
-	if beside != nil {
-		failed = beside(ctx, addresses)
-	} else {
-		<-ctx.Done()
-	}
+	<-ctx.Done()
 	log.Info("stopping")
 	// A disk that hangs would block the shutdown forever. All acknowledged events are in the log.
 	limit := time.AfterFunc(stopLimit, func() {
@@ -417,7 +406,7 @@ func Run(ctx context.Context, opts server.Options, beside func(context.Context, 
 	err = s.Close()
 	limit.Stop()
 	log.Info("stopped")
-	return errors.Join(failed, err)
+	return err
 }
 
 // stopLimit bounds the shutdown.

@@ -1,4 +1,4 @@
-package writer_test
+package clienttest_test
 
 import (
 	"errors"
@@ -56,6 +56,6 @@ func testOutage(t *testing.T) {
 }
 
 // A step starts during an outage, and does not complete.
-func ExampleWriter() {
+func Example_writer() {
 	_ = []testing.InternalTest{{Name: "TestOutage", F: testOutage}} // go test runs it
 }

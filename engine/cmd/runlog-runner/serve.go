@@ -1,4 +1,4 @@
-package runner
+package main
 
 import (
 	"context"
@@ -68,8 +68,8 @@ plan can name.
 
 Access. With a token (--token-file, RUNLOG_TOKEN), the runner needs the roles producer and reader. The callers of the
 API send tokens of their own, and may do what these allow.`,
-		Example: `  runlog runner serve --store /var/lib/runner --tenant acme --project shop --environment prod
-  runlog runner serve --store s3://acme-runs --plans https://plans.example/approved --executors http,llm \
+		Example: `  runlog-runner serve --store /var/lib/runner --tenant acme --project shop --environment prod
+  runlog-runner serve --store s3://acme-runs --plans https://plans.example/approved --executors http,llm \
     --secrets-dir /run/secrets --llm-url https://llm.example/v1 --llm-model small --llm-key env:LLM_KEY --tenant acme --project shop --environment prod`,
 		Args: cobra.NoArgs,
 		PreRunE: func(cmd *cobra.Command, _ []string) error {

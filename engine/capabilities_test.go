@@ -1,7 +1,8 @@
-package main
+package engine_test
 
 import (
 	"encoding/json"
+	"flag"
 	"os"
 	"path/filepath"
 	"testing"
@@ -16,6 +17,8 @@ import (
 	"runlog/engine/plan"
 	"runlog/engine/runner"
 )
+
+var update = flag.Bool("update", false, "rewrite the published capabilities")
 
 // TestAdapterCapabilitiesENG1: the adapterCapabilities.json of each adapter is what its code says,
 // with the executors of this module.
@@ -64,7 +67,7 @@ func TestAdapterCapabilitiesENG1(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		path := filepath.Join("..", "..", "engine", folder, "adapterCapabilities.json")
+		path := filepath.Join(folder, "adapterCapabilities.json")
 		if *update {
 			if err := os.WriteFile(path, append(text, '\n'), 0o644); err != nil {
 				t.Fatal(err)

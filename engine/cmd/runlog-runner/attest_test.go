@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -11,10 +10,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"runlog/client/command/output"
-	"runlog/server/servertest/procs"
-	"runlog/testbed/await"
 )
 
 // TestWhoAttestedATT6: with access control, an attestation is in the name of its caller, an
@@ -24,43 +19,29 @@ func TestWhoAttestedATT6(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	admin := filepath.Join(dir, "admin.token")
-	n := spawnNode(t, filepath.Join(dir, "data"), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
-	root := []string{"--server", n.ready(t).GRPC, "--token-file", admin}
-	runOf := func(errs *procs.Words) func(ctx context.Context, args ...string) string {
-		return func(ctx context.Context, args ...string) string {
-			var out bytes.Buffer
-			s := testSession(&out, nil)
-			s.Stderr, s.Getenv = errs, func(name string) string { return map[string]string{"HOME": dir}[name] }
-			if code := run(ctx, s, append(slices.Clone(root), args...)); code != output.ExitOK && ctx.Err() == nil {
-				t.Errorf("%v: exit %d, %s", args, code, errs)
-			}
-			return out.String()
+	node := startNode(t, filepath.Join(dir, "data"), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
+	p := programs{t: t, server: node.GRPC}
+	do := func(args ...string) string {
+		t.Helper()
+		code, out, errs := p.runlog(append(args, "--token-file", admin)...)
+		if code != 0 {
+			t.Errorf("%v: exit %d, %s", args, code, errs)
 		}
+		return out
 	}
-	do := func(ctx context.Context, args ...string) string { return runOf(&procs.Words{})(ctx, args...) }
 	tokens, ids := map[string]string{}, map[string]string{}
 	for name, roles := range map[string]string{"jed": "reader,attester", "ann": "producer,reader,operator,attester", "bob": "producer,reader,operator"} {
 		var made struct{ Token, TokenID string }
-		if err := json.Unmarshal([]byte(do(t.Context(), "token", "create", name, "--tenant", "acme", "--role", roles, "-o", "json")), &made); err != nil {
+		if err := json.Unmarshal([]byte(do("token", "create", name, "--tenant", "acme", "--role", roles, "-o", "json")), &made); err != nil {
 			t.Fatal(err)
 		}
 		tokens[name], ids[name] = made.Token, made.TokenID
 	}
 	by := `"appendedBy":"token:jed","appendedByTokenId":"` + ids["jed"] + `"`
-	said, ended := &procs.Words{}, make(chan struct{})
-	serving, stop := context.WithCancel(t.Context())
-	go func() {
-		defer close(ended)
-		runOf(said)(serving, "runner", "serve", "--listen", "127.0.0.1:0", "--store", filepath.Join(dir, "store"), "--tenant", "acme", "--project", "shop", "--environment", "prod")
-	}()
-	defer func() { stop(); <-ended }()
-	if !said.Await(ended, await.Context(t).Done(), listens.MatchString) {
-		t.Fatalf("the runner does not serve:\n%s", said)
-	}
-	listen := listens.FindStringSubmatch(said.String())[1]
+	at := spawnRunner(t, node.GRPC, []string{"RUNLOG_TOKEN_FILE=" + admin}, "--store", filepath.Join(dir, "store"))
 	call := func(who, method, path, body string) (status int, answer map[string]any) {
 		t.Helper()
-		req, err := http.NewRequestWithContext(t.Context(), method, "http://"+listen+path, strings.NewReader(body))
+		req, err := http.NewRequestWithContext(t.Context(), method, at.url+path, strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,16 +80,16 @@ func TestWhoAttestedATT6(t *testing.T) {
 			t.Errorf("%s attests as %s: %d %v", tt.who, tt.attestedBy, status, answer)
 		}
 	}
-	window := do(t.Context(), "audit", "query", "--from", "-1h", "--run", id, "--type", "StepAttested", "-o", "json")
+	window := do("audit", "query", "--from", "-1h", "--run", id, "--type", "StepAttested", "-o", "json")
 	if strings.Count(window, `"eventType":"StepAttested"`) != 1 || !strings.Contains(window, `"attestedBy":"token:jed"`) || !strings.Contains(window, by) {
 		t.Errorf("the window has %s", window)
 	}
 	key, proof := filepath.Join(dir, "cluster.pub"), filepath.Join(dir, "run.proof")
-	if err := os.WriteFile(key, []byte(do(t.Context(), "audit", "keys", "-o", "json")), 0o600); err != nil {
+	if err := os.WriteFile(key, []byte(do("audit", "keys", "-o", "json")), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	do(t.Context(), "audit", "proof", id, "-f", proof)
-	do(t.Context(), "audit", "verify", proof, "--key", key)
+	do("audit", "proof", id, "-f", proof)
+	do("audit", "verify", proof, "--key", key)
 	text, err := os.ReadFile(proof)
 	if err != nil {
 		t.Fatal(err)
@@ -123,9 +104,8 @@ func TestWhoAttestedATT6(t *testing.T) {
 		if err := os.WriteFile(forged, bytes.ReplaceAll(text, []byte(by), []byte(other)), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		var out, errs bytes.Buffer
-		if code := run(t.Context(), testSession(&out, &errs), []string{"audit", "verify", forged, "--key", key}); code == output.ExitOK {
-			t.Errorf("a proof with %s is verified: %s", other, out.String())
+		if code, out, _ := p.runlog("audit", "verify", forged, "--key", key); code == 0 {
+			t.Errorf("a proof with %s is verified: %s", other, out)
 		}
 	}
 }

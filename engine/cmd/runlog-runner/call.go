@@ -1,4 +1,4 @@
-package runner
+package main
 
 import (
 	"bytes"
@@ -30,7 +30,7 @@ func (a *app) runCommand() *cobra.Command {
 		Long: `Store the manifest of a file at a runner, execute it, and wait until the run waits for an attestation or has
 ended. A run of the same manifest again is another run. It waits for as long as the run takes, or at most for the
 --timeout that is given.`,
-		Example: "  runlog runner run nightly.json --by jed",
+		Example: "  runlog-runner run nightly.json --by jed",
 		Args:    session.OneArgument("the file of a manifest"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			manifest, err := os.ReadFile(args[0])
@@ -66,7 +66,7 @@ func (a *app) resumeCommand() *cobra.Command {
 		Use:     "resume RUN",
 		Short:   "Go on with a run whose step was attested",
 		Long:    "Go on with a run that is waiting, and wait until it waits again or has ended. A step that has succeeded is never executed again.",
-		Example: "  runlog runner resume 5d9b2c7e-2d0e-4d7e-9a49-4c8f6a3f4f5b --by jed",
+		Example: "  runlog-runner resume 5d9b2c7e-2d0e-4d7e-9a49-4c8f6a3f4f5b --by jed",
 		Args:    session.OneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := a.caller(cmd)
@@ -161,7 +161,7 @@ func (c *caller) told(runID, status string) error {
 		}
 	}
 	if status == "waiting" && hint == "" {
-		hint = "no step waits for an attestation: runlog runner resume " + runID + " goes on"
+		hint = "no step waits for an attestation: runlog-runner resume " + runID + " goes on"
 	}
 	if hint != "" {
 		fmt.Fprintln(c.Stderr, output.OneLine(hint))
@@ -205,7 +205,7 @@ func (c *caller) call(method, path string, body []byte, out any) error {
 		return output.Errorf(output.ExitTimeout, "runner: no answer within %v; a run that has begun goes on", c.Timeout)
 	}
 	if err != nil {
-		return output.Errorf(output.ExitUnavailable, "runner: %v; start one with runlog runner serve, or name it with --runner", err)
+		return output.Errorf(output.ExitUnavailable, "runner: %v; start one with runlog-runner serve, or name it with --runner", err)
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))

@@ -1,6 +1,4 @@
-//go:build unix
-
-package procs
+package await
 
 import (
 	"io"

@@ -17,11 +17,11 @@ func TestRunnerTokenFileSEC5(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	admin, file := filepath.Join(dir, "admin"), filepath.Join(dir, "token")
-	node := spawnNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+admin).ready(t)
-	p := processes{t: t, server: node.GRPC}
+	node := startNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
+	p := programs{t: t, server: node.GRPC}
 	do := func(args ...string) string {
 		t.Helper()
-		code, out, errs := p.run("", append(args, "--token-file", admin)...)
+		code, out, errs := p.runlog(append(args, "--token-file", admin)...)
 		if code != 0 {
 			t.Fatal(args, code, errs)
 		}

@@ -1,4 +1,4 @@
-package runner
+package main
 
 import (
 	"context"
@@ -19,7 +19,6 @@ import (
 	"runlog/client"
 	"runlog/client/address"
 	"runlog/client/command/output"
-	"runlog/client/command/session"
 	"runlog/engine/runner"
 )
 
@@ -28,21 +27,6 @@ const maxAttempts = 30
 
 // closePatience is how long calls that are under way may take at the end.
 const closePatience = 5 * time.Second
-
-// Beside returns the runner of runlog serve --runner, which executes the runs of a scope at a node
-// of this process. Its callers act as the runner does: the node has no access control.
-func Beside(s *session.Session) func(ctx context.Context, log *slog.Logger, node, dir, listen string, scope [3]string) error {
-	return func(ctx context.Context, log *slog.Logger, node, dir, listen string, scope [3]string) (err error) {
-		v := &serving{listen: listen, store: dir, trusting: true}
-		v.o.Tenant, v.o.Project, v.o.Environment, v.o.Logger = scope[0], scope[1], scope[2], log
-		v.o.Queue, v.o.DefaultExecutor = runner.DefaultQueue, defaultExecutor
-		if v.o.Client, err = client.Dial(node, client.Options{MaxAttempts: maxAttempts}); err != nil {
-			return err
-		}
-		defer func() { err = errors.Join(err, v.o.Client.Close()) }()
-		return (&app{Session: s}).start(ctx, v)
-	}
-}
 
 // start makes a runner of a client, and has it execute runs until ctx ends.
 func (a *app) start(ctx context.Context, v *serving) (err error) {
@@ -71,7 +55,7 @@ func (a *app) start(ctx context.Context, v *serving) (err error) {
 	if err := v.greet(ctx, r); err != nil {
 		return err
 	}
-	return run(ctx, r, v)
+	return execute(ctx, r, v)
 }
 
 // greetPatience is how long the log may take to answer before the runner says that it waits.
@@ -141,8 +125,8 @@ func (a *app) as(authorization string) (c *client.Client, done func(), err error
 	return c, func() { _ = c.Close() }, nil
 }
 
-// run executes runs and serves the API until ctx ends or the API cannot be served.
-func run(ctx context.Context, r *runner.Runner, v *serving) error {
+// execute executes runs and serves the API until ctx ends or the API cannot be served.
+func execute(ctx context.Context, r *runner.Runner, v *serving) error {
 	l, err := net.Listen("tcp", v.listen)
 	if err != nil {
 		return output.Errorf(output.ExitFailed, "runner: cannot listen for the API: %v; another runner may have the address: name another one", err)

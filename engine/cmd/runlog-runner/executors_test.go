@@ -20,8 +20,8 @@ func TestExecutorsENG7(t *testing.T) {
 	const prints = `{"name": "m", "steps": [{"step_key": "A", "executor": "command", "input": {"argv": ["sh", "-c",
 		"env; cat /proc/$PPID/environ /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/environ || true"]}}]}`
 	token := filepath.Join(t.TempDir(), "token")
-	closed := spawnNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+token).ready(t)
-	open := spawnNode(t, t.TempDir()).ready(t)
+	closed := startNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+token)
+	open := startNode(t, t.TempDir())
 	withToken := []string{"RUNLOG_TOKEN_FILE=" + token, "HOME=/of-the-runner", "LANG=of-the-runner", "PATH=" + os.Getenv("PATH")}
 	for _, tt := range []struct {
 		name, node string
@@ -67,12 +67,12 @@ func TestExecutorsENG7(t *testing.T) {
 				_, run, _ := strings.Cut(said, "}\n{\"id\":\"")
 				run, _, _ = strings.Cut(run, `"`)
 				said += call("GET", "/api/runs/"+run+"?wait=1h", "")
-				p := processes{t: t, server: tt.node}
+				p := programs{t: t, server: tt.node}
 				var flags []string
 				if tt.env != nil {
 					flags = []string{"--token-file", token}
 				}
-				_, events, errs := p.run("", append([]string{"events", run, "-o", "json"}, flags...)...)
+				_, events, errs := p.runlog(append([]string{"events", run, "-o", "json"}, flags...)...)
 				said += events + errs
 			}
 			for _, want := range tt.want {
@@ -92,8 +92,8 @@ func TestExecutorsENG7(t *testing.T) {
 func TestRunnerRolesSEC3(t *testing.T) {
 	t.Parallel()
 	admin := filepath.Join(t.TempDir(), "token")
-	node := spawnNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+admin).ready(t)
-	p := processes{t: t, server: node.GRPC}
+	node := startNode(t, t.TempDir(), "RUNLOG_ADMIN_TOKEN_FILE="+admin)
+	p := programs{t: t, server: node.GRPC}
 	for i, tt := range []struct {
 		roles []string
 		want  string // of the refusal
@@ -107,7 +107,7 @@ func TestRunnerRolesSEC3(t *testing.T) {
 		for _, role := range tt.roles {
 			args = append(args, "--role", role)
 		}
-		code, token, errs := p.run("", args...)
+		code, token, errs := p.runlog(args...)
 		if code != 0 {
 			t.Fatalf("%v: %d %s", tt.roles, code, errs)
 		}
@@ -116,8 +116,8 @@ func TestRunnerRolesSEC3(t *testing.T) {
 			spawnRunner(t, node.GRPC, env, "--store", t.TempDir())
 			continue
 		}
-		cmd := runlogCommand(append(env, "RUNLOG_SERVER="+node.GRPC), "runner", "serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(),
-			"--tenant", "acme", "--project", "shop", "--environment", "prod")
+		cmd := runnerCommand("serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(), "--tenant", "acme", "--project", "shop", "--environment", "prod")
+		cmd.Env = append(append(os.Environ(), asRunner+"=1", "RUNLOG_SERVER="+node.GRPC), env...)
 		text, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != int(output.ExitForbidden) || !strings.Contains(string(text), tt.want) {
 			t.Errorf("%v: exit %d, %s; want %s", tt.roles, code, text, tt.want)

@@ -7,3 +7,6 @@ func TestStartRun(t *testing.T) { testStartRun(t) }
 
 // TestStartLater runs the one in fake time.
 func TestStartLater(t *testing.T) { testStartLater(t) }
+
+// TestOutage runs the test of a Writer.
+func TestOutage(t *testing.T) { testOutage(t) }

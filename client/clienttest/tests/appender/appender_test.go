@@ -1,4 +1,4 @@
-package client_test
+package appender_test
 
 import (
 	"errors"

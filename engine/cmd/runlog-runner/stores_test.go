@@ -96,31 +96,6 @@ func (s *surroundings) env() []string {
 	}
 }
 
-// runnerProcess is a runner in a process of its own.
-type runnerProcess struct {
-	*nodeProcess
-	url string
-}
-
-var listens = regexp.MustCompile(`runner serves" listen=(\S+) `)
-
-// spawnRunner starts a runner of the scope acme/shop/prod on a free port, and waits until it
-// serves.
-func spawnRunner(t *testing.T, node string, env []string, flags ...string) *runnerProcess {
-	t.Helper()
-	args := append([]string{"runner", "serve", "--listen", "127.0.0.1:0", "--tenant", "acme", "--project", "shop", "--environment", "prod"}, flags...)
-	p := &runnerProcess{nodeProcess: spawnCommand(t, "", runlogCommand(append(env, "RUNLOG_SERVER="+node), args...))}
-	p.url = awaitRunner(t, p.nodeProcess)
-	return p
-}
-
-// awaitRunner waits until a process serves the API of a runner, and returns its URL.
-func awaitRunner(t *testing.T, p *nodeProcess) string {
-	t.Helper()
-	p.says(t, listens.MatchString)
-	return "http://" + listens.FindStringSubmatch(p.stderr.String())[1]
-}
-
 // get returns an answer of the runner.
 func (p *runnerProcess) get(t *testing.T, path string) string {
 	t.Helper()
@@ -143,20 +118,19 @@ func (p *runnerProcess) get(t *testing.T, path string) string {
 func TestRunnerStoresPLAN1(t *testing.T) {
 	t.Parallel()
 	s := newSurroundings(t)
-	node := spawnNode(t, t.TempDir())
-	a := node.ready(t)
+	a := startNode(t, t.TempDir())
 	at := spawnRunner(t, a.GRPC, s.env(), "--store", "s3://acme/runner", "--plans", s.plans.URL+"/approved", "--secrets-dir", s.secrets,
 		"--llm-url", s.model.URL+"/v1", "--llm-model", "small", "--llm-key", "env:LLM_KEY")
-	p := processes{t: t, server: a.GRPC}
+	p := programs{t: t, server: a.GRPC}
 
 	manifest := write(t, `{"name": "model", "steps": [
 		{"step_key": "ask", "executor": "llm", "input": {"messages": [{"role": "user", "content": "hello"}]}},
 		{"step_key": "leak", "executor": "llm", "input": {"messages": [{"role": "user", "content": "leak"}]}}]}`)
-	code, out, errs := p.run("", "runner", "run", manifest, "--by", "jed", "--runner", at.url+"/")
+	code, out, errs := p.runner("run", manifest, "--by", "jed", "--runner", at.url+"/")
 	if code != int(output.ExitRunNotOK) || !strings.HasSuffix(strings.TrimSpace(out), " is error") || !strings.Contains(errs, "have failed: leak") {
 		t.Fatalf("runner run: %d %s %s", code, out, errs)
 	}
-	_, events, _ := p.run("", "events", strings.Fields(out)[1], "-o", "json")
+	_, events, _ := p.runlog("events", strings.Fields(out)[1], "-o", "json")
 	if !strings.Contains(events, `"text":"the key is [secret]"`) || !strings.Contains(events, "LLM_POLICY_VIOLATION") {
 		t.Errorf("the language model: %s", events)
 	}
@@ -183,14 +157,14 @@ func TestRunnerStoresPLAN1(t *testing.T) {
 			s.files[tt.path] = plan
 		}
 		s.mu.Unlock()
-		code, _, errs := p.run("", "run", "request", "--tenant", "acme", "--project", "shop", "--environment", "prod", "--queue", "runner", "--engine", "runlog",
+		code, _, errs := p.runlog("run", "request", "--tenant", "acme", "--project", "shop", "--environment", "prod", "--queue", "runner", "--engine", "runlog",
 			"--plan", tt.name+"@1", "--plan-uri", s.plans.URL+tt.path, "--plan-sha256", hexSHA256(plan), "--plan-schema", "v1.2", "--id", tt.name, "--run", tt.name)
 		if code != 0 {
 			t.Fatalf("%s: %d %s", tt.name, code, errs)
 		}
-		_, _, _ = p.run("", "watch", tt.name, "--until-done", "--for", "60s")
-		_, events, _ := p.run("", "events", tt.name, "-o", "json")
-		_, shown, _ := p.run("", "snapshot", tt.name, "-o", "json")
+		_, _, _ = p.runlog("watch", tt.name, "--until-done", "--for", "60s")
+		_, events, _ := p.runlog("events", tt.name, "-o", "json")
+		_, shown, _ := p.runlog("snapshot", tt.name, "-o", "json")
 		if !strings.Contains(shown, `"status":"`+tt.status+`"`) || !strings.Contains(events, tt.has) {
 			t.Errorf("%s: want %s and %s:\n%s", tt.name, tt.status, tt.has, events)
 		}
@@ -211,11 +185,11 @@ func TestRunnerStoresPLAN1(t *testing.T) {
 // adapterCapabilities.json has it. A runner with fewer executors says so.
 func TestPublishedCapabilitiesENG1(t *testing.T) {
 	t.Parallel()
-	want, err := os.ReadFile(filepath.Join("..", "..", "engine", "runner", "adapterCapabilities.json"))
+	want, err := os.ReadFile(filepath.Join("..", "..", "runner", "adapterCapabilities.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, a := newSurroundings(t), spawnNode(t, t.TempDir()).ready(t)
+	s, a := newSurroundings(t), startNode(t, t.TempDir())
 	dir := t.TempDir()
 	for _, flags := range [][]string{{"--llm-url", s.model.URL}, nil} {
 		spawnRunner(t, a.GRPC, nil, append([]string{"--store", dir}, flags...)...)
@@ -239,7 +213,7 @@ func set(texts []string) map[string]bool {
 // says what it means and what to do.
 func TestRunnerMetricsATT7(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "docs", "alerts.yml"))
+	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "alerts.yml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -255,7 +229,7 @@ func TestRunnerMetricsATT7(t *testing.T) {
 	if err := yaml.Unmarshal(text, &rules); err != nil || len(rules.Groups) != 2 || rules.Groups[1].Name != "runlog-runner" || len(rules.Groups[1].Rules) < 2 {
 		t.Fatalf("%v: %+v", err, rules)
 	}
-	a := spawnNode(t, t.TempDir()).ready(t)
+	a := startNode(t, t.TempDir())
 	got := spawnRunner(t, a.GRPC, nil, "--store", t.TempDir()).get(t, "/metrics")
 	name := regexp.MustCompile(`\b(runlog|plan)_\w+`)
 	for _, r := range rules.Groups[1].Rules {

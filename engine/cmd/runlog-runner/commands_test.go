@@ -66,20 +66,20 @@ func TestRunnerCommands(t *testing.T) {
 		code output.ExitCode
 		want string
 	}{
-		{"runner run " + manifest + " --by jed", output.ExitOK, "run run-1 is waiting"},
-		{"runner run " + manifest + " --by jed", output.ExitOK, "step B waits for its attestation: POST " + api.URL + "/api/runs/run-1/steps/2/attest"},
-		{"runner resume run-5 --by jed", output.ExitRunNotOK, "have failed: A (COMMAND_EXIT_3: no rows); \"runlog snapshot run-5\""},
-		{"runner resume run-6 --by jed", output.ExitOK, "runlog runner resume run-6 goes on"},
-		{"runner resume slow --by jed --timeout 10ms", output.ExitTimeout, "no answer within 10ms"},
-		{"runner resume run-1 --runner http://127.0.0.1:1 --by=", output.ExitUsage, "--by is required"},
-		{"runner resume run-1 --by jed --runner 127.0.0.1:7430", output.ExitUsage, "write the URL of a runner"},
-		{"runner resume run-1 --by jed -o json", output.ExitOK, `{"id":"run-1","status":"success"}`},
-		{"runner resume run-2 --by jed", output.ExitRefused, "only a run that is waiting"},
-		{"runner resume run-3 --by jed", output.ExitRefused, "/initiated_by is required; /x is unknown"},
-		{"runner resume run-4 --by jed", output.ExitUnavailable, "is no runner: it says 404 Not Found"},
-		{"runner resume run-1 --by jed --runner http://127.0.0.1:1", output.ExitUnavailable, "start one with runlog runner serve"},
-		{"runner resume run-1 --by jed --token secret-token --runner http://example.com", output.ExitUsage, "plain text"},
-		{"runner run", output.ExitUsage, "takes the file of a manifest"},
+		{"run " + manifest + " --by jed", output.ExitOK, "run run-1 is waiting"},
+		{"run " + manifest + " --by jed", output.ExitOK, "step B waits for its attestation: POST " + api.URL + "/api/runs/run-1/steps/2/attest"},
+		{"resume run-5 --by jed", output.ExitRunNotOK, "have failed: A (COMMAND_EXIT_3: no rows); \"runlog snapshot run-5\""},
+		{"resume run-6 --by jed", output.ExitOK, "runlog-runner resume run-6 goes on"},
+		{"resume slow --by jed --timeout 10ms", output.ExitTimeout, "no answer within 10ms"},
+		{"resume run-1 --runner http://127.0.0.1:1 --by=", output.ExitUsage, "--by is required"},
+		{"resume run-1 --by jed --runner 127.0.0.1:7430", output.ExitUsage, "write the URL of a runner"},
+		{"resume run-1 --by jed -o json", output.ExitOK, `{"id":"run-1","status":"success"}`},
+		{"resume run-2 --by jed", output.ExitRefused, "only a run that is waiting"},
+		{"resume run-3 --by jed", output.ExitRefused, "/initiated_by is required; /x is unknown"},
+		{"resume run-4 --by jed", output.ExitUnavailable, "is no runner: it says 404 Not Found"},
+		{"resume run-1 --by jed --runner http://127.0.0.1:1", output.ExitUnavailable, "start one with runlog-runner serve"},
+		{"resume run-1 --by jed --token secret-token --runner http://example.com", output.ExitUsage, "plain text"},
+		{"run", output.ExitUsage, "takes the file of a manifest"},
 	} {
 		args := strings.Fields(tt.line)
 		if !strings.Contains(tt.line, "--runner") {
@@ -94,8 +94,28 @@ func TestRunnerCommands(t *testing.T) {
 	var out, errs bytes.Buffer
 	s := testSession(&out, &errs)
 	s.Getenv = func(name string) string { return map[string]string{"USER": "ann"}[name] }
-	if code := run(t.Context(), s, []string{"runner", "resume", "run-1", "--token", "secret-token", "--runner", api.URL}); code != output.ExitOK || authorization != "Bearer secret-token" || body != `{"initiated_by":"ann"}` {
+	if code := run(t.Context(), s, []string{"resume", "run-1", "--token", "secret-token", "--runner", api.URL}); code != output.ExitOK || authorization != "Bearer secret-token" || body != `{"initiated_by":"ann"}` {
 		t.Errorf("exit %d, Authorization %q, body %s: %s", code, authorization, body, errs.String())
+	}
+}
+
+// TestHelp shows what users see: the commands, and the flags of a runner.
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for name, args := range map[string][]string{"help": {"--help"}, "serve-help": {"serve", "--help"}} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), testSession(&out, &errs), args)
+		got := fmt.Sprintf("$ runlog-runner %s\n%s--- exit %d\n", strings.Join(args, " "), out.String()+errs.String(), code)
+		path := filepath.Join("testdata", name+".golden")
+		if *update {
+			if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		if want, err := os.ReadFile(path); err != nil || got != string(want) {
+			t.Errorf("%s differs (go test -update rewrites it): %v\ngot:\n%s\nwant:\n%s", path, err, got, want)
+		}
 	}
 }
 
@@ -160,7 +180,7 @@ func TestRunnerServeRefuses(t *testing.T) {
 		var out, errs bytes.Buffer
 		s := testSession(&out, &errs)
 		s.Getenv = func(name string) string { return tt.env[name] }
-		code := run(t.Context(), s, append([]string{"runner", "serve"}, strings.Fields(tt.flags)...))
+		code := run(t.Context(), s, append([]string{"serve"}, strings.Fields(tt.flags)...))
 		if text := out.String() + errs.String(); code != tt.code || !strings.Contains(text, tt.want) || strings.Contains(text, "hunter2") {
 			t.Errorf("%s %v: exit %d, want %d and %q:\n%s", tt.flags, tt.env, code, tt.code, tt.want, text)
 		}
@@ -179,7 +199,8 @@ func TestRunnerStoreFails(t *testing.T) {
 		"--store s3://none/x": {s.env(), output.ExitUsage, "check the bucket, AWS_ENDPOINT_URL"},
 		"--store s3://acme/y": {append(s.env(), "AWS_ENDPOINT_URL=http://127.0.0.1:1"), output.ExitUnavailable, "check the bucket, AWS_ENDPOINT_URL"},
 	} {
-		cmd := runlogCommand(want.env, append([]string{"runner", "serve", "--listen", "127.0.0.1:0", "--tenant", "acme", "--project", "p", "--environment", "e"}, strings.Fields(flags)...)...)
+		cmd := runnerCommand(append([]string{"serve", "--listen", "127.0.0.1:0", "--tenant", "acme", "--project", "p", "--environment", "e"}, strings.Fields(flags)...)...)
+		cmd.Env = append(append(os.Environ(), asRunner+"=1"), want.env...)
 		text, err := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != int(want.code) || !strings.Contains(string(text), want.text) || strings.Contains(string(text), "aws-secret") {
 			t.Errorf("%s: exit %d, %v: %s", flags, code, err, text)

@@ -1,4 +1,4 @@
-package target
+package served_test
 
 import (
 	"context"
@@ -7,8 +7,9 @@ import (
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
-	"runlog/client/clienttest"
+	"runlog/bench/target"
 	runlogv1 "runlog/proto/runlog/v1"
+	"runlog/server/servertest"
 	"runlog/testbed/bubble"
 )
 
@@ -19,8 +20,8 @@ func TestConsumer(t *testing.T) {
 }
 
 func testConsumer(t *testing.T) {
-	srv := clienttest.Start(t, clienttest.InBubble())
-	r, err := Connect(srv.Addr(), 1, srv.DialOptions()...)
+	n := servertest.Start(t)
+	r, err := target.Connect(n.Server.Addresses().GRPC, 1, n.Dialer())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +42,7 @@ func testConsumer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var runs []string
-	c, err := s.(*remoteSubscription).Consume(func(e *runlogv1.EventRecord) { runs = append(runs, e.GetRunId()) })
+	c, err := s.Consume(func(e *runlogv1.EventRecord) { runs = append(runs, e.GetRunId()) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,51 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/cobra"
+
+	"runlog/client/command/output"
+	"runlog/client/command/session"
+)
+
+// version is set by the linker: -ldflags "-X main.version=…".
+var version = "dev"
+
+func main() { session.Main(version, run) }
+
+// run executes one command line, prints its error, and returns the exit code.
+func run(ctx context.Context, s *session.Session, args []string) output.ExitCode {
+	return s.Run(ctx, (&app{Session: s}).rootCommand(), args, nil)
+}
+
+// app is the session, as the commands of this program use it.
+type app struct {
+	*session.Session
+	api string // the URL of a runner
+	by  string // the operator
+}
+
+// defaultListen is where a runner listens.
+const defaultListen = "127.0.0.1:7430"
+
+func (a *app) rootCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "runlog-runner",
+		Short: "Execute runs, with steps that operators attest",
+		Long: `The reference engine of runlog. It executes the runs of a queue, with steps that operators attest, and
+serves the API of manifests, runs and attestations.
+
+  runlog-runner serve       execute runs, and serve the API
+  runlog-runner run FILE    have a runner execute a manifest
+  runlog-runner resume RUN  go on with a run whose step was attested
+
+` + output.ExitCodeHelp(),
+		Version: a.Version,
+		Args:    session.Subcommand,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	a.Register(cmd)
+	cmd.AddCommand(a.serveCommand(), a.runCommand(), a.resumeCommand())
+	return cmd
+}
