@@ -31,7 +31,7 @@ PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-ga
 PROTOS  := third_party/googleapis
 
 # The modules of the products and of what they share. Each other module has a target of its own.
-MODULES := . testbed proto client client/clienttest engine
+MODULES := . testbed proto client client/observe client/clienttest engine
 
 # Go files of all modules, in git or not yet added.
 GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do if [[ -f $$f ]]; then echo "$$f"; fi; done

@@ -15,6 +15,7 @@ var ranks = map[string]int{
 	"client/events":            2,
 	"client/outbox":            1,
 	"client/writer":            3,
+	"client/observe":           3,
 	"client/watcher":           3,
 	"client/consumer":          3,
 	"client/clienttest":        8, // As server/servertest: it starts servers.

@@ -45,7 +45,7 @@ const (
 // modules are the folders of the modules whose packages these rules are about: the products and
 // what they share. Modules of tools, of adapters of other engines, and of examples have what they
 // need besides.
-var modules = []string{".", "proto", "testbed", "client", "client/clienttest", "engine"}
+var modules = []string{".", "proto", "testbed", "client", "client/observe", "client/clienttest", "engine"}
 
 // goPackage is what the rules need to know of a package.
 type goPackage struct {

@@ -5,11 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
-	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-	otelcodes "go.opentelemetry.io/otel/codes"
-	"go.opentelemetry.io/otel/trace"
 	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc/codes"
 
@@ -84,7 +80,6 @@ var ErrClosed = errors.New("client: closed")
 type Appender struct {
 	client *Client
 	opts   AppenderOptions
-	tracer trace.Tracer // nil: no spans
 	room   *semaphore.Weighted
 	ctx    context.Context // of the streams
 	end    context.CancelFunc
@@ -128,9 +123,6 @@ func (c *Client) NewAppender(opts AppenderOptions) (*Appender, error) {
 func newAppender(c *Client, opts AppenderOptions) *Appender {
 	a := &Appender{client: c, opts: opts, room: semaphore.NewWeighted(opts.MaxBytes)}
 	a.ctx, a.end = context.WithCancel(context.Background())
-	if c.opts.TracerProvider != nil {
-		a.tracer = c.opts.TracerProvider.Tracer("runlog/client")
-	}
 	a.init()
 	return a
 }
@@ -153,31 +145,19 @@ func (a *Appender) Append(ctx context.Context, events ...*runlogv1.EventWrite) (
 // AppendRequest is Append for a request, which may have a fence (QUE-8) or an expected last runSeq
 // (APP-4).
 func (a *Appender) AppendRequest(ctx context.Context, req *runlogv1.AppendEventsRequest) (Result, error) {
-	began := time.Now()
 	if t := a.client.opts.Timeout; t > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t)
 		defer cancel()
 	}
-	var span trace.Span
-	if a.tracer != nil {
-		ctx, span = a.tracer.Start(ctx, "runlog.Append", trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
-			attribute.String("runlog.run_id", req.GetRunId()), attribute.Int("runlog.events", len(req.GetEvents()))))
-		defer span.End()
-	}
+	ctx, done := a.client.opts.Observer.Append(ctx, req.GetRunId(), len(req.GetEvents()))
 	res, failure := a.append(ctx, req)
-	outcome := "ok"
 	if failure != nil {
-		outcome = failure.Name()
+		done(failure.Name())
+		return res, failure
 	}
-	a.client.metrics.Appended(len(req.GetEvents()), outcome, time.Since(began))
-	if failure == nil {
-		return res, nil
-	}
-	if span != nil {
-		span.SetStatus(otelcodes.Error, outcome)
-	}
-	return res, failure
+	done("ok")
+	return res, nil
 }
 
 func (a *Appender) append(ctx context.Context, req *runlogv1.AppendEventsRequest) (Result, *Error) {

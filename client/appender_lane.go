@@ -112,7 +112,7 @@ func (l *lane) next() wire.Message {
 				l.inFlight.Push(run)
 				l.bytes += len(message)
 				run.bytes = len(message)
-				a.client.metrics.Sent(run.events)
+				a.client.opts.Observer.Sent(run.events)
 				return message
 			}
 		}

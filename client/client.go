@@ -5,16 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
-	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 
 	"runlog/client/internal/bearer"
-	"runlog/client/internal/stats"
 	"runlog/client/transport/certfile"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -63,11 +60,8 @@ type Options struct {
 	// Logger gets retries: the first ones at level debug, lasting failures at level warn. nil:
 	// none.
 	Logger *slog.Logger
-	// Registerer gets the metrics of calls (runlog_client_*). Clients of one registerer share them.
-	// nil: none.
-	Registerer prometheus.Registerer
-	// TracerProvider gets a span of each call and each append (OpenTelemetry). nil: none.
-	TracerProvider trace.TracerProvider
+	// Observer sees calls, retries and appends. nil: nothing does.
+	Observer Observer
 }
 
 // EnsureDefaults returns o with defaults in place of zero values.
@@ -80,6 +74,9 @@ func (o Options) EnsureDefaults() Options {
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
 	}
 	if o.TLSFiles != nil {
 		o.TLS = o.TLSFiles.Last()
@@ -124,7 +121,6 @@ type Client struct {
 	queues      runlogv1.QueueServiceClient
 	signals     runlogv1.SignalServiceClient
 	subs        runlogv1.SubscriptionServiceClient
-	metrics     *stats.Metrics
 	retries     retries
 	appenders   appenders
 	// reached is set once a server has answered anything at all; see Options.FirstAttempts.
@@ -143,23 +139,15 @@ func Dial(target string, opts Options) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	metrics, err := stats.New(opts.Registerer)
-	if err != nil {
-		return nil, err
-	}
 	dial := []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxAnswerBytes))}
-	if opts.TracerProvider != nil {
-		dial = append(dial, grpc.WithStatsHandler(otelgrpc.NewClientHandler(otelgrpc.WithTracerProvider(opts.TracerProvider))))
-	}
-	nodes, err := newNodes(target, opts, metrics, append(dial, opts.DialOptions...))
+	nodes, err := newNodes(target, opts, slices.Concat(dial, opts.Observer.DialOptions(), opts.DialOptions))
 	if err != nil {
 		return nil, err
 	}
 	return &Client{
 		opts:        opts,
 		nodes:       nodes,
-		metrics:     metrics,
-		retries:     retries{opts.Logger, metrics},
+		retries:     retries{opts.Logger, opts.Observer},
 		events:      runlogv1.NewEventServiceClient(nodes),
 		projections: runlogv1.NewProjectionServiceClient(nodes),
 		runs:        runlogv1.NewRunServiceClient(nodes),

@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc/status"
 
 	"runlog/client/address"
-	"runlog/client/internal/stats"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -47,7 +46,6 @@ const (
 //	appends ──► leader, once its connection stands; until then, and after it failed, listed[at]
 type nodes struct {
 	opts    Options
-	metrics *stats.Metrics
 	dial    []grpc.DialOption
 	listed  []*node
 	closing sync.WaitGroup // of connections that made room
@@ -71,8 +69,8 @@ type node struct {
 }
 
 // newNodes prepares the connections to a list of addresses with commas between them.
-func newNodes(target string, opts Options, metrics *stats.Metrics, dial []grpc.DialOption) (*nodes, error) {
-	n := &nodes{opts: opts, metrics: metrics, dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
+func newNodes(target string, opts Options, dial []grpc.DialOption) (*nodes, error) {
+	n := &nodes{opts: opts, dial: append([]grpc.DialOption{grpc.WithConnectParams(grpc.ConnectParams{
 		Backoff:           backoff.Config{BaseDelay: opts.MinBackoff, Multiplier: 1.6, Jitter: 0.2, MaxDelay: opts.MaxBackoff},
 		MinConnectTimeout: connectTimeout,
 	}), grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: keepaliveTime, Timeout: keepaliveTimeout})}, dial...)}
@@ -107,16 +105,13 @@ func (n *nodes) open(address string) (*node, error) {
 
 // Invoke makes one try of a unary call.
 func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
-	if n.metrics == nil {
-		return n.invoke(ctx, method, args, reply, opts...)
-	}
 	began := time.Now()
 	err := n.invoke(ctx, method, args, reply, opts...)
 	outcome := "ok"
 	if err != nil {
 		outcome = newError(ctx, err).Name()
 	}
-	n.metrics.Called(method, outcome, time.Since(began))
+	n.opts.Observer.Called(method, outcome, time.Since(began))
 	return err
 }
 

@@ -11,8 +11,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
-
-	"runlog/client/internal/stats"
 )
 
 // retrier counts the tries of one call or stream.
@@ -199,12 +197,12 @@ func try[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req 
 
 // retries tells of tries that failed and are repeated.
 type retries struct {
-	log     *slog.Logger
-	metrics *stats.Metrics
+	log      *slog.Logger
+	observer Observer
 }
 
 func (r *retries) note(ctx context.Context, e *Error, failed int, wait time.Duration) {
-	r.metrics.Retried(e.Name())
+	r.observer.Retried(e.Name())
 	level := slog.LevelDebug
 	if failed > 3 { // A failure that lasts is worth an operator's look.
 		level = slog.LevelWarn

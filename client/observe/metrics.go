@@ -1,16 +1,14 @@
-// Package stats counts what a client does, for Prometheus.
-package stats
+package observe
 
 import (
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Metrics are those of the clients of one registerer. nil: nothing is counted.
-type Metrics struct {
+// metrics are those of the clients of one registerer.
+type metrics struct {
 	calls    *prometheus.HistogramVec // by method and outcome
 	retries  *prometheus.CounterVec   // by reason
 	appends  *prometheus.CounterVec   // events of an Appender, by outcome
@@ -18,13 +16,9 @@ type Metrics struct {
 	messages prometheus.Histogram // events of each message of an Appender
 }
 
-// New registers the metrics, or takes those that another client has registered. It returns nil
-// without a registerer.
-func New(r prometheus.Registerer) (*Metrics, error) {
-	if r == nil {
-		return nil, nil
-	}
-	m := &Metrics{
+// newMetrics registers the metrics, or takes those that another client has registered.
+func newMetrics(r prometheus.Registerer) (*metrics, error) {
+	m := &metrics{
 		calls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name: "runlog_client_call_seconds", Help: "Time of one try of a unary call, by method and outcome (ok, a reason, or a gRPC code).",
 			Buckets: prometheus.ExponentialBuckets(0.0005, 2, 16),
@@ -46,7 +40,7 @@ func New(r prometheus.Registerer) (*Metrics, error) {
 	}
 	err := errors.Join(share(r, &m.calls), share(r, &m.retries), share(r, &m.appends), share(r, &m.latency), share(r, &m.messages))
 	if err != nil {
-		return nil, fmt.Errorf("client: metrics: %w", err)
+		return nil, fmt.Errorf("observe: %w", err)
 	}
 	return m, nil
 }
@@ -61,33 +55,4 @@ func share[C prometheus.Collector](r prometheus.Registerer, c *C) error {
 		}
 	}
 	return err
-}
-
-// Called counts a try of a unary call.
-func (m *Metrics) Called(method, outcome string, took time.Duration) {
-	if m != nil {
-		m.calls.WithLabelValues(method, outcome).Observe(took.Seconds())
-	}
-}
-
-// Retried counts a try that failed and is repeated.
-func (m *Metrics) Retried(reason string) {
-	if m != nil {
-		m.retries.WithLabelValues(reason).Inc()
-	}
-}
-
-// Appended counts events that a caller gave to an Appender.
-func (m *Metrics) Appended(events int, outcome string, took time.Duration) {
-	if m != nil {
-		m.appends.WithLabelValues(outcome).Add(float64(events))
-		m.latency.Observe(took.Seconds())
-	}
-}
-
-// Sent counts a message of an Appender.
-func (m *Metrics) Sent(events int) {
-	if m != nil {
-		m.messages.Observe(float64(events))
-	}
 }
