@@ -33,6 +33,9 @@ PROTOS  := third_party/googleapis
 # The modules of the products and of what they share. Each other module has a target of its own.
 MODULES := . testbed proto client client/observe client/clienttest engine
 
+# They use the client and the engines as modules of others do.
+EXAMPLES := examples/engine examples/engine/tests examples/runner
+
 # Go files of all modules, in git or not yet added.
 GOFILES = git ls-files --cached --others --exclude-standard -- '*.go' | while read -r f; do if [[ -f $$f ]]; then echo "$$f"; fi; done
 
@@ -79,7 +82,7 @@ check-generated: $(BUF) $(PLUGINS) $(PROTOS)
 check-format:
 	@unformatted=$$($(GOFILES) | xargs -r gofmt -l); \
 	if [[ -n $$unformatted ]]; then echo "run gofmt -w on:"; echo "$$unformatted"; exit 1; fi
-	for module in $(MODULES) examples/engine examples/runner; do go -C $$module mod tidy -diff || exit 1; done
+	for module in $(MODULES) $(EXAMPLES); do go -C $$module mod tidy -diff || exit 1; done
 
 .PHONY: check-lint
 check-lint: $(LINT)
@@ -252,11 +255,11 @@ check-peers: $(LINT) ## vet, lint and test the module bench/peers
 	cd bench/peers && ../../$(LINT) run
 	go -C bench/peers test -race ./...
 
-# Not part of check, because it has tests. The modules use the client as other modules do.
+# Not part of check, because it has tests.
 .PHONY: check-example
 check-example: build $(LINT) ## vet, lint and test the modules of examples, as their authors would, and run the engine
-	for module in examples/engine examples/runner; do \
-	  go -C $$module vet ./... && (cd $$module && ../../$(LINT) run) && go -C $$module test ./... || exit 1; \
+	for module in $(EXAMPLES); do \
+	  go -C $$module vet ./... && (cd $$module && $(CURDIR)/$(LINT) run) && go -C $$module test ./... || exit 1; \
 	done
 	go -C examples/engine build -o ../../bin/engine .
 	./tools/example.sh

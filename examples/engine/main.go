@@ -1,5 +1,5 @@
-// Command engine is a workflow engine in two files: engine.go executes plans, and log.go records
-// what happens in runlog and reads it back. It is a module of its own, as every engine is.
+// Command engine executes a run of a plan by the workflow engine of package dag. It is a module of
+// its own, as every engine is.
 //
 //	engine -run nightly-1
 //
@@ -17,6 +17,8 @@ import (
 	"os/signal"
 	"text/tabwriter"
 	"time"
+
+	"example.com/engine/dag"
 
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -41,7 +43,7 @@ func start(ctx context.Context, out io.Writer, server, run string, pace time.Dur
 	if err != nil {
 		return err
 	}
-	snapshot, err := Run(ctx, c, nightly(out, pace), run)
+	snapshot, err := dag.Run(ctx, c, nightly(out, pace), run)
 	if err == nil {
 		err = show(out, snapshot)
 	}
@@ -49,9 +51,9 @@ func start(ctx context.Context, out io.Writer, server, run string, pace time.Dur
 }
 
 // nightly is a plan whose steps only wait. The warehouse is busy at the first attempt.
-func nightly(out io.Writer, pace time.Duration) *Plan {
-	step := func(id string, retries uint32, after ...string) Step {
-		return Step{ID: id, After: after, Retries: retries, Do: func(ctx context.Context, attempt uint32) error {
+func nightly(out io.Writer, pace time.Duration) *dag.Plan {
+	step := func(id string, retries uint32, after ...string) dag.Step {
+		return dag.Step{ID: id, After: after, Retries: retries, Do: func(ctx context.Context, attempt uint32) error {
 			fmt.Fprintf(out, "%s, attempt %d\n", id, attempt)
 			select {
 			case <-time.After(pace):
@@ -63,7 +65,7 @@ func nightly(out io.Writer, pace time.Duration) *Plan {
 			return nil
 		}}
 	}
-	return &Plan{ID: "nightly", Version: "1", Tenant: "acme", Project: "shop", Environment: "prod", Steps: []Step{
+	return &dag.Plan{ID: "nightly", Version: "1", Tenant: "acme", Project: "shop", Environment: "prod", Steps: []dag.Step{
 		step("extract_orders", 0), step("extract_customers", 0),
 		step("join", 0, "extract_orders", "extract_customers"),
 		step("load", 2, "join"),

@@ -1,4 +1,6 @@
-package main
+// Package dag is a workflow engine in two files: engine.go executes plans, and log.go records what
+// happens in runlog and reads it back.
+package dag
 
 import (
 	"context"

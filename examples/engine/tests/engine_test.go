@@ -1,7 +1,8 @@
-package main
+// Package tests has the tests of the engine on real servers. They are a module of their own: the
+// server is in it, with all of its dependencies, and the module of the engine has none of them.
+package tests
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"example.com/engine/dag"
 	"google.golang.org/grpc"
 
 	"runlog/client"
@@ -24,9 +26,9 @@ type work struct {
 }
 
 // plan has a step that fails at its first attempt, between others.
-func (w *work) plan(stop func(step string) bool) *Plan {
-	step := func(id string, after ...string) Step {
-		return Step{ID: id, After: after, Retries: 1, Do: func(ctx context.Context, attempt uint32) error {
+func (w *work) plan(stop func(step string) bool) *dag.Plan {
+	step := func(id string, after ...string) dag.Step {
+		return dag.Step{ID: id, After: after, Retries: 1, Do: func(ctx context.Context, attempt uint32) error {
 			name := fmt.Sprint(id, " ", attempt)
 			w.mu.Lock()
 			w.done[name]++
@@ -40,8 +42,8 @@ func (w *work) plan(stop func(step string) bool) *Plan {
 			return nil
 		}}
 	}
-	return &Plan{ID: "plan", Version: "1", Tenant: "acme", Project: "shop", Environment: "test",
-		Steps: []Step{step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c")}}
+	return &dag.Plan{ID: "plan", Version: "1", Tenant: "acme", Project: "shop", Environment: "test",
+		Steps: []dag.Step{step("a"), step("b", "a"), step("c", "a"), step("d", "b", "c")}}
 }
 
 func never(string) bool { return false }
@@ -85,7 +87,7 @@ func TestRun(t *testing.T) {
 		ended := make(chan struct{})
 		go func() {
 			defer close(ended)
-			s, err = Run(t.Context(), c, w.plan(never), name)
+			s, err = dag.Run(t.Context(), c, w.plan(never), name)
 		}()
 		srv.Up()
 		<-ended
@@ -153,7 +155,7 @@ func TestResume(t *testing.T) {
 		ctx, kill := context.WithCancel(t.Context())
 		d := &death{at: at, kill: kill}
 		dying := srv.Client(client.Options{DialOptions: []grpc.DialOption{grpc.WithChainStreamInterceptor(d.intercept)}})
-		if _, err := Run(ctx, dying, w.plan(never), run); err == nil && at < 2*10 {
+		if _, err := dag.Run(ctx, dying, w.plan(never), run); err == nil && at < 2*10 {
 			t.Errorf("%s: the engine has not noticed", run)
 		}
 		kill()
@@ -164,7 +166,7 @@ func TestResume(t *testing.T) {
 			}
 		}
 		again := work{done: map[string]int{}}
-		s, err := Run(t.Context(), c, again.plan(never), run)
+		s, err := dag.Run(t.Context(), c, again.plan(never), run)
 		if err != nil {
 			t.Fatalf("%s: %v", run, err)
 		}
@@ -182,7 +184,7 @@ func TestKilledDuringAStep(t *testing.T) {
 	c := clienttest.Start(t).Client(client.Options{})
 	w := work{done: map[string]int{}}
 	ctx, kill := context.WithCancel(t.Context())
-	if _, err := Run(ctx, c, w.plan(func(name string) bool {
+	if _, err := dag.Run(ctx, c, w.plan(func(name string) bool {
 		if name == "d 1" {
 			kill()
 		}
@@ -190,7 +192,7 @@ func TestKilledDuringAStep(t *testing.T) {
 	}), "run"); !errors.Is(err, context.Canceled) {
 		t.Errorf("a killed engine: %v", err)
 	}
-	s, err := Run(t.Context(), c, w.plan(never), "run")
+	s, err := dag.Run(t.Context(), c, w.plan(never), "run")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,34 +212,12 @@ func TestFailure(t *testing.T) {
 	plan := w.plan(never)
 	plan.Steps[1].Retries = 0
 	for range 2 { // The second engine finds the run failed.
-		s, err := Run(t.Context(), c, plan, "run")
+		s, err := dag.Run(t.Context(), c, plan, "run")
 		if err != nil {
 			t.Fatal(err)
 		}
 		if s.GetStatus() != runlogv1.RunStatus_FAILED || s.GetRootCause().GetStepId() != "b" || s.GetFailedSteps() != 1 || w.done["d 1"] != 0 || w.done["b 1"] != 1 {
 			t.Errorf("the run is %v, done is %v", s, w.done)
-		}
-	}
-}
-
-// TestPlanWithoutOrder: a plan that names a step before it is listed starts no run.
-func TestPlanWithoutOrder(t *testing.T) {
-	plan := (&work{}).plan(never)
-	plan.Steps[0].After = []string{"d"}
-	if _, err := Run(t.Context(), nil, plan, "run"); err == nil || !strings.Contains(err.Error(), `"a" comes after "d"`) {
-		t.Errorf("a circle: %v", err)
-	}
-}
-
-// TestStart runs the command.
-func TestStart(t *testing.T) {
-	var out bytes.Buffer
-	if err := start(t.Context(), &out, clienttest.Start(t).Addr(), "nightly-1", 0); err != nil {
-		t.Fatal(err)
-	}
-	for _, want := range []string{"load, attempt 2\n", "nightly-1 is COMPLETED after 14 events\n", "report             SUCCESS  1\n"} {
-		if !strings.Contains(out.String(), want) {
-			t.Errorf("it does not print %q:\n%s", want, out.String())
 		}
 	}
 }
