@@ -173,9 +173,9 @@ func TestSweepENG3(t *testing.T) {
 	e := w.worker()
 	for _, run := range []string{terminated, cancelled, gone, lives} {
 		w.start(e, run)
-		w.until(run, "StepStarted b 1.1")
+		w.until(run, "StepStarted b 1")
 	}
-	w.until(gone, "StepCompleted a 1.1")
+	w.until(gone, "StepCompleted a 1")
 	sweeper := &temporal.Sweeper{Engine: e, Runs: w.log, Tenant: "acme", Grace: time.Millisecond, Adopt: true}
 	sweep := func(ended, restarted []string) {
 		t.Helper()
@@ -218,7 +218,7 @@ func TestSweepENG3(t *testing.T) {
 	w.clean(cancelled, runlogv1.RunStatus_CANCELLED)
 	w.clean(gone, runlogv1.RunStatus_COMPLETED)
 	w.clean(lives, runlogv1.RunStatus_COMPLETED)
-	if n := count(w.executions(gone), "a 1.1"); n != 1 {
+	if n := count(w.executions(gone), "a 1"); n != 1 {
 		t.Errorf("the step a of the lost workflow was executed %d times: %q", n, w.executions(gone))
 	}
 	sweep(nil, nil)
@@ -380,7 +380,7 @@ func TestConditionsAfterResetENG3PLAN5(t *testing.T) {
 	w.reset(run)
 	close(g.free)
 	events := w.until(run, "RunCompleted")
-	if count(events, "StepCompleted yes 1.1") != 1 || count(events, "StepSkipped no 1.1") != 1 {
+	if count(events, "StepCompleted yes 1") != 1 || count(events, "StepSkipped no 1") != 1 {
 		t.Errorf("got %q", events)
 	}
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
@@ -400,14 +400,14 @@ func TestResetENG3(t *testing.T) {
 	e := w.worker()
 	w.start(e, run)
 	<-g.begun
-	w.until(run, "StepCompleted c 1.1")
+	w.until(run, "StepCompleted c 1")
 	w.reset(run)
 	close(g.free)
 	events := w.until(run, "RunCompleted")
 	if len(events) != 10 {
 		t.Errorf("got %q", events)
 	}
-	for _, step := range []string{"a 1.1", "b 1.1", "c 1.1"} {
+	for _, step := range []string{"a 1", "b 1", "c 1"} {
 		if n := count(w.executions(run), step); n != 1 {
 			t.Errorf("%s was executed %d times: %q", step, n, w.executions(run))
 		}
@@ -460,7 +460,7 @@ func TestLostHistoryENG3(t *testing.T) {
 	stop := w.run(e)
 	ref := w.start(e, run)
 	<-g.begun
-	w.until(run, "StepCompleted c 1.1")
+	w.until(run, "StepCompleted c 1")
 	w.temporal.Kill()
 	stop()
 	w.temporal.File += ".new"
@@ -475,7 +475,7 @@ func TestLostHistoryENG3(t *testing.T) {
 		t.Fatalf("got %+v, %v", swept, err)
 	}
 	events := w.until(run, "RunCompleted")
-	if got := w.executions(run); len(events) != 10 || count(got, "a 1.1")+count(got, "b 1.1")+count(got, "c 1.1") != 3 {
+	if got := w.executions(run); len(events) != 10 || count(got, "a 1")+count(got, "b 1")+count(got, "c 1") != 3 {
 		t.Errorf("got %q and %q", events, got)
 	}
 	w.clean(run, runlogv1.RunStatus_COMPLETED)

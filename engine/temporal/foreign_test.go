@@ -30,7 +30,7 @@ func TestForeignPausePRJ4(t *testing.T) {
 		t.Fatal(err)
 	}
 	close(g.free)
-	w.until(run, "StepCompleted b 1.1")
+	w.until(run, "StepCompleted b 1")
 	w.settles(e, ref, func(s engine.RunStatus) bool { return s.State == engine.RunPaused || s.State.Ended() })
 	time.Sleep(100 * time.Millisecond) // An end that is appended in spite of the pause.
 	if got := w.events(run); slices.Contains(got, "RunCompleted") {

@@ -42,7 +42,7 @@ func TestOtherTemporalENG1(t *testing.T) {
 	close(g.free)
 	w.until(run, "RunCompleted")
 	w.ends(e, ref, engine.RunCompleted)
-	if got := w.executions(run); !slices.Equal(got, []string{"a 1.1", "b 1.1", "c 1.1", "d 1.1"}) {
+	if got := w.executions(run); !slices.Equal(got, []string{"a 1", "b 1", "c 1", "d 1"}) {
 		t.Errorf("executed %q", got)
 	}
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
@@ -83,7 +83,7 @@ func TestLeaseAtOtherTemporalENG1(t *testing.T) {
 	close(g.free)
 	w.until(run, "RunCompleted")
 	w.ends(other, engine.EngineRunRef(again), engine.RunCompleted)
-	if got := w.executions(run); !slices.Equal(got, []string{"a 1.1", "b 1.1", "c 1.1", "d 1.1"}) {
+	if got := w.executions(run); !slices.Equal(got, []string{"a 1", "b 1", "c 1", "d 1"}) {
 		t.Errorf("executed %q", got)
 	}
 	w.clean(run, runlogv1.RunStatus_COMPLETED)
@@ -145,7 +145,7 @@ func TestForeignWorkflowENG1(t *testing.T) {
 		e := w.worker()
 		ref := w.start(e, run)
 		<-g.begun
-		w.until(run, "StepStarted b 1.1")
+		w.until(run, "StepStarted b 1")
 		if err := w.sdk.TerminateWorkflow(t.Context(), workflowOf(run), "", "a test"); err != nil {
 			t.Fatal(err)
 		}

@@ -168,7 +168,7 @@ func recordWalks(t *testing.T) {
 	w.until(cancelled, "RunCancelled")
 	ref = w.start(e, steered)
 	<-g.begun
-	w.until(steered, "StepFailed a 1.1")
+	w.until(steered, "StepFailed a 1")
 	w.signal(e, ref, steered, "s-1", "PAUSE", "")
 	w.until(steered, "RunPaused")
 	w.signal(e, ref, steered, "s-2", "RETRY_STEP", "a")

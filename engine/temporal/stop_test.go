@@ -55,13 +55,13 @@ func TestDrainsENG3(t *testing.T) {
 	ref := w.start(e, run)
 	<-begun
 	stop()
-	if got, want := w.events(run), []string{"RunStarted", "StepStarted a 1.1", "StepCompleted a 1.1"}; !slices.Equal(got[:min(len(got), len(want))], want) {
+	if got, want := w.events(run), []string{"RunStarted", "StepStarted a 1", "StepCompleted a 1"}; !slices.Equal(got[:min(len(got), len(want))], want) {
 		t.Errorf("the engine has ended with %q, want %q", got, want)
 	}
 	w.do = nil
 	w.run(w.engine(w.log))
 	w.ends(e, ref, engine.RunCompleted)
-	if got := w.executions(run); !slices.Equal(got, []string{"a 1.1"}) {
+	if got := w.executions(run); !slices.Equal(got, []string{"a 1"}) {
 		t.Errorf("got the executions %q", got)
 	}
 }

@@ -3,7 +3,6 @@ package temporal_test
 import (
 	"context"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -33,7 +32,7 @@ func TestTakenEventsENG2(t *testing.T) {
 				t.Fatal(err)
 			}
 			w.until(run, map[engine.RunState]string{engine.RunFailed: "RunFailed", engine.RunCompleted: "RunCompleted"}[want])
-			if got := w.executions(run); len(slices.Compact(slices.Clone(got))) != len(got) || strings.Contains(strings.Join(got, " "), ".2") {
+			if got := w.executions(run); len(slices.Compact(slices.Clone(got))) != len(got) {
 				t.Errorf("executed %q", got)
 			}
 		})

@@ -15,6 +15,7 @@ import (
 	historypb "go.temporal.io/api/history/v1"
 	"go.temporal.io/api/workflowservice/v1"
 	sdkclient "go.temporal.io/sdk/client"
+	"google.golang.org/grpc"
 	"google.golang.org/protobuf/encoding/protojson"
 
 	"runlog/client"
@@ -52,7 +53,7 @@ type world struct {
 	output func(executor.Task) json.RawMessage
 
 	mu   sync.Mutex
-	done []string // executions: step, logical and engine attempt
+	done []string // executions: step and logical attempt
 }
 
 func newWorld(t testing.TB, body string) *world {
@@ -67,6 +68,20 @@ func newWorldOn(t testing.TB, server *temporaltest.Server, body string) *world {
 		settings: temporal.Settings{Heartbeat: 30 * time.Second, TaskTimeout: 10 * time.Second}}
 }
 
+// ofBothServers tells a story at a Temporal server, and at one that loses the first attempt of each
+// step before a worker has it.
+func ofBothServers(t *testing.T, body string, story func(*testing.T, *world)) {
+	t.Parallel()
+	for name, options := range map[string][]grpc.DialOption{"quiet": nil, "busy": {temporaltest.Losing("executeStep")}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, body)
+			w.sdk = w.temporal.Client(t, "default", options...)
+			story(t, w)
+		})
+	}
+}
+
 // Fetch returns the plan of each run.
 func (w *world) Fetch(context.Context, plan.Ref) (*plan.Plan, error) {
 	p, _, err := plan.Parse([]byte(w.body), plan.Options{})
@@ -76,7 +91,7 @@ func (w *world) Fetch(context.Context, plan.Ref) (*plan.Plan, error) {
 // Execute notes an execution.
 func (w *world) Execute(ctx context.Context, task executor.Task) (executor.Result, error) {
 	w.mu.Lock()
-	w.done = append(w.done, fmt.Sprintf("%s/%s %d.%d", task.RunID, task.StepID, task.LogicalAttempt, task.EngineAttempt))
+	w.done = append(w.done, fmt.Sprintf("%s/%s %d", task.RunID, task.StepID, task.LogicalAttempt))
 	w.mu.Unlock()
 	if w.do != nil {
 		if err := w.do(ctx, task); err != nil {
@@ -191,7 +206,7 @@ func (w *world) ref(run string) engine.EngineRunRef {
 	return engine.EngineRunRef(got.GetEngineRunRef())
 }
 
-// events returns the events of a run, each as its type, step and attempts.
+// events returns the events of a run, each as show does.
 func (w *world) events(run string) (list []string) {
 	w.t.Helper()
 	for e, err := range w.log.ReadEvents(context.Background(), &runlogv1.ReadEventsRequest{RunId: run}) {
@@ -203,12 +218,13 @@ func (w *world) events(run string) (list []string) {
 	return list
 }
 
-// show returns the type of an event, with its step and attempts.
+// show returns the type of an event, with its step and logical attempt. The engine attempt is not
+// the test's: a busy Temporal server loses attempts before a worker has them.
 func show(e *runlogv1.EventRecord) string {
 	if e.GetStepId() == "" {
 		return e.GetEventType()
 	}
-	return fmt.Sprintf("%s %s %d.%d", e.GetEventType(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEngineAttemptId())
+	return fmt.Sprintf("%s %s %d", e.GetEventType(), e.GetStepId(), e.GetLogicalAttemptId())
 }
 
 // until waits for an event of a run.

@@ -22,10 +22,13 @@ import (
 	"testing"
 	"time"
 
+	"go.temporal.io/api/failure/v1"
+	"go.temporal.io/api/workflowservice/v1"
 	sdkclient "go.temporal.io/sdk/client"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 )
 
 // Server is a Temporal server with a database of its own.
@@ -226,6 +229,27 @@ func Killable(act func(func() error) error, killed func() bool) grpc.DialOption 
 		if killed() {
 			return dead
 		}
+		return err
+	})
+}
+
+// Losing is an option of a client of a worker. The first attempt of each activity of a type ends
+// before the worker has it. A busy server does the same: if its matching does not get the answer of
+// its history in time, the attempt counts, and no worker ever gets it.
+func Losing(activity string) grpc.DialOption {
+	return grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		err := invoke(ctx, method, req, reply, cc, opts...)
+		task, ok := reply.(*workflowservice.PollActivityTaskQueueResponse)
+		if err != nil || !ok || task.GetActivityType().GetName() != activity || task.GetAttempt() > 1 {
+			return err
+		}
+		// A failure in place of a timeout: it comes at once, and costs no time of other attempts.
+		err = invoke(ctx, "/temporal.api.workflowservice.v1.WorkflowService/RespondActivityTaskFailed", &workflowservice.RespondActivityTaskFailedRequest{
+			Namespace: task.GetWorkflowNamespace(), TaskToken: task.GetTaskToken(),
+			Failure: &failure.Failure{Message: "the attempt is lost", FailureInfo: &failure.Failure_ApplicationFailureInfo{
+				ApplicationFailureInfo: &failure.ApplicationFailureInfo{Type: "LOST"}}},
+		}, &workflowservice.RespondActivityTaskFailedResponse{}, cc)
+		proto.Reset(task) // The answer of a poll that has found nothing.
 		return err
 	})
 }
