@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"time"
 
+	"go.temporal.io/api/serviceerror"
 	"go.temporal.io/sdk/activity"
 	sdk "go.temporal.io/sdk/temporal"
+	"google.golang.org/grpc/codes"
 
 	"runlog/client"
 	"runlog/client/events"
@@ -399,16 +401,43 @@ func (a *activities) startBeat(ctx context.Context) *beat {
 		defer close(b.ended)
 		tick := time.NewTicker(a.o.Beat)
 		defer tick.Stop()
+		heard := b.began
 		for {
 			select {
 			case <-b.done:
 				return
 			case <-tick.C:
+			}
+			switch err := a.record(ctx, b.silence, before); {
+			case err == nil:
+				heard = time.Now()
+			case passes(err) && time.Since(heard) < b.silence:
+				a.o.Logger.DebugContext(ctx, "cannot tell Temporal that an attempt goes on; retrying", "err", err)
+			default:
+				// The SDK asks again, and cancels the context of the activity with the cause.
 				activity.RecordHeartbeat(ctx, before)
 			}
 		}
 	}()
 	return b
+}
+
+// record tells Temporal once that an attempt goes on. The SDK by itself would cancel the attempt
+// after one call that takes longer than Beat, although Temporal waits for the whole silence.
+func (a *activities) record(ctx context.Context, silence time.Duration, failures int64) error {
+	ctx, cancel := context.WithTimeout(ctx, min(max(silence/10, time.Second), max(silence/2, a.o.Beat)))
+	defer cancel()
+	return a.o.Temporal.RecordActivityHeartbeat(ctx, activity.GetInfo(ctx).TaskToken, failures)
+}
+
+// passes reports whether a heartbeat may still be taken later: Temporal has not said that the
+// attempt is to end.
+func passes(err error) bool {
+	switch serviceerror.ToStatus(err).Code() {
+	case codes.Unavailable, codes.DeadlineExceeded, codes.ResourceExhausted, codes.Internal, codes.Aborted:
+		return true
+	}
+	return false
 }
 
 func (b *beat) stop() {
