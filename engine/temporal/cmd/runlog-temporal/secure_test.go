@@ -28,8 +28,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
 
-	"runlog/client/transport/certfile"
 	runlogv1 "runlog/proto/runlog/v1"
+
+	"runlog/engine/program"
 )
 
 // authority issues certificates.
@@ -110,12 +111,12 @@ func TestTemporalTLSSEC1(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
-		s := security{cacert: filepath.Join(dir, "ca.pem"), cert: filepath.Join(dir, "client.pem"), name: "temporal.example"}
+		s := program.TLS{CACert: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "client.pem"), Name: "temporal.example"}
 		first, second := newAuthority(t), newAuthority(t)
-		store(t, s.cacert, first.pem)
-		store(t, s.cert, first.pair("worker"))
+		store(t, s.CACert, first.pem)
+		store(t, s.Cert, first.pair("worker"))
 		var said bytes.Buffer
-		files, err := certfile.Load(certfile.Options[tls.Config]{Paths: []string{s.cacert, s.cert}, Read: func(*tls.Config) (*tls.Config, error) { return s.config() }})
+		files, err := s.Files()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -132,7 +133,7 @@ func TestTemporalTLSSEC1(t *testing.T) {
 				}
 				answered <- errors.Join(err, far.Close())
 			}()
-			conn, _, err := secure.ClientHandshake(t.Context(), s.name, near)
+			conn, _, err := secure.ClientHandshake(t.Context(), s.Name, near)
 			if err == nil {
 				_, err = conn.Read(make([]byte, 1))
 			}
@@ -148,15 +149,15 @@ func TestTemporalTLSSEC1(t *testing.T) {
 		shakes("the first authority", server, true)
 		shakes("another name", other, false)
 		shakes("another authority", next, false)
-		store(t, s.cacert, second.pem)
-		store(t, s.cert, second.pair("worker"))
+		store(t, s.CACert, second.pem)
+		store(t, s.Cert, second.pair("worker"))
 		time.Sleep(time.Second)
 		shakes("the next authority", next, true)
 		shakes("the earlier authority", server, false)
-		store(t, s.cert, []byte("half"))
+		store(t, s.Cert, []byte("half"))
 		time.Sleep(time.Second)
 		shakes("after a file that cannot be used", next, true)
-		if !strings.Contains(said.String(), "the earlier ones go on") {
+		if !strings.Contains(said.String(), "keeping the old ones") {
 			t.Errorf("the log says %q", said.String())
 		}
 	})

@@ -26,10 +26,8 @@ import (
 
 func workerFlags(a *app) {
 	a.flags.Var(&a.allow, "allow", "URI below which plans and artifacts may be read, such as file:///srv/plans; repeat it")
-	a.flags.Var(&a.queues, "queue", "another task queue to work on; repeat it")
-	a.flags.Var(&a.isolation, "isolation", "tenant whose isolated steps are executed here; repeat it")
-	a.flags.Var(&a.classes, "class", "class to work on: control, which also starts runs, hands signals over and sweeps, data or isolation; repeat it (default: all)")
-	a.flags.StringVar(&a.metricsListen, "metrics-listen", "", "address of /metrics, /healthz and /readyz, such as 127.0.0.1:9464 (default none)")
+	a.queues.Register(a.flags)
+	a.health.Register(a.flags)
 	a.flags.StringVar(&a.worker, "worker", "", "name of this process for people (default: the name of the machine)")
 	a.flags.IntVar(&a.concurrency, "concurrency", temporal.DefaultConcurrency, "steps of each queue at a time")
 	a.flags.DurationVar(&a.sweepEvery, "sweep-every", time.Minute, "how often runs that Temporal has ended are looked for; 0: never")
@@ -80,7 +78,7 @@ func work(ctx context.Context, a *app, _ []string) error {
 	if err != nil {
 		return err
 	}
-	end, err := a.observe()
+	end, err := a.health.Serve("temporal", a.logger)
 	if err != nil {
 		return err
 	}
@@ -88,50 +86,41 @@ func work(ctx context.Context, a *app, _ []string) error {
 	if err := a.ready(ctx, e); err != nil {
 		return err
 	}
-	if !a.serves(route.Control) {
-		a.works(ctx)
-		a.logger.Info("worker works", "environment", a.environment, "temporal", a.temporal, "namespace", a.namespace, "classes", a.classes.String())
+	if !a.queues.Serve(route.Control) {
+		a.health.Works(ctx)
+		a.logger.Info("worker works", "environment", a.scope.Environment, "temporal", a.temporal, "namespace", a.namespace, "classes", a.queues.Classes.String())
 		return e.Run(ctx)
 	}
-	reconciler, err := engine.New(engine.Options{Client: a.log, Starter: engine.Starts(e), Worker: a.worker, Tenant: a.tenant, Project: a.project,
-		Environment: a.scopedEnvironment(), Logger: a.logger, Registerer: a.metrics})
+	reconciler, err := engine.New(engine.Options{Client: a.log, Starter: engine.Starts(e), Worker: a.worker, Tenant: a.scope.Tenant, Project: a.scope.Project,
+		Environment: a.scope.Narrowing(), Logger: a.logger, Registerer: a.health.Metrics})
 	if err != nil {
 		return err
 	}
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var running sync.WaitGroup
-	signals := &engine.Signals{Log: a.log, Deliver: e.Signal, Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment(), Logger: a.logger}
+	signals := &engine.Signals{Log: a.log, Deliver: e.Signal, Tenant: a.scope.Tenant, Project: a.scope.Project, Environment: a.scope.Narrowing(), Logger: a.logger}
 	running.Go(func() { signals.Run(ctx) })
 	if a.sweepEvery > 0 {
 		running.Go(func() { a.sweeper(e).Run(ctx, a.sweepEvery) })
 	}
 	failed := make(chan error, 1)
 	running.Go(func() { failed <- reconciler.Run(ctx); stop() })
-	a.works(ctx)
-	a.logger.Info("worker works", "environment", a.environment, "temporal", a.temporal, "namespace", a.namespace)
+	a.health.Works(ctx)
+	a.logger.Info("worker works", "environment", a.scope.Environment, "temporal", a.temporal, "namespace", a.namespace)
 	err = e.Run(ctx)
 	stop()
 	running.Wait()
 	return errors.Join(err, <-failed)
 }
 
-// scopedEnvironment returns the environment, if the wider fields of the scope are there: without
-// them, it narrows nothing.
-func (a *app) scopedEnvironment() string {
-	if a.project == "" {
-		return ""
-	}
-	return a.environment
-}
-
 func (a *app) sweeper(e *temporal.Engine) *temporal.Sweeper {
-	return &temporal.Sweeper{Engine: e, Runs: a.log, Tenant: a.tenant, Project: a.project, Environment: a.scopedEnvironment(), Adopt: a.adopt}
+	return &temporal.Sweeper{Engine: e, Runs: a.log, Tenant: a.scope.Tenant, Project: a.scope.Project, Environment: a.scope.Narrowing(), Adopt: a.adopt}
 }
 
 // start creates a run of a plan in a file, and starts it.
 func start(ctx context.Context, a *app, args []string) error {
-	if a.tenant == "" || a.project == "" || a.run == "" {
+	if a.scope.Tenant == "" || a.scope.Project == "" || a.run == "" {
 		return errors.New("start needs --tenant, --project and --run")
 	}
 	ref, err := planRef(a.uri, args[0])
@@ -147,11 +136,11 @@ func start(ctx context.Context, a *app, args []string) error {
 		return err
 	}
 	engineType := temporal.EngineType
-	run := &runlogv1.Run{RunId: a.run, TenantId: a.tenant, ProjectId: a.project, EnvironmentId: a.environment, PlanRef: ref.Proto(), EngineType: &engineType}
+	run := &runlogv1.Run{RunId: a.run, TenantId: a.scope.Tenant, ProjectId: a.scope.Project, EnvironmentId: a.scope.Environment, PlanRef: ref.Proto(), EngineType: &engineType}
 	if _, err := a.log.CreateRun(ctx, &runlogv1.CreateRunRequest{Run: run}); err != nil {
 		return fmt.Errorf("cannot create run %q: %w", a.run, err)
 	}
-	got, err := e.StartRun(ctx, ref, engine.RunContext{RunID: a.run, TenantID: a.tenant, ProjectID: a.project, EnvironmentID: a.environment})
+	got, err := e.StartRun(ctx, ref, engine.RunContext{RunID: a.run, TenantID: a.scope.Tenant, ProjectID: a.scope.Project, EnvironmentID: a.scope.Environment})
 	if never, ok := errors.AsType[*engine.PermanentError](err); ok {
 		event, err := engine.Failed(run, never)
 		if err == nil {

@@ -14,8 +14,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"runlog/engine/temporal"
 )
 
@@ -59,7 +57,7 @@ func TestClassesENG3(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		queues, isolation := a.taskQueues()
+		queues, isolation := a.queues.Of(a.scope.Environment)
 		for _, o := range isolation {
 			queues = append(queues, o.Queue())
 		}
@@ -84,7 +82,7 @@ func TestMetricsPLAN6(t *testing.T) {
 	if _, err := a.engine(); err != nil {
 		t.Fatal(err)
 	}
-	end, err := a.observe()
+	end, err := a.health.Serve("temporal", a.logger)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,13 +112,17 @@ func TestMetricsPLAN6(t *testing.T) {
 	wants("/readyz", 503)
 	wants("/metrics", 200, "plan_fetch_integrity_failure_count 0", "plan_fetch_duration_ms_count 0", "plan_fetch_size_bytes_count 0", "runlog_temporal_ready 0", "go_goroutines")
 	ctx, stop := context.WithCancel(t.Context())
-	a.works(ctx)
+	a.health.Works(ctx)
 	wants("/readyz", 200, "ready")
 	wants("/metrics", 200, "runlog_temporal_ready 1")
 	stop()
 	wants("/readyz", 503, "starts or stops")
 	wants("/debug/pprof/", 404)
-	if _, err := (&app{metricsListen: listen[1], metrics: prometheus.NewRegistry(), logger: a.logger}).observe(); err == nil {
+	other, _, err := parse(new(bytes.Buffer), errs, []string{"worker", "--allow", "file:///srv/plans", "--metrics-listen", listen[1]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := other.health.Serve("temporal", a.logger); err == nil {
 		t.Error("an address that is in use is taken")
 	}
 }
