@@ -55,6 +55,10 @@ build: ## build bin/runlog, one static binary
 build-runner: ## build bin/runlog-runner, the reference engine
 	go -C engine build $(BUILDFLAGS) -o ../bin/ ./cmd/runlog-runner
 
+.PHONY: build-conductor
+build-conductor: ## build bin/runlog-conductor, the worker of Conductor
+	go -C engine build $(BUILDFLAGS) -o ../bin/ ./cmd/runlog-conductor
+
 .PHONY: build-bench
 build-bench: ## build bin/runlog-bench, the load generator
 	go build $(BUILDFLAGS) -o bin/runlog-bench ./cmd/runlog-bench
@@ -104,7 +108,7 @@ breaking: $(BUF) $(PROTOS) ## find changes in proto/ that break its users, compa
 
 # The released binary has no C code, and neither have the tests: they run Pebble as it is released,
 # and link faster. The race detector needs C.
-build build-runner build-bench check-rules check-lint quick test check-mutants mutants bin/sim: export CGO_ENABLED := 0
+build build-runner build-conductor build-bench check-rules check-lint quick test check-mutants mutants bin/sim: export CGO_ENABLED := 0
 
 # Tests wait more than they compute, so more packages are tested at a time than there are cores.
 # make check runs go vet. Linking is faster without debug information and symbol table; stack traces

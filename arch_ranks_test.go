@@ -37,6 +37,7 @@ var ranks = map[string]int{
 	"engine/executor/httpcall": 4,
 	"engine/executor/llm":      5,
 	"engine/workerflags":       6,
+	"engine/program":           6,
 	"audit/proof":              2,
 	"storage":                  2,
 	"storage/internal/keys":    2,

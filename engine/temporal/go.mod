@@ -4,7 +4,6 @@ go 1.26.0
 
 require (
 	github.com/google/uuid v1.6.0
-	github.com/prometheus/client_golang v1.25.0
 	go.temporal.io/api v1.63.5
 	go.temporal.io/sdk v1.50.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
@@ -13,6 +12,8 @@ require (
 	pgregory.net/rapid v1.3.0
 	runlog v0.0.0
 )
+
+require github.com/prometheus/client_golang v1.25.0 // indirect
 
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect

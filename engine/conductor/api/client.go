@@ -35,6 +35,9 @@ type Options struct {
 	URL string
 	// Authorization is the value of the header X-Authorization. The zero Value: no header.
 	Authorization secret.Value
+	// Credential returns the value of the header X-Authorization for the next try, such as from a
+	// file that changes. nil: Authorization.
+	Credential func() string
 	// Timeout bounds one try. It must be longer than a poll waits. 0: DefaultTimeout.
 	Timeout time.Duration
 	// Attempts bounds the tries of one call. 0: DefaultAttempts.
@@ -152,7 +155,7 @@ func (c *Client) try(ctx context.Context, r call, body []byte) ([]byte, *Error) 
 	if body != nil {
 		req.Header.Set("Content-Type", "application/json")
 	}
-	if value := c.opts.Authorization.Reveal(); value != "" {
+	if value := c.credential(); value != "" {
 		req.Header.Set("X-Authorization", value)
 	}
 	res, err := c.http.Do(req)
@@ -171,6 +174,13 @@ func (c *Client) try(ctx context.Context, r call, body []byte) ([]byte, *Error) 
 		return nil, &Error{Op: r.op, Status: res.StatusCode, Message: c.clean(message(answer))}
 	}
 	return answer, nil
+}
+
+func (c *Client) credential() string {
+	if c.opts.Credential != nil {
+		return c.opts.Credential()
+	}
+	return c.opts.Authorization.Reveal()
 }
 
 // lost is a call without an answer.
@@ -202,7 +212,7 @@ func message(answer []byte) string {
 
 // clean makes the text of an error short and free of the credential.
 func (c *Client) clean(text string) string {
-	if value := c.opts.Authorization.Reveal(); value != "" {
+	if value := c.credential(); value != "" {
 		text = strings.ReplaceAll(text, value, c.opts.Authorization.String())
 	}
 	if text = strings.TrimSpace(strings.ToValidUTF8(text, "\uFFFD")); text == "" {

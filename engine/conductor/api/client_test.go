@@ -254,3 +254,21 @@ func FuzzAnswer(f *testing.F) {
 		}
 	})
 }
+
+// TestCredentialSEC1: each try has the credential of its time, and no error shows it.
+func TestCredentialSEC1(t *testing.T) {
+	t.Parallel()
+	now := "first-of-two"
+	s := conductortest.Start(t, conductortest.Authorized("second-of-two"))
+	c, err := api.New(api.Options{URL: s.URL(), Credential: func() string { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.Correlated(t.Context(), "runlog", "run-1"); !api.HasStatus(err, http.StatusUnauthorized) || strings.Contains(err.Error(), now) {
+		t.Errorf("got %v, want status 401", err)
+	}
+	now = "second-of-two"
+	if _, err := c.Correlated(t.Context(), "runlog", "run-1"); err != nil {
+		t.Error(err)
+	}
+}
