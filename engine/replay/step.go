@@ -30,8 +30,9 @@ type Step struct {
 	// RetryAt is when the next try of the attempt begins, as its StepRetrying says (IDM-11). Zero:
 	// another event has followed, or none says it.
 	RetryAt time.Time
-	// Tried is the highest engine attempt of a StepRetrying of the attempt; 0: there is none.
-	Tried uint32
+	// Tried is the highest engine attempt of a StepRetrying of the attempt; 0: there is none. Tries
+	// counts the engine attempts that have one, which rise.
+	Tried, Tries uint32
 	// Cause is the signal that has caused its StepStarted. Empty: none has.
 	Cause string
 	// AttestedBy is the identity that appended the attestation. Empty: the log has none.
@@ -152,7 +153,10 @@ func (s *State) retrying(e *runlogv1.EventRecord) {
 		NextAttemptAt string `json:"nextAttemptAt"`
 	}
 	_ = json.Unmarshal(e.GetPayloadJson(), &p) // That of another producer may say nothing.
-	step.Tried = max(step.Tried, e.GetEngineAttemptId())
+	if try := e.GetEngineAttemptId(); try > step.Tried {
+		step.Tried = try
+		step.Tries++
+	}
 	step.RetryAt, _, _ = jsontext.Time([]byte(p.NextAttemptAt))
 }
 

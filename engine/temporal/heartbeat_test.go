@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"go.temporal.io/api/workflowservice/v1"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
 	"runlog/engine/executor"
@@ -55,6 +57,34 @@ func TestSlowHeartbeatENG3(t *testing.T) {
 	w.start(e, run)
 	w.until(run, "RunCompleted")
 	if got := w.executions(run); !slices.Equal(got, []string{"a 1"}) {
+		t.Errorf("got the executions %q", got)
+	}
+}
+
+// unheard is the way to a Temporal server that gets no heartbeat.
+func unheard(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+	switch req := req.(type) {
+	case *workflowservice.RecordActivityTaskHeartbeatRequest:
+		return status.Error(codes.Unavailable, "the server is busy")
+	case *workflowservice.RespondActivityTaskFailedRequest:
+		req.LastHeartbeatDetails = nil
+	}
+	return invoke(ctx, method, req, reply, cc, opts...)
+}
+
+// TestTriesWithoutHeartbeatsENG3: a step gets as many tries as its plan says, also if Temporal has
+// got none of the heartbeats that count them: the log has a StepRetrying of each (IDM-11).
+func TestTriesWithoutHeartbeatsENG3(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, `{"schemaVersion":"v1.2","planId":"build","planVersion":"3","steps":[{"stepId":"a","type":"test",
+		"retry":{"maxAttempts":3,"initial":"1ms","max":"1ms"}}]}`)
+	w.sdk = w.temporal.Client(t, "default", grpc.WithChainUnaryInterceptor(unheard))
+	w.do = func(context.Context, executor.Task) error { return executor.Retry("BUSY", "not yet") }
+	run := w.create("1")
+	e := w.worker()
+	w.start(e, run)
+	w.until(run, "RunFailed")
+	if got := w.executions(run); !slices.Equal(got, []string{"a 1", "a 1", "a 1"}) {
 		t.Errorf("got the executions %q", got)
 	}
 }

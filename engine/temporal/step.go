@@ -16,6 +16,7 @@ import (
 	"runlog/client/events"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
+	"runlog/engine/replay"
 	"runlog/engine/route"
 	"runlog/engine/secret"
 	"runlog/proto/contract"
@@ -104,9 +105,14 @@ func (x *work) run(ctx context.Context) (stepEnd, error) {
 	x.began = stored[0].GetRunSeq()
 	if x.sure = !stored[0].GetIdempotent(); !x.sure {
 		// An earlier attempt has begun. It may have ended the step, or its worker may go on.
-		if end, err := x.ended(kept); err != nil || end.Status != "" {
-			return end, err
+		h, err := x.history(kept)
+		if err != nil {
+			return stepEnd{}, err
 		}
+		if end := x.in.endIn(h); end.Status != "" {
+			return end, nil
+		}
+		x.beat.failures = max(x.beat.failures, failuresBefore(h.Step(x.in.StepID), x.at))
 	}
 	if int64(x.at.Engine) > x.in.MaxFailures+lostWorkers {
 		return x.fail(kept, executor.Fail("WORKER_LOST", "%d workers of the step were lost or silent", x.at.Engine-1))
@@ -130,13 +136,16 @@ func (x *work) run(ctx context.Context) (stepEnd, error) {
 	return x.fail(kept, fault)
 }
 
-// ended returns how the log says that the attempt has ended.
-func (x *work) ended(ctx context.Context) (stepEnd, error) {
-	h, err := x.history(ctx)
-	if err != nil {
-		return stepEnd{}, err
+// failuresBefore returns how many tries of an attempt the log has as failed, before an engine
+// attempt. The details of a heartbeat count them too, but Temporal may not have got the last one.
+func failuresBefore(s *replay.Step, at events.Attempt) int64 {
+	switch {
+	case s == nil || s.Attempt != at.Logical:
+		return 0
+	case s.Tried >= at.Engine: // The activity was started again after its own StepRetrying.
+		return int64(s.Tries) - 1
 	}
-	return x.in.endIn(h), nil
+	return int64(s.Tries)
 }
 
 // history folds the events of the run since the attempt began.
@@ -379,7 +388,8 @@ func (a *activities) concludeStep(ctx context.Context, in concludeInput) (stepEn
 }
 
 // beat tells Temporal that an attempt goes on. Its details count the failures of the step, over the
-// attempts: Temporal's own count has the workers that were lost too.
+// attempts: Temporal's own count has the workers that were lost too. If the log has more of them
+// (failuresBefore), that is the count.
 type beat struct {
 	began       time.Time
 	silence     time.Duration // after which Temporal may take an attempt for lost
