@@ -167,9 +167,11 @@ func contractKey(eventType, run string) string {
 // is verified (ATT-4, ATT-6).
 func TestDemo(t *testing.T) {
 	t.Parallel()
+	bin := binDir(t)
+	buildOther(t, bin, "runlog-runner")
 	cmd := exec.Command("./tools/demo.sh")
 	cmd.Dir = filepath.Join("..", "..")
-	cmd.Env = append(os.Environ(), asRunlog+"=1", "RUNLOG="+filepath.Join(binDir(t), "runlog"), "TMPDIR="+t.TempDir())
+	cmd.Env = append(os.Environ(), asRunlog+"=1", "RUNLOG="+filepath.Join(bin, "runlog"), "TMPDIR="+t.TempDir())
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -181,7 +183,7 @@ func TestDemo(t *testing.T) {
 		"Status        COMPLETED",
 		" is waiting\n", `"new_status":"SUCCESS"`, " is success\n", "StepAttested", "Records     all up to runSeq 11", "Signature   verified",
 		"The node serves HTTP on http://127.0.0.1:",
-		"It stops now",
+		"Both stop now",
 	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the demo does not print %q:\n%s", want, text)

@@ -120,19 +120,23 @@ var ours = map[string]struct{ module, path string }{
 	"runlog-runner": {"engine", "./cmd/runlog-runner"},
 }
 
-// buildOthers builds those programs into a directory that a step uses. The load generator starts
-// the nodes of the runlog there.
+// buildOthers builds those of them into a directory that a step uses. The load generator starts the
+// nodes of the runlog there.
 func buildOthers(t *testing.T, dir string, steps []consoleStep) {
 	t.Helper()
-	for name, of := range ours {
-		if !slices.ContainsFunc(steps, func(s consoleStep) bool { return strings.HasPrefix(s.command, name+" ") }) {
-			continue
+	for name := range ours {
+		if slices.ContainsFunc(steps, func(s consoleStep) bool { return strings.HasPrefix(s.command, name+" ") }) {
+			buildOther(t, dir, name)
 		}
-		build := exec.Command("go", "build", "-ldflags=-w", "-o", dir, of.path)
-		build.Dir = filepath.Join("..", "..", of.module)
-		if said, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, said)
-		}
+	}
+}
+
+func buildOther(t *testing.T, dir, name string) {
+	t.Helper()
+	build := exec.Command("go", "build", "-ldflags=-w", "-o", dir, ours[name].path)
+	build.Dir = filepath.Join("..", "..", ours[name].module)
+	if said, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, said)
 	}
 }
 
