@@ -3,19 +3,11 @@ package export
 import (
 	"bytes"
 	"io"
-	"strconv"
 	"strings"
 
 	"runlog/audit/proof"
+	"runlog/proto/contract"
 )
-
-// columns are those of CSV and of Parquet, in their order.
-var columns = [...]string{
-	"event_id", "event_type", "run_id", "tenant_id", "project_id", "environment_id", "plan_id", "plan_version", "step_id",
-	"logical_attempt_id", "engine_attempt_id", "idempotency_key", "emitted_at", "emitted_by", "caused_by_signal_id",
-	"parent_event_id", "contract_version", "run_seq", "persisted_at", "payload_digest", "record_digest", "chain_digest",
-	"inherited", "appended_by", "appended_by_token_id", "original_persisted_at", "original_source", "extensions", "payload",
-}
 
 // manifestComment begins the last line of a CSV file.
 const manifestComment = "# runlog manifest: "
@@ -28,7 +20,7 @@ type csvWriter struct {
 
 func newCSVWriter(out io.Writer) *csvWriter {
 	w := &csvWriter{out, make([]byte, 0, bufferBytes+bufferBytes/4)}
-	w.buf = append(append(w.buf, strings.Join(columns[:], ",")...), '\n')
+	w.buf = append(append(w.buf, strings.Join(columns, ",")...), '\n')
 	return w
 }
 
@@ -55,33 +47,25 @@ func (w *csvWriter) spill(most int) error {
 
 // appendRow appends a record's row with its line feed.
 func appendRow(b []byte, r *Record) []byte {
-	b = append(appendUUID(b, r.EventID), ',')
-	for _, text := range [...]string{
-		r.Type, r.RunID, r.TenantID, r.ProjectID, r.EnvironmentID, r.PlanID, r.PlanVersion, r.StepID,
-	} {
-		b = append(appendCell(b, text), ',')
+	e := (*contract.Recorded)(r)
+	for i := range fields[:payloadColumn] {
+		switch f := &fields[i]; f.Kind {
+		case contract.KindText:
+			b = appendCell(b, *f.Text(e))
+		case contract.KindDigest:
+			b = appendHex(b, f.Digest(e)[:])
+		case contract.KindObject:
+			b = appendCell(b, string(*f.Object(e)))
+		case contract.KindNames:
+			b = appendNames(b, *f.Names(e), "", " ")
+		default:
+			if i != originalAtColumn || e.Original.PersistedAt != 0 {
+				b = appendPlain(b, f, e)
+			}
+		}
+		b = append(b, ',')
 	}
-	b = append(strconv.AppendUint(b, uint64(r.LogicalAttemptID), 10), ',')
-	b = append(strconv.AppendUint(b, uint64(r.EngineAttemptID), 10), ',')
-	b = append(appendCell(b, r.IdempotencyKey), ',')
-	b = append(appendTime(b, r.EmittedAt), ',')
-	for _, text := range [...]string{r.EmittedBy, r.CausedBySignalID, r.ParentEventID} {
-		b = append(appendCell(b, text), ',')
-	}
-	b = append(append(b, r.Contract.String()...), ',')
-	b = append(strconv.AppendUint(b, r.RunSeq, 10), ',')
-	b = append(appendTime(b, r.PersistedAt), ',')
-	b = append(appendHex(b, r.PayloadDigest[:]), ',')
-	b = append(appendHex(b, r.RecordDigest[:]), ',')
-	b = append(appendHex(b, r.ChainDigest[:]), ',')
-	b = append(appendNames(b, r.Absent, "", " "), ',')
-	b = append(appendCell(b, r.AppendedBy.Name), ',')
-	b = append(appendCell(b, r.AppendedBy.TokenID), ',')
-	if r.Original.PersistedAt != 0 {
-		b = appendTime(b, r.Original.PersistedAt)
-	}
-	b = append(appendCell(append(b, ','), r.Original.Source), ',')
-	b = append(appendCell(b, string(r.Extensions)), ',', '"')
+	b = append(b, '"')
 	for rest := r.Payload; ; {
 		i := bytes.IndexByte(rest, '"')
 		if i < 0 {

@@ -30,7 +30,7 @@ func parseRow(raw []byte, text string, r *Record) (fault string) {
 		if k > 0 && !c.comma() {
 			return fmt.Sprintf("has %d columns, not %d, or text behind a quoted one", k, len(columns))
 		}
-		if k == len(columns)-1 {
+		if k == payloadColumn {
 			r.Payload = c.payload()
 			break
 		}
@@ -125,90 +125,13 @@ func (c *rowReader) payload() []byte {
 
 // setCell sets a column's field of a record, or returns the expected form.
 func setCell(k int, cell string, r *Record) (want string) {
-	set := func(want string, ok bool) string {
-		if ok {
-			return ""
-		}
-		return want
-	}
-	switch k {
-	case memberEventID:
-		return set(wantUUID, parseUUID(&r.EventID, cell))
-	case memberLogicalAttemptID:
-		n, ok := parseNumber(cell, 32)
-		r.LogicalAttemptID = uint32(n)
-		return set(wantNumber, ok)
-	case memberEngineAttemptID:
-		n, ok := parseNumber(cell, 32)
-		r.EngineAttemptID = uint32(n)
-		return set(wantNumber, ok)
-	case memberEmittedAt:
-		return set(wantTime, parseTime(&r.EmittedAt, cell))
-	case memberContractVersion:
-		return set(wantVersion, parseContract(&r.Contract, cell))
-	case memberRunSeq:
-		n, ok := parseNumber(cell, 64)
-		r.RunSeq = n
-		return set(wantNumber, ok)
-	case memberPersistedAt:
-		return set(wantTime, parseTime(&r.PersistedAt, cell))
-	case memberPayloadDigest:
-		return set(wantDigest, parseDigest(&r.PayloadDigest, cell))
-	case memberRecordDigest:
-		return set(wantDigest, parseDigest(&r.RecordDigest, cell))
-	case memberChainDigest:
-		return set(wantDigest, parseDigest(&r.ChainDigest, cell))
-	case memberInherited:
-		return set(wantNames, parseNames(&r.Absent, cell))
-	case memberOriginalPersistedAt:
-		return set(wantTime, cell == "" || parseOriginal(&r.Original.PersistedAt, cell))
-	case memberOriginalSource:
-		r.Original.Source = cell
-		return set(wantNoSource, cell == "" || r.Original.PersistedAt != 0)
-	default:
-		setText(k, cell, r)
+	switch {
+	case cell == "" && k == originalAtColumn:
 		return ""
+	case cell != "" && k == sourceColumn && r.Original.PersistedAt == 0:
+		return wantNoSource
 	}
-}
-
-// parseOriginal is parseTime for a time at which the source of an event can have stored it.
-func parseOriginal(dst *int64, text string) bool { return parseTime(dst, text) && *dst > 0 }
-
-func setText(k int, cell string, r *Record) {
-	switch k {
-	case memberEventType:
-		r.Type = cell
-	case memberRunID:
-		r.RunID = cell
-	case memberTenantID:
-		r.TenantID = cell
-	case memberProjectID:
-		r.ProjectID = cell
-	case memberEnvironmentID:
-		r.EnvironmentID = cell
-	case memberPlanID:
-		r.PlanID = cell
-	case memberPlanVersion:
-		r.PlanVersion = cell
-	case memberStepID:
-		r.StepID = cell
-	case memberIdempotencyKey:
-		r.IdempotencyKey = cell
-	case memberEmittedBy:
-		r.EmittedBy = cell
-	case memberCausedBySignalID:
-		r.CausedBySignalID = cell
-	case memberParentEventID:
-		r.ParentEventID = cell
-	case memberAppendedBy:
-		r.AppendedBy.Name = cell
-	case memberAppendedByTokenID:
-		r.AppendedBy.TokenID = cell
-	case memberExtensions:
-		if cell != "" {
-			r.Extensions = []byte(cell)
-		}
-	}
+	return parseField(&fields[k], cell, (*contract.Recorded)(r))
 }
 
 // parseNames reads names with single spaces between them.

@@ -96,7 +96,7 @@ func TestCSVOfOthers(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		records := drawRecords(rt)
 		file, _ := besideOf(t, CSV, records)
-		want := [][]string{columns[:]}
+		want := [][]string{columns}
 		for _, r := range records {
 			want = append(want, cellsOf(r))
 		}

@@ -72,7 +72,7 @@ func FuzzRow(f *testing.F) {
 			return // which encoding/csv does not keep
 		}
 		cells, err := csv.NewReader(bytes.NewReader(row)).Read()
-		if err != nil || len(cells) != len(columns) || cells[memberPayload] != string(r.Payload) || cells[memberRunID] != r.RunID || cells[memberStepID] != r.StepID {
+		if err != nil || len(cells) != len(columns) || cells[payloadColumn] != string(r.Payload) || cells[columnOf("runId")] != r.RunID || cells[columnOf("stepId")] != r.StepID {
 			t.Fatalf("%q is read as\n%+v, and by encoding/csv as %q, %v", row, r, cells, err)
 		}
 	})

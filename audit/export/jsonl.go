@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"runlog/audit/proof"
+	"runlog/proto/contract"
 	"runlog/proto/contract/jsontext"
 )
 
@@ -64,47 +65,46 @@ func (w *jsonWriter) spill(most int) error {
 	return err
 }
 
-// appendLine appends a record's line with its line feed.
+// appendLine appends a record's line with its line feed. A call for each member took a tenth more
+// time.
 func appendLine(b []byte, r *Record) []byte {
-	b = appendUUID(append(b, `{"eventId":"`...), r.EventID)
-	b = jsontext.AppendQuoted(append(b, `","eventType":`...), r.Type)
-	b = jsontext.AppendQuoted(append(b, `,"runId":`...), r.RunID)
-	b = jsontext.AppendQuoted(append(b, `,"tenantId":`...), r.TenantID)
-	b = jsontext.AppendQuoted(append(b, `,"projectId":`...), r.ProjectID)
-	b = jsontext.AppendQuoted(append(b, `,"environmentId":`...), r.EnvironmentID)
-	b = jsontext.AppendQuoted(append(b, `,"planId":`...), r.PlanID)
-	b = jsontext.AppendQuoted(append(b, `,"planVersion":`...), r.PlanVersion)
-	b = appendOptional(b, `,"stepId":`, r.StepID)
-	b = strconv.AppendUint(append(b, `,"logicalAttemptId":`...), uint64(r.LogicalAttemptID), 10)
-	b = strconv.AppendUint(append(b, `,"engineAttemptId":`...), uint64(r.EngineAttemptID), 10)
-	b = jsontext.AppendQuoted(append(b, `,"idempotencyKey":`...), r.IdempotencyKey)
-	b = appendTime(append(b, `,"emittedAt":"`...), r.EmittedAt)
-	b = appendOptional(append(b, '"'), `,"emittedBy":`, r.EmittedBy)
-	b = appendOptional(b, `,"causedBySignalId":`, r.CausedBySignalID)
-	b = appendOptional(b, `,"parentEventId":`, r.ParentEventID)
-	b = append(append(b, `,"contractVersion":"`...), r.Contract.String()...)
-	b = strconv.AppendUint(append(b, `","runSeq":"`...), r.RunSeq, 10)
-	b = appendTime(append(b, `","persistedAt":"`...), r.PersistedAt)
-	b = appendHex(append(b, `","payloadDigest":"`...), r.PayloadDigest[:])
-	b = appendHex(append(b, `","recordDigest":"`...), r.RecordDigest[:])
-	b = appendHex(append(b, `","chainDigest":"`...), r.ChainDigest[:])
-	b = appendNames(append(b, `","inherited":[`...), r.Absent, `"`, `,`)
-	b = append(b, ']')
-	b = appendOptional(b, `,"appendedBy":`, r.AppendedBy.Name)
-	b = appendOptional(b, `,"appendedByTokenId":`, r.AppendedBy.TokenID)
-	if r.Original.PersistedAt != 0 {
-		b = append(appendTime(append(b, `,"original":{"persistedAt":"`...), r.Original.PersistedAt), '"')
-		b = append(appendOptional(b, `,"source":`, r.Original.Source), '}')
+	e, begin := (*contract.Recorded)(r), len(b)
+	for i := range writtenMembers {
+		m := &writtenMembers[i]
+		switch f := &m.field; f.Kind {
+		case contract.KindText:
+			if text := *f.Text(e); text != "" || !f.Optional {
+				b = jsontext.AppendQuoted(append(b, m.begin...), text)
+			}
+		case contract.KindObject:
+			if object := *f.Object(e); len(object) > 0 || !f.Optional {
+				b = jsontext.AppendInLine(b, m.name, object)
+			}
+		case contract.KindCount:
+			b = strconv.AppendUint(append(b, m.begin...), uint64(*f.Count(e)), 10)
+		case contract.KindNames:
+			b = append(appendNames(append(append(b, m.begin...), '['), *f.Names(e), `"`, `,`), ']')
+		case contract.KindDigest:
+			b = append(appendHex(append(b, m.quoted...), f.Digest(e)[:]), '"')
+		default:
+			if m.form == originalForm {
+				b = appendOriginal(b, m.begin, &e.Original)
+			} else {
+				b = append(appendPlain(append(b, m.quoted...), f, e), '"')
+			}
+		}
 	}
-	if len(r.Extensions) > 0 {
-		b = jsontext.AppendInLine(b, "extensions", r.Extensions)
-	}
-	return append(jsontext.AppendInLine(b, "payload", r.Payload), "}\n"...)
+	b[begin] = '{'
+	return append(b, "}\n"...)
 }
 
-func appendOptional(b []byte, member, text string) []byte {
-	if text == "" {
+func appendOriginal(b []byte, begin string, o *contract.Original) []byte {
+	if o.PersistedAt == 0 {
 		return b
 	}
-	return jsontext.AppendQuoted(append(b, member...), text)
+	b = append(appendTime(append(append(b, begin...), `{"persistedAt":"`...), o.PersistedAt), '"')
+	if o.Source != "" {
+		b = jsontext.AppendQuoted(append(b, `,"source":`...), o.Source)
+	}
+	return append(b, '}')
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -12,76 +13,72 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// The members of a record, in the order in which lines have them. Readers take them in any.
-const (
-	memberEventID = iota
-	memberEventType
-	memberRunID
-	memberTenantID
-	memberProjectID
-	memberEnvironmentID
-	memberPlanID
-	memberPlanVersion
-	memberStepID
-	memberLogicalAttemptID
-	memberEngineAttemptID
-	memberIdempotencyKey
-	memberEmittedAt
-	memberEmittedBy
-	memberCausedBySignalID
-	memberParentEventID
-	memberContractVersion
-	memberRunSeq
-	memberPersistedAt
-	memberPayloadDigest
-	memberRecordDigest
-	memberChainDigest
-	memberInherited
-	memberAppendedBy
-	memberAppendedByTokenID
-	memberOriginalPersistedAt
-	memberOriginalSource // a column: a line has it inside of original
-	memberExtensions
-	memberPayload
-	memberPayloadJSON
-	memberExtensionsJSON
-	members
-
-	optionalMembers = 1<<memberStepID | 1<<memberEmittedBy | 1<<memberCausedBySignalID | 1<<memberParentEventID |
-		1<<memberAppendedBy | 1<<memberAppendedByTokenID | 1<<memberOriginalPersistedAt | 1<<memberOriginalSource | 1<<memberExtensions |
-		1<<memberPayload | 1<<memberPayloadJSON | 1<<memberExtensionsJSON
-)
-
-var memberNames = [members]string{
-	"eventId", "eventType", "runId", "tenantId", "projectId", "environmentId", "planId", "planVersion", "stepId",
-	"logicalAttemptId", "engineAttemptId", "idempotencyKey", "emittedAt", "emittedBy", "causedBySignalId", "parentEventId",
-	"contractVersion", "runSeq", "persistedAt", "payloadDigest", "recordDigest", "chainDigest", "inherited",
-	"appendedBy", "appendedByTokenId", "original", "", "extensions", "payload", "payloadJson", "extensionsJson",
+// member is a member of a record's line.
+type member struct {
+	name   string
+	begin  string // comma, name and colon
+	quoted string // begin, with the quote before the value
+	field  contract.Field
+	form   memberForm
+	// required members are in each line.
+	required bool
 }
 
-// quotedMembers are the names as lines have them, with the colon.
-var quotedMembers = func() (quoted [members]string) {
-	for i, name := range memberNames {
-		quoted[i] = `"` + name + `":`
+type memberForm uint8
+
+const (
+	plainForm    memberForm = iota
+	originalForm            // the object of the fields of Original
+	encodedForm             // an object in base64, where a line cannot have it as it is
+)
+
+// writtenMembers are those of each field, in the order in which lines have them. members has the
+// forms in base64 too. Readers take members in any order.
+var writtenMembers, members = func() (written, all []member) {
+	var encoded []member
+	for _, f := range fields {
+		m := member{name: f.Name, field: f, required: !f.Optional}
+		if object, _, within := strings.Cut(f.Name, "."); within {
+			if len(written) > 0 && written[len(written)-1].name == object {
+				continue
+			}
+			m.name, m.form = object, originalForm
+		}
+		m.begin = `,"` + m.name + `":`
+		m.quoted = m.begin + `"`
+		if f.Kind == contract.KindObject {
+			m.required = false
+			e := member{name: m.name + "Json", field: f, form: encodedForm}
+			e.begin = `,"` + e.name + `":`
+			encoded = append(encoded, e)
+		}
+		written = append(written, m)
 	}
-	return quoted
+	return written, append(slices.Clone(written), encoded...)
 }()
 
-// The expected forms of a value.
-const (
-	wantText    = "a JSON string"
-	wantUUID    = "a UUID of 36 characters in lower case"
-	wantDigest  = "64 lower-case hexadecimal digits"
-	wantTime    = "a time such as 2026-02-11T10:30:00.123Z"
-	wantNumber  = "a whole number from 1 on"
-	wantVersion = `"2.0.0" or "1.1"`
-	wantNames   = "a list of tenantId, projectId, environmentId, planId and planVersion"
-	wantObject  = "a JSON object"
-	wantBase64  = "a JSON object in base64"
+// requiredMembers has a bit for each member that every line has.
+var requiredMembers = func() (set uint64) {
+	for k := range members {
+		if members[k].required {
+			set |= 1 << k
+		}
+	}
+	return set
+}()
 
-	wantOriginal = "an object of a time persistedAt and, if there is one, a string source"
-	wantNoSource = "empty, though the event has no original_persisted_at"
-)
+// objectMembers has the bits of each object: that as it is, and that in base64.
+var objectMembers = func() (sets map[string]uint64) {
+	sets = map[string]uint64{}
+	for k := range members {
+		if m := &members[k]; m.field.Kind == contract.KindObject {
+			sets[m.field.Name] |= 1 << k
+		}
+	}
+	return sets
+}()
+
+var payloadMembers, extensionsMembers = objectMembers["payload"], objectMembers["extensions"]
 
 // lineReader reads the members of one line. raw and text have the same bytes.
 type lineReader struct {
@@ -96,6 +93,7 @@ type lineReader struct {
 // It only finds the payload's end: the payload's digest shows whether it is the stored one.
 func parseLine(raw []byte, text string, r *Record) (fault string) {
 	*r = Record{}
+	e := (*contract.Recorded)(r)
 	l := lineReader{raw: raw, text: text}
 	if !utf8.ValidString(text) {
 		return "is not valid UTF-8"
@@ -103,37 +101,37 @@ func parseLine(raw []byte, text string, r *Record) (fault string) {
 	if !l.take('{') {
 		return "is not a JSON object"
 	}
-	seen, next := uint32(0), 0
+	seen, next := uint64(0), 0
 	for {
 		k := l.name(next)
 		if k < 0 {
 			return l.stranger()
 		}
 		if seen&(1<<k) != 0 {
-			return memberNames[k] + " is given twice"
+			return members[k].name + " is given twice"
 		}
 		seen |= 1 << k
-		if want := l.value(k, r); want != "" {
-			return fmt.Sprintf("%s is not %s", memberNames[k], want)
+		if want := l.value(&members[k], e); want != "" {
+			return fmt.Sprintf("%s is not %s", members[k].name, want)
 		}
 		if next = k + 1; l.take(',') {
 			continue
 		}
 		if !l.take('}') {
-			return fmt.Sprintf("has neither a comma nor its end behind %s", memberNames[k])
+			return fmt.Sprintf("has neither a comma nor its end behind %s", members[k].name)
 		}
 		break
 	}
 	if l.pos < len(text) {
 		return "goes on behind the record"
 	}
-	if missing := (1<<members - 1) &^ optionalMembers &^ seen; missing != 0 {
-		return memberNames[bits.TrailingZeros32(missing)] + " is missing"
+	if missing := requiredMembers &^ seen; missing != 0 {
+		return members[bits.TrailingZeros64(missing)].name + " is missing"
 	}
-	if payloads := seen >> memberPayload & 3; payloads != 1 && payloads != 2 {
+	if bits.OnesCount64(seen&payloadMembers) != 1 {
 		return "has not one of payload and payloadJson"
 	}
-	if seen>>memberExtensions&1 == 1 && seen>>memberExtensionsJSON == 1 {
+	if seen&extensionsMembers == extensionsMembers {
 		return "has both extensions and extensionsJson"
 	}
 	return ""
@@ -151,11 +149,11 @@ func (l *lineReader) take(c byte) bool {
 func (l *lineReader) name(next int) int {
 	rest := l.text[l.pos:]
 	for range members {
-		if next >= members {
+		if next >= len(members) {
 			next = 0
 		}
-		if next != memberOriginalSource && strings.HasPrefix(rest, quotedMembers[next]) {
-			l.pos += len(quotedMembers[next])
+		if quoted := members[next].begin[1:]; strings.HasPrefix(rest, quoted) {
+			l.pos += len(quoted)
 			return next
 		}
 		next++
@@ -176,88 +174,40 @@ func (l *lineReader) stranger() string {
 }
 
 // value takes the value of a member, or returns the expected form.
-func (l *lineReader) value(k int, r *Record) (want string) {
-	var ok bool
-	switch k {
-	case memberEventID:
-		return l.parsed(wantUUID, func(text string) bool { return parseUUID(&r.EventID, text) })
-	case memberEventType:
-		r.Type, ok = l.string()
-	case memberRunID:
-		r.RunID, ok = l.string()
-	case memberTenantID:
-		r.TenantID, ok = l.string()
-	case memberProjectID:
-		r.ProjectID, ok = l.string()
-	case memberEnvironmentID:
-		r.EnvironmentID, ok = l.string()
-	case memberPlanID:
-		r.PlanID, ok = l.string()
-	case memberPlanVersion:
-		r.PlanVersion, ok = l.string()
-	case memberStepID:
-		r.StepID, ok = l.present()
-	case memberIdempotencyKey:
-		r.IdempotencyKey, ok = l.string()
-	case memberEmittedBy:
-		r.EmittedBy, ok = l.present()
-	case memberCausedBySignalID:
-		r.CausedBySignalID, ok = l.present()
-	case memberParentEventID:
-		r.ParentEventID, ok = l.present()
-	case memberAppendedBy:
-		r.AppendedBy.Name, ok = l.present()
-	case memberAppendedByTokenID:
-		r.AppendedBy.TokenID, ok = l.present()
-	default:
-		return l.assigned(k, r)
+func (l *lineReader) value(m *member, r *contract.Recorded) (want string) {
+	f := &m.field
+	switch f.Kind {
+	case contract.KindText:
+		text, ok := l.string()
+		if *f.Text(r) = text; !ok || text == "" && f.Optional {
+			return wantText
+		}
+		return ""
+	case contract.KindCount:
+		return l.count(f.Count(r))
+	case contract.KindNames:
+		return l.inherited(f.Names(r))
+	case contract.KindObject:
+		if m.form == encodedForm {
+			return l.encoded(f.Object(r))
+		}
+		return l.inLine(f.Object(r))
+	case contract.KindTime:
+		if m.form == originalForm {
+			return l.original(&r.Original)
+		}
 	}
-	if !ok {
-		return wantText
+	text, ok := l.string()
+	if want = parseField(f, text, r); !ok && want == "" {
+		want = wantText
 	}
-	return ""
+	return want
 }
 
 // present is string for a member that is omitted if empty.
 func (l *lineReader) present() (string, bool) {
 	text, ok := l.string()
 	return text, ok && text != ""
-}
-
-// assigned is value for the members that are no text.
-func (l *lineReader) assigned(k int, r *Record) (want string) {
-	switch k {
-	case memberLogicalAttemptID:
-		return l.count(&r.LogicalAttemptID)
-	case memberEngineAttemptID:
-		return l.count(&r.EngineAttemptID)
-	case memberEmittedAt:
-		return l.parsed(wantTime, func(text string) bool { return parseTime(&r.EmittedAt, text) })
-	case memberPersistedAt:
-		return l.parsed(wantTime, func(text string) bool { return parseTime(&r.PersistedAt, text) })
-	case memberOriginalPersistedAt:
-		return l.original(&r.Original)
-	case memberContractVersion:
-		return l.parsed(wantVersion, func(text string) bool { return parseContract(&r.Contract, text) })
-	case memberRunSeq:
-		return l.parsed(wantNumber, func(text string) (ok bool) { r.RunSeq, ok = parseNumber(text, 64); return ok })
-	case memberPayloadDigest:
-		return l.parsed(wantDigest, func(text string) bool { return parseDigest(&r.PayloadDigest, text) })
-	case memberRecordDigest:
-		return l.parsed(wantDigest, func(text string) bool { return parseDigest(&r.RecordDigest, text) })
-	case memberChainDigest:
-		return l.parsed(wantDigest, func(text string) bool { return parseDigest(&r.ChainDigest, text) })
-	case memberInherited:
-		return l.inherited(&r.Absent)
-	case memberPayload:
-		return l.inLine(&r.Payload)
-	case memberExtensions:
-		return l.inLine(&r.Extensions)
-	case memberExtensionsJSON:
-		return l.encoded(&r.Extensions)
-	default:
-		return l.encoded(&r.Payload)
-	}
 }
 
 // inLine takes an object as it is.
@@ -304,7 +254,7 @@ func (l *lineReader) string() (string, bool) {
 }
 
 func (l *lineReader) original(o *contract.Original) (want string) {
-	if !l.takeText(`{"persistedAt":`) || l.parsed(wantTime, func(text string) bool { return parseOriginal(&o.PersistedAt, text) }) != "" {
+	if !l.takeText(`{"persistedAt":`) || l.parsed(wantTime, func(text string) bool { return parseTime(&o.PersistedAt, text) && o.PersistedAt > 0 }) != "" {
 		return wantOriginal
 	}
 	ok := true

@@ -155,9 +155,9 @@ func (w *parquetWriter) text(texts []byte) []byte {
 }
 
 func namesOf(absent contract.Absent) (names []string) {
-	for _, f := range inheritable {
-		if absent&f.bit != 0 {
-			names = append(names, f.name)
+	for i := range inheritable {
+		if f := &inheritable[i]; absent&f.Absent != 0 {
+			names = append(names, f.Name)
 		}
 	}
 	return names

@@ -10,6 +10,8 @@ import (
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/format"
+
+	"runlog/proto/contract"
 )
 
 // maxFooterBytes bounds the footer of a Parquet file: it has some kilobytes for each row group.
@@ -212,42 +214,21 @@ func (g *groups) endGroup() error {
 // column reads one column of a batch's rows.
 func (g *groups) column(b *batch, k int, column *cells) error {
 	g.texts, g.ends = g.texts[:0], g.ends[:0]
-	if k == memberPayload {
+	if k == payloadColumn {
 		g.texts = b.raw[:0]
 	}
+	f := &fields[k]
 	for i := range b.records {
-		r := &b.records[i].Record
 		v, err := column.take()
-		switch {
-		case err != nil:
-		case k == memberLogicalAttemptID:
-			err = setAttempt(&r.LogicalAttemptID, v.Int64())
-		case k == memberEngineAttemptID:
-			err = setAttempt(&r.EngineAttemptID, v.Int64())
-		case k == memberEmittedAt:
-			r.EmittedAt = v.Int64()
-		case k == memberPersistedAt:
-			r.PersistedAt = v.Int64()
-		case k == memberOriginalPersistedAt && !v.IsNull():
-			if r.Original.PersistedAt = v.Int64(); r.Original.PersistedAt == 0 {
-				err = errEmpty
-			}
-		case k == memberRunSeq:
-			r.RunSeq = uint64(v.Int64())
-		case k == memberInherited:
-			err = g.inherited(r, v, column)
-		case !v.IsNull():
-			n := len(g.texts)
-			if g.texts = append(g.texts, v.ByteArray()...); len(g.texts) == n && optional(k) {
-				err = errEmpty
-			}
+		if err == nil {
+			err = g.cell(f, v, column, (*contract.Recorded)(&b.records[i].Record))
 		}
 		if err != nil {
 			return fmt.Errorf("%w: column %q: %w", errFile, columns[k], noEOF(err))
 		}
 		g.ends = append(g.ends, len(g.texts))
 	}
-	if k == memberPayload {
+	if k == payloadColumn {
 		b.raw = g.texts
 	}
 	return g.set(b, k)
@@ -256,40 +237,62 @@ func (g *groups) column(b *batch, k int, column *cells) error {
 // errEmpty is an empty value: a missing field must be null.
 var errEmpty = errors.New("has a value that is empty, and not null")
 
-func optional(k int) bool {
-	return k == memberStepID || k == memberEmittedBy || k == memberCausedBySignalID || k == memberParentEventID ||
-		k == memberAppendedBy || k == memberAppendedByTokenID || k == memberOriginalSource || k == memberExtensions
+// cell takes a value. Texts are appended to those of the column.
+func (g *groups) cell(f *contract.Field, v parquet.Value, column *cells, r *contract.Recorded) error {
+	switch f.Kind {
+	case contract.KindCount:
+		return setAttempt(f.Count(r), v.Int64())
+	case contract.KindNumber:
+		*f.Number(r) = uint64(v.Int64())
+		return nil
+	case contract.KindNames:
+		return g.inherited(f.Names(r), v, column)
+	}
+	empty := false
+	switch {
+	case v.IsNull():
+	case f.Kind == contract.KindTime:
+		*f.Time(r) = v.Int64()
+		empty = v.Int64() == 0
+	default:
+		g.texts = append(g.texts, v.ByteArray()...)
+		empty = len(v.ByteArray()) == 0
+	}
+	if empty && f.Optional {
+		return errEmpty
+	}
+	return nil
 }
 
 // set gives the texts of a column to the records.
 func (g *groups) set(b *batch, k int) error {
-	switch k {
-	case memberLogicalAttemptID, memberEngineAttemptID, memberEmittedAt, memberPersistedAt, memberOriginalPersistedAt, memberRunSeq, memberInherited:
+	switch fields[k].Kind {
+	case contract.KindCount, contract.KindNumber, contract.KindTime, contract.KindNames:
 		return nil // no texts
 	}
 	text, from := "", 0
-	if k != memberPayload {
+	if k != payloadColumn {
 		text = string(g.texts)
 	}
 	for i, end := range g.ends {
 		r := &b.records[i].Record
-		if k == memberPayload {
+		if k == payloadColumn {
 			r.Payload = b.raw[from:end:end]
 		} else if want := setCell(k, text[from:end], r); want != "" {
 			return fmt.Errorf("%w: column %q has what is not %s", errFile, columns[k], want)
 		}
 		from = end
 	}
-	if k == memberPayload {
+	if k == payloadColumn {
 		g.texts = nil // it is the batch's
 	}
 	return nil
 }
 
 // inherited takes the names of one row, of which v is the first.
-func (g *groups) inherited(r *Record, v parquet.Value, column *cells) error {
+func (g *groups) inherited(absent *contract.Absent, v parquet.Value, column *cells) error {
 	for {
-		if !v.IsNull() && !inherit(&r.Absent, string(v.ByteArray())) {
+		if !v.IsNull() && !inherit(absent, string(v.ByteArray())) {
 			return errors.New("not " + wantNames)
 		}
 		next, err := column.peek()

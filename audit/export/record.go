@@ -13,20 +13,9 @@ import (
 // ErrRecord means that a node sent a record that it could not have stored.
 var ErrRecord = errors.New("export: undecodable record")
 
-// Record is a stored event with all fields of a file. Fields that a sparse event omitted are filled
-// in from its run; Absent names them.
-type Record struct {
-	contract.Event
-
-	RunSeq      uint64
-	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
-	AppendedBy  contract.Author
-	Original    contract.Original
-
-	PayloadDigest contract.Digest
-	RecordDigest  contract.Digest
-	ChainDigest   contract.Digest
-}
+// Record is a recorded event with all fields of a file. Fields that a sparse event omitted are
+// filled in from its run; Absent names them.
+type Record contract.Recorded
 
 // Tally counts the records of a window and works out their digest.
 type Tally struct {
@@ -78,27 +67,3 @@ func (r *Record) Take(m *runlogv1.EventRecord) error {
 }
 
 func nanoseconds(t *timestamppb.Timestamp) int64 { return t.GetSeconds()*1e9 + int64(t.GetNanos()) }
-
-// inheritable are the fields that can be absent, in the order in which records name them.
-var inheritable = [...]struct {
-	bit  contract.Absent
-	name string
-}{
-	{contract.AbsentTenant, "tenantId"},
-	{contract.AbsentProject, "projectId"},
-	{contract.AbsentEnvironment, "environmentId"},
-	{contract.AbsentPlan, "planId"},
-	{contract.AbsentPlanVersion, "planVersion"},
-}
-
-// inherit records a field as inherited. It returns false for an unknown or repeated name.
-func inherit(absent *contract.Absent, name string) bool {
-	for _, f := range inheritable {
-		if f.name == name {
-			twice := *absent&f.bit != 0
-			*absent |= f.bit
-			return !twice
-		}
-	}
-	return false
-}

@@ -98,7 +98,7 @@ func open(f Format, file io.ReaderAt, size int64, beside string) (source, string
 	if f == JSONLines {
 		return &lines{pieces{in: io.NewSectionReader(file, 0, end)}}, manifest, nil
 	}
-	head := strings.Join(columns[:], ",") + "\n"
+	head := strings.Join(columns, ",") + "\n"
 	if err := sameHead(file, head, end); err != nil {
 		return nil, "", err
 	}

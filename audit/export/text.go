@@ -31,9 +31,9 @@ func appendNames(dst []byte, absent contract.Absent, quote, separator string) []
 		return dst
 	}
 	between := ""
-	for _, f := range inheritable {
-		if absent&f.bit != 0 {
-			dst = append(append(append(append(dst, between...), quote...), f.name...), quote...)
+	for i := range inheritable {
+		if f := &inheritable[i]; absent&f.Absent != 0 {
+			dst = append(append(append(append(dst, between...), quote...), f.Name...), quote...)
 			between = separator
 		}
 	}
