@@ -2,7 +2,6 @@ package proof
 
 import (
 	"bytes"
-	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -126,8 +125,6 @@ func jsonLine(v any) ([]byte, error) {
 	text, err := json.Marshal(v)
 	return append(text, '\n'), err
 }
-
-func base64Of(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 
 // RunWriter writes a proof of a run: Add each record, then End.
 type RunWriter struct {
