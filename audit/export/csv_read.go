@@ -138,7 +138,7 @@ func setCell(k int, cell string, r *Record) (want string) {
 func parseNames(absent *contract.Absent, cell string) bool {
 	for cell != "" {
 		name, rest, more := strings.Cut(cell, " ")
-		if !inherit(absent, name) || more && rest == "" {
+		if !contract.Inherit(absent, name) || more && rest == "" {
 			return false
 		}
 		cell = rest

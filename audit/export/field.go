@@ -42,18 +42,6 @@ var inheritable = func() (some []contract.Field) {
 	return some
 }()
 
-// inherit records a field as inherited. It returns false for an unknown or repeated name.
-func inherit(absent *contract.Absent, name string) bool {
-	for i := range inheritable {
-		if f := &inheritable[i]; f.Name == name {
-			twice := *absent&f.Absent != 0
-			*absent |= f.Absent
-			return !twice
-		}
-	}
-	return false
-}
-
 // The expected forms of a value.
 const (
 	wantText    = "a JSON string"
@@ -89,11 +77,11 @@ func parseField(f *contract.Field, text string, r *contract.Recorded) (want stri
 		// The source of an event cannot have stored it before 1970.
 		ok = ok && (!f.Optional || *f.Time(r) > 0)
 	case contract.KindEventID:
-		want, ok = wantUUID, parseUUID(f.EventID(r), text)
+		want, ok = wantUUID, contract.ParseEventID(f.EventID(r), text)
 	case contract.KindLine:
 		want, ok = wantVersion, parseContract(f.Line(r), text)
 	case contract.KindDigest:
-		want, ok = wantDigest, parseDigest(f.Digest(r), text)
+		want, ok = wantDigest, contract.ParseDigest(f.Digest(r), text)
 	case contract.KindNames:
 		want, ok = wantNames, parseNames(f.Names(r), text)
 	case contract.KindObject:

@@ -40,7 +40,7 @@ func FuzzLine(f *testing.F) {
 		if want.RunSeq != r.RunSeq || want.PersistedAt != r.PersistedAt || !bytes.Equal(want.Event.GetPayloadJson(), r.Payload) ||
 			want.Event.GetEventId() != r.EventID.String() || want.Event.GetRunId() != r.RunID || want.Event.GetEventType() != r.Type ||
 			want.Event.GetStepId() != r.StepID || want.Event.GetEmittedBy() != r.EmittedBy || want.Event.GetIdempotencyKey() != r.IdempotencyKey ||
-			nanoseconds(want.Event.GetEmittedAt()) != r.EmittedAt || want.Event.GetLogicalAttemptId() != r.LogicalAttemptID ||
+			want.Event.GetEmittedAt().AsTime().UnixNano() != r.EmittedAt || want.Event.GetLogicalAttemptId() != r.LogicalAttemptID ||
 			want.AppendedBy != r.AppendedBy || want.PayloadDigest != r.PayloadDigest.String() || want.RecordDigest != r.RecordDigest.String() {
 			t.Fatalf("%q is read as\n%+v, and by the contract as\n%+v", line, r, want)
 		}

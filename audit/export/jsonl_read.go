@@ -297,7 +297,7 @@ func (l *lineReader) inherited(absent *contract.Absent) (want string) {
 		if !first && !l.take(',') {
 			return wantNames
 		}
-		if name, ok := l.string(); !ok || !inherit(absent, name) {
+		if name, ok := l.string(); !ok || !contract.Inherit(absent, name) {
 			return wantNames
 		}
 	}

@@ -292,7 +292,7 @@ func (g *groups) set(b *batch, k int) error {
 // inherited takes the names of one row, of which v is the first.
 func (g *groups) inherited(absent *contract.Absent, v parquet.Value, column *cells) error {
 	for {
-		if !v.IsNull() && !inherit(absent, string(v.ByteArray())) {
+		if !v.IsNull() && !contract.Inherit(absent, string(v.ByteArray())) {
 			return errors.New("not " + wantNames)
 		}
 		next, err := column.peek()

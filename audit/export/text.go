@@ -20,8 +20,6 @@ func appendUUID(dst []byte, id contract.EventID) []byte {
 	return hex.AppendEncode(dst, id[10:16])
 }
 
-const hexDigits = "0123456789abcdef"
-
 // appendHex appends lower-case hexadecimal digits.
 func appendHex(dst, src []byte) []byte { return hex.AppendEncode(dst, src) }
 
@@ -39,39 +37,6 @@ func appendNames(dst []byte, absent contract.Absent, quote, separator string) []
 	}
 	return dst
 }
-
-// nibbles has the value of each lower-case hexadecimal digit, and 0xff for other bytes.
-var nibbles = func() (t [256]byte) {
-	for i := range t {
-		t[i] = 0xff
-	}
-	for i, c := range []byte(hexDigits) {
-		t[c] = byte(i)
-	}
-	return t
-}()
-
-// parseHex reads lower-case hexadecimal digits, two for each byte of dst.
-func parseHex(dst []byte, text string) bool {
-	if len(text) != 2*len(dst) {
-		return false
-	}
-	var bad byte
-	for i := range dst {
-		high, low := nibbles[text[2*i]], nibbles[text[2*i+1]]
-		dst[i] = high<<4 | low&0xf
-		bad |= high | low
-	}
-	return bad < 16
-}
-
-func parseUUID(id *contract.EventID, text string) bool {
-	return len(text) == 36 && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' &&
-		parseHex(id[0:4], text[0:8]) && parseHex(id[4:6], text[9:13]) && parseHex(id[6:8], text[14:18]) &&
-		parseHex(id[8:10], text[19:23]) && parseHex(id[10:16], text[24:36])
-}
-
-func parseDigest(d *contract.Digest, text string) bool { return parseHex(d[:], text) }
 
 // parseContract reads the contract line of a record, which always names it.
 func parseContract(line *contract.Line, text string) (ok bool) {

@@ -98,3 +98,17 @@ func TestFieldOfAnotherKind(t *testing.T) {
 		}()
 	}
 }
+
+// TestFieldsOfTake: every field of a message is taken.
+func TestFieldsOfTake(t *testing.T) {
+	taken := map[string]bool{"payload": true, "original": true}
+	for _, f := range messageFields {
+		taken[f.Column] = true
+	}
+	all := (&runlogv1.EventRecord{}).ProtoReflect().Descriptor().Fields()
+	for i := range all.Len() {
+		if name := all.Get(i).Name(); !taken[strings.TrimSuffix(string(name), "_json")] {
+			t.Errorf("%s is not taken", name)
+		}
+	}
+}

@@ -1,0 +1,161 @@
+package contract
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+	"unsafe"
+
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	runlogv1 "runlog/proto/runlog/v1"
+)
+
+// messageField is a field of an EventRecord that is one of a Recorded.
+type messageField struct {
+	Field
+	offset  uintptr // in the message
+	pointer bool    // a text that may be nil
+}
+
+// messageFields are all fields of an EventRecord but the payload and original. Their places follow
+// from the generated type: a field of the message is that of the table with its name.
+var messageFields = func() (all []messageField) {
+	message := reflect.TypeFor[runlogv1.EventRecord]()
+	for i := range message.NumField() {
+		field := message.Field(i)
+		_, name, _ := strings.Cut(field.Tag.Get("protobuf"), ",name=")
+		name, _, _ = strings.Cut(name, ",")
+		for _, f := range recordedFields {
+			if name == "" || strings.TrimSuffix(name, "_json") != f.Column {
+				continue
+			}
+			m := messageField{f, field.Offset, field.Type.Kind() == reflect.Pointer}
+			if want := f.Kind.inMessage(m.pointer); field.Type != want {
+				panic(fmt.Sprintf("contract: %s is %v in an EventRecord, not %v", name, field.Type, want))
+			}
+			all = append(all, m)
+		}
+	}
+	return all
+}()
+
+// inMessage returns the Go type that a field of the kind has in a message.
+func (k Kind) inMessage(pointer bool) reflect.Type {
+	switch k {
+	case KindCount:
+		return reflect.TypeFor[uint32]()
+	case KindNumber:
+		return reflect.TypeFor[uint64]()
+	case KindTime:
+		return reflect.TypeFor[*timestamppb.Timestamp]()
+	case KindNames:
+		return reflect.TypeFor[[]string]()
+	case KindObject:
+		return reflect.TypeFor[[]byte]()
+	case KindText:
+		if pointer {
+			return reflect.TypeFor[*string]()
+		}
+	}
+	return reflect.TypeFor[string]() // digests and ids too
+}
+
+// Take sets r to what a message has, which must have its payload as JSON bytes. It returns false if
+// no authority could have recorded the event so. r shares its texts and objects with m.
+func (r *Recorded) Take(m *runlogv1.EventRecord) bool {
+	*r = Recorded{}
+	form, ok := m.GetPayloadForm().(*runlogv1.EventRecord_PayloadJson)
+	if !ok {
+		return false
+	}
+	r.Payload = form.PayloadJson
+	for i := range messageFields {
+		f := &messageFields[i]
+		at := unsafe.Add(unsafe.Pointer(m), f.offset)
+		switch f.Kind {
+		case KindText:
+			if !f.pointer {
+				*f.Text(r) = *(*string)(at)
+			} else if text := *(**string)(at); text != nil {
+				*f.Text(r) = *text
+			}
+		case KindCount:
+			*f.Count(r) = *(*uint32)(at)
+			ok = ok && *f.Count(r) > 0
+		case KindNumber:
+			*f.Number(r) = *(*uint64)(at)
+		case KindTime:
+			t := *(**timestamppb.Timestamp)(at)
+			*f.Time(r) = t.GetSeconds()*1e9 + int64(t.GetNanos())
+			ok = ok && t != nil
+		case KindEventID:
+			ok = ParseEventID(f.EventID(r), *(*string)(at)) && ok
+		case KindLine:
+			text, known := *(*string)(at), false
+			*f.Line(r), known = ParseLine(text)
+			ok = ok && known && text != ""
+		case KindDigest:
+			ok = ParseDigest(f.Digest(r), *(*string)(at)) && ok
+		case KindNames:
+			for _, name := range *(*[]string)(at) {
+				ok = Inherit(f.Names(r), name) && ok
+			}
+		case KindObject:
+			*f.Object(r) = *(*[]byte)(at)
+		}
+	}
+	if o := m.GetOriginal(); o != nil {
+		r.Original.PersistedAt = o.GetPersistedAt().GetSeconds()*1e9 + int64(o.GetPersistedAt().GetNanos())
+		r.Original.Source = o.GetSource()
+	}
+	return ok && len(r.Payload) > 0 && r.RunSeq > 0 && r.RunSeq <= MaxRunSeq
+}
+
+// Inherit adds the bit of the field of a name. It returns false for a name of no such field, and
+// for one that is there already.
+func Inherit(absent *Absent, name string) bool {
+	for i := range recordedFields {
+		if f := &recordedFields[i]; f.Absent != 0 && f.Name == name {
+			twice := *absent&f.Absent != 0
+			*absent |= f.Absent
+			return !twice
+		}
+	}
+	return false
+}
+
+// nibbles has the value of each lower-case hexadecimal digit, and 0xff for other bytes.
+var nibbles = func() (t [256]byte) {
+	for i := range t {
+		t[i] = 0xff
+	}
+	for i, c := range []byte("0123456789abcdef") {
+		t[c] = byte(i)
+	}
+	return t
+}()
+
+// parseHex reads lower-case hexadecimal digits, two for each byte of dst.
+func parseHex(dst []byte, text string) bool {
+	if len(text) != 2*len(dst) {
+		return false
+	}
+	var bad byte
+	for i := range dst {
+		high, low := nibbles[text[2*i]], nibbles[text[2*i+1]]
+		dst[i] = high<<4 | low&0xf
+		bad |= high | low
+	}
+	return bad < 16
+}
+
+// ParseEventID reads a UUID in the form of EventID.String, and no other.
+func ParseEventID(id *EventID, text string) bool {
+	return len(text) == EventIDText && text[8] == '-' && text[13] == '-' && text[18] == '-' && text[23] == '-' &&
+		parseHex(id[0:4], text[0:8]) && parseHex(id[4:6], text[9:13]) && parseHex(id[6:8], text[14:18]) &&
+		parseHex(id[8:10], text[19:23]) && parseHex(id[10:16], text[24:36])
+}
+
+// ParseDigest reads a digest in the form of Digest.String, and no other.
+func ParseDigest(d *Digest, text string) bool { return parseHex(d[:], text) }
