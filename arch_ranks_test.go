@@ -107,5 +107,6 @@ var ranks = map[string]int{
 	"client/command/output":   3,
 	"client/command/session":  4,
 	"cmd/internal/signingkey": 4,
+	"cmd/internal/datadir":    4,
 	"cmd/runlog/internal":     8,
 }

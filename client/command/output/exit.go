@@ -3,9 +3,7 @@ package output
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"strings"
-	"syscall"
 )
 
 // ExitCode is the exit code of the process, which scripts read.
@@ -35,7 +33,7 @@ var exitMeanings = []struct {
 	{ExitRefused, "the server refused some input (a bad line, a field, a conflict) and stored the rest; or a verification failed"},
 	{ExitUsage, "the command line is wrong, or names a file that does not exist"},
 	{ExitNotFound, "no such run, or no such member of the cluster; with --strict, no event of such a type or tenant"},
-	{ExitRunNotOK, "watch --until-done, runner run, runner resume: the run ended FAILED or CANCELLED"},
+	{ExitRunNotOK, "watch --until-done, runlog-runner run and resume: the run ended FAILED or CANCELLED"},
 	{ExitUnavailable, "no server, no leader, or overloaded; a retry may help"},
 	{ExitTimeout, "no answer within --timeout, or watch --until-done --for ran out"},
 	{ExitForbidden, "not signed in, or not allowed"},
@@ -88,17 +86,4 @@ func HintOf(err error) string {
 		return h.hint
 	}
 	return ""
-}
-
-// DataDirError tells what to do about a data directory that cannot be opened.
-func DataDirError(err error) error {
-	remedy := ""
-	switch {
-	case strings.Contains(err.Error(), "--data-dir"): // it has its remedy
-	case errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS):
-		remedy = "; make it writable for this user, or choose another with --data-dir"
-	case errors.Is(err, syscall.ENOTDIR), errors.Is(err, fs.ErrNotExist):
-		remedy = "; choose another with --data-dir"
-	}
-	return Errorf(ExitFailed, "%v%s", err, remedy)
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"runlog/client/command/output"
+	"runlog/cmd/internal/datadir"
 	"runlog/server/offline"
 
 	"github.com/spf13/cobra"
@@ -45,7 +46,7 @@ directories and --join. If several nodes are left, recover the one with the high
 				os.Exit(int(output.ExitFailed))
 			}})
 			if err != nil {
-				return output.DataDirError(err)
+				return datadir.Explain(err)
 			}
 			return a.printRecovery(r)
 		},

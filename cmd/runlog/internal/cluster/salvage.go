@@ -8,6 +8,7 @@ import (
 	"os"
 
 	"runlog/client/command/output"
+	"runlog/cmd/internal/datadir"
 	"runlog/server/offline"
 
 	"github.com/spf13/cobra"
@@ -72,7 +73,7 @@ func (a *app) salvage(dir, file string, from uint64) (err error) {
 		if errors.Is(err, offline.ErrNothingToSalvage) {
 			return output.Errorf(output.ExitRefused, "%v", err)
 		}
-		return output.DataDirError(err)
+		return datadir.Explain(err)
 	}
 	return a.printSalvage(s, file)
 }

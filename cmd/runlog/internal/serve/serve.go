@@ -14,6 +14,7 @@ import (
 
 	"runlog/client/command/output"
 	"runlog/client/command/session"
+	"runlog/cmd/internal/datadir"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -387,7 +388,7 @@ func Run(ctx context.Context, opts server.Options) error {
 		return nil
 	}
 	if err != nil {
-		return output.DataDirError(err)
+		return datadir.Explain(err)
 	}
 	addresses := s.Addresses()
 	if err := s.WaitReady(ctx); err != nil {
