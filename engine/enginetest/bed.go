@@ -7,6 +7,8 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -225,6 +227,7 @@ type event struct {
 	cause           string // id of the signal
 	payload         json.RawMessage
 	scope           string
+	atLeast         bool // see Engine.Loses
 }
 
 // String returns the type with the step and its attempts.
@@ -245,7 +248,8 @@ func (b *bed) events(run string) (list []event) {
 		list = append(list, event{
 			seq: r.GetRunSeq(), kind: r.GetEventType(), step: r.GetStepId(), logical: r.GetLogicalAttemptId(), engine: r.GetEngineAttemptId(),
 			cause: r.GetCausedBySignalId(), payload: r.GetPayloadJson(),
-			scope: strings.Join([]string{r.GetTenantId(), r.GetProjectId(), r.GetEnvironmentId(), r.GetPlanId(), r.GetPlanVersion()}, "/"),
+			scope:   strings.Join([]string{r.GetTenantId(), r.GetProjectId(), r.GetEnvironmentId(), r.GetPlanId(), r.GetPlanVersion()}, "/"),
+			atLeast: b.engine.Loses,
 		})
 	}
 	return list
@@ -257,12 +261,18 @@ func isEnd(kind string) bool {
 
 // has reports whether an event is among some, by its text or its type.
 func has(list []event, text string) bool {
-	for _, e := range list {
-		if e.String() == text || e.kind == text || e.kind+" "+e.step == text {
-			return true
-		}
+	return slices.ContainsFunc(list, func(e event) bool { return e.is(text) })
+}
+
+// is reports whether the event is the one of a text: its type, with its step or not, with its
+// attempts or not.
+func (e event) is(text string) bool {
+	if e.String() == text || e.kind == text || e.kind+" "+e.step == text {
+		return true
 	}
-	return false
+	same := fmt.Sprintf("%s %s %d.", e.kind, e.step, e.logical)
+	least, err := strconv.ParseUint(strings.TrimPrefix(text, same), 10, 32)
+	return e.atLeast && err == nil && uint64(e.engine) >= least
 }
 
 func ended(list []event) bool {

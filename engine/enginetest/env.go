@@ -33,6 +33,9 @@ type Env struct {
 	// Blobs has the plans, and has room for more below the URI Base.
 	Blobs *blob.Registry
 	Base  string
+	// Kills: the scenario kills processes again and again, so the platform should soon notice that
+	// one is lost. In the others it should be patient: on a busy machine every process is slow.
+	Kills bool
 	// Tenant, Project and Environment are those of all runs.
 	Tenant, Project, Environment string
 }
@@ -45,6 +48,9 @@ type Engine struct {
 	// Queue is the queue whose runs the workers lease by themselves. Empty: each process also has a
 	// reconciler, which leases the runs and starts them by the adapter.
 	Queue string
+	// Loses: the platform counts engine attempts that it gave to no worker. The attempts of events
+	// are then at least those that a scenario expects.
+	Loses bool
 	// Lapse is called after a kill: the platform notices it, as if time had gone by. nil: it does
 	// at once. The leases of the process have expired.
 	Lapse func()

@@ -16,6 +16,9 @@ type scenario struct {
 	play func(b *bed)
 }
 
+// killed begins the names of scenarios in which processes are killed at their actions.
+const killed = "Killed"
+
 // scenarios returns all of them.
 func scenarios() (list []scenario) {
 	list = append(list, plain...)
@@ -26,9 +29,9 @@ func scenarios() (list []scenario) {
 		}
 	}
 	for _, s := range stories {
-		list = append(list, scenario{"Killed" + s.name, s.killed})
+		list = append(list, scenario{killed + s.name, s.killed})
 		if s.name == "Pause" { // The one with the most signals.
-			list = append(list, scenario{"KilledBridged" + s.name, bridge(s.killed)})
+			list = append(list, scenario{killed + "Bridged" + s.name, bridge(s.killed)})
 		}
 	}
 	return list
@@ -63,12 +66,13 @@ func Run(t *testing.T, open func(t testing.TB, env *Env) Engine, opts ...Option)
 		stride = n
 	}
 	for i, s := range scenarios() {
-		if testing.Short() && text == "" && strings.HasPrefix(s.name, "Killed") {
+		if testing.Short() && text == "" && strings.HasPrefix(s.name, killed) {
 			continue
 		}
 		play := func(t *testing.T, n *network.Network) {
 			b := newBed(t, n, open)
 			b.stride, b.first = stride, 1+i%min(stride, minActions)
+			b.env.Kills = strings.HasPrefix(s.name, killed)
 			s.play(b)
 		}
 		t.Run(s.name, func(t *testing.T) {

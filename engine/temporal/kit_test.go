@@ -16,11 +16,17 @@ import (
 func TestSuiteENG2(t *testing.T) {
 	enginetest.Run(t, func(t testing.TB, env *enginetest.Env) enginetest.Engine {
 		space := namespace(t)
-		return enginetest.Engine{Open: func(t testing.TB, p *enginetest.Process) (engine.Adapter, func(context.Context)) {
+		return enginetest.Engine{Loses: true, Open: func(t testing.TB, p *enginetest.Process) (engine.Adapter, func(context.Context)) {
+			// Temporal takes a worker for lost after these. After some that were, it waits longer
+			// and longer before another worker decides, up to ten minutes.
+			settings := temporal.Settings{Heartbeat: 30 * time.Second, TaskTimeout: 10 * time.Second}
+			if env.Kills {
+				settings = temporal.Settings{Heartbeat: 3 * time.Second, TaskTimeout: 2 * time.Second}
+			}
 			e, err := temporal.New(temporal.Options{
 				Temporal: sharedTemporal(t).Client(t, space, temporaltest.Killable(p.Act, p.Killed)), Namespace: space, Log: p.Client, Plans: p.Plans(t, append(p.Executors.Capabilities(), plan.CapabilityWait)),
 				Registry: p.Executors, Blobs: p.Blobs, Worker: p.Name, Queues: []string{"tq-control-" + env.Environment},
-				Settings: temporal.Settings{Heartbeat: 3 * time.Second, TaskTimeout: 2 * time.Second},
+				Settings: settings,
 				Beat:     500 * time.Millisecond, Sticky: time.Second, Grace: time.Millisecond,
 			})
 			if err != nil {
