@@ -30,6 +30,9 @@ WORKFLOWCHECK := .bin/workflowcheck-v0.6.0
 PLUGINS := $(addprefix .bin/,protoc-gen-go protoc-gen-go-grpc protoc-gen-grpc-gateway protoc-gen-openapiv2)
 PROTOS  := third_party/googleapis
 
+# What is tested and built here has the versions of its own go.mod, also where a go.work lies.
+export GOWORK := off
+
 # The modules of the products and of what they share. Each other module has a target of its own.
 MODULES := . testbed proto client client/observe client/clienttest engine
 
@@ -66,8 +69,9 @@ build-bench: ## build bin/runlog-bench, the load generator
 # A workspace has the modules of all dependencies, also those of which no package is needed. An old
 # genproto among them has packages that are in modules of their own since.
 .PHONY: work
+work: export GOWORK :=
 work: ## write go.work, with which an editor changes several modules at once
-	rm -f go.work && go work init $(addprefix ./,$(MODULES))
+	rm -f go.work go.work.sum && go work init $(addprefix ./,$(MODULES))
 	go work edit -replace "google.golang.org/genproto=google.golang.org/genproto@$$(go list -m -f '{{.Version}}' google.golang.org/genproto/googleapis/rpc)"
 
 .PHONY: generate

@@ -174,7 +174,7 @@ func checkRank(p goPackage) []string {
 	}
 	home, rank, ok := room(p.path)
 	if !ok || path.Dir(p.path) == "server" && home != p.path {
-		return []string{"has no rank: add it to the table in arch_test.go"}
+		return []string{"has no rank: add it to the table in arch_ranks_test.go"}
 	}
 	var out []string
 	for _, to := range productionImports(p) {

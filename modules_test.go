@@ -124,7 +124,7 @@ func main() { _, _ = client.Dial("localhost", client.Options{}) }
 }
 
 // TestOutsideTests: a module whose tests start servers needs the module of the server, and is built
-// with it. Without it, go names the module that is missing.
+// with it. Without the kit's module, go names what is missing.
 func TestOutsideTests(t *testing.T) {
 	const program = `package main
 

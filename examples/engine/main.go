@@ -39,7 +39,7 @@ func main() {
 }
 
 func start(ctx context.Context, out io.Writer, server, run string, pace time.Duration) error {
-	c, err := client.Dial(server, client.Options{})
+	c, err := client.Dial(server, client.Options{FirstAttempts: 10})
 	if err != nil {
 		return err
 	}
