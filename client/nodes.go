@@ -105,6 +105,9 @@ func (n *nodes) open(address string) (*node, error) {
 
 // Invoke makes one try of a unary call.
 func (n *nodes) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
+	if _, none := n.opts.Observer.(unobserved); none {
+		return n.invoke(ctx, method, args, reply, opts...)
+	}
 	began := time.Now()
 	err := n.invoke(ctx, method, args, reply, opts...)
 	outcome := "ok"
