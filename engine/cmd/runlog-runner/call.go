@@ -35,7 +35,7 @@ ended. A run of the same manifest again is another run. It waits for as long as 
 		RunE: func(cmd *cobra.Command, args []string) error {
 			manifest, err := os.ReadFile(args[0])
 			if err != nil {
-				return err
+				return output.UsageError("%v; name the file of a manifest that this user can read", err)
 			}
 			c, err := a.caller(cmd)
 			if err != nil {

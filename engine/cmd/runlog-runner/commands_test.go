@@ -80,6 +80,7 @@ func TestRunnerCommands(t *testing.T) {
 		{"resume run-1 --by jed --runner http://127.0.0.1:1", output.ExitUnavailable, "start one with runlog-runner serve"},
 		{"resume run-1 --by jed --token secret-token --runner http://example.com", output.ExitUsage, "plain text"},
 		{"run", output.ExitUsage, "takes the file of a manifest"},
+		{"run " + manifest + ".none --by jed", output.ExitUsage, "no such file or directory; name the file of a manifest"},
 	} {
 		args := strings.Fields(tt.line)
 		if !strings.Contains(tt.line, "--runner") {
