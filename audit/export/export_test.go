@@ -231,13 +231,7 @@ func TestTimes(t *testing.T) {
 func TestUnknownParquet(t *testing.T) {
 	records := evidence()
 	manifest := manifestOf(t, signer(t, 1), records)
-	rows := func() (rows []parquetRow) {
-		w := newParquetWriter(io.Discard)
-		for _, r := range records {
-			rows = append(rows, w.rowOf(r))
-		}
-		return rows
-	}()
+	rows := rowsOf(records)
 	type more struct {
 		parquetRow
 		Colour string `parquet:"colour"`

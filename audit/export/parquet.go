@@ -2,6 +2,9 @@ package export
 
 import (
 	"io"
+	"reflect"
+	"strings"
+	"unsafe"
 
 	"github.com/parquet-go/parquet-go"
 	"github.com/parquet-go/parquet-go/compress/snappy"
@@ -16,47 +19,60 @@ const (
 	// compression.
 	groupRows  = 100_000
 	groupBytes = 64 << 20
-	// rowsAtOnce are passed to the Parquet library together.
+	// rowsAtOnce are between two looks at the size of a row group. A reader takes as many together.
 	rowsAtOnce = 256
 )
 
-// parquetRow is a record as Parquet has it: the columns of CSV, with types. Absent texts and times
-// are null, which the library writes reliably for pointers alone: of an empty string it makes a
-// null or an empty text.
-type parquetRow struct {
-	EventID          []byte   `parquet:"event_id,string"`
-	EventType        string   `parquet:"event_type,dict"`
-	RunID            string   `parquet:"run_id,dict"`
-	TenantID         string   `parquet:"tenant_id,dict"`
-	ProjectID        string   `parquet:"project_id,dict"`
-	EnvironmentID    string   `parquet:"environment_id,dict"`
-	PlanID           string   `parquet:"plan_id,dict"`
-	PlanVersion      string   `parquet:"plan_version,dict"`
-	StepID           *string  `parquet:"step_id,dict,optional"`
-	LogicalAttemptID int64    `parquet:"logical_attempt_id"`
-	EngineAttemptID  int64    `parquet:"engine_attempt_id"`
-	IdempotencyKey   string   `parquet:"idempotency_key,uncompressed"`
-	EmittedAt        int64    `parquet:"emitted_at,timestamp(nanosecond)"`
-	EmittedBy        *string  `parquet:"emitted_by,dict,optional"`
-	CausedBySignalID *string  `parquet:"caused_by_signal_id,optional"`
-	ParentEventID    *string  `parquet:"parent_event_id,optional"`
-	ContractVersion  string   `parquet:"contract_version,dict"`
-	RunSeq           int64    `parquet:"run_seq"`
-	PersistedAt      int64    `parquet:"persisted_at,timestamp(nanosecond)"`
-	PayloadDigest    []byte   `parquet:"payload_digest,string,uncompressed"`
-	RecordDigest     []byte   `parquet:"record_digest,string,uncompressed"`
-	ChainDigest      []byte   `parquet:"chain_digest,string,uncompressed"`
-	Inherited        []string `parquet:"inherited,list"`
-	AppendedBy       *string  `parquet:"appended_by,dict,optional"`
-	TokenID          *string  `parquet:"appended_by_token_id,dict,optional"`
-	OriginalAt       *int64   `parquet:"original_persisted_at,optional,timestamp(nanosecond)"`
-	OriginalSource   *string  `parquet:"original_source,dict,optional"`
-	Extensions       *string  `parquet:"extensions,optional"`
-	Payload          []byte   `parquet:"payload,string"`
+// parquetSchema is the schema of a file: the columns of CSV, with types. Absent texts and times are
+// null.
+var parquetSchema = parquet.NewSchema("event", parquet.SchemaOf(reflect.New(rowType()).Interface()))
+
+// rowType returns the type of a row. Only its schema is used: rows are written by the column.
+func rowType() reflect.Type {
+	var row []reflect.StructField
+	for i := range fields {
+		f := &fields[i]
+		column := reflect.StructField{Name: strings.ToUpper(f.Column[:1]) + f.Column[1:], Type: reflect.TypeFor[string]()}
+		tag := f.Column
+		if f.Optional {
+			tag += ",optional"
+		}
+		switch f.Kind {
+		case contract.KindText:
+			tag += textStorage(f.Name)
+		case contract.KindCount, contract.KindNumber:
+			column.Type = reflect.TypeFor[int64]()
+		case contract.KindTime:
+			column.Type = reflect.TypeFor[int64]()
+			tag += ",timestamp(nanosecond)"
+		case contract.KindLine:
+			tag += ",dict"
+		case contract.KindDigest:
+			tag += ",uncompressed" // no codec shortens a digest
+		case contract.KindNames:
+			column.Type = reflect.TypeFor[[]string]()
+			tag += ",list"
+		case contract.KindEventID, contract.KindObject:
+		default:
+			panic("export: a field that has no type in Parquet: " + f.Name)
+		}
+		column.Tag = reflect.StructTag(`parquet:"` + tag + `"`)
+		row = append(row, column)
+	}
+	return reflect.StructOf(row)
 }
 
-// parquetSchema is the schema of a file.
-var parquetSchema = parquet.NewSchema("event", parquet.SchemaOf(parquetRow{}))
+// textStorage returns how a column of texts is stored. A dictionary is for texts that many events
+// share.
+func textStorage(name string) string {
+	switch name {
+	case "idempotencyKey":
+		return ",uncompressed" // most are digests
+	case "causedBySignalId", "parentEventId":
+		return ""
+	}
+	return ",dict"
+}
 
 // parquetCodec compresses the pages of columns without a codec of their own.
 var parquetCodec = &snappy.Codec{}
@@ -66,37 +82,63 @@ func parquetOptions() []parquet.WriterOption {
 	return []parquet.WriterOption{parquetSchema, parquet.Compression(parquetCodec), parquet.DataPageVersion(2), parquet.DataPageStatistics(false), parquet.WriteBufferSize(0)}
 }
 
-// parquetWriter batches rows by the hundred: the library is fastest with batches.
+// writtenAtOnce are the rows that the Parquet library gets together. It ends a page between such
+// batches alone, so that another number makes another file.
+const writtenAtOnce = 64
+
+// parquetWriter gathers the values of some rows by the column: the library is fastest with batches.
 type parquetWriter struct {
-	out   *parquet.GenericWriter[parquetRow]
+	out   *parquet.GenericWriter[any]
 	pages *pageWriter
-	rows  []parquetRow
-	texts []byte // of the rows: texts that cannot share other memory
-	group struct{ rows, bytes int }
+	// columns are the values of the rows that the library has not got.
+	columns [][]parquet.Value
+	rows    int    // since the last flush
+	texts   []byte // of these rows: texts that cannot share other memory
+	group   struct{ rows, bytes int }
 }
 
 func newParquetWriter(out io.Writer) *parquetWriter {
 	pages := newPageWriter(out)
-	return &parquetWriter{out: parquet.NewGenericWriter[parquetRow](pages, parquetOptions()...), pages: pages, rows: make([]parquetRow, 0, rowsAtOnce)}
+	return &parquetWriter{out: parquet.NewGenericWriter[any](pages, parquetOptions()...), pages: pages, columns: make([][]parquet.Value, len(fields))}
 }
 
 func (w *parquetWriter) Write(r *Record) error {
-	w.rows = append(w.rows, w.rowOf(r))
+	for k := range fields {
+		w.take(k, (*contract.Recorded)(r))
+	}
+	w.rows++
 	w.group.bytes += len(r.Payload) + 1024
-	if len(w.rows) == rowsAtOnce || len(w.texts) >= bufferBytes || w.group.bytes >= groupBytes {
+	if w.rows == rowsAtOnce || len(w.texts) >= bufferBytes || w.group.bytes >= groupBytes {
 		return w.flush()
+	}
+	if w.rows%writtenAtOnce == 0 {
+		return w.writeColumns()
 	}
 	return nil
 }
 
 func (w *parquetWriter) flush() error {
-	_, err := w.out.Write(w.rows)
-	w.group.rows += len(w.rows)
-	w.rows, w.texts = w.rows[:0], w.texts[:0]
+	err := w.writeColumns()
+	w.group.rows += w.rows
+	w.rows, w.texts = 0, w.texts[:0]
 	if err == nil && (w.group.rows >= groupRows || w.group.bytes >= groupBytes) {
 		err = w.endGroup()
 	}
 	return err
+}
+
+// writeColumns passes the values to the library, which copies them.
+func (w *parquetWriter) writeColumns() error {
+	for k, column := range w.out.ColumnWriters() {
+		if len(w.columns[k]) == 0 {
+			continue
+		}
+		if _, err := column.WriteRowValues(w.columns[k]); err != nil {
+			return err
+		}
+		w.columns[k] = w.columns[k][:0]
+	}
+	return nil
 }
 
 // endGroup writes the row group.
@@ -116,49 +158,75 @@ func (w *parquetWriter) Close(manifest string) error {
 	return w.pages.close(manifest) // the library is not closed: it would write an end of its own
 }
 
-func (w *parquetWriter) rowOf(r *Record) parquetRow {
-	return parquetRow{
-		EventID:   w.text(appendUUID(w.texts, r.EventID)),
-		EventType: r.Type, RunID: r.RunID,
-		TenantID: r.TenantID, ProjectID: r.ProjectID, EnvironmentID: r.EnvironmentID,
-		PlanID: r.PlanID, PlanVersion: r.PlanVersion, StepID: present(r.StepID),
-		LogicalAttemptID: int64(r.LogicalAttemptID), EngineAttemptID: int64(r.EngineAttemptID),
-		IdempotencyKey: r.IdempotencyKey, EmittedAt: r.EmittedAt,
-		EmittedBy: present(r.EmittedBy), CausedBySignalID: present(r.CausedBySignalID), ParentEventID: present(r.ParentEventID),
-		ContractVersion: r.Contract.String(), RunSeq: int64(r.RunSeq), PersistedAt: r.PersistedAt,
-		PayloadDigest: w.text(appendHex(w.texts, r.PayloadDigest[:])),
-		RecordDigest:  w.text(appendHex(w.texts, r.RecordDigest[:])),
-		ChainDigest:   w.text(appendHex(w.texts, r.ChainDigest[:])),
-		Inherited:     namesOf(r.Absent), AppendedBy: present(r.AppendedBy.Name), TokenID: present(r.AppendedBy.TokenID),
-		OriginalAt: present(r.Original.PersistedAt), OriginalSource: present(r.Original.Source),
-		Extensions: present(string(r.Extensions)),
-		Payload:    w.text(append(w.texts, r.Payload...)),
+// Definition levels of an optional column and of a list.
+const (
+	levelNull = iota
+	levelPresent
+)
+
+// take appends a record's value to those of a column.
+func (w *parquetWriter) take(k int, r *contract.Recorded) {
+	f := &fields[k]
+	var v parquet.Value
+	var present bool
+	switch f.Kind {
+	case contract.KindText:
+		v, present = textValue(*f.Text(r)), *f.Text(r) != ""
+	case contract.KindCount:
+		v = parquet.Int64Value(int64(*f.Count(r)))
+	case contract.KindNumber:
+		v = parquet.Int64Value(int64(*f.Number(r)))
+	case contract.KindTime:
+		v, present = parquet.Int64Value(*f.Time(r)), *f.Time(r) != 0
+	case contract.KindEventID:
+		v = w.text(appendUUID(w.texts, *f.EventID(r)))
+	case contract.KindLine:
+		v = textValue(f.Line(r).String())
+	case contract.KindDigest:
+		v = w.text(appendHex(w.texts, f.Digest(r)[:]))
+	case contract.KindNames:
+		w.columns[k] = appendNameValues(w.columns[k], *f.Names(r), k)
+		return
+	case contract.KindObject:
+		if f.Optional { // few events have one; texts would be flushed earlier
+			v, present = textValue(string(*f.Object(r))), len(*f.Object(r)) > 0
+		} else {
+			v = w.text(append(w.texts, *f.Object(r)...))
+		}
+	default:
+		panic("export: a field that has no value in Parquet: " + f.Name)
 	}
+	switch {
+	case f.Optional && present:
+		v = v.Level(0, levelPresent, k)
+	case f.Optional:
+		v = parquet.NullValue().Level(0, levelNull, k)
+	}
+	w.columns[k] = append(w.columns[k], v)
 }
 
-// present returns a value of an optional column; nil: null.
-func present[T string | int64](v T) *T {
-	var zero T
-	if v == zero {
-		return nil
-	}
-	p := new(T)
-	*p = v
-	return p
+// textValue returns a text as a value that shares its memory.
+func textValue(text string) parquet.Value {
+	return parquet.ByteArrayValue(unsafe.Slice(unsafe.StringData(text), len(text)))
 }
 
 // text returns the texts appended since an offset.
-func (w *parquetWriter) text(texts []byte) []byte {
+func (w *parquetWriter) text(texts []byte) parquet.Value {
 	from := len(w.texts)
 	w.texts = texts
-	return texts[from:len(texts):len(texts)]
+	return parquet.ByteArrayValue(texts[from:])
 }
 
-func namesOf(absent contract.Absent) (names []string) {
+// appendNameValues appends the names of inherited fields, a list that is null without one.
+func appendNameValues(values []parquet.Value, absent contract.Absent, k int) []parquet.Value {
+	repeated := 0
 	for i := range inheritable {
 		if f := &inheritable[i]; absent&f.Absent != 0 {
-			names = append(names, f.Name)
+			values, repeated = append(values, textValue(f.Name).Level(repeated, levelPresent, k)), 1
 		}
 	}
-	return names
+	if repeated == 0 {
+		values = append(values, parquet.NullValue().Level(0, levelNull, k))
+	}
+	return values
 }

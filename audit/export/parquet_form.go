@@ -95,7 +95,7 @@ type form struct {
 // theForm is computed once: the library exposes the elements of its schemas only in files.
 var theForm = sync.OnceValues(func() (*form, error) {
 	var empty bytes.Buffer
-	if err := parquet.NewGenericWriter[parquetRow](&empty, parquetOptions()...).Close(); err != nil {
+	if err := parquet.NewGenericWriter[any](&empty, parquetOptions()...).Close(); err != nil {
 		return nil, err
 	}
 	file, err := parquet.OpenFile(bytes.NewReader(empty.Bytes()), int64(empty.Len()))

@@ -1,7 +1,6 @@
 package export
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 )
@@ -52,17 +51,11 @@ func TestTamperedToNothing(t *testing.T) {
 		"an empty signal":   func(r *parquetRow) { r.CausedBySignalID = new(string) },
 		"an empty parent":   func(r *parquetRow) { r.ParentEventID = new(string) },
 	} {
-		var out bytes.Buffer
-		w := newParquetWriter(&out)
-		for _, r := range records {
-			p := w.rowOf(r)
-			change(&p)
-			w.rows = append(w.rows, p)
+		rows := rowsOf(records)
+		for i := range rows {
+			change(&rows[i])
 		}
-		if err := w.Close(manifest); err != nil {
-			t.Fatal(err)
-		}
-		report := verified(t, Parquet, out.Bytes(), key)
+		report := verified(t, Parquet, fileOfRows(t, rows, manifest), key)
 		if ok := len(report.Faults) == 0; ok != (what == "as it was") {
 			t.Errorf("Parquet, %s: verifies: %v %q", what, ok, report.Faults)
 		}
