@@ -15,8 +15,8 @@ const (
 	windowTag   = "runlog/window/1\x00"
 )
 
-// Numbers of the canonical fields. They are those of EventWrite on the wire, but fixed here: a
-// change of the wire would not change them.
+// Numbers of the canonical fields, as the table of fields has them. They are those of EventWrite on
+// the wire, but fixed here: a change of the wire would not change them.
 const (
 	fieldEventID          = 1
 	fieldEventType        = 2
@@ -81,6 +81,9 @@ const canonicalStack = 1024
 // skipped, whether or not it has been filled in from the run since: what is inherited is no part of
 // the record (ENV-1). What the event took from its own payload is present. The payload is not part
 // of the bytes; its digest follows them in the record digest.
+//
+// The fields are spelled out, because a walk over canonicalFields took 55 ns in place of 47. A test
+// compares the two.
 func (e *Event) AppendCanonical(dst []byte) []byte {
 	dst = append(dst, envelopeTag...)
 	dst = appendField(dst, fieldEventID, e.EventID[:])
@@ -173,17 +176,9 @@ func WindowDigest(prev Digest, e *Event, record Digest, runSeq uint64, persisted
 // AppendInherited appends what the event did not name and a reader is shown of its run (ENV-1): the
 // absent fields of 4 to 8, in the form that they would have among the canonical bytes.
 func (e *Event) AppendInherited(dst []byte) []byte {
-	for _, f := range [...]struct {
-		bit    Absent
-		number byte
-		text   string
-	}{
-		{AbsentTenant, fieldTenantID, e.TenantID}, {AbsentProject, fieldProjectID, e.ProjectID},
-		{AbsentEnvironment, fieldEnvironmentID, e.EnvironmentID},
-		{AbsentPlan, fieldPlanID, e.PlanID}, {AbsentPlanVersion, fieldPlanVersion, e.PlanVersion},
-	} {
-		if e.Absent&f.bit != 0 {
-			dst = appendField(dst, f.number, f.text)
+	for i := range canonicalFields {
+		if f := &canonicalFields[i]; e.Absent&f.absent != 0 {
+			dst = appendField(dst, f.number, *(*string)(f.in(e)))
 		}
 	}
 	return dst

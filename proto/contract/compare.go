@@ -22,21 +22,33 @@ import (
 // from the run, so that a duplicate that names a field is not a divergence from one that left it
 // out. Absent and KeyDerived are therefore not compared.
 func SameContent(a, b *Event) bool {
-	return a.Type == b.Type &&
-		a.RunID == b.RunID &&
-		a.TenantID == b.TenantID &&
-		a.ProjectID == b.ProjectID &&
-		a.EnvironmentID == b.EnvironmentID &&
-		a.PlanID == b.PlanID &&
-		a.PlanVersion == b.PlanVersion &&
-		a.StepID == b.StepID &&
-		a.LogicalAttemptID == b.LogicalAttemptID &&
-		a.IdempotencyKey == b.IdempotencyKey &&
-		a.CausedBySignalID == b.CausedBySignalID &&
-		a.ParentEventID == b.ParentEventID &&
-		a.Contract == b.Contract &&
-		sameObject(a.Payload, b.Payload) &&
-		sameObject(a.Extensions, b.Extensions)
+	for i := range contentFields {
+		f := &contentFields[i]
+		x, y := f.in(a), f.in(b)
+		if f.kind == KindText { // as most are
+			if *(*string)(x) != *(*string)(y) {
+				return false
+			}
+			continue
+		}
+		same := false
+		switch f.kind {
+		case KindCount:
+			same = *(*uint32)(x) == *(*uint32)(y)
+		case KindTime:
+			same = *(*int64)(x) == *(*int64)(y)
+		case KindEventID:
+			same = *(*EventID)(x) == *(*EventID)(y)
+		case KindLine:
+			same = *(*Line)(x) == *(*Line)(y)
+		case KindObject:
+			same = sameObject(*(*[]byte)(x), *(*[]byte)(y))
+		}
+		if !same {
+			return false
+		}
+	}
+	return sameObject(a.Payload, b.Payload)
 }
 
 // sameObject compares two payloads, or extensions, as JSON values. Bytes that are no JSON object,

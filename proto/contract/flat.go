@@ -54,7 +54,7 @@ func strangerHelp(name string) string {
 	case isServerAssigned(name):
 		return "is assigned by the server: remove it"
 	}
-	if near := Nearest(name, fieldNames[1:]); near != "" {
+	if near := Nearest(name, fieldNames); near != "" {
 		return "is not a field: did you mean " + Spellings(near) + "?"
 	}
 	return `is not an envelope field: put it inside payload or extensions, or set contractVersion to "1.1" for a flat 1.1 event`

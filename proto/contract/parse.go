@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -57,7 +58,7 @@ type eventReader struct {
 	w    *runlogv1.EventWrite
 	line Line
 	// seen has a bit for each field that the text has, null or not.
-	seen uint32
+	seen uint64
 	// payload is the member payload as it is written; nil: none. encoded: it was in base64.
 	payload []byte
 	encoded bool
@@ -123,47 +124,24 @@ func (r *eventReader) finish() {
 
 // set sets an envelope field from its raw JSON value, and says what is wrong with that.
 func (r *eventReader) set(f field, raw []byte) string {
-	w := r.w
-	switch f {
-	case eventIDField:
-		return setText(&w.EventId, raw)
-	case eventTypeField:
-		return setText(&w.EventType, raw)
-	case runIDField:
-		return setText(&w.RunId, raw)
-	case tenantIDField:
-		return setText(&w.TenantId, raw)
-	case projectIDField:
-		return setText(&w.ProjectId, raw)
-	case environmentIDField:
-		return setText(&w.EnvironmentId, raw)
-	case planIDField:
-		return setText(&w.PlanId, raw)
-	case planVersionField:
-		return setText(&w.PlanVersion, raw)
-	case stepIDField:
-		return setText(&w.StepId, raw)
-	case logicalAttemptField:
-		return setCount(&w.LogicalAttemptId, raw)
-	case engineAttemptField:
-		return setCount(&w.EngineAttemptId, raw)
-	case keyField:
-		return setText(&w.IdempotencyKey, raw)
-	case emittedAtField:
-		return setTime(&w.EmittedAt, raw)
-	case emittedByField:
-		return setText(&w.EmittedBy, raw)
-	case causeField:
-		return setText(&w.CausedBySignalId, raw)
-	case parentField:
-		return setText(&w.ParentEventId, raw)
-	case contractField:
-		help := setText(&w.ContractVersion, raw)
-		r.line, _ = ParseLine(w.ContractVersion)
+	written := &jsonFields[f].written
+	at := unsafe.Add(unsafe.Pointer(r.w), written.Offset)
+	switch written.Kind {
+	case KindText, KindEventID:
+		return setText((*string)(at), raw)
+	case KindCount:
+		return setCount((*uint32)(at), raw)
+	case KindTime:
+		return setTime((**timestamppb.Timestamp)(at), raw)
+	case KindLine:
+		version := (*string)(at)
+		help := setText(version, raw)
+		r.line, _ = ParseLine(*version)
 		return help
-	default:
+	case 0:
 		return r.setObject(f, raw)
 	}
+	panic("contract: a field that has no JSON text: " + written.Name)
 }
 
 // setObject sets the payload or the extensions, in either form.

@@ -3,6 +3,7 @@ package contract
 import (
 	"encoding/json"
 	"fmt"
+	"unsafe"
 
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -106,32 +107,6 @@ func ParseRecord(line []byte) (Record, error) {
 	return r, nil
 }
 
-// recordField returns the lowerCamel name of what a record has beside its event, empty for all
-// else.
-func recordField(name string) string {
-	switch name {
-	case "runSeq", "run_seq":
-		return "runSeq"
-	case "persistedAt", "persisted_at":
-		return "persistedAt"
-	case "payloadDigest", "payload_digest":
-		return "payloadDigest"
-	case "recordDigest", "record_digest":
-		return "recordDigest"
-	case "chainDigest", "chain_digest":
-		return "chainDigest"
-	case "original":
-		return "original"
-	case "appendedBy", "appended_by":
-		return "appendedBy"
-	case "appendedByTokenId", "appended_by_token_id":
-		return "appendedByTokenId"
-	case "inherited":
-		return "inherited"
-	}
-	return ""
-}
-
 const (
 	// MaxRunSeq is the largest runSeq of a run (APP-13). JavaScript has no exact numbers above it.
 	MaxRunSeq = 1<<53 - 1
@@ -194,7 +169,6 @@ func setStamp(dst *int64, raw []byte) string {
 
 // leaveOut takes back what reading filled in from the run (ENV-1).
 func (r *Record) leaveOut(inherited []byte) string {
-	e := r.Event
 	const help = `must be an array of names from tenantId, projectId, environmentId, planId and planVersion`
 	if len(inherited) == 0 || string(inherited) == "null" {
 		return ""
@@ -204,20 +178,19 @@ func (r *Record) leaveOut(inherited []byte) string {
 		return help
 	}
 	for _, name := range names {
-		switch name {
-		case "tenantId":
-			e.TenantId = ""
-		case "projectId":
-			e.ProjectId = ""
-		case "environmentId":
-			e.EnvironmentId = ""
-		case "planId":
-			r.PlanID, e.PlanId = e.PlanId, ""
-		case "planVersion":
-			r.PlanVersion, e.PlanVersion = e.PlanVersion, ""
-		default:
+		f := fieldOf([]byte(name))
+		written := &jsonFields[f].written
+		if f == noField || written.Name != name || written.Absent == 0 {
 			return help
 		}
+		text := (*string)(unsafe.Add(unsafe.Pointer(r.Event), written.Offset))
+		switch written.Absent {
+		case AbsentPlan:
+			r.PlanID = *text
+		case AbsentPlanVersion:
+			r.PlanVersion = *text
+		}
+		*text = ""
 	}
 	return ""
 }

@@ -36,6 +36,15 @@ type Field struct {
 	Optional bool
 	// Absent is the bit of a field that a sparse event may leave out (ENV-1); 0: it may not.
 	Absent Absent
+	// Body is the number of the field in a stored body (record.v1.Body); 0: the body has it in
+	// another way, or not. It never changes.
+	Body byte
+
+	// canonical is the number of the field among the canonical bytes (AppendCanonical); 0: it is
+	// not one of them. It never changes, and is no number of the wire.
+	canonical byte
+	// ofTry fields may differ between two tries to append one event (IDM-7).
+	ofTry bool
 
 	// offset is where the field is in Recorded. Kind is that of the type of at, so that a method
 	// which has compared its kind may use the offset. Forms walk over all fields of every event:
@@ -63,35 +72,35 @@ const (
 // recordedFields is the description of a recorded event: a row a field, in the order of the columns
 // of a file. Those of the producer come first, the payload is the last.
 var recordedFields = described([]Field{
-	{Name: "eventId", at: func(r *Recorded) any { return &r.EventID }},
-	{Name: "eventType", at: func(r *Recorded) any { return &r.Type }},
-	{Name: "runId", at: func(r *Recorded) any { return &r.RunID }},
-	{Name: "tenantId", Absent: AbsentTenant, at: func(r *Recorded) any { return &r.TenantID }},
-	{Name: "projectId", Absent: AbsentProject, at: func(r *Recorded) any { return &r.ProjectID }},
-	{Name: "environmentId", Absent: AbsentEnvironment, at: func(r *Recorded) any { return &r.EnvironmentID }},
-	{Name: "planId", Absent: AbsentPlan, at: func(r *Recorded) any { return &r.PlanID }},
-	{Name: "planVersion", Absent: AbsentPlanVersion, at: func(r *Recorded) any { return &r.PlanVersion }},
-	{Name: "stepId", Optional: true, at: func(r *Recorded) any { return &r.StepID }},
-	{Name: "logicalAttemptId", at: func(r *Recorded) any { return &r.LogicalAttemptID }},
-	{Name: "engineAttemptId", at: func(r *Recorded) any { return &r.EngineAttemptID }},
-	{Name: "idempotencyKey", at: func(r *Recorded) any { return &r.IdempotencyKey }},
-	{Name: "emittedAt", at: func(r *Recorded) any { return &r.EmittedAt }},
-	{Name: "emittedBy", Optional: true, at: func(r *Recorded) any { return &r.EmittedBy }},
-	{Name: "causedBySignalId", Optional: true, at: func(r *Recorded) any { return &r.CausedBySignalID }},
-	{Name: "parentEventId", Optional: true, at: func(r *Recorded) any { return &r.ParentEventID }},
-	{Name: "contractVersion", at: func(r *Recorded) any { return &r.Contract }},
-	{Name: "runSeq", at: func(r *Recorded) any { return &r.RunSeq }},
+	{Name: "eventId", canonical: 1, ofTry: true, Body: 1, at: func(r *Recorded) any { return &r.EventID }},
+	{Name: "eventType", canonical: 2, Body: 3, at: func(r *Recorded) any { return &r.Type }},
+	{Name: "runId", canonical: 3, at: func(r *Recorded) any { return &r.RunID }},
+	{Name: "tenantId", canonical: 4, Absent: AbsentTenant, at: func(r *Recorded) any { return &r.TenantID }},
+	{Name: "projectId", canonical: 5, Absent: AbsentProject, at: func(r *Recorded) any { return &r.ProjectID }},
+	{Name: "environmentId", canonical: 6, Absent: AbsentEnvironment, at: func(r *Recorded) any { return &r.EnvironmentID }},
+	{Name: "planId", canonical: 7, Absent: AbsentPlan, at: func(r *Recorded) any { return &r.PlanID }},
+	{Name: "planVersion", canonical: 8, Absent: AbsentPlanVersion, at: func(r *Recorded) any { return &r.PlanVersion }},
+	{Name: "stepId", canonical: 9, Body: 4, Optional: true, at: func(r *Recorded) any { return &r.StepID }},
+	{Name: "logicalAttemptId", canonical: 10, Body: 5, at: func(r *Recorded) any { return &r.LogicalAttemptID }},
+	{Name: "engineAttemptId", canonical: 11, ofTry: true, Body: 6, at: func(r *Recorded) any { return &r.EngineAttemptID }},
+	{Name: "idempotencyKey", canonical: 12, Body: 7, at: func(r *Recorded) any { return &r.IdempotencyKey }},
+	{Name: "emittedAt", canonical: 13, ofTry: true, Body: 8, at: func(r *Recorded) any { return &r.EmittedAt }},
+	{Name: "emittedBy", canonical: 14, ofTry: true, Body: 9, Optional: true, at: func(r *Recorded) any { return &r.EmittedBy }},
+	{Name: "causedBySignalId", canonical: 15, Body: 10, Optional: true, at: func(r *Recorded) any { return &r.CausedBySignalID }},
+	{Name: "parentEventId", canonical: 16, Body: 11, Optional: true, at: func(r *Recorded) any { return &r.ParentEventID }},
+	{Name: "contractVersion", canonical: 17, Body: 12, at: func(r *Recorded) any { return &r.Contract }},
+	{Name: "runSeq", Body: 16, at: func(r *Recorded) any { return &r.RunSeq }},
 	{Name: "persistedAt", at: func(r *Recorded) any { return &r.PersistedAt }},
 	{Name: "payloadDigest", at: func(r *Recorded) any { return &r.PayloadDigest }},
 	{Name: "recordDigest", at: func(r *Recorded) any { return &r.RecordDigest }},
 	{Name: "chainDigest", at: func(r *Recorded) any { return &r.ChainDigest }},
-	{Name: "inherited", at: func(r *Recorded) any { return &r.Absent }},
-	{Name: "appendedBy", Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.Name }},
-	{Name: "appendedByTokenId", Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.TokenID }},
-	{Name: "original.persistedAt", Optional: true, at: func(r *Recorded) any { return &r.Original.PersistedAt }},
-	{Name: "original.source", Optional: true, at: func(r *Recorded) any { return &r.Original.Source }},
-	{Name: "extensions", Optional: true, at: func(r *Recorded) any { return &r.Extensions }},
-	{Name: "payload", at: func(r *Recorded) any { return &r.Payload }},
+	{Name: "inherited", Body: 14, at: func(r *Recorded) any { return &r.Absent }},
+	{Name: "appendedBy", Body: 18, Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.Name }},
+	{Name: "appendedByTokenId", Body: 21, Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.TokenID }},
+	{Name: "original.persistedAt", Body: 17, Optional: true, at: func(r *Recorded) any { return &r.Original.PersistedAt }},
+	{Name: "original.source", Body: 20, Optional: true, at: func(r *Recorded) any { return &r.Original.Source }},
+	{Name: "extensions", canonical: 19, Body: 19, Optional: true, at: func(r *Recorded) any { return &r.Extensions }},
+	{Name: "payload", Body: 13, at: func(r *Recorded) any { return &r.Payload }},
 })
 
 // Fields returns the fields of a recorded event, in the order of the columns of a file. The caller

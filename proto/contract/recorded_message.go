@@ -1,44 +1,69 @@
 package contract
 
 import (
+	"cmp"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"unsafe"
 
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// messageField is a field of an EventRecord that is one of a Recorded.
-type messageField struct {
+// MessageField is a field of a message of the wire that is one of a Recorded.
+type MessageField struct {
 	Field
-	offset  uintptr // in the message
-	pointer bool    // a text that may be nil
+	// Wire is the number of the field in the message.
+	Wire protowire.Number
+	// Offset is where the field is in the Go struct of the message.
+	Offset uintptr
+	// Pointer: the message has a text by a pointer, which is nil without one.
+	Pointer bool
 }
 
-// messageFields are all fields of an EventRecord but the payload and original. Their places follow
-// from the generated type: a field of the message is that of the table with its name.
-var messageFields = func() (all []messageField) {
-	message := reflect.TypeFor[runlogv1.EventRecord]()
+var (
+	messageFields = fieldsOfMessage[runlogv1.EventRecord]()
+	writtenFields = fieldsOfMessage[runlogv1.EventWrite]()
+)
+
+// MessageFields returns all fields of an EventRecord but the payload and original, in the order of
+// their numbers. The caller may change the slice.
+func MessageFields() []MessageField { return slices.Clone(messageFields) }
+
+// WrittenFields returns all fields of an EventWrite but the payload, in the order of their numbers.
+// The caller may change the slice.
+func WrittenFields() []MessageField { return slices.Clone(writtenFields) }
+
+// fieldsOfMessage reads the fields of a message from its generated type: each is the field of the
+// table with its name.
+func fieldsOfMessage[M any]() (all []MessageField) {
+	message := reflect.TypeFor[M]()
 	for i := range message.NumField() {
 		field := message.Field(i)
-		_, name, _ := strings.Cut(field.Tag.Get("protobuf"), ",name=")
+		tag := field.Tag.Get("protobuf") // such as bytes,40,opt,name=extensions_json
+		_, name, _ := strings.Cut(tag, ",name=")
 		name, _, _ = strings.Cut(name, ",")
 		for _, f := range recordedFields {
 			if name == "" || strings.TrimSuffix(name, "_json") != f.Column {
 				continue
 			}
-			m := messageField{f, field.Offset, field.Type.Kind() == reflect.Pointer}
-			if want := f.Kind.inMessage(m.pointer); field.Type != want {
-				panic(fmt.Sprintf("contract: %s is %v in an EventRecord, not %v", name, field.Type, want))
+			m := MessageField{Field: f, Offset: field.Offset, Pointer: field.Type.Kind() == reflect.Pointer}
+			number, err := strconv.Atoi(strings.Split(tag, ",")[1])
+			if want := f.Kind.inMessage(m.Pointer); field.Type != want || err != nil {
+				panic(fmt.Sprintf("contract: %s is %v in an %v, not %v", name, field.Type, message, want))
 			}
+			m.Wire = protowire.Number(number)
 			all = append(all, m)
 		}
 	}
+	slices.SortFunc(all, func(a, b MessageField) int { return cmp.Compare(a.Wire, b.Wire) })
 	return all
-}()
+}
 
 // inMessage returns the Go type that a field of the kind has in a message.
 func (k Kind) inMessage(pointer bool) reflect.Type {
@@ -72,10 +97,10 @@ func (r *Recorded) Take(m *runlogv1.EventRecord) bool {
 	r.Payload = form.PayloadJson
 	for i := range messageFields {
 		f := &messageFields[i]
-		at := unsafe.Add(unsafe.Pointer(m), f.offset)
+		at := unsafe.Add(unsafe.Pointer(m), f.Offset)
 		switch f.Kind {
 		case KindText:
-			if !f.pointer {
+			if !f.Pointer {
 				*f.Text(r) = *(*string)(at)
 			} else if text := *(**string)(at); text != nil {
 				*f.Text(r) = *text

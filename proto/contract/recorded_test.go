@@ -1,11 +1,15 @@
 package contract
 
 import (
+	"bytes"
+	"crypto/sha256"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"pgregory.net/rapid"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -111,4 +115,97 @@ func TestFieldsOfTake(t *testing.T) {
 			t.Errorf("%s is not taken", name)
 		}
 	}
+}
+
+// TestNumbersOfFields: each number that is stored is that of one field, and each field of an
+// EventWrite but the payload is among the canonical bytes.
+func TestNumbersOfFields(t *testing.T) {
+	bodies, numbers := map[byte]string{}, map[byte]string{}
+	for _, f := range Fields() {
+		if other := bodies[f.Body]; f.Body != 0 && other != "" {
+			t.Errorf("%s and %s have the number %d of a body", f.Name, other, f.Body)
+		}
+		if other := numbers[f.canonical]; f.canonical != 0 && other != "" {
+			t.Errorf("%s and %s have the canonical number %d", f.Name, other, f.canonical)
+		}
+		bodies[f.Body], numbers[f.canonical] = f.Name, f.Name
+	}
+	for _, number := range []byte{fieldAppendedBy, fieldAppendedByTokenID, fieldOriginalPersistedAt, fieldOriginalSource} {
+		if name := numbers[number]; name != "" {
+			t.Errorf("%s has the canonical number %d, which the record digest has for another field", name, number)
+		}
+	}
+	all := (&runlogv1.EventWrite{}).ProtoReflect().Descriptor().Fields()
+	for i := range all.Len() {
+		f := all.Get(i)
+		name := strings.TrimSuffix(string(f.Name()), "_json")
+		row := slices.IndexFunc(recordedFields, func(row Field) bool { return row.Column == name })
+		if row < 0 || recordedFields[row].canonical == 0 && name != "payload" {
+			t.Errorf("%s has no canonical number", f.FullName())
+		}
+	}
+	if len(jsonFields) > 64 {
+		t.Errorf("%d members of an event do not fit into the bits of an eventReader", len(jsonFields))
+	}
+}
+
+// TestCanonicalOfFields: what AppendCanonical and ContentDigest spell out is what the table of
+// fields says.
+func TestCanonicalOfFields(t *testing.T) {
+	walk := func(dst []byte, e *Event, fields []canonicalField) []byte {
+		for i := range fields {
+			f := &fields[i]
+			switch at := f.in(e); f.kind {
+			case KindText:
+				if text := *(*string)(at); (text != "" || !f.optional) && e.Absent&f.absent == 0 {
+					dst = appendField(dst, f.number, text)
+				}
+			case KindCount:
+				dst = appendNumberField(dst, f.number, uint64(*(*uint32)(at)))
+			case KindTime:
+				dst = appendNumberField(dst, f.number, uint64(*(*int64)(at)))
+			case KindEventID:
+				dst = appendField(dst, f.number, (*EventID)(at)[:])
+			case KindLine:
+				dst = appendField(dst, f.number, (*Line)(at).String())
+			case KindObject:
+				dst = appendOptional(dst, f.number, *(*[]byte)(at))
+			}
+		}
+		return dst
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		e := &Event{}
+		for i, f := range recordedFields {
+			if f.canonical == 0 || rapid.IntRange(0, 3).Draw(t, "empty") == 0 {
+				continue
+			}
+			r := new(Recorded)
+			r.Event = *e
+			switch f.Kind {
+			case KindText:
+				*f.Text(r) = rapid.String().Draw(t, f.Name)
+			case KindCount:
+				*f.Count(r) = rapid.Uint32().Draw(t, f.Name)
+			case KindTime:
+				*f.Time(r) = rapid.Int64().Draw(t, f.Name)
+			case KindEventID:
+				f.EventID(r)[0] = byte(i)
+			case KindLine:
+				*f.Line(r) = Line11
+			case KindObject:
+				*f.Object(r) = []byte(`{"a":1}`)
+			}
+			*e = r.Event
+		}
+		e.Absent = Absent(rapid.IntRange(0, 31).Draw(t, "absent"))
+		if got, want := e.AppendCanonical(nil), walk([]byte(envelopeTag), e, canonicalFields); !bytes.Equal(got, want) {
+			t.Fatalf("the canonical bytes are\n%q\nwant\n%q", got, want)
+		}
+		payload := e.PayloadDigest()
+		sum := sha256.Sum256(append(walk([]byte(contentTag), e, contentFields), payload[:]...))
+		if got := e.ContentDigest(payload); got != [8]byte(sum[:8]) {
+			t.Fatalf("the content digest is %x, want %x", got, sum[:8])
+		}
+	})
 }
