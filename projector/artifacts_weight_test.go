@@ -20,8 +20,8 @@ func TestWeightCoversWhatARunGathers(t *testing.T) {
 	f := newFolded(&storage.Run{RunID: "run"}, s, s, 0)
 	r.changed["run"] = f
 	add := func(kind, step, payload string) {
-		c := &storage.Commit{Position: 1, Run: f.Run, Records: []storage.Record{{RunSeq: f.Now.LastEventSeq + 1, Event: contract.Event{
-			RunID: "run", Type: kind, StepID: step, LogicalAttemptID: 1, Payload: []byte(payload)}}}}
+		c := &storage.Commit{Position: 1, Run: f.Run, Records: []storage.Record{{Recorded: contract.Recorded{RunSeq: f.Now.LastEventSeq + 1, Event: contract.Event{
+			RunID: "run", Type: kind, StepID: step, LogicalAttemptID: 1, Payload: []byte(payload)}}}}}
 		if err := r.fold(c); err != nil {
 			t.Fatal(err)
 		}

@@ -249,8 +249,8 @@ func TestWeightIsNoLessThanTheSnapshot(t *testing.T) {
 	weight := baseWeight
 	for i, payload := range []string{`{}`, `{"artifacts":[` + artifact + `]}`, `{"artifacts":[` + many + `]}`} {
 		for step := range 50 {
-			rec := storage.Record{RunSeq: s.LastEventSeq + 1, Event: contract.Event{RunID: "run", Type: contract.StepCompleted,
-				StepID: fmt.Sprint("step-", i, "-", step), LogicalAttemptID: 1, Payload: []byte(payload)}}
+			rec := storage.Record{Recorded: contract.Recorded{RunSeq: s.LastEventSeq + 1, Event: contract.Event{RunID: "run", Type: contract.StepCompleted,
+				StepID: fmt.Sprint("step-", i, "-", step), LogicalAttemptID: 1, Payload: []byte(payload)}}}
 			weight += eventWeight + len(rec.StepID) + len(payload)
 			s = run.Reduce(s, &rec)
 		}

@@ -191,7 +191,7 @@ func readRecords(ctx context.Context, t *testing.T, conn *grpc.ClientConn, run s
 			if after++; bad != nil || e.RunSeq != after {
 				t.Fatalf("%s: event %q at runSeq %d, where %d was due (APP-1)", run, e.EventId, e.RunSeq, after)
 			}
-			records = append(records, storedEvent{chain: e.ChainDigest, Record: storage.Record{
+			records = append(records, storedEvent{chain: e.ChainDigest, Record: storage.Record{Recorded: contract.Recorded{
 				Event: contract.Event{
 					EventID: contract.EventID(id), Type: e.EventType, RunID: e.RunId,
 					TenantID: e.TenantId, ProjectID: e.ProjectId, EnvironmentID: e.EnvironmentId,
@@ -200,7 +200,7 @@ func readRecords(ctx context.Context, t *testing.T, conn *grpc.ClientConn, run s
 					EmittedAt: e.EmittedAt.AsTime().UnixNano(), Payload: e.GetPayloadJson(),
 				},
 				RunSeq: e.RunSeq, PersistedAt: e.PersistedAt.AsTime().UnixNano(),
-			}})
+			}}})
 		}
 	}
 	if !errors.Is(err, io.EOF) {

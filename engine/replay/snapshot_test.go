@@ -37,10 +37,10 @@ func TestStatusIsThatOfTheSnapshotPRJ4(t *testing.T) {
 			e.RunSeq = uint64(len(kept) + 1)
 			kept = append(kept, e)
 			list = append(list, fmt.Sprintf("%s %s %d.%d %s", e.GetEventType(), e.GetStepId(), e.GetLogicalAttemptId(), e.GetEngineAttemptId(), e.GetPayloadJson()))
-			snapshot = run.Reduce(snapshot, &storage.Record{RunSeq: e.GetRunSeq(), PersistedAt: e.GetPersistedAt().AsTime().UnixNano(), Event: contract.Event{
+			snapshot = run.Reduce(snapshot, &storage.Record{Recorded: contract.Recorded{RunSeq: e.GetRunSeq(), PersistedAt: e.GetPersistedAt().AsTime().UnixNano(), Event: contract.Event{
 				RunID: "run", Type: e.GetEventType(), StepID: e.GetStepId(), Payload: e.GetPayloadJson(),
 				LogicalAttemptID: e.GetLogicalAttemptId(), EngineAttemptID: e.GetEngineAttemptId(),
-			}})
+			}}})
 		}
 		state := stateOf(kept)
 		if got, want := state.Status.String(), snapshot.Status.String(); got != want {

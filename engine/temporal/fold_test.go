@@ -52,9 +52,9 @@ func TestHistoryIsThatOfTheSnapshotPRJ4(t *testing.T) {
 			stored[key] = true
 			list = append(list, key)
 			waits = waits || e.GetEventType() == contract.StepWaitingForAttestation
-			snapshot = run.Reduce(snapshot, &storage.Record{RunSeq: e.GetRunSeq(), PersistedAt: e.GetPersistedAt().AsTime().UnixNano(), Event: contract.Event{
+			snapshot = run.Reduce(snapshot, &storage.Record{Recorded: contract.Recorded{RunSeq: e.GetRunSeq(), PersistedAt: e.GetPersistedAt().AsTime().UnixNano(), Event: contract.Event{
 				RunID: "run", Type: e.GetEventType(), StepID: e.GetStepId(), Payload: e.GetPayloadJson(),
-				LogicalAttemptID: e.GetLogicalAttemptId(), EngineAttemptID: e.GetEngineAttemptId()}})
+				LogicalAttemptID: e.GetLogicalAttemptId(), EngineAttemptID: e.GetEngineAttemptId()}}})
 			whole.apply(e)
 			part.apply(e)
 			if len(list) == cut { // A workflow tells again what it was told.

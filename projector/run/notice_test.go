@@ -19,7 +19,7 @@ func TestNoticesAgreeQUE10PRJ9(t *testing.T) {
 	} {
 		e := contract.Event{Type: contract.SignalAccepted, Payload: []byte(payload)}
 		f := newFold(&Snapshot{Status: Running})
-		f.signal(&storage.Record{Event: e})
+		f.signal(&storage.Record{Recorded: contract.Recorded{Event: e}})
 		if pending, noticed := len(f.next.Pending) > 0 && f.next.Pending[0].SignalType != contract.SignalPause, contract.NoticeOf(&e) == contract.NoticeCancelling; pending != noticed {
 			t.Errorf("%s: pending %t, noticed %t", payload, pending, noticed)
 		}

@@ -26,7 +26,7 @@ func (t *tape) add(eventType, stepID string, attempt uint32, payload string) *st
 
 func record(seq uint64, eventType, stepID string, attempt uint32, payload string) storage.Record {
 	emitted := epoch.Add(time.Duration(seq) * time.Second)
-	r := storage.Record{
+	r := storage.Record{Recorded: contract.Recorded{
 		Event: contract.Event{
 			Type:             eventType,
 			RunID:            "run-1",
@@ -43,7 +43,7 @@ func record(seq uint64, eventType, stepID string, attempt uint32, payload string
 		},
 		RunSeq:      seq,
 		PersistedAt: emitted.Add(5 * time.Millisecond).UnixNano(),
-	}
+	}}
 	binary.BigEndian.PutUint64(r.EventID[8:], seq)
 	return r
 }

@@ -213,7 +213,7 @@ func decodeRecord(m *runlogv1.EventRecord) (storage.Record, error) {
 	if err != nil || !known {
 		return storage.Record{}, errors.Join(fmt.Errorf("record %v", m), err)
 	}
-	r := storage.Record{
+	r := storage.Record{Recorded: contract.Recorded{
 		Event: contract.Event{
 			EventID: contract.EventID(id), Type: m.EventType, RunID: m.RunId,
 			TenantID: m.TenantId, ProjectID: m.ProjectId, EnvironmentID: m.EnvironmentId,
@@ -224,7 +224,7 @@ func decodeRecord(m *runlogv1.EventRecord) (storage.Record, error) {
 			Contract: line, Payload: m.GetPayloadJson(), Extensions: m.GetExtensionsJson(),
 		},
 		RunSeq: m.RunSeq, PersistedAt: nanoseconds(m.PersistedAt), AppendedBy: contract.Author{Name: m.GetAppendedBy(), TokenID: m.GetAppendedByTokenId()},
-	}
+	}}
 	for i, name := range []string{"tenantId", "projectId", "environmentId", "planId", "planVersion"} {
 		if slices.Contains(m.Inherited, name) {
 			r.Absent |= 1 << i

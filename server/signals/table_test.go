@@ -24,9 +24,9 @@ func (h *history) add(words ...string) {
 	for _, word := range words {
 		name, step, _ := strings.Cut(word, ":")
 		h.seq++
-		r := storage.Record{RunSeq: h.seq, Event: contract.Event{
+		r := storage.Record{Recorded: contract.Recorded{RunSeq: h.seq, Event: contract.Event{
 			RunID: "run", Type: name, StepID: step, LogicalAttemptID: 1, EngineAttemptID: 1, Payload: []byte(`{}`),
-		}}
+		}}}
 		if contract.TypeCode(name) == 0 {
 			r.Type, r.Payload = contract.SignalAccepted, []byte(`{"signalType":"`+name+`"}`)
 		} else if step := h.step(step); step != nil {

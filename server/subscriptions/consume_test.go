@@ -13,7 +13,7 @@ import (
 // TestDeliveriesCostNoAllocation: consumers get hundreds of thousands of deliveries a second, each
 // with an id that is bound to the incarnation (READ-7).
 func TestDeliveriesCostNoAllocation(t *testing.T) {
-	record := storage.Record{Event: contract.Event{Type: contract.StepCompleted, RunID: "run-1", Payload: []byte("{}")}, RunSeq: 7}
+	record := storage.Record{Recorded: contract.Recorded{Event: contract.Event{Type: contract.StepCompleted, RunID: "run-1", Payload: []byte("{}")}, RunSeq: 7}}
 	d := &delivery.Delivery{Delivery: window.Delivery{Event: &window.Event{Run: &storage.Run{RunID: "run-1"}, Record: record}}}
 	var a answer
 	if n := testing.AllocsPerRun(100, func() {

@@ -344,7 +344,7 @@ func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
 		e.AttemptAssigned = false // a record does not tell
-		rec := storage.Record{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, Position: m.position, AppendedBy: a.AppendedBy}
+		rec := storage.Record{Position: m.position, Recorded: contract.Recorded{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, AppendedBy: a.AppendedBy}}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.Original = a.Imported[i].RunSeq, a.Imported[i].Original
 		}

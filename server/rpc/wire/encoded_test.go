@@ -15,8 +15,8 @@ import (
 // folded is the snapshot of a run with one step.
 func folded(id string) *run.Snapshot {
 	event := func(seq uint64, eventType, step string) storage.Record {
-		return storage.Record{RunSeq: seq, Event: contract.Event{Type: eventType, RunID: id, StepID: step, LogicalAttemptID: 1,
-			Payload: []byte(`{"completedAt":"2026-02-11T10:30:00Z"}`)}}
+		return storage.Record{Recorded: contract.Recorded{RunSeq: seq, Event: contract.Event{Type: eventType, RunID: id, StepID: step, LogicalAttemptID: 1,
+			Payload: []byte(`{"completedAt":"2026-02-11T10:30:00Z"}`)}}}
 	}
 	return run.ReduceAll(nil, []storage.Record{event(1, contract.RunStarted, ""), event(2, contract.StepCompleted, "build")})
 }

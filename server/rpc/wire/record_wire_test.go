@@ -22,7 +22,7 @@ func drawRecord(t *rapid.T) *storage.Record {
 	when := func(name string) int64 {
 		return rapid.OneOf(rapid.Just(int64(0)), rapid.Just(int64(1e9)), rapid.Int64()).Draw(t, name)
 	}
-	r := &storage.Record{
+	r := &storage.Record{Recorded: contract.Recorded{
 		Event: contract.Event{
 			EventID: contract.EventID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")),
 			Type:    text("type"), RunID: text("run"), TenantID: text("tenant"), ProjectID: text("project"), EnvironmentID: text("environment"),
@@ -35,7 +35,7 @@ func drawRecord(t *rapid.T) *storage.Record {
 		RunSeq: rapid.Uint64().Draw(t, "seq"), PersistedAt: when("persisted"), AppendedBy: contract.Author{Name: text("appended by"), TokenID: text("token")},
 		Original:      contract.Original{PersistedAt: when("original"), Source: text("source")},
 		PayloadDigest: digest("payload digest"), RecordDigest: digest("record digest"), ChainDigest: digest("chain digest"),
-	}
+	}}
 	return r
 }
 

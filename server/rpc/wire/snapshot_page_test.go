@@ -21,9 +21,9 @@ func TestSnapshotPagesAreBoundedREAD8(t *testing.T) {
 	text := strings.Repeat("x", 100)
 	var records []storage.Record
 	add := func(eventType, step string, attempt uint32, payload string) {
-		records = append(records, storage.Record{RunSeq: uint64(len(records) + 1), Event: contract.Event{
+		records = append(records, storage.Record{Recorded: contract.Recorded{RunSeq: uint64(len(records) + 1), Event: contract.Event{
 			Type: eventType, RunID: "run", StepID: step, LogicalAttemptID: attempt, EngineAttemptID: 1, Payload: []byte(payload),
-		}})
+		}}})
 	}
 	add(contract.RunStarted, "", 1, `{}`)
 	for i := range 30 {

@@ -164,7 +164,7 @@ func stored(r *runlogv1.EventRecord) (storage.Record, error) {
 	if _, err := hex.Decode(id[:], []byte(strings.ReplaceAll(r.GetEventId(), "-", ""))); err != nil {
 		return storage.Record{}, err
 	}
-	return storage.Record{
+	return storage.Record{Recorded: contract.Recorded{
 		Event: contract.Event{
 			EventID: id, Type: r.GetEventType(), RunID: r.GetRunId(), TenantID: r.GetTenantId(), ProjectID: r.GetProjectId(),
 			EnvironmentID: r.GetEnvironmentId(), PlanID: r.GetPlanId(), PlanVersion: r.GetPlanVersion(), StepID: r.GetStepId(),
@@ -172,5 +172,5 @@ func stored(r *runlogv1.EventRecord) (storage.Record, error) {
 			EmittedAt: r.GetEmittedAt().AsTime().UnixNano(), EmittedBy: r.GetEmittedBy(), Payload: r.GetPayloadJson(),
 		},
 		RunSeq: r.GetRunSeq(), PersistedAt: r.GetPersistedAt().AsTime().UnixNano(),
-	}, nil
+	}}, nil
 }

@@ -26,10 +26,10 @@ func TestStructuredBUS7(t *testing.T) {
 	t.Parallel()
 	id := uuid.MustParse("0190a1b2-c3d4-7e5f-8a9b-0c1d2e3f4a5b")
 	e := &cloudevent.Event{
-		Record: &storage.Record{
+		Record: &storage.Record{Recorded: contract.Recorded{
 			Event:  contract.Event{EventID: contract.EventID(id), Type: "StepCompleted", RunID: `run "1"`, TenantID: "a b/ü", Payload: []byte("{\"n\":1.50,\n \"big\":12345678901234567890}")},
 			RunSeq: 1<<53 + 1, PersistedAt: 1795608000_120_000_000,
-		},
+		}},
 		Cluster: "c1", Position: "AQc",
 	}
 	got := string(cloudevent.AppendStructured([]byte("x"), e))
@@ -69,10 +69,10 @@ func TestBinaryBUS7(t *testing.T) {
 
 func newEvent(eventType, run, tenant, position, payload string, seq uint64, at int64) *cloudevent.Event {
 	return &cloudevent.Event{
-		Record: &storage.Record{
+		Record: &storage.Record{Recorded: contract.Recorded{
 			Event:  contract.Event{EventID: contract.EventID{0: 1, 6: 0x40, 8: 0x80}, Type: eventType, RunID: run, TenantID: tenant, Payload: []byte(payload)},
 			RunSeq: seq, PersistedAt: at,
-		},
+		}},
 		Cluster: "c 1", Position: position,
 	}
 }

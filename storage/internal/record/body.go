@@ -1,9 +1,14 @@
 package record
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
@@ -18,47 +23,86 @@ const (
 // ErrBody means that the body of an event cannot be decoded.
 var ErrBody = errors.New("storage: undecodable event body")
 
+// Fields of a record.v1.Body that the walks over the table of fields treat specially.
+const (
+	bodyTypeCode = 2 // in place of bodyTypeName
+	bodyTypeName = 3
+	bodyKey      = 7
+	bodyAbsent   = 14
+	bodyPlan     = 15 // both fields of the plan
+)
+
+var (
+	// bodyFields are those of a body, in the order of their numbers.
+	bodyFields = func() (all []contract.Field) {
+		for _, f := range contract.Fields() {
+			if f.Body != 0 {
+				all = append(all, f)
+			}
+		}
+		slices.SortFunc(all, func(a, b contract.Field) int { return cmp.Compare(a.Body, b.Body) })
+		return all
+	}()
+	// bodyNumbers has the field of each number; nil: none.
+	bodyNumbers = func() (all [32]*contract.Field) {
+		for i := range bodyFields {
+			all[bodyFields[i].Body] = &bodyFields[i]
+		}
+		return all
+	}()
+)
+
 // appendBody appends an event as a record.v1.Body. It leaves out what the run, the plan of the
-// block or the derived key already say (D6). assigned is nil unless the event is imported.
-func appendBody(dst []byte, e *contract.Event, assigned *Assigned, by contract.Author, plan *planName) []byte {
-	dst = appendBytes(dst, 1, e.EventID[:])
-	if code := contract.TypeCode(e.Type); code != 0 {
-		dst = appendNumber(dst, 2, uint64(code))
-	} else {
-		dst = appendString(dst, 3, e.Type)
+// block or the derived key already say (D6). The event has a runSeq and an original only if it is
+// imported, and no digests. It returns false if a text is not UTF-8.
+func appendBody(dst []byte, r *contract.Recorded, plan *planName) (_ []byte, valid bool) {
+	valid = true
+	for i := range bodyFields {
+		f := &bodyFields[i]
+		number := protowire.Number(f.Body)
+		if f.Kind == contract.KindText { // as most are
+			text := *f.Text(r)
+			if text == "" || number == bodyKey && r.KeyDerived {
+				continue
+			}
+			if number == bodyTypeName {
+				if code := contract.TypeCode(text); code != 0 {
+					dst = appendNumber(dst, bodyTypeCode, uint64(code))
+					continue
+				}
+			}
+			valid = valid && utf8.ValidString(text)
+			dst = appendString(dst, number, text)
+			continue
+		}
+		switch f.Kind {
+		case contract.KindCount:
+			dst = appendNumber(dst, number, uint64(*f.Count(r)))
+		case contract.KindNumber:
+			dst = appendNumber(dst, number, *f.Number(r))
+		case contract.KindTime:
+			dst = appendFixed(dst, number, *f.Time(r))
+		case contract.KindEventID:
+			dst = appendBytes(dst, number, f.EventID(r)[:])
+		case contract.KindLine:
+			dst = appendNumber(dst, number, uint64(*f.Line(r)))
+		case contract.KindNames:
+			dst = appendNumber(dst, number, uint64(*f.Names(r)))
+			if namesOtherPlan(&r.Event, plan) { // bodyPlan follows bodyAbsent
+				var stack [128]byte
+				own := planName{r.PlanID, r.PlanVersion}
+				valid = valid && utf8.ValidString(own.id) && utf8.ValidString(own.version)
+				dst = appendBytes(dst, bodyPlan, own.append(stack[:0]))
+			}
+		case contract.KindObject:
+			if object := *f.Object(r); len(object) > 0 {
+				dst = appendBytes(dst, number, object)
+			}
+		default:
+			panic("storage: a field that no body can have: " + f.Name)
+		}
 	}
-	dst = appendString(dst, 4, e.StepID)
-	dst = appendNumber(dst, 5, uint64(e.LogicalAttemptID))
-	dst = appendNumber(dst, 6, uint64(e.EngineAttemptID))
-	if !e.KeyDerived {
-		dst = appendString(dst, 7, e.IdempotencyKey)
-	}
-	dst = appendFixed(dst, 8, e.EmittedAt)
-	dst = appendString(dst, 9, e.EmittedBy)
-	dst = appendString(dst, 10, e.CausedBySignalID)
-	dst = appendString(dst, 11, e.ParentEventID)
-	dst = appendNumber(dst, 12, uint64(e.Contract))
-	if len(e.Payload) > 0 {
-		dst = appendBytes(dst, 13, e.Payload)
-	}
-	dst = appendNumber(dst, 14, uint64(e.Absent))
-	if namesOtherPlan(e, plan) {
-		var stack [128]byte
-		own := planName{e.PlanID, e.PlanVersion}
-		dst = appendBytes(dst, 15, own.append(stack[:0]))
-	}
-	if assigned != nil {
-		dst = appendNumber(dst, 16, assigned.RunSeq)
-		dst = appendFixed(dst, 17, assigned.Original.PersistedAt)
-	}
-	dst = appendString(dst, 18, by.Name)
-	if len(e.Extensions) > 0 {
-		dst = appendBytes(dst, 19, e.Extensions)
-	}
-	if assigned != nil {
-		dst = appendString(dst, 20, assigned.Original.Source)
-	}
-	return appendString(dst, 21, by.TokenID)
+	return dst, valid
 }
 
 func namesOtherPlan(e *contract.Event, plan *planName) bool {
@@ -87,30 +131,12 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 	if len(b.eventID) != len(contract.EventID{}) {
 		return Record{}, fmt.Errorf("%w: event id of %d bytes", ErrBody, len(b.eventID))
 	}
-	r := Record{RunSeq: b.assigned.RunSeq, Original: b.assigned.Original, AppendedBy: b.appendedBy}
-	r.Event = contract.Event{
-		EventID:          contract.EventID(b.eventID),
-		RunID:            run.GetRunId(),
-		TenantID:         run.GetScope().GetTenantId(),
-		ProjectID:        run.GetScope().GetProjectId(),
-		EnvironmentID:    run.GetScope().GetEnvironmentId(),
-		Absent:           b.absent,
-		StepID:           string(b.stepID),
-		LogicalAttemptID: b.logicalAttemptID,
-		EngineAttemptID:  b.engineAttemptID,
-		IdempotencyKey:   string(b.idempotencyKey),
-		EmittedAt:        b.emittedAt,
-		EmittedBy:        string(b.emittedBy),
-		CausedBySignalID: string(b.causedBySignalID),
-		ParentEventID:    string(b.parentEventID),
-		Contract:         b.contract,
-		Payload:          b.payload,
-		Extensions:       b.extensions,
-	}
-	e := &r.Event
-	if b.typeCode == 0 {
-		e.Type = string(b.typeName)
-	} else {
+	e := &b.record.Event
+	e.EventID = contract.EventID(b.eventID)
+	e.RunID = run.GetRunId()
+	scope := run.GetScope()
+	e.TenantID, e.ProjectID, e.EnvironmentID = scope.GetTenantId(), scope.GetProjectId(), scope.GetEnvironmentId()
+	if b.typeCode != 0 {
 		name, ok := contract.TypeName(b.typeCode)
 		if !ok {
 			return Record{}, fmt.Errorf("%w: event type %d", ErrBody, b.typeCode)
@@ -124,7 +150,7 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID, e.Type, e.PlanID, e.PlanVersion)
 		}
 	}
-	return r, nil
+	return b.record, nil
 }
 
 func fillPlan(e *contract.Event, b *body, run *recordv1.RunIdentity, plan *recordv1.Plan) {

@@ -39,10 +39,11 @@ func AppendOperation(a *Append) (Operation, error) {
 
 // encoder has the memory that one request is encoded in.
 type encoder struct {
-	message []byte // the record.v1.Append
-	body    []byte // of one event
-	raw     []byte // bodies of the block that is being filled
-	packed  []byte // the block, compressed
+	message []byte            // the record.v1.Append
+	body    []byte            // of one event
+	raw     []byte            // bodies of the block that is being filled
+	packed  []byte            // the block, compressed
+	own     contract.Recorded // the event that is being encoded
 }
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
@@ -51,6 +52,7 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 const maxEncoder = 4 << 20
 
 func (e *encoder) release() {
+	e.own = contract.Recorded{} // A pool keeps no payloads.
 	if cap(e.message)+cap(e.body)+cap(e.raw)+cap(e.packed) <= maxEncoder {
 		encoders.Put(e)
 	}
@@ -115,8 +117,8 @@ func (e *encoder) append(a *Append) error {
 	return nil
 }
 
-// checkTexts refuses what a record.v1.Append cannot have: apply would stop every node at a text
-// that is not UTF-8.
+// checkTexts refuses what a record.v1.Append cannot have beside its bodies: apply would stop every
+// node at a text that is not UTF-8.
 func checkTexts(a *Append, scope *Scope, plan *planName) error {
 	valid := utf8.ValidString(a.RunID) && utf8.ValidString(a.AppendedBy.Name) && utf8.ValidString(a.AppendedBy.TokenID) &&
 		utf8.ValidString(scope.TenantID) && utf8.ValidString(scope.ProjectID) && utf8.ValidString(scope.EnvironmentID) &&
@@ -124,16 +126,14 @@ func checkTexts(a *Append, scope *Scope, plan *planName) error {
 	for i := range a.Imported {
 		valid = valid && utf8.ValidString(a.Imported[i].Original.Source)
 	}
-	for i := range a.Events {
-		e := &a.Events[i]
-		valid = valid && utf8.ValidString(e.Type) && utf8.ValidString(e.StepID) && utf8.ValidString(e.IdempotencyKey) &&
-			utf8.ValidString(e.EmittedBy) && utf8.ValidString(e.CausedBySignalID) && utf8.ValidString(e.ParentEventID) &&
-			utf8.ValidString(e.PlanID) && utf8.ValidString(e.PlanVersion)
-	}
 	if !valid {
-		return fmt.Errorf("storage: encode command: a text of run %q is not UTF-8", a.RunID)
+		return badText(a)
 	}
 	return nil
+}
+
+func badText(a *Append) error {
+	return fmt.Errorf("storage: encode command: a text of run %q is not UTF-8", a.RunID)
 }
 
 // planOf returns the plan that the bodies of a request leave out; false: there is none.
@@ -203,13 +203,17 @@ func appendChanges(m []byte, events []contract.Event) []byte {
 // blocks packs the bodies of a request's events, in order, into blocks of about blockTarget bytes.
 func (e *encoder) blocks(m []byte, a *Append, plan *planName) ([]byte, error) {
 	e.raw = e.raw[:0]
+	e.own = contract.Recorded{AppendedBy: a.AppendedBy}
 	count := uint64(0)
 	for i := range a.Events {
-		var assigned *Assigned
+		e.own.Event = a.Events[i]
 		if len(a.Imported) > 0 {
-			assigned = &a.Imported[i]
+			e.own.RunSeq, e.own.Original = a.Imported[i].RunSeq, a.Imported[i].Original
 		}
-		e.body = appendBody(e.body[:0], &a.Events[i], assigned, a.AppendedBy, plan)
+		var ok bool
+		if e.body, ok = appendBody(e.body[:0], &e.own, plan); !ok {
+			return nil, badText(a)
+		}
 		e.raw = protowire.AppendBytes(e.raw, e.body)
 		if len(e.raw) > maxBlock {
 			return nil, fmt.Errorf("storage: encode event %d: block of %d bytes", i, len(e.raw))

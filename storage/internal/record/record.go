@@ -14,19 +14,9 @@ type Position uint64
 //
 // What a sparse event left out is filled in from its run; Absent still says which fields those are.
 type Record struct {
-	contract.Event
+	contract.Recorded
 
-	RunSeq      uint64
-	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z (APP-5)
-	Position    Position
-	// AppendedBy is the authenticated caller that appended or imported the event (SEC-8).
-	AppendedBy contract.Author
-	// Original is what the source of an imported event said of it (APP-13).
-	Original contract.Original
-
-	PayloadDigest contract.Digest // APP-11
-	RecordDigest  contract.Digest
-	ChainDigest   contract.Digest
+	Position Position
 }
 
 // Persisted returns PersistedAt as a UTC time.

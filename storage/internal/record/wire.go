@@ -232,79 +232,51 @@ func (c *AppendCommand) Parse(data []byte) error {
 	})
 }
 
-// body is a decoded Body. It aliases its block.
+// body is a decoded Body. Its payload, extensions and eventID alias its block.
 type body struct {
-	eventID          []byte
-	typeCode         uint32
-	typeName         []byte
-	stepID           []byte
-	logicalAttemptID uint32
-	engineAttemptID  uint32
-	idempotencyKey   []byte
-	emittedAt        int64
-	emittedBy        []byte
-	causedBySignalID []byte
-	parentEventID    []byte
-	contract         contract.Line
-	payload          []byte
-	absent           contract.Absent
-	plan             *planText // nil: the block's
-	extensions       []byte
-	assigned         Assigned // zero unless imported
-	appendedBy       contract.Author
+	record   Record // without its eventId, and what the run says of it
+	eventID  []byte
+	typeCode uint32    // 0: the record has the type
+	plan     *planText // nil: the block's
 }
 
 func (b *body) parse(data []byte) error {
-	*b = body{}
+	r := &b.record.Recorded
 	return walkFields(data, func(f field) (err error) {
 		switch f.number {
-		case 1:
-			b.eventID = f.raw(&err)
-		case 2:
+		case bodyTypeCode:
 			b.typeCode = f.uint32(&err)
-		case 3:
-			b.typeName = f.text(&err)
-		case 4:
-			b.stepID = f.text(&err)
-		case 5:
-			b.logicalAttemptID = f.uint32(&err)
-		case 6:
-			b.engineAttemptID = f.uint32(&err)
-		case 7:
-			b.idempotencyKey = f.text(&err)
-		case 8:
-			f.want(protowire.Fixed64Type, &err)
-			b.emittedAt = int64(f.bits)
-		case 9:
-			b.emittedBy = f.text(&err)
-		case 10:
-			b.causedBySignalID = f.text(&err)
-		case 11:
-			b.parentEventID = f.text(&err)
-		case 12:
-			b.contract = contract.Line(f.uint32(&err))
-		case 13:
-			b.payload = f.raw(&err)
-		case 14:
-			b.absent = contract.Absent(f.uint32(&err))
-		case 15:
+			return err
+		case bodyPlan:
 			var p planText
 			p, err = parsePlan(f.bytes)
 			b.plan = &p
-		case 16:
+			return err
+		}
+		if int(f.number) >= len(bodyNumbers) || bodyNumbers[f.number] == nil {
+			return nil
+		}
+		switch to := bodyNumbers[f.number]; to.Kind {
+		case contract.KindText:
+			*to.Text(r) = string(f.text(&err))
+		case contract.KindCount:
+			*to.Count(r) = f.uint32(&err)
+		case contract.KindNumber:
 			f.want(protowire.VarintType, &err)
-			b.assigned.RunSeq = f.bits
-		case 17:
+			*to.Number(r) = f.bits
+		case contract.KindTime:
 			f.want(protowire.Fixed64Type, &err)
-			b.assigned.Original.PersistedAt = int64(f.bits)
-		case 18:
-			b.appendedBy.Name = string(f.text(&err))
-		case 19:
-			b.extensions = f.raw(&err)
-		case 20:
-			b.assigned.Original.Source = string(f.text(&err))
-		case 21:
-			b.appendedBy.TokenID = string(f.text(&err))
+			*to.Time(r) = int64(f.bits)
+		case contract.KindEventID:
+			b.eventID = f.raw(&err)
+		case contract.KindLine:
+			*to.Line(r) = contract.Line(f.uint32(&err))
+		case contract.KindNames:
+			*to.Names(r) = contract.Absent(f.uint32(&err))
+		case contract.KindObject:
+			*to.Object(r) = f.raw(&err)
+		default:
+			panic("storage: a field that no body can have: " + to.Name)
 		}
 		return err
 	})

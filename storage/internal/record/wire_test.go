@@ -2,11 +2,14 @@ package record
 
 import (
 	"bytes"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 )
 
@@ -24,7 +27,8 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			EmittedAt: rapid.Int64().Draw(t, "at"), EmittedBy: text.Draw(t, "by"), CausedBySignalId: text.Draw(t, "cause"),
 			ParentEventId: text.Draw(t, "parent"), Contract: uint32(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"),
 			Absent: uint32(rapid.IntRange(0, 31).Draw(t, "absent")), AppendedBy: text.Draw(t, "appended by"), Extensions: some.Draw(t, "extensions"),
-			AppendedByTokenId: text.Draw(t, "token"),
+			AppendedByTokenId: text.Draw(t, "token"), RunSeq: rapid.Uint64().Draw(t, "seq"),
+			OriginalPersistedAt: rapid.Int64().Draw(t, "original"), OriginalSource: text.Draw(t, "source"),
 		}
 		if rapid.Bool().Draw(t, "own plan") {
 			m.Plan = plan
@@ -33,12 +37,14 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 		if err := b.parse(encoded(t, m)); err != nil {
 			t.Fatal(err)
 		}
+		r := &b.record
 		back := &recordv1.Body{
-			EventId: b.eventID, TypeCode: b.typeCode, TypeName: string(b.typeName), StepId: string(b.stepID),
-			LogicalAttemptId: b.logicalAttemptID, EngineAttemptId: b.engineAttemptID, IdempotencyKey: string(b.idempotencyKey),
-			EmittedAt: b.emittedAt, EmittedBy: string(b.emittedBy), CausedBySignalId: string(b.causedBySignalID),
-			ParentEventId: string(b.parentEventID), Contract: uint32(b.contract), Payload: b.payload, Absent: uint32(b.absent),
-			AppendedBy: b.appendedBy.Name, AppendedByTokenId: b.appendedBy.TokenID, Extensions: b.extensions,
+			EventId: b.eventID, TypeCode: b.typeCode, TypeName: r.Type, StepId: r.StepID,
+			LogicalAttemptId: r.LogicalAttemptID, EngineAttemptId: r.EngineAttemptID, IdempotencyKey: r.IdempotencyKey,
+			EmittedAt: r.EmittedAt, EmittedBy: r.EmittedBy, CausedBySignalId: r.CausedBySignalID,
+			ParentEventId: r.ParentEventID, Contract: uint32(r.Contract), Payload: r.Payload, Absent: uint32(r.Absent),
+			RunSeq: r.RunSeq, OriginalPersistedAt: r.Original.PersistedAt, OriginalSource: r.Original.Source,
+			AppendedBy: r.AppendedBy.Name, AppendedByTokenId: r.AppendedBy.TokenID, Extensions: r.Extensions,
 		}
 		if b.plan != nil {
 			back.Plan = b.plan.Message()
@@ -85,4 +91,41 @@ func encoded(t *rapid.T, m proto.Message) []byte {
 		t.Fatal(err)
 	}
 	return b
+}
+
+// TestFieldsOfBody: each field of a stored body has one row in the table of fields, of its name and
+// type, or is treated specially.
+func TestFieldsOfBody(t *testing.T) {
+	names := map[string]string{"type_name": "event_type", "contract": "contract_version", "absent": "inherited"}
+	kinds := map[protoreflect.Kind][]contract.Kind{
+		protoreflect.BytesKind:    {contract.KindEventID, contract.KindObject},
+		protoreflect.StringKind:   {contract.KindText},
+		protoreflect.Uint32Kind:   {contract.KindCount, contract.KindLine, contract.KindNames},
+		protoreflect.Uint64Kind:   {contract.KindNumber},
+		protoreflect.Sfixed64Kind: {contract.KindTime},
+	}
+	fields := (&recordv1.Body{}).ProtoReflect().Descriptor().Fields()
+	rows := len(bodyFields)
+	for i := range fields.Len() {
+		f := fields.Get(i)
+		if f.Number() == bodyTypeCode || f.Number() == bodyPlan {
+			continue
+		}
+		row := bodyNumbers[f.Number()]
+		if row == nil {
+			t.Errorf("%s has no row", f.FullName())
+			continue
+		}
+		rows--
+		name := string(f.Name())
+		if other := names[name]; other != "" {
+			name = other
+		}
+		if row.Column != name || !slices.Contains(kinds[f.Kind()], row.Kind) {
+			t.Errorf("%s, of type %v, has the row of %s, of kind %d", f.FullName(), f.Kind(), row.Column, row.Kind)
+		}
+	}
+	if rows != 0 {
+		t.Errorf("%d rows too many", rows)
+	}
 }

@@ -25,11 +25,11 @@ func Event(runID string, seq uint64, payload string) *cloudevent.Event {
 	id := contract.EventID{6: 0x40, 8: 0x80}
 	binary.BigEndian.PutUint32(id[:], uint32(seq))
 	return &cloudevent.Event{
-		Record: &storage.Record{
+		Record: &storage.Record{Position: storage.Position(seq), Recorded: contract.Recorded{
 			Event: contract.Event{EventID: id, Type: "StepCompleted", RunID: runID, TenantID: "acme", Payload: []byte(payload)},
 			// 2026-11-25T12:00:00.000000007Z
-			RunSeq: seq, PersistedAt: 1795608000_000_000_007, Position: storage.Position(seq),
-		},
+			RunSeq: seq, PersistedAt: 1795608000_000_000_007,
+		}},
 		Cluster: "c1", Position: "AQc",
 	}
 }
