@@ -2,12 +2,14 @@ package wire
 
 import (
 	"unicode/utf8"
+	"unsafe"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -69,13 +71,39 @@ func unmarshalDelivery(data []byte) (*runlogv1.EventDelivery, error) {
 
 // delivery is an EventDelivery with what it points at, in one allocation.
 type delivery struct {
-	m                        runlogv1.EventDelivery
-	event                    runlogv1.EventRecord
-	emitted, persisted       timestamppb.Timestamp
-	payload                  runlogv1.EventRecord_PayloadJson
-	step, by, signal, parent string
-	appendedBy, token        string
+	m       runlogv1.EventDelivery
+	event   runlogv1.EventRecord
+	times   [eventTimes]timestamppb.Timestamp
+	payload runlogv1.EventRecord_PayloadJson
+	texts   [eventTexts]string
+	pointed uint8 // of texts: those in use
+	timed   uint8 // of times
 }
+
+// What an EventRecord points at, at most, if it has no field twice: times, and texts that may be
+// absent.
+const (
+	eventTimes = 2
+	eventTexts = 8
+)
+
+// Fields of an EventRecord (event.proto) that are not one field of the table.
+const (
+	fieldPayloadJSON = 18
+	fieldOriginal    = 28
+)
+
+// eventFields has the field of an EventRecord of each number; of kind 0: none.
+var eventFields = func() (all [64]contract.MessageField) {
+	for _, f := range contract.MessageFields() {
+		switch f.Kind {
+		case contract.KindEventID, contract.KindLine, contract.KindDigest:
+			f.Kind = contract.KindText
+		}
+		all[f.Wire] = f
+	}
+	return all
+}()
 
 // parse decodes an EventDelivery as a node sends it; false: proto.Unmarshal must.
 func (d *delivery) parse(data []byte) bool {
@@ -109,106 +137,66 @@ func (d *delivery) parseEvent(data []byte, text string) bool {
 		if !ok {
 			return false
 		}
-		switch f.kind {
-		case protowire.VarintType:
-			ok = d.number(&f)
-		case protowire.BytesType:
-			ok = d.text(&f, text) || d.bytes(&f, data)
-		default:
-			ok = false
-		}
-		if !ok {
+		if !d.set(&f, data, text) {
 			return false
 		}
 	}
 	return true
 }
 
-func (d *delivery) number(f *field) bool {
-	switch f.number {
-	case 10:
-		d.event.LogicalAttemptId = uint32(f.n)
-	case 11:
-		d.event.EngineAttemptId = uint32(f.n)
-	case 20:
-		d.event.RunSeq = f.n
-	default:
+// set sets a field of the event.
+func (d *delivery) set(f *field, data []byte, text string) (ok bool) {
+	if f.number >= protowire.Number(len(eventFields)) {
 		return false
 	}
-	return true
-}
-
-// text sets a field of text.
-func (d *delivery) text(f *field, text string) (ok bool) {
-	e := &d.event
-	var to *string
-	switch f.number {
-	case 1:
-		to = &e.EventId
-	case 2:
-		to = &e.EventType
-	case 3:
-		to = &e.RunId
-	case 4:
-		to = &e.TenantId
-	case 5:
-		to = &e.ProjectId
-	case 6:
-		to = &e.EnvironmentId
-	case 7:
-		to = &e.PlanId
-	case 8:
-		to = &e.PlanVersion
-	case 9:
-		to, e.StepId = &d.step, &d.step
-	case 12:
-		to = &e.IdempotencyKey
-	case 14:
-		to, e.EmittedBy = &d.by, &d.by
-	case 15:
-		to, e.CausedBySignalId = &d.signal, &d.signal
-	case 16:
-		to, e.ParentEventId = &d.parent, &d.parent
-	case 17:
-		to = &e.ContractVersion
-	case 22:
-		to = &e.PayloadDigest
-	case 23:
-		to = &e.RecordDigest
-	case 24:
-		to = &e.ChainDigest
-	case 27:
-		to, e.AppendedBy = &d.appendedBy, &d.appendedBy
-	case 29:
-		to, e.AppendedByTokenId = &d.token, &d.token
-	default:
-		return false
+	e, to := &d.event, &eventFields[f.number]
+	at := unsafe.Add(unsafe.Pointer(e), to.Offset)
+	if f.kind == protowire.VarintType {
+		switch to.Kind {
+		case contract.KindCount:
+			*(*uint32)(at) = uint32(f.n)
+		case contract.KindNumber:
+			*(*uint64)(at) = f.n
+		default:
+			return false
+		}
+		return true
 	}
-	*to, ok = f.text(text)
-	return ok
-}
-
-// bytes sets a field of bytes, a time, or a repeated text.
-func (d *delivery) bytes(f *field, data []byte) (ok bool) {
-	e, value := &d.event, data[f.from:f.to]
-	switch f.number {
-	case 13:
-		return setTime(&e.EmittedAt, &d.emitted, value)
-	case 18:
-		d.payload.PayloadJson = append(make([]byte, 0, len(value)), value...)
-		e.PayloadForm = &d.payload
-	case 21:
-		return setTime(&e.PersistedAt, &d.persisted, value)
-	case 25:
+	value := data[f.from:f.to]
+	switch {
+	case to.Kind == contract.KindText:
+		s, ok := f.text(text)
+		if !to.Pointer {
+			*(*string)(at) = s
+			return ok
+		}
+		if int(d.pointed) == len(d.texts) {
+			return false // It has a field twice.
+		}
+		d.texts[d.pointed] = s
+		*(**string)(at) = &d.texts[d.pointed]
+		d.pointed++
+		return ok
+	case to.Kind == contract.KindTime:
+		if int(d.timed) == len(d.times) {
+			return false
+		}
+		d.timed++
+		return setTime((**timestamppb.Timestamp)(at), &d.times[d.timed-1], value)
+	case to.Kind == contract.KindNames:
 		if !utf8.Valid(value) {
 			return false
 		}
-		e.Inherited = append(e.Inherited, string(value))
-	case 28:
+		names := (*[]string)(at)
+		*names = append(*names, string(value))
+	case to.Kind == contract.KindObject:
+		*(*[]byte)(at) = append(make([]byte, 0, len(value)), value...)
+	case f.number == fieldPayloadJSON:
+		d.payload.PayloadJson = append(make([]byte, 0, len(value)), value...)
+		e.PayloadForm = &d.payload
+	case f.number == fieldOriginal:
 		e.Original = new(runlogv1.Original)
 		return proto.Unmarshal(value, e.Original) == nil
-	case 40:
-		e.ExtensionsJson = append(make([]byte, 0, len(value)), value...)
 	default:
 		return false
 	}

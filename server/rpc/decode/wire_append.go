@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
+	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -57,67 +58,52 @@ type writtenEvent struct {
 	emitted timestamppb.Timestamp
 }
 
+// fieldPayloadJSON is a field of EventWrite (event.proto).
+const fieldPayloadJSON = 18
+
+// writtenFields has the field of an EventWrite of each number but the payload; of kind 0: none.
+var writtenFields = func() (all [64]contract.MessageField) {
+	for _, f := range contract.WrittenFields() {
+		switch f.Kind {
+		case contract.KindEventID, contract.KindLine:
+			f.Kind = contract.KindText // texts until the event is checked
+		case contract.KindText, contract.KindCount, contract.KindTime, contract.KindObject:
+		default:
+			panic("decode: a field that cannot be decoded: " + f.Name)
+		}
+		all[f.Wire] = f
+	}
+	return all
+}()
+
 func (w *writtenEvent) read(r *wireReader) bool {
 	e := &w.event
 	for r.more() {
-		field, kind := r.tag()
-		text := textOf(e, field)
+		number, kind := r.tag()
+		if uint(number) >= uint(len(writtenFields)) {
+			return false
+		}
+		f := &writtenFields[number]
+		at := unsafe.Add(unsafe.Pointer(e), f.Offset)
 		switch {
-		case kind == protowire.BytesType && text != nil:
-			*text = r.string()
-		case kind == protowire.VarintType && field == 10:
-			e.LogicalAttemptId = uint32(r.varint())
-		case kind == protowire.VarintType && field == 11:
-			e.EngineAttemptId = uint32(r.varint())
-		case kind == protowire.BytesType && field == 13 && e.EmittedAt == nil:
-			e.EmittedAt = &w.emitted
+		case kind == protowire.BytesType && f.Kind == contract.KindText:
+			*(*string)(at) = r.string()
+		case kind == protowire.VarintType && f.Kind == contract.KindCount:
+			*(*uint32)(at) = uint32(r.varint())
+		case kind == protowire.BytesType && f.Kind == contract.KindTime && e.EmittedAt == nil:
+			e.EmittedAt = &w.emitted // the only time
 			within := r.nested()
 			r.bad = r.bad || !readTimestamp(&within, e.EmittedAt)
-		case kind == protowire.BytesType && field == 18:
+		case kind == protowire.BytesType && number == fieldPayloadJSON:
 			w.payload.PayloadJson = r.bytes()
 			e.PayloadForm = &w.payload
-		case kind == protowire.BytesType && field == 40:
-			e.ExtensionsJson = r.bytes()
+		case kind == protowire.BytesType && f.Kind == contract.KindObject:
+			*(*[]byte)(at) = r.bytes()
 		default:
 			return false
 		}
 	}
 	return !r.bad
-}
-
-// textOf returns the text of an event that a field has; nil: none.
-func textOf(e *runlogv1.EventWrite, field protowire.Number) *string {
-	switch field {
-	case 1:
-		return &e.EventId
-	case 2:
-		return &e.EventType
-	case 3:
-		return &e.RunId
-	case 4:
-		return &e.TenantId
-	case 5:
-		return &e.ProjectId
-	case 6:
-		return &e.EnvironmentId
-	case 7:
-		return &e.PlanId
-	case 8:
-		return &e.PlanVersion
-	case 9:
-		return &e.StepId
-	case 12:
-		return &e.IdempotencyKey
-	case 14:
-		return &e.EmittedBy
-	case 15:
-		return &e.CausedBySignalId
-	case 16:
-		return &e.ParentEventId
-	case 17:
-		return &e.ContractVersion
-	}
-	return nil
 }
 
 func readTimestamp(r *wireReader, t *timestamppb.Timestamp) bool {

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,6 +56,8 @@ type wireRecord struct {
 // Record converts a stored record. form says whether the payload is JSON text, which is the
 // default, or a google.protobuf.Struct. A Struct of a payload that is no JSON object is an error. A
 // Struct may be six times as large as its text: one of more than 1 MiB is left as text (READ-8).
+//
+// The fields are spelled out, because a walk over the table of fields took 257 ns in place of 197.
 func Record(r *storage.Record, form runlogv1.PayloadForm_Form) (*runlogv1.EventRecord, error) {
 	w := &wireRecord{step: r.StepID, by: r.EmittedBy, signal: r.CausedBySignalID, parent: r.ParentEventID, appendedBy: r.AppendedBy}
 	payload, record, chain := hexDigests(&r.PayloadDigest, &r.RecordDigest, &r.ChainDigest)
@@ -114,22 +117,16 @@ func setTime(t *timestamppb.Timestamp, ns int64) *timestamppb.Timestamp {
 // inherited names the envelope fields that a sparse event left out (ENV-1).
 func inherited(absent contract.Absent) []string {
 	var names []string
-	for _, f := range [...]struct {
-		bit  contract.Absent
-		name string
-	}{
-		{contract.AbsentTenant, "tenantId"},
-		{contract.AbsentProject, "projectId"},
-		{contract.AbsentEnvironment, "environmentId"},
-		{contract.AbsentPlan, "planId"},
-		{contract.AbsentPlanVersion, "planVersion"},
-	} {
-		if absent&f.bit != 0 {
-			names = append(names, f.name)
+	for i := range inheritable {
+		if f := &inheritable[i]; absent&f.Absent != 0 {
+			names = append(names, f.Name)
 		}
 	}
 	return names
 }
+
+// inheritable are the fields that a sparse event may leave out.
+var inheritable = slices.DeleteFunc(contract.Fields(), func(f contract.Field) bool { return f.Absent == 0 })
 
 // payloadStruct converts any stored payload to a Struct. JSON that a Struct cannot hold must not
 // make an event unreadable: of repeated members the last counts, a broken surrogate becomes U+FFFD,

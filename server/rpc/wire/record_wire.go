@@ -1,7 +1,9 @@
 package wire
 
 import (
+	"cmp"
 	"encoding/hex"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -12,43 +14,68 @@ import (
 	"runlog/storage"
 )
 
-// The fields of EventRecord (event.proto) and of google.protobuf.Timestamp.
+// The fields of EventRecord (event.proto) that are not one field of a record, and those of Original
+// and of google.protobuf.Timestamp.
 const (
-	fieldEventID          = 1
-	fieldEventType        = 2
-	fieldRunID            = 3
-	fieldTenantID         = 4
-	fieldProjectID        = 5
-	fieldEnvironmentID    = 6
-	fieldPlanID           = 7
-	fieldPlanVersion      = 8
-	fieldStepID           = 9
-	fieldLogicalAttemptID = 10
-	fieldEngineAttemptID  = 11
-	fieldIdempotencyKey   = 12
-	fieldEmittedAt        = 13
-	fieldEmittedBy        = 14
-	fieldCausedBySignalID = 15
-	fieldParentEventID    = 16
-	fieldContractVersion  = 17
-	fieldPayloadJSON      = 18
-	fieldRunSeq           = 20
-	fieldPersistedAt      = 21
-	fieldPayloadDigest    = 22
-	fieldRecordDigest     = 23
-	fieldChainDigest      = 24
-	fieldInherited        = 25
-	fieldAppendedBy       = 27
-	fieldOriginal         = 28
-	fieldAppendedByToken  = 29
-	fieldExtensionsJSON   = 40
-
-	fieldSeconds = 1
-	fieldNanos   = 2
+	fieldPayloadJSON = 18
+	fieldOriginal    = 28
 
 	fieldOriginalPersistedAt = 1
 	fieldOriginalSource      = 2
+
+	fieldSeconds = 1
+	fieldNanos   = 2
 )
+
+// recordField is a field of an EventRecord on the wire.
+type recordField struct {
+	contract.MessageField // of kind 0: original
+	// tag has at most two bytes; a second byte 0 is none.
+	tag [2]byte
+}
+
+// recordFields are those of an EventRecord, in the order of their numbers.
+var recordFields = func() (all []recordField) {
+	fields := append(contract.MessageFields(), contract.MessageField{Wire: fieldOriginal})
+	for _, f := range contract.Fields() {
+		if f.Name == "payload" {
+			fields = append(fields, contract.MessageField{Field: f, Wire: fieldPayloadJSON})
+		}
+	}
+	slices.SortFunc(fields, func(a, b contract.MessageField) int { return cmp.Compare(a.Wire, b.Wire) })
+	for _, f := range fields {
+		kind := protowire.BytesType
+		if f.Kind == contract.KindCount || f.Kind == contract.KindNumber {
+			kind = protowire.VarintType
+		}
+		tag := protowire.AppendTag(nil, f.Wire, kind)
+		if len(tag) > 2 {
+			panic("wire: a field with a number over 2047: " + f.Name)
+		}
+		r := recordField{MessageField: f}
+		copy(r.tag[:], tag)
+		all = append(all, r)
+	}
+	return all
+}()
+
+func (f *recordField) appendTag(dst []byte) []byte {
+	if f.tag[1] == 0 {
+		return append(dst, f.tag[0])
+	}
+	return append(dst, f.tag[0], f.tag[1])
+}
+
+func (f *recordField) appendText(dst []byte, text string) []byte {
+	return append(appendLength(f.appendTag(dst), len(text)), text...)
+}
+
+func appendLength(dst []byte, n int) []byte {
+	if n < 0x80 {
+		return append(dst, byte(n))
+	}
+	return protowire.AppendVarint(dst, uint64(n))
+}
 
 // AppendRecord appends the wire form of what Record returns. It makes no message: a consumer gets
 // hundreds of thousands of events a second.
@@ -60,49 +87,53 @@ func AppendRecord(dst []byte, r *storage.Record, form runlogv1.PayloadForm_Form)
 		}
 		return proto.MarshalOptions{}.MarshalAppend(dst, m)
 	}
-	dst = protowire.AppendTag(dst, fieldEventID, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, contract.EventIDText)
-	dst = r.EventID.Append(dst)
-	for _, f := range [...]struct {
-		number protowire.Number
-		text   string
-	}{
-		{fieldEventType, r.Type},
-		{fieldRunID, r.RunID},
-		{fieldTenantID, r.TenantID},
-		{fieldProjectID, r.ProjectID},
-		{fieldEnvironmentID, r.EnvironmentID},
-		{fieldPlanID, r.PlanID},
-		{fieldPlanVersion, r.PlanVersion},
-		{fieldStepID, r.StepID},
-	} {
-		dst = appendText(dst, f.number, f.text)
+	return appendFields(dst, &r.Recorded), nil
+}
+
+func appendFields(dst []byte, r *contract.Recorded) []byte {
+	for i := range recordFields {
+		f := &recordFields[i]
+		switch f.Kind {
+		case contract.KindText:
+			if text := *f.Text(r); text != "" {
+				dst = f.appendText(dst, text)
+			}
+		case contract.KindCount:
+			if n := *f.Count(r); n != 0 {
+				dst = protowire.AppendVarint(f.appendTag(dst), uint64(n))
+			}
+		case contract.KindNumber:
+			if n := *f.Number(r); n != 0 {
+				dst = protowire.AppendVarint(f.appendTag(dst), n)
+			}
+		case contract.KindTime:
+			dst = appendTime(dst, f.Wire, *f.Time(r))
+		case contract.KindEventID:
+			dst = f.EventID(r).Append(append(f.appendTag(dst), contract.EventIDText))
+		case contract.KindLine:
+			dst = f.appendText(dst, f.Line(r).String())
+		case contract.KindDigest:
+			dst = hex.AppendEncode(appendLength(f.appendTag(dst), 2*len(f.Digest(r))), f.Digest(r)[:])
+		case contract.KindNames:
+			for k := range inheritable {
+				if *f.Names(r)&inheritable[k].Absent != 0 {
+					dst = f.appendText(dst, inheritable[k].Name)
+				}
+			}
+		case contract.KindObject:
+			if object := *f.Object(r); len(object) > 0 || !f.Optional {
+				dst = append(appendLength(f.appendTag(dst), len(object)), object...)
+			}
+		case 0:
+			if o := &r.Original; o.PersistedAt != 0 {
+				var stack [64]byte
+				dst = appendText(dst, f.Wire, appendText(appendTime(stack[:0], fieldOriginalPersistedAt, o.PersistedAt), fieldOriginalSource, o.Source))
+			}
+		default:
+			panic("wire: a field that no message can have: " + f.Name)
+		}
 	}
-	dst = appendUint(dst, fieldLogicalAttemptID, uint64(r.LogicalAttemptID))
-	dst = appendUint(dst, fieldEngineAttemptID, uint64(r.EngineAttemptID))
-	dst = appendText(dst, fieldIdempotencyKey, r.IdempotencyKey)
-	dst = appendTime(dst, fieldEmittedAt, r.EmittedAt)
-	dst = appendText(dst, fieldEmittedBy, r.EmittedBy)
-	dst = appendText(dst, fieldCausedBySignalID, r.CausedBySignalID)
-	dst = appendText(dst, fieldParentEventID, r.ParentEventID)
-	dst = appendText(dst, fieldContractVersion, r.Contract.String())
-	dst = protowire.AppendTag(dst, fieldPayloadJSON, protowire.BytesType)
-	dst = protowire.AppendBytes(dst, r.Payload)
-	dst = appendUint(dst, fieldRunSeq, r.RunSeq)
-	dst = appendTime(dst, fieldPersistedAt, r.PersistedAt)
-	dst = appendDigest(dst, fieldPayloadDigest, &r.PayloadDigest)
-	dst = appendDigest(dst, fieldRecordDigest, &r.RecordDigest)
-	dst = appendDigest(dst, fieldChainDigest, &r.ChainDigest)
-	for _, name := range inherited(r.Absent) {
-		dst = appendText(dst, fieldInherited, name)
-	}
-	dst = appendText(dst, fieldAppendedBy, r.AppendedBy.Name)
-	if o := &r.Original; o.PersistedAt != 0 {
-		var stack [64]byte
-		dst = appendText(dst, fieldOriginal, appendText(appendTime(stack[:0], fieldOriginalPersistedAt, o.PersistedAt), fieldOriginalSource, o.Source))
-	}
-	dst = appendText(dst, fieldAppendedByToken, r.AppendedBy.TokenID)
-	return appendText(dst, fieldExtensionsJSON, r.Extensions), nil
+	return dst
 }
 
 func appendText[T string | []byte](dst []byte, number protowire.Number, text T) []byte {
@@ -130,10 +161,4 @@ func appendTime(dst []byte, number protowire.Number, ns int64) []byte {
 	b = appendUint(b, fieldNanos, uint64(at.Nanosecond()))
 	dst = protowire.AppendTag(dst, number, protowire.BytesType)
 	return protowire.AppendBytes(dst, b)
-}
-
-func appendDigest(dst []byte, number protowire.Number, d *contract.Digest) []byte {
-	dst = protowire.AppendTag(dst, number, protowire.BytesType)
-	dst = protowire.AppendVarint(dst, 2*uint64(len(d)))
-	return hex.AppendEncode(dst, d[:])
 }
