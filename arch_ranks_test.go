@@ -43,6 +43,7 @@ var ranks = map[string]int{
 	"storage/internal/keys":    2,
 	"storage/backup":           3,
 	"storage/bulk":             3,
+	"storage/tail":             3,
 	"audit/export":             3,
 	"raft":                     3,
 	"projector":                4,

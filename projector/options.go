@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"runlog/storage"
+	"runlog/storage/tail"
 )
 
 // Options of a projector.
@@ -20,6 +21,8 @@ type Options struct {
 	FS vfs.FS
 	// Store has the log to fold. Required. The caller closes it after the projector.
 	Store *storage.Store
+	// Tail has what was committed last, for this projector and others; nil: it reads by itself.
+	Tail *tail.Tail
 	// Cluster is the store's. The database of another cluster is replaced by an empty one.
 	Cluster storage.ClusterID
 	// Projections are folded beside the run snapshots and the list. A rebuild folds them on a
@@ -90,4 +93,17 @@ func (o *Options) Validate() error {
 		errs = append(errs, errors.New("projector: Options.Fail is nil"))
 	}
 	return errors.Join(errs...)
+}
+
+// logReader is what rounds read.
+type logReader interface {
+	tail.Log
+	Close()
+}
+
+func (o *Options) follow() logReader {
+	if o.Tail == nil {
+		return o.Store.FollowAhead(storage.Facts)
+	}
+	return o.Tail.Follow()
 }

@@ -239,7 +239,7 @@ func (p *Projector) follow(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(sound, func() { cancel(context.Cause(sound)) })()
-	log := p.opts.Store.FollowAhead(storage.Facts)
+	log := p.opts.follow()
 	defer log.Close()
 	behind := p.opts.Store.FollowAhead(storage.Facts)
 	defer behind.Close()

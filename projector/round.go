@@ -7,6 +7,7 @@ import (
 	"runlog/projector/run"
 	"runlog/projector/watch"
 	"runlog/storage"
+	"runlog/storage/tail"
 )
 
 const (
@@ -27,7 +28,7 @@ const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 //
 // If told is not 0, the round folds what was visible before: it is silent and ends at told, because
 // watchers must be told of what follows.
-func (p *Projector) round(log *storage.Ahead, told storage.Position, idle bool) (complete bool, err error) {
+func (p *Projector) round(log tail.Log, told storage.Position, idle bool) (complete bool, err error) {
 	defer func() { p.disk.db.tx.fail(err) }()
 	applied, opened := p.opts.Store.Applied(), p.disk.db.opened.newest
 	limit := p.opts.ceiling.cap(unbounded) // Once: a rebuild may raise the ceiling meanwhile.

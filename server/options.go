@@ -30,6 +30,9 @@ const (
 
 	// memoryShare is the part of the memory that requests and answers may use.
 	memoryShare = 4
+	// tailShare is the part of it that the newest events take, which the projector and the
+	// deliveries share.
+	tailShare = 64
 
 	// maxMemTableBytes keeps flushes short. It is well below Pebble's limit of 4 GiB.
 	maxMemTableBytes = 512 << 20

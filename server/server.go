@@ -28,6 +28,7 @@ import (
 	"runlog/server/replica"
 	"runlog/server/rpc"
 	"runlog/storage"
+	"runlog/storage/tail"
 )
 
 // handOverTimeout bounds the leadership transfer of a stopping leader.
@@ -45,6 +46,7 @@ type Server struct {
 	gate      *join.Gate
 	replica   *replica.Replica
 	projector *projector.Projector
+	tail      *tail.Tail                   // of the store, for the projector and the deliveries
 	signer    atomic.Pointer[audit.Signer] // Members may ask for keys before there is one.
 	access    atomic.Pointer[rpc.Access]   // Listeners may serve before there is one.
 	accessLog *accesslog.Log               // nil: every caller has every right
@@ -228,8 +230,10 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	s.onClose(s.replica.Close)
 	s.register(s.newDrainTimeouts())
 	s.register(s.newHeldSince())
+	s.tail = tail.New(tail.Options{Store: s.replica.Store(), Bytes: o.MemoryBytes / tailShare})
+	s.onClose(s.tail.Close)
 	s.projector, err = projector.Open(projector.Options{
-		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Cluster: s.replica.ClusterID(), Clock: s.replica.Stamps().Now,
+		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Tail: s.tail, Cluster: s.replica.ClusterID(), Clock: s.replica.Stamps().Now,
 		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles, Logger: s.log, Registerer: o.Registry, Fail: o.Fail,
 	})
 	if err != nil {

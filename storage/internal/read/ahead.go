@@ -35,6 +35,12 @@ func FollowAhead(acquire Acquire, applied func() record.Position, detail record.
 	return &Ahead{f: Follow(acquire, detail), applied: applied, limit: aheadEvents}
 }
 
+// WholeOf is that of a Follower. It may be called by the goroutine that reads.
+func (a *Ahead) WholeOf(whole func(*Run) bool) *Ahead {
+	a.f.WholeOf(whole)
+	return a
+}
+
 // Limit makes an Ahead begin again after so many events, for tests.
 func Limit(a *Ahead, events int) { a.limit = events }
 

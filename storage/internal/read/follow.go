@@ -21,6 +21,8 @@ type Commit struct {
 	// Records are the stored events, in runSeq order and, unless imported, without gaps. None: the
 	// run was made, its metadata set, or a machine tells of it (Tx.Tell).
 	Records []record.Record
+	// Detail is that of Records.
+	Detail record.Detail
 	// Metadata is what the store has now of the run's metadata. It is set only of a commit that may
 	// have changed it: one without events, or the first one of the run. nil: there is none.
 	Metadata *record.Metadata
@@ -32,6 +34,7 @@ type Follower struct {
 	acquire Acquire
 	detail  record.Detail
 	wanted  func(*Run) bool // nil: all are
+	whole   func(*Run) bool // nil: detail holds for all
 	runs    runCache
 }
 
@@ -44,6 +47,13 @@ func Follow(acquire Acquire, detail record.Detail) *Follower {
 // wanted must not depend on what a Commit.Run lacks.
 func (f *Follower) Only(wanted func(*Run) bool) *Follower {
 	f.wanted = wanted
+	return f
+}
+
+// WholeOf has the follower decode the records of some runs as a whole, whatever its detail is.
+// whole must not depend on what a Commit.Run lacks.
+func (f *Follower) WholeOf(whole func(*Run) bool) *Follower {
+	f.whole = whole
 	return f
 }
 
@@ -126,9 +136,12 @@ func (f *Follower) commit(rows *record.Rows, b *record.Block, position record.Po
 	if err != nil {
 		return nil, err
 	}
-	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run}
+	commit := &Commit{Position: position, PersistedAt: persistedAt, Run: cached.run, Detail: f.detail}
 	if b.Count > 0 && (f.wanted == nil || f.wanted(cached.run)) {
-		commit.Records, err = b.Records(cached.id, position, persistedAt, f.detail)
+		if f.whole != nil && f.whole(cached.run) {
+			commit.Detail = record.Whole
+		}
+		commit.Records, err = b.Records(cached.id, position, persistedAt, commit.Detail)
 	}
 	if err == nil && (b.Count == 0 || position == cached.run.CreatedPosition) {
 		md, failed := rows.Metadata(b.Run)
