@@ -39,15 +39,17 @@ type node struct {
 	leads    bool
 	changed  chan struct{}
 	commands int
-	largest  int                 // bytes of the largest command
-	faults   bool                // commands fail, or their answers get lost
-	lose     bool                // the answer to the next command gets lost
-	refuse   bool                // the next command fails
-	cut      bool                // all commands fail
-	limit    bool                // settlements of one subscription are refused at a limit
-	before   func()              // is called once before a command of the dispatcher
-	events   map[string][]string // types of the events of runs, by runSeq
-	at       map[string][]storage.Position
+	largest  int  // bytes of the largest command
+	faults   bool // commands fail, or their answers get lost
+	lose     bool // the answer to the next command gets lost
+	refuse   bool // the next command fails
+	cut      bool // all commands fail
+	limit    bool // settlements of one subscription are refused at a limit
+	// unconfirmed is how many times the node does not find out whether it leads.
+	unconfirmed int
+	before      func()              // is called once before a command of the dispatcher
+	events      map[string][]string // types of the events of runs, by runSeq
+	at          map[string][]storage.Position
 }
 
 var (
@@ -55,8 +57,17 @@ var (
 	errLost     = errors.New("lost")
 )
 
-func (n *node) Store() *storage.Store           { return n.local.Store }
-func (n *node) ReadIndex(context.Context) error { return nil }
+func (n *node) Store() *storage.Store { return n.local.Store }
+
+func (n *node) ReadIndex(context.Context) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.unconfirmed > 0 {
+		n.unconfirmed--
+		return errNoLeader
+	}
+	return nil
+}
 
 func (n *node) Leading() bool {
 	n.mu.Lock()
