@@ -340,7 +340,7 @@ func (a *answer) free() {
 // add appends a delivery.
 func (a *answer) add(d *delivery.Delivery, in storage.Incarnation, form runlogv1.PayloadForm_Form) (err error) {
 	a.id = appendDeliveryID(a.id[:0], in, d.Ref())
-	if a.event, err = wire.AppendRecord(a.event[:0], &d.Record, form); err != nil {
+	if a.event, err = wire.AppendRecord(a.event[:0], d.Record, form); err != nil {
 		return err
 	}
 	size := protowire.SizeTag(fieldDeliveryID) + protowire.SizeBytes(len(a.id)) +

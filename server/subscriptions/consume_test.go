@@ -14,7 +14,7 @@ import (
 // with an id that is bound to the incarnation (READ-7).
 func TestDeliveriesCostNoAllocation(t *testing.T) {
 	record := storage.Record{Recorded: contract.Recorded{Event: contract.Event{Type: contract.StepCompleted, RunID: "run-1", Payload: []byte("{}")}, RunSeq: 7}}
-	d := &delivery.Delivery{Delivery: window.Delivery{Event: &window.Event{Run: &storage.Run{RunID: "run-1"}, Record: record}}}
+	d := &delivery.Delivery{Delivery: window.Delivery{Event: &window.Event{Run: &storage.Run{RunID: "run-1"}, Record: &record}}}
 	var a answer
 	if n := testing.AllocsPerRun(100, func() {
 		a.bytes = a.bytes[:0]

@@ -75,7 +75,7 @@ func (s *Service) pulled(list []delivery.Delivery, consumer *delivery.Consumer) 
 	resp := &runlogv1.PullResponse{}
 	for i := range list {
 		d := &list[i]
-		e := cloudevent.Event{Record: &d.Record, Cluster: s.opts.Cluster, Position: rpc.FormatPosition(s.node.Store().Incarnation(), d.Record.Position)}
+		e := cloudevent.Event{Record: d.Record, Cluster: s.opts.Cluster, Position: rpc.FormatPosition(s.node.Store().Incarnation(), d.Record.Position)}
 		resp.Deliveries = append(resp.Deliveries, &runlogv1.PulledEvent{
 			DeliveryId: s.deliveryID(d.Ref()), Attempt: d.Attempt, EventJson: cloudevent.AppendStructured(nil, &e),
 		})

@@ -37,7 +37,7 @@ func TestReadFailsAmongEventsBUS8(t *testing.T) {
 	settings.Memory = &window.Memory{One: 1 << 20, All: 1 << 20}
 	s.settings = settings
 	s.window = window.New(settings, broken{}, 9)
-	e := &window.Event{Run: &storage.Run{RunID: "run"}}
+	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 	e.Record.RunSeq, e.Record.Position = 1, 10
 	s.window.Push(10, e)
 	s.window.Owe("other", 1, 0) // It is read.

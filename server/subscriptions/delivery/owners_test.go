@@ -22,7 +22,7 @@ func TestSilentConsumerBUS9(t *testing.T) {
 		s.attach(s.window)
 		c := &Consumer{s: s, wake: make(chan struct{}, 1)}
 		for i := range 20 {
-			e := &window.Event{Run: &storage.Run{RunID: fmt.Sprint("run_", i)}}
+			e := &window.Event{Run: &storage.Run{RunID: fmt.Sprint("run_", i)}, Record: &storage.Record{}}
 			e.Record.RunID, e.Record.RunSeq, e.Record.Position = e.Run.RunID, 1, storage.Position(i+1)
 			s.mu.Lock()
 			s.window.Push(e.Record.Position, e)

@@ -40,7 +40,7 @@ func (x *source) Load(runID string, after uint64, through storage.Position, n in
 		if ok, err := f.matches(e, now); err != nil {
 			return nil, false, err
 		} else if ok {
-			list = append(list, &window.Event{Run: v.Run, Record: *e})
+			list = append(list, window.Alone(v.Run, e))
 		}
 	}
 	return list, false, nil
@@ -62,7 +62,7 @@ func (x *source) Letter(runID string, seq uint64) (found *window.Event, err erro
 			return nil, err
 		}
 		if e.RunSeq == seq {
-			found = &window.Event{Run: v.Run, Record: *e}
+			found = window.Alone(v.Run, e)
 		}
 		break
 	}

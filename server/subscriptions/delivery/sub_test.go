@@ -229,7 +229,7 @@ func (s *sub) consume(ctx context.Context) {
 func (s *sub) takeSome(ctx context.Context, c *delivery.Consumer) error {
 	list, err := c.Take(ctx, 1+s.b.int(5), nil)
 	for i := range list {
-		s.receive(&list[i].Record)
+		s.receive(list[i].Record)
 	}
 	for i := range list {
 		d := &list[i]

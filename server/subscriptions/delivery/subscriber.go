@@ -272,7 +272,7 @@ type origin struct {
 // send hands an event to the sink.
 func (s *subscriber) send(to Sink, from origin, d *window.Delivery) {
 	p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
-	e := &cloudevent.Event{Record: &d.Record, Cluster: s.term.opts.Cluster, Position: rpc.FormatPosition(s.term.opts.Node.Store().Incarnation(), d.Record.Position)}
+	e := &cloudevent.Event{Record: d.Record, Cluster: s.term.opts.Cluster, Position: rpc.FormatPosition(s.term.opts.Node.Store().Incarnation(), d.Record.Position)}
 	to.Send(s.term.ctx, e, func(err error) { s.done(from, p, err) })
 }
 

@@ -121,7 +121,7 @@ func (t *tail) gather(to *routes, c *storage.Commit, touched []*subscriber) ([]*
 				return err
 			}
 			if shared == nil {
-				shared = &window.Event{Run: c.Run, Record: *e}
+				shared = &window.Event{Run: c.Run, Record: e}
 			}
 			if len(s.batch) == 0 {
 				touched = append(touched, s)
@@ -256,7 +256,7 @@ func (s *subscriber) catchUp() error {
 				return err
 			}
 			if ok {
-				events = append(events, &window.Event{Run: c.Run, Record: c.Records[i]})
+				events = append(events, &window.Event{Run: c.Run, Record: &c.Records[i]})
 				bytes += len(c.Records[i].Payload)
 			}
 		}

@@ -83,7 +83,7 @@ func TestAttachDuringCollectionBUS6(t *testing.T) {
 	if s.attach(s.window); !s.attached.Load() || s.from != 6 {
 		t.Errorf("attached: %t, from %d", s.attached.Load(), s.from)
 	}
-	e := &window.Event{Run: &storage.Run{RunID: "run"}}
+	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 	e.Record.RunSeq, e.Record.Position = 1, 6
 	for _, at := range []storage.Position{6, 7} { // Entries without events follow it.
 		s.batch = []*window.Event{e}
@@ -119,7 +119,7 @@ func TestSqueezeBesideRefreshBUS6(t *testing.T) {
 	t.Parallel()
 	term := openTerm(t)
 	s := routed(t, term)
-	e := &window.Event{Run: &storage.Run{RunID: "run"}}
+	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 	e.Record.RunSeq, e.Record.Position = 1, 1
 	begin := func() {
 		s.window = window.New(s.settings, &source{s}, 0)
@@ -178,7 +178,7 @@ func TestCloseTwiceBUS9(t *testing.T) {
 	t.Parallel()
 	term := openTerm(t)
 	s := routed(t, term)
-	e := &window.Event{Run: &storage.Run{RunID: "run"}}
+	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 	e.Record.RunSeq, e.Record.Position = 1, 1
 	s.window.Push(1, e)
 	s.close(ErrNotLeader)

@@ -21,7 +21,7 @@ func TestSettlementHasBoundsBUS6(t *testing.T) {
 			RandomBackoff: func(time.Duration) time.Duration { return time.Hour },
 		}, nil, 0)
 		for i := range runs {
-			e := &window.Event{Run: &storage.Run{RunID: fmt.Sprint("run_", i)}}
+			e := &window.Event{Run: &storage.Run{RunID: fmt.Sprint("run_", i)}, Record: &storage.Record{}}
 			e.Record.RunID, e.Record.RunSeq, e.Record.Position = e.Run.RunID, 1, storage.Position(i)+1
 			w.Push(e.Record.Position, e)
 		}

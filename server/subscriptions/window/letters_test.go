@@ -27,7 +27,7 @@ func (l lone) Letter(string, uint64) (*window.Event, error) { return l.Event, ni
 func TestDiscardedWhileUnderWayBUS5(t *testing.T) {
 	t.Parallel()
 	for _, fails := range []bool{false, true} {
-		e := &window.Event{Run: &storage.Run{RunID: "run"}}
+		e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 		e.Record.RunSeq, e.Record.Position = 1, 1
 		w := window.New(window.Settings{
 			MaxInFlight: 2, MaxLanes: 9, MaxAttempts: 3, HoldRun: true, Memory: &window.Memory{One: 1, All: 1},
@@ -71,7 +71,7 @@ func TestHeldRunHasAgeBUS9(t *testing.T) {
 	for attempts := uint32(1); attempts <= 3; attempts++ {
 		var events history
 		for seq := uint64(1); seq <= 2; seq++ {
-			e := &window.Event{Run: &storage.Run{RunID: "run"}}
+			e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 			e.Record.RunSeq, e.Record.Position, e.Record.PersistedAt = seq, storage.Position(seq), int64(100*seq)
 			events = append(events, e)
 		}

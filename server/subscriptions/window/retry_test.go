@@ -15,7 +15,7 @@ type counting struct{ asked []int }
 func (c *counting) Load(_ string, after uint64, _ storage.Position, n int) (list []*window.Event, more bool, err error) {
 	c.asked = append(c.asked, n)
 	for i := range min(n, 20) {
-		e := &window.Event{Run: &storage.Run{RunID: "run"}}
+		e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 		e.Record.RunSeq, e.Record.Position = after+uint64(i)+1, storage.Position(after)+storage.Position(i)+1
 		list = append(list, e)
 	}

@@ -87,7 +87,7 @@ func (s *Settlement) sort() {
 func (l *lane) owed(cursor storage.Position) (Owed, bool) {
 	switch {
 	case len(l.queue) > 0:
-		first := &l.queue[0].Record
+		first := l.queue[0].Record
 		return Owed{l.runID, first.RunSeq, l.attempts}, first.Position <= cursor
 	case l.spilled:
 		return Owed{l.runID, l.from + 1, l.attempts}, l.fromAt <= cursor

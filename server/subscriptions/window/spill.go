@@ -28,7 +28,7 @@ func (w *Window) spill(l *lane) {
 	if len(l.queue) <= kept {
 		return
 	}
-	first := &l.queue[kept].Record
+	first := l.queue[kept].Record
 	l.spilled, l.from, l.fromAt = true, first.RunSeq-1, first.Position
 	if kept == 0 {
 		l.oldest = first.PersistedAt

@@ -117,7 +117,7 @@ func (stored) Load(runID string, after uint64, through storage.Position, n int) 
 func (stored) Letter(runID string, _ uint64) (*window.Event, error) { return eventOf(runID, 1), nil }
 
 func eventOf(runID string, at storage.Position) *window.Event {
-	e := &window.Event{Run: &storage.Run{RunID: runID}}
+	e := &window.Event{Run: &storage.Run{RunID: runID}, Record: &storage.Record{}}
 	e.Record.RunID, e.Record.RunSeq, e.Record.Position = runID, 1, at
 	return e
 }

@@ -1,6 +1,7 @@
 package window
 
 import (
+	"bytes"
 	"sync/atomic"
 	"time"
 
@@ -14,10 +15,19 @@ const (
 	eventBytes = 1 << 10
 )
 
-// Event is a stored event that matches the subscription.
+// Event is a stored event that matches the subscription. The windows of many subscriptions share
+// what it leads to: nothing of it changes.
 type Event struct {
 	Run    *storage.Run
-	Record storage.Record
+	Record *storage.Record
+}
+
+// Alone returns an event that shares no memory with the records that were decoded with it, which it
+// would keep for as long as it is in a window.
+func Alone(run *storage.Run, r *storage.Record) *Event {
+	own := *r
+	own.Payload, own.Extensions = bytes.Clone(r.Payload), bytes.Clone(r.Extensions)
+	return &Event{run, &own}
 }
 
 // bytes is about what the event takes in memory.
@@ -361,7 +371,7 @@ func (w *Window) refill(l *lane) error {
 		l.attempts = 0 // They were of an event that matches no more.
 	}
 	if len(list) > 0 {
-		last := &list[len(list)-1].Record
+		last := list[len(list)-1].Record
 		l.from, l.fromAt = last.RunSeq, last.Position
 	}
 	for _, e := range list {

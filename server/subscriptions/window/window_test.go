@@ -59,7 +59,7 @@ func (w *world) flood() {
 func (w *world) appendTo(runID string, n int) {
 	for range n {
 		list := w.runs[runID]
-		e := &event{Event: &window.Event{Run: &storage.Run{}}, matches: rapid.IntRange(0, 3).Draw(w.T, "matches") > 0}
+		e := &event{Event: &window.Event{Run: &storage.Run{}, Record: &storage.Record{}}, matches: rapid.IntRange(0, 3).Draw(w.T, "matches") > 0}
 		e.Run.RunID, e.Record.RunID = runID, runID
 		e.Record.RunSeq, e.Record.Position, e.Record.PersistedAt = uint64(len(list))+1, w.end, int64(w.end)
 		e.Record.Payload = make([]byte, rapid.IntRange(0, 2000).Draw(w.T, "payload"))
