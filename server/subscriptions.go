@@ -14,7 +14,7 @@ const (
 
 func (s *Server) openSubscriptions(*parts) any {
 	x := subscriptions.New(subscriptions.Options{
-		Node: s.replica, Cluster: s.cluster.Identity().ClusterID, Memory: s.memory,
+		Node: s.replica, Cluster: s.cluster.Identity().ClusterID, Memory: s.memory, Tail: s.tail,
 		Windows:        &window.Memory{One: s.opts.MemoryBytes / windowShare, All: s.opts.MemoryBytes / windowsShare},
 		SinkSecretsDir: s.opts.SinkSecretsDir, OpenSink: s.opts.OpenSink, DialSink: s.opts.DialOut,
 		Clock: s.replica.Stamps().Now, Logger: s.log, Registry: s.opts.Registry, Stopping: s.stopping,

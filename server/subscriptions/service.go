@@ -18,6 +18,7 @@ import (
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
+	"runlog/storage/tail"
 )
 
 // Node is the part of the replica that the service needs.
@@ -32,6 +33,8 @@ type Options struct {
 	Node Node
 	// Cluster is the id of the cluster, in the source of CloudEvents.
 	Cluster string
+	// Tail has what was committed last.
+	Tail *tail.Tail
 	// Memory bounds the events that consumers are being sent, and Windows those that subscriptions
 	// keep for their deliveries.
 	Memory  *budget.Budget
@@ -64,7 +67,7 @@ var _ runlogv1.SubscriptionServiceServer = (*Service)(nil)
 func New(opts Options) *Service {
 	s := &Service{opts: opts, node: opts.Node}
 	s.dispatcher = delivery.Start(delivery.Options{
-		Node: opts.Node, Cluster: opts.Cluster, Memory: opts.Windows, OpenSink: s.openSink, AckTimeout: ackTimeout,
+		Node: opts.Node, Cluster: opts.Cluster, Tail: opts.Tail, Memory: opts.Windows, OpenSink: s.openSink, AckTimeout: ackTimeout,
 		Clock: opts.Clock, Logger: opts.Logger, Stopping: opts.Stopping,
 	})
 	s.metrics = newMetrics(s.dispatcher, opts.Clock)

@@ -26,6 +26,7 @@ import (
 	"runlog/storage/machine"
 	"runlog/storage/machine/subscription"
 	"runlog/storage/storagetest"
+	"runlog/storage/tail"
 	"runlog/testbed/bubble"
 )
 
@@ -212,7 +213,7 @@ func run(t *testing.T, seed uint64, do func(*bed)) {
 		var stopping context.Context
 		stopping, b.stop = context.WithCancel(context.Background())
 		b.d = delivery.Start(delivery.Options{
-			Node: b.node, Cluster: "cluster", Memory: b.memory, OpenSink: b.openSink, AckTimeout: b.ackTimeout,
+			Node: b.node, Cluster: "cluster", Memory: b.memory, Tail: tail.New(tail.Options{Store: local.Store, Bytes: 64 << 10}), OpenSink: b.openSink, AckTimeout: b.ackTimeout,
 			Clock:  func() time.Time { return time.Now().Add(time.Duration(b.skew.Load())) },
 			Logger: slog.New(slog.NewTextHandler(io.Discard, nil)), Stopping: stopping,
 		})

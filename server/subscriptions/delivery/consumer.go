@@ -1,11 +1,9 @@
 package delivery
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"runlog/server/subscriptions/window"
@@ -26,10 +24,7 @@ type Consumer struct {
 	s    *subscriber
 	wake chan struct{} // room for one
 
-	left bool // it gets nothing more; s.mu guards it
-
-	mu   sync.Mutex
-	over error
+	left bool // it gets nothing more; the owner of s has it
 }
 
 // Consume adds a consumer to a subscription. The caller closes it.
@@ -43,15 +38,19 @@ func (d *Dispatcher) Consume(ctx context.Context, name subscription.Name) (*Cons
 		return nil, ErrNotFound
 	}
 	c := &Consumer{s: s, wake: make(chan struct{}, 1)}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case s.closed:
-		return nil, ErrNotLeader
-	case !s.pull():
-		return nil, ErrNotPull
+	s.call(func() {
+		switch {
+		case s.closed:
+			err = ErrNotLeader
+		case !s.pull():
+			err = ErrNotPull
+		default:
+			s.consumers[c] = struct{}{}
+		}
+	})
+	if err != nil {
+		return nil, err
 	}
-	s.consumers[c] = struct{}{}
 	return c, nil
 }
 
@@ -62,28 +61,14 @@ func (c *Consumer) nudge() {
 	}
 }
 
-func (c *Consumer) end(cause error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.over = cause
-	c.nudge()
-}
-
-func (c *Consumer) ended() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.over
-}
-
 // Take returns at most n events, and waits for one if there is none, until it gets something from
 // alive. After the end of the context it returns its cause, and why the deliveries have ended if
 // they have.
 func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]Delivery, error) {
 	for {
-		if err := c.ended(); err != nil {
-			return nil, err
-		}
-		list, err := c.s.take(c, n)
+		var list []Delivery
+		var err error
+		c.s.call(func() { list, err = c.s.take(c, n) })
 		if len(list) > 0 || err != nil {
 			return list, err
 		}
@@ -98,17 +83,15 @@ func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]D
 }
 
 func (s *subscriber) take(c *Consumer, n int) ([]Delivery, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	switch {
 	case s.closed:
-		return nil, cmp.Or(c.ended(), ErrNotLeader)
+		return nil, s.cause
 	case !s.pull():
 		return nil, ErrNotPull
 	case c.left:
 		return nil, ErrLeft
 	}
-	if s.overdueLocked() {
+	if s.overdue() || s.unloaded {
 		return nil, nil // The settlement wakes the consumers.
 	}
 	taken, err := s.window.Take(s.term.now(), n)
@@ -120,14 +103,17 @@ func (s *subscriber) take(c *Consumer, n int) ([]Delivery, error) {
 		list[i] = Delivery{taken[i], s.sought}
 		s.owners[list[i].Ref().Place] = c
 	}
-	s.armLocked(s.window.Next())
 	if s.window.Ready() {
 		s.nudgeOther(c)
 	}
-	if s.behindLocked() {
-		s.kickLocked()
-	}
 	return list, err
+}
+
+// nudgeAll has all consumers look for events.
+func (s *subscriber) nudgeAll() {
+	for c := range s.consumers {
+		c.nudge()
+	}
 }
 
 // nudgeOther wakes another consumer for what is left.
@@ -142,68 +128,64 @@ func (s *subscriber) nudgeOther(but *Consumer) {
 
 // Ack settles events, also those that another consumer or node has handed out, and returns how many
 // were owed. Those before a seek count for nothing: the seek wants the events again.
-func (c *Consumer) Ack(list []Ref) int { return c.s.ack(list) }
+func (c *Consumer) Ack(list []Ref) (n int) {
+	c.s.call(func() { n = c.s.ack(list) })
+	return n
+}
 
 // Nack has events delivered again: after a delay, or if that is negative after a random time. It
 // returns how many. Those count that another consumer has now for nothing: it was too late.
-func (c *Consumer) Nack(list []Ref, delay time.Duration) int {
+func (c *Consumer) Nack(list []Ref, delay time.Duration) (n int) {
 	s := c.s
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	mine := slices.DeleteFunc(s.placesLocked(list), func(p window.Place) bool {
-		owner := s.owners[p]
-		return owner != nil && owner != c
+	s.call(func() {
+		mine := slices.DeleteFunc(s.places(list), func(p window.Place) bool {
+			owner := s.owners[p]
+			return owner != nil && owner != c
+		})
+		n = s.nack(mine, "the consumer refused the delivery", delay)
 	})
-	return s.nackLocked(mine, "the consumer refused the delivery", delay)
+	return n
 }
 
 // Return gives events back that did not reach the consumer: it is no failed attempt.
-func (c *Consumer) Return(list []Ref) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.returnLocked(list)
-}
+func (c *Consumer) Return(list []Ref) { c.s.call(func() { c.giveBack(list) }) }
 
 // Unused is Return for a consumer that leaves: from now on Take returns ErrLeft.
 func (c *Consumer) Unused(list []Ref) {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.left = true
-	delete(c.s.consumers, c)
-	c.nudge()
-	c.returnLocked(list)
+	c.s.call(func() {
+		c.left = true
+		delete(c.s.consumers, c)
+		c.nudge()
+		c.giveBack(list)
+	})
 }
 
-func (c *Consumer) returnLocked(list []Ref) {
+// Close ends the consumer. What it has neither settled nor refused has failed.
+func (c *Consumer) Close() {
+	c.s.call(func() { c.s.nack(c.leave(), "the consumer ended without an acknowledgement", -1) })
+}
+
+// Leave ends the consumer. What it has not settled may still be, until its deadline.
+func (c *Consumer) Leave() { c.s.call(func() { c.leave() }) }
+
+// What follows is called by the owner of the subscription.
+
+func (c *Consumer) giveBack(list []Ref) {
 	s := c.s
 	if s.closed {
 		return
 	}
-	for _, p := range s.placesLocked(list) {
+	for _, p := range s.places(list) {
 		if s.owners[p] == c {
 			delete(s.owners, p)
 			s.window.Return(p)
 		}
 	}
-	s.kickLocked()
+	s.nudged = true
 }
 
-// Close ends the consumer. What it has neither settled nor refused has failed.
-func (c *Consumer) Close() {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.s.nackLocked(c.leaveLocked(), "the consumer ended without an acknowledgement", -1)
-}
-
-// Leave ends the consumer. What it has not settled may still be, until its deadline.
-func (c *Consumer) Leave() {
-	c.s.mu.Lock()
-	defer c.s.mu.Unlock()
-	c.leaveLocked()
-}
-
-// leaveLocked returns what the consumer was given last, and has not settled.
-func (c *Consumer) leaveLocked() (list []window.Place) {
+// leave returns what the consumer was given last, and has not settled.
+func (c *Consumer) leave() (list []window.Place) {
 	s := c.s
 	for p, owner := range s.owners {
 		if owner == c {
@@ -219,12 +201,10 @@ func (c *Consumer) leaveLocked() (list []window.Place) {
 }
 
 func (s *subscriber) ack(list []Ref) (n int) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed {
 		return 0
 	}
-	for _, p := range s.placesLocked(list) {
+	for _, p := range s.places(list) {
 		delete(s.owners, p)
 		if s.window.Ack(p) {
 			n++
@@ -232,13 +212,13 @@ func (s *subscriber) ack(list []Ref) (n int) {
 	}
 	if n > 0 {
 		s.lastError = ""
-		s.dirtyLocked()
-		s.kickLocked()
+		s.dirty()
+		s.nudged = true
 	}
 	return n
 }
 
-func (s *subscriber) nackLocked(list []window.Place, cause string, delay time.Duration) (n int) {
+func (s *subscriber) nack(list []window.Place, cause string, delay time.Duration) (n int) {
 	if s.closed {
 		return 0
 	}
@@ -249,9 +229,9 @@ func (s *subscriber) nackLocked(list []window.Place, cause string, delay time.Du
 		}
 	}
 	if n > 0 {
-		s.failedLocked(errors.New(cause))
-		s.dirtyLocked()
-		s.kickLocked()
+		s.noteError(errors.New(cause))
+		s.dirty()
+		s.nudged = true
 	}
 	return n
 }

@@ -14,6 +14,7 @@ import (
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
+	"runlog/storage/tail"
 )
 
 // Node is the part of the replica that deliveries need.
@@ -41,6 +42,8 @@ type Options struct {
 	Node Node
 	// Cluster is its name, in the source of CloudEvents.
 	Cluster string
+	// Tail has what was committed last, of the store of the node.
+	Tail *tail.Tail
 	// Memory bounds the events that subscriptions keep in memory.
 	Memory *window.Memory
 	// OpenSink opens the sink of a subscription, for so many events under way.
@@ -71,7 +74,9 @@ type Dispatcher struct {
 	done     sync.WaitGroup
 	stopRows func()
 
-	mu      sync.Mutex
+	mu sync.Mutex
+	// next is told of rows. It is term, and before that the one that begins.
+	next    *term
 	term    *term         // nil: this node does not deliver
 	waiting chan struct{} // closed when a term has begun
 }
@@ -123,7 +128,7 @@ func (d *Dispatcher) lead(stopping context.Context) {
 	case <-ctx.Done():
 	}
 	d.mu.Lock()
-	d.term = nil
+	d.next, d.term = nil, nil
 	d.waiting = make(chan struct{})
 	d.mu.Unlock()
 	end(ErrNotLeader)
@@ -131,21 +136,27 @@ func (d *Dispatcher) lead(stopping context.Context) {
 }
 
 // begin loads what earlier leaders have recorded. All of it is in the store once ReadIndex returns.
+// The term is told of what comes before it reads the rows, so that it misses none.
 func (d *Dispatcher) begin(ctx context.Context) (*term, error) {
 	if err := d.opts.Node.ReadIndex(ctx); err != nil {
 		return nil, err
 	}
-	t, err := newTerm(ctx, &d.opts)
+	t := newTerm(ctx, &d.opts)
+	d.mu.Lock()
+	d.next = t
+	d.mu.Unlock()
+	r, err := t.loadAll()
 	if err != nil {
+		d.mu.Lock()
+		d.next = nil
+		d.mu.Unlock()
 		return nil, err
 	}
 	d.mu.Lock()
 	d.term = t
 	close(d.waiting)
 	d.mu.Unlock()
-	// What has changed before written told the term of it.
-	t.stale = t.reload()
-	t.start()
+	t.start(r)
 	return t, nil
 }
 
@@ -157,7 +168,9 @@ func (d *Dispatcher) current() *term {
 
 // written is told of what an entry has changed, by the goroutine that applies the log.
 func (d *Dispatcher) written(rows []storage.Row) {
-	t := d.current()
+	d.mu.Lock()
+	t := d.next
+	d.mu.Unlock()
 	if t == nil {
 		return
 	}
@@ -167,7 +180,8 @@ func (d *Dispatcher) written(rows []storage.Row) {
 		return
 	}
 	if len(w.Changed)+len(w.Removed) > 0 {
-		t.written(&w)
+		applied := t.store.Applied() // This entry is the last one.
+		t.written(&w, applied.Position())
 	}
 }
 
@@ -219,17 +233,18 @@ func (d *Dispatcher) Status(name subscription.Name) (Status, bool) {
 	if s == nil {
 		return Status{}, false
 	}
-	return s.status(), true
+	return s.ask(), true
+}
+
+// ask has the owner return the status.
+func (s *subscriber) ask() (st Status) {
+	s.call(func() { st = s.status() })
+	return st
 }
 
 func (s *subscriber) status() Status {
-	applied, at := s.term.store.Applied(), s.term.position()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	read := s.window.ReadTo()
-	if s.attached.Load() {
-		read = max(read, at)
-	}
+	applied := s.term.store.Applied()
+	read := max(s.window.ReadTo(), s.term.quietTo(s))
 	st := Status{
 		Stats: s.window.Stats(), Acknowledged: s.row.Acknowledged + s.window.Acknowledged(), Paused: s.row.Paused,
 		Consumers: len(s.consumers), LastError: s.lastError, LastErrorAt: s.lastErrorAt,
@@ -253,7 +268,7 @@ func (d *Dispatcher) Each(do func(subscription.Name, Status) bool) {
 	})
 	t.mu.Unlock()
 	for _, name := range names {
-		if s := t.find(name); s != nil && !do(name, s.status()) {
+		if s := t.find(name); s != nil && !do(name, s.ask()) {
 			return
 		}
 	}

@@ -1,13 +1,19 @@
 package delivery
 
-import "runlog/storage"
+import (
+	"context"
 
-// Consulted returns how many subscribers the tail asks whether they take an event, and whether it
-// decodes the event at all.
+	"runlog/storage"
+)
+
+// Consulted returns how many subscriptions the router asks whether an event may concern them, and
+// whether the event is decoded as a whole.
 func (d *Dispatcher) Consulted(tenant, eventType string) (n int, decoded bool) {
 	run, e := &storage.Run{}, &storage.Record{}
 	run.Scope.TenantID, e.Type = tenant, eventType
-	r := d.current().routes.Load()
-	_ = r.each(run, e, func(*subscriber) error { n++; return nil })
-	return n, r.wants(run)
+	t := d.current()
+	_ = t.ask(context.Background(), func(r *router) {
+		r.routes.each(run, e, func(*subscriber) { n++ })
+	})
+	return n, t.wants(run)
 }

@@ -3,7 +3,6 @@ package delivery
 import (
 	"maps"
 	"slices"
-	"sync/atomic"
 
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
@@ -83,79 +82,60 @@ func (l *labels) get() (map[string]string, error) {
 	return l.has, nil
 }
 
-// routes find the subscribers of an event. They never change: others take their place.
-type routes struct {
-	tenants  map[string]*route // "": subscriptions to all tenants
-	attached atomic.Int64      // subscribers that are
-}
+// routes find the subscribers that an event may match. Only the router uses them.
+type routes map[string]*route // by tenant; "": subscriptions to all tenants
 
 type route struct {
-	attached atomic.Int64  // subscribers that are
-	any      []*subscriber // of events of any type
-	types    map[string][]*subscriber
+	any   set // of events of any type
+	types map[string]set
 }
 
-func newRoutes(all map[uint64]*subscriber) *routes {
-	r := &routes{tenants: map[string]*route{}}
-	for _, n := range slices.Sorted(maps.Keys(all)) {
-		s := all[n]
-		f := s.filter.Load()
-		t := r.tenants[f.tenant]
-		if t == nil {
-			t = &route{types: map[string][]*subscriber{}}
-			r.tenants[f.tenant] = t
-		}
-		if len(f.types) == 0 {
-			t.any = append(t.any, s)
-		}
-		for _, name := range f.types {
-			t.types[name] = append(t.types[name], s)
-		}
-		if s.attached.Load() {
-			r.count(s, true)
-		}
-	}
-	return r
-}
+type set map[*subscriber]struct{}
 
-// count counts a subscriber that is attached, or no longer is. A route to it may be gone.
-func (r *routes) count(s *subscriber, is bool) {
-	t := r.tenants[s.filter.Load().tenant]
+func (r routes) add(s *subscriber, f *filter) {
+	s.routed = f
+	t := r[f.tenant]
 	if t == nil {
-		return
+		t = &route{any: set{}, types: map[string]set{}}
+		r[f.tenant] = t
 	}
-	n := int64(1)
-	if !is {
-		n = -1
+	if len(f.types) == 0 {
+		t.any[s] = struct{}{}
 	}
-	t.attached.Add(n)
-	r.attached.Add(n)
+	for _, name := range f.types {
+		if t.types[name] == nil {
+			t.types[name] = set{}
+		}
+		t.types[name][s] = struct{}{}
+	}
 }
 
-// wants reports whether a subscriber is attached that events of a run may match.
-func (r *routes) wants(run *storage.Run) bool {
-	for _, tenant := range [2]string{"", run.Scope.TenantID} {
-		if t := r.tenants[tenant]; t != nil && t.attached.Load() > 0 {
-			return true
+func (r routes) remove(s *subscriber) {
+	f := s.routed
+	t := r[f.tenant]
+	delete(t.any, s)
+	for _, name := range f.types {
+		if delete(t.types[name], s); len(t.types[name]) == 0 {
+			delete(t.types, name)
 		}
 	}
-	return false
+	if len(t.any)+len(t.types) == 0 {
+		delete(r, f.tenant)
+	}
 }
 
-// each calls do for every subscriber that an event may match.
-func (r *routes) each(run *storage.Run, e *storage.Record, do func(*subscriber) error) error {
+// each calls do for every subscriber that an event of a run may match.
+func (r routes) each(run *storage.Run, e *storage.Record, do func(*subscriber)) {
 	for _, tenant := range [2]string{"", run.Scope.TenantID} {
-		t := r.tenants[tenant]
+		t := r[tenant]
 		if t == nil {
 			continue
 		}
-		for _, list := range [2][]*subscriber{t.any, t.types[e.Type]} {
-			for _, s := range list {
-				if err := do(s); err != nil {
-					return err
-				}
-			}
+		for s := range t.any {
+			do(s)
+		}
+		for s := range t.types[e.Type] {
+			do(s)
 		}
 	}
-	return nil
 }

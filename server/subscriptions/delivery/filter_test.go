@@ -2,19 +2,19 @@ package delivery
 
 import (
 	"testing"
-	"time"
 
 	"runlog/proto/contract"
 	"runlog/storage"
-	"runlog/storage/machine/subscription"
 	"runlog/storage/storagetest"
+	"runlog/testbed/bubble"
 )
 
 // TestLabelsAreReadOnceBUS9: what an event costs does not grow with a read of the store for each
 // subscription to other labels.
 func TestLabelsAreReadOnceBUS9(t *testing.T) {
 	t.Parallel()
-	store := openTerm(t).store
+	term, _ := openTerm(t)
+	store := term.store
 	appendOne(t, store, 0)
 	now := &labels{store: store, runID: "run"}
 	f := &filter{labels: map[string]string{"team": "a"}}
@@ -29,93 +29,101 @@ func TestLabelsAreReadOnceBUS9(t *testing.T) {
 // TestNoSubscriptionBUS9: without a subscription, the log is not read again.
 func TestNoSubscriptionBUS9(t *testing.T) {
 	t.Parallel()
-	term := openTerm(t)
+	term, r := openTerm(t)
 	appendOne(t, term.store, 0)
-	x := &tail{term: term} // To read, it would need a follower.
-	if err := x.read(); err != nil {
+	tail := term.opts.Tail
+	defer func() { term.opts.Tail = tail }()
+	term.opts.Tail, r.log = nil, nil // To read, it would need one of them.
+	if err := r.run(); err != nil {
 		t.Fatal(err)
 	}
 	applied := term.store.Applied()
 	if got, want := term.position(), applied.Position(); got != want || want == 0 {
-		t.Errorf("the tail is at %d, want %d", got, want)
+		t.Errorf("the router is at %d, want %d", got, want)
 	}
 }
 
-// TestDetachedBUS9: while no subscriber is attached, such as one whose window is full, the tail
-// reads nothing. A subscriber that has caught up counts again.
-func TestDetachedBUS9(t *testing.T) {
+// TestFullBUS9: while no window takes more, the router reads nothing, and no event is decoded as a
+// whole. A subscriber that has caught up counts again.
+func TestFullBUS9(t *testing.T) {
 	t.Parallel()
-	term := openTerm(t)
-	s := routed(t, term)
+	bubble.Test(t, full) // In fake time, nothing is overdue: the term records nothing.
+}
+
+func full(t *testing.T) {
+	term, r := openTerm(t)
+	s := joined(t, r)
 	run := &storage.Run{}
+	c := &Consumer{s: s, wake: make(chan struct{}, 1)}
+	n := 0
 	for range 2 {
-		s.attach(s.window)
-		if to := term.routes.Load(); !to.wants(run) || to.attached.Load() != 1 {
-			t.Fatal("an attached subscriber is not counted")
+		if !term.wants(run) {
+			t.Fatal("a window with room is not counted")
 		}
-		term.routes.Store(newRoutes(term.subscribers)) // They keep the count.
-		s.detachLocked()
-		if to := term.routes.Load(); to.wants(run) || to.attached.Load() != 0 {
-			t.Fatal("a detached subscriber is counted")
+		for range 30 {
+			appendOne(t, term.store, n)
+			n++
 		}
-	}
-	appendOne(t, term.store, 0)
-	x := &tail{term: term} // To read, it would need a follower.
-	if err := x.read(); err != nil {
-		t.Fatal(err)
-	}
-	s.window.Push(term.position())
-	s.attach(s.window)
-	appendOne(t, term.store, 1)
-	x = term.newTail()
-	if err := x.read(); err != nil {
-		t.Fatal(err)
-	}
-	if n := s.window.Stats().Waiting; n != 1 {
-		t.Errorf("%d events came after the subscriber was attached, want 1", n)
-	}
-}
-
-// TestAttachBesideReadBUS6: an event that the tail has not decoded, because no subscriber wanted
-// it, is read again for one that was attached right after that.
-func TestAttachBesideReadBUS6(t *testing.T) {
-	t.Parallel()
-	term := openTerm(t)
-	s := routed(t, term)
-	other := &subscriber{term: term, number: 2} // The tail must read the log.
-	other.beginLocked(&stored{State: &subscription.State{Subscription: subscription.Subscription{Name: subscription.Name{Tenant: "another", ID: "other"}, Number: 2}}})
-	term.subscribers[2] = other
-	other.attachLocked(true)
-	term.routes.Store(newRoutes(term.subscribers))
-	appendOne(t, term.store, 0)
-	x := term.newTail()
-	x.entries = term.store.Follow(storage.Whole).Only(func(r *storage.Run) bool {
-		wanted := x.wants(r)
-		if s.attach(s.window); !s.attached.Load() {
-			t.Error("the subscriber is not attached")
-		}
-		return wanted
-	})
-	for range 2 {
-		if err := x.read(); err != nil {
+		if err := r.run(); err != nil {
 			t.Fatal(err)
 		}
-	}
-	applied := term.store.Applied()
-	if n := s.window.Stats().Waiting; n != 1 || term.position() != applied.Position() {
-		t.Errorf("%d events came, and the tail is at %d of %d; want 1 event", n, term.position(), applied.Position())
+		s.call(func() { s.prepare(); s.step() })
+		s.call(func() {
+			if !s.window.Full() || s.reading || s.due == 0 {
+				t.Errorf("full: %t, reading: %t, due %d", s.window.Full(), s.reading, s.due)
+			}
+		})
+		if term.wants(run) || term.quiet != 0 {
+			t.Fatal("a full window is counted")
+		}
+		log, tail := r.log, term.opts.Tail
+		term.opts.Tail, r.log = nil, nil // To read, the router would need one of them.
+		appendOne(t, term.store, n)
+		n++
+		if err := r.run(); err != nil {
+			t.Fatal(err)
+		}
+		term.opts.Tail, r.log = tail, log
+		for got := 0; got < 31; {
+			s.call(func() {
+				list, err := s.take(c, 10)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for i := range list {
+					s.ack([]Ref{list[i].Ref()})
+					got++
+				}
+				s.prepare()
+				s.step()
+			})
+		}
+		if term.quiet != 1 {
+			t.Fatal("a subscriber that has caught up is not counted")
+		}
 	}
 }
 
-// routed makes a subscriber to all events of all tenants, from the first one on.
-func routed(t *testing.T, term *term) *subscriber {
-	t.Helper()
-	s := &subscriber{term: term, number: 1}
-	s.beginLocked(&stored{State: &subscription.State{Subscription: subscription.Subscription{Name: subscription.Name{ID: "s"}, Number: 1, Settings: subscription.Settings{MaxInFlight: 10}}}})
-	s.settings.AckTimeout = time.Second // Consumers fetch.
-	term.subscribers[1] = s
-	term.routes.Store(newRoutes(term.subscribers))
-	return s
+// TestFactsBUS6: an event that was decoded while no window took it is read again, as a whole.
+func TestFactsBUS6(t *testing.T) {
+	t.Parallel()
+	term, r := openTerm(t)
+	term.opts.Tail.SetWhole(nil)
+	s := joined(t, r)
+	appendOne(t, term.store, 0)
+	if err := r.run(); err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < 2; i++ { // The first one finds that.
+		s.call(func() { s.prepare(); s.step() })
+	}
+	c := &Consumer{s: s, wake: make(chan struct{}, 1)}
+	s.call(func() {
+		list, err := s.take(c, 1)
+		if err != nil || len(list) != 1 || list[0].Record.RecordDigest == (contract.Digest{}) {
+			t.Errorf("%d events, %v; want one with its digest", len(list), err)
+		}
+	})
 }
 
 // appendOne stores the n-th event of a run.
@@ -138,6 +146,6 @@ func applyOne(t *testing.T, store *storage.Store, op storage.Operation, err erro
 		_, err = store.Apply(store.Applied().Index+1, 1, p.Seal(1))
 	}
 	if err != nil {
-		t.Fatal(err)
+		t.Error(err)
 	}
 }

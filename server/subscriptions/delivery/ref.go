@@ -55,17 +55,17 @@ func ParseRef(id string) (Ref, error) {
 	return r, nil
 }
 
-// soughtLocked remembers a seek after which nothing was settled. No other operation leaves a cursor
+// seen remembers a seek after which nothing was settled. No other operation leaves a cursor
 // like that, but rarely a settlement: what was handed out before it is delivered again then.
-func (s *subscriber) soughtLocked(row *subscription.Subscription) {
+func (s *subscriber) seen(row *subscription.Subscription) {
 	if row.CursorVersion > 0 && row.Position == row.Began && row.OwedRuns == 0 {
 		s.sought = row.CursorVersion
 	}
 }
 
-// placesLocked returns the events of deliveries since the last seek. Those of earlier leaders count
+// places returns the events of deliveries since the last seek. Those of earlier leaders count
 // too, unless this one has seen a seek after them: versions of a cursor only rise.
-func (s *subscriber) placesLocked(list []Ref) (places []window.Place) {
+func (s *subscriber) places(list []Ref) (places []window.Place) {
 	for _, r := range list {
 		if r.Sought >= s.sought {
 			places = append(places, r.Place)

@@ -32,26 +32,28 @@ const (
 	longestRefusal = 30 * time.Second
 )
 
-// dirty remembers that a subscriber has something to settle.
-func (t *term) dirty(s *subscriber) {
+// unsettle remembers that subscribers have something to settle.
+func (t *term) unsettle(list ...*subscriber) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.unsettled[s] = struct{}{}
+	for _, s := range list {
+		t.unsettled[s] = struct{}{}
+	}
 }
 
-// dirtyLocked remembers that the subscriber has something to settle, and since when.
-func (s *subscriber) dirtyLocked() {
+// dirty remembers that the subscriber has something to settle, and since when.
+func (s *subscriber) dirty() {
 	s.touched = s.term.now()
 	if s.unrecorded == 0 {
 		s.unrecorded = s.touched
 	}
-	s.term.dirty(s)
+	s.term.unsettle(s)
 }
 
-// overdueLocked reports whether the subscriber has had something to settle for so long that it
+// overdue reports whether the subscriber has had something to settle for so long that it
 // hands out nothing until that is recorded. A row at a limit is excepted: what is handed out may be
 // what brings it below.
-func (s *subscriber) overdueLocked() bool {
+func (s *subscriber) overdue() bool {
 	return s.unrecorded != 0 && s.refusals == 0 && s.term.now()-s.unrecorded >= int64(mostUnrecorded)
 }
 
@@ -69,7 +71,7 @@ func (t *term) settle() {
 		}
 		t.mu.Lock()
 		list := slices.Collect(maps.Keys(t.unsettled))
-		if at := t.at.Load(); time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) && at > t.settledAt.Load() {
+		if at := t.at; time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) && at > t.settledAt {
 			idle, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
 		}
 		// One command at a time, so that others need not wait for all.
@@ -90,9 +92,7 @@ func (t *term) settle() {
 // flush settles subscribers. After an error those that are not settled are unsettled again.
 func (t *term) flush(ctx context.Context, list []*subscriber) error {
 	if err := t.beginFlush(ctx); err != nil {
-		for _, s := range list {
-			t.dirty(s)
-		}
+		t.unsettle(list...)
 		return err
 	}
 	defer t.endFlush()
@@ -104,9 +104,7 @@ func (t *term) flushAll(ctx context.Context, list []*subscriber) error {
 	for len(list) > 0 {
 		n, parts, err := t.flushSome(ctx, list)
 		if err != nil {
-			for _, s := range list {
-				t.dirty(s)
-			}
+			t.unsettle(list...)
 			return err
 		}
 		list = append(list[n:], parts...)
@@ -121,6 +119,8 @@ func (t *term) beginFlush(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	case <-t.ctx.Done():
+		return ErrNotLeader
 	}
 }
 
@@ -141,7 +141,9 @@ func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts 
 	var items []subscription.Settlement
 	var made []flushed
 	for used := 0; n < len(list) && len(items) < settleItems && used+leastItem <= settleBytes; n++ {
-		f, item := list[n].settlement(settleBytes - used)
+		var f flushed
+		var item *subscription.Settlement
+		list[n].call(func() { f, item = list[n].settlement(settleBytes - used) })
 		if item == nil {
 			continue
 		}
@@ -151,22 +153,34 @@ func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts 
 	if len(items) == 0 {
 		return n, nil, nil
 	}
+	answered := 0 // of made
+	defer func() {
+		for i := range made[answered:] {
+			made[answered+i].s.call(made[answered+i].unanswered)
+		}
+	}()
 	op, err := subscription.Settle(items)
 	if err != nil {
 		return 0, nil, err
 	}
 	outcome, err := t.execute(ctx, op)
 	if err != nil {
-		return 0, nil, err // If it still has effect, refresh finds another version of the cursor.
+		return 0, nil, err // If it has effect, the router tells of another version of the cursor.
 	}
-	t.settledAt.Store(uint64(outcome.Position))
+	t.mu.Lock()
+	t.settledAt = outcome.Position
+	t.mu.Unlock()
 	effective, err := subscription.DecodeSettle(outcome.Answers[0].Reply)
 	if err != nil {
 		return 0, nil, err
 	}
-	for i := range made {
-		if made[i].settled(effective[i], items[i].Version) {
-			parts = append(parts, made[i].s)
+	for ; answered < len(made); answered++ {
+		f := &made[answered]
+		row := f.rowAfter(effective[answered])
+		part := false
+		f.s.call(func() { part = f.settled(effective[answered], items[answered].Version, row) })
+		if part {
+			parts = append(parts, f.s)
 		}
 	}
 	return n, parts, nil
@@ -174,16 +188,11 @@ func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts 
 
 // settlement returns what is to be recorded now, in about most bytes; nil: nothing.
 func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
-	at := s.term.position()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
+	if s.closed || s.unloaded {
 		return flushed{}, nil
 	}
-	if s.attached.Load() && at > s.from {
-		s.window.Push(at)
-	}
-	x, less := s.settleLocked(most)
+	s.window.Push(s.term.quietTo(s))
+	x, less := s.settleNow(most)
 	if x == nil {
 		return flushed{}, nil
 	}
@@ -192,7 +201,7 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	if x.Empty() && x.Position == s.row.Position && (less || !s.window.Unsettled()) {
 		if s.unrecorded != 0 {
 			s.unrecorded = 0
-			s.kickLocked()
+			s.nudged = true
 		}
 		return flushed{}, nil
 	}
@@ -212,59 +221,65 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 	for _, p := range x.Delivered {
 		item.Delivered = append(item.Delivered, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 	}
+	s.flies(true)
 	return flushed{s, s.window, x, less, now}, item
 }
 
-// settleLocked returns what the window has to record. less: that adds no row, because the last
+// settleNow returns what the window has to record. less: that adds no row, because the last
 // settlement that did was refused a short time ago. nil: so was one that did not.
-func (s *subscriber) settleLocked(most int) (x *window.Settlement, less bool) {
+func (s *subscriber) settleNow(most int) (x *window.Settlement, less bool) {
 	if s.term.now() >= s.fullUntil {
 		return s.window.Settle(most), false
 	}
-	s.term.dirty(s)
+	s.term.unsettle(s)
 	if s.stuck {
 		return nil, true
 	}
 	return s.window.SettleLess(most), true
 }
 
+// unanswered: it is not known whether the store has recorded the settlement.
+func (f *flushed) unanswered() {
+	f.s.flies(false)
+	f.s.takeNewer()
+}
+
 // settled takes over that the store has recorded the settlement, or that it has refused it. Either
-// another operation came first, and refresh reads the row, or the row is at a limit. part: another
-// settlement has the rest.
-func (f *flushed) settled(effective bool, version uint64) (part bool) {
+// another operation came first, and the router tells of the row, or the row is at a limit. part:
+// another settlement has the rest.
+func (f *flushed) settled(effective bool, version uint64, now *subscription.Subscription) (part bool) {
 	s := f.s
-	limited := !effective && s.isAt(version)
-	now := s.parked(f.Settlement, effective)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.flies(false)
+	defer s.takeNewer()
+	limited := !effective && now != nil && now.Version == version
 	if s.closed { // Its window is too.
 		return false
 	}
 	if limited && f.w == s.window {
-		s.limitedLocked(f.less)
+		s.limited(f.less)
 	}
 	if !effective || f.w != s.window {
-		s.term.dirty(s)
+		s.term.unsettle(s)
 		return false
 	}
 	if !f.less {
 		s.refusals = 0
 	}
 	s.window.Settled(f.Settlement)
-	if now != nil && now.Version == version+1 {
+	if len(f.Parked) > 0 && now != nil && now.Version == version+1 {
 		s.window.Recount(now.DeadLetters)
 	}
 	row := *s.row
 	row.Version, row.CursorVersion, row.Position = version+1, row.CursorVersion+1, f.Position
 	row.Acknowledged += f.Acknowledged
 	s.row = &row
-	s.recordedLocked(f)
-	s.kickLocked()
+	s.recorded(f)
+	s.nudged = true
 	return f.Part
 }
 
-// recordedLocked takes over since when something waits that the settlement has not recorded.
-func (s *subscriber) recordedLocked(f *flushed) {
+// recorded takes over since when something waits that the settlement has not recorded.
+func (s *subscriber) recorded(f *flushed) {
 	before := s.settledAt
 	if f.Whole() {
 		before = f.at
@@ -280,30 +295,25 @@ func (s *subscriber) recordedLocked(f *flushed) {
 	default:
 		s.unrecorded = max(s.unrecorded, before)
 	}
-	s.term.dirty(s)
+	s.term.unsettle(s)
 }
 
-// parked returns the row in the store after a settlement that has parked events; nil: it has not.
-func (s *subscriber) parked(settlement *window.Settlement, effective bool) *subscription.Subscription {
-	if !effective || len(settlement.Parked) == 0 {
+// rowAfter returns the row in the store after a settlement that was refused or has parked events;
+// nil: it is not known, and was not asked for after others.
+func (f *flushed) rowAfter(effective bool) *subscription.Subscription {
+	if effective && len(f.Parked) == 0 {
 		return nil
 	}
-	row, err := subscription.ByNumber(s.term.store, s.number)
-	if err != nil { // The count is wrong until the next settlement of this kind.
+	row, err := subscription.ByNumber(f.s.term.store, f.s.number)
+	if err != nil { // The count of dead letters is wrong until the next settlement of this kind.
 		return nil
 	}
 	return row
 }
 
-// isAt reports whether the row in the store has a version.
-func (s *subscriber) isAt(version uint64) bool {
-	row, err := subscription.ByNumber(s.term.store, s.number)
-	return err == nil && row != nil && row.Version == version
-}
-
-// limitedLocked backs off after a limit of the row has refused a settlement. Those that follow add
+// limited backs off after a limit of the row has refused a settlement. Those that follow add
 // nothing, until the next try. A row that is beyond its limits refuses them too.
-func (s *subscriber) limitedLocked(less bool) {
+func (s *subscriber) limited(less bool) {
 	if s.stuck = less; less {
 		return
 	}
@@ -331,23 +341,14 @@ func (d *Dispatcher) Flush(ctx context.Context, name subscription.Name) error {
 	done := make(chan error, 1)
 	// A settlement whose outcome the term does not know may be recorded. Then it would begin again
 	// with what the store has, and hand out again what is under way.
-	if !t.begin(func() {
+	go func() { // end waits for it.
 		defer t.endFlush()
 		done <- t.flushAll(t.ctx, []*subscriber{s})
-	}) {
-		t.endFlush()
-		return ErrNotLeader
-	}
+	}()
 	select {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-}
-
-func (t *term) find(name subscription.Name) *subscriber {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.names[name]
 }

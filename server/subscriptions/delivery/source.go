@@ -17,7 +17,7 @@ func (x *source) Load(runID string, after uint64, through storage.Position, n in
 		return nil, false, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	f := x.s.filter.Load()
+	f := x.s.filter()
 	if !f.wants(v.Run) {
 		return nil, false, nil
 	}

@@ -5,8 +5,6 @@ import (
 	"maps"
 	"math/rand/v2"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"runlog/server/rpc"
@@ -19,26 +17,56 @@ import (
 
 // subscriber delivers one subscription, for the time of a leadership.
 type subscriber struct {
+	// These never change.
 	term   *term
 	number uint64
-	filter atomic.Pointer[filter]
+	name   subscription.Name
 
-	mu       sync.Mutex
-	row      *subscription.Subscription // as the window knows it
-	settings window.Settings            // of row
+	box mailbox
+
+	// The router's: only its goroutine uses them.
+	routed *filter // the routes lead here by it
+	pass   uint64  // the last pass of the router that has met a matching event
+
+	// due is where the first event may lie that the window has not been given, as far as the router
+	// knows; 0: there is none up to term.at, and the router says when there is one. term.mu guards
+	// it.
+	due  storage.Position
+	gone bool // the row was deleted; term.mu guards it too
+
+	// All below are the owner's: the goroutine that has box.owned uses them, without a lock.
+
+	row *subscription.Subscription // as the window knows it
+	// filters hold one after the other: each for the entries behind its place, up to the place of
+	// the next one. The first one holds at window.ReadTo. There is at least one.
+	filters  []placed
+	settings window.Settings // of row
 	window   *window.Window
 	closed   bool
-	running  bool // run is under way
-	// attached: the tail hands over what lies behind from. Otherwise the subscriber reads the log.
-	// It changes while mu and the term's tailing are held.
-	attached atomic.Bool
-	from     storage.Position
-	fenced   bool   // the filter is newer than row
+	cause    error // why it is closed
+	// newer is a row that is not taken over yet: a settlement is on its way, or a read has failed.
+	newer *subscription.Subscription
+	// unloaded: the window does not know yet what the store has.
+	unloaded bool
 	sought   uint64 // the version of the cursor after the last seek that is known
+
+	// limit is how far it may read: how far the router was before the mail was read. All that was
+	// changed of the row up to there has come by mail.
+	limit storage.Position
+	// reading: the window takes what comes. It begins when the window wants many events, and ends
+	// when it is full. term.reading counts it.
+	reading bool
+	// granted: it may read the store once; queued: it waits for that.
+	granted, queued bool
+	log             *storage.Follower // of its reads of the store; nil: it has made none lately
+	// stored is a position up to which it reads the store, because the tail has no whole records.
+	stored  storage.Position
+	retryAt int64 // nothing is read or sent before that, after an error; 0: at once
 
 	sink      Sink // opened when it is needed
 	consumers map[*Consumer]struct{}
 	owners    map[window.Place]*Consumer // the receivers of what is under way
+	nudged    bool                       // consumers are to look for events
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0: it does not
 
@@ -46,6 +74,7 @@ type subscriber struct {
 	fullUntil int64 // no settlement adds a row until then
 	stuck     bool  // and there is none that adds nothing
 
+	settling   bool  // a settlement is on its way
 	unrecorded int64 // what is not recorded came later; 0: all is
 	touched    int64 // when the last such thing came
 	settledAt  int64 // when the last settlement was made that had effect
@@ -55,8 +84,13 @@ type subscriber struct {
 
 	lastError   string // of the last failed attempt; empty once one has succeeded
 	lastErrorAt int64
+}
 
-	batch []*window.Event // of the entry at hand; the tail's
+// placed is a filter with its place: it holds for the entries behind it. The first one of a list
+// also holds for those before.
+type placed struct {
+	at     storage.Position
+	filter *filter
 }
 
 // maxErrorBytes bounds how long the text of a failed attempt is, in bytes.
@@ -104,39 +138,35 @@ func (t *term) load(number uint64) (*stored, error) {
 	return x, nil
 }
 
-// newSubscriber loads a subscription; nil: it was deleted.
-func (t *term) newSubscriber(number uint64) (*subscriber, error) {
-	x, err := t.load(number)
-	if x == nil || err != nil {
-		return nil, err
+// newSubscriber makes a subscriber whose window knows only the row. It has no owner yet.
+func (t *term) newSubscriber(row *subscription.Subscription, filters []placed) *subscriber {
+	s := &subscriber{
+		term: t, number: row.Number, name: row.Name, row: row, filters: filters, unloaded: true, newer: row, due: row.Position + 1,
+		consumers: map[*Consumer]struct{}{}, owners: map[window.Place]*Consumer{},
 	}
-	s := &subscriber{term: t, number: number, consumers: map[*Consumer]struct{}{}}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beginLocked(x)
-	return s, nil
+	s.settings = t.settings(row)
+	s.window = window.New(s.settings, &source{s}, row.Position)
+	return s
 }
 
-// beginLocked begins with what the store has.
-func (s *subscriber) beginLocked(x *stored) {
-	s.setRowLocked(x)
-	s.soughtLocked(s.row)
-	if s.window != nil {
-		s.window.Close()
-	}
+// begin begins with what the store has. The cursor may be anywhere.
+func (s *subscriber) begin(x *stored) {
+	s.setRow(x)
+	s.unloaded = false
+	s.seen(s.row)
+	s.window.Close()
 	s.window = window.New(s.settings, &source{s}, s.row.Position)
-	s.attachLocked(false)
-	s.from, s.owners, s.unrecorded = 0, map[window.Place]*Consumer{}, 0
+	s.owners, s.unrecorded, s.stored = map[window.Place]*Consumer{}, 0, 0
 	for _, o := range x.Owed {
 		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
 	}
 	s.window.Letters(x.DeadLetters, x.letters)
+	s.term.behind(s, s.row.Position)
 }
 
-func (s *subscriber) setRowLocked(x *stored) {
-	s.fenced, s.pausing = false, false
+func (s *subscriber) setRow(x *stored) {
+	s.pausing = false
 	s.row, s.settings = &x.Subscription, s.term.settings(&x.Subscription)
-	s.filter.Store(filterOf(s.row))
 }
 
 // maxLanes leaves room for the runs that one entry adds.
@@ -156,21 +186,78 @@ func (t *term) settings(row *subscription.Subscription) window.Settings {
 	}
 }
 
-// changedLocked takes over what other operations have changed than the settlements of this
-// subscriber.
-func (s *subscriber) changedLocked(x *stored) {
+// changed takes over a row of which the router was told, and filters with their places.
+func (s *subscriber) changed(row *subscription.Subscription, filters []placed) {
+	if s.closed {
+		return
+	}
+	for _, f := range filters {
+		if f.at >= s.filters[len(s.filters)-1].at && !f.filter.same(s.filters[len(s.filters)-1].filter) {
+			s.filters = append(s.filters, f)
+		}
+	}
+	if row != nil && (s.newer == nil || s.newer.Version < row.Version) {
+		s.newer = row
+	}
+	s.takeNewer()
+}
+
+// takeNewer takes the newer row over, unless a settlement is on its way that may have made it.
+func (s *subscriber) takeNewer() {
+	if s.newer == nil || s.settling || s.closed {
+		return
+	}
+	if !s.unloaded && s.newer.Version <= s.row.Version {
+		s.newer = nil
+		return
+	}
+	applied := s.term.store.Applied() // Before the load: what was changed up to there is in it.
+	x, err := s.term.load(s.number)
+	if err != nil {
+		s.failed(err)
+		return
+	}
+	s.newer = nil
+	if x == nil { // It was deleted: the router hears of that too.
+		return
+	}
+	if s.unloaded {
+		s.begin(x)
+	} else {
+		s.taken(x, applied.Position())
+	}
+	s.nudged = true
+	if !s.pull() { // They hear that they get nothing more.
+		s.nudgeAll()
+	}
+}
+
+// failed has the subscriber try again later what has failed.
+func (s *subscriber) failed(err error) {
+	if s.term.ctx.Err() != nil {
+		return
+	}
+	s.term.log.Warn("cannot deliver events; retrying", "subscription", s.row.Name, "after", retryRead, "err", err)
+	s.retryAt = s.term.now() + int64(retryRead)
+}
+
+// taken takes over what other operations have changed than the settlements of this subscriber. x
+// has all up to a position.
+func (s *subscriber) taken(x *stored, upTo storage.Position) {
 	before := s.row
 	s.changes++
 	s.refusals, s.fullUntil, s.stuck = 0, 0, false
 	if x.CursorVersion != before.CursorVersion {
-		s.closeSinkLocked()
-		s.beginLocked(x)
+		s.closeSink()
+		s.begin(x)
+		// Of what lies behind the cursor, only the newest filter is known.
+		s.filters = []placed{{upTo, filterOf(s.row)}}
 		return
 	}
-	s.setRowLocked(x)
+	s.setRow(x)
 	s.window.Set(s.settings)
 	if x.Paused || string(x.Settings.Delivery) != string(before.Settings.Delivery) {
-		s.closeSinkLocked()
+		s.closeSink()
 	}
 	s.window.Letters(x.DeadLetters, x.letters)
 }
@@ -178,85 +265,87 @@ func (s *subscriber) changedLocked(x *stored) {
 // pull reports whether consumers fetch the events.
 func (s *subscriber) pull() bool { return s.settings.AckTimeout > 0 }
 
-// kickLocked has consumers and run look for something to do.
-func (s *subscriber) kickLocked() {
-	if s.window.Ready() {
-		for c := range s.consumers {
-			c.nudge()
-		}
-	}
-	s.armLocked(s.window.Next())
-	s.starveLocked()
-	if s.running || !s.hasWorkLocked() || s.term.ctx.Err() != nil {
+// look does what follows from what the owner has done: it wakes consumers, sets the timer, and
+// remembers whether the window takes more. The owner calls it before it sleeps.
+func (s *subscriber) look() {
+	if s.closed {
 		return
 	}
-	s.running = true
-	s.term.tasks.Go(s.run)
-}
-
-// run catches up and sends until there is nothing to do.
-func (s *subscriber) run() {
-	for {
-		more, err := s.step()
-		if err != nil && s.term.ctx.Err() == nil {
-			s.term.log.Warn("cannot deliver events; retrying", "subscription", s.name(), "after", retryRead, "err", err)
-			select {
-			case <-time.After(retryRead):
-			case <-s.term.ctx.Done():
-			}
-			more = true
-		}
-		if more && s.term.ctx.Err() == nil {
-			continue
-		}
-		s.mu.Lock()
-		again := s.hasWorkLocked() && s.term.ctx.Err() == nil
-		s.running = again
-		s.starveLocked()
-		s.mu.Unlock()
-		if !again {
-			return
-		}
+	if s.nudged && s.window.Ready() && !s.overdue() {
+		s.nudgeAll()
+	}
+	s.nudged = false
+	switch {
+	case s.reading && s.window.Full():
+		s.setReading(false)
+	case !s.reading && s.window.Wants():
+		s.setReading(true)
+	}
+	s.arm(s.window.Next())
+	s.arm(s.retryAt)
+	if s.window.Starves() {
+		s.term.starves(s)
 	}
 }
+
+func (s *subscriber) setReading(is bool) {
+	if s.reading != is {
+		s.reading = is
+		s.term.countReading(s, is)
+	}
+}
+
+// hasWork reports whether a step would do something.
+func (s *subscriber) hasWork() bool {
+	switch {
+	case s.closed || s.retryAt != 0 || s.term.ctx.Err() != nil:
+		return false
+	case s.newer != nil && !s.settling:
+		return true
+	case s.unloaded:
+		return false
+	}
+	return s.reading && !s.queued && s.term.dueTo(s) != 0 || s.granted || s.sends()
+}
+
+func (s *subscriber) sends() bool { return !s.pull() && s.window.Ready() && !s.overdue() }
 
 // retryRead is when a subscriber that could not read or open something tries again.
 const retryRead = time.Second
 
-func (s *subscriber) hasWorkLocked() bool {
-	return !s.closed && (s.behindLocked() || !s.pull() && s.window.Ready() && !s.overdueLocked())
-}
-
-// behindLocked reports whether the subscriber has to read the log itself, and wants to.
-func (s *subscriber) behindLocked() bool { return !s.attached.Load() && !s.fenced && s.window.Wants() }
-
 // sendBatch is how many events one step sends.
 const sendBatch = 256
 
-// step does one thing, and reports whether there may be more.
-func (s *subscriber) step() (more bool, err error) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return false, nil
+// step reads and sends a part of what there is, and reports whether there may be more. It takes
+// milliseconds: mail waits for it.
+func (s *subscriber) step() (more bool) {
+	if s.closed || s.retryAt != 0 || s.term.ctx.Err() != nil {
+		return false
 	}
-	if s.behindLocked() {
-		s.mu.Unlock()
-		return true, s.catchUp()
+	if s.takeNewer(); s.unloaded || s.retryAt != 0 {
+		return false
 	}
-	if s.pull() || !s.window.Ready() || s.overdueLocked() {
-		s.mu.Unlock()
-		return false, nil
+	read, err := s.read()
+	var sent bool
+	if err == nil && s.sends() {
+		sent, err = s.sendSome()
 	}
-	to, err := s.openSinkLocked()
 	if err != nil {
-		s.failedLocked(err)
-		s.mu.Unlock()
+		s.failed(err)
+		return false
+	}
+	return read || sent
+}
+
+// sendSome hands events that are ready to the sink.
+func (s *subscriber) sendSome() (sent bool, err error) {
+	to, err := s.openSink()
+	if err != nil {
+		s.noteError(err)
 		return false, err
 	}
 	list, err := s.window.Take(s.term.now(), sendBatch)
 	from := origin{s.window, s.changes}
-	s.mu.Unlock()
 	for i := range list {
 		s.send(to, from, &list[i])
 	}
@@ -273,7 +362,9 @@ type origin struct {
 func (s *subscriber) send(to Sink, from origin, d *window.Delivery) {
 	p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
 	e := &cloudevent.Event{Record: d.Record, Cluster: s.term.opts.Cluster, Position: rpc.FormatPosition(s.term.opts.Node.Store().Incarnation(), d.Record.Position)}
-	to.Send(s.term.ctx, e, func(err error) { s.done(from, p, err) })
+	to.Send(s.term.ctx, e, func(err error) {
+		s.post(func() { s.done(from, p, err) })
+	})
 }
 
 // done settles an attempt of a sink.
@@ -281,8 +372,6 @@ func (s *subscriber) done(from origin, p window.Place, err error) {
 	if err != nil && s.term.ctx.Err() != nil {
 		return // The next leader delivers it.
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed || from.window != s.window {
 		return // The subscription was deleted, or its cursor was moved.
 	}
@@ -293,7 +382,7 @@ func (s *subscriber) done(from origin, p window.Place, err error) {
 	case errors.Is(err, attempt.ErrClosed): // It has not failed: another sink takes over.
 		s.window.Return(p)
 	default:
-		s.failedLocked(err)
+		s.noteError(err)
 		after := time.Duration(-1)
 		if busy, ok := errors.AsType[*attempt.BusyError](err); ok {
 			// Sooner than others, an event would have used up its attempts within a short outage.
@@ -302,20 +391,20 @@ func (s *subscriber) done(from origin, p window.Place, err error) {
 		_, permanent := errors.AsType[*attempt.PermanentError](err)
 		s.window.Fail(p, clip(err.Error()), permanent, after, s.term.now())
 		if _, gone := errors.AsType[*attempt.GoneError](err); gone && from.changes == s.changes {
-			s.pauseLocked()
+			s.pause()
 		}
 	}
-	s.dirtyLocked()
-	s.kickLocked()
+	s.dirty()
+	s.nudged = true
 }
 
 func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "") }
 
-func (s *subscriber) failedLocked(err error) {
+func (s *subscriber) noteError(err error) {
 	s.lastError, s.lastErrorAt = clip(err.Error()), s.term.opts.Clock().UnixNano()
 }
 
-func (s *subscriber) openSinkLocked() (Sink, error) {
+func (s *subscriber) openSink() (Sink, error) {
 	if s.sink != nil {
 		return s.sink, nil
 	}
@@ -324,65 +413,62 @@ func (s *subscriber) openSinkLocked() (Sink, error) {
 	return to, err
 }
 
-func (s *subscriber) closeSinkLocked() {
+func (s *subscriber) closeSink() {
 	if to := s.sink; to != nil {
 		s.sink = nil
-		s.term.tasks.Go(func() { s.term.ignore(to.Close()) })
+		s.term.owners.Go(func() { s.term.ignore(to.Close()) })
 	}
 }
 
-// armLocked sets the timer for deadlines and delays.
-func (s *subscriber) armLocked(at int64) {
+// arm sets the timer for deadlines, delays and another try; 0: for nothing.
+func (s *subscriber) arm(at int64) {
 	if at == 0 || s.armed != 0 && s.armed <= at || s.closed {
 		return
 	}
 	s.armed = at
 	after := max(0, time.Duration(at-s.term.now()))
 	if s.timer == nil {
-		s.timer = time.AfterFunc(after, s.tick)
+		s.timer = time.AfterFunc(after, func() { s.post(s.tick) })
 	} else {
 		s.timer.Reset(after)
 	}
 }
 
 func (s *subscriber) tick() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed || s.term.ctx.Err() != nil {
 		return
 	}
 	s.armed = 0
-	if s.window.Tick(s.term.now()) {
+	now := s.term.now()
+	if s.retryAt <= now {
+		s.retryAt = 0
+	}
+	if s.window.Tick(now) {
 		// A consumer that settles nothing may stay for long.
 		maps.DeleteFunc(s.owners, func(p window.Place, _ *Consumer) bool { return !s.window.UnderWay(p) })
-		s.dirtyLocked()
+		s.dirty()
 	}
-	s.kickLocked()
+	s.nudged = true
 }
 
 // close ends the deliveries. The end of the leadership may come beside that of the subscription:
 // the first call counts.
 func (s *subscriber) close(cause error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
-	s.closed = true
+	s.setReading(false)
+	s.closed, s.cause = true, cause
+	s.release()
 	if s.timer != nil {
 		s.timer.Stop()
 	}
-	for c := range s.consumers {
-		c.end(cause)
-	}
+	s.nudgeAll()
 	clear(s.consumers)
 	s.window.Close()
-	s.term.hungry.remove(s)
-	s.closeSinkLocked()
-}
-
-func (s *subscriber) name() subscription.Name {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.row.Name
+	s.term.forget(s)
+	s.closeSink()
+	s.box.Lock()
+	s.box.closed = true
+	s.box.Unlock()
 }

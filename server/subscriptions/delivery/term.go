@@ -2,12 +2,10 @@ package delivery
 
 import (
 	"context"
-	"errors"
 	"log/slog"
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"runlog/storage"
@@ -21,75 +19,75 @@ type term struct {
 	store *storage.Store
 	ctx   context.Context // ends with the leadership
 	began time.Time
-	tasks sync.WaitGroup
+	tasks sync.WaitGroup // of the term: router, settlements, memory
+	// owners of subscriptions, and what they have begun. Nothing is added to it once all
+	// subscribers are closed.
+	owners sync.WaitGroup
 
-	catchUps chan struct{} // a semaphore
-	// tailing is held while the tail hands over an entry, and while the routes change. It comes
-	// before a subscriber's mu.
-	tailing sync.Mutex
-	routes  atomic.Pointer[routes]
-	// attaches counts how often a subscriber was attached.
-	attaches atomic.Uint64
-	// collecting is the entry whose events are being collected, at the last one handed over.
-	collecting, at atomic.Uint64
-
+	// mu guards what follows. No goroutine waits while it is held, or takes another lock.
 	mu          sync.Mutex
-	subscribers map[uint64]*subscriber // by number
+	subscribers map[uint64]*subscriber // by number; the router changes it
 	names       map[subscription.Name]*subscriber
-	unsettled   map[*subscriber]struct{}
-	// changed are rows that operations have changed; nil: the row is gone.
-	changed map[uint64]*subscription.Subscription
-	stale   error         // why the first reload has failed; refresh tries it again
-	told    atomic.Bool   // of rows that fence has not seen
-	wake    chan struct{} // room for one: changed has rows
+	at          storage.Position   // how far the router is
+	quiet       int                // subscribers without anything due
+	reading     map[string]int     // by tenant, subscribers whose windows take what comes
+	pending     map[uint64]*change // of rows, that the router has not taken over
+	asked       []func(*router)    // of the router, between two passes
+	nudge       func()             // ends the waiting of the router
 
-	hungry    hungry
-	flushing  chan struct{} // full during a settlement
-	settledAt atomic.Uint64 // the position of the last one
+	reads int           // of the store that are under way
+	turns []*subscriber // that wait to read the store
+
+	unsettled map[*subscriber]struct{} // that have something to settle
+	settledAt storage.Position         // of the last settlement
+	hungry    map[*subscriber]struct{} // that read on as soon as there is memory
+
+	flushing chan struct{} // full during a settlement
 }
 
-const (
-	// maxCatchUps bounds the subscribers that read the log at a time: appends need the machine too.
-	maxCatchUps = 2
-	// loadPage is how many subscriptions are read at a time.
-	loadPage = 1000
-)
+// loadPage is how many subscriptions are read at a time.
+const loadPage = 1000
 
-// newTerm loads all subscriptions. The store must have everything that earlier leaders have
-// committed.
-func newTerm(ctx context.Context, opts *Options) (*term, error) {
-	t := &term{
-		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, began: time.Now(), catchUps: make(chan struct{}, maxCatchUps),
-		subscribers: map[uint64]*subscriber{}, names: map[subscription.Name]*subscriber{},
-		unsettled: map[*subscriber]struct{}{}, changed: map[uint64]*subscription.Subscription{}, wake: make(chan struct{}, 1),
-		hungry: hungry{set: map[*subscriber]struct{}{}}, flushing: make(chan struct{}, 1),
+// newTerm makes a term that knows of no subscription.
+func newTerm(ctx context.Context, opts *Options) *term {
+	return &term{
+		opts: opts, log: opts.Logger, store: opts.Node.Store(), ctx: ctx, began: time.Now(),
+		subscribers: map[uint64]*subscriber{}, names: map[subscription.Name]*subscriber{}, reading: map[string]int{},
+		pending: map[uint64]*change{}, nudge: func() {}, unsettled: map[*subscriber]struct{}{}, hungry: map[*subscriber]struct{}{},
+		flushing: make(chan struct{}, 1),
 	}
+}
+
+// loadAll has the router begin with all subscriptions. The store must have everything that earlier
+// leaders have committed, and written must be called with what comes.
+func (t *term) loadAll() (*router, error) {
+	r := &router{term: t, routes: routes{}, log: t.store.Follow(storage.Facts), late: map[*subscriber]storage.Position{}}
 	applied := t.store.Applied()
 	base := applied.Position()
-	begin := base
+	t.at = base
 	rows, err := t.all()
 	if err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		s, err := t.newSubscriber(row.Number)
+		x, err := t.load(row.Number)
 		if err != nil {
 			return nil, err
 		}
-		if s == nil {
+		if x == nil {
 			continue
 		}
-		t.subscribers[row.Number], t.names[row.Name] = s, s
-		if at := s.row.Position; at+near >= base {
-			s.from = at
-			s.attached.Store(true)
-			begin = min(begin, at)
+		s := t.newSubscriber(row, []placed{{base, filterOf(&x.Subscription)}})
+		s.newer = nil
+		s.begin(x)
+		if at := s.row.Position; at+near >= base && at <= base {
+			s.due = 0
+			t.at = min(t.at, at)
 		}
+		r.routes.add(s, s.filter())
+		t.add(s)
 	}
-	t.at.Store(uint64(begin))
-	t.collecting.Store(uint64(begin))
-	t.routes.Store(newRoutes(t.subscribers))
-	return t, nil
+	return r, nil
 }
 
 // all returns the rows of all subscriptions.
@@ -107,24 +105,42 @@ func (t *term) all() (list []*subscription.Subscription, err error) {
 	return list, nil
 }
 
-// reload takes over all subscriptions as they are now.
-func (t *term) reload() error {
-	rows, err := t.all()
-	if err != nil {
-		return err
+// add adds a subscriber.
+func (t *term) add(s *subscriber) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscribers[s.number], t.names[s.name] = s, s
+	if s.due == 0 {
+		t.quiet++
 	}
-	w := subscription.Written{Changed: rows}
-	is := map[uint64]bool{}
-	for _, row := range rows {
-		is[row.Number] = true
+}
+
+// drop removes a subscriber whose row is gone.
+func (t *term) drop(s *subscriber) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.subscribers, s.number)
+	if t.names[s.name] == s {
+		delete(t.names, s.name)
 	}
-	for _, s := range t.list() {
-		if !is[s.number] {
-			w.Removed = append(w.Removed, s.number)
-		}
+	if s.gone = true; s.due == 0 {
+		t.quiet--
 	}
-	t.written(&w)
-	return t.refreshAll(t.ctx)
+}
+
+// forget removes what a subscriber that is closed has asked for.
+func (t *term) forget(s *subscriber) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.unsettled, s)
+	delete(t.hungry, s)
+	t.turns = slices.DeleteFunc(t.turns, func(x *subscriber) bool { return x == s })
+}
+
+func (t *term) find(name subscription.Name) *subscriber {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.names[name]
 }
 
 func (t *term) list() []*subscriber {
@@ -133,40 +149,85 @@ func (t *term) list() []*subscriber {
 	return slices.Collect(maps.Values(t.subscribers))
 }
 
-// start begins to deliver.
-func (t *term) start() {
-	for _, s := range t.list() {
-		s.mu.Lock()
-		s.kickLocked()
-		s.mu.Unlock()
-	}
-	t.tasks.Go(t.follow)
-	t.tasks.Go(t.settle)
-	t.tasks.Go(t.refresh)
-	t.tasks.Go(t.share)
-}
-
-// begin does something beside, unless the term has ended.
-func (t *term) begin(do func()) bool {
+// countReading notes that the window of a subscriber takes what comes, or no longer.
+func (t *term) countReading(s *subscriber, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ctx.Err() != nil { // end may wait already.
-		return false
+	if is {
+		t.reading[s.name.Tenant]++
+	} else if t.reading[s.name.Tenant]--; t.reading[s.name.Tenant] == 0 {
+		delete(t.reading, s.name.Tenant)
 	}
-	t.tasks.Go(do)
-	return true
+}
+
+// wants reports whether the window of a subscription takes events that those of a run may be.
+func (t *term) wants(r *storage.Run) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.reading[""] > 0 || t.reading[r.Scope.TenantID] > 0
+}
+
+// askRead reports whether a subscriber may read the store. Otherwise it is its turn later.
+func (t *term) askRead(s *subscriber) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reads < maxReads {
+		t.reads++
+		return true
+	}
+	t.turns = append(t.turns, s)
+	return false
+}
+
+// endRead ends a turn, and begins that of the next subscriber.
+func (t *term) endRead() {
+	for {
+		t.mu.Lock()
+		if len(t.turns) == 0 {
+			t.reads--
+			t.mu.Unlock()
+			return
+		}
+		s := t.turns[0]
+		t.turns = t.turns[1:]
+		t.mu.Unlock()
+		if s.post(s.grant) {
+			return
+		}
+	}
+}
+
+// grant is the subscriber's turn to read the store.
+func (s *subscriber) grant() {
+	s.granted, s.queued = true, false
+	if s.closed {
+		s.release()
+	}
+}
+
+// start begins to deliver.
+func (t *term) start(r *router) {
+	t.opts.Tail.SetWhole(t.wants)
+	for _, s := range t.list() {
+		s.call(func() { s.nudged = true })
+	}
+	t.tasks.Go(func() { t.route(r) })
+	t.tasks.Go(t.settle)
+	t.tasks.Go(t.share)
 }
 
 // end waits until nothing is delivered any more. The context must have ended.
 func (t *term) end(cause error) {
-	t.mu.Lock()
-	all := t.subscribers
-	t.subscribers, t.names = map[uint64]*subscriber{}, map[subscription.Name]*subscriber{}
-	t.mu.Unlock()
-	for _, s := range all {
-		s.close(cause)
-	}
+	t.opts.Tail.SetWhole(nil)
 	t.tasks.Wait()
+	t.flushing <- struct{}{} // It stays full: no settlement begins after this.
+	for _, s := range t.list() {
+		s.call(func() { s.close(cause) })
+	}
+	t.owners.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.subscribers, t.names = map[uint64]*subscriber{}, map[subscription.Name]*subscriber{}
 }
 
 // now is the time of the term, in nanoseconds, above 0. Retries and deadlines follow it, and not
@@ -180,64 +241,6 @@ func (t *term) ignore(err error) {
 	}
 }
 
-// written is told of the rows that an entry has changed, by the goroutine that applies the log, and
-// of those that were read, perhaps before that.
-func (t *term) written(w *subscription.Written) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, row := range w.Changed {
-		if known, is := t.changed[row.Number]; !is || known != nil && known.Version < row.Version {
-			t.changed[row.Number] = row
-		}
-	}
-	for _, number := range w.Removed {
-		t.changed[number] = nil
-	}
-	t.told.Store(true)
-	t.nudge()
-}
-
-func (t *term) nudge() {
-	select {
-	case t.wake <- struct{}{}:
-	default:
-	}
-}
-
-// refresh takes over what operations have changed.
-func (t *term) refresh() {
-	if t.stale != nil {
-		t.insist(t.reload, t.stale)
-	}
-	for {
-		select {
-		case <-t.ctx.Done():
-			return
-		case <-t.wake:
-			t.insist(func() error { return t.refreshAll(t.ctx) }, nil)
-		}
-	}
-}
-
-// insist does something until it succeeds or the term ends. It waits first if that has failed.
-func (t *term) insist(do func() error, err error) {
-	for {
-		if err == nil {
-			err = do()
-		}
-		if err == nil || t.ctx.Err() != nil {
-			return
-		}
-		t.log.Warn("cannot read subscriptions; retrying", "after", retryRead, "err", err)
-		select {
-		case <-time.After(retryRead):
-		case <-t.ctx.Done():
-			return
-		}
-		err = nil
-	}
-}
-
 // Refresh takes over what operations have changed up to now. If the context ends before that, they
 // are taken over later.
 func (d *Dispatcher) Refresh(ctx context.Context) {
@@ -245,176 +248,31 @@ func (d *Dispatcher) Refresh(ctx context.Context) {
 	if t == nil {
 		return
 	}
-	if err := t.refreshAll(ctx); err != nil && t.ctx.Err() == nil {
-		if ctx.Err() == nil {
-			t.log.Warn("cannot read subscriptions; retrying", "err", err)
-		}
-		t.nudge()
-	}
-}
-
-// refreshAll takes over the rows that are not as the subscribers know them. A settlement changes
-// rows too, and has told its subscribers once flushing is free.
-func (t *term) refreshAll(ctx context.Context) error {
-	if err := t.beginFlush(ctx); err != nil {
-		return err
-	}
-	defer t.endFlush()
-	t.tailing.Lock()
-	defer t.tailing.Unlock()
-	t.mu.Lock()
-	changed := t.changed
-	t.changed = map[uint64]*subscription.Subscription{}
-	t.mu.Unlock()
-	defer t.told.Store(true) // fence has not seen a subscriber that is new.
-	var errs []error
-	rerouted := false
-	for number, row := range changed {
-		routed, err := t.refreshOne(number, row)
-		rerouted = rerouted || routed
-		if err != nil {
-			errs = append(errs, err)
-			t.mu.Lock()
-			if _, newer := t.changed[number]; !newer {
-				t.changed[number] = row
-			}
-			t.mu.Unlock()
-		}
-	}
-	if rerouted {
-		t.mu.Lock()
-		t.routes.Store(newRoutes(t.subscribers))
-		t.mu.Unlock()
-	}
-	return errors.Join(errs...)
-}
-
-// refreshOne takes a row over. tailing is held.
-func (t *term) refreshOne(number uint64, row *subscription.Subscription) (rerouted bool, err error) {
-	t.mu.Lock()
-	s := t.subscribers[number]
-	t.mu.Unlock()
-	switch {
-	case row == nil && s == nil:
-		return false, nil
-	case row == nil:
-		t.mu.Lock()
-		delete(t.subscribers, number)
-		delete(t.unsettled, s)
-		if name := s.row.Name; t.names[name] == s {
-			delete(t.names, name)
-		}
-		t.mu.Unlock()
-		s.close(ErrDeleted)
-		return true, nil
-	case s == nil:
-		if s, err = t.newSubscriber(number); s == nil || err != nil {
-			return false, err
-		}
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		if t.ctx.Err() != nil { // end closes no others than it has found.
-			return false, nil
-		}
-		t.subscribers[number], t.names[row.Name] = s, s
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.kickLocked()
-		return true, nil
-	}
-	if row.Version <= s.row.Version {
-		return false, nil
-	}
-	x, err := t.load(number)
-	if x == nil || err != nil {
-		return false, err // It was deleted: refresh hears of that too.
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed {
-		return false, nil
-	}
-	s.detachLocked()
-	s.changedLocked(x)
-	s.kickLocked()
-	return true, nil
-}
-
-// fence has the filters hold that the rows have of which the term was told, whether or not refresh
-// has come to them. tailing is held. The term is told of a row before anybody can read the entries
-// behind that of its change, so that these are judged by the new filter (BUS-2).
-func (t *term) fence() {
-	if !t.told.Swap(false) {
+	// A settlement changes rows too: what others have changed waits for its answer.
+	if t.beginFlush(ctx) != nil {
 		return
 	}
-	t.mu.Lock()
-	rows := maps.Clone(t.changed)
-	t.mu.Unlock()
-	for number, row := range rows {
-		t.mu.Lock()
-		s := t.subscribers[number]
-		t.mu.Unlock()
-		if row != nil && s != nil {
-			s.refilter(row)
-		}
-	}
+	t.endFlush()
+	_ = t.ask(ctx, func(*router) {})
 }
 
-// refilter replaces the filter by that of a newer row. The subscriber reads on once refresh has
-// taken the row over: until then, no route leads to it.
-func (s *subscriber) refilter(row *subscription.Subscription) {
-	f := filterOf(row)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || row.Version <= s.row.Version || f.same(s.filter.Load()) {
-		return
-	}
-	s.detachLocked()
-	s.filter.Store(f)
-	s.fenced = true
-}
-
-// detachLocked has the subscriber read on itself, behind what the tail has handed over. tailing is
-// held.
-func (s *subscriber) detachLocked() {
-	if s.attached.Load() {
-		s.window.Push(max(s.from, s.term.position()))
-		s.attachLocked(false)
-	}
-}
-
-// attachLocked has the tail hand events over, or no longer. tailing is held.
-func (s *subscriber) attachLocked(is bool) {
-	if s.attached.Swap(is) == is {
-		return
-	}
-	if to := s.term.routes.Load(); to != nil {
-		to.count(s, is)
-	}
-	if is { // After count: a tail that knows of the attach sees the subscriber among the routes.
-		s.term.attaches.Add(1)
-	}
-}
-
-// pauseLocked stops a subscription whose sink wants nothing more. Many answers may say so at a
-// time: one pause is enough, and those behind it could undo a resume. So could an attempt that
-// began before the resume.
-func (s *subscriber) pauseLocked() {
+// pause stops a subscription whose sink wants nothing more. Many answers may say so at a time: one
+// pause is enough, and those behind it could undo a resume. So could an attempt that began before
+// the resume.
+func (s *subscriber) pause() {
 	if s.pausing {
 		return
 	}
 	s.pausing = true
 	t, name := s.term, s.row.Name
-	t.tasks.Go(func() {
+	t.owners.Go(func() {
 		op, err := subscription.Pause(name, true)
 		if err == nil {
 			_, err = t.execute(t.ctx, op)
 		}
 		if err != nil && t.ctx.Err() == nil {
 			t.log.Error("cannot pause a subscription whose endpoint is gone", "subscription", name, "err", err)
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.pausing = false // The next answer tries again.
+			s.post(func() { s.pausing = false }) // The next answer tries again.
 			return
 		}
 		t.log.Warn("subscription paused", "subscription", name, "cause", "its endpoint answered 410 Gone")

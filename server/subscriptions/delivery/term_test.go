@@ -3,9 +3,8 @@ package delivery
 import (
 	"context"
 	"log/slog"
-	"runtime"
+	"math/rand/v2"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,6 +15,9 @@ import (
 	"runlog/storage/machine"
 	"runlog/storage/machine/subscription"
 	"runlog/storage/storagetest"
+	"runlog/storage/tail"
+	"runlog/testbed/bubble"
+	"runlog/testbed/seed"
 )
 
 type onlyStore struct {
@@ -25,165 +27,235 @@ type onlyStore struct {
 
 func (n onlyStore) Store() *storage.Store { return n.store }
 
-// openTerm returns a term that does not run, of a store without subscriptions.
-func openTerm(t *testing.T) *term {
+// openTerm returns a term that does not run, with its router, of a store without subscriptions.
+func openTerm(t *testing.T) (*term, *router) {
 	local, err := storagetest.Open(storage.Options{FS: vfs.NewMem(), Machines: machine.All()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	term, err := newTerm(ctx, &Options{
-		Node: onlyStore{store: local.Store}, Memory: &window.Memory{One: 1, All: 1}, Logger: slog.Default(),
-		AckTimeout: func([]byte) time.Duration { return 0 }, Clock: time.Now,
+	tail := tail.New(tail.Options{Store: local.Store})
+	term := newTerm(ctx, &Options{
+		Node: onlyStore{store: local.Store}, Tail: tail, Memory: &window.Memory{One: 1 << 20, All: 1 << 20}, Logger: slog.Default(),
+		AckTimeout: func([]byte) time.Duration { return time.Second }, Clock: time.Now,
 	})
+	r, err := term.loadAll()
 	if err != nil {
 		t.Fatal(err)
 	}
+	tail.SetWhole(term.wants)
 	t.Cleanup(func() {
 		cancel()
 		term.end(nil)
+		if err := tail.Close(); err != nil {
+			t.Error(err)
+		}
 		if err := local.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	return term
+	return term, r
+}
+
+// joined makes a subscriber to all events of all tenants, from the first one on, whose window the
+// store has nothing of. Consumers fetch.
+func joined(t *testing.T, r *router) *subscriber {
+	t.Helper()
+	row := &subscription.Subscription{Name: subscription.Name{ID: "s"}, Number: 1, Settings: subscription.Settings{MaxInFlight: 10, MaxAttempts: 1}}
+	s := r.newSubscriber(row, []placed{{0, filterOf(row)}})
+	s.newer = nil
+	s.begin(&stored{State: &subscription.State{Subscription: *row}})
+	r.join(s)
+	s.call(func() {})
+	return s
 }
 
 // TestOlderRowLaterBUS2: rows that were read before others were told of replace none of them.
 func TestOlderRowLaterBUS2(t *testing.T) {
 	t.Parallel()
-	term := openTerm(t)
+	term, _ := openTerm(t)
 	first, second := &subscription.Subscription{Number: 1, Version: 1}, &subscription.Subscription{Number: 1, Version: 2}
-	term.written(&subscription.Written{Changed: []*subscription.Subscription{second}})
-	term.written(&subscription.Written{Changed: []*subscription.Subscription{first}})
-	if term.changed[1] != second {
+	term.written(&subscription.Written{Changed: []*subscription.Subscription{second}}, 2)
+	term.written(&subscription.Written{Changed: []*subscription.Subscription{first}}, 1)
+	if term.pending[1].row != second {
 		t.Error("an older row has replaced a newer one")
 	}
-	term.written(&subscription.Written{Removed: []uint64{1}})
-	term.written(&subscription.Written{Changed: []*subscription.Subscription{second}})
-	if row, is := term.changed[1]; !is || row != nil {
+	term.written(&subscription.Written{Removed: []uint64{1}}, 3)
+	term.written(&subscription.Written{Changed: []*subscription.Subscription{second}}, 2)
+	if term.pending[1].row != nil {
 		t.Error("a subscription that was deleted is back")
 	}
 }
 
-// TestAttachDuringCollectionBUS6: a subscriber that has read up to the tail, while the tail
-// collects the events of the next entry, reads that entry itself: the tail may not have known of
-// it.
-func TestAttachDuringCollectionBUS6(t *testing.T) {
+// TestPlacedFiltersBUS2: changes of a row that wait for the router keep their places, and are
+// bounded: those that follow fast hold earlier.
+func TestPlacedFiltersBUS2(t *testing.T) {
 	t.Parallel()
-	term := openTerm(t)
-	s := &subscriber{term: term}
-	s.beginLocked(&stored{State: &subscription.State{Subscription: subscription.Subscription{Position: 5}}})
-	term.at.Store(5)
-	term.collect(6)
-	if s.attach(s.window); s.attached.Load() {
-		t.Error("attached before an entry that is being collected")
+	term, _ := openTerm(t)
+	const changes = 3 * maxPlaced
+	for i := range changes {
+		row := &subscription.Subscription{Number: 1, Version: uint64(i + 1)}
+		row.Settings.PlanID = string(rune('a' + i/2)) // Every second one changes no filter.
+		term.written(&subscription.Written{Changed: []*subscription.Subscription{row}}, storage.Position(i+1))
 	}
-	s.window.Push(6)
-	if s.attach(s.window); !s.attached.Load() || s.from != 6 {
-		t.Errorf("attached: %t, from %d", s.attached.Load(), s.from)
-	}
-	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
-	e.Record.RunSeq, e.Record.Position = 1, 6
-	for _, at := range []storage.Position{6, 7} { // Entries without events follow it.
-		s.batch = []*window.Event{e}
-		if s.push(at); s.window.Stats().Waiting != 0 {
-			t.Errorf("pushed up to %d: an entry came twice", at)
-		}
+	list := term.pending[1].filters
+	if len(list) != maxPlaced || list[0].at != 1 || list[len(list)-1].at != changes-1 {
+		t.Errorf("%d filters, from %d to %d", len(list), list[0].at, list[len(list)-1].at)
 	}
 }
 
-// TestAttachBesideDecisionBUS6: while a subscriber is being attached, the tail either decodes the
-// entry at hand or hears that it has to read it again.
-func TestAttachBesideDecisionBUS6(t *testing.T) {
+// TestReadBesidePassBUS6: while a subscriber reads up to the router, the router goes on. Each event
+// comes once, whichever of the two is first, and none is missed.
+func TestReadBesidePassBUS6(t *testing.T) {
 	t.Parallel()
-	term := openTerm(t)
-	s := routed(t, term)
-	x, run := &tail{term: term}, &storage.Run{}
-	beside(t, 20_000, func() { s.attach(s.window) }, func() {
-		for x.attached = 0; x.attached == 0; { // until it knows of the attach
-			x.wants(run)
-		}
-	}, func(round int) {
-		if x.declined && x.attached == term.attaches.Load() {
-			t.Fatalf("round %d: the tail skips an entry for a subscriber that is attached", round)
-		}
-		s.detachLocked()
-		term.attaches.Store(0)
-	})
+	bubble.Test(t, readBesidePass) // In fake time, nothing is overdue: the term records nothing.
 }
 
-// TestSqueezeBesideRefreshBUS6: the routes know how many subscribers are attached, although memory
-// is taken from one while others change. A count that is too low skips events.
-func TestSqueezeBesideRefreshBUS6(t *testing.T) {
-	t.Parallel()
-	term := openTerm(t)
-	s := routed(t, term)
-	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
-	e.Record.RunSeq, e.Record.Position = 1, 1
-	begin := func() {
-		s.window = window.New(s.settings, &source{s}, 0)
-		s.window.Push(1, e)
-		s.attach(s.window)
-	}
-	begin()
-	beside(t, 20_000, s.squeeze, func() {
-		term.tailing.Lock()
-		defer term.tailing.Unlock()
-		term.routes.Store(newRoutes(term.subscribers))
-	}, func(round int) {
-		if is, counted := s.attached.Load(), term.routes.Load().attached.Load(); is || counted != 0 {
-			t.Fatalf("round %d: attached: %t, counted %d times", round, is, counted)
-		}
-		s.window.Close()
-		begin()
-	})
-}
-
-// beside calls a and b at the same time, in many rounds, and check after each.
-func beside(t *testing.T, rounds int, a, b func(), check func(round int)) {
-	t.Helper()
-	if testing.Short() {
-		rounds /= 10
-	}
-	var begun, ended atomic.Int64
+func readBesidePass(t *testing.T) {
+	term, r := openTerm(t)
+	s := joined(t, r)
+	const events = 300
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	defer begun.Store(-1)
 	tasks.Go(func() {
-		for round := int64(1); ; round++ {
-			for begun.Load() >= 0 && begun.Load() < round {
-				runtime.Gosched()
-			}
-			if begun.Load() < 0 {
-				return
-			}
-			a()
-			ended.Store(round)
+		for i := range events {
+			appendOne(t, term.store, i)
 		}
 	})
-	for round := range rounds {
-		begun.Store(int64(round) + 1)
-		b()
-		for ended.Load() <= int64(round) {
-			runtime.Gosched()
+	c := &Consumer{s: s, wake: make(chan struct{}, 1)}
+	for got := uint64(0); got < events; {
+		if err := r.run(); err != nil {
+			t.Fatal(err)
 		}
-		check(round)
+		var list []Delivery
+		s.call(func() { list, _ = s.take(c, 10) })
+		for i := range list {
+			if got++; list[i].Record.RunSeq != got {
+				t.Fatalf("event %d comes when %d is due", list[i].Record.RunSeq, got)
+			}
+			c.Ack([]Ref{list[i].Ref()})
+		}
 	}
+	s.call(func() {
+		if st := s.window.Stats(); st.Waiting != 0 {
+			t.Errorf("%+v: an event came twice", st)
+		}
+	})
+}
+
+// TestOneOwnerBUS3: mail, calls, timers and the router never have two owners of a subscription at a
+// time, and all that was sent is done. The race detector finds a second one too.
+func TestOneOwnerBUS3(t *testing.T) {
+	t.Parallel()
+	_, r := openTerm(t)
+	s := joined(t, r)
+	const each = 2000
+	owners, done := 0, 0 // The owner's.
+	do := func() {
+		if owners++; owners != 1 {
+			t.Error("two owners")
+		}
+		done++
+		owners--
+	}
+	draws := seed.Rand(t)
+	var tasks sync.WaitGroup
+	for range 4 {
+		own := rand.New(rand.NewPCG(draws.Uint64(), 0))
+		tasks.Go(func() {
+			for range each {
+				switch own.IntN(4) {
+				case 0:
+					s.post(do)
+				case 1:
+					s.postRow(do)
+				case 2:
+					s.wake()
+					fallthrough
+				default:
+					s.call(do)
+				}
+			}
+		})
+	}
+	tasks.Wait()
+	s.call(func() {
+		if done != 4*each {
+			t.Errorf("%d of %d were done", done, 4*each)
+		}
+	})
+}
+
+// TestCountsBUS6: the router knows how many subscribers have nothing due, although they come, are
+// changed, sought, read and end. With a count that is too low, it would skip events.
+func TestCountsBUS6(t *testing.T) {
+	t.Parallel()
+	term, r := openTerm(t)
+	s := joined(t, r)
+	want := func(when string, quiet int) {
+		t.Helper()
+		if s.call(func() {}); term.quiet != quiet {
+			t.Errorf("%s: %d subscribers have nothing due, want %d", when, term.quiet, quiet)
+		}
+	}
+	step := func() { s.call(func() { s.prepare(); s.step() }) }
+	step()
+	want("a subscriber that has read all", 1)
+	for i := range 3 {
+		appendOne(t, term.store, i)
+	}
+	if err := r.match(3); err != nil {
+		t.Fatal(err)
+	}
+	step()
+	want("after three events", 1)
+	s.call(func() { term.behind(s, 2); term.behind(s, 1) })
+	step()
+	want("after a seek", 1)
+	r.drop(s)
+	want("without it", 0)
+	r.passed(3, map[*subscriber]storage.Position{s: 3})
+	s.call(func() { term.behind(s, 1); term.caughtUp(s, 3) })
+	want("an event for one that is gone", 0)
+	s.call(func() { s.close(ErrDeleted) })
 }
 
 // TestCloseTwiceBUS9: a subscription is deleted while the leadership ends. Its memory is given back
 // once.
 func TestCloseTwiceBUS9(t *testing.T) {
 	t.Parallel()
-	term := openTerm(t)
-	s := routed(t, term)
+	term, r := openTerm(t)
+	s := joined(t, r)
 	e := &window.Event{Run: &storage.Run{RunID: "run"}, Record: &storage.Record{}}
 	e.Record.RunSeq, e.Record.Position = 1, 1
-	s.window.Push(1, e)
-	s.close(ErrNotLeader)
-	s.close(ErrDeleted)
+	s.call(func() { s.window.Push(1, e) })
+	s.call(func() { s.close(ErrNotLeader) })
+	s.call(func() { s.close(ErrDeleted) })
 	if used := term.opts.Memory.Used(); used != 0 {
 		t.Errorf("%d bytes are in use after the end", used)
+	}
+	if s.cause != ErrNotLeader {
+		t.Errorf("it ended with %v", s.cause)
+	}
+}
+
+// TestTurnOfClosedBUS9: a subscriber that is closed while it waits for its turn to read the store
+// gives the turn on.
+func TestTurnOfClosedBUS9(t *testing.T) {
+	t.Parallel()
+	term, r := openTerm(t)
+	s := joined(t, r)
+	for range maxReads {
+		if !term.askRead(s) {
+			t.Fatal("no room for a read")
+		}
+	}
+	s.call(func() { s.queued = !term.askRead(s) })
+	s.call(func() { s.close(ErrDeleted) })
+	for range maxReads {
+		term.endRead()
+	}
+	if term.reads != 0 || len(term.turns) != 0 {
+		t.Errorf("%d reads are under way, %d wait", term.reads, len(term.turns))
 	}
 }

@@ -217,6 +217,9 @@ func (w *Window) Full() bool {
 	return len(w.lanes) >= w.settings.MaxLanes || w.events >= 2*w.settings.MaxInFlight || w.events > 0 && w.over()
 }
 
+// Room is for how many events the window has room, as far as their number goes.
+func (w *Window) Room() int { return max(0, 2*w.settings.MaxInFlight-w.events) }
+
 // Wants reports whether the window has room for many events.
 func (w *Window) Wants() bool {
 	return !w.Full() && (w.events == 0 || w.events < w.settings.MaxInFlight && w.bytes < w.settings.Memory.One/2)
