@@ -63,6 +63,27 @@ func (s *subscriber) ownLocked() {
 
 // call has the owner do something, behind what was posted before, and waits for it.
 func (s *subscriber) call(do func()) {
+	if done := s.request(do); done != nil {
+		<-done
+	}
+}
+
+// callAll is call for each of some subscribers. Those that are awake do it beside each other: a
+// caller waits for the slowest of them, and not for one after the other.
+func callAll(list []*subscriber, do func(i int)) {
+	var waits []<-chan struct{}
+	for i, s := range list {
+		if done := s.request(func() { do(i) }); done != nil {
+			waits = append(waits, done)
+		}
+	}
+	for _, done := range waits {
+		<-done
+	}
+}
+
+// request is call without the wait: the channel is closed when it is done; nil: it is.
+func (s *subscriber) request(do func()) <-chan struct{} {
 	s.box.Lock()
 	if s.box.owned {
 		done := make(chan struct{})
@@ -71,8 +92,7 @@ func (s *subscriber) call(do func()) {
 			do()
 		})
 		s.box.Unlock()
-		<-done
-		return
+		return done
 	}
 	s.box.owned = true
 	s.box.Unlock()
@@ -85,6 +105,7 @@ func (s *subscriber) call(do func()) {
 	case s.hasWork() || !s.sleep(): // The caller does not wait for that.
 		s.term.owners.Go(s.own)
 	}
+	return nil
 }
 
 // own is the owner until there is nothing to do.

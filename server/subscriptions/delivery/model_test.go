@@ -308,13 +308,13 @@ func (w *interleaving) seek() {
 
 // leader ends the term, perhaps among the steps of the owner, and begins the next one.
 func (w *interleaving) leader() {
-	if f, item := w.s.settlement(settleBytes); item != nil {
-		o := w.execute(subscription.Settle([]subscription.Settlement{*item}))
+	if f := w.s.settlement(settleBytes); f.item != nil {
+		o := w.execute(subscription.Settle([]subscription.Settlement{*f.item}))
 		effective, err := subscription.DecodeSettle(o.Answers[0].Reply)
 		if err != nil {
 			w.Fatal(err)
 		}
-		f.settled(effective[0], item.Version, nil)
+		f.settled(effective[0], nil)
 	}
 	if w.notice(); w.row().CursorVersion == w.s.row.CursorVersion {
 		for _, i := range w.want[w.got:] {

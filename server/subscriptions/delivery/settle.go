@@ -128,8 +128,9 @@ func (t *term) endFlush() { <-t.flushing }
 
 // flushed is a settlement on its way.
 type flushed struct {
-	s *subscriber
-	w *window.Window
+	s    *subscriber
+	w    *window.Window
+	item *subscription.Settlement // nil: there is nothing to record
 	*window.Settlement
 	less bool  // it adds no row
 	at   int64 // when it was made
@@ -138,27 +139,29 @@ type flushed struct {
 // flushSome settles the first of some subscribers with one command, and returns how many, and which
 // of them have more to settle than had room.
 func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts []*subscriber, err error) {
-	var items []subscription.Settlement
 	var made []flushed
-	for used := 0; n < len(list) && len(items) < settleItems && used+leastItem <= settleBytes; n++ {
-		var f flushed
-		var item *subscription.Settlement
-		list[n].call(func() { f, item = list[n].settlement(settleBytes - used) })
-		if item == nil {
-			continue
+	for used := 0; n < len(list) && len(made) < settleItems && used+leastItem <= settleBytes; {
+		// Each has the same room. Most use little of it: those that come next share the rest.
+		some := list[n:][:min(len(list)-n, settleItems-len(made), (settleBytes-used)/leastItem)]
+		n += len(some)
+		for _, f := range collect(some, (settleBytes-used)/len(some)) {
+			used += f.Size()
+			made = append(made, f)
 		}
-		used += f.Size()
-		made, items = append(made, f), append(items, *item)
 	}
-	if len(items) == 0 {
+	if len(made) == 0 {
 		return n, nil, nil
 	}
-	answered := 0 // of made
+	answered := false
 	defer func() {
-		for i := range made[answered:] {
-			made[answered+i].s.call(made[answered+i].unanswered)
+		if !answered {
+			callAll(subscribersOf(made), func(i int) { made[i].unanswered() })
 		}
 	}()
+	items := make([]subscription.Settlement, len(made))
+	for i := range made {
+		items[i] = *made[i].item
+	}
 	op, err := subscription.Settle(items)
 	if err != nil {
 		return 0, nil, err
@@ -174,27 +177,45 @@ func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts 
 	if err != nil {
 		return 0, nil, err
 	}
-	for ; answered < len(made); answered++ {
-		f := &made[answered]
-		row := f.rowAfter(effective[answered])
-		part := false
-		f.s.call(func() { part = f.settled(effective[answered], items[answered].Version, row) })
-		if part {
-			parts = append(parts, f.s)
+	rows, part := make([]*subscription.Subscription, len(made)), make([]bool, len(made))
+	for i := range made {
+		rows[i] = made[i].rowAfter(effective[i])
+	}
+	answered = true
+	callAll(subscribersOf(made), func(i int) { part[i] = made[i].settled(effective[i], rows[i]) })
+	for i := range made {
+		if part[i] {
+			parts = append(parts, made[i].s)
 		}
 	}
 	return n, parts, nil
 }
 
-// settlement returns what is to be recorded now, in about most bytes; nil: nothing.
-func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
+// collect returns the settlements of some subscribers that have something to record, in about most
+// bytes each.
+func collect(list []*subscriber, most int) []flushed {
+	made := make([]flushed, len(list))
+	callAll(list, func(i int) { made[i] = list[i].settlement(most) })
+	return slices.DeleteFunc(made, func(f flushed) bool { return f.item == nil })
+}
+
+func subscribersOf(made []flushed) []*subscriber {
+	list := make([]*subscriber, len(made))
+	for i := range made {
+		list[i] = made[i].s
+	}
+	return list
+}
+
+// settlement returns what is to be recorded now, in about most bytes.
+func (s *subscriber) settlement(most int) flushed {
 	if s.closed || s.unloaded {
-		return flushed{}, nil
+		return flushed{}
 	}
 	s.window.Push(s.term.quietTo(s))
 	x, less := s.settleNow(most)
 	if x == nil {
-		return flushed{}, nil
+		return flushed{}
 	}
 	now := s.term.now()
 	// What is parked behind the cursor needs another settlement, even one that changes nothing.
@@ -203,7 +224,7 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 			s.unrecorded = 0
 			s.nudged = true
 		}
-		return flushed{}, nil
+		return flushed{}
 	}
 	item := &subscription.Settlement{
 		Number: s.number, Version: s.row.Version, Position: x.Position, Paid: x.Paid, Acknowledged: x.Acknowledged,
@@ -222,7 +243,7 @@ func (s *subscriber) settlement(most int) (flushed, *subscription.Settlement) {
 		item.Delivered = append(item.Delivered, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 	}
 	s.flies(true)
-	return flushed{s, s.window, x, less, now}, item
+	return flushed{s, s.window, item, x, less, now}
 }
 
 // settleNow returns what the window has to record. less: that adds no row, because the last
@@ -247,8 +268,8 @@ func (f *flushed) unanswered() {
 // settled takes over that the store has recorded the settlement, or that it has refused it. Either
 // another operation came first, and the router tells of the row, or the row is at a limit. part:
 // another settlement has the rest.
-func (f *flushed) settled(effective bool, version uint64, now *subscription.Subscription) (part bool) {
-	s := f.s
+func (f *flushed) settled(effective bool, now *subscription.Subscription) (part bool) {
+	s, version := f.s, f.item.Version
 	s.flies(false)
 	defer s.takeNewer()
 	limited := !effective && now != nil && now.Version == version
