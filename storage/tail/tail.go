@@ -9,7 +9,8 @@ import (
 	"runlog/storage"
 )
 
-// ErrOvertaken: what lies behind the position is no longer here, or too far behind to begin with.
+// ErrOvertaken means that what lies behind the position is no longer here, or too far behind to
+// begin with.
 var ErrOvertaken = errors.New("tail: the reader was overtaken; read the store")
 
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"runlog/storage"
@@ -117,7 +118,9 @@ func (r *router) change(number uint64, c *change) {
 		c.filters[0].at = 0
 		r.join(r.newSubscriber(c.row, c.filters))
 	default:
-		if last := c.filters[len(c.filters)-1]; !last.filter.same(s.routed) {
+		// The last filter may be that of before, and another one have held between the two.
+		if slices.ContainsFunc(c.filters, func(f placed) bool { return !f.filter.same(s.routed) }) {
+			last := c.filters[len(c.filters)-1]
 			r.routes.remove(s)
 			r.routes.add(s, last.filter)
 			r.late[s] = last.at
@@ -175,7 +178,7 @@ func (r *router) concerned(b *tail.Batch, after, to storage.Position) map[*subsc
 			break
 		}
 		for i := range c.Records {
-			e, any := &c.Records[i], false
+			e, wanted := &c.Records[i], false
 			r.routes.each(c.Run, e, func(s *subscriber) {
 				if s.pass != r.passes {
 					if f := s.routed; !f.wants(c.Run) || f.plan != "" && f.plan != e.PlanID {
@@ -183,9 +186,9 @@ func (r *router) concerned(b *tail.Batch, after, to storage.Position) map[*subsc
 					}
 					found[s], s.pass = c.Position, r.passes
 				}
-				any = true
+				wanted = true
 			})
-			if any {
+			if wanted {
 				r.events++
 			}
 		}

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -102,6 +103,44 @@ func TestPlacedFiltersBUS2(t *testing.T) {
 	if len(list) != maxPlaced || list[0].at != 1 || list[len(list)-1].at != changes-1 {
 		t.Errorf("%d filters, from %d to %d", len(list), list[0].at, list[len(list)-1].at)
 	}
+}
+
+// TestTwoChangesInOnePassBUS2: between two passes, a filter takes more, an event comes, and the
+// filter is that of before again. The event is delivered.
+func TestTwoChangesInOnePassBUS2(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		term, r := openTerm(t)
+		s := joined(t, r)
+		version := uint64(0)
+		update := func(types ...string) {
+			version++
+			row := &subscription.Subscription{Name: s.name, Number: 1, Version: version, Settings: s.row.Settings}
+			row.Settings.Types = types
+			applied := term.store.Applied()
+			term.written(&subscription.Written{Changed: []*subscription.Subscription{row}}, applied.Position())
+		}
+		pass := func() {
+			if err := r.run(); err != nil {
+				t.Fatal(err)
+			}
+			term.owners.Wait()
+		}
+		update("none")
+		appendOne(t, term.store, 0)
+		pass()
+		update()
+		appendOne(t, term.store, 1)
+		update("none")
+		appendOne(t, term.store, 2)
+		pass()
+		s.call(func() {
+			list, err := s.take(&Consumer{s: s}, 10)
+			if err != nil || len(list) != 1 || list[0].Record.RunSeq != 2 {
+				t.Errorf("%+v, %v; want event 2", list, err)
+			}
+		})
+	})
 }
 
 // TestReadBesidePassBUS6: while a subscriber reads up to the router, the router goes on. Each event
@@ -234,7 +273,7 @@ func TestCloseTwiceBUS9(t *testing.T) {
 	if used := term.opts.Memory.Used(); used != 0 {
 		t.Errorf("%d bytes are in use after the end", used)
 	}
-	if s.cause != ErrNotLeader {
+	if !errors.Is(s.cause, ErrNotLeader) {
 		t.Errorf("it ended with %v", s.cause)
 	}
 }
