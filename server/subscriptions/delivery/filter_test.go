@@ -117,6 +117,7 @@ func TestFactsBUS6(t *testing.T) {
 	for i := 0; i < 2; i++ { // The first one finds that.
 		s.call(func() { s.prepare(); s.step() })
 	}
+	term.owners.Wait() // The store is read on a goroutine.
 	c := &Consumer{s: s, wake: make(chan struct{}, 1)}
 	s.call(func() {
 		list, err := s.take(c, 1)

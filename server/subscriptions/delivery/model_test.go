@@ -226,8 +226,13 @@ func (w *interleaving) own() {
 		}
 	case 2:
 		var err error
-		if w.from, w.ok, err = s.readSpan(w.from, w.to); err != nil || !w.ok {
+		w.from, w.ok, err = s.readSpan(w.from, w.to)
+		switch {
+		case err != nil || !w.ok && !s.fetching:
 			w.Fatal("it is not its turn", err)
+		case s.fetching: // The mail has it, behind what comes until that is read.
+			w.term.owners.Wait()
+			w.phase = 3
 		}
 	case 3:
 		s.readOn(w.from)

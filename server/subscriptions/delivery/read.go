@@ -22,9 +22,12 @@ const (
 func (s *subscriber) filter() *filter { return s.filters[0].filter }
 
 // read reads a part of the log for the window, if it takes more, and reports whether there may be
-// more.
+// more. What it has a goroutine read comes by mail (fetched).
 func (s *subscriber) read() (more bool, err error) {
-	if more, err = s.readSome(); !more && !s.queued {
+	if s.fetching {
+		return false, nil
+	}
+	if more, err = s.readSome(); !more && !s.queued && !s.fetching {
 		s.release()
 	}
 	return more, err
@@ -69,7 +72,7 @@ func (s *subscriber) readSpan(from, upTo storage.Position) (reached storage.Posi
 	if from >= upTo {
 		return from, true, nil
 	}
-	b, err := s.next(from)
+	b, err := s.next(from, upTo)
 	if b == nil || err != nil {
 		return from, false, err
 	}
@@ -83,9 +86,9 @@ func (s *subscriber) readOn(reached storage.Position) bool {
 	return reached < s.limit || !s.term.caughtUp(s, reached)
 }
 
-// next returns the next commits behind a position; nil: the store must be read, and it is not the
-// subscriber's turn.
-func (s *subscriber) next(from storage.Position) (*tail.Batch, error) {
+// next returns the next commits behind a position; nil: the store must be read, and either that is
+// under way, or it is not the subscriber's turn.
+func (s *subscriber) next(from, upTo storage.Position) (*tail.Batch, error) {
 	t := s.term
 	if from >= s.stored {
 		b, err := t.opts.Tail.Next(t.ctx, from)
@@ -99,18 +102,49 @@ func (s *subscriber) next(from storage.Position) (*tail.Batch, error) {
 	if !s.granted {
 		s.granted = t.askRead(s)
 	}
-	if s.queued = !s.granted; s.queued {
-		return nil, nil
+	if s.queued = !s.granted; !s.queued {
+		s.fetch(from, upTo)
 	}
-	defer s.release()
+	return nil, nil
+}
+
+// fetch reads a part of the store on a goroutine of its own, which takes longer than consumers
+// should wait for the owner. What happens to the subscription in the meantime does not matter: all
+// that was changed of its row up to upTo is known, and a seek makes another window.
+func (s *subscriber) fetch(from, upTo storage.Position) {
+	t, w, wanted := s.term, s.window, s.filter().wants
 	if s.log == nil {
-		s.log = t.store.Follow(storage.Whole).Only(func(r *storage.Run) bool { return s.filter().wants(r) })
+		s.log = t.store.Follow(storage.Whole)
 	}
-	most := tail.Limits{Commits: readCommits, Events: max(1, min(readEvents, s.window.Room())), Bytes: readBytes}
+	log := s.log.Only(wanted)
+	most := tail.Limits{Commits: readCommits, Events: max(1, min(readEvents, w.Room())), Bytes: readBytes}
 	if t.opts.Memory.Spent() {
 		most.Events = 1
 	}
-	return tail.Read(t.store, s.log, from, most)
+	s.fetching = true
+	t.owners.Go(func() {
+		b, err := tail.Read(t.store, log, from, most)
+		s.post(func() { s.fetched(w, b, from, upTo, err) })
+	})
+}
+
+// fetched hands what was fetched to the window.
+func (s *subscriber) fetched(w *window.Window, b *tail.Batch, from, upTo storage.Position, err error) {
+	if s.closed {
+		return
+	}
+	s.fetching = false
+	s.release()
+	if b != nil && w == s.window && s.reading && !w.Full() {
+		s.nudged = true
+		var reached storage.Position
+		if reached, err = s.gather(b, from, min(upTo, b.To)); err == nil {
+			s.readOn(reached)
+		}
+	}
+	if err != nil {
+		s.failed(err)
+	}
 }
 
 // release has the next subscriber read the store, if it was this one's turn.

@@ -58,6 +58,7 @@ type subscriber struct {
 	reading bool
 	// granted: it may read the store once; queued: it waits for that.
 	granted, queued bool
+	fetching        bool              // a goroutine reads the store for it, and uses log
 	log             *storage.Follower // of its reads of the store; nil: it has made none lately
 	// stored is a position up to which it reads the store, because the tail has no whole records.
 	stored  storage.Position
@@ -305,7 +306,7 @@ func (s *subscriber) hasWork() bool {
 	case s.unloaded:
 		return false
 	}
-	return s.reading && !s.queued && s.term.dueTo(s) != 0 || s.granted || s.sends()
+	return !s.fetching && (s.granted || s.reading && !s.queued && s.term.dueTo(s) != 0) || s.sends()
 }
 
 func (s *subscriber) sends() bool { return !s.pull() && s.window.Ready() && !s.overdue() }
