@@ -80,10 +80,36 @@ func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 	return err
 }
 
+// Entry returns the identity of the entry at an index; zero: the log has none there.
+func (s *Log) Entry(index uint64) (EntryID, error) {
+	if tail := s.tail.Load(); tail != nil && tail.Index == index {
+		return *tail, nil
+	}
+	var l hraft.Log
+	err := s.GetLog(index, &l)
+	if errors.Is(err, hraft.ErrLogNotFound) {
+		return EntryID{}, nil
+	}
+	return IDOf(&l), err
+}
+
+// Holds reports whether the log has an entry, by index and term.
+func (s *Log) Holds(p EntryID) (bool, error) {
+	own, err := s.Entry(p.Index)
+	return err == nil && own.Index == p.Index && own.Term == p.Term, err
+}
+
 // StoreLog returns when the entry is on stable storage.
 func (s *Log) StoreLog(log *hraft.Log) error { return s.StoreLogs([]*hraft.Log{log}) }
 
-// StoreLogs returns when the entries are on stable storage.
+// StoreLogs returns when the entries are on stable storage. There is at least one.
+//
+//  1. checkBegin, previous: the entries continue the log that is here.
+//  2. sign: entries that this node makes get its nonce.
+//  3. sealed, raft-wal: copies with a checksum are written and synced. After a failure the file may
+//     have a part of them, so the node stops.
+//  4. The cache and the tail follow the disk, never the other way: a reader sees no entry that a
+//     power loss can take.
 func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	size := 0
 	for _, l := range logs {
@@ -91,10 +117,10 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	}
 	s.writes <- struct{}{}
 	defer func() { <-s.writes }()
-	if err := s.follows(logs[0].Index); err != nil {
+	if err := s.checkBegin(logs[0].Index); err != nil {
 		return err
 	}
-	before, err := s.before(logs[0])
+	before, err := s.previous(logs[0])
 	if err != nil {
 		return err
 	}
@@ -122,9 +148,9 @@ func (s *Log) StoreLogs(logs []*hraft.Log) error {
 	return nil
 }
 
-// follows refuses the first entry of an empty log if it is not the one right after the installed
+// checkBegin refuses the first entry of an empty log if it is not the one right after the installed
 // snapshot. Nothing is lost by that: the leader sends again.
-func (s *Log) follows(index uint64) error {
+func (s *Log) checkBegin(index uint64) error {
 	snap := s.installed.Load()
 	if snap == nil || index == snap.Index+1 {
 		return nil
@@ -136,10 +162,10 @@ func (s *Log) follows(index uint64) error {
 	return err
 }
 
-// before returns the entry before one that is to be stored; without a nonce if it is not known.
-// hashicorp/raft has compared its term with the leader's. If its nonce is not the one that the new
-// entry names, the leader has another entry there: the log stops the node.
-func (s *Log) before(l *hraft.Log) (own EntryID, err error) {
+// previous returns the identity of the entry before l in this log, which may be the last one of the
+// installed snapshot; zero: there is none. hashicorp/raft has compared its term with the leader's.
+// If l names another nonce, the leader has another entry there: the log stops the node.
+func (s *Log) previous(l *hraft.Log) (own EntryID, err error) {
 	if snap := s.installed.Load(); snap != nil && snap.Index+1 == l.Index {
 		own = *snap
 	} else if l.Index > 1 {
@@ -153,27 +179,6 @@ func (s *Log) before(l *hraft.Log) (own EntryID, err error) {
 		s.opts.Fail(err)
 	}
 	return own, err
-}
-
-// Holding returns how many entries of average size fit into a number of bytes.
-func (s *Log) Holding(bytes uint64) uint64 {
-	entries := s.fresh.entries.Load()
-	return uint64(float64(bytes) / max(float64(s.fresh.bytes.Load()), 1) * float64(entries))
-}
-
-// countBytes starts the count with the size of the existing log, so that a node with short lives
-// truncates too.
-func (s *Log) countBytes() error {
-	names, err := s.files.segments(s.opts.Dir)
-	if err != nil {
-		return err
-	}
-	for _, name := range names {
-		if info, err := s.opts.FS.Stat(s.opts.FS.PathJoin(s.opts.Dir, name)); err == nil {
-			s.written.Add(uint64(info.Size()))
-		}
-	}
-	return nil
 }
 
 // DeleteRange drops the oldest entries, or the newest ones if another leader overrules them, or all
@@ -198,11 +203,12 @@ func (s *Log) DeleteRange(first, last uint64) error {
 		s.opts.Fail(err)
 		return err
 	}
-	return s.delete(first, last, last >= end)
+	return s.truncate(first, last, last >= end)
 }
 
-// delete drops the oldest entries, or the newest ones.
-func (s *Log) delete(first, last uint64, newest bool) error {
+// truncate drops the oldest entries, or the newest ones. The cache and the tail forget them first:
+// no reader gets an entry from memory that raft-wal has dropped.
+func (s *Log) truncate(first, last uint64, newest bool) error {
 	s.writes <- struct{}{}
 	defer func() { <-s.writes }()
 	if newest {
@@ -223,6 +229,9 @@ func (s *Log) delete(first, last uint64, newest bool) error {
 	return nil
 }
 
+// BeginAfter notes an installed snapshot: the log has yet to begin after it.
+func (s *Log) BeginAfter(snapshot EntryID) { s.installed.Store(&snapshot) }
+
 // dropReplaced drops the log that a snapshot has replaced. hashicorp/raft keeps the old last entry
 // in memory; that is harmless if the entry lies before the snapshot. Otherwise the log either
 // agrees with the snapshot and stays, with entries that this node has acknowledged; or it was
@@ -234,7 +243,7 @@ func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 			return err
 		}
 	}
-	if err := s.delete(first, last, true); err != nil || last < snap.Index {
+	if err := s.truncate(first, last, true); err != nil || last < snap.Index {
 		return err
 	}
 	err := fmt.Errorf("%w: entries up to %d were dropped for the snapshot of entry %d; restart the node", ErrOverruled, last, snap.Index)
@@ -251,29 +260,13 @@ func (s *Log) Drop(first, last uint64) error {
 	return s.wal.DeleteRange(first, last)
 }
 
-// BeginAfter notes an installed snapshot: the log has yet to begin after it.
-func (s *Log) BeginAfter(snapshot EntryID) { s.installed.Store(&snapshot) }
-
 // Written counts the bytes of entries found at open and stored since.
 func (s *Log) Written() uint64 { return s.written.Load() }
 
-// Holds reports whether the log has an entry, by index and term.
-func (s *Log) Holds(p EntryID) (bool, error) {
-	own, err := s.Entry(p.Index)
-	return err == nil && own.Index == p.Index && own.Term == p.Term, err
-}
-
-// Entry returns the identity of the entry at an index; zero: the log has none there.
-func (s *Log) Entry(index uint64) (EntryID, error) {
-	if tail := s.tail.Load(); tail != nil && tail.Index == index {
-		return *tail, nil
-	}
-	var l hraft.Log
-	err := s.GetLog(index, &l)
-	if errors.Is(err, hraft.ErrLogNotFound) {
-		return EntryID{}, nil
-	}
-	return IDOf(&l), err
+// Holding returns how many entries of average size fit into a number of bytes.
+func (s *Log) Holding(bytes uint64) uint64 {
+	entries := s.fresh.entries.Load()
+	return uint64(float64(bytes) / max(float64(s.fresh.bytes.Load()), 1) * float64(entries))
 }
 
 // Stalled returns the duration of the current write; 0 without one.

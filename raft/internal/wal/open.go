@@ -84,6 +84,21 @@ func (s *Log) readTail() error {
 	return nil
 }
 
+// countBytes starts the count with the size of the existing log, so that a node with short lives
+// truncates too.
+func (s *Log) countBytes() error {
+	names, err := s.files.segments(s.opts.Dir)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if info, err := s.opts.FS.Stat(s.opts.FS.PathJoin(s.opts.Dir, name)); err == nil {
+			s.written.Add(uint64(info.Size()))
+		}
+	}
+	return nil
+}
+
 // Close closes the files. No other method may be called then.
 func (s *Log) Close() error {
 	err := s.wal.Close()
