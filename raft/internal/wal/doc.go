@@ -1,7 +1,7 @@
 // Package wal keeps a node's durable Raft state: the log, the term and the vote, and the commit
 // mark.
 //
-//	<node>/wal/*.wal     segments of the log, raft-wal's format, zeros before they are written
+//	<node>/wal/*.wal     segments of the log, raft-wal's format; zeros where nothing is written
 //	<node>/wal/meta      which segments make up the log
 //	<node>/vote          current term, last vote (Stable)
 //	<node>/commit-mark   how far the log was once committed (Mark)
@@ -15,7 +15,10 @@
 //   - Each entry carries the nonces of its leader and of the entry before, and a checksum over its
 //     index, term, type, nonces and data. GetLog checks it. No entry is stored behind another one
 //     than it names (D3).
-//   - Open refuses a log that ends before the commit mark, and leaves it unchanged (D2).
+//   - Open leaves the content of a log that ends before the commit mark as it is. The node compares
+//     the log with the mark, its store and its newest snapshot, and refuses it with TooShort (D2).
+//   - Behind the last entry of an open log there are zeros: repairTail wipes what a torn write has
+//     left (D2).
 //
 // Errors begin with "raft:", because the node returns them as they are.
 package wal

@@ -48,9 +48,9 @@ type Options struct {
 	Library hclog.Logger
 }
 
-// Open opens the log in a directory. It first completes a rotation that a crash interrupted.
+// Open opens the log in a directory. It first repairs what a crash has left at its end.
 func Open(opts Options) (*Log, error) {
-	if err := finishRotation(walFiles{opts.FS}, opts.Dir, opts.Committed); err != nil {
+	if err := repairTail(walFiles{opts.FS}, opts.Dir, opts.Committed, opts.Applied()); err != nil {
 		return nil, err
 	}
 	files, err := openSegmentFiles(opts.FS, opts.Dir, int64(opts.SegmentBytes), opts.Logger)

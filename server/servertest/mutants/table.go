@@ -75,11 +75,14 @@ func foundBy(pkg in, test string, all ...Mutant) []Mutant {
 // disks are bugs about what is on stable storage.
 func disks() []Mutant {
 	const wal, files in = "raft/internal/wal", "storage/internal/files"
-	return append(foundBy(files, "TestMarkersD2",
+	return slices.Concat(foundBy(files, "TestMarkersD2",
 		bug("marker-before-manifest", "D2", "the marker of a MANIFEST may be on the disk before the MANIFEST",
 			files.replace("(markers) Create", "m.before(p)", "error(nil)")),
 		bug("marker-removed-early", "D2", "the marker before it is removed first",
 			files.replace("(markers) Remove", "m.before(p)", "error(nil)")),
+	), foundBy(wal, "TestTornWritesPileUpD2",
+		bug("torn-write-stays", "D2", "what a torn write has left stays behind the end of the log",
+			wal.replace("repairTail", "wipeTorn()", "error(nil)")),
 	), []Mutant{
 		bug("no-fsync", "APP-2, D2", "what is written to the log is not synced",
 			wal.remove("(segmentFile) Sync", "datasync()")),
@@ -100,7 +103,7 @@ func disks() []Mutant {
 		bug("log-error-ignored", "D3, D10", "a failed write to the log counts as a success",
 			wal.replace("(Log) StoreLogs", "o.Fail(e); return e", "return nil"),
 			wal.remove("(Log) StoreLogs", "o.Fail()")),
-	}...)
+	})
 }
 
 // consensus are bugs about the leadership and about what is committed.
