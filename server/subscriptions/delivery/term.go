@@ -197,10 +197,11 @@ func (t *term) endRead() {
 	}
 }
 
-// grant is the subscriber's turn to read the store.
+// grant is the subscriber's turn to read the store. One that waits before another try would keep
+// others waiting: it asks again when it reads.
 func (s *subscriber) grant() {
 	s.granted, s.queued = true, false
-	if s.closed {
+	if s.closed || s.retryAt != 0 {
 		s.release()
 	}
 }

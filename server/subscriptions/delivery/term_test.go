@@ -298,3 +298,29 @@ func TestTurnOfClosedBUS9(t *testing.T) {
 		t.Errorf("%d reads are under way, %d wait", term.reads, len(term.turns))
 	}
 }
+
+// TestTurnOfRetryingBUS9: a subscriber whose turn to read the store comes while it waits before
+// another try, such as to open its sink, gives the turn on.
+func TestTurnOfRetryingBUS9(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		term, r := openTerm(t)
+		s := joined(t, r)
+		for range maxReads {
+			if !term.askRead(s) {
+				t.Fatal("no room for a read")
+			}
+		}
+		s.call(func() { s.queued = !term.askRead(s) })
+		s.call(func() { s.failed(errors.New("the sink cannot be opened")) })
+		term.endRead()
+		s.call(func() {
+			if s.granted || s.queued || term.reads != maxReads-1 {
+				t.Errorf("granted %t, queued %t, and %d reads are under way", s.granted, s.queued, term.reads)
+			}
+		})
+		for range maxReads - 1 {
+			term.endRead()
+		}
+	})
+}
