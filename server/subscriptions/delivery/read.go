@@ -134,8 +134,8 @@ func (s *subscriber) fetched(w *window.Window, b *tail.Batch, from, upTo storage
 		return
 	}
 	s.fetching = false
-	s.release()
-	if b != nil && w == s.window && s.reading && !w.Full() {
+	defer s.release() // What was read is in the window, which counts it, or dropped.
+	if b != nil && w == s.window {
 		s.nudged = true
 		var reached storage.Position
 		if reached, err = s.gather(b, from, min(upTo, b.To)); err == nil {

@@ -324,3 +324,49 @@ func TestTurnOfRetryingBUS9(t *testing.T) {
 		}
 	})
 }
+
+// TestFetchedByFullBUS9: a window that has become full while the store was read for it takes none
+// of that. It is read again once there is room.
+func TestFetchedByFullBUS9(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		term, r := openTerm(t)
+		s := joined(t, r)
+		c := &Consumer{s: s, wake: make(chan struct{}, 1)}
+		pass := func() {
+			if err := r.run(); err != nil {
+				t.Fatal(err)
+			}
+			term.owners.Wait()
+		}
+		take := func(seq uint64) {
+			t.Helper()
+			var list []Delivery
+			s.call(func() { list, _ = s.take(c, 10) })
+			if len(list) != 1 || list[0].Record.RunSeq != seq {
+				t.Fatalf("%+v, want event %d", list, seq)
+			}
+			c.Ack([]Ref{list[0].Ref()})
+			term.owners.Wait()
+		}
+		appendOne(t, term.store, 0)
+		pass()
+		appendOne(t, term.store, 1)
+		s.call(func() {
+			from := s.window.ReadTo()
+			b, err := tail.Read(term.store, term.store.Follow(storage.Whole), from, tail.Limits{Commits: 1, Events: 1, Bytes: 1})
+			if err != nil || b == nil {
+				t.Fatal(b, err)
+			}
+			term.opts.Memory.One = 1
+			s.fetching, s.granted = true, term.askRead(s)
+			s.fetched(s.window, b, from, b.To, nil)
+			if st := s.window.Stats(); st.Waiting != 1 || s.window.ReadTo() != from || term.reads != 0 {
+				t.Errorf("%+v, read to %d, %d reads are under way", st, s.window.ReadTo(), term.reads)
+			}
+		})
+		pass()
+		take(1)
+		take(2)
+	})
+}
