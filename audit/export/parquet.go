@@ -39,7 +39,7 @@ func rowType() reflect.Type {
 		}
 		switch f.Kind {
 		case contract.KindText:
-			tag += textStorage(f.Name)
+			tag += textStorage(f)
 		case contract.KindCount, contract.KindNumber:
 			column.Type = reflect.TypeFor[int64]()
 		case contract.KindTime:
@@ -64,11 +64,11 @@ func rowType() reflect.Type {
 
 // textStorage returns how a column of texts is stored. A dictionary is for texts that many events
 // share.
-func textStorage(name string) string {
-	switch name {
-	case "idempotencyKey":
+func textStorage(f *contract.Field) string {
+	switch {
+	case f.Name == "idempotencyKey":
 		return ",uncompressed" // most are digests
-	case "causedBySignalId", "parentEventId":
+	case f.Varied:
 		return ""
 	}
 	return ",dict"

@@ -34,6 +34,8 @@ type Field struct {
 	Kind   Kind
 	// Optional fields may be absent. They are then zero or empty.
 	Optional bool
+	// Varied texts are seldom those of another event, so that a dictionary saves nothing.
+	Varied bool
 	// Absent is the bit of a field that a sparse event may leave out (ENV-1); 0: it may not.
 	Absent Absent
 	// Body is the number of the field in a stored body (record.v1.Body); 0: the body has it in
@@ -86,8 +88,8 @@ var recordedFields = described([]Field{
 	{Name: "idempotencyKey", canonical: 12, Body: 7, at: func(r *Recorded) any { return &r.IdempotencyKey }},
 	{Name: "emittedAt", canonical: 13, ofTry: true, Body: 8, at: func(r *Recorded) any { return &r.EmittedAt }},
 	{Name: "emittedBy", canonical: 14, ofTry: true, Body: 9, Optional: true, at: func(r *Recorded) any { return &r.EmittedBy }},
-	{Name: "causedBySignalId", canonical: 15, Body: 10, Optional: true, at: func(r *Recorded) any { return &r.CausedBySignalID }},
-	{Name: "parentEventId", canonical: 16, Body: 11, Optional: true, at: func(r *Recorded) any { return &r.ParentEventID }},
+	{Name: "causedBySignalId", canonical: 15, Body: 10, Optional: true, Varied: true, at: func(r *Recorded) any { return &r.CausedBySignalID }},
+	{Name: "parentEventId", canonical: 16, Body: 11, Optional: true, Varied: true, at: func(r *Recorded) any { return &r.ParentEventID }},
 	{Name: "contractVersion", canonical: 17, Body: 12, at: func(r *Recorded) any { return &r.Contract }},
 	{Name: "runSeq", Body: 16, at: func(r *Recorded) any { return &r.RunSeq }},
 	{Name: "persistedAt", at: func(r *Recorded) any { return &r.PersistedAt }},
