@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"fmt"
 	"strings"
 	"unsafe"
 )
@@ -38,8 +39,8 @@ type Field struct {
 	Varied bool
 	// Absent is the bit of a field that a sparse event may leave out (ENV-1); 0: it may not.
 	Absent Absent
-	// Body is the number of the field in a stored body (record.v1.Body); 0: the body has it in
-	// another way, or not. It never changes.
+	// Body is the number of the field in a stored body (record.v1.Body), below BodyNumbers; 0: the
+	// body has it in another way, or not. It never changes.
 	Body byte
 
 	// canonical is the number of the field among the canonical bytes (AppendCanonical); 0: it is
@@ -71,17 +72,28 @@ const (
 	KindObject                  // []byte, a JSON object: Object
 )
 
+// Forms keep fields in arrays by their numbers, which are below these.
+const (
+	BodyNumbers = 32 // of a stored body
+	WireNumbers = 64 // of a message
+)
+
+// elsewhere is what a row has in place of a number, if the form that has the number has the field
+// in another way, or not at all. It becomes 0. A row that has nothing there was forgotten
+// (checkFields).
+const elsewhere = 0xff
+
 // recordedFields is the description of a recorded event: a row a field, in the order of the columns
 // of a file. Those of the producer come first, the payload is the last.
 var recordedFields = described([]Field{
 	{Name: "eventId", canonical: 1, ofTry: true, Body: 1, at: func(r *Recorded) any { return &r.EventID }},
 	{Name: "eventType", canonical: 2, Body: 3, at: func(r *Recorded) any { return &r.Type }},
-	{Name: "runId", canonical: 3, at: func(r *Recorded) any { return &r.RunID }},
-	{Name: "tenantId", canonical: 4, Absent: AbsentTenant, at: func(r *Recorded) any { return &r.TenantID }},
-	{Name: "projectId", canonical: 5, Absent: AbsentProject, at: func(r *Recorded) any { return &r.ProjectID }},
-	{Name: "environmentId", canonical: 6, Absent: AbsentEnvironment, at: func(r *Recorded) any { return &r.EnvironmentID }},
-	{Name: "planId", canonical: 7, Absent: AbsentPlan, at: func(r *Recorded) any { return &r.PlanID }},
-	{Name: "planVersion", canonical: 8, Absent: AbsentPlanVersion, at: func(r *Recorded) any { return &r.PlanVersion }},
+	{Name: "runId", canonical: 3, Body: elsewhere, at: func(r *Recorded) any { return &r.RunID }},
+	{Name: "tenantId", canonical: 4, Body: elsewhere, Absent: AbsentTenant, at: func(r *Recorded) any { return &r.TenantID }},
+	{Name: "projectId", canonical: 5, Body: elsewhere, Absent: AbsentProject, at: func(r *Recorded) any { return &r.ProjectID }},
+	{Name: "environmentId", canonical: 6, Body: elsewhere, Absent: AbsentEnvironment, at: func(r *Recorded) any { return &r.EnvironmentID }},
+	{Name: "planId", canonical: 7, Body: elsewhere, Absent: AbsentPlan, at: func(r *Recorded) any { return &r.PlanID }},
+	{Name: "planVersion", canonical: 8, Body: elsewhere, Absent: AbsentPlanVersion, at: func(r *Recorded) any { return &r.PlanVersion }},
 	{Name: "stepId", canonical: 9, Body: 4, Optional: true, at: func(r *Recorded) any { return &r.StepID }},
 	{Name: "logicalAttemptId", canonical: 10, Body: 5, at: func(r *Recorded) any { return &r.LogicalAttemptID }},
 	{Name: "engineAttemptId", canonical: 11, ofTry: true, Body: 6, at: func(r *Recorded) any { return &r.EngineAttemptID }},
@@ -91,38 +103,52 @@ var recordedFields = described([]Field{
 	{Name: "causedBySignalId", canonical: 15, Body: 10, Optional: true, Varied: true, at: func(r *Recorded) any { return &r.CausedBySignalID }},
 	{Name: "parentEventId", canonical: 16, Body: 11, Optional: true, Varied: true, at: func(r *Recorded) any { return &r.ParentEventID }},
 	{Name: "contractVersion", canonical: 17, Body: 12, at: func(r *Recorded) any { return &r.Contract }},
-	{Name: "runSeq", Body: 16, at: func(r *Recorded) any { return &r.RunSeq }},
-	{Name: "persistedAt", at: func(r *Recorded) any { return &r.PersistedAt }},
-	{Name: "payloadDigest", at: func(r *Recorded) any { return &r.PayloadDigest }},
-	{Name: "recordDigest", at: func(r *Recorded) any { return &r.RecordDigest }},
-	{Name: "chainDigest", at: func(r *Recorded) any { return &r.ChainDigest }},
-	{Name: "inherited", Body: 14, at: func(r *Recorded) any { return &r.Absent }},
-	{Name: "appendedBy", Body: 18, Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.Name }},
-	{Name: "appendedByTokenId", Body: 21, Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.TokenID }},
-	{Name: "original.persistedAt", Body: 17, Optional: true, at: func(r *Recorded) any { return &r.Original.PersistedAt }},
-	{Name: "original.source", Body: 20, Optional: true, at: func(r *Recorded) any { return &r.Original.Source }},
+	{Name: "runSeq", canonical: elsewhere, Body: 16, at: func(r *Recorded) any { return &r.RunSeq }},
+	{Name: "persistedAt", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.PersistedAt }},
+	{Name: "payloadDigest", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.PayloadDigest }},
+	{Name: "recordDigest", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.RecordDigest }},
+	{Name: "chainDigest", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.ChainDigest }},
+	{Name: "inherited", canonical: elsewhere, Body: 14, at: func(r *Recorded) any { return &r.Absent }},
+	{Name: "appendedBy", canonical: elsewhere, Body: 18, Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.Name }},
+	{Name: "appendedByTokenId", canonical: elsewhere, Body: 21, Optional: true, at: func(r *Recorded) any { return &r.AppendedBy.TokenID }},
+	{Name: "original.persistedAt", canonical: elsewhere, Body: 17, Optional: true, at: func(r *Recorded) any { return &r.Original.PersistedAt }},
+	{Name: "original.source", canonical: elsewhere, Body: 20, Optional: true, at: func(r *Recorded) any { return &r.Original.Source }},
 	{Name: "extensions", canonical: 19, Body: 19, Optional: true, at: func(r *Recorded) any { return &r.Extensions }},
-	{Name: "payload", Body: 13, at: func(r *Recorded) any { return &r.Payload }},
+	{Name: "payload", canonical: elsewhere, Body: 13, at: func(r *Recorded) any { return &r.Payload }},
 })
 
 // Fields returns the fields of a recorded event, in the order of the columns of a file. The caller
 // may change the slice.
 func Fields() []Field { return append([]Field(nil), recordedFields...) }
 
-// described fills in what follows from the rest of a row.
+// described fills in what follows from the rest of a row. A program does not start with a table
+// that has a fault.
 func described(rows []Field) []Field {
 	sample := new(Recorded)
 	for i := range rows {
 		f := &rows[i]
+		f.Column = snakeCase(f.Name)
+		if f.at == nil {
+			continue // checkFields says so
+		}
 		var at unsafe.Pointer
 		f.Kind, at = kindOf(f.at(sample))
 		f.offset = uintptr(at) - uintptr(unsafe.Pointer(sample))
-		f.Column = snakeCase(f.Name)
+	}
+	if err := checkFields(rows); err != nil {
+		panic(fmt.Sprintf("contract: the table of fields (recordedFields): %v", err))
+	}
+	for i := range rows {
+		for _, number := range []*byte{&rows[i].Body, &rows[i].canonical} {
+			if *number == elsewhere {
+				*number = 0
+			}
+		}
 	}
 	return rows
 }
 
-// kindOf returns the kind of a field that is at a pointer, and the pointer.
+// kindOf returns the kind of a field that is at a pointer, and the pointer; of kind 0: none.
 func kindOf(at any) (Kind, unsafe.Pointer) {
 	switch at := at.(type) {
 	case *string:
@@ -144,7 +170,7 @@ func kindOf(at any) (Kind, unsafe.Pointer) {
 	case *[]byte:
 		return KindObject, unsafe.Pointer(at)
 	}
-	panic("contract: a field of a type that has no kind")
+	return 0, nil
 }
 
 // snakeCase returns a lowerCamel name in snake case. A dot becomes an underscore too.

@@ -2,6 +2,7 @@ package contract
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
@@ -27,8 +28,8 @@ type MessageField struct {
 }
 
 var (
-	messageFields = fieldsOfMessage[runlogv1.EventRecord]()
-	writtenFields = fieldsOfMessage[runlogv1.EventWrite]()
+	messageFields = mustFields(reflect.TypeFor[runlogv1.EventRecord](), true)
+	writtenFields = mustFields(reflect.TypeFor[runlogv1.EventWrite](), false)
 )
 
 // MessageFields returns all fields of an EventRecord but the payload and original, in the order of
@@ -39,30 +40,56 @@ func MessageFields() []MessageField { return slices.Clone(messageFields) }
 // The caller may change the slice.
 func WrittenFields() []MessageField { return slices.Clone(writtenFields) }
 
-// fieldsOfMessage reads the fields of a message from its generated type: each is the field of the
-// table with its name.
-func fieldsOfMessage[M any]() (all []MessageField) {
-	message := reflect.TypeFor[M]()
+func mustFields(message reflect.Type, recorded bool) []MessageField {
+	all, err := fieldsOfMessage(message, recordedFields, recorded)
+	if err != nil {
+		panic(fmt.Sprintf("contract: the table of fields (recordedFields) and %v: %v", message, err))
+	}
+	return all
+}
+
+// fieldsOfMessage reads the fields of a message from its generated type: each is the row with its
+// name. A message of a recorded event has all rows, and one of a producer those of canonical
+// fields. The error has all differences, each with what to do about it.
+func fieldsOfMessage(message reflect.Type, rows []Field, recorded bool) (all []MessageField, err error) {
+	var faults []error
+	fault := func(format string, args ...any) { faults = append(faults, fmt.Errorf(format, args...)) }
+	found := map[string]bool{"payload": true} // one of two forms: no field of the Go type
 	for i := range message.NumField() {
 		field := message.Field(i)
 		tag := field.Tag.Get("protobuf") // such as bytes,40,opt,name=extensions_json
-		_, name, _ := strings.Cut(tag, ",name=")
+		_, name, tagged := strings.Cut(tag, ",name=")
 		name, _, _ = strings.Cut(name, ",")
-		for _, f := range recordedFields {
-			if name == "" || strings.TrimSuffix(name, "_json") != f.Column {
-				continue
-			}
-			m := MessageField{Field: f, Offset: field.Offset, Pointer: field.Type.Kind() == reflect.Pointer}
-			number, err := strconv.Atoi(strings.Split(tag, ",")[1])
-			if want := f.Kind.inMessage(m.Pointer); field.Type != want || err != nil {
-				panic(fmt.Sprintf("contract: %s is %v in an %v, not %v", name, field.Type, message, want))
-			}
-			m.Wire = protowire.Number(number)
-			all = append(all, m)
+		if !tagged || recorded && field.Type == reflect.TypeFor[*runlogv1.Original]() {
+			continue // of another purpose, or a message with rows of its own
+		}
+		at := slices.IndexFunc(rows, func(f Field) bool { return f.Column == strings.TrimSuffix(name, "_json") })
+		if at < 0 {
+			fault("%s has no row: add one", name)
+			continue
+		}
+		m := MessageField{Field: rows[at], Offset: field.Offset, Pointer: field.Type.Kind() == reflect.Pointer}
+		found[m.Column] = true
+		number, err := strconv.Atoi(strings.Split(tag, ",")[1])
+		m.Wire = protowire.Number(number)
+		switch want := m.Kind.inMessage(m.Pointer); {
+		case err != nil || number < 1 || number >= WireNumbers:
+			fault("%s has the number %d, where there is room for those from 1 to %d: make more (WireNumbers)", name, number, WireNumbers-1)
+		case field.Type != want:
+			fault("%s is %v in the message and must be %v: give both the same type; what is stored keeps the one that it has", name, field.Type, want)
+		case !recorded && m.canonical == 0:
+			fault("%s has no canonical number, so that no digest covers what a producer says: give its row one", name)
+		}
+		all = append(all, m)
+	}
+	for i := range rows {
+		f := &rows[i]
+		if !found[f.Column] && !strings.HasPrefix(f.Name, "original.") && (recorded || f.canonical != 0) {
+			fault("the message has no %s, which has a row: add it to event.proto and run make generate, or remove the row", f.Column)
 		}
 	}
 	slices.SortFunc(all, func(a, b MessageField) int { return cmp.Compare(a.Wire, b.Wire) })
-	return all
+	return all, errors.Join(faults...)
 }
 
 // inMessage returns the Go type that a field of the kind has in a message.

@@ -2,12 +2,14 @@ package contract
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/sha256"
 	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
@@ -18,7 +20,6 @@ import (
 func TestFieldsOfRecorded(t *testing.T) {
 	var s Recorded
 	rows := map[any]string{}
-	names := map[string]bool{}
 	for _, f := range Fields() {
 		var at any
 		switch f.Kind {
@@ -44,10 +45,7 @@ func TestFieldsOfRecorded(t *testing.T) {
 		if at != f.at(&s) {
 			t.Errorf("%s is at %p, and its method returns %p", f.Name, f.at(&s), at)
 		}
-		if names[f.Name] || names[f.Column] || rows[at] != "" {
-			t.Errorf("%s, %s is a second row, also of %s", f.Name, f.Column, rows[at])
-		}
-		names[f.Name], names[f.Column], rows[at] = true, true, f.Name
+		rows[at] = f.Name
 	}
 	// No form has them: they say how the event was checked.
 	besides := map[string]bool{"AttemptAssigned": true, "KeyDerived": true, "Warnings": true}
@@ -67,26 +65,50 @@ func TestFieldsOfRecorded(t *testing.T) {
 	walk(reflect.ValueOf(&s).Elem())
 }
 
-// TestFieldsOfMessage: each field of an EventRecord has a row of its name.
-func TestFieldsOfMessage(t *testing.T) {
-	columns := map[string]bool{}
-	for _, f := range Fields() {
-		columns[f.Column] = true
+// TestFieldsOfMessages: the fields of the table are those of the descriptors of the messages, by
+// name, number and type.
+func TestFieldsOfMessages(t *testing.T) {
+	kinds := map[Kind]protoreflect.Kind{
+		KindCount: protoreflect.Uint32Kind, KindNumber: protoreflect.Uint64Kind, KindTime: protoreflect.MessageKind, KindObject: protoreflect.BytesKind,
 	}
-	var walk func(m protoreflect.MessageDescriptor, before string)
-	walk = func(m protoreflect.MessageDescriptor, before string) {
-		for i := range m.Fields().Len() {
-			f := m.Fields().Get(i)
-			name := before + strings.TrimSuffix(string(f.Name()), "_json")
-			switch {
-			case f.Message() != nil && f.Message().FullName() == "runlog.v1.Original":
-				walk(f.Message(), name+"_")
-			case !columns[name]:
-				t.Errorf("%s has no row in the table of fields", f.FullName())
+	rows := map[string]bool{}
+	for _, f := range Fields() {
+		rows[f.Column] = true
+	}
+	check := func(m proto.Message, fields []MessageField) {
+		all := m.ProtoReflect().Descriptor().Fields()
+		for i := range all.Len() {
+			f := all.Get(i)
+			name := strings.TrimSuffix(string(f.Name()), "_json")
+			if f.Message() != nil && f.Message().FullName() == "runlog.v1.Original" {
+				for k := range f.Message().Fields().Len() {
+					if column := name + "_" + string(f.Message().Fields().Get(k).Name()); !rows[column] {
+						t.Errorf("%s has no row in the table of fields", column)
+					}
+				}
+				continue
 			}
+			if f.ContainingOneof() != nil && !f.ContainingOneof().IsSynthetic() && name == "payload" {
+				continue
+			}
+			at := slices.IndexFunc(fields, func(row MessageField) bool { return row.Column == name })
+			if at < 0 {
+				t.Errorf("%s has no row in the table of fields", f.FullName())
+				continue
+			}
+			row := fields[at]
+			want := cmp.Or(kinds[row.Kind], protoreflect.StringKind)
+			if row.Wire != f.Number() || f.Kind() != want || f.IsList() != (row.Kind == KindNames) || row.Kind == KindTime && f.Message().FullName() != "google.protobuf.Timestamp" {
+				t.Errorf("%s is %v number %d, and its row has kind %d and number %d", f.FullName(), f.Kind(), f.Number(), row.Kind, row.Wire)
+			}
+			fields = slices.Delete(fields, at, at+1)
+		}
+		for _, row := range fields {
+			t.Errorf("%T has no %s", m, row.Name)
 		}
 	}
-	walk((&runlogv1.EventRecord{}).ProtoReflect().Descriptor(), "")
+	check(&runlogv1.EventRecord{}, MessageFields())
+	check(&runlogv1.EventWrite{}, WrittenFields())
 }
 
 // TestFieldOfAnotherKind: a method refuses a field that has another type.
@@ -103,49 +125,10 @@ func TestFieldOfAnotherKind(t *testing.T) {
 	}
 }
 
-// TestFieldsOfTake: every field of a message is taken.
-func TestFieldsOfTake(t *testing.T) {
-	taken := map[string]bool{"payload": true, "original": true}
-	for _, f := range messageFields {
-		taken[f.Column] = true
-	}
-	all := (&runlogv1.EventRecord{}).ProtoReflect().Descriptor().Fields()
-	for i := range all.Len() {
-		if name := all.Get(i).Name(); !taken[strings.TrimSuffix(string(name), "_json")] {
-			t.Errorf("%s is not taken", name)
-		}
-	}
-}
-
-// TestNumbersOfFields: each number that is stored is that of one field, and each field of an
-// EventWrite but the payload is among the canonical bytes.
-func TestNumbersOfFields(t *testing.T) {
-	bodies, numbers := map[byte]string{}, map[byte]string{}
-	for _, f := range Fields() {
-		if other := bodies[f.Body]; f.Body != 0 && other != "" {
-			t.Errorf("%s and %s have the number %d of a body", f.Name, other, f.Body)
-		}
-		if other := numbers[f.canonical]; f.canonical != 0 && other != "" {
-			t.Errorf("%s and %s have the canonical number %d", f.Name, other, f.canonical)
-		}
-		bodies[f.Body], numbers[f.canonical] = f.Name, f.Name
-	}
-	for _, number := range []byte{fieldAppendedBy, fieldAppendedByTokenID, fieldOriginalPersistedAt, fieldOriginalSource} {
-		if name := numbers[number]; name != "" {
-			t.Errorf("%s has the canonical number %d, which the record digest has for another field", name, number)
-		}
-	}
-	all := (&runlogv1.EventWrite{}).ProtoReflect().Descriptor().Fields()
-	for i := range all.Len() {
-		f := all.Get(i)
-		name := strings.TrimSuffix(string(f.Name()), "_json")
-		row := slices.IndexFunc(recordedFields, func(row Field) bool { return row.Column == name })
-		if row < 0 || recordedFields[row].canonical == 0 && name != "payload" {
-			t.Errorf("%s has no canonical number", f.FullName())
-		}
-	}
+// TestMembersOfEvent: the members of an event's JSON fit into the bits of an eventReader.
+func TestMembersOfEvent(t *testing.T) {
 	if len(jsonFields) > 64 {
-		t.Errorf("%d members of an event do not fit into the bits of an eventReader", len(jsonFields))
+		t.Errorf("there are %d", len(jsonFields))
 	}
 }
 

@@ -94,13 +94,23 @@ const (
 )
 
 // eventFields has the field of an EventRecord of each number; of kind 0: none.
-var eventFields = func() (all [64]contract.MessageField) {
+var eventFields = func() (all [contract.WireNumbers]contract.MessageField) {
+	texts, times := 0, 0
 	for _, f := range contract.MessageFields() {
 		switch f.Kind {
+		case contract.KindTime:
+			times++
 		case contract.KindEventID, contract.KindLine, contract.KindDigest:
 			f.Kind = contract.KindText
+		case contract.KindText:
+			if f.Pointer {
+				texts++
+			}
 		}
 		all[f.Wire] = f
+	}
+	if texts > eventTexts || times > eventTimes {
+		panic("wire: a delivery has no room for all texts or times of an event: raise eventTexts or eventTimes")
 	}
 	return all
 }()

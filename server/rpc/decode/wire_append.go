@@ -62,12 +62,16 @@ type writtenEvent struct {
 const fieldPayloadJSON = 18
 
 // writtenFields has the field of an EventWrite of each number but the payload; of kind 0: none.
-var writtenFields = func() (all [64]contract.MessageField) {
+var writtenFields = func() (all [contract.WireNumbers]contract.MessageField) {
 	for _, f := range contract.WrittenFields() {
 		switch f.Kind {
 		case contract.KindEventID, contract.KindLine:
 			f.Kind = contract.KindText // texts until the event is checked
-		case contract.KindText, contract.KindCount, contract.KindTime, contract.KindObject:
+		case contract.KindTime:
+			if f.Name != "emittedAt" {
+				panic("decode: writtenEvent has room for no time but emittedAt: make room for " + f.Name)
+			}
+		case contract.KindText, contract.KindCount, contract.KindObject:
 		default:
 			panic("decode: a field that cannot be decoded: " + f.Name)
 		}

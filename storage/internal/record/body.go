@@ -40,11 +40,14 @@ var (
 				all = append(all, f)
 			}
 		}
+		if err := checkBody(all, (&recordv1.Body{}).ProtoReflect().Descriptor()); err != nil {
+			panic(fmt.Sprintf("storage: the table of fields (contract.Fields) and record.v1.Body: %v", err))
+		}
 		slices.SortFunc(all, func(a, b contract.Field) int { return cmp.Compare(a.Body, b.Body) })
 		return all
 	}()
 	// bodyNumbers has the field of each number; nil: none.
-	bodyNumbers = func() (all [32]*contract.Field) {
+	bodyNumbers = func() (all [contract.BodyNumbers]*contract.Field) {
 		for i := range bodyFields {
 			all[bodyFields[i].Body] = &bodyFields[i]
 		}
