@@ -3,30 +3,50 @@ package wire
 import (
 	"bytes"
 	"runtime"
+	"strings"
 	"testing"
 
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
+	"pgregory.net/rapid"
 
+	"runlog/proto/contract/contracttest"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
+// drawDelivery draws a delivery of the size that is decoded by hand, in which any field may be
+// absent.
+func drawDelivery(t *rapid.T) *runlogv1.EventDelivery {
+	d := &runlogv1.EventDelivery{Event: &runlogv1.EventRecord{}}
+	contracttest.DrawMessage(t, d, rapid.StringN(0, 40, 80), rapid.SliceOfN(rapid.Byte(), 0, 100))
+	d.DeliveryId = strings.Repeat("7", leastDelivery)
+	return d
+}
+
+// TestDeliveriesBUS8: every delivery that a node sends is decoded by hand, and as proto.Unmarshal
+// does it.
+func TestDeliveriesBUS8(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		want := drawDelivery(t)
+		data, err := proto.Marshal(want)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var d delivery
+		if !d.parse(data) || !proto.Equal(&d.m, want) {
+			t.Fatalf("%v is decoded as\n%v", want, &d.m)
+		}
+	})
+}
+
 // FuzzDeliveriesBUS8: an answer of Consume is decoded as proto.Unmarshal does it.
 func FuzzDeliveriesBUS8(f *testing.F) {
-	text := func(s string) *string { return &s }
-	whole := &runlogv1.EventDelivery{DeliveryId: "7-run", Attempt: 2, Event: &runlogv1.EventRecord{
-		EventId: "id", EventType: "StepCompleted", RunId: "run", TenantId: "t", ProjectId: "p", EnvironmentId: "e", PlanId: "plan",
-		PlanVersion: "1", StepId: text("step"), LogicalAttemptId: 1, EngineAttemptId: 2, IdempotencyKey: "key",
-		EmittedAt: &timestamppb.Timestamp{Seconds: 5, Nanos: 6}, EmittedBy: text("by"), CausedBySignalId: text("s"),
-		ParentEventId: text("parent"), ContractVersion: "2.0.0", PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: []byte("{}")},
-		RunSeq: 7, PersistedAt: &timestamppb.Timestamp{Seconds: -5}, PayloadDigest: "a", RecordDigest: "b", ChainDigest: "c",
-		Inherited: []string{"tenantId", "planId"}, Original: &runlogv1.Original{PersistedAt: &timestamppb.Timestamp{Seconds: 1}, Source: text("s")}, AppendedBy: text(""), AppendedByTokenId: text("token"),
-		ExtensionsJson: []byte("{}"),
-	}}
+	drawn := rapid.Custom(drawDelivery)
+	whole := drawn.Example(1)
 	form := &runlogv1.EventDelivery{Event: &runlogv1.EventRecord{PayloadForm: &runlogv1.EventRecord_Payload{Payload: &structpb.Struct{}}}}
-	for _, list := range [][]*runlogv1.EventDelivery{nil, {whole}, {whole, {}, form, whole}} {
+	for _, list := range [][]*runlogv1.EventDelivery{nil, {whole}, {whole, {}, form, whole}, {drawn.Example(2)}, {drawn.Example(3), drawn.Example(4)}} {
 		data, err := proto.Marshal(&runlogv1.ConsumeResponse{Deliveries: list})
 		if err != nil {
 			f.Fatal(err)

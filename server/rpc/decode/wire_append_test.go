@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract/contracttest"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -51,20 +51,8 @@ func drawRequest(t *rapid.T) *runlogv1.AppendEventsRequest {
 		m.Fence = proto.Uint64(rapid.Uint64().Draw(t, "fence"))
 	}
 	for range rapid.IntRange(0, 5).Draw(t, "events") {
-		e := &runlogv1.EventWrite{
-			EventId: text.Draw(t, "id"), EventType: text.Draw(t, "type"), RunId: text.Draw(t, "run"), TenantId: text.Draw(t, "tenant"),
-			ProjectId: text.Draw(t, "project"), EnvironmentId: text.Draw(t, "environment"), PlanId: text.Draw(t, "plan"),
-			PlanVersion: text.Draw(t, "version"), StepId: text.Draw(t, "step"), LogicalAttemptId: rapid.Uint32().Draw(t, "logical"),
-			EngineAttemptId: rapid.Uint32().Draw(t, "engine"), IdempotencyKey: text.Draw(t, "key"), EmittedBy: text.Draw(t, "by"),
-			CausedBySignalId: text.Draw(t, "cause"), ParentEventId: text.Draw(t, "parent"), ContractVersion: text.Draw(t, "line"),
-			ExtensionsJson: rapid.SliceOf(rapid.Byte()).Draw(t, "extensions"),
-		}
-		if rapid.Bool().Draw(t, "has a time") {
-			e.EmittedAt = &timestamppb.Timestamp{Seconds: rapid.Int64().Draw(t, "seconds"), Nanos: rapid.Int32().Draw(t, "nanos")}
-		}
-		if rapid.Bool().Draw(t, "has a payload") {
-			e.PayloadForm = &runlogv1.EventWrite_PayloadJson{PayloadJson: rapid.SliceOf(rapid.Byte()).Draw(t, "payload")}
-		}
+		e := &runlogv1.EventWrite{}
+		contracttest.DrawMessage(t, e, text, rapid.SliceOf(rapid.Byte()))
 		m.Events = append(m.Events, e)
 	}
 	return m

@@ -2,12 +2,14 @@ package record
 
 import (
 	"bytes"
+	"reflect"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
 	"pgregory.net/rapid"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/contracttest"
 	recordv1 "runlog/proto/record/v1"
 )
 
@@ -19,15 +21,10 @@ func drawAppend(t *rapid.T) *Append {
 	scope := Scope{TenantID: text.Draw(t, "tenant"), ProjectID: text.Draw(t, "project"), EnvironmentID: text.Draw(t, "environment")}
 	types := rapid.SampledFrom([]string{contract.RunStarted, contract.RunPaused, contract.RunFailed, contract.StepCompleted, "SomethingElse"})
 	for range rapid.IntRange(0, 40).Draw(t, "events") {
-		a.Events = append(a.Events, contract.Event{
-			EventID: contract.EventID(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id")), Type: types.Draw(t, "type"), RunID: a.RunID,
-			TenantID: scope.TenantID, ProjectID: scope.ProjectID, EnvironmentID: scope.EnvironmentID,
-			PlanID: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version"), Absent: contract.Absent(rapid.IntRange(0, 31).Draw(t, "absent")),
-			StepID: text.Draw(t, "step"), LogicalAttemptID: 1 + rapid.Uint32Max(300).Draw(t, "logical"), EngineAttemptID: rapid.Uint32().Draw(t, "engine"),
-			IdempotencyKey: text.Draw(t, "key"), KeyDerived: rapid.Bool().Draw(t, "derived"), EmittedAt: rapid.Int64().Draw(t, "at"),
-			EmittedBy: text.Draw(t, "by"), CausedBySignalID: text.Draw(t, "cause"), ParentEventID: text.Draw(t, "parent"),
-			Contract: contract.Line(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"), Extensions: some.Draw(t, "extensions"),
-		})
+		e := contracttest.Draw(t, text, some).Event
+		e.Type, e.RunID, e.TenantID, e.ProjectID, e.EnvironmentID = types.Draw(t, "type"), a.RunID, scope.TenantID, scope.ProjectID, scope.EnvironmentID
+		e.LogicalAttemptID, e.KeyDerived = 1+e.LogicalAttemptID%300, rapid.Bool().Draw(t, "derived")
+		a.Events = append(a.Events, e)
 	}
 	if rapid.Bool().Draw(t, "expects") {
 		a.ExpectedLastSeq = proto.Uint64(rapid.Uint64().Draw(t, "expected"))
@@ -111,7 +108,7 @@ func sameBodies(t *rapid.T, a *Append, m *recordv1.Append) {
 				t.Fatalf("event %d has payload %x and extensions %x", i, got.Payload, got.Extensions)
 			}
 			got.Payload, got.Extensions, want.Payload, want.Extensions = nil, nil, nil, nil
-			if !sameEvent(&got, &want) || r.AppendedBy != a.AppendedBy {
+			if !reflect.DeepEqual(got, want) || r.AppendedBy != a.AppendedBy {
 				t.Fatalf("event %d is read as\n%+v by %+v, want\n%+v by %+v", i, got, r.AppendedBy, want, a.AppendedBy)
 			}
 			if assigned := (Assigned{r.RunSeq, r.Original}); len(a.Imported) > 0 && assigned != a.Imported[i] {
@@ -132,16 +129,6 @@ func fillPlanOf(e *contract.Event, plan *recordv1.Plan) {
 	if e.Absent&contract.AbsentPlanVersion != 0 {
 		e.PlanVersion = plan.GetPlanVersion()
 	}
-}
-
-// sameEvent compares events without payload, extensions and warnings.
-func sameEvent(a, b *contract.Event) bool {
-	x, y := *a, *b
-	x.Warnings, y.Warnings = nil, nil
-	return x.EventID == y.EventID && x.Type == y.Type && x.RunID == y.RunID && x.PlanID == y.PlanID && x.PlanVersion == y.PlanVersion &&
-		x.Absent == y.Absent && x.StepID == y.StepID && x.LogicalAttemptID == y.LogicalAttemptID && x.EngineAttemptID == y.EngineAttemptID &&
-		x.IdempotencyKey == y.IdempotencyKey && x.KeyDerived == y.KeyDerived && x.EmittedAt == y.EmittedAt && x.EmittedBy == y.EmittedBy &&
-		x.CausedBySignalID == y.CausedBySignalID && x.ParentEventID == y.ParentEventID && x.Contract == y.Contract
 }
 
 // TestTextsMustBeUTF8 shows that a text that apply could not read is refused before it is in the

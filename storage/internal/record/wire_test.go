@@ -2,14 +2,12 @@ package record
 
 import (
 	"bytes"
-	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
-	"google.golang.org/protobuf/reflect/protoreflect"
 	"pgregory.net/rapid"
 
-	"runlog/proto/contract"
+	"runlog/proto/contract/contracttest"
 	recordv1 "runlog/proto/record/v1"
 )
 
@@ -21,18 +19,9 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 	number := rapid.Uint32()
 	rapid.Check(t, func(t *rapid.T) {
 		plan := &recordv1.Plan{PlanId: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version")}
-		m := &recordv1.Body{
-			EventId: some.Draw(t, "event"), TypeCode: number.Draw(t, "code"), TypeName: text.Draw(t, "type"), StepId: text.Draw(t, "step"),
-			LogicalAttemptId: number.Draw(t, "logical"), EngineAttemptId: number.Draw(t, "engine"), IdempotencyKey: text.Draw(t, "key"),
-			EmittedAt: rapid.Int64().Draw(t, "at"), EmittedBy: text.Draw(t, "by"), CausedBySignalId: text.Draw(t, "cause"),
-			ParentEventId: text.Draw(t, "parent"), Contract: uint32(rapid.IntRange(0, 1).Draw(t, "line")), Payload: some.Draw(t, "payload"),
-			Absent: uint32(rapid.IntRange(0, 31).Draw(t, "absent")), AppendedBy: text.Draw(t, "appended by"), Extensions: some.Draw(t, "extensions"),
-			AppendedByTokenId: text.Draw(t, "token"), RunSeq: rapid.Uint64().Draw(t, "seq"),
-			OriginalPersistedAt: rapid.Int64().Draw(t, "original"), OriginalSource: text.Draw(t, "source"),
-		}
-		if rapid.Bool().Draw(t, "own plan") {
-			m.Plan = plan
-		}
+		m := &recordv1.Body{}
+		contracttest.DrawMessage(t, m, text, some)
+		m.Contract, m.Absent = m.Contract%2, m.Absent%32
 		var b body
 		if err := b.parse(encoded(t, m)); err != nil {
 			t.Fatal(err)
@@ -91,41 +80,4 @@ func encoded(t *rapid.T, m proto.Message) []byte {
 		t.Fatal(err)
 	}
 	return b
-}
-
-// TestFieldsOfBody: each field of a stored body has one row in the table of fields, of its name and
-// type, or is treated specially.
-func TestFieldsOfBody(t *testing.T) {
-	names := map[string]string{"type_name": "event_type", "contract": "contract_version", "absent": "inherited"}
-	kinds := map[protoreflect.Kind][]contract.Kind{
-		protoreflect.BytesKind:    {contract.KindEventID, contract.KindObject},
-		protoreflect.StringKind:   {contract.KindText},
-		protoreflect.Uint32Kind:   {contract.KindCount, contract.KindLine, contract.KindNames},
-		protoreflect.Uint64Kind:   {contract.KindNumber},
-		protoreflect.Sfixed64Kind: {contract.KindTime},
-	}
-	fields := (&recordv1.Body{}).ProtoReflect().Descriptor().Fields()
-	rows := len(bodyFields)
-	for i := range fields.Len() {
-		f := fields.Get(i)
-		if f.Number() == bodyTypeCode || f.Number() == bodyPlan {
-			continue
-		}
-		row := bodyNumbers[f.Number()]
-		if row == nil {
-			t.Errorf("%s has no row", f.FullName())
-			continue
-		}
-		rows--
-		name := string(f.Name())
-		if other := names[name]; other != "" {
-			name = other
-		}
-		if row.Column != name || !slices.Contains(kinds[f.Kind()], row.Kind) {
-			t.Errorf("%s, of type %v, has the row of %s, of kind %d", f.FullName(), f.Kind(), row.Column, row.Kind)
-		}
-	}
-	if rows != 0 {
-		t.Errorf("%d rows too many", rows)
-	}
 }
