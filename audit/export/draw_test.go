@@ -2,12 +2,12 @@ package export
 
 import (
 	"encoding/json"
-	"math"
 	"strings"
 
 	"pgregory.net/rapid"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/contracttest"
 )
 
 // drawRecords draws the records of a window: of few runs, with gaps, some imported, with texts that
@@ -45,20 +45,12 @@ func drawRecords(t *rapid.T) []*Record {
 
 func drawRecord(t *rapid.T) *Record {
 	text := rapid.OneOf(rapid.SampledFrom([]string{"", "plain", `a"b`, "a,b", "\r\n", "#", "\\", `\"`, "'", " x ", "\u2028", "null", "\x00", "\x7f"}), rapid.String())
-	name := rapid.OneOf(rapid.Just("plain"), text)
-	r := &Record{Event: contract.Event{
-		Type: name.Draw(t, "type"), PlanID: name.Draw(t, "plan"), PlanVersion: name.Draw(t, "version"), StepID: text.Draw(t, "step"),
-		LogicalAttemptID: rapid.SampledFrom([]uint32{1, 2, math.MaxUint32}).Draw(t, "attempt"), EngineAttemptID: rapid.Uint32Min(1).Draw(t, "engine"),
-		IdempotencyKey: name.Draw(t, "key"), EmittedBy: text.Draw(t, "by"), CausedBySignalID: text.Draw(t, "cause"), ParentEventID: text.Draw(t, "parent"),
-		EmittedAt: rapid.OneOf(rapid.Int64(), rapid.SampledFrom([]int64{0, -1, math.MinInt64, math.MaxInt64, 1e9, 1_500_000_000, 1_000_000})).Draw(t, "emitted"),
-		Contract:  contract.Line(rapid.IntRange(0, 1).Draw(t, "line")),
-		Absent:    contract.Absent(rapid.SampledFrom([]int{0, 0, 1, 31, 6, 24}).Draw(t, "absent")),
-		Payload:   []byte(drawPayload(t)),
-	}, AppendedBy: contract.Author{Name: text.Draw(t, "appended by"), TokenID: text.Draw(t, "token")}}
-	if rapid.Bool().Draw(t, "extended") {
-		r.Extensions = []byte(drawPayload(t))
+	objects := rapid.Custom(func(t *rapid.T) []byte { return []byte(drawPayload(t)) })
+	r := (*Record)(contracttest.Draw(t, rapid.OneOf(rapid.Just("plain"), text), objects))
+	r.LogicalAttemptID, r.EngineAttemptID, r.Original = max(1, r.LogicalAttemptID), max(1, r.EngineAttemptID), contract.Original{}
+	if rapid.Bool().Draw(t, "not extended") {
+		r.Extensions = nil
 	}
-	copy(r.EventID[:], rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, "id"))
 	return r
 }
 

@@ -10,15 +10,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/parquet-go/parquet-go"
 	"google.golang.org/protobuf/encoding/protojson"
-	"google.golang.org/protobuf/types/known/timestamppb"
 	"pgregory.net/rapid"
 
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
+	rpcwire "runlog/server/rpc/wire"
+	"runlog/storage"
 )
 
 var allFormats = []Format{JSONLines, CSV, Parquet}
@@ -90,23 +90,9 @@ func deref(records []*Record) (out []Record) {
 
 // wire is a record as a node sends it.
 func wire(r *Record) *runlogv1.EventRecord {
-	optional := func(s string) *string {
-		if s == "" {
-			return nil
-		}
-		return &s
-	}
-	m := &runlogv1.EventRecord{
-		EventId: r.EventID.String(), EventType: r.Type, RunId: r.RunID, TenantId: r.TenantID, ProjectId: r.ProjectID, EnvironmentId: r.EnvironmentID,
-		PlanId: r.PlanID, PlanVersion: r.PlanVersion, StepId: optional(r.StepID), LogicalAttemptId: r.LogicalAttemptID, EngineAttemptId: r.EngineAttemptID,
-		IdempotencyKey: r.IdempotencyKey, EmittedAt: timestamppb.New(time.Unix(0, r.EmittedAt)), EmittedBy: optional(r.EmittedBy),
-		CausedBySignalId: optional(r.CausedBySignalID), ParentEventId: optional(r.ParentEventID), ContractVersion: r.Contract.String(),
-		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: r.Payload}, RunSeq: r.RunSeq, PersistedAt: timestamppb.New(time.Unix(0, r.PersistedAt)),
-		PayloadDigest: r.PayloadDigest.String(), RecordDigest: r.RecordDigest.String(), ChainDigest: r.ChainDigest.String(), Inherited: namesOf(r.Absent),
-		AppendedBy: optional(r.AppendedBy.Name), AppendedByTokenId: optional(r.AppendedBy.TokenID), ExtensionsJson: r.Extensions,
-	}
-	if o := r.Original; o.PersistedAt != 0 {
-		m.Original = &runlogv1.Original{PersistedAt: timestamppb.New(time.Unix(0, o.PersistedAt)), Source: optional(o.Source)}
+	m, err := rpcwire.Record(&storage.Record{Recorded: contract.Recorded(*r)}, runlogv1.PayloadForm_JSON)
+	if err != nil {
+		panic(err)
 	}
 	return m
 }

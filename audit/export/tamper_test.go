@@ -3,6 +3,7 @@ package export
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,6 +11,7 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/proto/contract"
+	"runlog/proto/contract/contracttest"
 	"runlog/storage/storagetest"
 )
 
@@ -98,60 +100,35 @@ func TestOneFault(t *testing.T) {
 	}
 }
 
-// changes are one for each field of a record.
-var changes = map[string]func(*Record){
-	"eventId":          func(r *Record) { r.EventID[3] ^= 1 },
-	"eventType":        func(r *Record) { r.Type += "x" },
-	"runId":            func(r *Record) { r.RunID += "x" },
-	"tenantId":         func(r *Record) { r.TenantID += "x" },
-	"projectId":        func(r *Record) { r.ProjectID += "x" },
-	"environmentId":    func(r *Record) { r.EnvironmentID += "x" },
-	"planId":           func(r *Record) { r.PlanID += "x" },
-	"planVersion":      func(r *Record) { r.PlanVersion += "x" },
-	"stepId":           func(r *Record) { r.StepID += "x" },
-	"no stepId":        func(r *Record) { r.StepID = "" },
-	"logicalAttemptId": func(r *Record) { r.LogicalAttemptID++ },
-	"engineAttemptId":  func(r *Record) { r.EngineAttemptID++ },
-	"idempotencyKey":   func(r *Record) { r.IdempotencyKey = "another" },
-	"emittedAt":        func(r *Record) { r.EmittedAt++ },
-	"emittedBy":        func(r *Record) { r.EmittedBy += "x" },
-	"causedBySignalId": func(r *Record) { r.CausedBySignalID += "x" },
-	"parentEventId":    func(r *Record) { r.ParentEventID += "x" },
-	"contractVersion":  func(r *Record) { r.Contract ^= 1 },
-	"runSeq":           func(r *Record) { r.RunSeq++ },
-	"persistedAt":      func(r *Record) { r.PersistedAt++ },
-	"payloadDigest":    func(r *Record) { r.PayloadDigest[31] ^= 1 },
-	"recordDigest":     func(r *Record) { r.RecordDigest[0] ^= 1 },
-	"chainDigest":      func(r *Record) { r.ChainDigest[9] ^= 1 },
-	"inherited":        func(r *Record) { r.Absent ^= contract.AbsentTenant },
-	"original time":    func(r *Record) { r.Original.PersistedAt++ },
-	"original source": func(r *Record) {
-		if r.Original.PersistedAt == 0 {
-			r.Original.PersistedAt = 1
-		}
-		r.Original.Source += "x"
-	},
-	"no original": func(r *Record) {
-		if r.Original.PersistedAt == 0 {
-			r.Original.PersistedAt = 1
-		} else {
-			r.Original = contract.Original{}
-		}
-	},
-	"appendedBy":       func(r *Record) { r.AppendedBy.Name += "x" },
-	"token":            func(r *Record) { r.AppendedBy.TokenID += "x" },
-	"token or none":    func(r *Record) { r.AppendedBy.TokenID = strings.Repeat("x", 1-min(1, len(r.AppendedBy.TokenID))) },
-	"blank extensions": func(r *Record) { r.Extensions = append(bytes.Clone(r.Extensions), ' ') },
-	"other extensions": func(r *Record) {
-		if r.Extensions == nil {
-			r.Extensions = []byte(`{}`)
-		} else {
-			r.Extensions = nil
-		}
-	},
-	"payload":          func(r *Record) { r.Payload[len(r.Payload)-2]++ },
-	"payload's blanks": func(r *Record) { r.Payload = append([]byte("{ "), r.Payload[1:]...) },
-}
+// changes are one for each field of a record, and others.
+var changes = func() map[string]func(*Record) {
+	all := map[string]func(*Record){}
+	for name, change := range contracttest.Changes() {
+		all[name] = func(r *Record) { change((*contract.Recorded)(r)) }
+	}
+	maps.Copy(all, map[string]func(*Record){
+		"no stepId": func(r *Record) { r.StepID = "" },
+		"original.source": func(r *Record) {
+			if r.Original.PersistedAt == 0 {
+				r.Original.PersistedAt = 1
+			}
+			r.Original.Source += "x"
+		},
+		"no original": func(r *Record) {
+			if r.Original.PersistedAt == 0 {
+				r.Original.PersistedAt = 1
+			} else {
+				r.Original = contract.Original{}
+			}
+		},
+		"token or none":    func(r *Record) { r.AppendedBy.TokenID = strings.Repeat("x", 1-min(1, len(r.AppendedBy.TokenID))) },
+		"other extensions": func(r *Record) { r.Extensions = []byte(`{"another":1}`) },
+		"no extensions":    func(r *Record) { r.Extensions = []byte(strings.Repeat("{}", 1-min(1, len(r.Extensions)))) },
+		"another payload":  func(r *Record) { r.Payload[len(r.Payload)-2]++ },
+		"payload's blanks": func(r *Record) { r.Payload = append([]byte("{ "), r.Payload[1:]...) },
+	})
+	return all
+}()
 
 // inheritedPlan tells of a change of what an event inherited of its run's plan: no record's own
 // digest covers it, that of the window does.
