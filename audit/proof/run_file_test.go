@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"runlog/proto/contract"
+	"runlog/proto/contract/contracttest"
 )
 
 // testRecords are n records that show every form that a line can have.
@@ -20,13 +22,16 @@ func testRecords(runID string, n int) []Record {
 	payloads := []string{`{}`, `{ "a" : 1.50, "b":"<\u00e9é>" }`, "{\n\t\"a\": 1\r\n}", "{\"a\":1} ", `{"a":1,"a":2}`, "{\"a\":\"\x80\"}"}
 	var all []Record
 	for i := range n {
-		r := Record{RunSeq: uint64(i + 1), PersistedAt: int64(1_770_805_800_000_000_000 + i*1_000_000_007), Event: contract.Event{
-			EventID: contract.EventID{byte(i), 1, 2, 3, 15: 7}, Type: "StepStarted", RunID: runID,
-			TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod", PlanID: "plan", PlanVersion: "v1",
-			StepID: fmt.Sprint("step-", i), LogicalAttemptID: 1, EngineAttemptID: uint32(i + 1), IdempotencyKey: fmt.Sprint("key-", i),
-			EmittedAt: int64(1_770_805_700_123_456_789 + i), EmittedBy: "<producer> & \u2028", CausedBySignalID: "signal", ParentEventID: "parent",
-			Payload: []byte(payloads[i%len(payloads)]),
-		}, AppendedBy: contract.Author{Name: []string{"", "worker \u00e9 \"<1>\""}[i/2%2], TokenID: []string{"", "", "", "7 \u00e9"}[i%4]}}
+		r := Record(*contracttest.Whole()) // with what the verifiers of other programs must know
+		r.EventID = contract.EventID{byte(i), 1, 2, 3, 15: 7}
+		r.RunSeq, r.PersistedAt, r.RunID = uint64(i+1), int64(1_770_805_800_000_000_000+i*1_000_000_007), runID
+		r.TenantID, r.ProjectID, r.EnvironmentID, r.PlanID, r.PlanVersion, r.Absent = "tenant", "project", "prod", "plan", "v1", 0
+		r.StepID, r.EngineAttemptID, r.Contract, r.EmittedBy = fmt.Sprint("step-", i), uint32(i+1), contract.Line2, "<producer> & \u2028"
+		r.Payload, r.Original = []byte(payloads[i%len(payloads)]), contract.Original{}
+		r.AppendedBy = contract.Author{Name: []string{"", "worker \u00e9 \"<1>\""}[i/2%2], TokenID: []string{"", "", "", "7 \u00e9"}[i%4]}
+		if i%2 == 0 {
+			r.Extensions = nil
+		}
 		if i%4 > 1 {
 			r.Original = contract.Original{PersistedAt: r.PersistedAt - 1e15, Source: []string{"", "there \u00e9"}[i%2]}
 		}
@@ -248,27 +253,28 @@ func TestTamperedLines(t *testing.T) {
 // TestTamperedFields: a record of which something was changed, and its chain digest with it, does
 // not fit what was signed.
 func TestTamperedFields(t *testing.T) {
-	for name, change := range map[string]func(r *Record){
-		"runSeq": func(r *Record) { r.RunSeq = 100 }, "persistedAt": func(r *Record) { r.PersistedAt++ },
-		"eventId": func(r *Record) { r.EventID[3]++ }, "eventType": func(r *Record) { r.Type = "StepFailed" },
-		"tenantId": func(r *Record) { r.TenantID = "other" }, "projectId": func(r *Record) { r.ProjectID = "other" },
-		"environmentId": func(r *Record) { r.EnvironmentID = "other" }, "planId": func(r *Record) { r.PlanID = "other" },
-		"planVersion": func(r *Record) { r.PlanVersion = "other" }, "stepId": func(r *Record) { r.StepID = "other" },
-		"logicalAttemptId": func(r *Record) { r.LogicalAttemptID++ }, "engineAttemptId": func(r *Record) { r.EngineAttemptID++ },
-		"idempotencyKey": func(r *Record) { r.IdempotencyKey += "x" }, "emittedAt": func(r *Record) { r.EmittedAt++ },
-		"emittedBy": func(r *Record) { r.EmittedBy = "other" }, "causedBySignalId": func(r *Record) { r.CausedBySignalID = "" },
-		"parentEventId": func(r *Record) { r.ParentEventID = "" }, "contractVersion": func(r *Record) { r.Contract ^= 1 },
-		"appendedBy": func(r *Record) { r.AppendedBy.Name += "x" }, "no appendedBy": func(r *Record) { r.AppendedBy.Name = strings.Repeat("x", 1-min(1, len(r.AppendedBy.Name))) },
-		"token": func(r *Record) { r.AppendedBy.TokenID += "x" }, "token or none": func(r *Record) { r.AppendedBy.TokenID = strings.Repeat("x", 1-min(1, len(r.AppendedBy.TokenID))) },
-		"original": func(r *Record) { r.Original.PersistedAt++ }, "original source": func(r *Record) { r.Original = contract.Original{PersistedAt: 1, Source: "x"} },
+	changes := map[string]func(r *Record){}
+	for name, change := range contracttest.Changes() {
+		changes[name] = func(r *Record) { change((*contract.Recorded)(r)) }
+	}
+	// No writer takes another run, and no proof has the others of a record.
+	for _, name := range []string{"runId", "inherited", "payloadDigest", "recordDigest", "chainDigest"} {
+		delete(changes, name)
+	}
+	maps.Copy(changes, map[string]func(r *Record){
+		"runSeq":          func(r *Record) { r.RunSeq = 100 },
+		"no appendedBy":   func(r *Record) { r.AppendedBy.Name = strings.Repeat("x", 1-min(1, len(r.AppendedBy.Name))) },
+		"token or none":   func(r *Record) { r.AppendedBy.TokenID = strings.Repeat("x", 1-min(1, len(r.AppendedBy.TokenID))) },
+		"no cause":        func(r *Record) { r.CausedBySignalID = "" },
+		"original.source": func(r *Record) { r.Original = contract.Original{PersistedAt: 1, Source: "x"} },
 		"no original": func(r *Record) {
 			if r.Original.PersistedAt++; r.Original.PersistedAt != 1 {
 				r.Original = contract.Original{}
 			}
 		},
-		"payload":     func(r *Record) { r.Payload = []byte(`{"paid":true}`) },
-		"white space": func(r *Record) { r.Payload = append(r.Payload, ' ') },
-	} {
+		"another payload": func(r *Record) { r.Payload = []byte(`{"paid":true}`) },
+	})
+	for name, change := range changes {
 		for _, i := range []int{0, 3, 6} {
 			c := newTestCase(t, 3, 7)
 			change(&c.records[i])
