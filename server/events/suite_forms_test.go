@@ -2,11 +2,9 @@ package events_test
 
 import (
 	"bytes"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -207,37 +205,9 @@ func decodeOutcome(results []*runlogv1.AppendResult, lastSeq uint64) (storage.Ou
 }
 
 // decodeRecord takes a record whose payload came as bytes.
-func decodeRecord(m *runlogv1.EventRecord) (storage.Record, error) {
-	id, err := uuid.Parse(m.EventId)
-	line, known := contract.ParseLine(m.ContractVersion)
-	if err != nil || !known {
-		return storage.Record{}, errors.Join(fmt.Errorf("record %v", m), err)
+func decodeRecord(m *runlogv1.EventRecord) (r storage.Record, err error) {
+	if !r.Take(m) {
+		err = fmt.Errorf("record %v", m)
 	}
-	r := storage.Record{Recorded: contract.Recorded{
-		Event: contract.Event{
-			EventID: contract.EventID(id), Type: m.EventType, RunID: m.RunId,
-			TenantID: m.TenantId, ProjectID: m.ProjectId, EnvironmentID: m.EnvironmentId,
-			PlanID: m.PlanId, PlanVersion: m.PlanVersion, StepID: m.GetStepId(),
-			LogicalAttemptID: m.LogicalAttemptId, EngineAttemptID: m.EngineAttemptId, IdempotencyKey: m.IdempotencyKey,
-			EmittedAt: nanoseconds(m.EmittedAt), EmittedBy: m.GetEmittedBy(),
-			CausedBySignalID: m.GetCausedBySignalId(), ParentEventID: m.GetParentEventId(),
-			Contract: line, Payload: m.GetPayloadJson(), Extensions: m.GetExtensionsJson(),
-		},
-		RunSeq: m.RunSeq, PersistedAt: nanoseconds(m.PersistedAt), AppendedBy: contract.Author{Name: m.GetAppendedBy(), TokenID: m.GetAppendedByTokenId()},
-	}}
-	for i, name := range []string{"tenantId", "projectId", "environmentId", "planId", "planVersion"} {
-		if slices.Contains(m.Inherited, name) {
-			r.Absent |= 1 << i
-		}
-	}
-	return r, errors.Join(decodeDigest(&r.PayloadDigest, m.PayloadDigest),
-		decodeDigest(&r.RecordDigest, m.RecordDigest), decodeDigest(&r.ChainDigest, m.ChainDigest))
-}
-
-func decodeDigest(to *contract.Digest, text string) error {
-	b, err := hex.DecodeString(text)
-	if err != nil || copy(to[:], b) != len(to) || len(b) != len(to) {
-		return fmt.Errorf("digest %q", text)
-	}
-	return nil
+	return r, err
 }
