@@ -11,7 +11,6 @@ import (
 
 	"google.golang.org/grpc"
 
-	"runlog/client/internal/bearer"
 	"runlog/client/transport/certfile"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -99,7 +98,7 @@ func (o Options) Validate() error {
 	if o.MinBackoff < 0 || o.MaxBackoff < o.MinBackoff {
 		faults = append(faults, fmt.Errorf("client: backoff from %v to %v, want 0 < MinBackoff ≤ MaxBackoff", o.MinBackoff, o.MaxBackoff))
 	}
-	if err := bearer.Token(o.Token).Check(); err != nil {
+	if err := bearerToken(o.Token).check(); err != nil {
 		faults = append(faults, err)
 	}
 	if o.Timeout < 0 {

@@ -9,7 +9,6 @@ import (
 
 	"google.golang.org/grpc/credentials"
 
-	"runlog/client/internal/bearer"
 	"runlog/client/transport/certfile"
 )
 
@@ -63,11 +62,11 @@ var _ credentials.PerRPCCredentials = fileToken{}
 
 // GetRequestMetadata is credentials.PerRPCCredentials'.
 func (t fileToken) GetRequestMetadata(ctx context.Context, uri ...string) (map[string]string, error) {
-	return bearer.Token(*t.files.Kept(t.log)).GetRequestMetadata(ctx, uri...)
+	return bearerToken(*t.files.Kept(t.log)).GetRequestMetadata(ctx, uri...)
 }
 
 // RequireTransportSecurity is that of a token that does not change.
-func (fileToken) RequireTransportSecurity() bool { return bearer.Token("").RequireTransportSecurity() }
+func (fileToken) RequireTransportSecurity() bool { return bearerToken("").RequireTransportSecurity() }
 
 // token returns what the file of the token has. Another pointer: it was read again. nil: there is
 // no file.

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -11,7 +12,6 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 
 	"runlog/client/address"
-	"runlog/client/internal/bearer"
 )
 
 // ErrPlainToken refuses to send a token where others can read it.
@@ -54,7 +54,7 @@ func (o Options) Transport(to string) ([]grpc.DialOption, error) {
 	if o.TokenFiles != nil {
 		return append(options, grpc.WithPerRPCCredentials(fileToken{o.TokenFiles, o.Logger})), nil
 	}
-	return append(options, grpc.WithPerRPCCredentials(bearer.Token(o.Token))), nil
+	return append(options, grpc.WithPerRPCCredentials(bearerToken(o.Token))), nil
 }
 
 // withScheme returns the options with TLS if the target asks for it.
@@ -67,4 +67,30 @@ func (o Options) withScheme(target string) (Options, error) {
 		o.TLS = &tls.Config{MinVersion: tls.VersionTLS13}
 	}
 	return o, nil
+}
+
+// bearerToken is the token of every call of a connection.
+type bearerToken string
+
+var _ credentials.PerRPCCredentials = bearerToken("")
+
+// GetRequestMetadata returns the header of a call.
+func (t bearerToken) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	return map[string]string{"authorization": "Bearer " + string(t)}, nil
+}
+
+// RequireTransportSecurity is false: the client has judged the address.
+func (bearerToken) RequireTransportSecurity() bool { return false }
+
+// String hides the token from formatting.
+func (bearerToken) String() string { return "token" }
+
+// check refuses a text that no header can have. The error does not repeat it.
+func (t bearerToken) check() error {
+	for i := range len(t) {
+		if t[i] <= ' ' || t[i] > '~' {
+			return errors.New("client: Token has a blank, an end of a line or another character that no token has; leave it out")
+		}
+	}
+	return nil
 }

@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-
-	"runlog/client/internal/bearer"
 )
 
 // TestTokenStaysSecretSEC1: a token goes to another machine over TLS only, unless Insecure allows
@@ -50,7 +48,7 @@ func TestTokenStaysSecretSEC1(t *testing.T) {
 	if _, err := Dial("https://a,b", Options{}); err == nil || !strings.Contains(err.Error(), "before all of them") {
 		t.Errorf("mixed addresses: %v", err)
 	}
-	if text := fmt.Sprint(bearer.Token(token)); strings.Contains(text, token) {
+	if text := fmt.Sprint(bearerToken(token)); strings.Contains(text, token) {
 		t.Errorf("formatted: %s", text)
 	}
 }

@@ -141,7 +141,7 @@ func (p *pilot) run() {
 		p.auto.Start(ctx)
 		_ = p.n.WaitFollowing(ctx)
 		<-p.auto.Stop()
-		p.n.metrics.tolerance.Clear()
+		p.n.metrics.tolerance.clear()
 	}
 }
 
@@ -159,7 +159,7 @@ func (p *pilot) contactThreshold() time.Duration { return 2 * p.n.opts.ElectionT
 
 // NotifyState is hashicorp's.
 func (p *pilot) NotifyState(s *autopilot.State) {
-	p.n.metrics.tolerance.Set(float64(s.FailureTolerance))
+	p.n.metrics.tolerance.set(float64(s.FailureTolerance))
 }
 
 // KnownServers is hashicorp's: the members, of which those are dead that have not answered for too

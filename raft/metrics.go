@@ -1,9 +1,9 @@
 package raft
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
+	"sync/atomic"
 
-	"runlog/raft/internal/gauge"
+	"github.com/prometheus/client_golang/prometheus"
 )
 
 type metrics struct {
@@ -12,7 +12,7 @@ type metrics struct {
 	apply    prometheus.Histogram
 	leader   prometheus.Gauge
 
-	tolerance *gauge.Leader
+	tolerance *leaderGauge
 
 	logStall    prometheus.Gauge
 	stallAlerts prometheus.Counter
@@ -39,7 +39,7 @@ func newMetrics(reg prometheus.Registerer) *metrics {
 			Help: "1 while this node leads and has applied everything before its term.",
 		}),
 	}
-	m.tolerance = gauge.NewLeader(prometheus.GaugeOpts{
+	m.tolerance = newLeaderGauge(prometheus.GaugeOpts{
 		Namespace: "runlog", Subsystem: "raft", Name: "failure_tolerance",
 		Help: "How many voters may fail before the cluster takes no more appends. Only the leader exports it.",
 	})
@@ -62,5 +62,38 @@ func (m *metrics) collectors() []prometheus.Collector {
 func (m *metrics) unregister(reg prometheus.Registerer) {
 	for _, c := range m.collectors() {
 		reg.Unregister(c)
+	}
+}
+
+// leaderGauge is a gauge that exists only while the node leads. On other nodes a value would be
+// wrong: an alert on 0 would always fire.
+type leaderGauge struct {
+	gauge   prometheus.Gauge
+	leading atomic.Bool
+}
+
+var _ prometheus.Collector = (*leaderGauge)(nil)
+
+// newLeaderGauge makes a gauge without a value.
+func newLeaderGauge(opts prometheus.GaugeOpts) *leaderGauge {
+	return &leaderGauge{gauge: prometheus.NewGauge(opts)}
+}
+
+// set sets the value. The node leads.
+func (g *leaderGauge) set(v float64) {
+	g.gauge.Set(v)
+	g.leading.Store(true)
+}
+
+// clear removes the value. The node does not lead.
+func (g *leaderGauge) clear() { g.leading.Store(false) }
+
+// Describe is prometheus.Collector's.
+func (g *leaderGauge) Describe(to chan<- *prometheus.Desc) { g.gauge.Describe(to) }
+
+// Collect is prometheus.Collector's.
+func (g *leaderGauge) Collect(to chan<- prometheus.Metric) {
+	if g.leading.Load() {
+		g.gauge.Collect(to)
 	}
 }
