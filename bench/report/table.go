@@ -224,3 +224,42 @@ func Grouped[T int | int64 | uint32 | uint64 | float64](x T) string {
 	}
 	return b.String()
 }
+
+func audits(results []Result, many bool) Table {
+	t := Table{Heads: []string{"AUDIT", "WINDOW", "FIRST PAGE P50", "P99", "EXPORTED/S", "1 % TENANT'S EVENTS", "ITS TIME", "MEMORY GREW", "VERIFIED/S", "APPENDS' P99", "BESIDE EXPORT", "÷ ALONE"}}
+	for i := range results {
+		a := results[i].Audit
+		if a == nil {
+			continue
+		}
+		t.Rows = append(t.Rows, []string{name(&results[i], many), Grouped(a.Window), latencyText(a.FirstPage.P50), latencyText(a.FirstPage.P99),
+			Grouped(a.Exported), RatioText(a.TenantEvents), RatioText(a.TenantTime), kibibytes(float64(a.GrownBytes)), Grouped(a.Verified), "", "", RatioText(a.Slowdown)})
+		for n, turn := range a.Turns {
+			t.Rows = append(t.Rows, []string{name(&results[i], many) + fmt.Sprintf(" turn %d", n+1), "", "", "", threeDigits(turn.Exported) + " MiB/s", "", "", "", "",
+				threeDigits(turn.AloneMs) + " ms", threeDigits(turn.BesideMs) + " ms", RatioText(Quotient(turn.BesideMs, turn.AloneMs))})
+		}
+	}
+	return t
+}
+
+func takeoverTable(results []Result, many bool) Table {
+	t := Table{Heads: []string{"NEXT APPEND AFTER", "TIMES", "MIN", "P50", "P90", "MAX", "LONGEST PAUSE", "FAILED TRIES", "IN SYNC AGAIN, P50", "IN SYNC AGAIN, MAX"}}
+	for i := range results {
+		r := &results[i]
+		if len(r.Takeovers) == 0 {
+			continue
+		}
+		outage, sync := r.outages(outageOf), r.outages(func(t *Takeover) time.Duration { return t.InSync })
+		tries := 0
+		for _, x := range r.Takeovers {
+			tries += x.FailedTries
+		}
+		t.Rows = append(t.Rows, []string{name(r, many), Grouped(len(outage)), durationText(quantile(outage, 0)), durationText(quantile(outage, 0.5)),
+			durationText(quantile(outage, 0.9)), durationText(quantile(outage, 1)), durationText(MaxPause(r)), Grouped(tries),
+			durationText(quantile(sync, 0.5)), durationText(quantile(sync, 1))})
+	}
+	return t
+}
+
+// durationText is latencyText of nanoseconds.
+func durationText(ns float64) string { return latencyText(time.Duration(ns)) }
