@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"runlog/storage/internal/overlay"
+	"runlog/storage/table"
 )
 
 // rowWatches are the functions that are told of rows of machines.
@@ -15,7 +16,7 @@ type rowWatches struct {
 
 type rowWatch struct {
 	m    *registered
-	tell func([]Row)
+	tell func([]table.Row)
 }
 
 // WatchRows calls tell with the rows of a machine that each entry has written, in the order of
@@ -23,7 +24,7 @@ type rowWatch struct {
 //
 // tell is called by the goroutine that applies the log, in log order: it must be quick, and neither
 // keep nor change the rows. A store that takes over another's state (Install) tells nothing of it.
-func (s *Store) WatchRows(kind uint32, tell func([]Row)) (stop func()) {
+func (s *Store) WatchRows(kind uint32, tell func([]table.Row)) (stop func()) {
 	w := &rowWatch{m: s.machines[kind], tell: tell}
 	s.rows.mu.Lock()
 	defer s.rows.mu.Unlock()
@@ -47,10 +48,10 @@ func (r *rowWatches) tell(written []overlay.Row) {
 		if w.m == nil {
 			continue
 		}
-		var rows []Row
+		var rows []table.Row
 		for i := range written {
 			if _, owned := w.m.table(written[i].Key); owned {
-				rows = append(rows, Row{written[i].Key, written[i].Value})
+				rows = append(rows, table.Row{Key: written[i].Key, Value: written[i].Value})
 			}
 		}
 		if len(rows) > 0 {

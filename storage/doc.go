@@ -33,6 +33,8 @@
 //	stream     the form of a checkpoint on its way
 //	files      files and directories that survive a loss of power
 //
+// Package table is the kit of machines: keys, rows and pages of their tables.
+//
 // Apply, ApplyMembership and Received.Install have one caller at a time. All readers, Checkpoint,
 // Receive and Seed may be called from any goroutine at any time.
 package storage

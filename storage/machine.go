@@ -7,8 +7,11 @@ import (
 	"maps"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"runlog/proto/contract"
 	"runlog/storage/internal/keys"
+	"runlog/storage/table"
 )
 
 // A Machine is a part of the state machine: it owns tables and the operations that change them. It
@@ -53,6 +56,23 @@ type Noticer interface {
 	// as a part of the same command, before Ended. It is not called for an event that is no valid
 	// transition (PRJ-17). An error stops the node.
 	Noticed(tx *Tx, runID string, notice contract.Notice) error
+}
+
+// EncodeOperation makes an operation of a machine out of its message.
+func EncodeOperation(kind uint32, m proto.Message) (Operation, error) {
+	data, err := table.Encode(m)
+	if err != nil {
+		return Operation{}, fmt.Errorf("storage: encode operation of kind %d: %w", kind, err)
+	}
+	return Operation{Kind: kind, Data: data}, nil
+}
+
+// DecodeReply decodes the reply of an operation, which is a message.
+func DecodeReply(reply []byte, m proto.Message) error {
+	if err := proto.Unmarshal(reply, m); err != nil {
+		return fmt.Errorf("storage: undecodable reply: %w", err)
+	}
+	return nil
 }
 
 // Table is a part of the key space: all keys that begin with Prefix. The prefix is never used again

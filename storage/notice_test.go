@@ -1,7 +1,6 @@
 package storage_test
 
 import (
-	"errors"
 	"testing"
 
 	"runlog/proto/contract"
@@ -58,12 +57,8 @@ func TestNoticesPRJ17QUE12QUE10(t *testing.T) {
 	}
 	want := func(when, run, notices string) {
 		t.Helper()
-		v, err := l.Store.Tables(62)
-		if err != nil {
-			t.Fatal(err)
-		}
-		row, err := v.Get([]byte("C" + run))
-		if err := errors.Join(err, v.Close()); err != nil || string(row) != notices {
+		row, err := readRow(l.Store, 62, "C"+run)
+		if err != nil || string(row) != notices {
 			t.Errorf("%s: the machine has learned %q, %v; want %q", when, row, err, notices)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"runlog/storage/internal/overlay"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
+	"runlog/storage/table"
 )
 
 // Tx is what a machine sees of the store while it applies an operation: the machine's own tables,
@@ -46,7 +47,7 @@ func (tx *Tx) owns(key []byte) bool {
 	return true
 }
 
-// Get is TableReader's.
+// Get is table.Reader's.
 func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if !tx.owns(key) {
 		return nil, tx.err
@@ -99,14 +100,14 @@ func (tx *Tx) Delete(key []byte) {
 	}
 }
 
-// Scan is TableReader's. What is written meanwhile is not seen.
-func (tx *Tx) Scan(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from, to, false) }
+// Scan is table.Reader's. What is written meanwhile is not seen.
+func (tx *Tx) Scan(from, to []byte) iter.Seq2[table.Row, error] { return tx.scan(from, to, false) }
 
-// ScanDown is TableReader's.
-func (tx *Tx) ScanDown(from, to []byte) iter.Seq2[Row, error] { return tx.scan(from, to, true) }
+// ScanDown is table.Reader's.
+func (tx *Tx) ScanDown(from, to []byte) iter.Seq2[table.Row, error] { return tx.scan(from, to, true) }
 
-func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[Row, error] {
-	return read.Sequence(func(yield func(Row, error) bool) error {
+func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[table.Row, error] {
+	return read.Sequence(func(yield func(table.Row, error) bool) error {
 		to, err := tx.m.bound(from, to)
 		if err != nil {
 			return tx.fail(err)

@@ -21,6 +21,7 @@ import (
 	"runlog/server/subscriptions/cloudevent"
 	"runlog/server/subscriptions/delivery"
 	"runlog/storage/machine/queue"
+	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
 
@@ -197,21 +198,11 @@ func TestHeldCopyEndsNothingQUE6QUE7PRJ9(t *testing.T) {
 		state := func() string {
 			t.Helper()
 			store := n.Server.Internals().Replica.Store()
-			all := fmt.Sprint(store.Applied().Events, " events\n")
-			v, err := store.Tables(queue.Kind)
+			rows, err := storagetest.RowsOf(store, queue.Machine{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, table := range (queue.Machine{}).Tables() {
-				for row, errRow := range v.Scan(table.Prefix, nil) {
-					all += fmt.Sprintf("%q %q\n", row.Key, row.Value)
-					err = errors.Join(err, errRow)
-				}
-			}
-			if err := errors.Join(err, v.Close()); err != nil {
-				t.Fatal(err)
-			}
-			return all
+			return fmt.Sprintf("%d events\n%q", store.Applied().Events, rows)
 		}
 		before := state()
 		time.Sleep(time.Hour)

@@ -11,6 +11,7 @@ import (
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/machine/queue"
+	"runlog/storage/table"
 )
 
 const (
@@ -51,7 +52,7 @@ func (s *Service) start() {
 }
 
 // written is told of what an entry has changed, by the goroutine that applies the log.
-func (s *Service) written(rows []storage.Row) {
+func (s *Service) written(rows []table.Row) {
 	if !s.node.Leading() {
 		return // No call waits here, and another node keeps the time.
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // WriterKind is the kind of the machine Writer.
@@ -128,10 +129,10 @@ func showRows(rows map[string]string) []byte {
 }
 
 // readRows reads all rows of Writer in every way that there is, which must agree.
-func readRows(r storage.TableReader) (map[string]string, error) {
+func readRows(r table.Reader) (map[string]string, error) {
 	all := map[string]string{}
-	for _, table := range writerTables {
-		up, err := readTable(r, []byte(table))
+	for _, prefix := range writerTables {
+		up, err := readTable(r, []byte(prefix))
 		if err != nil {
 			return nil, err
 		}
@@ -146,12 +147,12 @@ func readRows(r storage.TableReader) (map[string]string, error) {
 }
 
 // readTable scans a table in both directions, which must agree, and returns its rows in order.
-func readTable(r storage.TableReader, table []byte) ([]storage.Row, error) {
-	up, err := collect(r.Scan(table, nil))
+func readTable(r table.Reader, prefix []byte) ([]table.Row, error) {
+	up, err := collect(r.Scan(prefix, nil))
 	if err != nil {
 		return nil, err
 	}
-	down, err := collect(r.ScanDown(table, nil))
+	down, err := collect(r.ScanDown(prefix, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -168,7 +169,7 @@ func readTable(r storage.TableReader, table []byte) ([]storage.Row, error) {
 }
 
 // readAlone reads a row that a scan has returned by its key, and by a scan between its bounds.
-func readAlone(r storage.TableReader, row storage.Row) error {
+func readAlone(r table.Reader, row table.Row) error {
 	value, err := r.Get(row.Key)
 	if err != nil || value == nil || !bytes.Equal(value, row.Value) {
 		return errors.Join(fmt.Errorf("storagetest: row %q is %q in a scan and %q alone", row.Key, row.Value, value), err)
@@ -180,13 +181,13 @@ func readAlone(r storage.TableReader, row storage.Row) error {
 	return nil
 }
 
-func sameRow(a, b storage.Row) bool {
+func sameRow(a, b table.Row) bool {
 	return bytes.Equal(a.Key, b.Key) && bytes.Equal(a.Value, b.Value)
 }
 
 // collect returns the rows of a scan up to the first error.
-func collect(scan iter.Seq2[storage.Row, error]) ([]storage.Row, error) {
-	var rows []storage.Row
+func collect(scan iter.Seq2[table.Row, error]) ([]table.Row, error) {
+	var rows []table.Row
 	for row, err := range scan {
 		if err != nil {
 			return rows, err
@@ -196,15 +197,27 @@ func collect(scan iter.Seq2[storage.Row, error]) ([]storage.Row, error) {
 	return rows, nil
 }
 
+// RowsOf returns all rows of a machine.
+func RowsOf(s *storage.Store, m storage.Machine) (map[string]string, error) {
+	return storage.ReadTables(s, m.Kind(), func(r table.Reader) (map[string]string, error) {
+		all := map[string]string{}
+		for _, t := range m.Tables() {
+			rows, err := collect(r.Scan(t.Prefix, nil))
+			if err != nil {
+				return nil, err
+			}
+			for _, row := range rows {
+				all[string(row.Key)] = string(row.Value)
+			}
+		}
+		return all, nil
+	})
+}
+
 // Rows returns the rows of the machine Writer, or none if the store was opened without it.
 func (l *Local) Rows() (map[string]string, error) {
 	if !slices.ContainsFunc(l.opts.Machines, func(m storage.Machine) bool { return m.Kind() == WriterKind }) {
 		return nil, nil
 	}
-	v, err := l.Store.Tables(WriterKind)
-	if err != nil {
-		return nil, err
-	}
-	rows, err := readRows(v)
-	return rows, errors.Join(err, v.Close())
+	return storage.ReadTables(l.Store, WriterKind, readRows)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 const (
@@ -16,7 +17,7 @@ const (
 	// Limit of a counter.
 	Limit = 1_000_000
 
-	table = "Z"
+	counters = "Z"
 )
 
 // LimitError says that a counter was not incremented, because it would have come above Limit.
@@ -58,7 +59,7 @@ func (Machine) Kind() uint32 { return Kind }
 
 // Tables is storage.Machine's.
 func (Machine) Tables() []storage.Table {
-	return []storage.Table{{Prefix: []byte(table), Name: "counters"}}
+	return []storage.Table{{Prefix: []byte(counters), Name: "counters"}}
 }
 
 // Level is storage.Machine's.
@@ -77,30 +78,17 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 	if by > Limit-value {
 		return nil, &LimitError{Name: name, Value: value, By: by}, nil
 	}
-	row := binary.BigEndian.AppendUint64(nil, value+by)
-	tx.Set([]byte(table+name), row)
-	return row, nil, nil
+	table.SetNumber(tx, key(name), value+by)
+	return binary.BigEndian.AppendUint64(nil, value+by), nil, nil
 }
 
 // Read returns the value of a counter as of what the store has applied; 0: it was never
 // incremented.
-func Read(s *storage.Store, name string) (value uint64, err error) {
-	v, err := s.Tables(Kind)
-	if err != nil {
-		return 0, err
-	}
-	value, err = read(v, name)
-	return value, errors.Join(err, v.Close())
+func Read(s *storage.Store, name string) (uint64, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (uint64, error) { return read(r, name) })
 }
 
 // read is for the machine and for readers.
-func read(r storage.TableReader, name string) (uint64, error) {
-	row, err := r.Get([]byte(table + name))
-	if err != nil || row == nil {
-		return 0, err
-	}
-	if len(row) != 8 {
-		return 0, fmt.Errorf("counter: row %q of %d bytes, want 8", name, len(row))
-	}
-	return binary.BigEndian.Uint64(row), nil
-}
+func read(r table.Reader, name string) (uint64, error) { return table.GetNumber(r, key(name)) }
+
+func key(name string) []byte { return []byte(counters + name) }

@@ -142,7 +142,7 @@ func leases() []Mutant {
 		bug("failed-start-lost", "QUE-7", "a run whose start has failed is in no queue any more",
 			queue.replace("(w work) release", "f = w.wait(q, r, t)", "w.tx.Delete(runKey(r.RunId))")),
 		bug("request-not-unique", "QUE-2", "a request with another plan under the same key is answered as the first",
-			queue.replace("(k knownRequest) against", "!bytes.Equal(k.PlanDigest, d)",
+			queue.replace("against", "!bytes.Equal(k.PlanDigest, d)",
 				"!bytes.Equal(k.PlanDigest, d) && k == nil")),
 	}
 }
@@ -175,7 +175,7 @@ func subscriptions() []Mutant {
 			subscription.replace("(work) settleItem", "s.Version != m.Version", "s.Version < m.Version")),
 		bug("number-reused", "BUS-6", "a subscription that is made again has the number of the one that was deleted",
 			subscription.after("(w work) delete", "rowKey(s.Number)", `
-				if err := w.set(numbersKey(), &recordv1.SubscriptionNumbers{Last: s.Number - 1}); err != nil {
+				if err := table.Set(w.tx, numbersKey(), &recordv1.SubscriptionNumbers{Last: s.Number - 1}); err != nil {
 					return nil, err
 				}`)),
 		bug("owed-and-paid", "BUS-6", "a run that is owed and paid at once owes nothing",
@@ -195,7 +195,7 @@ func subscriptions() []Mutant {
 		bug("discarded-twice", "BUS-5", "an event that is named twice counts as two dead letters",
 			subscription.replace("(work) discard(s)", "e != nil || r == nil", "e != nil || r == nil && !s.Paused")),
 		bug("letters-of-longer-run", "BUS-5", "dead letters are redriven of runs with a longer id too",
-			subscription.replace("(work) choose", "text(f, w.GetRunId())", "append(f, w.GetRunId()...)")),
+			subscription.replace("(work) choose", "f.Text(w.GetRunId())", "append(f, w.GetRunId()...)")),
 		bug("deleted-letters-stay", "BUS-2", "the dead letters of a subscription stay when it is deleted",
 			subscription.replace("(work) delete", "w.clear(letterTable, n)", "nil")),
 	)

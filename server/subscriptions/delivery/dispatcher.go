@@ -14,6 +14,7 @@ import (
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
+	"runlog/storage/table"
 	"runlog/storage/tail"
 )
 
@@ -167,7 +168,7 @@ func (d *Dispatcher) current() *term {
 }
 
 // written is told of what an entry has changed, by the goroutine that applies the log.
-func (d *Dispatcher) written(rows []storage.Row) {
+func (d *Dispatcher) written(rows []table.Row) {
 	d.mu.Lock()
 	t := d.next
 	d.mu.Unlock()

@@ -22,15 +22,3 @@ var Core = map[string]string{
 	string(rune(stamp)):    "stamps",
 	string(rune(tenant)):   "blocks of tenants",
 }
-
-// After returns the lowest key above every key that begins with a prefix; nil: there is none.
-func After(prefix []byte) []byte {
-	end := append([]byte(nil), prefix...)
-	for n := len(end); n > 0; n-- {
-		if end[n-1] < 0xff {
-			end[n-1]++
-			return end[:n]
-		}
-	}
-	return nil
-}

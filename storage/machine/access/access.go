@@ -10,7 +10,6 @@
 package access
 
 import (
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -18,6 +17,7 @@ import (
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Kind of the machine.
@@ -80,27 +80,15 @@ func (e *NotFoundError) Error() string { return fmt.Sprintf("there is no token %
 
 // PutToken is the operation that stores a new token. It is refused with a *NameTakenError.
 func PutToken(t *Token) (storage.Operation, error) {
-	return operation(&recordv1.AccessOperation{Kind: &recordv1.AccessOperation_PutToken{PutToken: encode(t)}})
+	return storage.EncodeOperation(Kind, &recordv1.AccessOperation{Kind: &recordv1.AccessOperation_PutToken{PutToken: encode(t)}})
 }
 
 // RevokeToken is the operation that ends a token. It is refused with a *NotFoundError. A token that
 // is revoked stays as it is.
 func RevokeToken(id string, by contract.Author) (storage.Operation, error) {
-	return operation(&recordv1.AccessOperation{Kind: &recordv1.AccessOperation_RevokeToken{
+	return storage.EncodeOperation(Kind, &recordv1.AccessOperation{Kind: &recordv1.AccessOperation_RevokeToken{
 		RevokeToken: &recordv1.RevokeToken{TokenId: id, RevokedBy: by.Name, RevokedByTokenId: by.TokenID},
 	}})
-}
-
-func operation(m *recordv1.AccessOperation) (storage.Operation, error) {
-	data, err := marshal(m)
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("access: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
-}
-
-func marshal(m proto.Message) ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
 }
 
 // Apply is storage.Machine's.
@@ -129,42 +117,28 @@ func putToken(tx *storage.Tx, m *recordv1.AccessToken) (refused, fatal error) {
 		return &NameTakenError{Name: m.Name, ID: string(other)}, nil
 	}
 	m.CreatedAt, m.RevokedAt, m.RevokedBy, m.RevokedByTokenId = tx.Stamp(), 0, "", ""
-	tx.Set(append([]byte(hashTable), m.Hash...), []byte(m.TokenId))
+	tx.Set(hashKey(m.Hash), []byte(m.TokenId))
 	tx.Set(nameKey(m.Name), []byte(m.TokenId))
-	return nil, set(tx, m)
+	return nil, table.Set(tx, tokenKey(m.TokenId), m)
 }
 
 func revokeToken(tx *storage.Tx, m *recordv1.RevokeToken) (refused, fatal error) {
-	row, err := tx.Get(tokenKey(m.TokenId))
-	if err != nil {
+	t, err := table.Get[recordv1.AccessToken](tx, tokenKey(m.TokenId))
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if row == nil {
+	case t == nil:
 		return &NotFoundError{ID: m.TokenId}, nil
-	}
-	var t recordv1.AccessToken
-	if err := proto.Unmarshal(row, &t); err != nil {
-		return nil, fmt.Errorf("access: undecodable token: %w", err)
-	}
-	if t.RevokedAt != 0 {
+	case t.RevokedAt != 0:
 		return nil, nil
 	}
 	t.RevokedAt, t.RevokedBy, t.RevokedByTokenId = tx.Stamp(), m.RevokedBy, m.RevokedByTokenId
 	tx.Delete(nameKey(t.Name))
-	return nil, set(tx, &t)
+	return nil, table.Set(tx, tokenKey(t.TokenId), t)
 }
 
-func set(tx *storage.Tx, t *recordv1.AccessToken) error {
-	row, err := marshal(t)
-	if err == nil {
-		tx.Set(tokenKey(t.TokenId), row)
-	}
-	return err
-}
+func tokenKey(id string) []byte { return []byte(tokenTable + id) }
 
-func tokenKey(id string) []byte { return append([]byte(tokenTable), id...) }
+func hashKey(hash []byte) []byte { return append([]byte(hashTable), hash...) }
 
-func nameKey(name string) []byte { return append([]byte(nameTable), name...) }
-
-// errRow means that a row is not what the machine writes.
-var errRow = errors.New("access: undecodable row")
+func nameKey(name string) []byte { return []byte(nameTable + name) }

@@ -7,6 +7,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Apply is storage.Machine's.
@@ -53,7 +54,7 @@ func putToken(tx *storage.Tx, m *recordv1.JoinToken) (refused, fatal error) {
 	}
 	m.Used, m.CreatedAt, m.RevokedAt, m.RevokedBy, m.RevokedByTokenId = 0, tx.Stamp(), 0, "", ""
 	tx.Set(hashKey(m.Hash), []byte(m.TokenId))
-	return nil, set(tx, tokenKey(m.TokenId), m)
+	return nil, table.Set(tx, tokenKey(m.TokenId), m)
 }
 
 func revokeToken(tx *storage.Tx, m *recordv1.RevokeJoinToken) (refused, fatal error) {
@@ -70,7 +71,7 @@ func revokeToken(tx *storage.Tx, m *recordv1.RevokeJoinToken) (refused, fatal er
 		return nil, err
 	}
 	t.RevokedAt, t.RevokedBy, t.RevokedByTokenId = tx.Stamp(), m.RevokedBy, m.RevokedByTokenId
-	return nil, set(tx, tokenKey(t.TokenId), t)
+	return nil, table.Set(tx, tokenKey(t.TokenId), t)
 }
 
 func useToken(tx *storage.Tx, m *recordv1.UseJoinToken) (refused, fatal error) {
@@ -88,7 +89,7 @@ func useToken(tx *storage.Tx, m *recordv1.UseJoinToken) (refused, fatal error) {
 		return &RefusedError{Why: why}, nil
 	}
 	t.Used++
-	if err := set(tx, tokenKey(t.TokenId), t); err != nil {
+	if err := table.Set(tx, tokenKey(t.TokenId), t); err != nil {
 		return nil, err
 	}
 	return nil, admit(tx, m.RaftId, t.TokenId, m.Lasts)
@@ -99,20 +100,16 @@ func admit(tx *storage.Tx, raftID, tokenID string, lasts int64) error {
 	if err := dropAdmissions(tx, func(a *recordv1.Admission) bool { return a.EndsAt <= tx.Stamp() }); err != nil {
 		return err
 	}
-	return set(tx, admissionKey(raftID), &recordv1.Admission{RaftId: raftID, EndsAt: tx.Stamp() + lasts, TokenId: tokenID})
+	return table.Set(tx, admissionKey(raftID), &recordv1.Admission{RaftId: raftID, EndsAt: tx.Stamp() + lasts, TokenId: tokenID})
 }
 
 func dropAdmissions(tx *storage.Tx, drop func(*recordv1.Admission) bool) error {
 	var keys [][]byte
-	for row, err := range tx.Scan([]byte(admissionTable), nil) {
+	for a, err := range table.Each[recordv1.Admission](tx.Scan([]byte(admissionTable), nil)) {
 		if err != nil {
 			return err
 		}
-		var a recordv1.Admission
-		if err := proto.Unmarshal(row.Value, &a); err != nil {
-			return fmt.Errorf("%w: admission: %w", errRow, err)
-		}
-		if drop(&a) {
+		if drop(a) {
 			keys = append(keys, admissionKey(a.RaftId))
 		}
 	}
@@ -122,16 +119,8 @@ func dropAdmissions(tx *storage.Tx, drop func(*recordv1.Admission) bool) error {
 	return nil
 }
 
-func set(tx *storage.Tx, key []byte, m proto.Message) error {
-	row, err := marshal(m)
-	if err == nil {
-		tx.Set(key, row)
-	}
-	return err
-}
-
-func tokenKey(id string) []byte { return append([]byte(tokenTable), id...) }
+func tokenKey(id string) []byte { return []byte(tokenTable + id) }
 
 func hashKey(hash []byte) []byte { return append([]byte(hashTable), hash...) }
 
-func admissionKey(raftID string) []byte { return append([]byte(admissionTable), raftID...) }
+func admissionKey(raftID string) []byte { return []byte(admissionTable + raftID) }

@@ -17,11 +17,8 @@
 package join
 
 import (
-	"errors"
 	"fmt"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
@@ -117,7 +114,7 @@ var ErrTooMany = fmt.Errorf("there are %d join tokens that ended less than %d da
 // PutToken is the operation that stores a new token. It is refused with ErrTooMany. It deletes
 // tokens that expired long ago.
 func PutToken(t *Token) (storage.Operation, error) {
-	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_PutToken{PutToken: &recordv1.JoinToken{
+	return storage.EncodeOperation(Kind, &recordv1.JoinOperation{Kind: &recordv1.JoinOperation_PutToken{PutToken: &recordv1.JoinToken{
 		TokenId: t.ID, Hash: t.Hash[:], Uses: t.Uses, ExpiresAt: t.ExpiresAt,
 		CreatedBy: t.CreatedBy.Name, CreatedByTokenId: t.CreatedBy.TokenID,
 	}}})
@@ -126,7 +123,7 @@ func PutToken(t *Token) (storage.Operation, error) {
 // RevokeToken is the operation that ends a token, and the admissions that it gave to nodes that are
 // no members yet. It is refused with a *NotFoundError. A token that is revoked stays as it is.
 func RevokeToken(id string, by contract.Author) (storage.Operation, error) {
-	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_RevokeToken{
+	return storage.EncodeOperation(Kind, &recordv1.JoinOperation{Kind: &recordv1.JoinOperation_RevokeToken{
 		RevokeToken: &recordv1.RevokeJoinToken{TokenId: id, RevokedBy: by.Name, RevokedByTokenId: by.TokenID},
 	}})
 }
@@ -134,14 +131,14 @@ func RevokeToken(id string, by contract.Author) (storage.Operation, error) {
 // UseToken is the operation that admits a node by the token with a hash. It is refused with a
 // *RefusedError. It uses nothing up if the node has an admission.
 func UseToken(hash [32]byte, raftID string, lasts time.Duration) (storage.Operation, error) {
-	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_UseToken{
+	return storage.EncodeOperation(Kind, &recordv1.JoinOperation{Kind: &recordv1.JoinOperation_UseToken{
 		UseToken: &recordv1.UseJoinToken{Hash: hash[:], RaftId: raftID, Lasts: int64(lasts)},
 	}})
 }
 
 // Admit is the operation that admits a node because an admin has invited it. It is never refused.
 func Admit(raftID string, lasts time.Duration) (storage.Operation, error) {
-	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_Admit{
+	return storage.EncodeOperation(Kind, &recordv1.JoinOperation{Kind: &recordv1.JoinOperation_Admit{
 		Admit: &recordv1.Admission{RaftId: raftID, Lasts: int64(lasts)},
 	}})
 }
@@ -149,22 +146,7 @@ func Admit(raftID string, lasts time.Duration) (storage.Operation, error) {
 // EndAdmission is the operation that ends the admission of a node, which is a member now. It is
 // never refused.
 func EndAdmission(raftID string) (storage.Operation, error) {
-	return operation(&recordv1.JoinOperation{Kind: &recordv1.JoinOperation_EndAdmission{
+	return storage.EncodeOperation(Kind, &recordv1.JoinOperation{Kind: &recordv1.JoinOperation_EndAdmission{
 		EndAdmission: &recordv1.EndAdmission{RaftId: raftID},
 	}})
 }
-
-func operation(m *recordv1.JoinOperation) (storage.Operation, error) {
-	data, err := marshal(m)
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("join: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
-}
-
-func marshal(m proto.Message) ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
-}
-
-// errRow means that a row is not what the machine writes.
-var errRow = errors.New("join: undecodable row")

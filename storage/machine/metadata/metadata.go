@@ -18,6 +18,7 @@ import (
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Kind of the machine.
@@ -90,11 +91,7 @@ func EncodeUpdate(runID string, u Update, by contract.Author) (storage.Command, 
 
 func operation(by contract.Author, m *recordv1.MetadataOperation) (storage.Operation, error) {
 	m.ChangedBy, m.ChangedByTokenId = by.Name, by.TokenID
-	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("metadata: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
+	return storage.EncodeOperation(Kind, m)
 }
 
 func command(op storage.Operation, err error) (storage.Command, error) {
@@ -138,15 +135,13 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 	if refused != nil || !changed {
 		return nil, refused, nil
 	}
-	row, err := proto.MarshalOptions{Deterministic: true}.Marshal(change)
-	if err != nil {
-		return nil, nil, err
-	}
 	key, err := nextKey(tx, m.RunId)
 	if err != nil {
 		return nil, nil, err
 	}
-	tx.Set(key, row)
+	if err := table.Set(tx, key, change); err != nil {
+		return nil, nil, err
+	}
 	return nil, nil, tx.SetMetadata(m.RunId, &next)
 }
 
@@ -178,11 +173,11 @@ func update(md *storage.Metadata, runID string, u *recordv1.UpdateMetadata, chan
 }
 
 // runKey is the begin of the keys of a run's changes. No runId has the byte behind it.
-func runKey(runID string) []byte { return append(append([]byte(changes), runID...), 0) }
+func runKey(runID string) table.Key { return table.In(changes).Text(runID) }
 
 // nextKey is the key of the next change of a run. One proposal may have several.
 func nextKey(tx *storage.Tx, runID string) ([]byte, error) {
-	at := binary.BigEndian.AppendUint64(runKey(runID), uint64(tx.Position()))
+	at := runKey(runID).Number(uint64(tx.Position()))
 	for n := range uint16(1 << 15) {
 		key := binary.BigEndian.AppendUint16(at[:len(at):len(at)], n)
 		row, err := tx.Get(key)
@@ -205,30 +200,19 @@ type Change struct {
 }
 
 // Changes returns at most n changes of a run's metadata, newest first.
-func Changes(s *storage.Store, runID string, n int) (list []Change, err error) {
-	v, err := s.Tables(Kind)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	from, to := runKey(runID), runKey(runID)
-	to[len(to)-1]++
-	for row, err := range v.ScanDown(from, to) {
-		if err != nil {
-			return nil, fmt.Errorf("metadata: read changes: %w", err)
+func Changes(s *storage.Store, runID string, n int) ([]Change, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (list []Change, err error) {
+		from := runKey(runID)
+		for m, err := range table.Each[recordv1.MetadataChange](r.ScanDown(from, from.After())) {
+			if err != nil || len(list) == n {
+				return list, err
+			}
+			list = append(list, Change{
+				ChangedAt: m.ChangedAt, ChangedBy: contract.Author{Name: m.ChangedBy, TokenID: m.ChangedByTokenId},
+				EngineRunRef: m.EngineRunRef, PreviousEngineRunRef: m.PreviousEngineRunRef,
+				LabelsChanged: m.Labels != nil, Labels: m.Labels.GetLabels(), PreviousLabels: m.PreviousLabels.GetLabels(),
+			})
 		}
-		if len(list) == n {
-			break
-		}
-		var m recordv1.MetadataChange
-		if err := proto.Unmarshal(row.Value, &m); err != nil {
-			return nil, fmt.Errorf("metadata: undecodable change: %w", err)
-		}
-		list = append(list, Change{
-			ChangedAt: m.ChangedAt, ChangedBy: contract.Author{Name: m.ChangedBy, TokenID: m.ChangedByTokenId},
-			EngineRunRef: m.EngineRunRef, PreviousEngineRunRef: m.PreviousEngineRunRef,
-			LabelsChanged: m.Labels != nil, Labels: m.Labels.GetLabels(), PreviousLabels: m.PreviousLabels.GetLabels(),
-		})
-	}
-	return list, nil
+		return list, nil
+	})
 }

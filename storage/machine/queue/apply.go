@@ -8,6 +8,7 @@ import (
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Apply is storage.Machine's.
@@ -27,7 +28,7 @@ func (m Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal 
 	if answer == nil {
 		return nil, nil, nil
 	}
-	reply, fatal = marshal(answer)
+	reply, fatal = table.Encode(answer)
 	return reply, nil, fatal
 }
 
@@ -90,7 +91,7 @@ func (m Machine) Unsettled(tx *storage.Tx, runID string) error {
 	r.Unsettled = true
 	w.tx.Set(unsettledKey(runID), []byte{1}) // not nil, as of a row that was deleted
 	if State(r.State) != Ready {
-		return w.set(runKey(runID), r)
+		return table.Set(w.tx, runKey(runID), r)
 	}
 	if err := w.leave(q, r); err != nil {
 		return err
@@ -110,7 +111,7 @@ func (w *work) settle(m *recordv1.SettleRun) (refused, fatal error) {
 	if waited {
 		r.Unsettled = false
 		w.tx.Delete(unsettledKey(m.RunId))
-		if err := w.set(runKey(m.RunId), r); err != nil {
+		if err := table.Set(w.tx, runKey(m.RunId), r); err != nil {
 			return nil, err
 		}
 	}
@@ -155,7 +156,7 @@ func (w *work) started(q *queueState, r *recordv1.QueuedRun) error {
 	r.Started = true
 	q.countStart(r)
 	if State(r.State) != Leased {
-		return w.set(runKey(r.RunId), r)
+		return table.Set(w.tx, runKey(r.RunId), r)
 	}
 	if err := w.leave(q, r); err != nil {
 		return err
@@ -170,7 +171,7 @@ func (w *work) cancelling(q *queueState, r *recordv1.QueuedRun) error {
 	r.Cancelling = true
 	switch State(r.State) {
 	case Running, Exhausted:
-		return w.set(runKey(r.RunId), r)
+		return table.Set(w.tx, runKey(r.RunId), r)
 	case Leased:
 		if err := w.endFence(r); err != nil {
 			return err

@@ -2,7 +2,6 @@ package queue_test
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,6 +11,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/machine/queue"
+	"runlog/storage/storagetest"
 )
 
 // check compares all that can be read with the model, and the tables with each other.
@@ -225,18 +225,8 @@ func (b *bed) decode(row string, m proto.Message) {
 // tables returns all rows of the machine.
 func (b *bed) tables() map[string]string {
 	b.t.Helper()
-	rows := map[string]string{}
-	v, err := b.Store.Tables(queue.Kind)
+	rows, err := storagetest.RowsOf(b.Store, queue.Machine{})
 	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, table := range (queue.Machine{}).Tables() {
-		for row, errRow := range v.Scan(table.Prefix, nil) {
-			err = errors.Join(err, errRow)
-			rows[string(row.Key)] = string(row.Value)
-		}
-	}
-	if err := errors.Join(err, v.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	return rows

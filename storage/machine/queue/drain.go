@@ -7,6 +7,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Drain is a pause whose drain timeout is awaited (PRJ-9). It has a row from its RunPaused until
@@ -21,12 +22,12 @@ type Drain struct {
 // drainKey is the key of a pause. Those of one queue, which have one timeout, are in the order of
 // their stamps.
 func drainKey(queue uint64, pausedAt int64, runID string) []byte {
-	return append(number(number([]byte(drainTable), queue), uint64(pausedAt)), runID...)
+	return append(table.In(drainTable).Number(queue).Number(uint64(pausedAt)), runID...)
 }
 
 func parseDrain(key []byte) (d Drain, err error) {
 	if len(key) <= len(drainTable)+16 {
-		return d, fmt.Errorf("%w: pause of %d bytes", errRow, len(key))
+		return d, fmt.Errorf("%w: pause of %d bytes", table.ErrRow, len(key))
 	}
 	key = key[len(drainTable):]
 	return Drain{Queue: binary.BigEndian.Uint64(key), PausedAt: int64(binary.BigEndian.Uint64(key[8:])), RunID: string(key[16:])}, nil
@@ -58,7 +59,7 @@ func EndDrains(list []Drain, raised []bool) (storage.Operation, error) {
 // PAUSE_DRAIN_TIMEOUT. Those that another EndDrains has handled are not among them.
 func DecodeEndDrains(reply []byte) ([]uint32, error) {
 	var m recordv1.EndDrainsReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	return m.Raised, err
 }
 
@@ -92,20 +93,16 @@ func (w *work) endDrains(m *recordv1.EndDrains) (*recordv1.EndDrainsReply, error
 // ListDrains returns at most n pauses whose drain timeout has ended at a time. standard is the
 // timeout of runs in no queue, and of queues that have none of their own. It reads what it returns,
 // and two rows of each queue that has pauses, however many these are.
-func ListDrains(s *storage.Store, at int64, standard time.Duration, n int) (list []Drain, err error) {
-	err = view(s, func(r storage.TableReader) error {
-		list, err = drains(r, at, standard, n)
-		return err
-	})
-	return list, err
+func ListDrains(s *storage.Store, at int64, standard time.Duration, n int) ([]Drain, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) ([]Drain, error) { return drains(r, at, standard, n) })
 }
 
-func drains(r storage.TableReader, at int64, standard time.Duration, n int) (list []Drain, err error) {
-	from := []byte(drainTable)
+func drains(r table.Reader, at int64, standard time.Duration, n int) (list []Drain, err error) {
+	from, end := table.In(drainTable), table.In(drainTable).After()
 	for more := true; more && len(list) < n; {
 		more = false
 		queue, timeout := uint64(0), time.Duration(-1) // of the first row
-		for row, err := range r.Scan(from, after([]byte(drainTable))) {
+		for row, err := range r.Scan(from, end) {
 			if err != nil {
 				return nil, err
 			}
@@ -120,7 +117,7 @@ func drains(r storage.TableReader, at int64, standard time.Duration, n int) (lis
 				}
 			}
 			if later(d.PausedAt, timeout) > at { // So do those behind it.
-				from, more = number([]byte(drainTable), queue+1), true
+				from, more = table.In(drainTable).Number(queue+1), true
 				break
 			}
 			d.Timeout = timeout
@@ -133,7 +130,7 @@ func drains(r storage.TableReader, at int64, standard time.Duration, n int) (lis
 }
 
 // drainTimeout returns the drain timeout of a queue.
-func drainTimeout(r storage.TableReader, queue uint64, standard time.Duration) (time.Duration, error) {
+func drainTimeout(r table.Reader, queue uint64, standard time.Duration) (time.Duration, error) {
 	if queue == 0 {
 		return standard, nil
 	}
@@ -145,23 +142,20 @@ func drainTimeout(r storage.TableReader, queue uint64, standard time.Duration) (
 }
 
 // DrainTimeout returns how long a pause of a run may drain (PRJ-9), as ListDrains does.
-func DrainTimeout(s *storage.Store, runID string, standard time.Duration) (timeout time.Duration, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func DrainTimeout(s *storage.Store, runID string, standard time.Duration) (time.Duration, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (time.Duration, error) {
 		m, err := queuedRun(r, runID)
-		if err == nil {
-			timeout, err = drainTimeout(r, m.GetQueue(), standard)
+		if err != nil {
+			return 0, err
 		}
-		return err
+		return drainTimeout(r, m.GetQueue(), standard)
 	})
-	return timeout, err
 }
 
 // DrainTimeouts returns how often PAUSE_DRAIN_TIMEOUT was raised.
-func DrainTimeouts(s *storage.Store) (n uint64, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func DrainTimeouts(s *storage.Store) (uint64, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (uint64, error) {
 		m, err := readNumbers(r)
-		n = m.GetDrainTimeouts()
-		return err
+		return m.GetDrainTimeouts(), err
 	})
-	return n, err
 }

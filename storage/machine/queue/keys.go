@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	recordv1 "runlog/proto/record/v1"
+	"runlog/storage/table"
 )
 
 const (
@@ -22,55 +23,44 @@ const (
 	unsettledTable = "Yu"
 )
 
-func number(dst []byte, n uint64) []byte { return binary.BigEndian.AppendUint64(dst, n) }
-
-// timerKey is the key of a timer. Stamps are after 1970, so that their unsigned order is their
-// order.
-func timerKey(due int64, order uint64) []byte {
-	return number(number([]byte(timerTable), uint64(due)), order)
+func timerKey(due int64, order uint64) table.Key {
+	return table.In(timerTable).Number(uint64(due)).Number(order)
 }
 
-func exhaustedKey(order uint64) []byte { return number([]byte(exhaustedTable), order) }
+func exhaustedKey(order uint64) table.Key { return table.In(exhaustedTable).Number(order) }
 
-func unsettledKey(runID string) []byte { return append([]byte(unsettledTable), runID...) }
+func unsettledKey(runID string) []byte { return []byte(unsettledTable + runID) }
 
 func numbersKey() []byte { return []byte(numbersTable) }
 
 // nameIn is the key of a name in a table, or the begin of the keys that a filter selects.
-func nameIn(table string, n Name) []byte {
-	key := []byte(table)
+func nameIn(prefix string, n Name) table.Key {
+	key := table.In(prefix)
 	for _, text := range n.texts() {
 		if text == "" {
 			break
 		}
-		key = append(append(key, text...), 0)
+		key = key.Text(text)
 	}
 	return key
 }
 
-// after is above every key with a prefix of a name. It ends with a table's letter or a zero byte.
-func after(prefix []byte) []byte {
-	end := append([]byte(nil), prefix...)
-	end[len(end)-1]++
-	return end
-}
-
 // stateKey is the begin of the keys of a queue's runs in a state; of ready ones, of a priority.
-func stateKey(queue uint64, state State, priority uint32) []byte {
+func stateKey(queue uint64, state State, priority uint32) table.Key {
 	rank := byte(0)
 	if state == Ready {
 		rank = byte(MaxPriority - priority)
 	}
-	return append(number([]byte(orderTable), queue), byte(state), rank)
+	return append(table.In(orderTable).Number(queue), byte(state), rank)
 }
 
 // orderKey is the key of a run among those of its queue.
-func orderKey(m *recordv1.QueuedRun) []byte {
-	return number(stateKey(m.Queue, State(m.State), m.Priority), m.Order)
+func orderKey(m *recordv1.QueuedRun) table.Key {
+	return stateKey(m.Queue, State(m.State), m.Priority).Number(m.Order)
 }
 
 func orderRow(m *recordv1.QueuedRun) []byte {
-	return append(number(nil, uint64(m.EnqueuedAt)), m.RunId...)
+	return append(binary.BigEndian.AppendUint64(nil, uint64(m.EnqueuedAt)), m.RunId...)
 }
 
 // place is a row of the runs of queues.
@@ -82,7 +72,7 @@ type place struct {
 
 func parsePlace(key, value []byte) (p place, err error) {
 	if len(key) != len(orderTable)+8+2+8 || len(value) < 8 {
-		return p, fmt.Errorf("%w: place of %d and %d bytes", errRow, len(key), len(value))
+		return p, fmt.Errorf("%w: place of %d and %d bytes", table.ErrRow, len(key), len(value))
 	}
 	return place{
 		order: binary.BigEndian.Uint64(key[len(key)-8:]), enqueuedAt: int64(binary.BigEndian.Uint64(value)), runID: string(value[8:]),
@@ -91,23 +81,16 @@ func parsePlace(key, value []byte) (p place, err error) {
 
 func parseTimer(key []byte) (due int64, err error) {
 	if len(key) != len(timerTable)+16 {
-		return 0, fmt.Errorf("%w: timer of %d bytes", errRow, len(key))
+		return 0, fmt.Errorf("%w: timer of %d bytes", table.ErrRow, len(key))
 	}
 	return int64(binary.BigEndian.Uint64(key[len(timerTable):])), nil
 }
 
-func parseNumber(row []byte) (uint64, error) {
-	if len(row) != 8 {
-		return 0, fmt.Errorf("%w: number of %d bytes", errRow, len(row))
-	}
-	return binary.BigEndian.Uint64(row), nil
-}
-
 func requestKey(key []byte) []byte { return append([]byte(keyTable), key...) }
 
-func queueKey(n uint64) []byte { return number([]byte(queueTable), n) }
+func queueKey(n uint64) table.Key { return table.In(queueTable).Number(n) }
 
 // countKey is the key of the number of queues of a tenant.
-func countKey(tenant string) []byte { return append([]byte(countTable), tenant...) }
+func countKey(tenant string) []byte { return []byte(countTable + tenant) }
 
-func runKey(runID string) []byte { return append([]byte(runTable), runID...) }
+func runKey(runID string) []byte { return []byte(runTable + runID) }

@@ -8,6 +8,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
@@ -57,7 +58,7 @@ func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err e
 	if m.Within.GetQueue() != "" {
 		return w.leasableOne(from)
 	}
-	end := after(from)
+	end := from.After()
 	middle := from
 	if m.After != nil {
 		if behind := append(nameIn(leasableTable, decodeName(m.After)), 0); bytes.HasPrefix(behind, from) {
@@ -72,7 +73,7 @@ func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err e
 			if err != nil {
 				return nil, err
 			}
-			number, err := parseNumber(row.Value)
+			number, err := table.DecodeNumber(row)
 			if err != nil {
 				return nil, err
 			}
@@ -91,15 +92,11 @@ func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err e
 // leasableOne returns the queue of one row, if it is there. A queue that empties again and again
 // leaves many rows that are deleted, which a scan passes one by one.
 func (w *work) leasableOne(key []byte) ([]*queueState, error) {
-	row, err := w.r.Get(key)
-	if err != nil || row == nil {
+	n, err := table.GetNumber(w.r, key)
+	if err != nil || n == 0 {
 		return nil, err
 	}
-	number, err := parseNumber(row)
-	if err != nil {
-		return nil, err
-	}
-	q, err := w.queue(number)
+	q, err := w.queue(n)
 	return []*queueState{q}, err
 }
 

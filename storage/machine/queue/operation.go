@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
@@ -87,7 +85,7 @@ type Requested struct {
 // DecodeRequest decodes the reply of Request.
 func DecodeRequest(reply []byte) (Requested, error) {
 	var m recordv1.RequestReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	return Requested{Disposition: Disposition(m.Disposition), Position: m.Position, NotBefore: m.NotBefore}, err
 }
 
@@ -148,7 +146,7 @@ type Leases struct {
 // DecodeLease decodes the reply of Lease.
 func DecodeLease(reply []byte) (Leases, error) {
 	var m recordv1.LeaseReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	out := Leases{Last: decodeName(m.Last), Expired: int(m.Expired)}
 	for _, l := range m.Leases {
 		out.List = append(out.List, Held{
@@ -174,7 +172,7 @@ func Renew(runID string, fence uint64, ttl time.Duration) (storage.Operation, er
 // DecodeRenew decodes the reply of Renew: when the lease expires.
 func DecodeRenew(reply []byte) (expiresAt int64, err error) {
 	var m recordv1.RenewReply
-	err = decode(reply, &m)
+	err = storage.DecodeReply(reply, &m)
 	return m.ExpiresAt, err
 }
 
@@ -209,7 +207,7 @@ func Release(r *LeaseRelease) (storage.Operation, error) {
 // released before.
 func DecodeRelease(reply []byte) (state State, repeated bool, err error) {
 	var m recordv1.ReleaseReply
-	err = decode(reply, &m)
+	err = storage.DecodeReply(reply, &m)
 	return State(m.State), m.Repeated, err
 }
 
@@ -272,7 +270,7 @@ func Requeue(runID string, lastSeq *uint64) (storage.Operation, error) {
 // DecodeRequeue decodes the reply of Requeue: the state of the run, and whether it was not running.
 func DecodeRequeue(reply []byte) (state State, repeated bool, err error) {
 	var m recordv1.RequeueReply
-	err = decode(reply, &m)
+	err = storage.DecodeReply(reply, &m)
 	return State(m.State), m.Repeated, err
 }
 
@@ -296,7 +294,7 @@ type Ticked struct {
 // DecodeTick decodes the reply of Tick.
 func DecodeTick(reply []byte) (Ticked, error) {
 	var m recordv1.TickReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	return Ticked{Timers: int(m.Timers), Expired: int(m.Expired), More: m.More}, err
 }
 
@@ -308,16 +306,5 @@ func named(name Name, m *recordv1.QueueOperation) (storage.Operation, error) {
 }
 
 func operation(m *recordv1.QueueOperation) (storage.Operation, error) {
-	data, err := marshal(m)
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("queue: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
-}
-
-func decode(reply []byte, m proto.Message) error {
-	if err := proto.Unmarshal(reply, m); err != nil {
-		return fmt.Errorf("queue: undecodable reply: %w", err)
-	}
-	return nil
+	return storage.EncodeOperation(Kind, m)
 }

@@ -1,12 +1,9 @@
 package queue
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 	"time"
-
-	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
@@ -213,10 +210,3 @@ func later(stamp int64, d time.Duration) int64 {
 	}
 	return 1<<63 - 1
 }
-
-func marshal(m proto.Message) ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
-}
-
-// errRow means that a row is not what the machine writes.
-var errRow = errors.New("queue: undecodable row")

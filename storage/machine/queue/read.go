@@ -2,16 +2,14 @@ package queue
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Queue is a queue with its settings and counts (QUE-10).
@@ -61,7 +59,7 @@ type Written struct {
 
 // DecodeWritten decodes the rows of which storage.Store.WatchRows tells. Those of queues it decodes
 // only if queues asks for them.
-func DecodeWritten(rows []storage.Row, queues bool) (w Written, err error) {
+func DecodeWritten(rows []table.Row, queues bool) (w Written, err error) {
 	for i := range rows {
 		key, value := rows[i].Key, rows[i].Value
 		if value == nil {
@@ -72,9 +70,9 @@ func DecodeWritten(rows []storage.Row, queues bool) (w Written, err error) {
 			if !queues {
 				continue
 			}
-			m := &recordv1.Queue{}
-			if err := proto.Unmarshal(value, m); err != nil {
-				return w, fmt.Errorf("%w %q: %w", errRow, key, err)
+			m, err := table.Decode[recordv1.Queue](rows[i])
+			if err != nil {
+				return w, err
 			}
 			w.Queues = append(w.Queues, decodeQueue(m))
 		case timerTable[0]:
@@ -120,171 +118,146 @@ func (r *Run) LastAttempt(s *Settings) bool {
 }
 
 // Find returns a queue; nil: there is none by that name.
-func Find(s *storage.Store, name Name) (q *Queue, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func Find(s *storage.Store, name Name) (*Queue, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (*Queue, error) {
 		n, err := numberOf(r, name)
 		if err != nil || n == 0 {
-			return err
+			return nil, err
 		}
-		m, err := queueByNumber(r, n)
-		if err == nil {
-			q = decodeQueue(m)
-		}
-		return err
+		return readQueue(r, n)
 	})
-	return q, err
+}
+
+// readQueue returns a queue that exists.
+func readQueue(r table.Reader, n uint64) (*Queue, error) {
+	m, err := queueByNumber(r, n)
+	if err != nil {
+		return nil, err
+	}
+	return decodeQueue(m), nil
 }
 
 // List returns at most n queues whose names begin as within, in the order of their names: those
 // after a name, or from the first on if it is zero. more: there are others behind them.
 func List(s *storage.Store, within, behind Name, n int) (list []*Queue, more bool, err error) {
-	err = view(s, func(r storage.TableReader) error {
-		from := nameIn(nameTable, within)
-		end := after(from)
-		if behind != (Name{}) {
-			if next := append(nameIn(nameTable, behind), 0); string(next) > string(from) {
-				from = next
-			}
-		}
-		if string(from) >= string(end) {
-			return nil
-		}
-		for row, err := range r.Scan(from, end) {
+	list, err = storage.ReadTables(s, Kind, func(r table.Reader) (list []*Queue, err error) {
+		list, more, err = table.Page(r, nameIn(nameTable, within), nameIn(nameTable, behind), n, func(row table.Row) (*Queue, error) {
+			n, err := table.DecodeNumber(row)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if len(list) == n {
-				more = true
-				return nil
-			}
-			number, err := parseNumber(row.Value)
-			if err != nil {
-				return err
-			}
-			m, err := queueByNumber(r, number)
-			if err != nil {
-				return err
-			}
-			list = append(list, decodeQueue(m))
-		}
-		return nil
+			return readQueue(r, n)
+		})
+		return list, err
 	})
 	return list, more, err
 }
 
 // ReadRun returns a run and its queue; nil: it was never requested, or its request has ended.
 func ReadRun(s *storage.Store, runID string) (run *Run, q *Queue, err error) {
-	err = view(s, func(r storage.TableReader) error {
+	run, err = storage.ReadTables(s, Kind, func(r table.Reader) (*Run, error) {
 		m, err := queuedRun(r, runID)
 		if err != nil || m == nil {
-			return err
+			return nil, err
 		}
 		row, err := queueByNumber(r, m.Queue)
-		if err == nil {
-			run, q = decodeRun(m, row), decodeQueue(row)
+		if err != nil {
+			return nil, err
 		}
-		return err
+		q = decodeQueue(row)
+		return decodeRun(m, row), nil
 	})
 	return run, q, err
 }
 
 // ByKey returns the runId of a request; empty: there is none with this key.
-func ByKey(s *storage.Store, key [32]byte) (runID string, err error) {
-	err = view(s, func(r storage.TableReader) error {
-		known, err := requestByKey(r, key[:])
-		if known != nil {
-			runID = known.RunId
-		}
-		return err
+func ByKey(s *storage.Store, key [32]byte) (string, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (string, error) {
+		m, err := table.Get[recordv1.RunRequest](r, requestKey(key[:]))
+		return m.GetRunId(), err
 	})
-	return runID, err
 }
 
 // NextTimer returns when the next timer is due; false: there is none.
 func NextTimer(s *storage.Store) (due int64, ok bool, err error) {
-	err = view(s, func(r storage.TableReader) error {
+	due, err = storage.ReadTables(s, Kind, func(r table.Reader) (due int64, err error) {
 		n, err := readNumbers(r)
 		if err != nil {
-			return err
+			return 0, err
 		}
 		for row, err := range r.Scan(timerKey(n.TimersFrom, 0), nil) {
 			if err != nil {
-				return err
+				return 0, err
 			}
 			due, err = parseTimer(row.Key)
 			ok = err == nil
-			return err
+			return due, err
 		}
-		return nil
+		return 0, nil
 	})
 	return due, ok, err
 }
 
 // HasLeasable tells whether a Lease within the queues whose names begin so would find a run, timers
 // that are due aside.
-func HasLeasable(s *storage.Store, within Name) (has bool, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func HasLeasable(s *storage.Store, within Name) (bool, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (bool, error) {
 		from := nameIn(leasableTable, within)
 		if within.Queue != "" {
 			row, err := r.Get(from)
-			has = row != nil
-			return err
+			return row != nil, err
 		}
-		for _, err := range r.Scan(from, after(from)) {
-			has = err == nil
-			return err
+		for _, err := range r.Scan(from, from.After()) {
+			return err == nil, err
 		}
-		return nil
+		return false, nil
 	})
-	return has, err
 }
 
 // ListExhausted returns at most n runs in the state Exhausted, in commit order: first those behind
 // an order.
-func ListExhausted(s *storage.Store, behind uint64, n int) (list []*Run, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func ListExhausted(s *storage.Store, behind uint64, n int) ([]*Run, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (list []*Run, err error) {
 		for row, err := range inTurn(r, exhaustedTable, exhaustedKey(behind)) {
 			if err != nil || len(list) == n {
-				return err
+				return list, err
 			}
 			m, err := queuedRun(r, string(row.Value))
 			if err == nil && m == nil {
-				err = fmt.Errorf("%w: run %q is exhausted and in no queue", errRow, row.Value)
+				err = fmt.Errorf("%w: run %q is exhausted and in no queue", table.ErrRow, row.Value)
 			}
 			if err != nil {
-				return err
+				return nil, err
 			}
 			q, err := queueByNumber(r, m.Queue)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			list = append(list, decodeRun(m, q))
 		}
-		return nil
+		return list, nil
 	})
-	return list, err
 }
 
 // ListUnsettled returns the ids of at most n runs that wait for a Settle: first those behind one.
-func ListUnsettled(s *storage.Store, behind string, n int) (list []string, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func ListUnsettled(s *storage.Store, behind string, n int) ([]string, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (list []string, err error) {
 		for row, err := range inTurn(r, unsettledTable, unsettledKey(behind)) {
 			if err != nil || len(list) == n {
-				return err
+				return list, err
 			}
 			list = append(list, string(row.Key[len(unsettledTable):]))
 		}
-		return nil
+		return list, nil
 	})
-	return list, err
 }
 
 // inTurn yields the rows of a table behind a key, and then those up to it: rows that stay hold up
 // no others if each read begins behind the one before.
-func inTurn(r storage.TableReader, table string, behind []byte) iter.Seq2[storage.Row, error] {
+func inTurn(r table.Reader, prefix string, behind []byte) iter.Seq2[table.Row, error] {
 	next := slices.Concat(behind, []byte{0})
-	return func(yield func(storage.Row, error) bool) {
-		for _, part := range [2][2][]byte{{next, nil}, {[]byte(table), next}} {
+	return func(yield func(table.Row, error) bool) {
+		for _, part := range [2][2][]byte{{next, nil}, {[]byte(prefix), next}} {
 			for row, err := range r.Scan(part[0], part[1]) {
 				if !yield(row, err) || err != nil {
 					return
@@ -294,103 +267,69 @@ func inTurn(r storage.TableReader, table string, behind []byte) iter.Seq2[storag
 	}
 }
 
-// view reads the tables as of one moment.
-func view(s *storage.Store, read func(storage.TableReader) error) error {
-	v, err := s.Tables(Kind)
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(v), v.Close())
+func numberOf(r table.Reader, name Name) (uint64, error) {
+	return table.GetNumber(r, nameIn(nameTable, name))
 }
 
-func numberOf(r storage.TableReader, name Name) (uint64, error) {
-	row, err := r.Get(nameIn(nameTable, name))
-	if err != nil || row == nil {
-		return 0, err
-	}
-	return parseNumber(row)
-}
-
-func queueByNumber(r storage.TableReader, n uint64) (*recordv1.Queue, error) {
-	m := &recordv1.Queue{}
-	found, err := read(r, queueKey(n), m)
-	if err == nil && !found {
-		err = fmt.Errorf("%w: there is no queue %d", errRow, n)
+func queueByNumber(r table.Reader, n uint64) (*recordv1.Queue, error) {
+	m, err := table.Get[recordv1.Queue](r, queueKey(n))
+	if err == nil && m == nil {
+		err = fmt.Errorf("%w: there is no queue %d", table.ErrRow, n)
 	}
 	return m, err
 }
 
-func queuedRun(r storage.TableReader, runID string) (*recordv1.QueuedRun, error) {
-	m := &recordv1.QueuedRun{}
-	if found, err := read(r, runKey(runID), m); err != nil || !found {
-		return nil, err
+func queuedRun(r table.Reader, runID string) (*recordv1.QueuedRun, error) {
+	m, err := table.Get[recordv1.QueuedRun](r, runKey(runID))
+	if m.GetPriority() > MaxPriority {
+		err = fmt.Errorf("%w: run %q has priority %d", table.ErrRow, runID, m.Priority)
 	}
-	if m.Priority > MaxPriority {
-		return nil, fmt.Errorf("%w: run %q has priority %d", errRow, runID, m.Priority)
-	}
-	return m, nil
+	return m, err
 }
 
 // runAt returns the first ready run of a priority.
-func runAt(r storage.TableReader, q *recordv1.Queue, priority uint32) (*recordv1.QueuedRun, error) {
-	row, err := r.Get(number(stateKey(q.Number, Ready, priority), q.Lines[priority].Order))
+func runAt(r table.Reader, q *recordv1.Queue, priority uint32) (*recordv1.QueuedRun, error) {
+	row, err := r.Get(stateKey(q.Number, Ready, priority).Number(q.Lines[priority].Order))
 	if err != nil {
 		return nil, err
 	}
 	if len(row) < 8 {
-		return nil, fmt.Errorf("%w: the first run of queue %d is not in it", errRow, q.Number)
+		return nil, fmt.Errorf("%w: the first run of queue %d is not in it", table.ErrRow, q.Number)
 	}
 	m, err := queuedRun(r, string(row[8:]))
 	if err == nil && m == nil {
-		err = fmt.Errorf("%w: run %q of queue %d has no row", errRow, row[8:], q.Number)
+		err = fmt.Errorf("%w: run %q of queue %d has no row", table.ErrRow, row[8:], q.Number)
 	}
 	return m, err
 }
 
-func requestByKey(r storage.TableReader, key []byte) (*knownRequest, error) {
-	m := &recordv1.RunRequest{}
-	if found, err := read(r, requestKey(key), m); err != nil || !found {
-		return nil, err
+func readNumbers(r table.Reader) (*recordv1.QueueNumbers, error) {
+	m, err := table.Get[recordv1.QueueNumbers](r, numbersKey())
+	if m == nil {
+		m = &recordv1.QueueNumbers{}
 	}
-	return &knownRequest{m}, nil
-}
-
-func readNumbers(r storage.TableReader) (*recordv1.QueueNumbers, error) {
-	m := &recordv1.QueueNumbers{}
-	_, err := read(r, numbersKey(), m)
 	return m, err
-}
-
-func read(r storage.TableReader, key []byte, m proto.Message) (found bool, err error) {
-	row, err := r.Get(key)
-	if err != nil || row == nil {
-		return false, err
-	}
-	if err := proto.Unmarshal(row, m); err != nil {
-		return false, fmt.Errorf("%w %q: %w", errRow, key, err)
-	}
-	return true, nil
 }
 
 func errTimer(runID string) error {
-	return fmt.Errorf("%w: run %q has a timer and is in no queue", errRow, runID)
+	return fmt.Errorf("%w: run %q has a timer and is in no queue", table.ErrRow, runID)
 }
 
 // counted counts the rows that are read, and each scan as one more.
 type counted struct {
-	storage.TableReader
+	table.Reader
 	n *int
 }
 
 func (c counted) Get(key []byte) ([]byte, error) {
 	*c.n++
-	return c.TableReader.Get(key)
+	return c.Reader.Get(key)
 }
 
-func (c counted) Scan(from, to []byte) iter.Seq2[storage.Row, error] {
+func (c counted) Scan(from, to []byte) iter.Seq2[table.Row, error] {
 	*c.n++
-	return func(yield func(storage.Row, error) bool) {
-		for row, err := range c.TableReader.Scan(from, to) {
+	return func(yield func(table.Row, error) bool) {
+		for row, err := range c.Reader.Scan(from, to) {
 			*c.n++
 			if !yield(row, err) {
 				return
@@ -439,9 +378,9 @@ type cursor struct {
 const cursorSize = 8 + 1 + 8*(MaxPriority+1)
 
 func (c *cursor) encode() []byte {
-	b := append(number(nil, uint64(c.at)), byte(c.state))
+	b := append(binary.BigEndian.AppendUint64(nil, uint64(c.at)), byte(c.state))
 	for _, n := range c.from {
-		b = number(b, n)
+		b = binary.BigEndian.AppendUint64(b, n)
 	}
 	return b
 }

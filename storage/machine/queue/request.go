@@ -7,15 +7,16 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 func (w *work) request(m *recordv1.RequestRun) (reply proto.Message, refused, fatal error) {
-	known, err := requestByKey(w.r, m.RequestKey)
+	known, err := table.Get[recordv1.RunRequest](w.r, requestKey(m.RequestKey))
 	if err != nil {
 		return nil, nil, err
 	}
 	if known != nil {
-		return nil, known.against(m), nil
+		return nil, against(known, m), nil
 	}
 	if refused, fatal := w.refuseRun(m); refused != nil || fatal != nil {
 		return nil, refused, fatal
@@ -70,7 +71,7 @@ func (w *work) accept(q *queueState, m *recordv1.RequestRun, r *recordv1.QueuedR
 	w.numbersChanged = true
 	r.Order = w.numbers.Order
 	q.Requests++
-	err := w.set(requestKey(m.RequestKey), &recordv1.RunRequest{
+	err := table.Set(w.tx, requestKey(m.RequestKey), &recordv1.RunRequest{
 		RunId: m.RunId, PlanDigest: m.PlanDigest, RequestedAt: w.tx.Stamp(), Disposition: a.Disposition, NotBefore: a.NotBefore, Name: m.Name,
 	})
 	if err != nil {
@@ -79,11 +80,8 @@ func (w *work) accept(q *queueState, m *recordv1.RequestRun, r *recordv1.QueuedR
 	return nil, w.wait(q, r, notBefore)
 }
 
-// knownRequest is the row of a request key.
-type knownRequest struct{ *recordv1.RunRequest }
-
-// against says how a later request with the same key compares.
-func (k *knownRequest) against(m *recordv1.RequestRun) error {
+// against says how a later request with the same key compares to a known one.
+func against(k *recordv1.RunRequest, m *recordv1.RequestRun) error {
 	var fields []string
 	if !bytes.Equal(k.PlanDigest, m.PlanDigest) {
 		fields = append(fields, "planDigest")

@@ -3,16 +3,15 @@ package queue
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
-
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // work is one operation being applied. Every error of its methods is fatal.
 type work struct {
 	tx *storage.Tx
-	r  storage.TableReader // tx, unless its reads are counted
+	r  table.Reader // tx, unless its reads are counted
 
 	queues         []*queueState // in the order in which they were read
 	numbers        *recordv1.QueueNumbers
@@ -84,11 +83,8 @@ func (w *work) find(name Name) (*queueState, error) {
 
 // queuesOf returns how many queues a tenant has, or why it may not have another.
 func (w *work) queuesOf(tenant string) (n uint64, refused, fatal error) {
-	row, err := w.r.Get(countKey(tenant))
-	if err != nil || row == nil {
-		return 0, nil, err
-	}
-	if n, err = parseNumber(row); err == nil && n >= MaxQueues {
+	n, err := table.GetNumber(w.r, countKey(tenant))
+	if err == nil && n >= MaxQueues {
 		refused = &TooManyError{Tenant: tenant}
 	}
 	return n, refused, err
@@ -107,10 +103,10 @@ func (w *work) findOrMake(name Name) (q *queueState, refused, fatal error) {
 	if err := w.count(); err != nil {
 		return nil, nil, err
 	}
-	w.tx.Set(countKey(name.Tenant), number(nil, n+1))
+	table.SetNumber(w.tx, countKey(name.Tenant), n+1)
 	w.numbers.Queue++
 	w.numbersChanged = true
-	w.tx.Set(nameIn(nameTable, name), number(nil, w.numbers.Queue))
+	table.SetNumber(w.tx, nameIn(nameTable, name), w.numbers.Queue)
 	q = w.load(&recordv1.Queue{Number: w.numbers.Queue, Name: encodeName(name), CreatedAt: w.tx.Stamp()})
 	q.changed = true
 	return q, nil, nil
@@ -198,8 +194,8 @@ func (w *work) advance(q *queueState, priority uint32, order uint64) error {
 	if line.Ready == 0 {
 		return nil
 	}
-	from := number(stateKey(q.Number, Ready, priority), order+1)
-	for row, err := range w.r.Scan(from, after(stateKey(q.Number, Ready, priority))) {
+	from, end := stateKey(q.Number, Ready, priority).Number(order+1), stateKey(q.Number, Ready, priority).After()
+	for row, err := range w.r.Scan(from, end) {
 		if err != nil {
 			return err
 		}
@@ -210,7 +206,7 @@ func (w *work) advance(q *queueState, priority uint32, order uint64) error {
 		line.Order, line.EnqueuedAt = p.order, p.enqueuedAt
 		return nil
 	}
-	return fmt.Errorf("%w: queue %d lacks a ready run of priority %d", errRow, q.Number, priority)
+	return fmt.Errorf("%w: queue %d lacks a ready run of priority %d", table.ErrRow, q.Number, priority)
 }
 
 // enter puts a run into a state, and writes its row.
@@ -234,7 +230,7 @@ func (w *work) enter(q *queueState, m *recordv1.QueuedRun, s State) error {
 	default:
 		*q.counter(s)++
 	}
-	return w.set(runKey(m.RunId), m)
+	return table.Set(w.tx, runKey(m.RunId), m)
 }
 
 // end lets a run leave its queue forever.
@@ -264,20 +260,11 @@ func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
 	return w.enter(q, m, state)
 }
 
-func (w *work) set(key []byte, m proto.Message) error {
-	row, err := marshal(m)
-	if err != nil {
-		return fmt.Errorf("queue: encode row: %w", err)
-	}
-	w.tx.Set(key, row)
-	return nil
-}
-
 // flush writes the queues and numbers that have changed.
 func (w *work) flush() error {
 	if w.numbersChanged {
 		w.numbersChanged = false
-		if err := w.set(numbersKey(), w.numbers); err != nil {
+		if err := table.Set(w.tx, numbersKey(), w.numbers); err != nil {
 			return err
 		}
 	}
@@ -290,7 +277,7 @@ func (w *work) flush() error {
 		switch can := q.canLease(); {
 		case can == q.leasable:
 		case can:
-			w.tx.Set(key, number(nil, q.Number))
+			table.SetNumber(w.tx, key, q.Number)
 		default:
 			w.tx.Delete(key)
 		}
@@ -299,7 +286,7 @@ func (w *work) flush() error {
 		if q.ready() == 0 {
 			q.Lines = nil
 		}
-		err := w.set(queueKey(q.Number), q.Queue)
+		err := table.Set(w.tx, queueKey(q.Number), q.Queue)
 		q.Lines = lines
 		if err != nil {
 			return err

@@ -7,6 +7,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // ErrToken means that a page token is not one that ListRuns has returned.
@@ -24,30 +25,30 @@ func ListRuns(s *storage.Store, name Name, at int64, states []State, token []byt
 			return nil, nil, err
 		}
 	}
-	err = view(s, func(r storage.TableReader) error {
+	list, err = storage.ReadTables(s, Kind, func(r table.Reader) ([]*Run, error) {
 		number, err := numberOf(r, name)
 		if err != nil || number == 0 {
-			return err
+			return nil, err
 		}
 		q, err := queueByNumber(r, number)
 		if err != nil {
-			return err
+			return nil, err
 		}
 		l := &lister{r: r, q: q, settings: settingsOf(q), most: n, states: states}
 		if c, err = l.list(c); err != nil {
-			return err
+			return nil, err
 		}
-		if list = l.runs; len(list) == n && c.state <= Exhausted {
+		if len(l.runs) == n && c.state <= Exhausted {
 			next = c.encode()
 		}
-		return nil
+		return l.runs, nil
 	})
 	return list, next, err
 }
 
 // lister gathers a page of a queue's runs.
 type lister struct {
-	r        storage.TableReader
+	r        table.Reader
 	q        *recordv1.Queue
 	settings Settings
 	states   []State // empty: any
@@ -133,7 +134,7 @@ func (l *lister) ready(c cursor) (cursor, error) {
 // place returns the first run of a state from an order on.
 func (l *lister) place(s State, priority uint32, from uint64) (place, bool, error) {
 	prefix := stateKey(l.q.Number, s, priority)
-	for row, err := range l.r.Scan(number(prefix, from), after(prefix)) {
+	for row, err := range l.r.Scan(prefix.Number(from), prefix.After()) {
 		if err != nil {
 			return place{}, false, err
 		}
@@ -149,7 +150,7 @@ func (l *lister) add(p place) error {
 		return err
 	}
 	if m == nil {
-		return fmt.Errorf("%w: run %q of queue %d has no row", errRow, p.runID, l.q.Number)
+		return fmt.Errorf("%w: run %q of queue %d has no row", table.ErrRow, p.runID, l.q.Number)
 	}
 	l.runs = append(l.runs, decodeRun(m, l.q))
 	return nil

@@ -5,8 +5,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"runlog/storage"
 	"runlog/storage/machine/queue"
+	"runlog/storage/table"
 )
 
 // TestWrittenQUE6: an entry tells of the queues that it has changed, the first timer that it has
@@ -17,7 +17,7 @@ func TestWrittenQUE6(t *testing.T) {
 	b := open(t)
 	t.Cleanup(func() { _ = b.Close() })
 	var got []queue.Written
-	stop := b.Store.WatchRows(queue.Kind, func(rows []storage.Row) {
+	stop := b.Store.WatchRows(queue.Kind, func(rows []table.Row) {
 		w, err := queue.DecodeWritten(rows, true)
 		if err != nil {
 			t.Error(err)

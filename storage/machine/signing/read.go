@@ -1,34 +1,17 @@
 package signing
 
 import (
-	"errors"
-	"fmt"
-
-	"google.golang.org/protobuf/proto"
-
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
-// read has what a store holds of this machine's tables, as of one moment.
-func read(s *storage.Store, do func(storage.TableReader) error) error {
-	v, err := s.Tables(Kind)
-	if err != nil {
-		return err
-	}
-	return errors.Join(do(v), v.Close())
-}
-
 // LastCheckpoint returns the newest signed checkpoint; with position 0 when there is none.
-func LastCheckpoint(s *storage.Store) (c Checkpoint, err error) {
-	err = read(s, func(r storage.TableReader) (err error) {
-		c, err = lastCheckpoint(r)
-		return err
-	})
-	return c, err
+func LastCheckpoint(s *storage.Store) (Checkpoint, error) {
+	return storage.ReadTables(s, Kind, lastCheckpoint)
 }
 
-func lastCheckpoint(r storage.TableReader) (c Checkpoint, err error) {
+func lastCheckpoint(r table.Reader) (c Checkpoint, err error) {
 	list, err := checkpoints(r, 0, 1)
 	if len(list) > 0 {
 		c = list[0]
@@ -38,29 +21,21 @@ func lastCheckpoint(r storage.TableReader) (c Checkpoint, err error) {
 
 // Checkpoints returns at most n signed checkpoints of positions before another, newest first;
 // before 0: the newest.
-func Checkpoints(s *storage.Store, before storage.Position, n int) (list []Checkpoint, err error) {
-	err = read(s, func(r storage.TableReader) (err error) {
-		list, err = checkpoints(r, before, n)
-		return err
-	})
-	return list, err
+func Checkpoints(s *storage.Store, before storage.Position, n int) ([]Checkpoint, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) ([]Checkpoint, error) { return checkpoints(r, before, n) })
 }
 
-func checkpoints(r storage.TableReader, before storage.Position, n int) (list []Checkpoint, err error) {
+func checkpoints(r table.Reader, before storage.Position, n int) (list []Checkpoint, err error) {
 	var end []byte
 	if before > 0 {
-		end = rowKey(checkpointTable, uint64(before))
+		end = table.In(checkpointTable).Number(uint64(before))
 	}
 	if n <= 0 {
 		return nil, nil
 	}
-	for row, err := range r.ScanDown([]byte(checkpointTable), end) {
+	for m, err := range table.Each[recordv1.Checkpoint](r.ScanDown([]byte(checkpointTable), end)) {
 		if err != nil {
-			return nil, fmt.Errorf("signing: read checkpoints: %w", err)
-		}
-		m := &recordv1.Checkpoint{}
-		if err := proto.Unmarshal(row.Value, m); err != nil {
-			return nil, fmt.Errorf("%w %x: %w", errRow, row.Key, err)
+			return nil, err
 		}
 		if list = append(list, decodeCheckpoint(m)); len(list) == n {
 			break
@@ -70,46 +45,24 @@ func checkpoints(r storage.TableReader, before storage.Position, n int) (list []
 }
 
 // LastKey returns the newest public key; with number 0 when there is none.
-func LastKey(s *storage.Store) (k Key, err error) {
-	err = read(s, func(r storage.TableReader) (err error) {
-		k, err = lastKey(r)
-		return err
-	})
-	return k, err
-}
+func LastKey(s *storage.Store) (Key, error) { return storage.ReadTables(s, Kind, lastKey) }
 
-func lastKey(r storage.TableReader) (Key, error) {
-	for row, err := range r.ScanDown([]byte(keyTable), nil) {
-		if err != nil {
-			return Key{}, fmt.Errorf("signing: read keys: %w", err)
-		}
-		return keyOf(row)
+func lastKey(r table.Reader) (Key, error) {
+	for m, err := range table.Each[recordv1.SigningKey](r.ScanDown([]byte(keyTable), nil)) {
+		return decodeKey(m), err
 	}
 	return Key{}, nil
 }
 
 // Keys returns all public keys, oldest first.
-func Keys(s *storage.Store) (list []Key, err error) {
-	err = read(s, func(r storage.TableReader) error {
-		for row, err := range r.Scan([]byte(keyTable), nil) {
+func Keys(s *storage.Store) ([]Key, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (list []Key, err error) {
+		for m, err := range table.Each[recordv1.SigningKey](r.Scan([]byte(keyTable), nil)) {
 			if err != nil {
-				return fmt.Errorf("signing: read keys: %w", err)
+				return nil, err
 			}
-			k, err := keyOf(row)
-			if err != nil {
-				return err
-			}
-			list = append(list, k)
+			list = append(list, decodeKey(m))
 		}
-		return nil
+		return list, nil
 	})
-	return list, err
-}
-
-func keyOf(row storage.Row) (Key, error) {
-	m := &recordv1.SigningKey{}
-	if err := proto.Unmarshal(row.Value, m); err != nil {
-		return Key{}, fmt.Errorf("%w %x: %w", errRow, row.Key, err)
-	}
-	return decodeKey(m), nil
 }

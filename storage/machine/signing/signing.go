@@ -9,14 +9,13 @@
 package signing
 
 import (
-	"encoding/binary"
-	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Kind of the machine.
@@ -86,7 +85,7 @@ func (e *KeyError) Error() string {
 // *CheckpointError unless the checkpoint covers more than the one that it follows, less than its
 // own position, and follows the last one that is stored.
 func StoreCheckpoint(c Checkpoint) (storage.Operation, error) {
-	return encode(&recordv1.SigningOperation{Kind: &recordv1.SigningOperation_Checkpoint{
+	return storage.EncodeOperation(Kind, &recordv1.SigningOperation{Kind: &recordv1.SigningOperation_Checkpoint{
 		Checkpoint: &recordv1.Checkpoint{Position: uint64(c.Position), Note: c.Note, Follows: uint64(c.Follows)},
 	}})
 }
@@ -94,17 +93,9 @@ func StoreCheckpoint(c Checkpoint) (storage.Operation, error) {
 // StoreKey is the operation that stores a public key. It is refused with a *KeyError unless the
 // number of the key is the next.
 func StoreKey(k Key) (storage.Operation, error) {
-	return encode(&recordv1.SigningOperation{Kind: &recordv1.SigningOperation_SigningKey{
+	return storage.EncodeOperation(Kind, &recordv1.SigningOperation{Kind: &recordv1.SigningOperation_SigningKey{
 		SigningKey: &recordv1.SigningKey{Number: k.Number, PublicKey: k.PublicKey, Endorsement: k.Endorsement},
 	}})
-}
-
-func encode(m *recordv1.SigningOperation) (storage.Operation, error) {
-	data, err := proto.Marshal(m)
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("signing: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
 }
 
 // EncodeCheckpoint is the command of one StoreCheckpoint.
@@ -146,7 +137,7 @@ func storeKey(tx *storage.Tx, m *recordv1.SigningKey) (refused, fatal error) {
 		return &KeyError{Number: m.GetNumber(), Last: last.Number}, nil
 	}
 	m.CreatedAt = tx.Stamp()
-	return nil, set(tx, rowKey(keyTable, m.Number), m)
+	return nil, table.Set(tx, table.In(keyTable).Number(m.Number), m)
 }
 
 func storeCheckpoint(tx *storage.Tx, m *recordv1.Checkpoint) (refused, fatal error) {
@@ -158,26 +149,13 @@ func storeCheckpoint(tx *storage.Tx, m *recordv1.Checkpoint) (refused, fatal err
 	if c.Position <= last.Position || c.Position >= tx.Position() || c.Follows != last.Position {
 		return &CheckpointError{Given: c, Last: last.Position}, nil
 	}
-	return nil, set(tx, rowKey(checkpointTable, m.Position), m)
+	return nil, table.Set(tx, table.In(checkpointTable).Number(m.Position), m)
 }
-
-func set(tx *storage.Tx, key []byte, m proto.Message) error {
-	row, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
-	if err == nil {
-		tx.Set(key, row)
-	}
-	return err
-}
-
-func rowKey(table string, n uint64) []byte { return binary.BigEndian.AppendUint64([]byte(table), n) }
 
 func decodeCheckpoint(m *recordv1.Checkpoint) Checkpoint {
 	return Checkpoint{Position: storage.Position(m.GetPosition()), Follows: storage.Position(m.GetFollows()), Note: m.GetNote()}
 }
 
 func decodeKey(m *recordv1.SigningKey) Key {
-	return Key{Number: m.Number, PublicKey: m.PublicKey, Endorsement: m.Endorsement, CreatedAt: m.CreatedAt}
+	return Key{Number: m.GetNumber(), PublicKey: m.GetPublicKey(), Endorsement: m.GetEndorsement(), CreatedAt: m.GetCreatedAt()}
 }
-
-// errRow means that a row is not what the machine writes.
-var errRow = errors.New("signing: undecodable row")

@@ -7,6 +7,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Apply is storage.Machine's.
@@ -20,7 +21,7 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 	if refused != nil || fatal != nil || answer == nil {
 		return nil, refused, fatal
 	}
-	reply, fatal = marshal(answer)
+	reply, fatal = table.Encode(answer)
 	return reply, nil, fatal
 }
 
@@ -63,15 +64,7 @@ func (w *work) find(name *recordv1.SubscriptionName) (m *recordv1.Subscription, 
 // change writes the row of a subscription that has changed.
 func (w *work) change(m *recordv1.Subscription) error {
 	m.Version++
-	return w.set(rowKey(m.Number), m)
-}
-
-func (w *work) set(key []byte, m proto.Message) error {
-	row, err := encodeRow(m)
-	if err == nil {
-		w.tx.Set(key, row)
-	}
-	return err
+	return table.Set(w.tx, rowKey(m.Number), m)
 }
 
 func (w *work) create(m *recordv1.CreateSubscription) (reply proto.Message, refused, fatal error) {
@@ -93,16 +86,19 @@ func (w *work) create(m *recordv1.CreateSubscription) (reply proto.Message, refu
 	if n >= MaxSubscriptions {
 		return nil, &TooManyError{Tenant: name.Tenant}, nil
 	}
-	numbers := &recordv1.SubscriptionNumbers{}
-	if _, err := read(w.tx, numbersKey(), numbers); err != nil {
+	numbers, err := table.Get[recordv1.SubscriptionNumbers](w.tx, numbersKey())
+	if err != nil {
 		return nil, nil, err
 	}
+	if numbers == nil {
+		numbers = &recordv1.SubscriptionNumbers{}
+	}
 	numbers.Last++
-	if err := w.set(numbersKey(), numbers); err != nil {
+	if err := table.Set(w.tx, numbersKey(), numbers); err != nil {
 		return nil, nil, err
 	}
 	w.count(name.Tenant, n+1)
-	w.tx.Set(nameKey(name), number(nil, numbers.Last))
+	table.SetNumber(w.tx, nameKey(name), numbers.Last)
 	row := &recordv1.Subscription{
 		Number: numbers.Last, Name: m.Name, Settings: m.Settings, Paused: m.Paused, CreatedAt: w.tx.Stamp(),
 	}
@@ -116,7 +112,7 @@ func (w *work) count(tenant string, n uint64) {
 		w.tx.Delete(countKey(tenant))
 		return
 	}
-	w.tx.Set(countKey(tenant), number(nil, n))
+	table.SetNumber(w.tx, countKey(tenant), n)
 }
 
 // begin puts the cursor somewhere, but not ahead of the log.
@@ -186,8 +182,9 @@ func (w *work) delete(m *recordv1.DeleteSubscription) (refused, fatal error) {
 }
 
 // clear deletes the rows of a subscription in a table.
-func (w *work) clear(table string, n uint64) error {
-	for row, err := range w.tx.Scan(rowsOf(table, n)) {
+func (w *work) clear(prefix string, n uint64) error {
+	from := rowsOf(prefix, n)
+	for row, err := range w.tx.Scan(from, from.After()) {
 		if err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/machine/subscription"
+	"runlog/storage/storagetest"
 )
 
 // check compares all that can be read, and every row, with the model.
@@ -164,18 +165,8 @@ func (b *bed) checkTables() {
 // tables returns all rows of the machine.
 func (b *bed) tables() map[string]string {
 	b.t.Helper()
-	rows := map[string]string{}
-	v, err := b.Store.Tables(subscription.Kind)
+	rows, err := storagetest.RowsOf(b.Store, subscription.Machine{})
 	if err != nil {
-		b.t.Fatal(err)
-	}
-	for _, table := range (subscription.Machine{}).Tables() {
-		for row, errRow := range v.Scan(table.Prefix, nil) {
-			err = errors.Join(err, errRow)
-			rows[string(row.Key)] = string(row.Value)
-		}
-	}
-	if err := errors.Join(err, v.Close()); err != nil {
 		b.t.Fatal(err)
 	}
 	return rows

@@ -53,9 +53,9 @@ func (w *work) choose(s *recordv1.Subscription, which *recordv1.WhichDeadLetters
 	}
 	from := lettersOf(s.Number, letterRow)
 	if !which.GetAll() {
-		from = text(from, which.GetRunId())
+		from = from.Text(which.GetRunId())
 	}
-	for row, err := range w.tx.Scan(from, after(from)) {
+	for row, err := range w.tx.Scan(from, from.After()) {
 		if err != nil {
 			return nil, nil, err
 		}

@@ -6,8 +6,6 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"google.golang.org/protobuf/proto"
-
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
 )
@@ -41,7 +39,7 @@ type Created struct {
 // DecodeCreate decodes the reply of Create.
 func DecodeCreate(reply []byte) (Created, error) {
 	var m recordv1.CreateReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	return Created{Number: m.Number, Existed: m.Existed}, err
 }
 
@@ -183,7 +181,7 @@ func cut(s string, n int) string {
 // DecodeSettle decodes the reply of Settle: whether each item had effect.
 func DecodeSettle(reply []byte) ([]bool, error) {
 	var m recordv1.SettleReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	return m.Settled, err
 }
 
@@ -244,7 +242,7 @@ func encodePlaces(places []Place) (list []*recordv1.EventPlace, err error) {
 // DecodeDeadLetters decodes the reply of Redrive and Discard: how many dead letters they changed.
 func DecodeDeadLetters(reply []byte) (int, error) {
 	var m recordv1.DeadLettersReply
-	err := decode(reply, &m)
+	err := storage.DecodeReply(reply, &m)
 	return int(m.Count), err
 }
 
@@ -256,16 +254,5 @@ func named(name Name, m *recordv1.SubscriptionOperation) (storage.Operation, err
 }
 
 func operation(m *recordv1.SubscriptionOperation) (storage.Operation, error) {
-	data, err := marshal(m)
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("subscription: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
-}
-
-func decode(reply []byte, m proto.Message) error {
-	if err := proto.Unmarshal(reply, m); err != nil {
-		return fmt.Errorf("subscription: undecodable reply: %w", err)
-	}
-	return nil
+	return storage.EncodeOperation(Kind, m)
 }

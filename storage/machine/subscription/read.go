@@ -1,13 +1,11 @@
 package subscription
 
 import (
-	"errors"
 	"fmt"
-
-	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Subscription is a subscription as of one moment.
@@ -33,62 +31,39 @@ type Subscription struct {
 }
 
 // Find returns a subscription; nil: there is none by that name.
-func Find(s *storage.Store, name Name) (sub *Subscription, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func Find(s *storage.Store, name Name) (*Subscription, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (*Subscription, error) {
 		m, err := byName(r, name)
-		if err == nil && m != nil {
-			sub = decodeSubscription(m)
-		}
-		return err
+		return decodeSubscription(m), err
 	})
-	return sub, err
 }
 
 // ByNumber returns a subscription; nil: it was deleted, or there never was one.
-func ByNumber(s *storage.Store, n uint64) (sub *Subscription, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func ByNumber(s *storage.Store, n uint64) (*Subscription, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (*Subscription, error) {
 		m, err := byNumber(r, n)
-		if err == nil && m != nil {
-			sub = decodeSubscription(m)
-		}
-		return err
+		return decodeSubscription(m), err
 	})
-	return sub, err
 }
 
 // List returns at most n subscriptions of a tenant, in the order of their names: those after a
 // name, or from the first on if it is zero. Without a tenant it returns those of any, and first
 // those to all tenants. more: there are others behind them.
 func List(s *storage.Store, tenant string, behind Name, n int) (list []*Subscription, more bool, err error) {
-	err = view(s, func(r storage.TableReader) error {
-		from := []byte(nameTable)
-		if tenant != "" {
-			from = namesOf(tenant)
-		}
-		end := after(from)
-		if behind != (Name{}) {
-			if next := append(nameKey(behind), 0); string(next) > string(from) {
-				from = next
-			}
-		}
-		if string(from) >= string(end) {
-			return nil
-		}
-		for row, err := range r.Scan(from, end) {
+	within := table.In(nameTable)
+	if tenant != "" {
+		within = namesOf(tenant)
+	}
+	list, err = storage.ReadTables(s, Kind, func(r table.Reader) (list []*Subscription, err error) {
+		list, more, err = table.Page(r, within, nameKey(behind), n, func(row table.Row) (*Subscription, error) {
+			n, err := table.DecodeNumber(row)
 			if err != nil {
-				return err
+				return nil, err
 			}
-			if len(list) == n {
-				more = true
-				return nil
-			}
-			m, err := follow(r, row.Value)
-			if err != nil {
-				return err
-			}
-			list = append(list, decodeSubscription(m))
-		}
-		return nil
+			m, err := follow(r, n)
+			return decodeSubscription(m), err
+		})
+		return list, err
 	})
 	return list, more, err
 }
@@ -103,38 +78,37 @@ type State struct {
 }
 
 // Load returns the state of a subscription; nil: it was deleted, or there never was one.
-func Load(s *storage.Store, n uint64) (state *State, err error) {
-	err = view(s, func(r storage.TableReader) error {
+func Load(s *storage.Store, n uint64) (*State, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (*State, error) {
 		m, err := byNumber(r, n)
 		if err != nil || m == nil {
-			return err
+			return nil, err
 		}
-		state = &State{Subscription: *decodeSubscription(m)}
-		from, to := rowsOf(owedTable, n)
-		for row, err := range r.Scan(from, to) {
+		state := &State{Subscription: *decodeSubscription(m)}
+		owed := rowsOf(owedTable, n)
+		for row, err := range r.Scan(owed, owed.After()) {
 			if err != nil {
-				return err
+				return nil, err
 			}
-			m := &recordv1.Owed{}
-			if err := proto.Unmarshal(row.Value, m); err != nil {
-				return fmt.Errorf("%w %q: %w", errRow, row.Key, err)
+			m, err := table.Decode[recordv1.Owed](row)
+			if err != nil {
+				return nil, err
 			}
-			state.Owed = append(state.Owed, OwedRun{RunID: string(row.Key[len(from):]), NextSeq: m.NextSeq, Attempts: m.Attempts})
+			state.Owed = append(state.Owed, OwedRun{RunID: string(row.Key[len(owed):]), NextSeq: m.NextSeq, Attempts: m.Attempts})
 		}
 		marks := lettersOf(n, redrivenRow)
-		for row, err := range r.Scan(marks, after(marks)) {
+		for row, err := range r.Scan(marks, marks.After()) {
 			if err != nil {
-				return err
+				return nil, err
 			}
 			p, err := parsePlace(row.Key)
 			if err != nil {
-				return err
+				return nil, err
 			}
 			state.Redriving = append(state.Redriving, p)
 		}
-		return nil
+		return state, nil
 	})
-	return state, err
 }
 
 // DeadLetter is an event that was parked.
@@ -149,47 +123,27 @@ type DeadLetter struct {
 // place, or from the first on if it is zero. With a runId it returns those of the run. more: there
 // are others behind them. A subscription that does not exist has none.
 func DeadLetters(s *storage.Store, number uint64, runID string, behind Place, n int) (list []DeadLetter, more bool, err error) {
-	err = view(s, func(r storage.TableReader) error {
-		from := lettersOf(number, letterRow)
-		if runID != "" {
-			from = text(from, runID)
-		}
-		end := after(from)
-		if behind != (Place{}) {
-			if next := append(letterKey(number, letterRow, behind), 0); string(next) > string(from) {
-				from = next
-			}
-		}
-		if string(from) >= string(end) {
-			return nil
-		}
-		for row, err := range r.Scan(from, end) {
-			if err != nil {
-				return err
-			}
-			if len(list) == n {
-				more = true
-				return nil
-			}
-			d, err := deadLetter(r, number, row)
-			if err != nil {
-				return err
-			}
-			list = append(list, d)
-		}
-		return nil
+	within := lettersOf(number, letterRow)
+	if runID != "" {
+		within = within.Text(runID)
+	}
+	list, err = storage.ReadTables(s, Kind, func(r table.Reader) (list []DeadLetter, err error) {
+		list, more, err = table.Page(r, within, letterKey(number, letterRow, behind), n, func(row table.Row) (DeadLetter, error) {
+			return deadLetter(r, number, row)
+		})
+		return list, err
 	})
 	return list, more, err
 }
 
-func deadLetter(r storage.TableReader, number uint64, row storage.Row) (d DeadLetter, err error) {
+func deadLetter(r table.Reader, number uint64, row table.Row) (d DeadLetter, err error) {
 	p, err := parsePlace(row.Key)
 	if err != nil {
 		return d, err
 	}
-	m := &recordv1.ParkedLetter{}
-	if err := proto.Unmarshal(row.Value, m); err != nil {
-		return d, fmt.Errorf("%w %q: %w", errRow, row.Key, err)
+	m, err := table.Decode[recordv1.ParkedLetter](row)
+	if err != nil {
+		return d, err
 	}
 	mark, err := r.Get(letterKey(number, redrivenRow, p))
 	return DeadLetter{
@@ -209,21 +163,21 @@ type Written struct {
 
 // DecodeWritten decodes the rows of which storage.Store.WatchRows tells. Whatever changes of a
 // subscription, its own row does too, with a higher version.
-func DecodeWritten(rows []storage.Row) (w Written, err error) {
+func DecodeWritten(rows []table.Row) (w Written, err error) {
 	for i := range rows {
 		key, value := rows[i].Key, rows[i].Value
 		switch {
 		case key[0] != rowTable[0]:
 		case value == nil:
-			n, err := parseNumber(key[len(rowTable):])
+			n, err := table.DecodeNumber(table.Row{Key: key, Value: key[len(rowTable):]})
 			if err != nil {
 				return w, err
 			}
 			w.Removed = append(w.Removed, n)
 		default:
-			m := &recordv1.Subscription{}
-			if err := proto.Unmarshal(value, m); err != nil {
-				return w, fmt.Errorf("%w %q: %w", errRow, key, err)
+			m, err := table.Decode[recordv1.Subscription](rows[i])
+			if err != nil {
+				return w, err
 			}
 			w.Changed = append(w.Changed, decodeSubscription(m))
 		}
@@ -231,67 +185,39 @@ func DecodeWritten(rows []storage.Row) (w Written, err error) {
 	return w, nil
 }
 
-// view reads the tables as of one moment.
-func view(s *storage.Store, read func(storage.TableReader) error) error {
-	v, err := s.Tables(Kind)
-	if err != nil {
-		return err
-	}
-	return errors.Join(read(v), v.Close())
-}
-
 // byName returns the row of a subscription; nil: there is none by that name.
-func byName(r storage.TableReader, name Name) (*recordv1.Subscription, error) {
-	row, err := r.Get(nameKey(name))
-	if err != nil || row == nil {
+func byName(r table.Reader, name Name) (*recordv1.Subscription, error) {
+	n, err := table.GetNumber(r, nameKey(name))
+	if err != nil || n == 0 {
 		return nil, err
 	}
-	return follow(r, row)
+	return follow(r, n)
 }
 
 // follow returns the subscription that a row of the names leads to.
-func follow(r storage.TableReader, row []byte) (*recordv1.Subscription, error) {
-	n, err := parseNumber(row)
-	if err != nil {
-		return nil, err
-	}
+func follow(r table.Reader, n uint64) (*recordv1.Subscription, error) {
 	m, err := byNumber(r, n)
 	if err == nil && m == nil {
-		err = fmt.Errorf("%w: subscription %d has a name and no row", errRow, n)
+		err = fmt.Errorf("%w: subscription %d has a name and no row", table.ErrRow, n)
 	}
 	return m, err
 }
 
 // byNumber returns the row of a subscription; nil: there is none.
-func byNumber(r storage.TableReader, n uint64) (*recordv1.Subscription, error) {
-	m := &recordv1.Subscription{}
-	if found, err := read(r, rowKey(n), m); err != nil || !found {
-		return nil, err
-	}
-	return m, nil
+func byNumber(r table.Reader, n uint64) (*recordv1.Subscription, error) {
+	return table.Get[recordv1.Subscription](r, rowKey(n))
 }
 
 // countOf returns how many subscriptions a tenant has.
-func countOf(r storage.TableReader, tenant string) (uint64, error) {
-	row, err := r.Get(countKey(tenant))
-	if err != nil || row == nil {
-		return 0, err
-	}
-	return parseNumber(row)
+func countOf(r table.Reader, tenant string) (uint64, error) {
+	return table.GetNumber(r, countKey(tenant))
 }
 
-func read(r storage.TableReader, key []byte, m proto.Message) (found bool, err error) {
-	row, err := r.Get(key)
-	if err != nil || row == nil {
-		return false, err
-	}
-	if err := proto.Unmarshal(row, m); err != nil {
-		return false, fmt.Errorf("%w %q: %w", errRow, key, err)
-	}
-	return true, nil
-}
-
+// decodeSubscription returns the subscription of a row; nil: there is no row.
 func decodeSubscription(m *recordv1.Subscription) *Subscription {
+	if m == nil {
+		return nil
+	}
 	return &Subscription{
 		Number: m.Number, Name: decodeName(m.Name), Settings: decodeSettings(m.Settings), Paused: m.Paused, CreatedAt: m.CreatedAt,
 		Version: m.Version, Position: storage.Position(m.Position), Began: storage.Position(m.Began), CursorVersion: m.CursorVersion,

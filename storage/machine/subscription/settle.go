@@ -1,12 +1,11 @@
 package subscription
 
 import (
-	"fmt"
-
 	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 func (w *work) settle(m *recordv1.SettleSubscriptions) (reply proto.Message, fatal error) {
@@ -63,7 +62,7 @@ func (s *staged) owe(sub *recordv1.Subscription, m *recordv1.Settlement) error {
 		}
 	}
 	for _, o := range m.Owed {
-		row, err := encodeRow(&recordv1.Owed{NextSeq: o.NextSeq, Attempts: o.Attempts})
+		row, err := table.Encode(&recordv1.Owed{NextSeq: o.NextSeq, Attempts: o.Attempts})
 		if err != nil {
 			return err
 		}
@@ -95,7 +94,7 @@ func (s *staged) park(sub *recordv1.Subscription, m *recordv1.Settlement) error 
 	}
 	for _, p := range m.Parked {
 		place := Place{RunID: p.RunId, RunSeq: p.RunSeq}
-		row, err := encodeRow(&recordv1.ParkedLetter{
+		row, err := table.Encode(&recordv1.ParkedLetter{
 			EventId: p.EventId, EventType: p.EventType, Attempts: p.Attempts, Error: p.Error, ParkedAt: s.tx.Stamp(),
 		})
 		if err != nil {
@@ -146,12 +145,4 @@ func (s *staged) write() {
 			s.tx.Delete([]byte(key))
 		}
 	}
-}
-
-func encodeRow(m proto.Message) ([]byte, error) {
-	row, err := marshal(m)
-	if err != nil {
-		return nil, fmt.Errorf("subscription: encode row: %w", err)
-	}
-	return row, nil
 }

@@ -166,10 +166,3 @@ func differences(a, b *recordv1.SubscriptionSettings) (fields []string) {
 	}
 	return fields
 }
-
-func marshal(m proto.Message) ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
-}
-
-// errRow means that a row is not what the machine writes.
-var errRow = errors.New("subscription: undecodable row")

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"testing"
 
-	"runlog/storage"
 	"runlog/storage/machine/subscription"
+	"runlog/storage/table"
 )
 
 // TestWrittenBUS6: an entry tells of the subscriptions that it has changed or removed, whatever of
@@ -16,7 +16,7 @@ func TestWrittenBUS6(t *testing.T) {
 	b := open(t)
 	t.Cleanup(func() { _ = b.Close() })
 	var told []subscription.Written
-	stop := b.Store.WatchRows(subscription.Kind, func(rows []storage.Row) {
+	stop := b.Store.WatchRows(subscription.Kind, func(rows []table.Row) {
 		w, err := subscription.DecodeWritten(rows)
 		if err != nil {
 			t.Error(err)

@@ -2,40 +2,30 @@ package tenant
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
-
-	"google.golang.org/protobuf/proto"
 
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Read returns the limits of a tenant as they were set, and the default of the cluster. Limits that
 // were not set are 0.
 func Read(s *storage.Store, tenant string) (own, standard *Limits, err error) {
-	v, err := s.Tables(Kind)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { err = errors.Join(err, v.Close()) }()
-	if own, err = read(v, tenant); err != nil {
-		return nil, nil, err
-	}
-	standard, err = read(v, Default)
+	own, err = storage.ReadTables(s, Kind, func(r table.Reader) (own *Limits, err error) {
+		if own, err = read(r, tenant); err == nil {
+			standard, err = read(r, Default)
+		}
+		return own, err
+	})
 	return own, standard, err
 }
 
-func read(r storage.TableReader, tenant string) (*Limits, error) {
-	row, err := r.Get(limitKey(tenant))
-	if err != nil || row == nil {
+func read(r table.Reader, tenant string) (*Limits, error) {
+	m, err := table.Get[recordv1.TenantLimits](r, limitKey(tenant))
+	if err != nil || m == nil {
 		return &Limits{Tenant: tenant}, err
 	}
-	var m recordv1.TenantLimits
-	if err := proto.Unmarshal(row, &m); err != nil {
-		return nil, fmt.Errorf("tenant: undecodable limits of %q: %w", tenant, err)
-	}
-	return decode(&m), nil
+	return decode(m), nil
 }
 
 // Effective returns what limits a tenant: its own limits, and the default where it has none.

@@ -13,6 +13,7 @@ import (
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage"
+	"runlog/storage/table"
 )
 
 // Kind of the machine.
@@ -73,16 +74,9 @@ type Limits struct {
 // SetLimits is the operation that replaces the limits of a tenant, or the default. It is never
 // refused.
 func SetLimits(l *Limits) (storage.Operation, error) {
-	m := encode(l)
-	data, err := marshal(&recordv1.TenantOperation{Kind: &recordv1.TenantOperation_SetLimits{SetLimits: m}})
-	if err != nil {
-		return storage.Operation{}, fmt.Errorf("tenant: encode operation: %w", err)
-	}
-	return storage.Operation{Kind: Kind, Data: data}, nil
-}
-
-func marshal(m proto.Message) ([]byte, error) {
-	return proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	return storage.EncodeOperation(Kind, &recordv1.TenantOperation{
+		Kind: &recordv1.TenantOperation_SetLimits{SetLimits: encode(l)},
+	})
 }
 
 // Apply is storage.Machine's.
@@ -102,15 +96,10 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 		return nil, nil, nil
 	}
 	l.SetAt = tx.Stamp()
-	row, err := marshal(l)
-	if err != nil {
-		return nil, nil, fmt.Errorf("tenant: encode limits: %w", err)
-	}
-	tx.Set(key, row)
-	return nil, nil, nil
+	return nil, nil, table.Set(tx, key, l)
 }
 
-func limitKey(tenant string) []byte { return append([]byte(limitTable), tenant...) }
+func limitKey(tenant string) []byte { return []byte(limitTable + tenant) }
 
 func encode(l *Limits) *recordv1.TenantLimits {
 	return &recordv1.TenantLimits{
