@@ -80,11 +80,7 @@ func (s *Server) endDrains(now time.Time) error {
 				return err
 			}
 		}
-		op, err := queue.EndDrains(due, drains)
-		if err != nil {
-			return err
-		}
-		cmd, err := storage.EncodeCommand(op)
+		cmd, err := storage.EncodeOne(queue.EndDrains(due, drains))
 		if err != nil {
 			return err
 		}

@@ -97,7 +97,7 @@ func TestBulk(t *testing.T) {
 		sizes := rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 5, 30, 300, 1000}), 1, 12).Draw(t, "runs")
 
 		// A proposal that changes nothing, to put runs behind.
-		idle, err := metadata.EncodeSet("nobody", "x", contract.Author{}, nil)
+		idle, err := storage.EncodeOne(metadata.Set("nobody", "x", contract.Author{}, nil))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -267,7 +267,7 @@ func TestBulkRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	metadata, err := metadata.EncodeSet("z", "x", contract.Author{}, nil)
+	metadata, err := storage.EncodeOne(metadata.Set("z", "x", contract.Author{}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

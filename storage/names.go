@@ -162,6 +162,14 @@ func EncodeCommand(operations ...Operation) (Command, error) {
 	return record.EncodeCommand(operations...)
 }
 
+// EncodeOne is EncodeCommand of the one operation that its constructor has returned.
+func EncodeOne(op Operation, err error) (Command, error) {
+	if err != nil {
+		return Command{}, err
+	}
+	return EncodeCommand(op)
+}
+
 // ScopeOf returns the scope that a request's events name between them. Two that differ cannot be of
 // one run: *ScopeError (APP-6).
 func ScopeOf(a *Append) (Scope, error) { return record.ScopeOf(a) }

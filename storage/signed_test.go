@@ -44,7 +44,7 @@ func TestSigned(t *testing.T) {
 		for index := uint64(1); index < 40; index++ {
 			if rapid.Bool().Draw(t, "key") {
 				k := signing.Key{Number: uint64(rapid.IntRange(0, len(keys)+2).Draw(t, "number")), PublicKey: fmt.Sprint("key", index), Endorsement: "e"}
-				c, err := signing.EncodeKey(k)
+				c, err := storage.EncodeOne(signing.StoreKey(k))
 				o := command(t, l.Store, index, c, err)
 				var refused *signing.KeyError
 				if want := k.Number == uint64(len(keys)+1); want != (o.Err == nil) || !want && !errors.As(o.Err, &refused) {
@@ -68,7 +68,7 @@ func TestSigned(t *testing.T) {
 			if rapid.IntRange(0, 3).Draw(t, "other") == 0 {
 				given.Follows = near(last, "follows")
 			}
-			c, err := signing.EncodeCheckpoint(given)
+			c, err := storage.EncodeOne(signing.StoreCheckpoint(given))
 			o := command(t, l.Store, index, c, err)
 			var refused *signing.CheckpointError
 			want := given.Position > last && given.Position < storage.Position(index) && given.Follows == last
@@ -133,13 +133,13 @@ func TestSignedTogether(t *testing.T) {
 			}
 			p.Add(c)
 		}
-		add(signing.EncodeKey(signing.Key{Number: 1, PublicKey: "a"}))
-		add(signing.EncodeKey(signing.Key{Number: 1, PublicKey: "b"}))
-		add(signing.EncodeKey(signing.Key{Number: 2, PublicKey: "c"}))
-		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 5, Note: note}))
-		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 5, Note: "x"}))
-		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 6, Note: "x"}))
-		add(signing.EncodeCheckpoint(signing.Checkpoint{Position: 6, Follows: 5, Note: "y"}))
+		add(storage.EncodeOne(signing.StoreKey(signing.Key{Number: 1, PublicKey: "a"})))
+		add(storage.EncodeOne(signing.StoreKey(signing.Key{Number: 1, PublicKey: "b"})))
+		add(storage.EncodeOne(signing.StoreKey(signing.Key{Number: 2, PublicKey: "c"})))
+		add(storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 5, Note: note})))
+		add(storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 5, Note: "x"})))
+		add(storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 6, Note: "x"})))
+		add(storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 6, Follows: 5, Note: "y"})))
 		data := p.Seal(77)
 		outcomes, err := l.Store.Apply(10, 1, data)
 		if err != nil {
@@ -302,11 +302,11 @@ func TestSignedFormats(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "command\n%s\n", hex.Dump(storage.CommandBytes(c)))
 	}
-	c, err := signing.EncodeKey(signing.Key{Number: 1, PublicKey: "runlog/00+11+key", Endorsement: "note"})
+	c, err := storage.EncodeOne(signing.StoreKey(signing.Key{Number: 1, PublicKey: "runlog/00+11+key", Endorsement: "note"}))
 	put(5, c, err)
-	c, err = signing.EncodeCheckpoint(signing.Checkpoint{Position: 3, Note: "first"})
+	c, err = storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 3, Note: "first"}))
 	put(6, c, err)
-	c, err = signing.EncodeCheckpoint(signing.Checkpoint{Position: 6, Follows: 3, Note: "second"})
+	c, err = storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 6, Follows: 3, Note: "second"}))
 	put(7, c, err)
 	rows, err := l.Store.Dump()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"runlog/audit/proof"
+	"runlog/storage"
 	"runlog/storage/machine/signing"
 )
 
@@ -154,7 +155,7 @@ func (s *Maker) makeKeyLocked(number uint64, before *heldKey) error {
 			return err
 		}
 	}
-	cmd, err := signing.EncodeKey(public)
+	cmd, err := storage.EncodeOne(signing.StoreKey(public))
 	if err != nil {
 		return err
 	}

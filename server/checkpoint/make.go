@@ -212,9 +212,9 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 	if next.note, err = signer.SignCheckpoint(&c); err != nil {
 		return err
 	}
-	cmd, err := signing.EncodeCheckpoint(signing.Checkpoint{
+	cmd, err := storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{
 		Position: heads.Applied.Position(), Follows: before.Position, Note: next.note,
-	})
+	}))
 	if err != nil {
 		return err
 	}

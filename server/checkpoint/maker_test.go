@@ -270,9 +270,9 @@ func TestRestored(t *testing.T) {
 				t.Fatal(o.Err)
 			}
 		}
-		must(signing.EncodeKey(signing.Key{Number: 1, PublicKey: other.PublicKey()}))
+		must(storage.EncodeOne(signing.StoreKey(signing.Key{Number: 1, PublicKey: other.PublicKey()})))
 		note, err := other.SignCheckpoint(&proof.Checkpoint{Cluster: [16]byte{7}, Runs: 1, Position: 1, Events: 1, CompleteThrough: 1})
-		must(signing.EncodeCheckpoint(signing.Checkpoint{Position: 1, Note: note}))
+		must(storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 1, Note: note})))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -78,11 +78,7 @@ func (c *Cluster) raiseLevel(ctx context.Context, r *running, propose Propose) e
 		return err
 	}
 	next = min(next, c.opts.FeatureLevel)
-	op, err := storage.RaiseLevel(next, membership.Index)
-	if err != nil {
-		return err
-	}
-	cmd, err := storage.EncodeCommand(op)
+	cmd, err := storage.EncodeOne(storage.RaiseLevel(next, membership.Index))
 	if err != nil {
 		return err
 	}

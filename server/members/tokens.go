@@ -112,10 +112,7 @@ func wireToken(t *tokens.Token) *runlogv1.JoinToken {
 // execute returns the function that proposes an operation and waits for its effect.
 func (s *Service) execute(ctx context.Context) func(storage.Operation, error) error {
 	return func(op storage.Operation, err error) error {
-		if err != nil {
-			return err
-		}
-		cmd, err := storage.EncodeCommand(op)
+		cmd, err := storage.EncodeOne(op, err)
 		if err == nil {
 			_, err = s.opts.Node.Execute(ctx, cmd)
 		}

@@ -22,7 +22,7 @@ func (s *Service) SetEngineRunRef(ctx context.Context, req *runlogv1.SetEngineRu
 	case rpc.URIFault(req.EngineRunRef) != "":
 		return nil, rpc.Invalid("engineRunRef", rpc.URIFault(req.EngineRunRef))
 	}
-	cmd, err := metadata.EncodeSet(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated(), req.Fence)
+	cmd, err := storage.EncodeOne(metadata.Set(req.RunId, req.EngineRunRef, auth.From(ctx).Authenticated(), req.Fence))
 	if err != nil {
 		return nil, err
 	}
@@ -39,7 +39,7 @@ func (s *Service) UpdateRun(ctx context.Context, req *runlogv1.UpdateRunRequest)
 	if err != nil {
 		return nil, err
 	}
-	cmd, err := metadata.EncodeUpdate(req.RunId, update, auth.From(ctx).Authenticated())
+	cmd, err := storage.EncodeOne(metadata.UpdateOperation(req.RunId, update, auth.From(ctx).Authenticated()))
 	if err != nil {
 		return nil, err
 	}

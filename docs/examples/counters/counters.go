@@ -36,11 +36,7 @@ func (s *Service) Increment(ctx context.Context, req *counterv1.IncrementRequest
 	if err := checkIncrement(req); err != nil {
 		return nil, err
 	}
-	op, err := counter.Increment(req.Name, req.By)
-	if err != nil {
-		return nil, err
-	}
-	cmd, err := storage.EncodeCommand(op)
+	cmd, err := storage.EncodeOne(counter.Increment(req.Name, req.By))
 	if err != nil {
 		return nil, err
 	}

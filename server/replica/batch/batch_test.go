@@ -25,7 +25,7 @@ var cluster = storage.ClusterID{7}
 
 // command makes the n-th command, of about size bytes. Its outcome will carry n as LastSeq.
 func command(n, size int) storage.Command {
-	c, err := metadata.EncodeSet(strconv.Itoa(n), strings.Repeat("x", size), contract.Author{}, nil)
+	c, err := storage.EncodeOne(metadata.Set(strconv.Itoa(n), strings.Repeat("x", size), contract.Author{}, nil))
 	if err != nil {
 		panic(err)
 	}

@@ -69,11 +69,6 @@ func Set(runID, ref string, by contract.Author, fence *uint64) (storage.Operatio
 	return operation(by, &recordv1.MetadataOperation{RunId: runID, Fence: fence, Kind: &recordv1.MetadataOperation_SetEngineRunRef{SetEngineRunRef: ref}})
 }
 
-// EncodeSet is the command of one Set.
-func EncodeSet(runID, ref string, by contract.Author, fence *uint64) (storage.Command, error) {
-	return command(Set(runID, ref, by, fence))
-}
-
 // UpdateOperation is the operation that replaces metadata of a run. It is refused with a
 // *storage.RunNotFoundError or a *PreviousError. The same update again changes nothing.
 func UpdateOperation(runID string, u Update, by contract.Author) (storage.Operation, error) {
@@ -84,21 +79,9 @@ func UpdateOperation(runID string, u Update, by contract.Author) (storage.Operat
 	return operation(by, &recordv1.MetadataOperation{RunId: runID, Kind: &recordv1.MetadataOperation_Update{Update: m}})
 }
 
-// EncodeUpdate is the command of one UpdateOperation.
-func EncodeUpdate(runID string, u Update, by contract.Author) (storage.Command, error) {
-	return command(UpdateOperation(runID, u, by))
-}
-
 func operation(by contract.Author, m *recordv1.MetadataOperation) (storage.Operation, error) {
 	m.ChangedBy, m.ChangedByTokenId = by.Name, by.TokenID
 	return storage.EncodeOperation(Kind, m)
-}
-
-func command(op storage.Operation, err error) (storage.Command, error) {
-	if err != nil {
-		return storage.Command{}, err
-	}
-	return storage.EncodeCommand(op)
 }
 
 // Apply is storage.Machine's.

@@ -98,19 +98,6 @@ func StoreKey(k Key) (storage.Operation, error) {
 	}})
 }
 
-// EncodeCheckpoint is the command of one StoreCheckpoint.
-func EncodeCheckpoint(c Checkpoint) (storage.Command, error) { return command(StoreCheckpoint(c)) }
-
-// EncodeKey is the command of one StoreKey.
-func EncodeKey(k Key) (storage.Command, error) { return command(StoreKey(k)) }
-
-func command(op storage.Operation, err error) (storage.Command, error) {
-	if err != nil {
-		return storage.Command{}, err
-	}
-	return storage.EncodeCommand(op)
-}
-
 // Apply is storage.Machine's.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.SigningOperation
