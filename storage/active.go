@@ -179,7 +179,7 @@ func (p *pendingReceipts) has(n int, run uint64) bool {
 // truncate forgets all but the first n.
 func (p *pendingReceipts) truncate(n int) {
 	for i := n; i < len(p.list); i++ {
-		delete(p.byID, p.list[i].pendingKey) // of which not all are in it
+		delete(p.byID, p.list[i].pendingKey) // it may not be there yet
 	}
 	p.list = p.list[:n]
 }

@@ -19,8 +19,8 @@ var errStamps = errors.New("storage: the last stamp that a proposal can have was
 // Apply applies the log entry at index: every command of the proposal in order, all in one batch
 // with the applied state. An entry at or below the applied index is skipped and gives no outcomes.
 //
-// An error means that this node cannot go on (D10). What is in memory may then be ahead of the
-// disk, so that every later call gives the same error.
+// An error means that this node must stop (D10). Memory may then be ahead of the disk, so every
+// later call returns the same error.
 func (s *Store) Apply(index, term uint64, data []byte) ([]Outcome, error) {
 	if s.broken != nil {
 		return nil, s.broken
@@ -70,7 +70,8 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 // maxChunkScratch is what one large payload may leave behind.
 const maxChunkScratch = 1 << 20
 
-// applyTx is one proposal being applied. The store has one and uses its memory again.
+// applyTx is one proposal while it is applied: beginApply, command for each of its commands,
+// commit, end. The store has one, and uses its memory again.
 type applyTx struct {
 	s        *Store
 	batch    *pebble.Batch
@@ -101,7 +102,8 @@ type applyTx struct {
 	row         []byte      // scratch for keys and rows
 }
 
-// beginApply clamps the leader's clock to more than every earlier stamp (APP-5, D7).
+// beginApply begins a proposal. Its stamp is the leader's clock, but above every earlier stamp
+// (APP-5, D7).
 func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 	prev := s.applied.Load()
 	if prev.PersistedAt == math.MaxInt64 {
@@ -151,6 +153,7 @@ func (a *applyTx) end() {
 	}
 }
 
+// command applies one command: an append alone, or a compound of several operations.
 func (a *applyTx) command(data []byte) (Outcome, error) {
 	ops, err := record.ParseCommand(data, &a.cmd, a.ops[:0])
 	a.ops = ops
@@ -166,8 +169,14 @@ func (a *applyTx) command(data []byte) (Outcome, error) {
 	return o, err
 }
 
-// append is the life of one request inside the state machine. Checks come first and change nothing;
-// then nothing can be refused any more.
+// append is the life of one request inside the state machine:
+//
+//  1. refusal: what does not depend on the events, such as the scope.
+//  2. decide: duplicates, runSeq values and conditions. The attempts that it writes roll back.
+//  3. createRun or adoptMetadata, then store: nothing can be refused any more.
+//  4. notice, then setStatuses: machines learn of the events, and of the end of the run.
+//
+// The order of the checks is a part of the contract: of several reasons, the caller gets the first.
 func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	if len(m.Headers)%record.HeaderSize != 0 {
 		return fmt.Errorf("%w: %d bytes of headers", record.ErrCommand, len(m.Headers))
@@ -187,16 +196,7 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 		r = a.newRun(m)
 	}
 	before := a.writes.Mark()
-	fresh, why, err := a.classify(r, m, o)
-	if err == nil && why == nil && m.Imports() {
-		why, err = a.assign(r, m, o.Results)
-	}
-	if err == nil && why == nil && m.Create != nil && !created {
-		why = refuseNewEvent(r, o.Results)
-	}
-	if err == nil && why == nil {
-		why = unmet(r, m, created || fresh > 0, o.Results)
-	}
+	fresh, why, err := a.decide(r, m, created, o)
 	if err != nil {
 		return err
 	}
@@ -235,6 +235,26 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	return nil
 }
 
+// decide sets the results of a request, and returns how many of its events are new, or why the
+// request cannot be stored. created: the request makes the run.
+func (a *applyTx) decide(r *run, m *record.AppendCommand, created bool, o *Outcome) (fresh int, why, err error) {
+	fresh, why, err = a.classify(r, m, o)
+	if why != nil || err != nil {
+		return 0, why, err
+	}
+	if m.Imports() {
+		if why, err = a.assign(r, m, o.Results); why != nil || err != nil {
+			return 0, why, err
+		}
+	}
+	if m.Create != nil && !created {
+		if why = refuseNewEvent(r, o.Results); why != nil {
+			return 0, why, nil
+		}
+	}
+	return fresh, unmet(r, m, created || fresh > 0, o.Results), nil
+}
+
 // store writes what classify found to be new. results are those of the request, in its order.
 func (a *applyTx) store(r *run, m *record.AppendCommand, results []EventResult) error {
 	next := 0
@@ -254,6 +274,8 @@ func (a *applyTx) store(r *run, m *record.AppendCommand, results []EventResult) 
 	return nil
 }
 
+// storeBlock stores the new events of one body. The body stays compressed as it came: its
+// duplicates are in the block too, listed as dead.
 func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, first int, results []EventResult) error {
 	out := record.Block{
 		Run: r.ref, Count: uint64(b.Count), Prev: r.head.Chain,
@@ -299,9 +321,10 @@ func (a *applyTx) storeEvent(r *run, h *record.Header, res *EventResult, s recor
 	a.row = keys.AppendReceipt(a.row[:0], r.ref, h.Key[:])
 	split := len(a.row)
 	a.row = rc.Append(a.row)
-	return a.batch.Set(a.row[:split], a.row[split:], nil)
+	return a.setRow(split)
 }
 
+// touch has commit write the head of a run.
 func (a *applyTx) touch(r *run) {
 	if !r.touched {
 		r.touched = true
@@ -320,7 +343,7 @@ func (a *applyTx) appendBlock(b *record.Block) error {
 		a.row = keys.AppendPlace(a.row[:0], b.Run, b.FirstSeq)
 		split := len(a.row)
 		a.row = p.Append(a.row)
-		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
+		if err := a.setRow(split); err != nil {
 			return err
 		}
 	}
@@ -331,6 +354,7 @@ func (a *applyTx) appendBlock(b *record.Block) error {
 	return nil
 }
 
+// flushChunk writes the open chunk, if there is one.
 func (a *applyTx) flushChunk() error {
 	if a.chunkBlocks == 0 {
 		return nil
@@ -342,53 +366,28 @@ func (a *applyTx) flushChunk() error {
 	return err
 }
 
-// commit writes the heads, the stamp and the applied state, and makes all of it visible at once.
+// commit ends the proposal. All of its rows are in one batch: heads and events of the runs that it
+// has changed, rows of machines, and the store's own, which name the proposal. Then:
+//
+//  1. show: readers of the database see all of it.
+//  2. keepWrites, shrink, level: memory says what the database says.
+//  3. publish: the goroutines that wait for the entry go on, and find 1 and 2 done.
+//  4. tell: those that watch rows get them, and can read them.
+//
+// Nothing fails behind show. After an error before that, nothing of the proposal is visible, and
+// the node stops.
 func (a *applyTx) commit(index, term uint64, crc uint32) error {
-	for _, r := range a.touched {
-		a.effects = binary.BigEndian.AppendUint64(a.effects, r.ref.No)
-		a.effects = r.head.Append(a.effects)
-		if r.marked {
-			if err := a.appendBlock(&record.Block{Run: r.ref}); err != nil {
-				return err
-			}
-		}
-		a.row = keys.AppendHead(a.row[:0], r.ref)
-		split := len(a.row)
-		a.row = r.head.Append(a.row)
-		if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
-			return err
-		}
-		r.touched, r.marked = false, false
+	if err := a.writeHeads(); err != nil {
+		return err
 	}
 	if err := a.flushChunk(); err != nil {
 		return err
 	}
-	if err := a.commitWrites(); err != nil {
+	if err := a.writeMachines(); err != nil {
 		return err
 	}
-	err := a.tenants.Rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
+	next, err := a.writeApplied(index, term, crc)
 	if err != nil {
-		return err
-	}
-	a.row = keys.AppendStamp(a.row[:0], a.stamp)
-	split := len(a.row)
-	a.row = binary.BigEndian.AppendUint64(a.row, uint64(a.position))
-	if err := a.batch.Set(a.row[:split], a.row[split:], nil); err != nil {
-		return err
-	}
-	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
-	next.Incarnation, next.FencesAbove, next.Held = a.incarnation, a.fencesAbove, a.held
-	switch {
-	case !next.Held:
-		next.HeldSince = 0
-	case next.HeldSince == 0:
-		next.HeldSince = a.stamp
-	}
-	row, err := record.AppliedRow(next, a.s.opts.Cluster)
-	if err != nil {
-		return err
-	}
-	if err := a.batch.Set(keys.Applied, row, nil); err != nil {
 		return err
 	}
 	if err := a.show(); err != nil {
@@ -402,9 +401,32 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	return nil
 }
 
-// commitWrites writes the rows of machines and of the level, and chains every write of them into
+// writeHeads writes the heads of the changed runs, in the order of their first changes, and chains
+// them into the rolling hash. A run that is new, or has new metadata, gets an empty block: readers
+// of the log learn of it by that.
+func (a *applyTx) writeHeads() error {
+	for _, r := range a.touched {
+		a.effects = binary.BigEndian.AppendUint64(a.effects, r.ref.No)
+		a.effects = r.head.Append(a.effects)
+		if r.marked {
+			if err := a.appendBlock(&record.Block{Run: r.ref}); err != nil {
+				return err
+			}
+		}
+		a.row = keys.AppendHead(a.row[:0], r.ref)
+		split := len(a.row)
+		a.row = r.head.Append(a.row)
+		if err := a.setRow(split); err != nil {
+			return err
+		}
+		r.touched, r.marked = false, false
+	}
+	return nil
+}
+
+// writeMachines writes the rows of machines and of the level, and chains every write of them into
 // the rolling hash.
-func (a *applyTx) commitWrites() (err error) {
+func (a *applyTx) writeMachines() (err error) {
 	a.effects = append(a.effects, a.writes.Effects()...)
 	for _, r := range a.writes.All() {
 		if r.Deleted {
@@ -419,16 +441,36 @@ func (a *applyTx) commitWrites() (err error) {
 	return nil
 }
 
-// keepWrites tells the cache of rows what the database shows now. The values become the cache's.
-func (a *applyTx) keepWrites() {
-	for _, r := range a.writes.All() {
-		if r.Deleted {
-			a.s.recent.Forget(r.Key)
-		} else {
-			a.s.recent.Put(r.Key, r.Value)
-		}
+// writeApplied writes where the tenants of the proposal are, its stamp, and the applied state, with
+// the rolling hash over all effects. It returns that state.
+func (a *applyTx) writeApplied(index, term uint64, crc uint32) (*Applied, error) {
+	err := a.tenants.Rows(a.position, func(key, value []byte) error { return a.batch.Set(key, value, nil) })
+	if err != nil {
+		return nil, err
 	}
+	a.row = keys.AppendStamp(a.row[:0], a.stamp)
+	split := len(a.row)
+	a.row = binary.BigEndian.AppendUint64(a.row, uint64(a.position))
+	if err := a.setRow(split); err != nil {
+		return nil, err
+	}
+	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
+	next.Incarnation, next.FencesAbove, next.Held = a.incarnation, a.fencesAbove, a.held
+	switch {
+	case !next.Held:
+		next.HeldSince = 0
+	case next.HeldSince == 0:
+		next.HeldSince = a.stamp
+	}
+	row, err := record.AppliedRow(next, a.s.opts.Cluster)
+	if err != nil {
+		return nil, err
+	}
+	return next, a.batch.Set(keys.Applied, row, nil)
 }
+
+// setRow writes the row in a.row, whose key ends at split.
+func (a *applyTx) setRow(split int) error { return a.batch.Set(a.row[:split], a.row[split:], nil) }
 
 // show makes the batch visible, and notes which heads it changes.
 func (a *applyTx) show() error {
@@ -439,4 +481,16 @@ func (a *applyTx) show() error {
 		c.AddLocked(r.ref.No)
 	}
 	return a.s.db().Apply(a.batch, pebble.NoSync)
+}
+
+// keepWrites puts what the database shows now into the cache of rows. The values become the
+// cache's.
+func (a *applyTx) keepWrites() {
+	for _, r := range a.writes.All() {
+		if r.Deleted {
+			a.s.recent.Forget(r.Key)
+		} else {
+			a.s.recent.Put(r.Key, r.Value)
+		}
+	}
 }

@@ -14,7 +14,7 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// newRun returns the run that m makes if it is stored. Nothing is written yet.
+// newRun returns the run that m makes, for decide to look at. createRun writes it.
 func (a *applyTx) newRun(m *record.AppendCommand) *run {
 	return &run{
 		ref: record.RunRef{Bucket: uint16(m.Scope.Bucket()), No: a.nextRun}, tenant: record.HashTenant(m.Scope.Tenant),
@@ -123,8 +123,9 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	return r, nil
 }
 
-// index counts asked more lookups of a run's keys, and loads the run's receipts into memory once
-// the lookups cost about as much as loading. A run with more than maxIndexed events stays on disk.
+// index is called before the keys of a run are looked up on disk, asked of them. Once all its
+// lookups have cost about as much as loading, it loads the run's receipts into memory. Those of a
+// run with more than maxIndexed events stay on disk.
 func (a *applyTx) index(r *run, asked int) (err error) {
 	r.asked += asked
 	if r.head.LastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.LastSeq/indexShare {

@@ -17,7 +17,8 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 	}
 	recurrences := m.Recurrences
 	results := make([]EventResult, n)
-	// What a request said of a key first: where, and the event that is stored under it, or will be.
+	// first is the first event of the request with a key: its index, and the fingerprint of the
+	// event that is stored under the key, or will be.
 	type first struct {
 		index  int
 		stored record.Fingerprint

@@ -170,7 +170,7 @@ func (u *undo) rollback(a *applyTx) {
 	u.end(a)
 }
 
-// keep hands everything on to the proposal.
+// keep makes what the command has written a part of the proposal.
 func (u *undo) keep(a *applyTx) error {
 	if !u.scratch.Empty() {
 		if err := u.batch.Apply(u.scratch, nil); err != nil {
@@ -196,7 +196,7 @@ func (u *undo) end(a *applyTx) {
 	*u = undo{runs: u.runs[:0], blocks: u.blocks[:0], scratch: u.scratch}
 }
 
-// close drops a command that an error, after which the node stops, has left half applied.
+// close drops what is left of a command after an error. The node stops then.
 func (u *undo) close(a *applyTx) {
 	if u.on {
 		u.end(a)

@@ -35,7 +35,8 @@ func (o *Outcome) refuse(why error) bool {
 
 // EventResult answers for one event.
 type EventResult struct {
-	// the stored event's, which for a duplicate may be another than the given
+	// EventID, RunSeq and PersistedAt are the stored event's. The EventID of a duplicate may be
+	// another one than its request has.
 	EventID     contract.EventID
 	RunSeq      uint64
 	PersistedAt int64

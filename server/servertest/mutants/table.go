@@ -188,7 +188,7 @@ func machine() []Mutant {
 			storage.replace("(Store) beginApply(p, c)", "max(s, c)", "c"),
 			in("raft/stamps").replace("(c clock) slewed(w)", "stamp + min(max(w - stamp, -most), most)", "w + 0*(stamp+most)")),
 		bug("map-order-in-apply", "D11", "apply iterates over the runs of a proposal in map order",
-			storage.replace("(applyTx) commit", "for _, r := range a.touched { b }", `
+			storage.replace("(applyTx) writeHeads", "for _, r := range a.touched { b }", `
 				order := map[*run]bool{}
 				for _, r := range a.touched {
 					order[r] = true
@@ -207,7 +207,7 @@ func machine() []Mutant {
 			storage.replace("(applyTx) assignedAttempt", "t || b || r.Attempt <= l", "t != t || r.Attempt < l")),
 		bug("expectation-before-duplicate", "APP-4",
 			"a retry of a conditional append that was stored is told of a conflict",
-			storage.replace("(applyTx) append", "unmet(r, m, c || f > 0, x)", "unmet(r, m, c || f >= 0, x)")),
+			storage.replace("(applyTx) decide", "unmet(r, m, c || f > 0, x)", "unmet(r, m, c || f >= 0, x)")),
 		bug("chain-from-wrong-head", "APP-11", "the digest chain of a run that is read from disk starts again",
 			storage.before("(applyTx) activeRun", "r.metadata", "r.head.Chain = [32]byte{}")),
 		bug("install-forgets", "D5", "the runs in memory survive the store that a snapshot has replaced",
