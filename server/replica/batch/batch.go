@@ -35,8 +35,8 @@ type Options struct {
 	Stamp func() int64
 	// ProposalBytes closes a proposal. A command that is larger goes alone. Default: 1 MiB (D1).
 	ProposalBytes int
-	// Outstanding proposals at most, all but one of them full. Default: 2; more gained nothing
-	// (D1).
+	// Outstanding bounds the proposals without an answer. All but one of them are full. Default: 2;
+	// more gained nothing (D1).
 	Outstanding int
 	// QueueBytes bounds what is admitted and not yet answered. Default: 64 MiB.
 	QueueBytes int64
@@ -66,7 +66,16 @@ func (o *Options) EnsureDefaults() {
 	}
 }
 
-// Batcher folds commands into proposals.
+// Batcher folds commands into proposals. A command goes through three functions:
+//
+//	admit    holds mu: refuses it, or puts it at the end of its line
+//	flush    holds proposing: cuts the next proposal off the lines, and hands it to Propose
+//	answer   is called by Propose's done: frees the room of the proposal, and answers its calls
+//
+// Two goroutines call flush. The caller of Enqueue does if nothing is outstanding: on an idle node
+// the command would otherwise wait until another goroutine wakes up. run does the rest. No command
+// waits for a wake-up that does not come: a function that makes dueLocked true, under mu, flushes
+// or signals run afterwards.
 type Batcher struct {
 	opts    Options
 	metrics *metrics
@@ -76,15 +85,15 @@ type Batcher struct {
 		lines
 		queued int64 // bytes in the queues of all lines
 		// admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
-		bytes  int64
-		flying int // proposals under way; invariant: ≤ Outstanding
-		closed bool
+		bytes       int64
+		outstanding int // proposals without an answer; invariant: ≤ Options.Outstanding
+		closed      bool
 	}
-	// line is held from cutting a proposal off the queue until it is proposed, so that proposals
-	// keep the order of the queue.
-	line sync.Mutex
-	wake chan struct{}  // has room for one: there may be something to propose, or to close
-	done sync.WaitGroup // of run, and of each proposal
+	// proposing is held from cutting a proposal off the lines until Propose has it, so that
+	// proposals keep the order in which they were cut.
+	proposing sync.Mutex
+	wake      chan struct{}  // has room for one: there may be something to propose, or to close
+	done      sync.WaitGroup // of run, and of each proposal
 }
 
 type call struct {
@@ -108,9 +117,6 @@ func New(opts Options) *Batcher {
 	return b
 }
 
-// Ticket stands for a command that was admitted.
-type Ticket struct{ c *call }
-
 // Enqueue admits a command to a line and does not wait for its outcome. Lines share the proposals
 // fairly. Commands of one line are applied in the order in which they were enqueued. ErrOverloaded,
 // ErrClosed and what Options.Check returns: not stored.
@@ -125,35 +131,17 @@ func (b *Batcher) Enqueue(name string, cmd storage.Command) (Ticket, error) {
 	if err != nil {
 		return Ticket{}, err
 	}
-	// With nothing under way, the caller proposes by itself: another goroutine would have to wake
-	// up first.
-	if idle && b.line.TryLock() {
+	// If another goroutine is proposing, it may have cut its proposal before this command came.
+	if idle && b.proposing.TryLock() {
 		b.flush()
-		b.line.Unlock()
+		b.proposing.Unlock()
 	} else if due {
 		b.signal()
 	}
 	return Ticket{c}, nil
 }
 
-// Wait returns the outcome once it is durable and applied, or what Options.Propose says, or
-// ErrAbandoned. It may be called once.
-func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
-	select {
-	case a := <-t.c.answer:
-		return a.outcome, a.err
-	case <-ctx.Done():
-	}
-	select {
-	case a := <-t.c.answer: // came at the last moment
-		return a.outcome, a.err
-	default:
-		return storage.Outcome{}, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
-	}
-}
-
-// admit queues a call, and tells whether nothing is under way, and whether something has to be
-// proposed.
+// admit puts a call into its line. idle: nothing is outstanding. due: something is to be proposed.
 func (b *Batcher) admit(name string, c *call) (idle, due bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -167,18 +155,20 @@ func (b *Batcher) admit(name string, c *call) (idle, due bool, err error) {
 	b.mu.bytes += c.size
 	b.mu.queued += c.size
 	b.mu.add(name, c)
-	return b.mu.flying == 0, b.dueLocked(), nil
+	return b.mu.outstanding == 0, b.dueLocked(), nil
 }
 
-// dueLocked says whether to propose now. While a proposal is under way, the next one waits until it
-// is full: it would wait for the same disk anyway, and every command that joins it costs less.
+// dueLocked reports whether to propose now. While a proposal is outstanding, the next one waits
+// until it is full: it would wait for the same disk anyway, and every command that joins it costs
+// less.
 func (b *Batcher) dueLocked() bool {
-	if b.mu.flying == 0 {
+	if b.mu.outstanding == 0 {
 		return len(b.mu.waiting) > 0
 	}
-	return b.mu.flying < b.opts.Outstanding && b.mu.queued >= int64(b.opts.ProposalBytes)
+	return b.mu.outstanding < b.opts.Outstanding && b.mu.queued >= int64(b.opts.ProposalBytes)
 }
 
+// signal has run look whether a proposal is due, or all is answered.
 func (b *Batcher) signal() {
 	select {
 	case b.wake <- struct{}{}:
@@ -186,27 +176,29 @@ func (b *Batcher) signal() {
 	}
 }
 
-// run proposes what callers do not propose by themselves, until the batcher is closed and all is
+// run proposes what no caller has proposed by itself, until the batcher is closed and all is
 // answered.
 func (b *Batcher) run() {
 	for range b.wake {
-		b.line.Lock()
+		b.proposing.Lock()
 		for b.flush() {
 		}
-		b.line.Unlock()
+		b.proposing.Unlock()
 		if b.drained() {
 			return
 		}
 	}
 }
 
+// drained reports whether run has nothing to do any more.
 func (b *Batcher) drained() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.mu.closed && b.mu.flying == 0 && len(b.mu.waiting) == 0
+	return b.mu.closed && b.mu.outstanding == 0 && len(b.mu.waiting) == 0
 }
 
-// flush proposes as much of the lines as fits, if it is due. Its caller holds line.
+// flush makes the next proposal, if one is due, and reports whether it did. Its caller holds
+// proposing.
 func (b *Batcher) flush() bool {
 	b.mu.Lock()
 	if !b.dueLocked() {
@@ -215,7 +207,7 @@ func (b *Batcher) flush() bool {
 	}
 	calls, bytes := b.mu.cut(int64(b.opts.ProposalBytes))
 	b.mu.queued -= bytes
-	b.mu.flying++
+	b.mu.outstanding++
 	b.mu.Unlock()
 	b.done.Add(1)
 	p := storage.NewProposal(b.opts.Cluster, int(bytes))
@@ -237,7 +229,7 @@ func (b *Batcher) flush() bool {
 	return true
 }
 
-// answer tells the callers of a proposal what became of it, and makes room for the next one.
+// answer gives the calls of a proposal their outcomes, and makes room for the next one.
 func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome, err error) {
 	if err == nil && len(outcomes) != len(calls) {
 		panic(fmt.Sprintf("batch: %d outcomes for %d commands", len(outcomes), len(calls)))
@@ -245,7 +237,7 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 	b.mu.Lock()
 	b.mu.bytes -= bytes
 	b.mu.release(calls)
-	b.mu.flying--
+	b.mu.outstanding--
 	more := b.dueLocked() || b.mu.closed
 	b.mu.Unlock()
 	if more {
@@ -257,6 +249,25 @@ func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome,
 			a.outcome = outcomes[i]
 		}
 		c.answer <- a
+	}
+}
+
+// Ticket is the claim of a command that was admitted to its one answer.
+type Ticket struct{ c *call }
+
+// Wait returns the outcome once it is durable and applied, or the error of Options.Propose or its
+// done, or ErrAbandoned. It may be called once.
+func (t Ticket) Wait(ctx context.Context) (storage.Outcome, error) {
+	select {
+	case a := <-t.c.answer:
+		return a.outcome, a.err
+	case <-ctx.Done():
+	}
+	select {
+	case a := <-t.c.answer: // came at the last moment
+		return a.outcome, a.err
+	default:
+		return storage.Outcome{}, fmt.Errorf("%w: %w", ErrAbandoned, context.Cause(ctx))
 	}
 }
 

@@ -1,34 +1,37 @@
 package batch
 
 const (
-	// turns is how many turns fill a proposal, in bytes.
+	// A turn is one part in turns of the bytes of a proposal: with fewer lines than that, each has
+	// a turn in every proposal.
 	turns = 16
-	// freeShare bounds what a line may hold of the queue, in multiples of what is free: a line
-	// alone leaves a third of the queue to the next one, and n of them 1/(1+2n).
+	// A line may hold at most freeShare times the bytes of the queue that are free. So a line alone
+	// leaves a third of the queue to others, and n lines leave 1/(1+2n).
 	freeShare = 2
-	// idleLines are remembered: to make a line costs an allocation.
+	// idleLines is how many lines are kept, with commands or without: to make one costs an
+	// allocation.
 	idleLines = 1024
 )
 
 // lines are queues that take turns (deficit round robin): in its turn, a line sends as many bytes
-// as any other. With one line in waiting, they are one queue.
+// as any other. What it has not used is added to its next turn, as long as it has commands. A line
+// that waits alone has no limit but the size of the proposal.
 type lines struct {
 	byName  map[string]*line
-	waiting []*line // those with commands, the one whose turn it is first
+	waiting []*line // those with commands; the first one has its turn
 }
 
 // line is a queue of commands that keep their order.
 type line struct {
 	name  string
 	queue []*call
-	// held is in bytes what was admitted and is not answered yet.
+	// held counts the bytes that were admitted and are not answered yet.
 	held    int64
 	credit  int64 // bytes that the line may still send in its turn
-	hasTurn bool
+	hasTurn bool  // it has the credit of its current turn
 }
 
-// over reports whether a command would give a line more than its share of a queue of which some
-// bytes are free. A line that holds nothing has room for a command.
+// over reports whether a command would give a line more than its share of the queue, of which so
+// many bytes are free. A line that holds nothing has room for a command.
 func (l *lines) over(name string, size, free int64) bool {
 	x := l.byName[name]
 	return x != nil && x.held > 0 && x.held+size > freeShare*free
@@ -70,7 +73,7 @@ func (l *lines) cut(room int64) (calls []*call, bytes int64) {
 			bytes += size
 		}
 		if alone {
-			x.credit = 0 // What no other line wanted is not owed.
+			x.credit = 0 // It owes nothing for bytes that no other line wanted.
 		}
 		if part := x.queue[:n:n]; calls == nil {
 			calls = part
@@ -79,7 +82,7 @@ func (l *lines) cut(room int64) (calls []*call, bytes int64) {
 		}
 		x.queue = x.queue[n:]
 		if full {
-			return calls, bytes // The next proposal goes on with this turn.
+			return calls, bytes // The next proposal continues this turn.
 		}
 		x.hasTurn = false
 		l.waiting = l.waiting[1:]
@@ -93,7 +96,7 @@ func (l *lines) cut(room int64) (calls []*call, bytes int64) {
 	return calls, bytes
 }
 
-// release forgets commands that are answered.
+// release takes answered commands off what their lines hold.
 func (l *lines) release(calls []*call) {
 	for _, c := range calls {
 		c.line.held -= c.size

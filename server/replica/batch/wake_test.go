@@ -5,14 +5,14 @@ import (
 	"testing/synctest"
 )
 
-// TestCommandBehindTheLine: a command that comes while another goroutine holds the line, and
-// nothing is under way, is proposed without any other command or answer.
+// TestCommandBehindTheLine: a command that comes while another goroutine is proposing, and nothing
+// is outstanding, is proposed without any other command or answer.
 func TestCommandBehindTheLine(t *testing.T) {
 	g := &group{}
 	bubble(t, g, Options{}, func(t *testing.T, b *Batcher, a *answers) {
-		b.line.Lock()
+		b.proposing.Lock()
 		ticket, err := b.Enqueue("", command(3, 10))
-		b.line.Unlock()
+		b.proposing.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
