@@ -45,7 +45,7 @@ func deliveries() []Mutant {
 		bug("reads-beyond-mail", "BUS-2", "a subscription reads beyond the changes that it has read of its mail",
 			delivery.after("(s subscriber) prepare", "s.readMail()", "s.limit = s.term.position()")),
 		bug("seek-makes-nothing-due", "BUS-2", "after a seek, events behind the cursor are not due",
-			delivery.remove("(subscriber) begin", "t.behind()")),
+			delivery.remove("(subscriber) begin", "t.makeDue()")),
 	), foundBy(delivery, "TestFilterUnderLoadBUS2",
 		bug("filter-of-before", "BUS-2", "after an update the events match by the filter of before",
 			delivery.replace("(s subscriber) changed", "append(s.filters, f)", "s.filters")),

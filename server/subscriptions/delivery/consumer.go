@@ -61,9 +61,9 @@ func (c *Consumer) nudge() {
 	}
 }
 
-// Take returns at most n events, and waits for one if there is none, until it gets something from
-// alive. After the end of the context it returns its cause, and why the deliveries have ended if
-// they have.
+// Take returns at most n events. If there is none, it waits for one, and returns none when alive
+// gets a value. Its error is the cause of the context, or the reason for which the deliveries have
+// ended.
 func (c *Consumer) Take(ctx context.Context, n int, alive <-chan time.Time) ([]Delivery, error) {
 	for {
 		var list []Delivery
@@ -101,7 +101,7 @@ func (s *subscriber) take(c *Consumer, n int) ([]Delivery, error) {
 	list := make([]Delivery, len(taken))
 	for i := range taken {
 		list[i] = Delivery{taken[i], s.sought}
-		s.owners[list[i].Ref().Place] = c
+		s.receivers[list[i].Ref().Place] = c
 	}
 	if s.window.Ready() {
 		s.nudgeOther(c)
@@ -127,20 +127,20 @@ func (s *subscriber) nudgeOther(but *Consumer) {
 }
 
 // Ack settles events, also those that another consumer or node has handed out, and returns how many
-// were owed. Those before a seek count for nothing: the seek wants the events again.
+// were owed. Deliveries from before a seek do not count: the seek asks for their events again.
 func (c *Consumer) Ack(list []Ref) (n int) {
 	c.s.call(func() { n = c.s.ack(list) })
 	return n
 }
 
 // Nack has events delivered again: after a delay, or if that is negative after a random time. It
-// returns how many. Those count that another consumer has now for nothing: it was too late.
+// returns how many. Events that another consumer has by now do not count: the call came too late.
 func (c *Consumer) Nack(list []Ref, delay time.Duration) (n int) {
 	s := c.s
 	s.call(func() {
 		mine := slices.DeleteFunc(s.places(list), func(p window.Place) bool {
-			owner := s.owners[p]
-			return owner != nil && owner != c
+			receiver := s.receivers[p]
+			return receiver != nil && receiver != c
 		})
 		n = s.nack(mine, "the consumer refused the delivery", delay)
 	})
@@ -160,12 +160,12 @@ func (c *Consumer) Unused(list []Ref) {
 	})
 }
 
-// Close ends the consumer. What it has neither settled nor refused has failed.
+// Close ends the consumer. Its deliveries that it has neither acknowledged nor refused have failed.
 func (c *Consumer) Close() {
 	c.s.call(func() { c.s.nack(c.leave(), "the consumer ended without an acknowledgement", -1) })
 }
 
-// Leave ends the consumer. What it has not settled may still be, until its deadline.
+// Leave ends the consumer. Its deliveries may still be acknowledged, until their deadlines.
 func (c *Consumer) Leave() { c.s.call(func() { c.leave() }) }
 
 // What follows is called by the owner of the subscription.
@@ -176,21 +176,21 @@ func (c *Consumer) giveBack(list []Ref) {
 		return
 	}
 	for _, p := range s.places(list) {
-		if s.owners[p] == c {
-			delete(s.owners, p)
+		if s.receivers[p] == c {
+			delete(s.receivers, p)
 			s.window.Return(p)
 		}
 	}
 	s.nudged = true
 }
 
-// leave returns what the consumer was given last, and has not settled.
+// leave removes the consumer, and returns the events that it still has.
 func (c *Consumer) leave() (list []window.Place) {
 	s := c.s
-	for p, owner := range s.owners {
-		if owner == c {
+	for p, receiver := range s.receivers {
+		if receiver == c {
 			list = append(list, p)
-			delete(s.owners, p)
+			delete(s.receivers, p)
 		}
 	}
 	delete(s.consumers, c)
@@ -205,7 +205,7 @@ func (s *subscriber) ack(list []Ref) (n int) {
 		return 0
 	}
 	for _, p := range s.places(list) {
-		delete(s.owners, p)
+		delete(s.receivers, p)
 		if s.window.Ack(p) {
 			n++
 		}
@@ -223,7 +223,7 @@ func (s *subscriber) nack(list []window.Place, cause string, delay time.Duration
 		return 0
 	}
 	for _, p := range list {
-		delete(s.owners, p)
+		delete(s.receivers, p)
 		if s.window.Fail(p, cause, false, delay, s.term.now()) {
 			n++
 		}

@@ -137,7 +137,7 @@ func (d *Dispatcher) lead(stopping context.Context) {
 }
 
 // begin loads what earlier leaders have recorded. All of it is in the store once ReadIndex returns.
-// The term is told of what comes before it reads the rows, so that it misses none.
+// The term gets the rows of later entries before it reads any, so that it misses none.
 func (d *Dispatcher) begin(ctx context.Context) (*term, error) {
 	if err := d.opts.Node.ReadIndex(ctx); err != nil {
 		return nil, err
@@ -167,7 +167,7 @@ func (d *Dispatcher) current() *term {
 	return d.term
 }
 
-// written is told of what an entry has changed, by the goroutine that applies the log.
+// written gets the rows that an entry has changed, on the goroutine that applies the log.
 func (d *Dispatcher) written(rows []table.Row) {
 	d.mu.Lock()
 	t := d.next
@@ -234,11 +234,11 @@ func (d *Dispatcher) Status(name subscription.Name) (Status, bool) {
 	if s == nil {
 		return Status{}, false
 	}
-	return s.ask(), true
+	return s.askStatus(), true
 }
 
-// ask has the owner return the status.
-func (s *subscriber) ask() (st Status) {
+// askStatus returns the status, from the owner.
+func (s *subscriber) askStatus() (st Status) {
 	s.call(func() { st = s.status() })
 	return st
 }
@@ -269,7 +269,7 @@ func (d *Dispatcher) Each(do func(subscription.Name, Status) bool) {
 	})
 	t.mu.Unlock()
 	for _, name := range names {
-		if s := t.find(name); s != nil && !do(name, s.ask()) {
+		if s := t.find(name); s != nil && !do(name, s.askStatus()) {
 			return
 		}
 	}

@@ -126,7 +126,7 @@ func TestErrorAgainBUS1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, r := openTerm(t)
 		s := joined(t, r)
-		s.call(func() { s.failed(errBroken) })
+		s.call(func() { s.retryLater(errBroken) })
 		s.call(func() {
 			if s.retryAt == 0 || s.hasWork() {
 				t.Error("it tries again at once")

@@ -6,6 +6,10 @@ import "sync"
 // subscription is asleep: it has no goroutine. The first mail wakes it, on a goroutine of its own;
 // a caller that waits for the answer becomes the owner itself.
 //
+//	          mail, the router, or a call              no mail, and hasWork is false
+//	asleep ───────────────────────────────► owned ───────────────────────────────────► asleep
+//	                                          own: prepare, step, react, and again
+//
 // It is bounded by those that send: a caller has one letter in it, each attempt of the sink one,
 // and the router one for each pass in which the row has changed.
 type mailbox struct {
@@ -22,11 +26,12 @@ type mailbox struct {
 	mail     []func()
 }
 
-// post has the owner do something later. It wakes it. false: the subscriber is closed.
+// post has the owner do something, and starts one if there is none. false: the subscriber is
+// closed, and does nothing more.
 func (s *subscriber) post(do func()) bool { return s.mail(do, false) }
 
-// postRow is post for what the store has of the subscription. It does not wake the owner while a
-// settlement is on its way: the row is probably that of the settlement.
+// postRow is post for a row that was changed. It starts no owner while a settlement is on its way:
+// the row is probably the settlement's, and the answer to that starts one.
 func (s *subscriber) postRow(do func()) { s.mail(do, true) }
 
 func (s *subscriber) mail(do func(), lazy bool) bool {
@@ -42,7 +47,7 @@ func (s *subscriber) mail(do func(), lazy bool) bool {
 	return true
 }
 
-// wake has the owner look for something to read.
+// wake has the owner look for something to read, and starts one if there is none.
 func (s *subscriber) wake() {
 	s.box.Lock()
 	defer s.box.Unlock()
@@ -68,7 +73,7 @@ func (s *subscriber) call(do func()) {
 	}
 }
 
-// callAll is call for each of some subscribers. Those that are awake do it beside each other: a
+// callAll is call for each of some subscribers. Those that are awake do it at the same time: the
 // caller waits for the slowest of them, and not for one after the other.
 func callAll(list []*subscriber, do func(i int)) {
 	var waits []<-chan struct{}
@@ -82,7 +87,8 @@ func callAll(list []*subscriber, do func(i int)) {
 	}
 }
 
-// request is call without the wait: the channel is closed when it is done; nil: it is.
+// request is call without the wait: the channel is closed when it is done. nil: the subscriber was
+// asleep, and the caller has done it as its owner.
 func (s *subscriber) request(do func()) <-chan struct{} {
 	s.box.Lock()
 	if s.box.owned {
@@ -98,9 +104,9 @@ func (s *subscriber) request(do func()) <-chan struct{} {
 	s.box.Unlock()
 	s.readMail()
 	do()
-	s.look()
+	s.react()
 	switch {
-	case s.closed:
+	case s.closed: // Not on another goroutine: term.end may wait for those that began before.
 		s.own()
 	case s.hasWork() || !s.sleep(): // The caller does not wait for that.
 		s.term.owners.Go(s.own)
@@ -113,16 +119,16 @@ func (s *subscriber) own() {
 	for {
 		s.prepare()
 		more := s.step()
-		s.look()
+		s.react()
 		if !more && !s.hasWork() && s.sleep() {
 			return
 		}
 	}
 }
 
-// prepare reads the mail, and notes how far the subscriber may read after it. The router posts what
-// was changed of a row before it goes on behind the change. So a position from before the mail is
-// read has all changes up to it there.
+// prepare reads the mail, and notes how far the subscriber may read then: as far as the router was
+// before. The router posts a change before it moves beyond it. So the mail has every change that
+// holds for entries up to there. In the other order, a change could come between the two.
 func (s *subscriber) prepare() {
 	s.limit = s.term.position()
 	s.readMail()
@@ -150,8 +156,8 @@ func (s *subscriber) sleep() bool {
 	return true
 }
 
-// flies notes that a settlement is on its way, or no longer.
-func (s *subscriber) flies(is bool) {
+// setSettling notes that a settlement is on its way, or no longer.
+func (s *subscriber) setSettling(is bool) {
 	s.box.Lock()
 	defer s.box.Unlock()
 	s.settling, s.box.settling = is, is

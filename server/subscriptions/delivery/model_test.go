@@ -136,7 +136,7 @@ func (w *interleaving) begin() {
 	w.tail.SetWhole(w.term.wants)
 	w.s = w.term.list()[0]
 	w.s.box.owned = true // No goroutine is.
-	w.s.look()
+	w.s.react()
 	w.phase, w.taking = 0, false
 	w.moved()
 }
@@ -237,7 +237,7 @@ func (w *interleaving) own() {
 	case 3:
 		s.readOn(w.from)
 	case 4:
-		s.look()
+		s.react()
 	}
 	w.phase = (w.phase + 1) % 5
 }

@@ -35,8 +35,8 @@ func TestSilentConsumerBUS9(t *testing.T) {
 			s.call(s.tick)
 		}
 		s.call(func() {
-			if st := s.window.Stats(); len(s.owners) > 0 || st.InFlight > 0 || st.Letters != 20 {
-				t.Errorf("%d events have an owner; %+v", len(s.owners), st)
+			if st := s.window.Stats(); len(s.receivers) > 0 || st.InFlight > 0 || st.Letters != 20 {
+				t.Errorf("%d events have a receiver; %+v", len(s.receivers), st)
 			}
 		})
 	})

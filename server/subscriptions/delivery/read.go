@@ -21,8 +21,15 @@ const (
 // filter is the one that holds at the cursor of the window.
 func (s *subscriber) filter() *filter { return s.filters[0].filter }
 
-// read reads a part of the log for the window, if it takes more, and reports whether there may be
-// more. What it has a goroutine read comes by mail (fetched).
+// read reads a part of the log for the window, if the window takes more, and reports whether there
+// may be more to read:
+//
+//	span     what is due, up to limit and up to the next change of the filter
+//	next     the commits there, from the tail, or from the store when it is the subscriber's turn
+//	gather   their events that match go to the window
+//	readOn   at limit, nothing is due any more, unless the router has moved
+//
+// What a goroutine reads of the store for it comes by mail (fetched).
 func (s *subscriber) read() (more bool, err error) {
 	if s.fetching {
 		return false, nil
@@ -46,12 +53,13 @@ func (s *subscriber) readSome() (more bool, err error) {
 	return s.readOn(reached), nil
 }
 
-// span returns what is to be read next: what lies behind from, up to upTo. One filter holds there.
+// span returns what is to be read next: what lies behind from, up to upTo. One filter holds for all
+// of it. Between what the window has and the position that is due, no event matches.
 func (s *subscriber) span() (from, upTo storage.Position, ok bool) {
 	if !s.reading {
 		return 0, 0, false
 	}
-	due := s.term.dueTo(s)
+	due := s.term.dueFrom(s)
 	if due == 0 {
 		return 0, 0, false
 	}
@@ -67,7 +75,7 @@ func (s *subscriber) span() (from, upTo storage.Position, ok bool) {
 }
 
 // readSpan hands what lies in a span to the window, or a part of it, and returns how far it has
-// come; false: it is not the subscriber's turn.
+// come; false: the store must be read, and it is not the subscriber's turn.
 func (s *subscriber) readSpan(from, upTo storage.Position) (reached storage.Position, ok bool, err error) {
 	if from >= upTo {
 		return from, true, nil
@@ -81,13 +89,14 @@ func (s *subscriber) readSpan(from, upTo storage.Position) (reached storage.Posi
 	return reached, true, err
 }
 
-// readOn reports whether there may be more behind what was read. Otherwise nothing is due.
+// readOn reports whether there may be more to read behind a position. Otherwise nothing is due any
+// more.
 func (s *subscriber) readOn(reached storage.Position) bool {
 	return reached < s.limit || !s.term.caughtUp(s, reached)
 }
 
-// next returns the next commits behind a position; nil: the store must be read, and either that is
-// under way, or it is not the subscriber's turn.
+// next returns the next commits behind a position; nil: the store must be read. Then that is under
+// way, or it is not the subscriber's turn, and it is queued until the mail grant comes.
 func (s *subscriber) next(from, upTo storage.Position) (*tail.Batch, error) {
 	t := s.term
 	if from >= s.stored {
@@ -143,11 +152,11 @@ func (s *subscriber) fetched(w *window.Window, b *tail.Batch, from, upTo storage
 		}
 	}
 	if err != nil {
-		s.failed(err)
+		s.retryLater(err)
 	}
 }
 
-// release has the next subscriber read the store, if it was this one's turn.
+// release ends the subscriber's turn to read the store, if it has it.
 func (s *subscriber) release() {
 	if s.granted {
 		s.granted = false
@@ -155,8 +164,9 @@ func (s *subscriber) release() {
 	}
 }
 
-// gather hands the events of a batch to the window that lie behind a position, up to another, until
-// the window is full. It returns how far it has come.
+// gather hands the events of a batch to the window, those behind from and up to upTo, until the
+// window is full. It returns how far it has come. An entry may have several commits: the window
+// gets the events of an entry at once, because its position says that it has the whole entry.
 func (s *subscriber) gather(b *tail.Batch, from, upTo storage.Position) (reached storage.Position, err error) {
 	var events []*window.Event // of the entry at reached
 	reached = from
@@ -192,7 +202,8 @@ func (s *subscriber) gather(b *tail.Batch, from, upTo storage.Position) (reached
 	return upTo, nil
 }
 
-// gatherCommit adds the events of a commit that match. whole: they are whole, if there are any.
+// gatherCommit adds the events of a commit that match. false: some match, and the tail has them as
+// facts only, so the entry must be read from the store.
 func (s *subscriber) gatherCommit(c *storage.Commit, events *[]*window.Event) (whole bool, err error) {
 	f := s.filter()
 	if !f.wants(c.Run) {
@@ -221,4 +232,43 @@ func (s *subscriber) gatherCommit(c *storage.Commit, events *[]*window.Event) (w
 		}
 	}
 	return true, nil
+}
+
+// askRead reports whether a subscriber may read the store now. Otherwise it gets grant later.
+func (t *term) askRead(s *subscriber) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.reads < maxReads {
+		t.reads++
+		return true
+	}
+	t.turns = append(t.turns, s)
+	return false
+}
+
+// endRead ends a turn, and gives it to the next subscriber that is not closed.
+func (t *term) endRead() {
+	for {
+		t.mu.Lock()
+		if len(t.turns) == 0 {
+			t.reads--
+			t.mu.Unlock()
+			return
+		}
+		s := t.turns[0]
+		t.turns = t.turns[1:]
+		t.mu.Unlock()
+		if s.post(s.grant) {
+			return
+		}
+	}
+}
+
+// grant is the mail that it is the subscriber's turn to read the store. One that waits before
+// another try would keep others waiting: it asks again when it reads.
+func (s *subscriber) grant() {
+	s.granted, s.queued = true, false
+	if s.closed || s.retryAt != 0 {
+		s.release()
+	}
 }

@@ -55,9 +55,10 @@ func ParseRef(id string) (Ref, error) {
 	return r, nil
 }
 
-// seen remembers a seek after which nothing was settled. No other operation leaves a cursor
-// like that, but rarely a settlement: what was handed out before it is delivered again then.
-func (s *subscriber) seen(row *subscription.Subscription) {
+// noteSeek remembers a seek after which nothing was settled, by the cursor that it leaves: at its
+// begin, without runs that owe events. Rarely a settlement leaves such a cursor: then what was
+// handed out before it is delivered again.
+func (s *subscriber) noteSeek(row *subscription.Subscription) {
 	if row.CursorVersion > 0 && row.Position == row.Began && row.OwedRuns == 0 {
 		s.sought = row.CursorVersion
 	}

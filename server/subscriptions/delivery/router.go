@@ -13,14 +13,15 @@ import (
 )
 
 // routeEvery is the least time between two passes under load: more entries then share a pass, and
-// more events the wake-up of a consumer. busyEvents is how many events a pass has to find
-// subscriptions for before that. A consumer that waits for single events gets them at once.
+// more events the wake-up of a consumer. Load is a pass that has found subscriptions for busyEvents
+// events. With less, a consumer that waits for single events gets each at once.
 const (
 	routeEvery = 10 * time.Millisecond
 	busyEvents = 16
 )
 
-// near is how far behind the log, in positions, a cursor is at most that the router begins with.
+// near is how many positions a cursor may be behind the log for the router to begin there, at the
+// start of a term. A subscription that is further behind begins with everything due.
 const near = 10_000
 
 // router wakes the subscriptions that the next entries of the log may concern, and says how far
@@ -40,8 +41,8 @@ type router struct {
 	routes routes
 	log    *storage.Follower // for what the tail does not have
 	passes uint64
-	// late are subscriptions with a new filter, and its place. Up to there, the routes of before
-	// hold: until the router is there, they look at every entry.
+	// late has the subscriptions with a new filter, and its place. The routes know the new filter
+	// alone: until the router is at the place, every entry may concern them.
 	late   map[*subscriber]storage.Position
 	events int // that the pass has found subscriptions for, about
 }
@@ -63,8 +64,8 @@ func (t *term) route(r *router) {
 	}
 }
 
-// wait returns when the store is ahead of the router, or at a time if that is not nil. It returns
-// earlier if there are changes or calls.
+// wait returns when the store is ahead of the router, or with until if that is not nil. It returns
+// earlier if there are changes or questions.
 func (r *router) wait(until <-chan time.Time) {
 	ctx, cancel := context.WithCancel(r.ctx)
 	defer cancel()
@@ -86,7 +87,7 @@ func (r *router) wait(until <-chan time.Time) {
 
 // run makes a pass.
 func (r *router) run() error {
-	applied := r.store.Applied()
+	applied := r.store.Applied() // First: the changes before this position are pending by now.
 	upTo := applied.Position()
 	r.mu.Lock()
 	pending, asked := r.pending, r.asked
@@ -102,7 +103,7 @@ func (r *router) run() error {
 	return err
 }
 
-// change takes over what was changed of a row.
+// change turns the changes of a row into mail for its subscription, or makes or closes that.
 func (r *router) change(number uint64, c *change) {
 	r.mu.Lock()
 	s := r.subscribers[number]
@@ -159,8 +160,8 @@ func (r *router) match(upTo storage.Position) error {
 	return nil
 }
 
-// concerned returns the subscriptions with the first events of a batch that may concern them, of
-// those that lie behind a position, up to another.
+// concerned returns the subscriptions that entries of a batch may concern, those behind after and
+// up to to, each with the position of the first one.
 func (r *router) concerned(b *tail.Batch, after, to storage.Position) map[*subscriber]storage.Position {
 	r.passes++
 	found := map[*subscriber]storage.Position{}
@@ -203,8 +204,8 @@ func (t *term) position() storage.Position {
 	return t.at
 }
 
-// skip goes on without a look at the log, if every subscription has something due: each reads up to
-// there by itself.
+// skip moves the router without a look at the log, if every subscription has something due: each
+// reads up to there by itself.
 func (r *router) skip(upTo storage.Position) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -216,7 +217,9 @@ func (r *router) skip(upTo storage.Position) bool {
 	return true
 }
 
-// passed goes on to a position, and wakes the subscriptions that events up to there may concern.
+// passed moves the router to a position, makes the events before it due, and wakes their
+// subscriptions. at and due change together: an owner that has read up to the old at finds its
+// event due, or finds that at has moved (caughtUp).
 func (r *router) passed(to storage.Position, found map[*subscriber]storage.Position) {
 	r.mu.Lock()
 	for s, at := range found {
@@ -234,15 +237,16 @@ func (r *router) passed(to storage.Position, found map[*subscriber]storage.Posit
 	}
 }
 
-// dueTo returns where the first event may lie that the subscriber has not read; 0: nowhere.
-func (t *term) dueTo(s *subscriber) storage.Position {
+// dueFrom returns the position of the first event that the subscriber may not have read; 0: there
+// is none up to at.
+func (t *term) dueFrom(s *subscriber) storage.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return s.due
 }
 
-// quietTo is how far the router is, if there is nothing for the subscriber up to there; 0: there
-// may be something.
+// quietTo is how far the router is, if nothing is due for the subscriber: its cursor moves there
+// without a look at the log. 0: something may be due.
 func (t *term) quietTo(s *subscriber) storage.Position {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -252,8 +256,8 @@ func (t *term) quietTo(s *subscriber) storage.Position {
 	return t.at
 }
 
-// caughtUp notes that the subscriber has read up to a position. If the router is there, nothing is
-// due.
+// caughtUp makes nothing due for a subscriber that has read up to a position. false: the router has
+// moved beyond it, and there may be more to read.
 func (t *term) caughtUp(s *subscriber, to storage.Position) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -267,8 +271,8 @@ func (t *term) caughtUp(s *subscriber, to storage.Position) bool {
 	return true
 }
 
-// behind has the subscriber read on behind a position.
-func (t *term) behind(s *subscriber, after storage.Position) {
+// makeDue has the subscriber read everything behind a position.
+func (t *term) makeDue(s *subscriber, after storage.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if s.due == 0 && !s.gone {
@@ -277,7 +281,7 @@ func (t *term) behind(s *subscriber, after storage.Position) {
 	s.due = after + 1
 }
 
-// change is what the router has not taken over yet of a subscription.
+// change is what entries have changed of a subscription since the last pass.
 type change struct {
 	row     *subscription.Subscription // nil: it is gone
 	filters []placed                   // that have changed, with the places of their changes
@@ -287,7 +291,7 @@ type change struct {
 // earlier.
 const maxPlaced = 16
 
-// written is told of the rows that an entry has changed, by the goroutine that applies the log.
+// written gets the rows that an entry has changed, on the goroutine that applies the log.
 func (t *term) written(w *subscription.Written, at storage.Position) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -309,8 +313,8 @@ func (t *term) written(w *subscription.Written, at storage.Position) {
 	t.nudge()
 }
 
-// bounded leaves out filters that are the same as those before them, and the first ones of too
-// many.
+// bounded leaves out the last filter if it is the same as the one before it, and the first one of
+// too many: the second one then holds in its place.
 func bounded(list []placed) []placed {
 	if n := len(list); n > 1 && list[n-1].filter.same(list[n-2].filter) {
 		list = list[:n-1]

@@ -14,8 +14,8 @@ const (
 	// settleEvery is how often acknowledgements become durable. Two of these and the commit itself
 	// are less than the second that BUS-6 allows.
 	settleEvery = 400 * time.Millisecond
-	// mostUnrecorded is how long a subscriber goes on while nothing of it becomes durable. The next
-	// leader repeats the acknowledgements of this time (BUS-6).
+	// mostUnrecorded is how long a subscriber hands out events while nothing of it becomes durable.
+	// The next leader delivers again what was acknowledged in this time (BUS-6).
 	mostUnrecorded = time.Second
 	// settleIdle is how often the cursor of a subscription moves that has nothing else to record:
 	// the next leader reads on from there. Without other entries than those of settlements it
@@ -126,7 +126,8 @@ func (t *term) beginFlush(ctx context.Context) error {
 
 func (t *term) endFlush() { <-t.flushing }
 
-// flushed is a settlement on its way.
+// flushed is a settlement on its way. settlement makes it, and the owner gets its answer, once:
+// settled or unanswered.
 type flushed struct {
 	s    *subscriber
 	w    *window.Window
@@ -136,8 +137,13 @@ type flushed struct {
 	at   int64 // when it was made
 }
 
-// flushSome settles the first of some subscribers with one command, and returns how many, and which
-// of them have more to settle than had room.
+// flushSome settles the first n of some subscribers with one command. parts are those of them that
+// have more to settle than had room:
+//
+//	collect    each owner says what is acknowledged, and sets settling
+//	execute    one command records all of it
+//	rowAfter   the rows of those that were refused, or have parked events
+//	settled    each owner takes over what is recorded; after an error, unanswered
 func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts []*subscriber, err error) {
 	var made []flushed
 	for used := 0; n < len(list) && len(made) < settleItems && used+leastItem <= settleBytes; {
@@ -168,7 +174,7 @@ func (t *term) flushSome(ctx context.Context, list []*subscriber) (n int, parts 
 	}
 	outcome, err := t.execute(ctx, op)
 	if err != nil {
-		return 0, nil, err // If it has effect, the router tells of another version of the cursor.
+		return 0, nil, err // If it has effect, the router posts a row with another cursor version.
 	}
 	t.mu.Lock()
 	t.settledAt = outcome.Position
@@ -207,7 +213,7 @@ func subscribersOf(made []flushed) []*subscriber {
 	return list
 }
 
-// settlement returns what is to be recorded now, in about most bytes.
+// settlement returns what is to be recorded now, in about most bytes; zero: nothing.
 func (s *subscriber) settlement(most int) flushed {
 	if s.closed || s.unloaded {
 		return flushed{}
@@ -242,7 +248,7 @@ func (s *subscriber) settlement(most int) flushed {
 	for _, p := range x.Delivered {
 		item.Delivered = append(item.Delivered, subscription.Place{RunID: p.RunID, RunSeq: p.Seq})
 	}
-	s.flies(true)
+	s.setSettling(true)
 	return flushed{s, s.window, item, x, less, now}
 }
 
@@ -259,18 +265,19 @@ func (s *subscriber) settleNow(most int) (x *window.Settlement, less bool) {
 	return s.window.SettleLess(most), true
 }
 
-// unanswered: it is not known whether the store has recorded the settlement.
+// unanswered takes over that nothing is known of the settlement. If it is recorded, takeNewer finds
+// another version of the cursor, and the subscriber begins again.
 func (f *flushed) unanswered() {
-	f.s.flies(false)
+	f.s.setSettling(false)
 	f.s.takeNewer()
 }
 
-// settled takes over that the store has recorded the settlement, or that it has refused it. Either
-// another operation came first, and the router tells of the row, or the row is at a limit. part:
-// another settlement has the rest.
+// settled takes over that the store has recorded the settlement, or has refused it. It refuses one
+// if another operation came first, whose row the router posts, or if the row (now) is at a limit.
+// part: another settlement must record the rest.
 func (f *flushed) settled(effective bool, now *subscription.Subscription) (part bool) {
 	s, version := f.s, f.item.Version
-	s.flies(false)
+	s.setSettling(false)
 	defer s.takeNewer()
 	limited := !effective && now != nil && now.Version == version
 	if s.closed { // Its window is too.
@@ -299,7 +306,7 @@ func (f *flushed) settled(effective bool, now *subscription.Subscription) (part 
 	return f.Part
 }
 
-// recorded takes over since when something waits that the settlement has not recorded.
+// recorded notes since when something waits that this settlement has not recorded.
 func (s *subscriber) recorded(f *flushed) {
 	before := s.settledAt
 	if f.Whole() {
@@ -320,7 +327,7 @@ func (s *subscriber) recorded(f *flushed) {
 }
 
 // rowAfter returns the row in the store after a settlement that was refused or has parked events;
-// nil: it is not known, and was not asked for after others.
+// nil: it cannot be read, or settled does not need it.
 func (f *flushed) rowAfter(effective bool) *subscription.Subscription {
 	if effective && len(f.Parked) == 0 {
 		return nil

@@ -1,15 +1,10 @@
 package delivery
 
 import (
-	"errors"
 	"maps"
 	"math/rand/v2"
-	"strings"
 	"time"
 
-	"runlog/server/rpc"
-	"runlog/server/subscriptions/cloudevent"
-	"runlog/server/subscriptions/sink/attempt"
 	"runlog/server/subscriptions/window"
 	"runlog/storage"
 	"runlog/storage/machine/subscription"
@@ -66,7 +61,7 @@ type subscriber struct {
 
 	sink      Sink // opened when it is needed
 	consumers map[*Consumer]struct{}
-	owners    map[window.Place]*Consumer // the receivers of what is under way
+	receivers map[window.Place]*Consumer // of what is under way
 	nudged    bool                       // consumers are to look for events
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0: it does not
@@ -93,9 +88,6 @@ type placed struct {
 	at     storage.Position
 	filter *filter
 }
-
-// maxErrorBytes bounds how long the text of a failed attempt is, in bytes.
-const maxErrorBytes = 1 << 10
 
 // stored is what the store has of a subscription.
 type stored struct {
@@ -143,26 +135,27 @@ func (t *term) load(number uint64) (*stored, error) {
 func (t *term) newSubscriber(row *subscription.Subscription, filters []placed) *subscriber {
 	s := &subscriber{
 		term: t, number: row.Number, name: row.Name, row: row, filters: filters, unloaded: true, newer: row, due: row.Position + 1,
-		consumers: map[*Consumer]struct{}{}, owners: map[window.Place]*Consumer{},
+		consumers: map[*Consumer]struct{}{}, receivers: map[window.Place]*Consumer{},
 	}
 	s.settings = t.settings(row)
 	s.window = window.New(s.settings, &source{s}, row.Position)
 	return s
 }
 
-// begin begins with what the store has. The cursor may be anywhere.
+// begin begins with what the store has: at the start of a term, for a subscription that was made
+// later, and after a seek. The cursor may be anywhere.
 func (s *subscriber) begin(x *stored) {
 	s.setRow(x)
 	s.unloaded = false
-	s.seen(s.row)
+	s.noteSeek(s.row)
 	s.window.Close()
 	s.window = window.New(s.settings, &source{s}, s.row.Position)
-	s.owners, s.unrecorded, s.stored = map[window.Place]*Consumer{}, 0, 0
+	s.receivers, s.unrecorded, s.stored = map[window.Place]*Consumer{}, 0, 0
 	for _, o := range x.Owed {
 		s.window.Owe(o.RunID, o.NextSeq, o.Attempts)
 	}
 	s.window.Letters(x.DeadLetters, x.letters)
-	s.term.behind(s, s.row.Position)
+	s.term.makeDue(s, s.row.Position)
 }
 
 func (s *subscriber) setRow(x *stored) {
@@ -187,7 +180,8 @@ func (t *term) settings(row *subscription.Subscription) window.Settings {
 	}
 }
 
-// changed takes over a row of which the router was told, and filters with their places.
+// changed is the router's mail about a row that an entry has changed. The filters hold at once,
+// each behind its place. The rest of the row waits for a settlement that is on its way (takeNewer).
 func (s *subscriber) changed(row *subscription.Subscription, filters []placed) {
 	if s.closed {
 		return
@@ -203,7 +197,8 @@ func (s *subscriber) changed(row *subscription.Subscription, filters []placed) {
 	s.takeNewer()
 }
 
-// takeNewer takes the newer row over, unless a settlement is on its way that may have made it.
+// takeNewer takes the newer row over. It does nothing while a settlement is on its way, which may
+// have made the row itself: settled and unanswered call it again.
 func (s *subscriber) takeNewer() {
 	if s.newer == nil || s.settling || s.closed {
 		return
@@ -215,26 +210,26 @@ func (s *subscriber) takeNewer() {
 	applied := s.term.store.Applied() // Before the load: what was changed up to there is in it.
 	x, err := s.term.load(s.number)
 	if err != nil {
-		s.failed(err)
+		s.retryLater(err)
 		return
 	}
 	s.newer = nil
-	if x == nil { // It was deleted: the router hears of that too.
+	if x == nil { // It was deleted: the router posts the close.
 		return
 	}
 	if s.unloaded {
 		s.begin(x)
 	} else {
-		s.taken(x, applied.Position())
+		s.takeOver(x, applied.Position())
 	}
 	s.nudged = true
-	if !s.pull() { // They hear that they get nothing more.
+	if !s.pull() { // Its consumers get ErrNotPull.
 		s.nudgeAll()
 	}
 }
 
-// failed has the subscriber try again later what has failed.
-func (s *subscriber) failed(err error) {
+// retryLater has the subscriber neither read nor send until a timer fires.
+func (s *subscriber) retryLater(err error) {
 	if s.term.ctx.Err() != nil {
 		return
 	}
@@ -242,9 +237,9 @@ func (s *subscriber) failed(err error) {
 	s.retryAt = s.term.now() + int64(retryRead)
 }
 
-// taken takes over what other operations have changed than the settlements of this subscriber. x
-// has all up to a position.
-func (s *subscriber) taken(x *stored, upTo storage.Position) {
+// takeOver takes over what operations of others have changed, with all up to a position. Its own
+// settlements change the row too, and settled takes those over.
+func (s *subscriber) takeOver(x *stored, upTo storage.Position) {
 	before := s.row
 	s.changes++
 	s.refusals, s.fullUntil, s.stuck = 0, 0, false
@@ -266,9 +261,9 @@ func (s *subscriber) taken(x *stored, upTo storage.Position) {
 // pull reports whether consumers fetch the events.
 func (s *subscriber) pull() bool { return s.settings.AckTimeout > 0 }
 
-// look does what follows from what the owner has done: it wakes consumers, sets the timer, and
-// remembers whether the window takes more. The owner calls it before it sleeps.
-func (s *subscriber) look() {
+// react does what follows from mail and steps: it wakes consumers, sets the timer, and remembers
+// whether the window takes more. The owner calls it before it asks hasWork.
+func (s *subscriber) react() {
 	if s.closed {
 		return
 	}
@@ -296,7 +291,8 @@ func (s *subscriber) setReading(is bool) {
 	}
 }
 
-// hasWork reports whether a step would do something.
+// hasWork reports whether a step would do something. If it would not, the owner may sleep: mail,
+// the router or the timer wakes the next one.
 func (s *subscriber) hasWork() bool {
 	switch {
 	case s.closed || s.retryAt != 0 || s.term.ctx.Err() != nil:
@@ -306,19 +302,14 @@ func (s *subscriber) hasWork() bool {
 	case s.unloaded:
 		return false
 	}
-	return !s.fetching && (s.granted || s.reading && !s.queued && s.term.dueTo(s) != 0) || s.sends()
+	return !s.fetching && (s.granted || s.reading && !s.queued && s.term.dueFrom(s) != 0) || s.sends()
 }
-
-func (s *subscriber) sends() bool { return !s.pull() && s.window.Ready() && !s.overdue() }
 
 // retryRead is when a subscriber that could not read or open something tries again.
 const retryRead = time.Second
 
-// sendBatch is how many events one step sends.
-const sendBatch = 256
-
-// step reads and sends a part of what there is, and reports whether there may be more. It takes
-// milliseconds: mail waits for it.
+// step reads and sends a part of what is due, and reports whether there may be more. It takes
+// milliseconds, because mail waits for it.
 func (s *subscriber) step() (more bool) {
 	if s.closed || s.retryAt != 0 || s.term.ctx.Err() != nil {
 		return false
@@ -332,96 +323,13 @@ func (s *subscriber) step() (more bool) {
 		sent, err = s.sendSome()
 	}
 	if err != nil {
-		s.failed(err)
+		s.retryLater(err)
 		return false
 	}
 	return read || sent
 }
 
-// sendSome hands events that are ready to the sink.
-func (s *subscriber) sendSome() (sent bool, err error) {
-	to, err := s.openSink()
-	if err != nil {
-		s.noteError(err)
-		return false, err
-	}
-	list, err := s.window.Take(s.term.now(), sendBatch)
-	from := origin{s.window, s.changes}
-	for i := range list {
-		s.send(to, from, &list[i])
-	}
-	return len(list) > 0, err
-}
-
-// origin is the state of a subscriber in which an attempt began.
-type origin struct {
-	window  *window.Window
-	changes uint64
-}
-
-// send hands an event to the sink.
-func (s *subscriber) send(to Sink, from origin, d *window.Delivery) {
-	p := window.Place{RunID: d.Run.RunID, Seq: d.Record.RunSeq}
-	e := &cloudevent.Event{Record: d.Record, Cluster: s.term.opts.Cluster, Position: rpc.FormatPosition(s.term.opts.Node.Store().Incarnation(), d.Record.Position)}
-	to.Send(s.term.ctx, e, func(err error) {
-		s.post(func() { s.done(from, p, err) })
-	})
-}
-
-// done settles an attempt of a sink.
-func (s *subscriber) done(from origin, p window.Place, err error) {
-	if err != nil && s.term.ctx.Err() != nil {
-		return // The next leader delivers it.
-	}
-	if s.closed || from.window != s.window {
-		return // The subscription was deleted, or its cursor was moved.
-	}
-	switch {
-	case err == nil:
-		s.window.Ack(p)
-		s.lastError = ""
-	case errors.Is(err, attempt.ErrClosed): // It has not failed: another sink takes over.
-		s.window.Return(p)
-	default:
-		s.noteError(err)
-		after := time.Duration(-1)
-		if busy, ok := errors.AsType[*attempt.BusyError](err); ok {
-			// Sooner than others, an event would have used up its attempts within a short outage.
-			after = max(busy.After, s.window.Backoff(p))
-		}
-		_, permanent := errors.AsType[*attempt.PermanentError](err)
-		s.window.Fail(p, clip(err.Error()), permanent, after, s.term.now())
-		if _, gone := errors.AsType[*attempt.GoneError](err); gone && from.changes == s.changes {
-			s.pause()
-		}
-	}
-	s.dirty()
-	s.nudged = true
-}
-
-func clip(text string) string { return strings.ToValidUTF8(text[:min(len(text), maxErrorBytes)], "") }
-
-func (s *subscriber) noteError(err error) {
-	s.lastError, s.lastErrorAt = clip(err.Error()), s.term.opts.Clock().UnixNano()
-}
-
-func (s *subscriber) openSink() (Sink, error) {
-	if s.sink != nil {
-		return s.sink, nil
-	}
-	to, err := s.term.opts.OpenSink(s.row.Name.Tenant, s.row.Settings.Delivery, int(s.row.Settings.MaxInFlight))
-	s.sink = to
-	return to, err
-}
-
-func (s *subscriber) closeSink() {
-	if to := s.sink; to != nil {
-		s.sink = nil
-		s.term.owners.Go(func() { s.term.ignore(to.Close()) })
-	}
-}
-
-// arm sets the timer for deadlines, delays and another try; 0: for nothing.
+// arm has the timer fire at a time, or earlier; 0: there is no such time.
 func (s *subscriber) arm(at int64) {
 	if at == 0 || s.armed != 0 && s.armed <= at || s.closed {
 		return
@@ -435,6 +343,7 @@ func (s *subscriber) arm(at int64) {
 	}
 }
 
+// tick is the timer's mail: deadlines of events, delays of attempts, and another try.
 func (s *subscriber) tick() {
 	if s.closed || s.term.ctx.Err() != nil {
 		return
@@ -445,15 +354,15 @@ func (s *subscriber) tick() {
 		s.retryAt = 0
 	}
 	if s.window.Tick(now) {
-		// A consumer that settles nothing may stay for long.
-		maps.DeleteFunc(s.owners, func(p window.Place, _ *Consumer) bool { return !s.window.UnderWay(p) })
+		// A consumer that settles nothing may stay for long, and must not keep their places.
+		maps.DeleteFunc(s.receivers, func(p window.Place, _ *Consumer) bool { return !s.window.UnderWay(p) })
 		s.dirty()
 	}
 	s.nudged = true
 }
 
-// close ends the deliveries. The end of the leadership may come beside that of the subscription:
-// the first call counts.
+// close ends the deliveries. The leadership and the subscription may end at the same time: the
+// first call counts.
 func (s *subscriber) close(cause error) {
 	if s.closed {
 		return

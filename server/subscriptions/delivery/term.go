@@ -58,8 +58,8 @@ func newTerm(ctx context.Context, opts *Options) *term {
 	}
 }
 
-// loadAll has the router begin with all subscriptions. The store must have everything that earlier
-// leaders have committed, and written must be called with what comes.
+// loadAll makes the router with all subscriptions. The store must have everything that earlier
+// leaders have committed, and written must already get the rows of later entries.
 func (t *term) loadAll() (*router, error) {
 	r := &router{term: t, routes: routes{}, log: t.store.Follow(storage.Facts), late: map[*subscriber]storage.Position{}}
 	applied := t.store.Applied()
@@ -149,7 +149,7 @@ func (t *term) list() []*subscriber {
 	return slices.Collect(maps.Values(t.subscribers))
 }
 
-// countReading notes that the window of a subscriber takes what comes, or no longer.
+// countReading counts a subscriber whose window takes what comes, or counts it no longer.
 func (t *term) countReading(s *subscriber, is bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -160,50 +160,12 @@ func (t *term) countReading(s *subscriber, is bool) {
 	}
 }
 
-// wants reports whether the window of a subscription takes events that those of a run may be.
+// wants reports whether a window that takes events may want those of a run. The tail decodes these
+// as a whole.
 func (t *term) wants(r *storage.Run) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.reading[""] > 0 || t.reading[r.Scope.TenantID] > 0
-}
-
-// askRead reports whether a subscriber may read the store. Otherwise it is its turn later.
-func (t *term) askRead(s *subscriber) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.reads < maxReads {
-		t.reads++
-		return true
-	}
-	t.turns = append(t.turns, s)
-	return false
-}
-
-// endRead ends a turn, and begins that of the next subscriber.
-func (t *term) endRead() {
-	for {
-		t.mu.Lock()
-		if len(t.turns) == 0 {
-			t.reads--
-			t.mu.Unlock()
-			return
-		}
-		s := t.turns[0]
-		t.turns = t.turns[1:]
-		t.mu.Unlock()
-		if s.post(s.grant) {
-			return
-		}
-	}
-}
-
-// grant is the subscriber's turn to read the store. One that waits before another try would keep
-// others waiting: it asks again when it reads.
-func (s *subscriber) grant() {
-	s.granted, s.queued = true, false
-	if s.closed || s.retryAt != 0 {
-		s.release()
-	}
 }
 
 // start begins to deliver.
@@ -217,7 +179,9 @@ func (t *term) start(r *router) {
 	t.tasks.Go(t.share)
 }
 
-// end waits until nothing is delivered any more. The context must have ended.
+// end ends all deliveries, and returns when no goroutine of the term is left. The context must have
+// ended. First end the tasks, which make mail; then a settlement that is on its way; then the
+// owners.
 func (t *term) end(cause error) {
 	t.opts.Tail.SetWhole(nil)
 	t.tasks.Wait()
@@ -242,8 +206,8 @@ func (t *term) ignore(err error) {
 	}
 }
 
-// Refresh takes over what operations have changed up to now. If the context ends before that, they
-// are taken over later.
+// Refresh returns when what operations have changed up to now is in the mail of its subscriptions.
+// If the context ends before that, it gets there later.
 func (d *Dispatcher) Refresh(ctx context.Context) {
 	t := d.current()
 	if t == nil {
@@ -255,29 +219,6 @@ func (d *Dispatcher) Refresh(ctx context.Context) {
 	}
 	t.endFlush()
 	_ = t.ask(ctx, func(*router) {})
-}
-
-// pause stops a subscription whose sink wants nothing more. Many answers may say so at a time: one
-// pause is enough, and those behind it could undo a resume. So could an attempt that began before
-// the resume.
-func (s *subscriber) pause() {
-	if s.pausing {
-		return
-	}
-	s.pausing = true
-	t, name := s.term, s.row.Name
-	t.owners.Go(func() {
-		op, err := subscription.Pause(name, true)
-		if err == nil {
-			_, err = t.execute(t.ctx, op)
-		}
-		if err != nil && t.ctx.Err() == nil {
-			t.log.Error("cannot pause a subscription whose endpoint is gone", "subscription", name, "err", err)
-			s.post(func() { s.pausing = false }) // The next answer tries again.
-			return
-		}
-		t.log.Warn("subscription paused", "subscription", name, "cause", "its endpoint answered 410 Gone")
-	})
 }
 
 func (t *term) execute(ctx context.Context, op storage.Operation) (storage.Outcome, error) {

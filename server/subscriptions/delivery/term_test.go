@@ -248,13 +248,13 @@ func TestCountsBUS6(t *testing.T) {
 	}
 	step()
 	want("after three events", 1)
-	s.call(func() { term.behind(s, 2); term.behind(s, 1) })
+	s.call(func() { term.makeDue(s, 2); term.makeDue(s, 1) })
 	step()
 	want("after a seek", 1)
 	r.drop(s)
 	want("without it", 0)
 	r.passed(3, map[*subscriber]storage.Position{s: 3})
-	s.call(func() { term.behind(s, 1); term.caughtUp(s, 3) })
+	s.call(func() { term.makeDue(s, 1); term.caughtUp(s, 3) })
 	want("an event for one that is gone", 0)
 	s.call(func() { s.close(ErrDeleted) })
 }
@@ -312,7 +312,7 @@ func TestTurnOfRetryingBUS9(t *testing.T) {
 			}
 		}
 		s.call(func() { s.queued = !term.askRead(s) })
-		s.call(func() { s.failed(errors.New("the sink cannot be opened")) })
+		s.call(func() { s.retryLater(errors.New("the sink cannot be opened")) })
 		term.endRead()
 		s.call(func() {
 			if s.granted || s.queued || term.reads != maxReads-1 {

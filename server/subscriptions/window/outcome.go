@@ -50,7 +50,7 @@ func (w *Window) owes(p Place) bool {
 	return l != nil && l.current() == nil && l.spilled && l.from+1 == p.Seq && !w.holds(l)
 }
 
-// pass goes on behind the current event of a lane, which is settled.
+// pass settles the current event of a lane: the next one of the run may follow.
 func (w *Window) pass(l *lane) {
 	w.end(l)
 	w.unqueue(l) // It was not handed out by this window.

@@ -29,10 +29,11 @@ type Owed struct {
 	Attempts uint32
 }
 
-// Settle returns what the store is to record now, perhaps nothing but a cursor. Every settlement
-// passes over what the one before has found unsettled, so that an event that takes long holds no
-// cursor: what is acknowledged is repeated for two settlements at most (BUS-6). An event is parked
-// once the cursor has passed it: it is never due and a dead letter too.
+// Settle returns what the store is to record now, perhaps nothing but a cursor. The cursor passes
+// events that were unsettled at the settlement before: the store then says that their runs owe them
+// (Owed). So an event that takes long does not hold the cursor, and what is acknowledged is
+// repeated for two settlements at most (BUS-6). An event is parked once the cursor has passed it,
+// so that it is never due and a dead letter at the same time.
 //
 // A settlement has about most bytes, but at least what one position needs. If that is a part of
 // what there is to record, another one follows.

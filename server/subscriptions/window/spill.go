@@ -60,6 +60,6 @@ func (w *Window) Slow() bool {
 	return w.events > w.inFlight && handed*slowness < w.events-w.inFlight
 }
 
-// slowness is in how many times the time between two calls of Slow a window hands out at least what
-// it keeps, if it is not slow.
+// A window is slow if it hands out less than one part in slowness of what it keeps, between two
+// calls of Slow.
 const slowness = 8

@@ -68,7 +68,7 @@ type Memory struct {
 	used     atomic.Int64
 }
 
-// Window is what one subscription owes. Its user locks it.
+// Window is what one subscription owes. One goroutine at a time uses it.
 type Window struct {
 	settings Settings
 	source   Source
@@ -205,8 +205,8 @@ func (w *Window) Owe(runID string, nextSeq uint64, attempts uint32) {
 // ReadTo is how far the log was read.
 func (w *Window) ReadTo() storage.Position { return w.readTo }
 
-// Full reports whether the window wants no more events for now. One that is paused wants to know of
-// as many as others, and keeps none.
+// Full reports whether the window wants no more events for now. A paused window keeps none, but
+// takes as many as others, and counts them.
 func (w *Window) Full() bool {
 	switch {
 	case w.settings.Paused:
@@ -217,7 +217,7 @@ func (w *Window) Full() bool {
 	return len(w.lanes) >= w.settings.MaxLanes || w.events >= 2*w.settings.MaxInFlight || w.events > 0 && w.over()
 }
 
-// Room is for how many events the window has room, as far as their number goes.
+// Room returns how many more events the window wants, by their number alone and not by their bytes.
 func (w *Window) Room() int { return max(0, 2*w.settings.MaxInFlight-w.events) }
 
 // Wants reports whether the window has room for many events.
@@ -230,7 +230,8 @@ func (w *Window) Ready() bool {
 	return w.next() != nil && w.inFlight < w.settings.MaxInFlight && !w.settings.Paused && !w.blocked()
 }
 
-// Push adds the next events of the log that match, all of them up to a position. There may be none.
+// Push adds the next events of the log that match: all of them that lie behind ReadTo, up to a
+// position. There may be none.
 func (w *Window) Push(to storage.Position, events ...*Event) {
 	for _, e := range events {
 		w.push(e)
@@ -274,7 +275,8 @@ func (w *Window) Close() { w.settings.Memory.used.Add(-w.bytes) }
 // holds reports whether dead letters hold the later events of a run.
 func (w *Window) holds(l *lane) bool { return w.settings.HoldRun && l.letters > 0 }
 
-// place puts a lane where it belongs.
+// place puts a lane into fresh or retries if it has an event to hand out, and forgets one that has
+// nothing left.
 func (w *Window) place(l *lane) {
 	if l.busy || l.timer != 0 {
 		return
