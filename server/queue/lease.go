@@ -35,15 +35,15 @@ func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 	if s.node.Store().Applied().Held {
 		return nil, rpc.Held("no run is leased")
 	}
-	leases, err := s.leaseWithin(ctx, r, wait)
+	leases, err := s.leaseOrWait(ctx, r, wait)
 	if err != nil {
 		return nil, err
 	}
-	return s.leased(leases)
+	return s.wireLeases(leases)
 }
 
-// lease proposes a Lease, if there is a run to lease. A call that has ended takes none: no
-// worker would have its leases until they expire.
+// lease proposes a Lease, if there is a run to lease. A call that has ended takes none: its leases
+// would reach no worker, and their runs would wait until they expire.
 func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Held, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -70,7 +70,8 @@ func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Hel
 	return got.List, err
 }
 
-// leasable tells whether a Lease may find a run. One that is due now counts: Lease handles timers.
+// leasable reports whether a Lease may find a run. A timer that is due counts, because a Lease
+// handles timers first, and the run of the timer may become ready.
 func (s *Service) leasable(within queue.Name) (bool, error) {
 	has, err := queue.HasLeasable(s.node.Store(), within)
 	if err != nil || has {
@@ -80,8 +81,8 @@ func (s *Service) leasable(within queue.Name) (bool, error) {
 	return is && due <= s.now(), err
 }
 
-// leased answers with leases.
-func (s *Service) leased(leases []queue.Held) (*runlogv1.LeaseRunsResponse, error) {
+// wireLeases makes the answer with leases.
+func (s *Service) wireLeases(leases []queue.Held) (*runlogv1.LeaseRunsResponse, error) {
 	resp := &runlogv1.LeaseRunsResponse{}
 	for i := range leases {
 		m, err := s.wireLease(&leases[i])

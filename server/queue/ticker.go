@@ -32,8 +32,8 @@ type ticker struct {
 	next atomic.Int64  // the timer for which the ticker sleeps
 	end  context.CancelFunc
 	done sync.WaitGroup
-	// The run that it has settled last, and the order of that which it has ended. The next passes
-	// begin behind them.
+	// The next pass begins behind the run that was settled last, and behind the order of the run
+	// that was ended last, so that one that cannot be ended does not hold up the others.
 	settled string
 	ended   uint64
 }

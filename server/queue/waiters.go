@@ -18,8 +18,8 @@ import (
 //	                                and have not finished
 //	a call has finished         ──► the queue is looked at again
 //
-// Invariant: a run may be leased and a call waits for it, then another call was woken for its queue
-// and has not finished.
+// Invariant: while a run may be leased and a call waits for it, another call was woken for the
+// queue of the run and has not finished.
 type waiters struct {
 	mu      sync.Mutex
 	most    int // that may wait
@@ -51,8 +51,8 @@ const tenantShare = 2
 var errTooMany = &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
 	Message: "as many calls wait for runs as the leader allows; nothing was leased"}
 
-// join lets a call wait, and returns what is closed when the leadership ends. A call that has
-// waited before keeps its place.
+// join lets a call wait, and returns a channel that is closed when the leadership ends. A call that
+// has waited before keeps its place among the others.
 func (w *waiters) join(c *waiter) (over <-chan struct{}, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -83,7 +83,7 @@ func (w *waiters) join(c *waiter) (over <-chan struct{}, err error) {
 	return w.over, nil
 }
 
-// leave ends the wait of a call, and returns the queue for which it was woken at the same time.
+// leave ends the wait of a call. woken: it was woken at the same time, for the queue of that name.
 func (w *waiters) leave(c *waiter) (name queue.Name, woken bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -154,7 +154,7 @@ func (w *waiters) finished(name queue.Name) {
 	}
 }
 
-// end tells the calls that wait of the end of the leadership.
+// end wakes all calls that wait, without a queue: the leadership has ended.
 func (w *waiters) end() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -162,8 +162,15 @@ func (w *waiters) end() {
 	w.over = make(chan struct{})
 }
 
-// leaseWithin leases runs, and waits for one, up to wait.
-func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait time.Duration) ([]queue.Held, error) {
+// leaseOrWait leases runs. If there is none, it waits for one, at most as long as wait:
+//
+//	lease ──► no run ──► await ──► woken for a queue, or a run came before the call waited ──► lease
+//	                       │                                            no run ◄──┘
+//	                       └────► the time is over, or the leadership, or the call
+//
+// Calls are woken one for each run, so another may have taken it: the call then waits again, at its
+// old place.
+func (s *Service) leaseOrWait(ctx context.Context, r *queue.LeaseRequest, wait time.Duration) ([]queue.Held, error) {
 	leases, err := s.lease(ctx, r)
 	if err != nil || len(leases) > 0 || wait <= 0 {
 		return leases, err
@@ -182,7 +189,9 @@ func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait t
 		if more && err == nil {
 			leases, err = s.lease(ctx, r)
 		}
-		if woken { // Also by an error, such as the end of the call: else no call leases the run.
+		// A call that was woken and takes no run, such as one that has ended, passes the run on to
+		// the next call.
+		if woken {
 			s.waiters.finished(name)
 			s.offer(name)
 		}
@@ -192,20 +201,22 @@ func (s *Service) leaseWithin(ctx context.Context, r *queue.LeaseRequest, wait t
 	}
 }
 
-// await waits until there may be a run for a call, and returns the queue for which it was woken,
-// also with an error. more is false if it must not wait longer, and with an error.
+// await waits until there may be a run for a call. more: there may be one; otherwise the wait is
+// over. woken: the call was woken for the queue of that name, also with an error, and must call
+// finished.
 func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time) (name queue.Name, woken, more bool, err error) {
 	over, err := s.waiters.join(c)
 	if err != nil {
 		return name, false, false, err
 	}
-	// A run that came before the call waited wakes no call.
+	// The call looks once more: a run that came before join has woken another call, or none.
 	has, err := s.leasable(c.within)
 	if err != nil || has {
 		name, woken = s.waiters.leave(c)
 		return name, woken, has, err
 	}
-	if !s.node.Leading() { // over may belong to the next leadership.
+	// If the leadership has ended before join, over is closed only at the end of another one.
+	if !s.node.Leading() {
 		name, woken = s.waiters.leave(c)
 		return name, woken, false, nil
 	}

@@ -125,7 +125,7 @@ func TestWokenAndCancelledQUE6(t *testing.T) {
 	cancel()
 	// Each call is woken and has ended at the same time: the runtime chooses what it sees first.
 	for range 50 {
-		_, _ = s.leaseWithin(ctx, &queue.LeaseRequest{Worker: "w", Max: 1}, time.Minute)
+		_, _ = s.leaseOrWait(ctx, &queue.LeaseRequest{Worker: "w", Max: 1}, time.Minute)
 	}
 	l.asked = nil
 	if len(s.waiters.woken) != 0 || s.waiters.count() != 0 {
@@ -145,7 +145,7 @@ func TestNoLeaseForEndedCallQUE6(t *testing.T) {
 		t.Error("a lease was proposed")
 		return storage.Outcome{}, ctx.Err()
 	}
-	if got, err := s.leaseWithin(ctx, &queue.LeaseRequest{Worker: "w", Max: 1}, time.Minute); !errors.Is(err, context.Canceled) {
+	if got, err := s.leaseOrWait(ctx, &queue.LeaseRequest{Worker: "w", Max: 1}, time.Minute); !errors.Is(err, context.Canceled) {
 		t.Errorf("leases %v, %v", got, err)
 	}
 }

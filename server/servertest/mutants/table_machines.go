@@ -12,7 +12,7 @@ func queues() []Mutant {
 		bug("queue-renewed-after-expiry", "QUE-9", "a lease that has expired can be renewed and released",
 			queue.replace("(work) holds", "m.ExpiresAt > s", "m.ExpiresAt != 0")),
 		bug("queue-fence-ignored", "QUE-7", "a lease is renewed and released with the fence of an earlier one",
-			queue.replace("(work) leased", "f != m.Fence", "f > m.Fence")),
+			queue.replace("(work) runOfLease", "f != m.Fence", "f > m.Fence")),
 		bug("queue-slot-freed-early", "QUE-7", "a run that was started holds no slot",
 			queue.replace("(queueState) canLease", "q.Leased + q.Running", "q.Leased")),
 		bug("queue-slot-freed-twice", "QUE-7", "the end of a run frees two slots",

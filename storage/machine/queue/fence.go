@@ -25,7 +25,9 @@ func LeaseOf(fence uint64) uint64 { return fence - fence%2 }
 // nextLease returns the number of the lease behind a fence.
 func nextLease(fence uint64) uint64 { return LeaseOf(fence) + 2 }
 
-// takeFence gives a run the number of another lease.
+// takeFence gives a run the fence of a new lease. The store refuses one that is not above the run's
+// own, which may be higher than the row of this machine says: a restore from a backup raises the
+// fences of all runs. Then the lease behind that fence is tried.
 func (w *work) takeFence(m *recordv1.QueuedRun) (fence uint64, err error) {
 	fence = m.Fence
 	for {
@@ -40,7 +42,7 @@ func (w *work) takeFence(m *recordv1.QueuedRun) (fence uint64, err error) {
 	}
 }
 
-// endFence takes the fence away from the last lease of a run, unless it is gone.
+// endFence raises the fence of a run above that of its last lease, unless it is there already.
 func (w *work) endFence(m *recordv1.QueuedRun) error {
 	refused, err := w.tx.SetFence(m.RunId, m.Fence+1)
 	if refused == nil || err != nil {
@@ -50,7 +52,7 @@ func (w *work) endFence(m *recordv1.QueuedRun) error {
 	return err
 }
 
-// higher returns the fence of a run that is why a lower one was refused.
+// higher returns the current fence of a run, from the refusal of one that is not above it.
 func higher(refused error) (fence uint64, err error) {
 	lost, ok := errors.AsType[*storage.LeaseLostError](refused)
 	if !ok {

@@ -11,6 +11,9 @@ import (
 	"runlog/storage/table"
 )
 
+// lease leases at most m.Max runs. First it handles timers, which may make runs ready. Then the
+// queues take turns, from the one behind m.After on: each gives one run, its best one, until no
+// queue has another one to lease or the answer is full.
 func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 	handled, err := w.timers(leaseTimers)
 	if err != nil {
@@ -20,13 +23,13 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 		return nil, err
 	}
 	most := int(min(m.Max, MaxLeases))
-	queues, err := w.leasable(m, most)
+	queues, err := w.leasableQueues(m, most)
 	reply := &recordv1.LeaseReply{Expired: handled.expired}
 	if err != nil || len(queues) == 0 {
 		return reply, err
 	}
 	reply.Last = queues[len(queues)-1].Name
-	bytes := uint64(0)
+	size := uint64(0)
 	for took := true; took; {
 		took = false
 		for _, q := range queues {
@@ -37,7 +40,7 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 			if err != nil {
 				return nil, err
 			}
-			if bytes += uint64(r.AnswerBytes); bytes > uint64(m.MaxBytes) && m.MaxBytes > 0 && len(reply.Leases) > 0 {
+			if size += uint64(r.AnswerBytes); size > uint64(m.MaxBytes) && m.MaxBytes > 0 && len(reply.Leases) > 0 {
 				reply.Last = reply.Leases[len(reply.Leases)-1].Name // The others had no turn yet.
 				return reply, nil
 			}
@@ -52,8 +55,9 @@ func (w *work) lease(m *recordv1.LeaseRuns) (*recordv1.LeaseReply, error) {
 	return reply, nil
 }
 
-// leasable returns at most n queues with a run to lease, in the order of the search.
-func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err error) {
+// leasableQueues returns at most n queues with a run to lease, in the order of their turns: by
+// name, from the one behind m.After on, and then from the first.
+func (w *work) leasableQueues(m *recordv1.LeaseRuns, n int) (list []*queueState, err error) {
 	from := nameIn(leasableTable, decodeName(m.Within))
 	if m.Within.GetQueue() != "" {
 		return w.leasableOne(from)
@@ -89,8 +93,8 @@ func (w *work) leasable(m *recordv1.LeaseRuns, n int) (list []*queueState, err e
 	return list, nil
 }
 
-// leasableOne returns the queue of one row, if it is there. A queue that empties again and again
-// leaves many rows that are deleted, which a scan passes one by one.
+// leasableOne returns the queue of one row, if the row is there. It reads the row without a scan: a
+// queue that empties again and again leaves deleted rows, which a scan passes one by one.
 func (w *work) leasableOne(key []byte) ([]*queueState, error) {
 	n, err := table.GetNumber(w.r, key)
 	if err != nil || n == 0 {
@@ -149,8 +153,9 @@ func (q *queueState) next(at int64) (priority uint32) {
 // expiry is when a lease ends that begins or is renewed now.
 func (w *work) expiry(ttl int64) int64 { return later(w.tx.Stamp(), time.Duration(ttl)) }
 
-// leased returns the run of a lease, or why the fence is not that of its last lease.
-func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *queueState, refused, fatal error) {
+// runOfLease returns the run of a lease and its queue, or why the fence is not that of the last
+// lease of the run. The lease may have ended (holds).
+func (w *work) runOfLease(runID string, fence uint64) (m *recordv1.QueuedRun, q *queueState, refused, fatal error) {
 	m, q, err := w.run(runID)
 	switch {
 	case err != nil:
@@ -163,8 +168,8 @@ func (w *work) leased(runID string, fence uint64) (m *recordv1.QueuedRun, q *que
 	return m, q, refused, fatal
 }
 
-// holds tells whether the last lease of a run lasts. A lease of the cluster whose backup this one
-// goes on from does not.
+// holds reports whether the last lease of a run lasts. In a cluster that was restored from a
+// backup, the leases of the cluster before have ended.
 func (w *work) holds(m *recordv1.QueuedRun) bool {
 	return m.ExpiresAt > w.tx.Stamp() && m.Fence > w.tx.FirstFence()
 }
@@ -174,7 +179,7 @@ func leaseEnded(m *recordv1.QueuedRun) error {
 }
 
 func (w *work) renew(m *recordv1.RenewLease) (reply proto.Message, refused, fatal error) {
-	r, q, refused, fatal := w.leased(m.RunId, m.Fence)
+	r, q, refused, fatal := w.runOfLease(m.RunId, m.Fence)
 	if refused != nil || fatal != nil {
 		return nil, refused, fatal
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func (w *work) release(m *recordv1.ReleaseLease) (reply proto.Message, refused, fatal error) {
-	r, q, refused, fatal := w.leased(m.RunId, m.Fence)
+	r, q, refused, fatal := w.runOfLease(m.RunId, m.Fence)
 	if refused != nil || fatal != nil {
 		return nil, refused, fatal
 	}
@@ -88,7 +88,7 @@ func (w *work) retry(m *recordv1.RetryStart) (refused, fatal error) {
 // usedUp returns the run of a lease that has expired with no start attempt left, or why there is
 // none. One that has accepted a CANCEL ends by it, and one that may have ended is settled first.
 func (w *work) usedUp(runID string, fence uint64) (r *recordv1.QueuedRun, q *queueState, refused, fatal error) {
-	r, q, refused, fatal = w.leased(runID, fence)
+	r, q, refused, fatal = w.runOfLease(runID, fence)
 	if refused != nil || fatal != nil {
 		return nil, nil, refused, fatal
 	}
