@@ -22,7 +22,7 @@ func TestWeightCoversWhatARunGathers(t *testing.T) {
 	add := func(kind, step, payload string) {
 		c := &storage.Commit{Position: 1, Run: f.Run, Records: []storage.Record{{Recorded: contract.Recorded{RunSeq: f.Now.LastEventSeq + 1, Event: contract.Event{
 			RunID: "run", Type: kind, StepID: step, LogicalAttemptID: 1, Payload: []byte(payload)}}}}}
-		if err := r.fold(c); err != nil {
+		if err := r.foldSnapshot(c); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -21,18 +21,22 @@ const (
 // AlertHole is the alert of a snapshot that lacks events before the next one (PRJ-12).
 const AlertHole = "PROJECTOR_NON_CONTIGUOUS_FETCH_DETECTED"
 
-// round folds what was committed since the last round, up to about roundEvents. Then it publishes
-// the result, and writes it if a write is due. It ends at the end of a proposal, so that the
-// position is always exact. It reports whether it reached the end of the log. idle reports that no
-// event has come for a while. After an error the projector writes nothing any more.
+// round folds what was committed since the last round, up to about roundEvents: each commit into
+// the snapshot of its run (foldSnapshot), and into the projections that follow commits
+// (foldProjections). Then it publishes the result (finish). It ends at the end of a proposal, so
+// that the position is always exact.
 //
-// If told is not 0, the round folds what was visible before: it is silent and ends at told, because
-// watchers must be told of what follows.
-func (p *Projector) round(log tail.Log, told storage.Position, idle bool) (complete bool, err error) {
+// complete: it has reached the end of the log. idle: no event has come for a while. After an error
+// the projector writes nothing any more.
+//
+// If shown is not 0, watchers have seen everything up to there, from a database that was replaced.
+// The round is silent about it, and ends at shown, because it must not be silent about what
+// follows.
+func (p *Projector) round(log tail.Log, shown storage.Position, idle bool) (complete bool, err error) {
 	defer func() { p.disk.db.tx.fail(err) }()
 	applied, opened := p.opts.Store.Applied(), p.disk.db.opened.newest
 	limit := p.opts.ceiling.cap(unbounded) // Once: a rebuild may raise the ceiling meanwhile.
-	r := p.newRound(told > 0, idle)
+	r := p.newRound(shown > 0, idle)
 	r.alerted = r.silent || r.again
 	complete = true
 	for c, err := range log.Log(p.Position()) {
@@ -43,12 +47,12 @@ func (p *Projector) round(log tail.Log, told storage.Position, idle bool) (compl
 			complete = false
 			break
 		}
-		if r.silent && c.Position > told {
-			r.position, complete = told, false
+		if r.silent && c.Position > shown {
+			r.position, complete = shown, false
 			break
 		}
-		// Events that the projections have, and events that they do not have, are never in one
-		// round.
+		// After a restart, a round has only events whose rows the projections have (again), or only
+		// such as they do not have.
 		if r.again && opened < c.Position {
 			r.position, complete = opened, false
 			break
@@ -56,10 +60,10 @@ func (p *Projector) round(log tail.Log, told storage.Position, idle bool) (compl
 		if c.Position > limit {
 			break
 		}
-		if err := r.fold(c); err != nil {
+		if err := r.foldSnapshot(c); err != nil {
 			return false, err
 		}
-		if err := r.foldCommit(c); err != nil {
+		if err := r.foldProjections(c); err != nil {
 			return false, err
 		}
 	}
@@ -103,14 +107,20 @@ type stamped struct {
 type folded struct {
 	watch.News
 	listed run.Status // that the projections have; 0: they do not have the run
-	anew   bool       // some rows of the run may be missing
-	weight int        // by which the events may enlarge the snapshot
+	// rowsUnsure: the projections may lack rows of the run, or have them under another status.
+	rowsUnsure bool
+	weight     int // by which the events may enlarge the snapshot
 }
 
 // eventWeight is the weight of an event without its payload.
 const eventWeight = 128
 
-func (r *round) fold(c *storage.Commit) error {
+// foldSnapshot folds a commit into the snapshot of its run:
+//
+//	begin     the snapshot as it was before the commit, from memory, the database or the log
+//	hole      if events before the commit are missing, they are folded from the log first
+//	reduce    the events of the commit, with an alert for each that the run's state did not allow
+func (r *round) foldSnapshot(c *storage.Commit) error {
 	r.position, r.cursor = c.Position, r.cursor.Next(c.Position)
 	r.events += max(1, len(c.Records)) // a run without events counts too
 	f, err := r.begin(c)
@@ -125,11 +135,11 @@ func (r *round) fold(c *storage.Commit) error {
 		return nil
 	}
 	f.Stamp = c.PersistedAt
-	// The events that a stored snapshot lacks come behind its position, unless the store got events
-	// in another way. Imported runs may have gaps.
+	// A stored snapshot lacks only events that the log brings again, unless its row was lost, or
+	// the store got events from outside of the log. Imported runs may have gaps.
 	if next := c.Records[0].RunSeq; f.Now.LastEventSeq+1 < next {
 		r.hole(f, f.Now.LastEventSeq, next)
-		f.anew = true // the run may have been made in the hole
+		f.rowsUnsure = true // the run may have been made in the hole
 		missing, err := run.FoldBefore(r.p.opts.Store, f.Now, c)
 		if err != nil {
 			return err
@@ -173,8 +183,9 @@ func artifactsWeight(list []run.Artifact) (weight int) {
 	return weight
 }
 
-// foldCommit folds a commit into the projections of commits that are in step.
-func (r *round) foldCommit(c *storage.Commit) error {
+// foldProjections folds a commit into the projections in step that follow commits. Those that
+// follow runs get the changes of several rounds at a time (write).
+func (r *round) foldProjections(c *storage.Commit) error {
 	if r.again {
 		return nil
 	}
@@ -198,10 +209,10 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	}
 	p := r.p
 	s := p.live.runs.get(c.Run.RunID) // only this goroutine changes it
-	weight, anew := 0, c.Run.CreatedPosition > p.Position()
+	weight, made := 0, c.Run.CreatedPosition > p.Position() // by this round
 	switch {
 	case s != nil:
-	case anew && c.Run.CreatedPosition > p.disk.db.opened.newest:
+	case made && c.Run.CreatedPosition > p.disk.db.opened.newest:
 		s = run.Empty(c.Run) // no row is newer than that
 	default:
 		var err error
@@ -216,8 +227,8 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 			weight = len(s.CanonicalJSON())
 		}
 	}
-	f := &folded{listed: s.Status, weight: weight, anew: anew}
-	if anew {
+	f := &folded{listed: s.Status, weight: weight, rowsUnsure: made}
+	if made {
 		f.listed = 0
 	}
 	f.Run, f.Before, f.Now = c.Run, s, s
@@ -225,7 +236,14 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	return f, nil
 }
 
-// finish writes if a write is due, publishes the new snapshots, and stores those that are due.
+// finish ends a round:
+//
+//  1. keep, write: if a write is due, the rows of the projections and their watermarks.
+//  2. live, position: the snapshots, then the position, so that a reader of the position finds the
+//     snapshots up to it. The positions of the projections follow what is written (serveAt).
+//  3. advance, Publish: readers that wait look again, and watchers get what has changed.
+//  4. store: with a write, the snapshots that are due. They bound what is folded again after a
+//     crash, and no reader waits for them.
 func (r *round) finish() error {
 	p := r.p
 	now := p.opts.Clock()

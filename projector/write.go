@@ -55,10 +55,10 @@ func (r *round) keep(now time.Time) (due bool) {
 	for id, f := range r.changed {
 		u.weight += baseWeight + f.weight
 		if c, before := u.changes[id]; before {
-			c.Run, c.Now, c.Unsure = f.Run, f.Now, c.Unsure || f.anew
+			c.Run, c.Now, c.Unsure = f.Run, f.Now, c.Unsure || f.rowsUnsure
 			u.changes[id] = c
-		} else if f.Now != f.Before || f.anew { // not only its metadata changed
-			u.changes[id] = run.Change{Run: f.Run, Before: f.listed, Now: f.Now, Unsure: f.anew}
+		} else if f.Now != f.Before || f.rowsUnsure { // not only its metadata changed
+			u.changes[id] = run.Change{Run: f.Run, Before: f.listed, Now: f.Now, Unsure: f.rowsUnsure}
 		}
 	}
 	asked := p.pinning.Load() != nil || p.waiters.Load() > 0 && r.position > p.disk.db.written

@@ -31,7 +31,7 @@ func reads() []Mutant {
 		bug("page-repeats", "READ-3", "a page of a window begins with the last event of the one before",
 			in("storage/internal/read").replace("(WindowReader) Next", "r.at[n] + 1", "r.at[n]")),
 		bug("projector-skips", "PRJ-1, PRJ-2", "of the events of one append only the last is folded",
-			in("projector").replace("(round) fold", "run.ReduceReporting(n, c.Records, a)",
+			in("projector").replace("(round) foldSnapshot", "run.ReduceReporting(n, c.Records, a)",
 				"run.ReduceReporting(n, c.Records[len(c.Records)-1:], a)")),
 	}
 }
