@@ -21,6 +21,16 @@ const heldShare = 2
 // events are answered in about that time.
 const overloadDelay = 250 * time.Millisecond
 
+// The ways to the log:
+//
+//	Propose         admits a command, and does not wait
+//	Submit          waits; the outcome has a refusal by the state machine
+//	Execute         waits; such a refusal is the error
+//	Append          encodes and admits an append, and waits
+//	Admit, Wait     the same in two steps, for streams: the next one is admitted meanwhile
+//	ExecuteAppend   is Append with other operations in its command
+//	AppendHeld      is Append for the authority, while other appends of the run wait
+
 // Propose admits a command to the log, in a line of the batcher, and does not wait for its outcome.
 // Commands of one line are applied in the order in which they were proposed. After an error nothing
 // is stored.
@@ -86,11 +96,12 @@ func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, erro
 	return r.append(ctx, a, nil, "")
 }
 
-// heldLine is what the name of a tenant's line for AppendHeld ends with.
+// heldLine is the suffix of the name of a tenant's line for AppendHeld.
 const heldLine = "\x00held"
 
 // AppendHeld is Append that does not wait while the appends of the run are held. It does not wait
-// behind the other appends of its tenant either. With operations before it, it is ExecuteAppend.
+// behind the other appends of its tenant either. before are operations that come first in its
+// command, all or none.
 func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append, before ...storage.Operation) (Appended, error) {
 	var around *Around
 	if len(before) > 0 {
