@@ -17,7 +17,7 @@ func (c *Client) CreateToken(ctx context.Context, req *runlogv1.CreateTokenReque
 	return write(ctx, c, c.access.CreateToken, req)
 }
 
-// ListTokens returns one page of the tokens, without their texts.
+// ListTokens returns one page of the tokens, without their texts; Pages yields them all.
 func (c *Client) ListTokens(ctx context.Context, req *runlogv1.ListTokensRequest) (*runlogv1.ListTokensResponse, error) {
 	return call(ctx, c, c.access.ListTokens, req)
 }

@@ -14,20 +14,13 @@ import (
 // req.PageToken on. The window's completeThrough, closed, count and digest on a page hold from the
 // first page to its end. An error ends the iteration.
 func (c *Client) QueryEvents(ctx context.Context, req *runlogv1.QueryEventsRequest) iter.Seq2[*runlogv1.QueryEventsResponse, error] {
-	return func(yield func(*runlogv1.QueryEventsResponse, error) bool) {
-		req := proto.CloneOf(req)
-		for {
-			res, err := call(ctx, c, c.audit.QueryEvents, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			if !yield(res, nil) || res.GetNextPageToken() == "" {
-				return
-			}
-			req.PageToken = res.GetNextPageToken()
-		}
+	query := func(ctx context.Context, req *runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error) {
+		return call(ctx, c, c.audit.QueryEvents, req)
 	}
+	whole := func(page *runlogv1.QueryEventsResponse) []*runlogv1.QueryEventsResponse {
+		return []*runlogv1.QueryEventsResponse{page}
+	}
+	return Pages(ctx, req, query, whole)
 }
 
 // ExportEvents yields the messages of one export of an audit window, from req.PageToken on, without

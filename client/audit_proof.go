@@ -4,8 +4,6 @@ import (
 	"context"
 	"iter"
 
-	"google.golang.org/protobuf/proto"
-
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -18,24 +16,10 @@ func (c *Client) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*
 // ListCheckpoints yields signed checkpoints, newest first, page by page. req.PageSize is the size
 // of one page. An error ends the iteration.
 func (c *Client) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpointsRequest) iter.Seq2[*runlogv1.Checkpoint, error] {
-	return func(yield func(*runlogv1.Checkpoint, error) bool) {
-		req := proto.CloneOf(req)
-		for {
-			res, err := call(ctx, c, c.audit.ListCheckpoints, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, checkpoint := range res.GetCheckpoints() {
-				if !yield(checkpoint, nil) {
-					return
-				}
-			}
-			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
-				return
-			}
-		}
+	list := func(ctx context.Context, req *runlogv1.ListCheckpointsRequest) (*runlogv1.ListCheckpointsResponse, error) {
+		return call(ctx, c, c.audit.ListCheckpoints, req)
 	}
+	return Pages(ctx, req, list, (*runlogv1.ListCheckpointsResponse).GetCheckpoints)
 }
 
 // ListSigningKeys returns the public keys with which the cluster has signed, oldest first.

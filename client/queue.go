@@ -47,7 +47,7 @@ func (c *Client) ResumeQueue(ctx context.Context, req *runlogv1.ResumeQueueReque
 	return write(ctx, c, c.queues.ResumeQueue, req)
 }
 
-// ListQueues returns a page of queues in the order of their names.
+// ListQueues returns a page of queues in the order of their names; Pages yields them all.
 func (c *Client) ListQueues(ctx context.Context, req *runlogv1.ListQueuesRequest) (*runlogv1.ListQueuesResponse, error) {
 	return call(ctx, c, c.queues.ListQueues, req)
 }
@@ -57,7 +57,7 @@ func (c *Client) GetQueue(ctx context.Context, req *runlogv1.GetQueueRequest) (*
 	return call(ctx, c, c.queues.GetQueue, req)
 }
 
-// ListQueuedRuns returns a page of the runs of a queue.
+// ListQueuedRuns returns a page of the runs of a queue; Pages yields them all.
 func (c *Client) ListQueuedRuns(ctx context.Context, req *runlogv1.ListQueuedRunsRequest) (*runlogv1.ListQueuedRunsResponse, error) {
 	return call(ctx, c, c.queues.ListQueuedRuns, req)
 }

@@ -76,25 +76,7 @@ func (c *Client) GetRun(ctx context.Context, req *runlogv1.GetRunRequest) (*runl
 // ListRuns yields runs newest first, page by page, from req.PageToken on. req.PageSize is the size
 // of one page. An error ends the iteration.
 func (c *Client) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) iter.Seq2[*runlogv1.Run, error] {
-	return func(yield func(*runlogv1.Run, error) bool) {
-		req := proto.CloneOf(req)
-		for {
-			res, err := call(ctx, c, c.runs.ListRuns, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, run := range res.GetRuns() {
-				if !yield(run, nil) {
-					return
-				}
-			}
-			if res.GetNextPageToken() == "" {
-				return
-			}
-			req.PageToken = res.GetNextPageToken()
-		}
-	}
+	return Pages(ctx, req, c.ListRunsPage, (*runlogv1.ListRunsResponse).GetRuns)
 }
 
 // ListRunsPage returns a page of the runs that match a filter.

@@ -20,7 +20,8 @@ func (c *Client) GetSubscription(ctx context.Context, req *runlogv1.GetSubscript
 	return call(ctx, c, c.subs.GetSubscription, req)
 }
 
-// ListSubscriptions returns a page of subscriptions in the order of their tenants and ids.
+// ListSubscriptions returns a page of subscriptions in the order of their tenants and ids. Pages
+// yields them all.
 func (c *Client) ListSubscriptions(ctx context.Context, req *runlogv1.ListSubscriptionsRequest) (*runlogv1.ListSubscriptionsResponse, error) {
 	return call(ctx, c, c.subs.ListSubscriptions, req)
 }
@@ -65,7 +66,7 @@ func (c *Client) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv1
 	return write(ctx, c, c.subs.Nack, req)
 }
 
-// ListDeadLetters returns a page of the dead letters of a subscription (BUS-5).
+// ListDeadLetters returns a page of the dead letters of a subscription (BUS-5); Pages yields them all.
 func (c *Client) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLettersRequest) (*runlogv1.ListDeadLettersResponse, error) {
 	return call(ctx, c, c.subs.ListDeadLetters, req)
 }
