@@ -3,9 +3,7 @@
 package access
 
 import (
-	"context"
 	"fmt"
-	"iter"
 	"strings"
 	"time"
 
@@ -106,32 +104,11 @@ func (a *app) listCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
-				return output.List(&a.Output, tokens(cmd.Context(), c), 0, func(t *runlogv1.Token) ([]byte, error) { return output.JSONLine(t) }, tokenCells,
+				seq := client.Pages(cmd.Context(), &runlogv1.ListTokensRequest{PageSize: 1000}, c.ListTokens, (*runlogv1.ListTokensResponse).GetTokens)
+				return output.List(&a.Output, seq, 0, func(t *runlogv1.Token) ([]byte, error) { return output.JSONLine(t) }, tokenCells,
 					"TOKEN ID", "NAME", "TENANTS", "ROLES", "ACTS FOR", "CREATED", "EXPIRES", "REVOKED")
 			})
 		},
-	}
-}
-
-// tokens reads the pages of tokens.
-func tokens(ctx context.Context, c *client.Client) iter.Seq2[*runlogv1.Token, error] {
-	return func(yield func(*runlogv1.Token, error) bool) {
-		req := &runlogv1.ListTokensRequest{PageSize: 1000}
-		for {
-			resp, err := c.ListTokens(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, t := range resp.GetTokens() {
-				if !yield(t, nil) {
-					return
-				}
-			}
-			if req.PageToken = resp.GetNextPageToken(); req.PageToken == "" {
-				return
-			}
-		}
 	}
 }
 

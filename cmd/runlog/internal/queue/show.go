@@ -2,10 +2,8 @@ package queue
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
-	"iter"
 	"strconv"
 	"strings"
 
@@ -34,7 +32,7 @@ are the depth of the queue. LEASED and RUNNING ones occupy its slots, of which t
 			}
 			return a.WithClient(func(c *client.Client) error {
 				req := &runlogv1.ListQueuesRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, PageSize: session.PageSize(limit)}
-				return output.List(&a.Output, queues(cmd.Context(), c, req), limit,
+				return output.List(&a.Output, client.Pages(cmd.Context(), req, c.ListQueues, (*runlogv1.ListQueuesResponse).GetQueues), limit,
 					func(q *runlogv1.Queue) ([]byte, error) { return output.JSONLine(q) }, queueCells,
 					"TENANT", "PROJECT", "ENVIRONMENT", "QUEUE", "STATE", "READY", "DELAYED", "LEASED", "RUNNING", "MAX", "OLDEST")
 			})
@@ -43,27 +41,6 @@ are the depth of the queue. LEASED and RUNNING ones occupy its slots, of which t
 	s.addFlags(cmd.Flags(), "queues; all if left out")
 	session.LimitFlag(cmd.Flags(), &limit, 100, "limit of the number of queues")
 	return cmd
-}
-
-// queues reads the pages of queues.
-func queues(ctx context.Context, c *client.Client, req *runlogv1.ListQueuesRequest) iter.Seq2[*runlogv1.Queue, error] {
-	return func(yield func(*runlogv1.Queue, error) bool) {
-		for {
-			res, err := c.ListQueues(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, q := range res.GetQueues() {
-				if !yield(q, nil) {
-					return
-				}
-			}
-			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
-				return
-			}
-		}
-	}
 }
 
 func queueCells(q *runlogv1.Queue) []string {
@@ -120,7 +97,7 @@ aging aside, and those that are delayed.`,
 			}
 			return a.WithClient(func(c *client.Client) error {
 				if runs || len(states) > 0 {
-					return output.List(&a.Output, queuedRuns(cmd.Context(), c, list), limit,
+					return output.List(&a.Output, client.Pages(cmd.Context(), list, c.ListQueuedRuns, (*runlogv1.ListQueuedRunsResponse).GetRuns), limit,
 						func(r *runlogv1.QueuedRun) ([]byte, error) { return output.JSONLine(r) }, runCells,
 						"RUN", "STATE", "PRIORITY", "ENQUEUED", "NOT BEFORE", "ATTEMPTS", "WORKER", "LEASED UNTIL")
 				}
@@ -142,27 +119,6 @@ aging aside, and those that are delayed.`,
 
 // stateNames are the states of runs that are in a queue.
 var stateNames = []string{"ready", "delayed", "leased", "running", "exhausted"}
-
-// queuedRuns reads the pages of the runs of a queue.
-func queuedRuns(ctx context.Context, c *client.Client, req *runlogv1.ListQueuedRunsRequest) iter.Seq2[*runlogv1.QueuedRun, error] {
-	return func(yield func(*runlogv1.QueuedRun, error) bool) {
-		for {
-			res, err := c.ListQueuedRuns(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, r := range res.GetRuns() {
-				if !yield(r, nil) {
-					return
-				}
-			}
-			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
-				return
-			}
-		}
-	}
-}
 
 func runCells(r *runlogv1.QueuedRun) []string {
 	return []string{r.GetRunId(), r.GetState().String(), strconv.FormatUint(uint64(r.GetPriority()), 10), output.Stamp(r.GetEnqueuedAt()),

@@ -1,8 +1,6 @@
 package subscription
 
 import (
-	"context"
-	"iter"
 	"strconv"
 
 	"github.com/spf13/cobra"
@@ -24,34 +22,13 @@ letter that is REDRIVEN is being delivered again.`,
 		Example: "  runlog subscriptions dead-letters ls planner --tenant acme\n  runlog subscriptions dead-letters ls planner --run run-7 -o json",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
 		req := &runlogv1.ListDeadLettersRequest{SubscriptionId: id, TenantId: tenant, RunId: run, PageSize: session.PageSize(limit)}
-		return output.List(&a.Output, letters(cmd.Context(), c, req), limit,
+		return output.List(&a.Output, client.Pages(cmd.Context(), req, c.ListDeadLetters, (*runlogv1.ListDeadLettersResponse).GetDeadLetters), limit,
 			func(l *runlogv1.DeadLetter) ([]byte, error) { return output.JSONLine(l) }, letterCells,
 			"DELIVERY", "RUN", "SEQ", "TYPE", "PARKED", "ATTEMPTS", "REDRIVEN", "ERROR")
 	})
 	cmd.Flags().StringVar(&run, "run", "", "only those of this run")
 	session.LimitFlag(cmd.Flags(), &limit, 100, "limit of the number of dead letters")
 	return cmd
-}
-
-// letters reads the pages of dead letters.
-func letters(ctx context.Context, c *client.Client, req *runlogv1.ListDeadLettersRequest) iter.Seq2[*runlogv1.DeadLetter, error] {
-	return func(yield func(*runlogv1.DeadLetter, error) bool) {
-		for {
-			res, err := c.ListDeadLetters(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, l := range res.GetDeadLetters() {
-				if !yield(l, nil) {
-					return
-				}
-			}
-			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
-				return
-			}
-		}
-	}
 }
 
 func letterCells(l *runlogv1.DeadLetter) []string {

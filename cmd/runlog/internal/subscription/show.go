@@ -2,10 +2,8 @@ package subscription
 
 import (
 	"bufio"
-	"context"
 	"fmt"
 	"io"
-	"iter"
 	"slices"
 	"strings"
 	"time"
@@ -36,7 +34,7 @@ age is not known. The STATE is active, paused, or failing: the last attempt has 
 			}
 			return a.WithClient(func(c *client.Client) error {
 				req := &runlogv1.ListSubscriptionsRequest{TenantId: tenant, PageSize: session.PageSize(limit)}
-				return output.List(&a.Output, list(cmd.Context(), c, req), limit,
+				return output.List(&a.Output, client.Pages(cmd.Context(), req, c.ListSubscriptions, (*runlogv1.ListSubscriptionsResponse).GetSubscriptions), limit,
 					func(s *runlogv1.Subscription) ([]byte, error) { return output.JSONLine(s) }, cells,
 					"TENANT", "SUBSCRIPTION", "DELIVERY", "STATE", "BEHIND", "OLDEST", "IN FLIGHT", "DEAD LETTERS")
 			})
@@ -45,27 +43,6 @@ age is not known. The STATE is active, paused, or failing: the last attempt has 
 	cmd.Flags().StringVar(&tenant, "tenant", "", "tenant of the subscriptions; all if left out")
 	session.LimitFlag(cmd.Flags(), &limit, 100, "limit of the number of subscriptions")
 	return cmd
-}
-
-// list reads the pages of subscriptions.
-func list(ctx context.Context, c *client.Client, req *runlogv1.ListSubscriptionsRequest) iter.Seq2[*runlogv1.Subscription, error] {
-	return func(yield func(*runlogv1.Subscription, error) bool) {
-		for {
-			res, err := c.ListSubscriptions(ctx, req)
-			if err != nil {
-				yield(nil, err)
-				return
-			}
-			for _, s := range res.GetSubscriptions() {
-				if !yield(s, nil) {
-					return
-				}
-			}
-			if req.PageToken = res.GetNextPageToken(); req.PageToken == "" {
-				return
-			}
-		}
-	}
 }
 
 func cells(s *runlogv1.Subscription) []string {
