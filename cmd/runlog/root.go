@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"runtime"
 	"slices"
@@ -77,15 +76,11 @@ func versionCommand(s *session.Session) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			platform := runtime.GOOS + "/" + runtime.GOARCH
-			if s.Format == output.JSON {
-				return json.NewEncoder(s.Stdout).Encode(struct {
-					Version  string `json:"version"`
-					Go       string `json:"go"`
-					Platform string `json:"platform"`
-				}{s.Version, runtime.Version(), platform})
-			}
-			_, err := fmt.Fprintf(s.Stdout, "runlog %s (%s, %s)\n", s.Version, runtime.Version(), platform)
-			return err
+			return s.Tell(fmt.Sprintf("runlog %s (%s, %s)", s.Version, runtime.Version(), platform), struct {
+				Version  string `json:"version"`
+				Go       string `json:"go"`
+				Platform string `json:"platform"`
+			}{s.Version, runtime.Version(), platform})
 		},
 	}
 }

@@ -6,6 +6,7 @@
 package output
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -56,22 +57,37 @@ func (f *Format) Set(value string) error {
 // Type names the value in the help.
 func (f *Format) Type() string { return "format" }
 
-// Tell writes what the command did: a sentence, or line as one JSON object.
+// Tell writes what the command did: a sentence, or line as Object does.
 func (o *Output) Tell(sentence string, line any) error {
 	if o.Format == JSON {
-		return json.NewEncoder(o.Stdout).Encode(line)
+		return o.Object(line)
 	}
 	_, err := fmt.Fprintln(o.Stdout, OneLine(sentence))
 	return err
 }
 
-// Message writes m as one line of proto-JSON.
-func (o *Output) Message(m proto.Message) error {
-	line, err := JSONLine(m)
+// Show writes what one thing is: its facts as Facts does, or line as Object does.
+func (o *Output) Show(line any, facts ...[2]string) error {
+	if o.Format == JSON {
+		return o.Object(line)
+	}
+	out := bufio.NewWriter(o.Stdout)
+	Facts(out, facts...)
+	return out.Flush()
+}
+
+// Object writes one JSON object on a line: of a message in proto-JSON, else with the names of the
+// tags.
+func (o *Output) Object(line any) error {
+	m, ok := line.(proto.Message)
+	if !ok {
+		return json.NewEncoder(o.Stdout).Encode(line)
+	}
+	text, err := JSONLine(m)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(o.Stdout, "%s\n", line)
+	_, err = fmt.Fprintf(o.Stdout, "%s\n", text)
 	return err
 }
 

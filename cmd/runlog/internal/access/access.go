@@ -70,7 +70,7 @@ cannot be shown again. This needs the role admin in all tenants.`,
 					return err
 				}
 				if a.Format == output.JSON {
-					return a.Message(resp)
+					return a.Object(resp)
 				}
 				fmt.Fprintf(a.Stderr, "token %s for token:%s; it is not shown again\n", resp.GetTokenId(), args[0])
 				_, err = fmt.Fprintln(a.Stdout, resp.GetToken())
@@ -105,7 +105,7 @@ func (a *app) listCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
 				seq := client.Pages(cmd.Context(), &runlogv1.ListTokensRequest{PageSize: 1000}, c.ListTokens, (*runlogv1.ListTokensResponse).GetTokens)
-				return output.List(&a.Output, seq, 0, func(t *runlogv1.Token) ([]byte, error) { return output.JSONLine(t) }, tokenCells,
+				return output.List(&a.Output, seq, 0, output.JSONLine, tokenCells,
 					"TOKEN ID", "NAME", "TENANTS", "ROLES", "ACTS FOR", "CREATED", "EXPIRES", "REVOKED")
 			})
 		},
@@ -137,11 +137,7 @@ func (a *app) revokeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(resp.GetToken())
-				}
-				_, err = fmt.Fprintf(a.Stdout, "token %s (%s) is revoked\n", resp.GetToken().GetTokenId(), resp.GetToken().GetName())
-				return err
+				return a.Tell(fmt.Sprintf("token %s (%s) is revoked", resp.GetToken().GetTokenId(), resp.GetToken().GetName()), resp.GetToken())
 			})
 		},
 	}
@@ -158,13 +154,9 @@ func (a *app) whoAmICommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(who)
-				}
-				output.Facts(a.Stdout, [2]string{"name", who.GetName()}, [2]string{"tenants", strings.Join(who.GetTenants(), ",")},
+				return a.Show(who, [2]string{"name", who.GetName()}, [2]string{"tenants", strings.Join(who.GetTenants(), ",")},
 					[2]string{"roles", roleNames(who.GetRoles())}, [2]string{"acts for", output.Dash(strings.Join(who.GetActFor(), ","))},
 					[2]string{"expires", output.Dash(output.Stamp(who.GetExpireTime()))})
-				return nil
 			})
 		},
 	}

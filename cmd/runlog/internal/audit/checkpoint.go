@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"bufio"
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -142,19 +140,16 @@ func (a *app) reportCheckpoints(paths []string, kept []proof.KeptCheckpoint) err
 			keys = append(keys, c.Key)
 		}
 	}
-	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(checkpointReport{
-			Files: paths, Format: "checkpoint", ClusterID: fmt.Sprintf("%x", last.Cluster), Checkpoints: len(kept), From: proof.FormatTime(first.CompleteThrough),
-			CompleteThrough: proof.FormatTime(last.CompleteThrough), Runs: last.Runs, Events: last.Events, Root: fmt.Sprintf("%x", last.Root[:]),
-			Previous: first.Previous.String(), VerifiedKeys: keys,
-		})
+	report := checkpointReport{
+		Files: paths, Format: "checkpoint", ClusterID: fmt.Sprintf("%x", last.Cluster), Checkpoints: len(kept), From: proof.FormatTime(first.CompleteThrough),
+		CompleteThrough: proof.FormatTime(last.CompleteThrough), Runs: last.Runs, Events: last.Events, Root: fmt.Sprintf("%x", last.Root[:]),
+		Previous: first.Previous.String(), VerifiedKeys: keys,
 	}
 	chain := "1"
 	if len(kept) > 1 {
 		chain = fmt.Sprintf("%s, from that of %s on; each names the one before", output.Number(uint64(len(kept))), proof.FormatTime(first.CompleteThrough))
 	}
-	out := bufio.NewWriter(a.Stdout)
-	output.Facts(out,
+	return a.Show(report,
 		[2]string{"File", strings.Join(paths, ", ")},
 		[2]string{"Format", "signed checkpoint"},
 		[2]string{"Cluster", fmt.Sprintf("%x", last.Cluster)},
@@ -165,5 +160,4 @@ func (a *app) reportCheckpoints(paths []string, kept []proof.KeptCheckpoint) err
 		[2]string{"Previous", first.Previous.String()},
 		[2]string{"Signature", "verified, by " + strings.Join(keys, ", ")},
 	)
-	return out.Flush()
 }

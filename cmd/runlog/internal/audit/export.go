@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -267,23 +265,20 @@ func (e *exporter) report(format export.Format) error {
 		return err
 	}
 	took := time.Since(e.began)
-	s, to := e.summary, e.app.Stdout
+	s, to := e.summary, e.app.Output
 	if e.opts.file == "-" {
-		to = e.app.Stderr
+		to.Stdout = to.Stderr
 	}
-	if e.app.Format == output.JSON {
-		return json.NewEncoder(to).Encode(exportReport{
-			File: e.opts.file, Manifest: e.opts.sidecar(), Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
-			Filter: append([]string{}, filterOf(e.stated)...), Closed: s.GetClosed(), Count: s.GetCount(),
-			Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Unseen: e.unseen(), Seconds: took.Seconds(),
-		})
+	report := exportReport{
+		File: e.opts.file, Manifest: e.opts.sidecar(), Format: format.String(), From: clock(s.GetFrom()), To: clock(s.GetTo()),
+		Filter: append([]string{}, filterOf(e.stated)...), Closed: s.GetClosed(), Count: s.GetCount(),
+		Digest: s.GetDigest(), ClusterID: s.GetClusterId(), Signers: append([]string{}, signers...), Unseen: e.unseen(), Seconds: took.Seconds(),
 	}
-	out := bufio.NewWriter(to)
 	state := "closed: it has these events forever"
 	if !s.GetClosed() {
 		state = "open: complete through " + clock(s.GetCompleteThrough()) + "; the window may get more events"
 	}
-	output.Facts(out,
+	return to.Show(report,
 		[2]string{"File", e.opts.file},
 		[2]string{"Manifest", e.opts.sidecar()},
 		[2]string{"Format", format.String()},
@@ -295,7 +290,6 @@ func (e *exporter) report(format export.Format) error {
 		[2]string{"Digest", s.GetDigest()},
 		[2]string{"Signed by", signedBy(signers)},
 	)
-	return out.Flush()
 }
 
 func signedBy(signers []string) string {

@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"bufio"
 	"context"
-	"fmt"
 	"iter"
 	"strconv"
 
@@ -30,7 +28,7 @@ the signed note.`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
 				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(most, 100))})
-				return output.List(&a.Output, seq, most, func(c *runlogv1.Checkpoint) ([]byte, error) { return output.JSONLine(c) }, checkpointCells,
+				return output.List(&a.Output, seq, most, output.JSONLine, checkpointCells,
 					"COMPLETE THROUGH", "RUNS", "EVENTS", "KEY", "ROOT")
 			})
 		},
@@ -54,7 +52,7 @@ an endorsed key.`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
-				return output.List(&a.Output, signingKeys(cmd.Context(), c), 0, func(k *runlogv1.SigningKey) ([]byte, error) { return output.JSONLine(k) }, keyCells,
+				return output.List(&a.Output, signingKeys(cmd.Context(), c), 0, output.JSONLine, keyCells,
 					"NUMBER", "CREATED", "ENDORSED", "PUBLIC KEY")
 			})
 		},
@@ -117,19 +115,9 @@ one: give its public part to all auditors.`,
 }
 
 func (a *app) showKey(k *runlogv1.SigningKey) error {
-	if a.Format == output.JSON {
-		line, err := output.JSONLine(k)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.Stdout, "%s\n", line)
-		return err
-	}
-	out := bufio.NewWriter(a.Stdout)
-	output.Facts(out,
+	return a.Show(k,
 		[2]string{"Number", strconv.FormatUint(k.GetNumber(), 10)},
 		[2]string{"Public key", k.GetPublicKey()},
 		[2]string{"Endorsed", endorsed(k)},
 	)
-	return out.Flush()
 }

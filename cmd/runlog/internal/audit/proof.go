@@ -3,7 +3,6 @@ package audit
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -165,14 +164,11 @@ func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
 		verified, server = "", r.Key
 		signature = "by the key " + r.Key + ", as this server says: compare it with a key that you got another way, or name that with --key"
 	}
-	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(proofReport{
-			File: path, Format: "run proof", ClusterID: fmt.Sprintf("%x", c.Cluster), RunID: h.RunID, TenantID: h.TenantID, LastSeq: h.LastSeq,
-			ChainDigest: h.Chain.String(), CompleteThrough: proof.FormatTime(c.CompleteThrough), Runs: c.Runs, Root: fmt.Sprintf("%x", c.Root[:]), VerifiedKey: verified, ServerKey: server,
-		})
+	report := proofReport{
+		File: path, Format: "run proof", ClusterID: fmt.Sprintf("%x", c.Cluster), RunID: h.RunID, TenantID: h.TenantID, LastSeq: h.LastSeq,
+		ChainDigest: h.Chain.String(), CompleteThrough: proof.FormatTime(c.CompleteThrough), Runs: c.Runs, Root: fmt.Sprintf("%x", c.Root[:]), VerifiedKey: verified, ServerKey: server,
 	}
-	out := bufio.NewWriter(a.Stdout)
-	output.Facts(out,
+	return a.Show(report,
 		[2]string{"File", path},
 		[2]string{"Format", "proof of a run"},
 		[2]string{"Cluster", fmt.Sprintf("%x", c.Cluster)},
@@ -183,5 +179,4 @@ func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
 		[2]string{"Checkpoint", fmt.Sprintf("of %s, over %s", proof.FormatTime(c.CompleteThrough), output.Plural(c.Runs, "run"))},
 		[2]string{"Signature", signature},
 	)
-	return out.Flush()
 }

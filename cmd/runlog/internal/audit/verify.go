@@ -1,9 +1,7 @@
 package audit
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -187,12 +185,10 @@ type verifiedReport struct {
 
 func (a *app) reportVerified(path, manifest string, format export.Format, r *export.Report, took time.Duration) error {
 	m := &r.Manifest
-	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(verifiedReport{
-			File: path, Format: format.String(), ClusterID: fmt.Sprintf("%x", m.Cluster), From: proof.FormatTime(m.From), To: proof.FormatTime(m.To),
-			Filter: append([]string{}, filterOf(&m.Export)...), Closed: m.Closed(), Count: r.Events, Links: r.Links, Digest: m.Digest.String(),
-			Signers: append([]string{}, m.Signers...), Manifest: manifest, VerifiedKey: m.Key,
-		})
+	report := verifiedReport{
+		File: path, Format: format.String(), ClusterID: fmt.Sprintf("%x", m.Cluster), From: proof.FormatTime(m.From), To: proof.FormatTime(m.To),
+		Filter: append([]string{}, filterOf(&m.Export)...), Closed: m.Closed(), Count: r.Events, Links: r.Links, Digest: m.Digest.String(),
+		Signers: append([]string{}, m.Signers...), Manifest: manifest, VerifiedKey: m.Key,
 	}
 	state := "closed: the cluster has these events forever"
 	if !m.Closed() {
@@ -206,8 +202,7 @@ func (a *app) reportVerified(path, manifest string, format export.Format, r *exp
 	default:
 		signature = "NOT VERIFIED; it claims to be by " + strings.Join(m.Signers, ", ")
 	}
-	out := bufio.NewWriter(a.Stdout)
-	output.Facts(out,
+	return a.Show(report,
 		[2]string{"File", path},
 		[2]string{"Manifest", manifest},
 		[2]string{"Format", format.String()},
@@ -221,7 +216,6 @@ func (a *app) reportVerified(path, manifest string, format export.Format, r *exp
 		[2]string{"Digest", m.Digest.String()},
 		[2]string{"Signature", signature},
 	)
-	return out.Flush()
 }
 
 // chains describes how many events were verified to follow the one before.

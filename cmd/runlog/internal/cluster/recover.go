@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"encoding/json"
 	"fmt"
 	"os"
 	"strings"
@@ -57,19 +56,16 @@ directories and --join. If several nodes are left, recover the one with the high
 }
 
 func (a *app) printRecovery(r *offline.Recovery) error {
-	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
-			NodeID    string   `json:"nodeId"`
-			ClusterID string   `json:"clusterId"`
-			LastIndex uint64   `json:"lastIndex,string"`
-			Lost      []string `json:"lost"`
-		}{r.NodeID, r.ClusterID, r.LastIndex, r.Lost})
-	}
+	line := struct {
+		NodeID    string   `json:"nodeId"`
+		ClusterID string   `json:"clusterId"`
+		LastIndex uint64   `json:"lastIndex,string"`
+		Lost      []string `json:"lost"`
+	}{r.NodeID, r.ClusterID, r.LastIndex, r.Lost}
 	lost := strings.Join(r.Lost, ", ")
 	if lost == "" {
 		lost = "none"
 	}
-	_, err := fmt.Fprintf(a.Stdout, "node %s is now the only voter of cluster %s; its log ends at %d; removed members: %s\n",
-		r.NodeID, r.ClusterID, r.LastIndex, lost)
-	return err
+	return a.Tell(fmt.Sprintf("node %s is now the only voter of cluster %s; its log ends at %d; removed members: %s",
+		r.NodeID, r.ClusterID, r.LastIndex, lost), line)
 }

@@ -1,8 +1,6 @@
 package cluster
 
 import (
-	"bufio"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -79,24 +77,21 @@ func (a *app) salvage(dir, file string, from uint64) (err error) {
 }
 
 func (a *app) printSalvage(s *offline.Salvaged, file string) error {
-	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
-			File      string `json:"file"`
-			NodeID    string `json:"nodeId"`
-			ClusterID string `json:"clusterId"`
-			First     uint64 `json:"firstEntry,string"`
-			Last      uint64 `json:"lastEntry,string"`
-			Applied   uint64 `json:"applied,string"`
-			Events    uint64 `json:"events,string"`
-			Signer    string `json:"signer"`
-		}{file, s.NodeID, s.ClusterID, s.First, s.Last, s.Applied, s.Events, s.Signer})
-	}
+	line := struct {
+		File      string `json:"file"`
+		NodeID    string `json:"nodeId"`
+		ClusterID string `json:"clusterId"`
+		First     uint64 `json:"firstEntry,string"`
+		Last      uint64 `json:"lastEntry,string"`
+		Applied   uint64 `json:"applied,string"`
+		Events    uint64 `json:"events,string"`
+		Signer    string `json:"signer"`
+	}{file, s.NodeID, s.ClusterID, s.First, s.Last, s.Applied, s.Events, s.Signer}
 	signer := s.Signer
 	if signer == "" {
 		signer = "none: the node does not have the cluster's key"
 	}
-	out := bufio.NewWriter(a.Stdout)
-	output.Facts(out,
+	return a.Show(line,
 		[2]string{"File", file},
 		[2]string{"Node", fmt.Sprintf("%s of cluster %s", s.NodeID, s.ClusterID)},
 		[2]string{"Events", output.Number(s.Events)},
@@ -104,5 +99,4 @@ func (a *app) printSalvage(s *offline.Salvaged, file string) error {
 		[2]string{"Signed by", signer},
 		[2]string{"Next", "runlog append -f " + file + ", then replace the node (docs/operations.md, Older copies)"},
 	)
-	return out.Flush()
 }

@@ -48,7 +48,7 @@ admin in all tenants.`,
 					return err
 				}
 				if a.Format == output.JSON {
-					return a.Message(resp)
+					return a.Object(resp)
 				}
 				fmt.Fprintf(a.Stderr, "join token %s for %s, until %s; it is not shown again\n",
 					resp.GetTokenId(), output.Plural(int(uses), "node"), output.Stamp(resp.GetExpireTime()))
@@ -74,14 +74,7 @@ func (a *app) listTokensCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				all := func(yield func(*runlogv1.JoinToken, error) bool) {
-					for _, t := range resp.GetTokens() {
-						if !yield(t, nil) {
-							return
-						}
-					}
-				}
-				return output.List(&a.Output, all, 0, func(t *runlogv1.JoinToken) ([]byte, error) { return output.JSONLine(t) }, joinTokenCells,
+				return output.List(&a.Output, output.All(resp.GetTokens()), 0, output.JSONLine, joinTokenCells,
 					"TOKEN ID", "USES", "CREATED", "EXPIRES", "REVOKED")
 			})
 		},
@@ -106,11 +99,7 @@ one; a member stays one (runlog cluster remove). The id is that of runlog cluste
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(resp.GetToken())
-				}
-				_, err = fmt.Fprintf(a.Stdout, "join token %s is revoked\n", resp.GetToken().GetTokenId())
-				return err
+				return a.Tell("join token "+resp.GetToken().GetTokenId()+" is revoked", resp.GetToken())
 			})
 		},
 	}

@@ -46,8 +46,7 @@ another worker has the run.`,
 				if err != nil {
 					return err
 				}
-				return output.List(&a.Output, output.All(res.GetLeases()), 0,
-					func(l *runlogv1.Lease) ([]byte, error) { return output.JSONLine(l) }, leaseCells,
+				return output.List(&a.Output, output.All(res.GetLeases()), 0, output.JSONLine, leaseCells,
 					"RUN", "FENCE", "LEASED UNTIL", "ATTEMPT", "QUEUE", "PLAN", "VERSION", "ENGINE RUN")
 			})
 		},
@@ -105,9 +104,6 @@ be started, and ends with RunCancelled. The same release again changes nothing.`
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(res)
-				}
 				text := fmt.Sprintf("run %s is %s", req.RunId, res.GetState())
 				if res.NotBefore != nil {
 					text += " until " + output.Stamp(res.GetNotBefore())
@@ -115,7 +111,7 @@ be started, and ends with RunCancelled. The same release again changes nothing.`
 				if res.GetIdempotent() {
 					text += "; the lease was released before"
 				}
-				return a.Tell(text, nil)
+				return a.Tell(text, res)
 			})
 		},
 	}

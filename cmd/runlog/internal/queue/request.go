@@ -214,9 +214,6 @@ func (r *request) again(ctx context.Context, c *client.Client) error {
 
 // showRequest prints what has become of a request.
 func (a *app) showRequest(id string, res *runlogv1.RequestRunResponse) error {
-	if a.Format == output.JSON {
-		return a.Message(res)
-	}
 	position, repeated := "", ""
 	if res.GetPosition() > 0 {
 		position = output.Number(res.GetPosition())
@@ -224,7 +221,7 @@ func (a *app) showRequest(id string, res *runlogv1.RequestRunResponse) error {
 	if res.GetIdempotent() {
 		repeated = "yes: the request was made before, and nothing was stored"
 	}
-	output.Facts(a.Stdout,
+	return a.Show(res,
 		[2]string{"Run", res.GetRun().GetRunId()},
 		[2]string{"Request", id},
 		[2]string{"Disposition", res.GetDisposition().String()},
@@ -232,5 +229,4 @@ func (a *app) showRequest(id string, res *runlogv1.RequestRunResponse) error {
 		[2]string{"Not before", output.Stamp(res.GetNotBefore())},
 		[2]string{"Repeated", repeated},
 	)
-	return nil
 }

@@ -1,9 +1,7 @@
 package queue
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"strconv"
 	"strings"
 
@@ -32,8 +30,8 @@ are the depth of the queue. LEASED and RUNNING ones occupy its slots, of which t
 			}
 			return a.WithClient(func(c *client.Client) error {
 				req := &runlogv1.ListQueuesRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, PageSize: session.PageSize(limit)}
-				return output.List(&a.Output, client.Pages(cmd.Context(), req, c.ListQueues, (*runlogv1.ListQueuesResponse).GetQueues), limit,
-					func(q *runlogv1.Queue) ([]byte, error) { return output.JSONLine(q) }, queueCells,
+				seq := client.Pages(cmd.Context(), req, c.ListQueues, (*runlogv1.ListQueuesResponse).GetQueues)
+				return output.List(&a.Output, seq, limit, output.JSONLine, queueCells,
 					"TENANT", "PROJECT", "ENVIRONMENT", "QUEUE", "STATE", "READY", "DELAYED", "LEASED", "RUNNING", "MAX", "OLDEST")
 			})
 		},
@@ -97,8 +95,8 @@ aging aside, and those that are delayed.`,
 			}
 			return a.WithClient(func(c *client.Client) error {
 				if runs || len(states) > 0 {
-					return output.List(&a.Output, client.Pages(cmd.Context(), list, c.ListQueuedRuns, (*runlogv1.ListQueuedRunsResponse).GetRuns), limit,
-						func(r *runlogv1.QueuedRun) ([]byte, error) { return output.JSONLine(r) }, runCells,
+					seq := client.Pages(cmd.Context(), list, c.ListQueuedRuns, (*runlogv1.ListQueuedRunsResponse).GetRuns)
+					return output.List(&a.Output, seq, limit, output.JSONLine, runCells,
 						"RUN", "STATE", "PRIORITY", "ENQUEUED", "NOT BEFORE", "ATTEMPTS", "WORKER", "LEASED UNTIL")
 				}
 				res, err := c.GetQueue(cmd.Context(), &runlogv1.GetQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue})
@@ -127,21 +125,12 @@ func runCells(r *runlogv1.QueuedRun) []string {
 
 // showQueue prints a queue.
 func (a *app) showQueue(q *runlogv1.Queue) error {
-	if a.Format == output.JSON {
-		return a.Message(q)
-	}
-	out := bufio.NewWriter(a.Stdout)
-	queueFacts(out, q)
-	return out.Flush()
-}
-
-func queueFacts(out io.Writer, q *runlogv1.Queue) {
 	s := q.GetSettings()
 	waiting := output.Number(q.GetDepth())
 	if q.GetDepth() > 0 {
 		waiting += fmt.Sprintf(" (%s ready, %s delayed)", output.Number(q.GetReady()), output.Number(q.GetDelayed()))
 	}
-	output.Facts(out,
+	return a.Show(q,
 		[2]string{"Queue", q.GetQueue()},
 		[2]string{"Scope", q.GetTenantId() + " / " + q.GetProjectId() + " / " + q.GetEnvironmentId()},
 		[2]string{"State", stateOf(q)},

@@ -28,10 +28,7 @@ that was started is refused: runlog signal RUN CANCEL asks its engine to cancel 
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(res)
-				}
-				return a.Tell(fmt.Sprintf("run %s is cancelled; its RunCancelled has the runSeq %d", req.RunId, res.GetRunSeq()), nil)
+				return a.Tell(fmt.Sprintf("run %s is cancelled; its RunCancelled has the runSeq %d", req.RunId, res.GetRunSeq()), res)
 			})
 		},
 	}
@@ -54,14 +51,11 @@ worker still writes under its fence is refused.`,
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(res)
-				}
 				how := "is back in its queue; it is"
 				if res.GetIdempotent() {
 					how = "was in its queue; it is"
 				}
-				return a.Tell(fmt.Sprintf("run %s %s %s", args[0], how, res.GetRun().GetState()), nil)
+				return a.Tell(fmt.Sprintf("run %s %s %s", args[0], how, res.GetRun().GetState()), res)
 			})
 		},
 	}
@@ -90,10 +84,7 @@ func (a *app) prioritizeCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				if a.Format == output.JSON {
-					return a.Message(res.GetRun())
-				}
-				return a.Tell(fmt.Sprintf("run %s has the priority %d; it is %s", args[0], res.GetRun().GetPriority(), res.GetRun().GetState()), nil)
+				return a.Tell(fmt.Sprintf("run %s has the priority %d; it is %s", args[0], res.GetRun().GetPriority(), res.GetRun().GetState()), res.GetRun())
 			})
 		},
 	}

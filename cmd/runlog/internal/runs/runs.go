@@ -1,7 +1,6 @@
 package runs
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"maps"
@@ -90,7 +89,7 @@ func (a *app) listRuns(ctx context.Context, opts *runsOptions) error {
 	}
 	opts.req.PageSize = session.PageSize(opts.limit + min(opts.limit, 1))
 	more := false
-	err = output.List(&a.Output, output.First(c.ListRuns(ctx, &opts.req), opts.limit, &more), 0, runLine, runCells,
+	err = output.List(&a.Output, output.First(c.ListRuns(ctx, &opts.req), opts.limit, &more), 0, output.JSONLine, runCells,
 		"RUN", "STATUS", "STEP", "STARTED", "DURATION", "LAST SEQ", "TENANT", "PROJECT", "ENVIRONMENT", "PLAN", "VERSION", "CREATED")
 	if more && err == nil {
 		which := "newest"
@@ -143,8 +142,6 @@ func (a *app) countRuns(ctx context.Context, c *client.Client, req *runlogv1.Lis
 	return err
 }
 
-func runLine(run *runlogv1.Run) ([]byte, error) { return output.JSONLine(run) }
-
 func runCells(run *runlogv1.Run) []string {
 	return []string{
 		run.GetRunId(),
@@ -192,20 +189,11 @@ func (a *app) getRun(ctx context.Context, req *runlogv1.GetRunRequest) error {
 	if err != nil {
 		return err
 	}
-	if a.Format == output.JSON {
-		line, err := output.JSONLine(run)
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.Stdout, "%s\n", line)
-		return err
-	}
-	out := bufio.NewWriter(a.Stdout)
 	var labels []string
 	for _, name := range slices.Sorted(maps.Keys(run.GetLabels())) {
 		labels = append(labels, name+"="+run.GetLabels()[name])
 	}
-	output.Facts(out,
+	return a.Show(run,
 		[2]string{"Run", run.GetRunId()},
 		[2]string{"Status", statusText(run)},
 		[2]string{"Message", run.GetMessage()},
@@ -221,7 +209,6 @@ func (a *app) getRun(ctx context.Context, req *runlogv1.GetRunRequest) error {
 		[2]string{"Completed", output.Stamp(run.GetCompletedAt())},
 		[2]string{"Last event", output.Stamp(run.GetLastEventAt())},
 	)
-	return out.Flush()
 }
 
 // scope formats tenant, project and environment.

@@ -70,12 +70,7 @@ func (a *app) showSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest
 		return err
 	}
 	if a.Format == output.JSON {
-		line, err := output.JSONLine(res.GetSnapshot())
-		if err != nil {
-			return err
-		}
-		_, err = fmt.Fprintf(a.Stdout, "%s\n", line)
-		return err
+		return a.Object(res.GetSnapshot())
 	}
 	out := bufio.NewWriter(a.Stdout)
 	snapshotHeader(out, res.GetSnapshot())

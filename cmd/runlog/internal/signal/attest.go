@@ -2,7 +2,6 @@ package signal
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
@@ -91,10 +90,6 @@ func (a *app) attest(ctx context.Context, c *client.Client, req *runlogv1.Attest
 	if err != nil {
 		return withRetry(err, "attestation", req.AttestationId)
 	}
-	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(attestationLine{req.AttestationId, req.Outcome.String(), resp.GetRunSeq(),
-			resp.GetLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition(), resp.GetApprovals(), resp.GetApprovalsNeeded()})
-	}
 	text := fmt.Sprintf("attempt %d of step %s is attested: %s at runSeq %d", resp.GetLogicalAttemptId(), req.StepId, req.Outcome, resp.GetRunSeq())
 	if missing := int(resp.GetApprovalsNeeded()) - int(resp.GetApprovals()); missing > 0 {
 		text = fmt.Sprintf("attempt %d of step %s is approved by %d of %d attesters at runSeq %d", resp.GetLogicalAttemptId(),
@@ -106,6 +101,6 @@ func (a *app) attest(ctx context.Context, c *client.Client, req *runlogv1.Attest
 	if resp.GetIdempotent() {
 		text += ", as it was before"
 	}
-	_, err = fmt.Fprintln(a.Stdout, output.OneLine(text))
-	return err
+	return a.Tell(text, attestationLine{req.AttestationId, req.Outcome.String(), resp.GetRunSeq(),
+		resp.GetLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition(), resp.GetApprovals(), resp.GetApprovalsNeeded()})
 }

@@ -3,7 +3,6 @@ package signal
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -109,12 +108,8 @@ func (a *app) send(ctx context.Context, c *client.Client, req *runlogv1.SendSign
 	if err != nil {
 		return withRetry(err, "signal", req.SignalId)
 	}
-	if a.Format == output.JSON {
-		err = json.NewEncoder(a.Stdout).Encode(line{req.SignalId, resp.GetDecision().String(), resp.GetRunSeq(), resp.GetRejectReason(),
-			resp.GetNextLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition()})
-	} else {
-		_, err = fmt.Fprintln(a.Stdout, output.OneLine(sentence(req, resp)))
-	}
+	err = a.Tell(sentence(req, resp), line{req.SignalId, resp.GetDecision().String(), resp.GetRunSeq(), resp.GetRejectReason(),
+		resp.GetNextLogicalAttemptId(), resp.GetIdempotent(), resp.GetPosition()})
 	if err == nil && resp.GetDecision() != runlogv1.Decision_ACCEPTED {
 		err = output.Errorf(output.ExitRejected, "signal rejected: %s; runlog events %s --type SignalRejected tells more", resp.GetRejectReason(), req.RunId)
 	}

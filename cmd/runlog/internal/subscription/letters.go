@@ -22,8 +22,8 @@ letter that is REDRIVEN is being delivered again.`,
 		Example: "  runlog subscriptions dead-letters ls planner --tenant acme\n  runlog subscriptions dead-letters ls planner --run run-7 -o json",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
 		req := &runlogv1.ListDeadLettersRequest{SubscriptionId: id, TenantId: tenant, RunId: run, PageSize: session.PageSize(limit)}
-		return output.List(&a.Output, client.Pages(cmd.Context(), req, c.ListDeadLetters, (*runlogv1.ListDeadLettersResponse).GetDeadLetters), limit,
-			func(l *runlogv1.DeadLetter) ([]byte, error) { return output.JSONLine(l) }, letterCells,
+		seq := client.Pages(cmd.Context(), req, c.ListDeadLetters, (*runlogv1.ListDeadLettersResponse).GetDeadLetters)
+		return output.List(&a.Output, seq, limit, output.JSONLine, letterCells,
 			"DELIVERY", "RUN", "SEQ", "TYPE", "PARKED", "ATTEMPTS", "REDRIVEN", "ERROR")
 	})
 	cmd.Flags().StringVar(&run, "run", "", "only those of this run")
@@ -88,10 +88,7 @@ the subscription is paused, the events wait for runlog subscriptions resume. If 
 		if err != nil {
 			return err
 		}
-		if a.Format == output.JSON {
-			return a.Message(res)
-		}
-		return a.Tell(output.Plural(res.GetRedriven(), "dead letter")+" of "+id+" will be delivered again", nil)
+		return a.Tell(output.Plural(res.GetRedriven(), "dead letter")+" of "+id+" will be delivered again", res)
 	})
 	w.addFlags(cmd)
 	return cmd
@@ -117,10 +114,7 @@ func (a *app) discardCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.Format == output.JSON {
-			return a.Message(res)
-		}
-		return a.Tell(output.Plural(res.GetDiscarded(), "dead letter")+" of "+id+" will never be delivered", nil)
+		return a.Tell(output.Plural(res.GetDiscarded(), "dead letter")+" of "+id+" will never be delivered", res)
 	})
 	w.addFlags(cmd)
 	cmd.Flags().StringVar(&reason, "reason", "", "why, for the access log; required")

@@ -1,9 +1,7 @@
 package subscription
 
 import (
-	"bufio"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 	"time"
@@ -34,8 +32,8 @@ age is not known. The STATE is active, paused, or failing: the last attempt has 
 			}
 			return a.WithClient(func(c *client.Client) error {
 				req := &runlogv1.ListSubscriptionsRequest{TenantId: tenant, PageSize: session.PageSize(limit)}
-				return output.List(&a.Output, client.Pages(cmd.Context(), req, c.ListSubscriptions, (*runlogv1.ListSubscriptionsResponse).GetSubscriptions), limit,
-					func(s *runlogv1.Subscription) ([]byte, error) { return output.JSONLine(s) }, cells,
+				seq := client.Pages(cmd.Context(), req, c.ListSubscriptions, (*runlogv1.ListSubscriptionsResponse).GetSubscriptions)
+				return output.List(&a.Output, seq, limit, output.JSONLine, cells,
 					"TENANT", "SUBSCRIPTION", "DELIVERY", "STATE", "BEHIND", "OLDEST", "IN FLIGHT", "DEAD LETTERS")
 			})
 		},
@@ -89,15 +87,6 @@ func (a *app) showCommand() *cobra.Command {
 
 // show prints a subscription.
 func (a *app) show(s *runlogv1.Subscription) error {
-	if a.Format == output.JSON {
-		return a.Message(s)
-	}
-	out := bufio.NewWriter(a.Stdout)
-	facts(out, s)
-	return out.Flush()
-}
-
-func facts(out io.Writer, s *runlogv1.Subscription) {
 	lag, retry := s.GetLag(), s.GetRetry()
 	under := fmt.Sprintf("%s in flight, %s waiting for another attempt", output.Number(lag.GetInFlight()), output.Number(lag.GetRetrying()))
 	if s.GetDelivery().GetPull() != nil {
@@ -115,7 +104,7 @@ func facts(out io.Writer, s *runlogv1.Subscription) {
 	if s.GetHeldRuns() > 0 {
 		letters += fmt.Sprintf(", which hold %s", output.Plural(s.GetHeldRuns(), "run"))
 	}
-	output.Facts(out,
+	return a.Show(s,
 		[2]string{"Subscription", s.GetSubscriptionId()},
 		[2]string{"Tenant", tenantText(s.GetFilter().GetTenantId())},
 		[2]string{"Filter", filterText(s.GetFilter())},

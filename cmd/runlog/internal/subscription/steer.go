@@ -1,12 +1,9 @@
 package subscription
 
 import (
-	"fmt"
-
 	"github.com/spf13/cobra"
 
 	"runlog/client"
-	"runlog/client/command/output"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -76,9 +73,6 @@ func (a *app) deleteCommand() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		if a.Format == output.JSON {
-			return a.Message(res)
-		}
-		return a.Tell(fmt.Sprintf("subscription %s is deleted", id), nil)
+		return a.Tell("subscription "+id+" is deleted", res)
 	})
 }
