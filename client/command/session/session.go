@@ -3,7 +3,6 @@
 package session
 
 import (
-	"fmt"
 	"io"
 	"strings"
 	"time"
@@ -114,47 +113,6 @@ func (s *Session) Servers() ([]string, error) {
 		return nil, output.UsageError("--server: %v", err)
 	}
 	return servers, nil
-}
-
-// OneRun checks the arguments of a command that takes the id of one run.
-func OneRun(cmd *cobra.Command, args []string) error {
-	return OneArgument("the id of one run")(cmd, args)
-}
-
-// OneArgument checks the arguments of a command that takes one.
-func OneArgument(what string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != 1 {
-			return fmt.Errorf("%s takes %s, not %s", cmd.Name(), what, output.Plural(len(args), "argument"))
-		}
-		return nil
-	}
-}
-
-// NoArguments checks the arguments of a command that takes flags only. The hint says how to name
-// what people often give as an argument.
-func NoArguments(hint string) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) > 0 {
-			return fmt.Errorf("%s takes no argument, but got %q: %s", cmd.Name(), args[0], hint)
-		}
-		return nil
-	}
-}
-
-// Subcommand checks the arguments of a command that only has commands below it.
-func Subcommand(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	hint := ""
-	if cmd.SuggestionsMinimumDistance == 0 {
-		cmd.SuggestionsMinimumDistance = 2
-	}
-	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
-		hint = fmt.Sprintf(" (did you mean %s?)", strings.Join(near, " or "))
-	}
-	return fmt.Errorf("unknown command %q for %q%s", args[0], cmd.CommandPath(), hint)
 }
 
 // Complete offers fixed values of a flag to the shell.

@@ -42,10 +42,7 @@ serves the API of manifests, runs and attestations.
 
 ` + output.ExitCodeHelp(),
 		Version: a.Version,
-		Args:    session.Subcommand,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	a.Register(cmd)
-	cmd.AddCommand(a.serveCommand(), a.runCommand(), a.resumeCommand())
-	return cmd
+	return session.Group(cmd, a.serveCommand(), a.runCommand(), a.resumeCommand())
 }

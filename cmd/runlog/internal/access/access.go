@@ -21,13 +21,8 @@ type app struct{ *session.Session }
 // Commands returns the commands of access.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
-	token := &cobra.Command{
-		Use:   "token",
-		Short: "Make, list and revoke API tokens",
-		Args:  session.Subcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	token.AddCommand(a.createCommand(), a.listCommand(), a.revokeCommand())
+	token := session.Group(&cobra.Command{Use: "token", Short: "Make, list and revoke API tokens"},
+		a.createCommand(), a.listCommand(), a.revokeCommand())
 	return []*cobra.Command{token, a.whoAmICommand(), a.contextCommand()}
 }
 

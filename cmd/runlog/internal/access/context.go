@@ -14,16 +14,12 @@ import (
 )
 
 func (a *app) contextCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return session.Group(&cobra.Command{
 		Use:   "context",
 		Short: "Keep servers and credentials under a name",
 		Long: `Keep servers and credentials under a name, in a file that only this user can read. A flag wins over the
 environment, which wins over the context. --context or RUNLOG_CONTEXT names another context than the one in use.`,
-		Args: session.Subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.contextAddCommand(), a.contextUseCommand(), a.contextListCommand(), a.contextRemoveCommand())
-	return cmd
+	}, a.contextAddCommand(), a.contextUseCommand(), a.contextListCommand(), a.contextRemoveCommand())
 }
 
 // changeContexts reads the contexts, changes them and stores them.

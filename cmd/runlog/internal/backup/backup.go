@@ -231,12 +231,7 @@ With --key, a manifest must be signed with that key. Without, only damage is fou
 a file together with the manifest.`,
 		Example: "  runlog backup verify /backups/main\n  runlog backup verify /backups/main --all\n" +
 			"  runlog backup verify /backups/main 20260212T0600 --key cluster.pub",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) < 1 || len(args) > 2 {
-				return fmt.Errorf("verify takes the directory of the backups and at most one name, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args: session.Arguments(1, 2, "the directory of the backups and at most one name"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			switch {
 			case all && len(args) > 1:

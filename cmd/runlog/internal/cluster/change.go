@@ -64,12 +64,7 @@ func (a *app) clusterTransferCommand() *cobra.Command {
 		Short:   "Transfer the leadership to another voter",
 		Long:    "Make NODE the leader; without NODE, the voter with the longest log. Appends wait during the transfer; none is lost.",
 		Example: "  runlog cluster transfer\n  runlog cluster transfer n2",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("transfer takes the name of one voter, or none, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args:    session.Arguments(0, 1, "the name of one voter, or none"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return a.WithClient(func(c *client.Client) error { return a.transfer(cmd.Context(), c, append(args, "")[0]) })
 		},

@@ -18,19 +18,15 @@ import (
 )
 
 func (a *app) clusterCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return session.Group(&cobra.Command{
 		Use:   "cluster",
 		Short: "Show, check and change the nodes of a cluster",
 		Long: `Show, check and change the members of the cluster. Any node takes any of these calls: name one that is up,
 or all of them, with --server.`,
 		Example: `  runlog cluster status --server host1:7410,host2:7410,host3:7410 --watch 1s
   runlog cluster add host4:7413`,
-		Args: session.Subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.clusterStatusCommand(), a.clusterDoctorCommand(), a.clusterAddCommand(), a.clusterRemoveCommand(),
-		a.clusterTransferCommand(), a.clusterReleaseCommand(), a.clusterTokenCommand(), a.clusterCertsCommand(), a.clusterRecoverCommand(), a.clusterSalvageCommand())
-	return cmd
+	}, a.clusterStatusCommand(), a.clusterDoctorCommand(), a.clusterAddCommand(), a.clusterRemoveCommand(), a.clusterTransferCommand(),
+		a.clusterReleaseCommand(), a.clusterTokenCommand(), a.clusterCertsCommand(), a.clusterRecoverCommand(), a.clusterSalvageCommand())
 }
 
 // answer is the status of the cluster as one node gave it, or the error of the call.

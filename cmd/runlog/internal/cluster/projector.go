@@ -29,14 +29,7 @@ activate the new one. Appends, reads and watches go on. Ctrl-C cancels; the old 
 		RunE:    func(cmd *cobra.Command, _ []string) error { return a.rebuildProjection(cmd.Context(), admin) },
 	}
 	session.AdminFlag(rebuild, &admin)
-	cmd := &cobra.Command{
-		Use:   "projector",
-		Short: "Rebuild the projection of a node",
-		Args:  session.Subcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(rebuild)
-	return cmd
+	return session.Group(&cobra.Command{Use: "projector", Short: "Rebuild the projection of a node"}, rebuild)
 }
 
 // rebuildState is one line of the admin listener's answer.

@@ -14,16 +14,12 @@ import (
 )
 
 func (a *app) clusterTokenCommand() *cobra.Command {
-	cmd := &cobra.Command{
+	return session.Group(&cobra.Command{
 		Use:   "token",
 		Short: "Make, list and revoke join tokens",
 		Long: `Make, list and revoke the tokens with which new nodes join a cluster whose nodes have no certificates. A
 node with a certificate of the cluster's authority (runlog cluster certs) needs none.`,
-		Args: session.Subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.createTokenCommand(), a.listTokensCommand(), a.revokeTokenCommand())
-	return cmd
+	}, a.createTokenCommand(), a.listTokensCommand(), a.revokeTokenCommand())
 }
 
 func (a *app) createTokenCommand() *cobra.Command {

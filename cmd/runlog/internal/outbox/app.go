@@ -18,17 +18,13 @@ type app struct{ *session.Session }
 // Commands returns the command outbox.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
-	cmd := &cobra.Command{
+	return []*cobra.Command{session.Group(&cobra.Command{
 		Use:   "outbox",
 		Short: "Show and send what waits in an engine's outbox",
 		Long: `An engine that cannot store an event in time puts it into its outbox, a local file, and sends it later.
 These commands are for an operator: ls and export read the file while the engine runs, and change nothing.
 drain sends the records in place of an engine that does not run any more.`,
-		Args: session.Subcommand,
-		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.listCommand(), a.exportCommand(), a.drainCommand())
-	return []*cobra.Command{cmd}
+	}, a.listCommand(), a.exportCommand(), a.drainCommand())}
 }
 
 // oneFile checks the arguments of each of the commands.

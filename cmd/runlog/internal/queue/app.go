@@ -19,21 +19,11 @@ type app struct{ *session.Session }
 // Commands returns the commands of queues.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
-	queue := group("queue", "Show and steer the queues of runs that wait for their start")
-	queue.AddCommand(a.lsCommand(), a.showCommand(), a.putCommand(), a.pauseCommand(), a.resumeCommand(),
+	queue := session.Group(&cobra.Command{Use: "queue", Short: "Show and steer the queues of runs that wait for their start"},
+		a.lsCommand(), a.showCommand(), a.putCommand(), a.pauseCommand(), a.resumeCommand(),
 		a.cancelCommand(), a.prioritizeCommand(), a.requeueCommand(), a.leaseCommand(), a.releaseCommand())
-	run := group("run", "Request runs")
-	run.AddCommand(a.requestCommand())
+	run := session.Group(&cobra.Command{Use: "run", Short: "Request runs"}, a.requestCommand())
 	return []*cobra.Command{queue, run}
-}
-
-func group(name, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   name,
-		Short: short,
-		Args:  session.Subcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 }
 
 // scope names a queue, or the queues of a tenant, a project or an environment.
@@ -94,12 +84,7 @@ func require(flags *pflag.FlagSet, names ...string) error {
 }
 
 // oneQueue checks the arguments of a command that takes the name of a queue, or none.
-func oneQueue(cmd *cobra.Command, args []string) error {
-	if len(args) > 1 {
-		return session.OneArgument("the name of one queue, or none for \"default\"")(cmd, args)
-	}
-	return nil
-}
+var oneQueue = session.Arguments(0, 1, "the name of one queue, or none for \"default\"")
 
 // duration is the value of a flag; nil: it is not given.
 type duration struct{ value *durationpb.Duration }

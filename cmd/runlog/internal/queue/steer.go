@@ -67,12 +67,7 @@ func (a *app) prioritizeCommand() *cobra.Command {
 		Short:   "Change the priority of a run that was not started",
 		Long:    "Change the priority of a run that was not started, from 0 (lowest) to 9. How long it has waited still counts.",
 		Example: "  runlog queue prioritize run-7 9",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("prioritize takes the id of a run and a priority, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args:    session.Arguments(2, 2, "the id of a run and a priority"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			n, err := strconv.ParseUint(args[1], 10, 32)
 			if err != nil {

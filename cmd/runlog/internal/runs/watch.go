@@ -54,12 +54,7 @@ or was CANCELLED, 6 if --for ran out first, and 130 on Ctrl-C: 0 always means CO
   runlog watch --tenant acme --status RUNNING
   runlog watch --tenant acme --view event --type SignalAccepted -o json`,
 		ValidArgsFunction: cobra.NoFileCompletions,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("watch takes the id of one run, or none to follow many, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args:              session.Arguments(0, 1, "the id of one run, or none to follow many"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return a.watchRuns(cmd.Context(), opts)

@@ -33,12 +33,7 @@ With access control, this needs the role attester, and those who have requested 
 none of its steps.`,
 		Example: `  runlog attest run-1 B --notes "refreshed" --artifact model.xlsx=s3://acme/model.xlsx
   runlog attest run-1 B --failed --notes "the source is empty"`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("attest takes the names of a run and of a step, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args: session.Arguments(2, 2, "the names of a run and of a step"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := session.RefuseEmpty(cmd.Flags(), "id", "by"); err != nil {
 				return err

@@ -44,12 +44,7 @@ decision. If the signal is rejected, the exit code is %d.`, strings.Join(contrac
 		Example: `  runlog signal run-1 PAUSE --reason "the warehouse is down"
   runlog signal run-1 RETRY_STEP --step load --id retry-load-1
   runlog signal run-1 UPDATE_PARAMS --parameters '{"warehouse": "WH_XL"}'`,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) != 2 {
-				return fmt.Errorf("signal takes the name of a run and the type of a signal, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args: session.Arguments(2, 2, "the name of a run and the type of a signal"),
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 			if len(args) == 1 {
 				return contract.SignalTypes(), cobra.ShellCompDirectiveNoFileComp

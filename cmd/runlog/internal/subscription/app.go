@@ -22,21 +22,12 @@ type app struct{ *session.Session }
 // Commands returns the commands of the event bus.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
-	subscriptions := group("subscriptions", "Deliver stored events to consumers, webhooks, NATS and Kafka")
-	letters := group("dead-letters", "Show and clear the events that could not be delivered")
-	letters.AddCommand(a.lettersCommand(), a.redriveCommand(), a.discardCommand())
-	subscriptions.AddCommand(a.createCommand(), a.lsCommand(), a.showCommand(), a.updateCommand(), a.pauseCommand(), a.resumeCommand(),
+	letters := session.Group(&cobra.Command{Use: "dead-letters", Short: "Show and clear the events that could not be delivered"},
+		a.lettersCommand(), a.redriveCommand(), a.discardCommand())
+	subscriptions := session.Group(&cobra.Command{Use: "subscriptions", Short: "Deliver stored events to consumers, webhooks, NATS and Kafka"},
+		a.createCommand(), a.lsCommand(), a.showCommand(), a.updateCommand(), a.pauseCommand(), a.resumeCommand(),
 		a.seekCommand(), a.deleteCommand(), letters)
 	return []*cobra.Command{subscriptions, a.consumeCommand()}
-}
-
-func group(name, short string) *cobra.Command {
-	return &cobra.Command{
-		Use:   name,
-		Short: short,
-		Args:  session.Subcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
 }
 
 // oneSubscription checks the arguments of a command about one subscription.

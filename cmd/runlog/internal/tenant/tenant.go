@@ -28,14 +28,7 @@ type app struct{ *session.Session }
 // Commands returns the command tenant.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
-	cmd := &cobra.Command{
-		Use:   "tenant",
-		Short: "Show and set what tenants may use",
-		Args:  session.Subcommand,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(a.limitsCommand())
-	return []*cobra.Command{cmd}
+	return []*cobra.Command{session.Group(&cobra.Command{Use: "tenant", Short: "Show and set what tenants may use"}, a.limitsCommand())}
 }
 
 func (a *app) limitsCommand() *cobra.Command {
@@ -47,12 +40,7 @@ func (a *app) limitsCommand() *cobra.Command {
 		Long: `Show what TENANT may use; without TENANT, the default of the cluster. With flags, set these limits and keep
 the others: that takes an admin of all tenants. 0 gives the tenant the default again, and none is no limit.`,
 		Example: "  runlog tenant limits acme\n  runlog tenant limits acme --events-per-second 5000 --bytes-per-second 20MiB --streams 200 --running-runs 500",
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) > 1 {
-				return fmt.Errorf("limits takes the name of one tenant, or none, not %s", output.Plural(len(args), "argument"))
-			}
-			return nil
-		},
+		Args:    session.Arguments(0, 1, "the name of one tenant, or none"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			name := append(args, defaultTenant)[0]
 			return a.WithClient(func(c *client.Client) error { return a.limits(cmd.Context(), c, name, &set, &self) })
