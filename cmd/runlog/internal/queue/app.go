@@ -3,11 +3,9 @@ package queue
 
 import (
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"runlog/client/command/output"
 	"runlog/client/command/session"
@@ -85,26 +83,3 @@ func require(flags *pflag.FlagSet, names ...string) error {
 
 // oneQueue checks the arguments of a command that takes the name of a queue, or none.
 var oneQueue = session.Arguments(0, 1, "the name of one queue, or none for \"default\"")
-
-// duration is the value of a flag; nil: it is not given.
-type duration struct{ value *durationpb.Duration }
-
-// String returns the duration; empty: the flag is not given.
-func (d *duration) String() string {
-	if d.value == nil {
-		return ""
-	}
-	return d.value.AsDuration().String()
-}
-
-// Set takes the value from the command line.
-func (d *duration) Set(text string) error {
-	v, err := time.ParseDuration(text)
-	if err == nil {
-		d.value = durationpb.New(v)
-	}
-	return err
-}
-
-// Type names the value in the help.
-func (d *duration) Type() string { return "duration" }

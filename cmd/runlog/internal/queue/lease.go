@@ -16,7 +16,7 @@ import (
 func (a *app) leaseCommand() *cobra.Command {
 	var (
 		s         scope
-		wait, ttl duration
+		wait, ttl session.Duration
 		req       runlogv1.LeaseRunsRequest
 	)
 	cmd := &cobra.Command{
@@ -36,10 +36,10 @@ another worker has the run.`,
 			if err := require(cmd.Flags(), "worker"); err != nil {
 				return err
 			}
-			req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue, req.Wait, req.Ttl = s.tenant, s.project, s.environment, s.queue, wait.value, ttl.value
+			req.TenantId, req.ProjectId, req.EnvironmentId, req.Queue, req.Wait, req.Ttl = s.tenant, s.project, s.environment, s.queue, wait.Value, ttl.Value
 			// It bounds the answer, not the wait for a run.
-			if a.Timeout > 0 && wait.value.AsDuration() > 0 {
-				a.Timeout += wait.value.AsDuration()
+			if a.Timeout > 0 && wait.Value.AsDuration() > 0 {
+				a.Timeout += wait.Value.AsDuration()
 			}
 			return a.WithClient(func(c *client.Client) error {
 				res, err := c.LeaseRuns(cmd.Context(), &req)
@@ -74,7 +74,7 @@ func (a *app) releaseCommand() *cobra.Command {
 		req        runlogv1.ReleaseLeaseRequest
 		outcome    string
 		reference  string
-		retryAfter duration
+		retryAfter session.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "release RUN",
@@ -85,7 +85,7 @@ be started, and ends with RunCancelled. The same release again changes nothing.`
 		Example: "  runlog queue release run-7 --fence 2 --outcome started --engine-run-ref temporal://shop/run-7\n  runlog queue release run-7 --fence 2 --outcome failed --error \"no worker\" --retry-after 1m",
 		Args:    session.OneRun,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			req.RunId, req.RetryAfter = args[0], retryAfter.value
+			req.RunId, req.RetryAfter = args[0], retryAfter.Value
 			if !cmd.Flags().Changed("fence") {
 				return output.UsageError("--fence is required: runlog queue lease has shown it")
 			}

@@ -130,15 +130,8 @@ func (r *request) complete(cmd *cobra.Command, now time.Time) (err error) {
 			return err
 		}
 	}
-	for _, label := range r.labels {
-		name, value, ok := strings.Cut(label, "=")
-		if !ok || name == "" {
-			return output.UsageError("--label %q is not KEY=VALUE", label)
-		}
-		if q.Labels == nil {
-			q.Labels = map[string]string{}
-		}
-		q.Labels[name] = value
+	if q.Labels, err = session.Pairs("label", r.labels); err != nil {
+		return err
 	}
 	if r.context != "" {
 		q.Context = &structpb.Struct{}

@@ -17,8 +17,8 @@ import (
 type settings struct {
 	maxRunning, maxQueued        uint64
 	onFull                       string
-	delay, leaseTTL, agingPeriod duration
-	drainTimeout                 duration
+	delay, leaseTTL, agingPeriod session.Duration
+	drainTimeout                 session.Duration
 	maxStartAttempts             uint32
 }
 
@@ -37,7 +37,7 @@ func (s *settings) addFlags(cmd *cobra.Command) {
 
 // message returns the settings that are given.
 func (s *settings) message(flags *pflag.FlagSet) (*runlogv1.QueueSettings, error) {
-	m := &runlogv1.QueueSettings{Delay: s.delay.value, LeaseTtl: s.leaseTTL.value, AgingPeriod: s.agingPeriod.value, DrainTimeout: s.drainTimeout.value}
+	m := &runlogv1.QueueSettings{Delay: s.delay.Value, LeaseTtl: s.leaseTTL.Value, AgingPeriod: s.agingPeriod.Value, DrainTimeout: s.drainTimeout.Value}
 	if flags.Changed("max-running") {
 		m.MaxRunning = &s.maxRunning
 	}

@@ -145,9 +145,9 @@ func (a *app) showQueue(q *runlogv1.Queue) error {
 		[2]string{"Max running", limitText(s.GetMaxRunning())},
 		[2]string{"Max queued", limitText(s.GetMaxQueued())},
 		[2]string{"On full", onFullText(s)},
-		[2]string{"Lease TTL", durationText(s.GetLeaseTtl())},
+		[2]string{"Lease TTL", s.GetLeaseTtl().AsDuration().String()},
 		[2]string{"Start attempts", output.Number(s.GetMaxStartAttempts())},
-		[2]string{"Aging period", durationText(s.GetAgingPeriod())},
+		[2]string{"Aging period", s.GetAgingPeriod().AsDuration().String()},
 		[2]string{"Drain timeout", drainText(s.GetDrainTimeout())},
 		[2]string{"Created", output.Stamp(q.GetCreatedAt())},
 	)
@@ -158,7 +158,7 @@ func drainText(d *durationpb.Duration) string {
 	if d == nil {
 		return "that of the nodes"
 	}
-	return durationText(d)
+	return d.AsDuration().String()
 }
 
 // byPriority lists the ready runs by priority, the highest first.
@@ -175,9 +175,7 @@ func byPriority(counts []uint64) string {
 func onFullText(s *runlogv1.QueueSettings) string {
 	text := strings.ToLower(s.GetOnFull().String())
 	if s.GetOnFull() == runlogv1.OnFull_DELAY {
-		text += " for " + durationText(s.GetDelay())
+		text += " for " + s.GetDelay().AsDuration().String()
 	}
 	return text
 }
-
-func durationText(d *durationpb.Duration) string { return d.AsDuration().String() }

@@ -4,11 +4,9 @@ package subscription
 import (
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"runlog/client"
 	"runlog/client/command/output"
@@ -83,39 +81,3 @@ func explainStart(flag, field string, err error) error {
 	}
 	return output.WithHint(err, "--"+flag+" takes beginning, now, a position, or a time such as 2026-02-11T10:30:00Z, 2026-02-11 or -1h")
 }
-
-// pairs takes the KEY=VALUE of a flag that is repeated.
-func pairs(flag string, list []string) (map[string]string, error) {
-	m := map[string]string{}
-	for _, text := range list {
-		name, value, ok := strings.Cut(text, "=")
-		if !ok || name == "" {
-			return nil, output.UsageError("--%s %q is not KEY=VALUE", flag, text)
-		}
-		m[name] = value
-	}
-	return m, nil
-}
-
-// duration is the value of a flag, which says nothing unless it is given.
-type duration struct{ value *durationpb.Duration }
-
-// String returns the duration; empty: the flag is not given.
-func (d *duration) String() string {
-	if d.value == nil {
-		return ""
-	}
-	return d.value.AsDuration().String()
-}
-
-// Set takes the value from the command line.
-func (d *duration) Set(text string) error {
-	v, err := time.ParseDuration(text)
-	if err == nil {
-		d.value = durationpb.New(v)
-	}
-	return err
-}
-
-// Type names the value in the help.
-func (d *duration) Type() string { return "duration" }

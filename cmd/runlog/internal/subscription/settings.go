@@ -16,12 +16,12 @@ type settings struct {
 	project, environment, plan     string
 	types, labels                  []string
 	pull                           bool
-	ackTimeout, timeout            duration
+	ackTimeout, timeout            session.Duration
 	webhook, nats, subject, stream string
 	kafka, headers                 []string
 	topic, secretRef               string
 	kafkaTLS, binary, allowPrivate bool
-	initial, longest               duration
+	initial, longest               session.Duration
 	attempts, inFlight             uint32
 	onDeadLetter                   string
 }
@@ -90,7 +90,7 @@ func (s *settings) filter(f *pflag.FlagSet, to *runlogv1.SubscriptionFilter) (ch
 		to.Types, changed = s.types, true
 	}
 	if f.Changed("label") {
-		to.Labels, err = pairs("label", s.labels)
+		to.Labels, err = session.Pairs("label", s.labels)
 		changed = true
 	}
 	return changed, err
@@ -98,11 +98,11 @@ func (s *settings) filter(f *pflag.FlagSet, to *runlogv1.SubscriptionFilter) (ch
 
 // retry changes a Retry as the flags say, and reports whether any does.
 func (s *settings) retry(f *pflag.FlagSet, to *runlogv1.Retry) (changed bool, err error) {
-	if s.initial.value != nil {
-		to.Initial = s.initial.value
+	if s.initial.Value != nil {
+		to.Initial = s.initial.Value
 	}
-	if s.longest.value != nil {
-		to.Max = s.longest.value
+	if s.longest.Value != nil {
+		to.Max = s.longest.Value
 	}
 	if f.Changed("max-attempts") {
 		if to.MaxAttempts = s.attempts; s.attempts == 0 { // The API takes 0 for the default.
@@ -187,11 +187,11 @@ func (s *settings) delivery(f *pflag.FlagSet, d *runlogv1.Delivery) (changed boo
 	}
 	switch to := d.To.(type) {
 	case *runlogv1.Delivery_Pull:
-		set("ack-timeout", func() { to.Pull.AckTimeout = s.ackTimeout.value })
+		set("ack-timeout", func() { to.Pull.AckTimeout = s.ackTimeout.Value })
 	case *runlogv1.Delivery_Webhook:
 		set("webhook", func() { to.Webhook.Url = s.webhook })
-		set("header", func() { to.Webhook.Headers, err = pairs("header", s.headers) })
-		set("webhook-timeout", func() { to.Webhook.Timeout = s.timeout.value })
+		set("header", func() { to.Webhook.Headers, err = session.Pairs("header", s.headers) })
+		set("webhook-timeout", func() { to.Webhook.Timeout = s.timeout.Value })
 		set("allow-private", func() { to.Webhook.AllowPrivate = s.allowPrivate })
 		set("binary", func() { to.Webhook.Binary = s.binary })
 		set("secret-ref", func() { to.Webhook.SecretRef = s.secretRef })

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"google.golang.org/protobuf/types/known/durationpb"
 
 	"runlog/client"
 	"runlog/client/command/output"
@@ -119,7 +118,7 @@ func (a *app) show(s *runlogv1.Subscription) error {
 		[2]string{"Position", s.GetPosition()},
 		[2]string{"Max in flight", output.Number(s.GetMaxInFlight())},
 		[2]string{"Retry", fmt.Sprintf("up to %s attempts, after %s doubling to %s", output.Number(retry.GetMaxAttempts()),
-			durationText(retry.GetInitial()), durationText(retry.GetMax()))},
+			retry.GetInitial().AsDuration(), retry.GetMax().AsDuration())},
 		[2]string{"On dead letter", strings.ToLower(strings.ReplaceAll(s.GetOnDeadLetter().String(), "_", "-"))},
 		[2]string{"Created", output.Stamp(s.GetCreatedAt())},
 	)
@@ -162,12 +161,12 @@ func deliveryText(d *runlogv1.Delivery) string {
 	switch to := d.GetTo().(type) {
 	case *runlogv1.Delivery_Pull:
 		add(true, "pull")
-		add(to.Pull.GetAckTimeout() != nil, "acknowledged within", durationText(to.Pull.GetAckTimeout()))
+		add(to.Pull.GetAckTimeout() != nil, "acknowledged within", to.Pull.GetAckTimeout().AsDuration().String())
 	case *runlogv1.Delivery_Webhook:
 		add(true, "webhook", to.Webhook.GetUrl())
 		add(to.Webhook.GetBinary(), "binary")
 		add(len(to.Webhook.GetHeaders()) > 0, output.Plural(len(to.Webhook.GetHeaders()), "header"))
-		add(to.Webhook.GetTimeout() != nil, "timeout", durationText(to.Webhook.GetTimeout()))
+		add(to.Webhook.GetTimeout() != nil, "timeout", to.Webhook.GetTimeout().AsDuration().String())
 		add(to.Webhook.GetAllowPrivate(), "private addresses allowed")
 		secret = to.Webhook.GetSecretRef()
 	case *runlogv1.Delivery_Nats:
@@ -182,5 +181,3 @@ func deliveryText(d *runlogv1.Delivery) string {
 	add(secret != "", "secret", secret)
 	return strings.Join(text, ", ")
 }
-
-func durationText(d *durationpb.Duration) string { return d.AsDuration().String() }
