@@ -76,13 +76,8 @@ called default. A queue that was never put exists from its first request on. Thi
 			if err != nil {
 				return err
 			}
-			return a.WithClient(func(c *client.Client) error {
-				res, err := c.PutQueue(cmd.Context(), &runlogv1.PutQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue, Settings: m})
-				if err != nil {
-					return err
-				}
-				return a.showQueue(res.GetQueue())
-			})
+			req := &runlogv1.PutQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue, Settings: m}
+			return a.WithClient(func(c *client.Client) error { return a.answered(c.PutQueue(cmd.Context(), req)) })
 		},
 	}
 	s.addFlags(cmd.Flags(), "queue")
@@ -93,22 +88,20 @@ called default. A queue that was never put exists from its first request on. Thi
 func (a *app) pauseCommand() *cobra.Command {
 	return a.switchCommand("pause", "Stop the leases of a queue",
 		"Stop the leases of a queue. Requests are still taken, and runs that are leased or running go on.",
-		func(ctx context.Context, c *client.Client, s *scope) (*runlogv1.Queue, error) {
-			res, err := c.PauseQueue(ctx, &runlogv1.PauseQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue})
-			return res.GetQueue(), err
+		func(ctx context.Context, c *client.Client, s *scope) error {
+			return a.answered(c.PauseQueue(ctx, &runlogv1.PauseQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue}))
 		})
 }
 
 func (a *app) resumeCommand() *cobra.Command {
 	return a.switchCommand("resume", "Let the runs of a paused queue be leased again", "",
-		func(ctx context.Context, c *client.Client, s *scope) (*runlogv1.Queue, error) {
-			res, err := c.ResumeQueue(ctx, &runlogv1.ResumeQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue})
-			return res.GetQueue(), err
+		func(ctx context.Context, c *client.Client, s *scope) error {
+			return a.answered(c.ResumeQueue(ctx, &runlogv1.ResumeQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue}))
 		})
 }
 
 // switchCommand is a command that pauses or resumes a queue.
-func (a *app) switchCommand(name, short, long string, call func(context.Context, *client.Client, *scope) (*runlogv1.Queue, error)) *cobra.Command {
+func (a *app) switchCommand(name, short, long string, call func(context.Context, *client.Client, *scope) error) *cobra.Command {
 	var s scope
 	cmd := &cobra.Command{
 		Use:     name + " [QUEUE]",
@@ -120,13 +113,7 @@ func (a *app) switchCommand(name, short, long string, call func(context.Context,
 			if err := s.one(cmd.Flags(), args); err != nil {
 				return err
 			}
-			return a.WithClient(func(c *client.Client) error {
-				q, err := call(cmd.Context(), c, &s)
-				if err != nil {
-					return err
-				}
-				return a.showQueue(q)
-			})
+			return a.WithClient(func(c *client.Client) error { return call(cmd.Context(), c, &s) })
 		},
 	}
 	s.addFlags(cmd.Flags(), "queue")

@@ -99,11 +99,7 @@ aging aside, and those that are delayed.`,
 					return output.List(&a.Output, seq, limit, output.JSONLine, runCells,
 						"RUN", "STATE", "PRIORITY", "ENQUEUED", "NOT BEFORE", "ATTEMPTS", "WORKER", "LEASED UNTIL")
 				}
-				res, err := c.GetQueue(cmd.Context(), &runlogv1.GetQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue})
-				if err != nil {
-					return err
-				}
-				return a.showQueue(res.GetQueue())
+				return a.answered(c.GetQueue(cmd.Context(), &runlogv1.GetQueueRequest{TenantId: s.tenant, ProjectId: s.project, EnvironmentId: s.environment, Queue: s.queue}))
 			})
 		},
 	}
@@ -123,8 +119,12 @@ func runCells(r *runlogv1.QueuedRun) []string {
 		output.Stamp(r.GetNotBefore()), strconv.FormatUint(uint64(r.GetStartAttempts()), 10), r.GetWorker(), output.Stamp(r.GetLeaseExpireTime())}
 }
 
-// showQueue prints a queue.
-func (a *app) showQueue(q *runlogv1.Queue) error {
+// answered prints the queue that a call has returned.
+func (a *app) answered(res interface{ GetQueue() *runlogv1.Queue }, err error) error {
+	if err != nil {
+		return err
+	}
+	q := res.GetQueue()
 	s := q.GetSettings()
 	waiting := output.Number(q.GetDepth())
 	if q.GetDepth() > 0 {

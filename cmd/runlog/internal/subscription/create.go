@@ -51,16 +51,13 @@ Without --tenant, a caller of one tenant means that one, and a caller of all ten
 			}
 			return a.WithClient(func(c *client.Client) error {
 				res, err := c.CreateSubscription(cmd.Context(), req)
-				if err != nil && file == "" {
-					return explainStart("from", "start", err)
-				}
-				if err != nil {
-					return err
+				if file == "" {
+					err = explainStart("from", "start", err)
 				}
 				if res.GetIdempotent() {
 					fmt.Fprintf(a.Stderr, "subscription %s was there before, with these settings\n", req.GetSubscriptionId())
 				}
-				return a.show(res.GetSubscription())
+				return a.answered(res, err)
 			})
 		},
 	}
@@ -155,11 +152,7 @@ needs the role operator.`,
 			return err
 		}
 		req.SubscriptionId, req.TenantId = id, tenant
-		changed, err := c.UpdateSubscription(cmd.Context(), req)
-		if err != nil {
-			return err
-		}
-		return a.show(changed.GetSubscription())
+		return a.answered(c.UpdateSubscription(cmd.Context(), req))
 	})
 	s.addFlags(cmd)
 	return cmd

@@ -76,16 +76,16 @@ func (a *app) showCommand() *cobra.Command {
 		Short:   "Show a subscription with its settings and its lag",
 		Example: "  runlog subscriptions show planner --tenant acme",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
-		res, err := c.GetSubscription(cmd.Context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: id, TenantId: tenant})
-		if err != nil {
-			return err
-		}
-		return a.show(res.GetSubscription())
+		return a.answered(c.GetSubscription(cmd.Context(), &runlogv1.GetSubscriptionRequest{SubscriptionId: id, TenantId: tenant}))
 	})
 }
 
-// show prints a subscription.
-func (a *app) show(s *runlogv1.Subscription) error {
+// answered prints the subscription that a call has returned.
+func (a *app) answered(res interface{ GetSubscription() *runlogv1.Subscription }, err error) error {
+	if err != nil {
+		return err
+	}
+	s := res.GetSubscription()
 	lag, retry := s.GetLag(), s.GetRetry()
 	under := fmt.Sprintf("%s in flight, %s waiting for another attempt", output.Number(lag.GetInFlight()), output.Number(lag.GetRetrying()))
 	if s.GetDelivery().GetPull() != nil {

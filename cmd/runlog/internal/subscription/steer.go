@@ -14,11 +14,7 @@ func (a *app) pauseCommand() *cobra.Command {
 		Long:    "Stop the deliveries of a subscription. Nothing is skipped: runlog subscriptions resume goes on where they stopped.",
 		Example: "  runlog subscriptions pause planner --tenant acme",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
-		res, err := c.PauseSubscription(cmd.Context(), &runlogv1.PauseSubscriptionRequest{SubscriptionId: id, TenantId: tenant})
-		if err != nil {
-			return err
-		}
-		return a.show(res.GetSubscription())
+		return a.answered(c.PauseSubscription(cmd.Context(), &runlogv1.PauseSubscriptionRequest{SubscriptionId: id, TenantId: tenant}))
 	})
 }
 
@@ -30,11 +26,7 @@ func (a *app) resumeCommand() *cobra.Command {
 			"a webhook pauses its subscription: repair the receiver first.",
 		Example: "  runlog subscriptions resume planner --tenant acme",
 	}, func(cmd *cobra.Command, c *client.Client, tenant, id string) error {
-		res, err := c.ResumeSubscription(cmd.Context(), &runlogv1.ResumeSubscriptionRequest{SubscriptionId: id, TenantId: tenant})
-		if err != nil {
-			return err
-		}
-		return a.show(res.GetSubscription())
+		return a.answered(c.ResumeSubscription(cmd.Context(), &runlogv1.ResumeSubscriptionRequest{SubscriptionId: id, TenantId: tenant}))
 	})
 }
 
@@ -54,10 +46,7 @@ func (a *app) seekCommand() *cobra.Command {
 			return err
 		}
 		res, err := c.SeekSubscription(cmd.Context(), &runlogv1.SeekSubscriptionRequest{SubscriptionId: id, TenantId: tenant, To: from})
-		if err != nil {
-			return explainStart("to", "to", err)
-		}
-		return a.show(res.GetSubscription())
+		return a.answered(res, explainStart("to", "to", err))
 	})
 	cmd.Flags().StringVar(&to, "to", "", "beginning, now, a time or a position; required")
 	return cmd
