@@ -38,7 +38,7 @@ If none of the events has a --type, stderr says so. With --strict the exit code 
 		Args:              session.OneRun,
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.listEvents(cmd.Context(), args[0], opts)
+			return a.WithClient(func(c *client.Client) error { return a.listEvents(cmd.Context(), c, args[0], opts) })
 		},
 	}
 	flags := cmd.Flags()
@@ -50,15 +50,10 @@ If none of the events has a --type, stderr says so. With --strict the exit code 
 	return cmd
 }
 
-func (a *app) listEvents(ctx context.Context, run string, opts eventsOptions) error {
-	c, err := a.Dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) listEvents(ctx context.Context, c *client.Client, run string, opts eventsOptions) error {
 	met, more := map[string]bool{}, false
 	events := output.First(readRun(ctx, c, run, opts), opts.limit, &more)
-	err = output.List(&a.Output, meet(events, met), 0, output.RecordLine, eventCells,
+	err := output.List(&a.Output, meet(events, met), 0, output.RecordLine, eventCells,
 		"SEQ", "PERSISTED", "TYPE", "STEP", "ATTEMPT", "EMITTED BY", "APPENDED BY", "PAYLOAD")
 	if err != nil || more {
 		return err // What was not read may have the types.

@@ -49,7 +49,7 @@ func (a *app) runsCommand() *cobra.Command {
 			if err := opts.request(cmd.Flags(), time.Now()); err != nil {
 				return err
 			}
-			return a.listRuns(cmd.Context(), &opts)
+			return a.WithClient(func(c *client.Client) error { return a.listRuns(cmd.Context(), c, &opts) })
 		},
 	}
 	opts.addFlags(cmd)
@@ -70,7 +70,7 @@ func (a *app) runsCommand() *cobra.Command {
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			get.RunId = args[0]
-			return a.getRun(cmd.Context(), get)
+			return a.WithClient(func(c *client.Client) error { return a.getRun(cmd.Context(), c, get) })
 		},
 	}
 	localFlag(one, &get.Consistency)
@@ -78,18 +78,13 @@ func (a *app) runsCommand() *cobra.Command {
 	return cmd
 }
 
-func (a *app) listRuns(ctx context.Context, opts *runsOptions) error {
-	c, err := a.Dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) listRuns(ctx context.Context, c *client.Client, opts *runsOptions) error {
 	if opts.req.Count {
 		return a.countRuns(ctx, c, &opts.req)
 	}
 	opts.req.PageSize = session.PageSize(opts.limit + min(opts.limit, 1))
 	more := false
-	err = output.List(&a.Output, output.First(c.ListRuns(ctx, &opts.req), opts.limit, &more), 0, output.JSONLine, runCells,
+	err := output.List(&a.Output, output.First(c.ListRuns(ctx, &opts.req), opts.limit, &more), 0, output.JSONLine, runCells,
 		"RUN", "STATUS", "STEP", "STARTED", "DURATION", "LAST SEQ", "TENANT", "PROJECT", "ENVIRONMENT", "PLAN", "VERSION", "CREATED")
 	if more && err == nil {
 		which := "newest"
@@ -179,12 +174,7 @@ func statusText(of interface {
 	return text
 }
 
-func (a *app) getRun(ctx context.Context, req *runlogv1.GetRunRequest) error {
-	c, err := a.Dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) getRun(ctx context.Context, c *client.Client, req *runlogv1.GetRunRequest) error {
 	run, err := c.GetRun(ctx, req)
 	if err != nil {
 		return err

@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -49,7 +50,7 @@ Times for --as-of-time are
 					return err
 				}
 			}
-			return a.showSnapshot(cmd.Context(), req)
+			return a.WithClient(func(c *client.Client) error { return a.showSnapshot(cmd.Context(), c, req) })
 		},
 	}
 	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
@@ -59,12 +60,7 @@ Times for --as-of-time are
 	return cmd
 }
 
-func (a *app) showSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequest) error {
-	c, err := a.Dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
+func (a *app) showSnapshot(ctx context.Context, c *client.Client, req *runlogv1.GetSnapshotRequest) error {
 	res, err := c.GetSnapshot(ctx, req)
 	if err != nil {
 		return err

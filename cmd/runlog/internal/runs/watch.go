@@ -77,18 +77,13 @@ or was CANCELLED, 6 if --for ran out first, and 130 on Ctrl-C: 0 always means CO
 
 // watching calls f with a client and a context that ends after --for.
 func (a *app) watching(parent context.Context, opts watchOptions, f func(context.Context, *client.Client) error) error {
-	c, err := a.Dial()
-	if err != nil {
-		return err
-	}
-	defer c.Close()
 	ctx := parent
 	if opts.lasting > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(parent, opts.lasting)
 		defer cancel()
 	}
-	return f(ctx, c)
+	return a.WithClient(func(c *client.Client) error { return f(ctx, c) })
 }
 
 func (a *app) watchRun(parent context.Context, run string, opts watchOptions) error {
