@@ -144,7 +144,7 @@ func (w *working) signalled(ctx context.Context, ref EngineRunRef, _ Signal) err
 // worker.
 func (w *working) wake(ctx context.Context, runID string) error {
 	s := replay.New()
-	if err := read(ctx, w.Client, runID, s); err != nil {
+	if err := s.Read(ctx, w.Client, runID); err != nil {
 		return err
 	}
 	if !s.Unanswered() {
@@ -205,18 +205,7 @@ func (x *Execution) began(e *runlogv1.EventWrite) bool {
 
 // Read reads what the log has behind the last event of State.
 func (x *Execution) Read(ctx context.Context) error {
-	return read(ctx, x.worker.Client, x.Run.GetRunId(), x.State)
-}
-
-func read(ctx context.Context, log SignalLog, runID string, to *replay.State) error {
-	req := &runlogv1.ReadEventsRequest{RunId: runID, AfterSeq: to.LastSeq, PayloadForm: runlogv1.PayloadForm_JSON}
-	for e, err := range log.ReadEvents(ctx, req) {
-		if err != nil {
-			return err
-		}
-		to.Apply(e)
-	}
-	return nil
+	return x.State.Read(ctx, x.worker.Client, x.Run.GetRunId())
 }
 
 // Follow reads the log, answers the signals that are due, and reports whether the run goes on:
@@ -280,7 +269,7 @@ func (x *Execution) stopped(ctx context.Context, stepID string) bool {
 			return false // Follow sees the signal behind the step.
 		}
 		// The first message comes once the watch has begun: the signal may be from before.
-		if read(ctx, x.worker.Client, x.Run.GetRunId(), s) != nil {
+		if s.Read(ctx, x.worker.Client, x.Run.GetRunId()) != nil {
 			return false
 		}
 		_, ends := s.Pending(contract.SignalCancel, contract.SignalEmergencyStop)

@@ -222,12 +222,5 @@ func (x *execution) append(ctx context.Context, e *runlogv1.EventWrite) (appende
 
 // catchUp reads what the log has behind the last event that is known.
 func (x *execution) catchUp(ctx context.Context) error {
-	req := &runlogv1.ReadEventsRequest{RunId: x.run.GetRunId(), AfterSeq: x.state.LastSeq, PayloadForm: runlogv1.PayloadForm_JSON}
-	for e, err := range x.o.Log.ReadEvents(ctx, req) {
-		if err != nil {
-			return err
-		}
-		x.state.Apply(e)
-	}
-	return nil
+	return x.state.Read(ctx, x.o.Log, x.run.GetRunId())
 }

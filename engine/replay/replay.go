@@ -3,9 +3,7 @@
 // engine's only memory (ATT-5).
 //
 //	s := replay.New()
-//	for e, err := range c.ReadEvents(ctx, req) { // with PayloadForm_JSON
-//		s.Apply(e)
-//	}
+//	err := s.Read(ctx, c, runID)
 //	w, err := s.Walk(plan)
 //
 // # Retries and skips

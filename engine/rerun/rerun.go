@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"iter"
 	"slices"
 	"time"
 
@@ -19,20 +18,14 @@ import (
 	"runlog/engine/plan"
 	"runlog/engine/replay"
 	"runlog/proto/contract/jsontext"
-	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // Code is that of the error of a run that cannot take over what it reruns.
 const Code = "RERUN_REFUSED"
 
-// Log is what the events of a run are read from, such as a client.Client.
-type Log interface {
-	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
-}
-
 // Source has the runs that are rerun, and what their steps have left.
 type Source struct {
-	Log Log
+	Log replay.Log
 	// Blobs has the artifacts of steps. nil: each is taken for there.
 	Blobs blob.Opener
 }
@@ -98,8 +91,7 @@ var errForeign = errors.New("rerun: the run is of another tenant, project or env
 // read returns the state of the run that is rerun.
 func (s Source) read(ctx context.Context, runID string, own *events.Run) (*replay.State, error) {
 	state := replay.New()
-	req := &runlogv1.ReadEventsRequest{RunId: runID, PayloadForm: runlogv1.PayloadForm_JSON, Consistency: runlogv1.Consistency_LINEARIZABLE}
-	for e, err := range s.Log.ReadEvents(ctx, req) {
+	for e, err := range s.Log.ReadEvents(ctx, replay.Request(runID, 0)) {
 		if err != nil {
 			return nil, err
 		}

@@ -370,7 +370,7 @@ func (r *Runner) load(ctx context.Context, c *client.Client, runID string) (*run
 		return nil, nil, err
 	}
 	s := replay.New()
-	return run, s, read(ctx, c, runID, s)
+	return run, s, s.Read(ctx, c, runID)
 }
 
 // getRun shows a run. With the parameter wait, it first waits until the run waits or has ended, at

@@ -381,22 +381,10 @@ func recordOf(e *runlogv1.EventWrite, stored *runlogv1.AppendResult) *runlogv1.E
 // catchUp reads what the log has behind the last event that is known.
 func (x *execution) catchUp(ctx context.Context) error {
 	seq := x.state.StepsSeq
-	err := read(ctx, x.o.Client, x.named.ID, x.state)
+	err := x.state.Read(ctx, x.o.Client, x.named.ID)
 	// A signal about the run is followed before anything else.
 	if x.state.StepsSeq != seq || x.state.Status != runlogv1.RunStatus_RUNNING || len(x.state.Signals) > 0 {
 		x.walk = nil
 	}
 	return err
-}
-
-// read applies the events behind the last one that a state has.
-func read(ctx context.Context, c *client.Client, runID string, to *replay.State) error {
-	req := &runlogv1.ReadEventsRequest{RunId: runID, AfterSeq: to.LastSeq, PayloadForm: runlogv1.PayloadForm_JSON, Consistency: runlogv1.Consistency_LINEARIZABLE}
-	for e, err := range c.ReadEvents(ctx, req) {
-		if err != nil {
-			return err
-		}
-		to.Apply(e)
-	}
-	return nil
 }

@@ -56,8 +56,7 @@ func (l *ledger) readAfter(ctx context.Context, after uint64, status string, hel
 
 // readOn folds the events that have come since.
 func (h *history) readOn(ctx context.Context, l *ledger) error {
-	req := &runlogv1.ReadEventsRequest{RunId: l.run.RunID, AfterSeq: h.LastSeq, PayloadForm: runlogv1.PayloadForm_JSON}
-	for r, err := range l.log.ReadEvents(ctx, req) {
+	for r, err := range l.log.ReadEvents(ctx, replay.Request(l.run.RunID, h.LastSeq)) {
 		if err != nil {
 			return err
 		}

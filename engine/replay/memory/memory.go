@@ -6,7 +6,6 @@ import (
 	"container/list"
 	"context"
 	"fmt"
-	"iter"
 	"sync"
 	"time"
 
@@ -15,11 +14,6 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Log is what a Memory reads runs from, such as a client.Client.
-type Log interface {
-	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
-}
-
 // Plans is what a Memory reads plans from, such as a plan.Fetcher.
 type Plans interface {
 	Fetch(ctx context.Context, ref plan.Ref) (*plan.Plan, error)
@@ -27,7 +21,7 @@ type Plans interface {
 
 // Memory is safe for concurrent use.
 type Memory struct {
-	log   Log
+	log   replay.Log
 	plans Plans
 	most  int64
 
@@ -38,7 +32,7 @@ type Memory struct {
 }
 
 // New returns a Memory of at most some bytes.
-func New(log Log, plans Plans, bytes int64) *Memory {
+func New(log replay.Log, plans Plans, bytes int64) *Memory {
 	return &Memory{log: log, plans: plans, most: bytes, entries: map[string]*list.Element{}}
 }
 
@@ -103,11 +97,12 @@ func (m *Memory) State(ctx context.Context, runID string) (*replay.State, error)
 		return nil, fmt.Errorf("memory: read run %q: %w", runID, context.Cause(ctx))
 	}
 	defer func() { <-known.turn }()
-	read := m.goOn
+	var err error
 	if known.state.LastSeq > 0 {
-		read = m.confirm
+		err = m.confirm(ctx, runID, known)
+	} else {
+		err = known.state.Read(ctx, m.log, runID)
 	}
-	err := read(ctx, runID, known)
 	// What was read before a failure is kept too.
 	m.put(keyOf(runID), known, known.state.Size())
 	if err != nil {
@@ -120,7 +115,7 @@ func (m *Memory) State(ctx context.Context, runID string) (*replay.State, error)
 // or none, it is that of a cluster that was restored from a backup. It is then read from the start.
 func (m *Memory) confirm(ctx context.Context, runID string, known *knownRun) error {
 	last, confirmed := known.state.LastSeq, false
-	for r, err := range m.log.ReadEvents(ctx, request(runID, last-1)) {
+	for r, err := range m.log.ReadEvents(ctx, replay.Request(runID, last-1)) {
 		if err != nil {
 			return err
 		}
@@ -134,24 +129,7 @@ func (m *Memory) confirm(ctx context.Context, runID string, known *knownRun) err
 		return nil
 	}
 	known.state = replay.New()
-	return m.goOn(ctx, runID, known)
-}
-
-// goOn reads the events behind the last known one.
-func (m *Memory) goOn(ctx context.Context, runID string, known *knownRun) error {
-	for r, err := range m.log.ReadEvents(ctx, request(runID, known.state.LastSeq)) {
-		if err != nil {
-			return err
-		}
-		known.state.Apply(r)
-	}
-	return nil
-}
-
-func request(runID string, after uint64) *runlogv1.ReadEventsRequest {
-	return &runlogv1.ReadEventsRequest{
-		RunId: runID, AfterSeq: after, PayloadForm: runlogv1.PayloadForm_JSON, Consistency: runlogv1.Consistency_LINEARIZABLE,
-	}
+	return known.state.Read(ctx, m.log, runID)
 }
 
 func keyOf(runID string) string { return "run " + runID }
