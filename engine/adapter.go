@@ -9,6 +9,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/engine/plan"
+	"runlog/engine/replay"
+	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // Adapter is a workflow engine as runlog drives it (ENG-1). It is a client of the log: it imports
@@ -30,6 +32,15 @@ type Adapter interface {
 	Ping(ctx context.Context) error
 	// Capabilities returns what the engine can do.
 	Capabilities() Capabilities
+}
+
+// Log is what adapters need of a client.Client. Its calls retry until their context ends.
+type Log interface {
+	replay.Log
+	GetRun(context.Context, *runlogv1.GetRunRequest) (*runlogv1.Run, error)
+	GetSnapshot(context.Context, *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
+	AppendEvents(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
+	SetEngineRunRef(context.Context, *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error)
 }
 
 // EngineRunRef is the engine's own reference of a run: 1 to 2,048 bytes, the same forever.

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/client"
+	"runlog/engine/replay"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -21,9 +22,9 @@ import (
 // SignalLog is what Signals needs of a client.Client. Its calls retry until their context ends.
 type SignalLog interface {
 	Runs
+	replay.Log
 	WatchRuns(context.Context, *runlogv1.WatchRunsRequest) iter.Seq2[*runlogv1.WatchRunsResponse, error]
 	GetSnapshot(context.Context, *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
-	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
 }
 
 // Signals hands the signals that the log accepts over to an engine (SIG-6). It is a bridge without

@@ -1,20 +1,18 @@
 package conductor
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"time"
 
+	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/conductor/api"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/route"
 	"runlog/engine/secret"
-	runlogv1 "runlog/proto/runlog/v1"
 )
 
 // Defaults of Options.
@@ -28,24 +26,11 @@ const (
 	DefaultGrace           = 30 * time.Second
 )
 
-// Log is what the adapter needs of a client.Client. Its calls retry until their context ends.
-type Log interface {
-	GetRun(context.Context, *runlogv1.GetRunRequest) (*runlogv1.Run, error)
-	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
-	AppendEvents(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
-	SetEngineRunRef(context.Context, *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error)
-}
-
-// Plans reads plans, as a plan.Fetcher does.
-type Plans interface {
-	Fetch(ctx context.Context, ref plan.Ref) (*plan.Plan, error)
-}
-
 // Options of an Engine. API, Log, Plans, Registry, Worker and OwnerEmail are required.
 type Options struct {
 	API      *api.Client
-	Log      Log
-	Plans    Plans
+	Log      engine.Log
+	Plans    plan.Provider
 	Registry *executor.Registry
 	// Blobs has the artifacts of steps: a run that reruns another one looks whether they are still
 	// there. nil: each is taken for there.

@@ -92,7 +92,7 @@ type mutant struct {
 	early string
 	// log, plans and executors change what the worker of a process has, and adapter its adapter.
 	log       func(p *Process, l *mutantLog)
-	plans     func(p *Process, good mock.Plans) mock.Plans
+	plans     func(p *Process, good plan.Provider) plan.Provider
 	executors func(good *executor.Registry) executor.Executor
 	adapter   func(a *mock.Adapter) engine.Adapter
 }
@@ -127,7 +127,7 @@ func (m *mutant) open(testing.TB, *Env) Engine {
 
 // mutantLog changes events on their way to and from the log.
 type mutantLog struct {
-	mock.Log
+	engine.Log
 	read  func(*runlogv1.EventRecord)
 	write func(*runlogv1.EventWrite)
 	// after is called after an event is appended.
@@ -287,7 +287,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "dependencies are ignored", scenario: "Order", fault: "comes while the step",
-		plans: func(p *Process, _ mock.Plans) mock.Plans {
+		plans: func(p *Process, _ plan.Provider) plan.Provider {
 			return plansFunc(func(ctx context.Context, ref plan.Ref) (*plan.Plan, error) {
 				body, err := bodyOf(ctx, p, ref)
 				if err != nil {
@@ -444,7 +444,7 @@ var mutants = []mutant{
 	},
 	{
 		name: "plans are not compared with their digests", scenario: "PlanFaults", fault: "other bytes: the run fails with the code",
-		plans: func(p *Process, _ mock.Plans) mock.Plans {
+		plans: func(p *Process, _ plan.Provider) plan.Provider {
 			return plansFunc(func(ctx context.Context, ref plan.Ref) (*plan.Plan, error) {
 				body, err := bodyOf(ctx, p, ref)
 				if err != nil {

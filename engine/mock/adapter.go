@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"slices"
 	"strings"
@@ -19,22 +18,10 @@ import (
 // EngineType is that of the runs of this engine.
 const EngineType = "mock"
 
-// Log is what an Adapter needs of a client.Client. Its calls retry until their context ends.
-type Log interface {
-	GetRun(context.Context, *runlogv1.GetRunRequest) (*runlogv1.Run, error)
-	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
-	AppendEvents(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
-}
-
-// Plans reads plans, as a plan.Fetcher does.
-type Plans interface {
-	Fetch(ctx context.Context, ref plan.Ref) (*plan.Plan, error)
-}
-
 // Options of an Adapter. Log, Plans, Executors and Worker are required.
 type Options struct {
-	Log       Log
-	Plans     Plans
+	Log       engine.Log
+	Plans     plan.Provider
 	Executors *executor.Registry
 	// Blobs has the artifacts of steps: a run that reruns another one looks whether they are still
 	// there. nil: each is taken for there.

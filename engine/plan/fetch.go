@@ -17,6 +17,11 @@ import (
 	"runlog/engine/blob"
 )
 
+// Provider has plans, such as a Fetcher.
+type Provider interface {
+	Fetch(ctx context.Context, ref Ref) (*Plan, error)
+}
+
 // FetcherOptions are those of NewFetcher. Source is required.
 type FetcherOptions struct {
 	// Source has the plans, such as a blob.Registry. Its errors may say by a method

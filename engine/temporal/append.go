@@ -8,6 +8,7 @@ import (
 
 	"runlog/client"
 	"runlog/client/events"
+	"runlog/engine"
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -23,7 +24,7 @@ var errTaken = errors.New("temporal: another writer has taken the place of an ev
 
 // ledger appends the events of one run under its fence. One activity uses it.
 type ledger struct {
-	log   Log
+	log   engine.Log
 	run   Scope
 	ref   string
 	fence uint64

@@ -20,7 +20,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"runlog/client"
-	"runlog/engine/temporal"
+	"runlog/engine"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/await"
 )
@@ -37,7 +37,7 @@ type memoryRun struct {
 	keys map[string]int // places in the list, by idempotency keys
 }
 
-var _ temporal.Log = (*memoryLog)(nil)
+var _ engine.Log = (*memoryLog)(nil)
 
 func newMemoryLog() *memoryLog { return &memoryLog{runs: map[string]*memoryRun{}} }
 
@@ -115,7 +115,7 @@ func (m *memoryLog) AppendEvents(_ context.Context, req *runlogv1.AppendEventsRe
 
 // watch counts calls, and is a clock around the appends of steps.
 type watch struct {
-	temporal.Log
+	engine.Log
 	calls, payloads atomic.Int64 // all but CreateRun, and reads of one event
 	mu              sync.Mutex
 	took            map[string]time.Duration // by run and step

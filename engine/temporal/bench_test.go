@@ -41,7 +41,7 @@ type bed struct {
 
 // creator is a log that takes runs.
 type creator interface {
-	temporal.Log
+	engine.Log
 	CreateRun(context.Context, *runlogv1.CreateRunRequest) (*runlogv1.CreateRunResponse, error)
 }
 

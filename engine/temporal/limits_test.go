@@ -106,7 +106,7 @@ func TestLeaseLostENG1(t *testing.T) {
 
 // hooked is a log that holds a call up until a test lets it pass.
 type hooked struct {
-	temporal.Log
+	engine.Log
 	at          string
 	asked, done chan struct{}
 }

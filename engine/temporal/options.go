@@ -1,36 +1,20 @@
 package temporal
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"time"
 
 	sdkclient "go.temporal.io/sdk/client"
 
+	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/route"
 	"runlog/engine/secret"
-	runlogv1 "runlog/proto/runlog/v1"
 )
-
-// Log is what the adapter needs of a client.Client. Its calls retry until their context ends.
-type Log interface {
-	GetRun(context.Context, *runlogv1.GetRunRequest) (*runlogv1.Run, error)
-	GetSnapshot(context.Context, *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
-	ReadEvents(context.Context, *runlogv1.ReadEventsRequest) iter.Seq2[*runlogv1.EventRecord, error]
-	AppendEvents(context.Context, *runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error)
-	SetEngineRunRef(context.Context, *runlogv1.SetEngineRunRefRequest) (*runlogv1.SetEngineRunRefResponse, error)
-}
-
-// Plans reads plans, as a plan.Fetcher does.
-type Plans interface {
-	Fetch(ctx context.Context, ref plan.Ref) (*plan.Plan, error)
-}
 
 // Options of an Engine. Temporal, Log, Plans, Registry and Worker are required.
 type Options struct {
@@ -40,8 +24,8 @@ type Options struct {
 	// Prefix begins the ids of workflows, before those of their runs. Logs that share a namespace
 	// need one each. Empty: DefaultPrefix.
 	Prefix   string
-	Log      Log
-	Plans    Plans
+	Log      engine.Log
+	Plans    plan.Provider
 	Registry *executor.Registry
 	// Blobs has the artifacts of steps: a run that reruns another one looks whether they are still
 	// there. nil: each is taken for there.

@@ -202,7 +202,7 @@ func (l *link) intercept(ctx context.Context, method string, req, reply any, cc 
 
 // asked counts the calls of a log that have ended.
 type asked struct {
-	temporal.Log
+	engine.Log
 	calls atomic.Int32
 	ended chan struct{} // has a value once another call has ended
 	// late gets a value when a StepCompleted is on its way, which arrives once on is closed. nil:

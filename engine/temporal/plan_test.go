@@ -87,7 +87,7 @@ func TestPlanWithTheBeginENG3(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, tt := range map[string]struct {
-		plans Plans
+		plans plan.Provider
 		is    func(*loaded) bool
 		fails bool
 	}{

@@ -41,7 +41,7 @@ func TestTakenEventsENG2(t *testing.T) {
 
 // taking is a log in which another writer takes the place of the first event of a type.
 type taking struct {
-	temporal.Log
+	engine.Log
 	event string
 	once  sync.Once
 }

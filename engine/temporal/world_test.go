@@ -140,7 +140,7 @@ func (w *world) environment() string {
 	return strings.ToLower(strings.ReplaceAll(w.t.Name(), "/", "-"))
 }
 
-func (w *world) options(log temporal.Log) temporal.Options {
+func (w *world) options(log engine.Log) temporal.Options {
 	w.t.Helper()
 	registry, err := executor.NewRegistry(executor.Options{}, map[string]executor.Executor{"test": w, "DBT": w})
 	if err != nil {
@@ -152,7 +152,7 @@ func (w *world) options(log temporal.Log) temporal.Options {
 		Beat: 500 * time.Millisecond, Sticky: time.Second, Grace: time.Millisecond}
 }
 
-func (w *world) engine(log temporal.Log) *temporal.Engine {
+func (w *world) engine(log engine.Log) *temporal.Engine {
 	w.t.Helper()
 	e, err := temporal.New(w.options(log))
 	if err != nil {

@@ -14,15 +14,10 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// Plans is what a Memory reads plans from, such as a plan.Fetcher.
-type Plans interface {
-	Fetch(ctx context.Context, ref plan.Ref) (*plan.Plan, error)
-}
-
 // Memory is safe for concurrent use.
 type Memory struct {
 	log   replay.Log
-	plans Plans
+	plans plan.Provider
 	most  int64
 
 	mu      sync.Mutex
@@ -32,7 +27,7 @@ type Memory struct {
 }
 
 // New returns a Memory of at most some bytes.
-func New(log replay.Log, plans Plans, bytes int64) *Memory {
+func New(log replay.Log, plans plan.Provider, bytes int64) *Memory {
 	return &Memory{log: log, plans: plans, most: bytes, entries: map[string]*list.Element{}}
 }
 

@@ -16,13 +16,13 @@ import (
 
 // counted counts the plans that are fetched.
 type counted struct {
-	Plans
+	plan.Provider
 	fetches int
 }
 
 func (c *counted) Fetch(ctx context.Context, ref plan.Ref) (*plan.Plan, error) {
 	c.fetches++
-	return c.Plans.Fetch(ctx, ref)
+	return c.Provider.Fetch(ctx, ref)
 }
 
 // TestKnownPlanIsWhatAFetchGivesPLAN7: after a fetch of a plan, a reference with its digest gets
@@ -48,7 +48,7 @@ func TestKnownPlanIsWhatAFetchGivesPLAN7(t *testing.T) {
 		return &runlogv1.PlanRef{Uri: "file://" + filepath.ToSlash(allowed) + "/p.json", Sha256: hex.EncodeToString(sum[:]),
 			SchemaVersion: "v1.2", PlanId: "p", PlanVersion: "1"}
 	}
-	fetches := &counted{Plans: fetcher}
+	fetches := &counted{Provider: fetcher}
 	m := New(nil, fetches, 1<<20)
 	for range 2 {
 		if p, err := m.Plan(t.Context(), &runlogv1.Run{PlanRef: ref()}); err != nil || p.Step("a") == nil || fetches.fetches != 1 {
