@@ -3,7 +3,6 @@ package main
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -61,7 +60,7 @@ func (a *app) benchBackup(ctx context.Context, o bench.BackupOptions, dir string
 		return err
 	}
 	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(report)
+		return a.Object(report)
 	}
 	out := bufio.NewWriter(a.Stdout)
 	for _, t := range report.Tables() {

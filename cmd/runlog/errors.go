@@ -78,7 +78,7 @@ func printReasons(o *output.Output, rows []contract.ReasonInfo) error {
 
 func printReason(o *output.Output, r contract.ReasonInfo) error {
 	if o.Format == output.JSON {
-		return json.NewEncoder(o.Stdout).Encode(rowOf(r))
+		return o.Object(rowOf(r))
 	}
 	note := ""
 	if r.Reason.Reserved() {

@@ -114,7 +114,7 @@ func (a *app) takeBackup(ctx context.Context, c *client.Client, dir string, full
 func (a *app) printTaken(taken *backup.Taken, took time.Duration) error {
 	rate := uint64(float64(taken.Bytes()) / max(took.Seconds(), 1e-3))
 	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
+		return a.Object(struct {
 			backupLine
 			SentFiles  uint64  `json:"sentFiles"`
 			SentBytes  uint64  `json:"sentBytes,string"`
@@ -383,7 +383,7 @@ func (a *app) pruneBackups(ctx context.Context, dir string, keep int) error {
 		return backupError(err)
 	}
 	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
+		return a.Object(struct {
 			Removed []string `json:"removed"`
 			Kept    int      `json:"kept"`
 			Files   uint64   `json:"files"`

@@ -3,7 +3,6 @@ package backup
 import (
 	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -98,7 +97,7 @@ func (a *app) printRestored(r *offline.Restored, dir string, held bool) error {
 		target = dir
 	}
 	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
+		return a.Object(struct {
 			NodeID    string     `json:"nodeId"`
 			ClusterID string     `json:"clusterId"`
 			DataDir   string     `json:"dataDir"`

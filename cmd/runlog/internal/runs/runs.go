@@ -124,17 +124,17 @@ func (opts *runsOptions) request(flags *pflag.FlagSet, now time.Time) (err error
 // countRuns prints the number of runs that match.
 func (a *app) countRuns(ctx context.Context, c *client.Client, req *runlogv1.ListRunsRequest) error {
 	n, orMore, err := c.CountRuns(ctx, req)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
-	case a.Format == output.JSON:
-		_, err = fmt.Fprintf(a.Stdout, "{\"count\":%d,\"countOrMore\":%t}\n", n, orMore)
-	case orMore:
-		_, err = fmt.Fprintf(a.Stdout, "%d or more\n", n)
-	default:
-		_, err = fmt.Fprintln(a.Stdout, n)
 	}
-	return err
+	text := strconv.FormatUint(uint64(n), 10)
+	if orMore {
+		text += " or more"
+	}
+	return a.Tell(text, struct {
+		Count  uint32 `json:"count"`
+		OrMore bool   `json:"countOrMore"`
+	}{n, orMore})
 }
 
 func runCells(run *runlogv1.Run) []string {

@@ -3,7 +3,6 @@ package tenant
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math"
@@ -96,7 +95,7 @@ func (a *app) limits(ctx context.Context, c *client.Client, name string, set *fl
 		own, effective = set.Limits, set.Effective
 	}
 	if a.Format == output.JSON {
-		return json.NewEncoder(a.Stdout).Encode(struct {
+		return a.Object(struct {
 			Tenant    string `json:"tenantId"`
 			Limits    line   `json:"limits"`
 			Effective line   `json:"effective"`
