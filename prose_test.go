@@ -140,8 +140,10 @@ func goProse(name string, text []byte) (prose, error) {
 var messageAt = map[string]int{
 	"Debug": 0, "Info": 0, "Warn": 0, "Error": 0,
 	"DebugContext": 1, "InfoContext": 1, "WarnContext": 1, "ErrorContext": 1, "Log": 2, "LogAttrs": 2,
-	"every":  3, // Of limitedLog in server/peer.
-	"Accept": 2, // Of hclog.SinkAdapter: the message is a library's.
+	"every":     3, // Of limitedLog in server/peer.
+	"Failed":    1, // Of outage.Log.
+	"Succeeded": 1, // Of outage.Log.
+	"Accept":    2, // Of hclog.SinkAdapter: the message is a library's.
 }
 
 // isLogMethod reports whether a declaration is a method that messageAt lists.

@@ -35,7 +35,7 @@ func BenchmarkAppender(b *testing.B) {
 			a.mu.Lock()
 			n := l.inFlight.First().events
 			a.mu.Unlock()
-			if err := l.answer(nil, answers[n]); err != nil {
+			if _, err := l.answer(nil, answers[n]); err != nil {
 				b.Error(err)
 				return
 			}

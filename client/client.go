@@ -56,8 +56,8 @@ type Options struct {
 	Insecure bool
 	// DialOptions follow this package's own and override them: dialers, interceptors.
 	DialOptions []grpc.DialOption
-	// Logger gets retries: the first ones at level debug, lasting failures at level warn. nil:
-	// none.
+	// Logger gets retries: the first ones at level debug. A failure that lasts is logged at level
+	// warn when it begins, then seldom, and at level info when it is over. nil: none.
 	Logger *slog.Logger
 	// Observer sees calls, retries and appends. nil: nothing does.
 	Observer Observer
@@ -146,7 +146,7 @@ func Dial(target string, opts Options) (*Client, error) {
 	return &Client{
 		opts:        opts,
 		nodes:       nodes,
-		retries:     retries{opts.Logger, opts.Observer},
+		retries:     retries{log: opts.Logger, observer: opts.Observer},
 		events:      runlogv1.NewEventServiceClient(nodes),
 		projections: runlogv1.NewProjectionServiceClient(nodes),
 		runs:        runlogv1.NewRunServiceClient(nodes),

@@ -6,11 +6,15 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/peer"
+
+	"runlog/client/transport/outage"
 )
 
 // retrier counts the tries of one call or stream.
@@ -24,6 +28,8 @@ type retrier struct {
 	releases bool
 	// token is that of the file when the call or the stream began.
 	token *string
+	// lasting is the name of the failure of which the logger was warned; empty: of none.
+	lasting string
 }
 
 // renewed reports whether a call was refused with a token that the file does not have any more. A
@@ -46,6 +52,9 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 	if e.Reason != "" || e.Code != codes.Unavailable {
 		r.client.reached.Store(true)
 	}
+	if e.Reason != "" {
+		r.client.retries.answered("")
+	}
 	retryable := e.Retryable() || r.releases && e.Reason == ReasonClusterHeld || r.renewed(e)
 	if !retryable || r.client.exhausted(r.failed) || ctx.Err() != nil {
 		return e
@@ -58,7 +67,9 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 		// The caller can use the time that is left better than we can by sleeping.
 		return e
 	}
-	r.client.retries.note(ctx, e, r.failed, wait)
+	if r.client.retries.note(ctx, e, r.failed, wait) {
+		r.lasting = e.Name()
+	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
@@ -84,7 +95,8 @@ func (c *Client) exhausted(failed int) bool {
 
 // answered resets the count after a success.
 func (r *retrier) answered() {
-	r.failed = 0
+	r.client.retries.answered(r.lasting)
+	r.failed, r.lasting = 0, ""
 	r.client.reached.Store(true)
 }
 
@@ -199,13 +211,60 @@ func try[Req, Res any](ctx context.Context, c *Client, rpc unary[Req, Res], req 
 type retries struct {
 	log      *slog.Logger
 	observer Observer
+
+	// away is set while the logger is warned that no server answers.
+	away atomic.Bool
+	mu   sync.Mutex
+	// outages are those that were logged, by the name of their error.
+	outages map[string]*outage.Log
 }
 
-func (r *retries) note(ctx context.Context, e *Error, failed int, wait time.Duration) {
+// usual is how many failures of a call in a row are not worth an operator's look.
+const usual = 3
+
+// note tells of a failure, and reports whether it lasts. All calls of a client share the lines of a
+// failure that lasts.
+func (r *retries) note(ctx context.Context, e *Error, failed int, wait time.Duration) (lasts bool) {
 	r.observer.Retried(e.Name())
-	level := slog.LevelDebug
-	if failed > 3 { // A failure that lasts is worth an operator's look.
-		level = slog.LevelWarn
+	args := []any{"reason", e.Name(), "attempt", failed, "wait", wait, "err", e.Message}
+	if failed <= usual {
+		r.log.DebugContext(ctx, "call failed; retrying", args...)
+		return false
 	}
-	r.log.Log(ctx, level, "call failed; retrying", "reason", e.Name(), "attempt", failed, "wait", wait, "err", e.Message)
+	if e.Name() == noServer {
+		r.away.Store(true)
+	}
+	r.outage(e.Name()).Failed(ctx, "call failed; retrying", args...)
+	return true
+}
+
+// noServer is the name of the failure of a call that no server has answered: that of its code.
+const noServer = "Unavailable"
+
+// answered notes that a server has answered. lasting is the failure that is over with it; empty: no
+// other one than that no server answers.
+func (r *retries) answered(lasting string) {
+	if r.away.Load() && r.away.CompareAndSwap(true, false) {
+		r.over(noServer)
+	}
+	if lasting != "" {
+		r.over(lasting)
+	}
+}
+
+func (r *retries) over(name string) {
+	r.outage(name).Succeeded(context.Background(), "calls are answered again", "reason", name)
+}
+
+// outage returns the log of a failure.
+func (r *retries) outage(name string) *outage.Log {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.outages == nil {
+		r.outages = map[string]*outage.Log{}
+	}
+	if r.outages[name] == nil {
+		r.outages[name] = &outage.Log{Logger: r.log}
+	}
+	return r.outages[name]
 }

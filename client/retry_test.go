@@ -6,15 +6,18 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"path"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/protoadapt"
@@ -232,8 +235,8 @@ func (w *watched) Called(method, outcome string, _ time.Duration) {
 
 func (w *watched) Retried(name string) { w.note("again " + name) }
 
-// TestRetriesAreSeen: the logger and the observer see tries that were repeated, and the logger
-// warns of a lasting failure.
+// TestRetriesAreSeen: the logger and the observer see tries that were repeated. The logger warns of
+// a failure that lasts, and says when it is over.
 func TestRetriesAreSeen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tries := 0
@@ -250,12 +253,70 @@ func TestRetriesAreSeen(t *testing.T) {
 			t.Fatal(err)
 		}
 		debug, warn := strings.Count(log.String(), "level=DEBUG"), strings.Count(log.String(), "level=WARN")
-		if debug != 3 || warn != 2 || !strings.Contains(log.String(), "reason=NO_LEADER attempt=4") {
+		if debug != 4 || warn != 1 || !strings.Contains(log.String(), "level=WARN msg=\"call failed; retrying\" reason=NO_LEADER attempt=4") ||
+			!strings.Contains(log.String(), "level=INFO msg=\"calls are answered again\" reason=NO_LEADER") {
 			t.Errorf("logged\n%s", log.String())
 		}
 		want := append(slices.Repeat([]string{"AppendEvents NO_LEADER", "again NO_LEADER"}, 5), "AppendEvents ok")
 		if !slices.Equal(seen.seen, want) {
 			t.Errorf("seen %q, want %q", seen.seen, want)
 		}
+	})
+}
+
+// TestOutageIsLoggedOnce: the calls of a client that no server answers share the lines of the log: one
+// when it begins, few while it lasts, and one when a server answers any of them.
+func TestOutageIsLoggedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var up atomic.Bool
+		reach := dialerNamed(t, map[string]*fakeServer{"fake": {
+			appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+				return &runlogv1.AppendEventsResponse{}, nil
+			},
+			watchRuns: func(_ *runlogv1.WatchRunsRequest, stream grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error {
+				err := stream.Send(&runlogv1.WatchRunsResponse{})
+				<-stream.Context().Done()
+				return err
+			},
+		}})
+		var log bytes.Buffer
+		c, err := Dial(targetOf("fake"), Options{Logger: slog.New(slog.NewTextHandler(&log, nil)), DialOptions: []grpc.DialOption{
+			grpc.WithContextDialer(func(ctx context.Context, name string) (net.Conn, error) {
+				if !up.Load() {
+					return nil, errors.New("connection refused")
+				}
+				return reach(ctx, name)
+			}),
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = c.Close() })
+		ctx, stop := context.WithCancel(t.Context())
+		var calls sync.WaitGroup
+		for range 2 {
+			calls.Go(func() {
+				if _, err := c.AppendEvents(ctx, one("r")); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		calls.Go(func() {
+			for range c.WatchRuns(ctx, &runlogv1.WatchRunsRequest{}) {
+				continue
+			}
+		})
+		time.Sleep(10 * time.Minute)
+		if n := strings.Count(log.String(), "level=WARN"); n < 2 || n > 6 || strings.Count(log.String(), "\n") != n {
+			t.Errorf("ten minutes have\n%s", log.String())
+		}
+		log.Reset()
+		up.Store(true)
+		time.Sleep(10 * time.Second)
+		if text := log.String(); strings.Count(text, "\n") != 1 || !strings.Contains(text, "level=INFO msg=\"calls are answered again\" reason=Unavailable lasted=10m") {
+			t.Errorf("the end has\n%s", text)
+		}
+		stop()
+		calls.Wait()
 	})
 }
