@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"runlog/client"
+	"runlog/client/transport/outage"
 )
 
 // The wait after a call of LeaseRuns that failed, or that was answered early without a run.
@@ -29,6 +30,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	slots := make(chan struct{}, r.opts.Max)
 	var running sync.WaitGroup
 	defer running.Wait()
+	leaseLog := outage.Log{Logger: r.opts.Logger}
 	for backoff := minBackoff; ; {
 		free := acquire(ctx, slots)
 		if free == 0 {
@@ -47,13 +49,16 @@ func (r *Reconciler) Run(ctx context.Context) error {
 				}
 			})
 		}
+		if err == nil {
+			leaseLog.Succeeded(ctx, "runs are leased again")
+		}
 		switch e, _ := errors.AsType[*client.Error](err); {
 		case ctx.Err() != nil:
 			return nil
 		case e != nil && e.Final():
 			return err
 		case err != nil:
-			r.opts.Logger.WarnContext(ctx, "cannot lease runs; retrying", "wait", backoff, "err", err)
+			leaseLog.Failed(ctx, "cannot lease runs; retrying", "wait", backoff, "err", err)
 		case len(leases) > 0 || time.Since(asked) >= r.opts.Wait/2:
 			backoff = minBackoff
 			continue

@@ -1,9 +1,12 @@
 package engine_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -130,7 +133,8 @@ func TestStopQUE11(t *testing.T) {
 }
 
 // TestRunRetriesQUE11: Run goes on after a failure, with a backoff, also of a cluster that is held
-// after a restore. It ends with a refusal for good.
+// after a restore. It logs when that begins, seldom while it lasts, and when it is over. Run ends
+// with a refusal for good.
 func TestRunRetriesQUE11(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -141,7 +145,10 @@ func TestRunRetriesQUE11(t *testing.T) {
 			w.leaseErr = err
 		}
 		answer(&client.Error{Code: codes.PermissionDenied, Reason: client.ReasonPermissionDenied, Message: "not yet"})
-		r := run(t, options(w, m))
+		var said bytes.Buffer
+		o := options(w, m)
+		o.Logger = slog.New(slog.NewTextHandler(&said, nil))
+		r := run(t, o)
 		w.request(t, 1)
 		time.Sleep(time.Minute)
 		w.mu.Lock()
@@ -160,6 +167,9 @@ func TestRunRetriesQUE11(t *testing.T) {
 		answer(refused)
 		if err := <-r.done; !errors.Is(err, refused) {
 			t.Errorf("Run has returned %v, want %v", err, refused)
+		}
+		if warned, over := strings.Count(said.String(), "cannot lease runs; retrying"), strings.Count(said.String(), "runs are leased again"); warned < 1 || warned > 3 || over != 1 {
+			t.Errorf("two minutes without leases have\n%s", said.String())
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"runlog/client"
+	"runlog/client/transport/outage"
 	"runlog/engine/replay"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -59,13 +60,14 @@ const signalSlots = 16
 
 // Run hands signals over until ctx ends. All goroutines have ended when it returns.
 func (s *Signals) Run(ctx context.Context) {
-	b := &bells{Signals: s, logger: cmp.Or(s.Logger, slog.New(slog.DiscardHandler)), slots: make(chan struct{}, signalSlots),
+	logger := cmp.Or(s.Logger, slog.New(slog.DiscardHandler))
+	b := &bells{Signals: s, logger: logger, watchLog: outage.Log{Logger: logger}, slots: make(chan struct{}, signalSlots),
 		rung: map[string]int{}, early: map[string]bool{}}
 	defer b.working.Wait()
 	for backoff := minBackoff; ctx.Err() == nil; backoff = min(2*backoff, maxBackoff) {
 		began := time.Now()
 		if err := b.watch(ctx); ctx.Err() == nil {
-			b.logger.WarnContext(ctx, "cannot watch signals; retrying", "wait", backoff, "err", err)
+			b.watchLog.Failed(ctx, "cannot watch signals; retrying", "wait", backoff, "err", err)
 		}
 		if time.Since(began) > maxBackoff {
 			backoff = minBackoff
@@ -77,9 +79,10 @@ func (s *Signals) Run(ctx context.Context) {
 // bells are the runs that have signals, until these are handed over.
 type bells struct {
 	*Signals
-	logger  *slog.Logger
-	slots   chan struct{}
-	working sync.WaitGroup
+	logger   *slog.Logger
+	watchLog outage.Log
+	slots    chan struct{}
+	working  sync.WaitGroup
 
 	mu    sync.Mutex
 	rung  map[string]int  // how often each run was rung for since its goroutine began
@@ -117,6 +120,7 @@ func (b *bells) watch(ctx context.Context) error {
 			}
 			b.ring(ctx, run.GetRunId())
 		}
+		b.watchLog.Succeeded(ctx, "signals are watched again")
 	}
 	return errors.New("engine: the watch of signals has ended")
 }
@@ -148,12 +152,14 @@ func (b *bells) ring(ctx context.Context, runID string) {
 // answer hands the pending signals of a run over until all were taken and none has come meanwhile.
 // It begins with a slot, which it leaves while it waits.
 func (b *bells) answer(ctx context.Context, runID string) {
+	handLog := outage.Log{Logger: b.logger}
 	for backoff := minBackoff; ; {
 		b.mu.Lock()
 		rung := b.rung[runID]
 		b.mu.Unlock()
 		early, err := b.handOver(ctx, runID)
 		if err == nil {
+			handLog.Succeeded(ctx, "signals are handed over again", "run", runID)
 			b.mu.Lock()
 			over := b.rung[runID] == rung
 			if over {
@@ -173,7 +179,7 @@ func (b *bells) answer(ctx context.Context, runID string) {
 		}
 		<-b.slots
 		if ctx.Err() == nil {
-			b.logger.WarnContext(ctx, "cannot hand signals over; retrying", "run", runID, "wait", backoff, "err", err)
+			handLog.Failed(ctx, "cannot hand signals over; retrying", "run", runID, "wait", backoff, "err", err)
 		}
 		sleep(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)

@@ -1,6 +1,7 @@
 package conductor_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -367,6 +368,31 @@ func testConductorDownENG2(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	w.clean("run-1", runlogv1.RunStatus_COMPLETED)
+}
+
+// TestAwayIsLoggedOnce: a worker logs that it cannot poll when that begins, seldom while it lasts, and
+// when it is over.
+func TestAwayIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		w := newWorld(t, diamond)
+		var said bytes.Buffer
+		w.logger = slog.New(slog.NewTextHandler(&said, nil))
+		e := w.engine(-1, false, nil)
+		ctx, stop := context.WithCancel(t.Context())
+		var working sync.WaitGroup
+		working.Go(func() { e.Run(ctx) })
+		time.Sleep(10 * time.Second)
+		w.fake.Down()
+		time.Sleep(2 * time.Minute)
+		w.fake.Up()
+		time.Sleep(10 * time.Second)
+		stop()
+		working.Wait()
+		if warned, over := strings.Count(said.String(), "cannot poll tasks; retrying"), strings.Count(said.String(), "tasks are polled again"); warned < 1 || warned > 3 || over != 1 {
+			t.Errorf("two minutes without Conductor have\n%s", said.String())
+		}
+	})
 }
 
 // TestPlanChangedPLAN2: a plan that can no more be read fails the run.

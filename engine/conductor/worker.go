@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"runlog/client/transport/outage"
 	"runlog/engine/conductor/api"
 )
 
@@ -70,6 +71,7 @@ func (e *Engine) poll(ctx, working context.Context, queue string) {
 	slots := make(chan struct{}, e.o.Concurrency)
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
+	pollLog := outage.Log{Logger: e.o.Logger}
 	for backoff := minBackoff; ctx.Err() == nil; {
 		select {
 		case <-ctx.Done():
@@ -87,11 +89,12 @@ func (e *Engine) poll(ctx, working context.Context, queue string) {
 			})
 		}
 		if err == nil {
+			pollLog.Succeeded(ctx, "tasks are polled again", "queue", queue)
 			backoff = minBackoff
 			continue
 		}
 		if ctx.Err() == nil {
-			e.o.Logger.WarnContext(ctx, "cannot poll tasks; retrying", "queue", queue, "wait", backoff, "err", err)
+			pollLog.Failed(ctx, "cannot poll tasks; retrying", "queue", queue, "wait", backoff, "err", err)
 		}
 		sleep(ctx, backoff)
 		backoff = min(2*backoff, maxBackoff)
