@@ -25,15 +25,19 @@ const (
 	ExitInterrupted ExitCode = 130
 )
 
-var exitMeanings = []struct {
-	code    ExitCode
-	meaning string
-}{
+// ExitMeaning is what an exit code of a program says.
+type ExitMeaning struct {
+	Code    ExitCode
+	Meaning string
+}
+
+// exitMeanings are those of the program runlog.
+var exitMeanings = []ExitMeaning{
 	{ExitOK, "done"},
 	{ExitRefused, "the server refused some input (a bad line, a field, a conflict) and stored the rest; or a verification failed"},
 	{ExitUsage, "the command line is wrong, or names a file that does not exist"},
 	{ExitNotFound, "no such run, or no such member of the cluster; with --strict, no event of such a type or tenant"},
-	{ExitRunNotOK, "watch --until-done, runlog-runner run and resume: the run ended FAILED or CANCELLED"},
+	{ExitRunNotOK, "watch --until-done: the run ended FAILED or CANCELLED"},
 	{ExitUnavailable, "no server, no leader, or overloaded; a retry may help"},
 	{ExitTimeout, "no answer within --timeout, or watch --until-done --for ran out"},
 	{ExitForbidden, "not signed in, or not allowed"},
@@ -43,12 +47,15 @@ var exitMeanings = []struct {
 	{ExitInterrupted, "ended by Ctrl-C or SIGTERM (a watch without --until-done: 0)"},
 }
 
-// ExitCodeHelp returns the documentation of the exit codes, a line each.
-func ExitCodeHelp() string {
+// ExitCodeHelp returns the documentation of the exit codes of the program runlog, a line each.
+func ExitCodeHelp() string { return ExitCodeHelpOf(exitMeanings) }
+
+// ExitCodeHelpOf returns the documentation of the exit codes of a program, a line each.
+func ExitCodeHelpOf(meanings []ExitMeaning) string {
 	var b strings.Builder
 	b.WriteString("Exit codes:\n")
-	for _, e := range exitMeanings {
-		fmt.Fprintf(&b, "  %3d  %s\n", e.code, e.meaning)
+	for _, e := range meanings {
+		fmt.Fprintf(&b, "  %3d  %s\n", e.Code, e.Meaning)
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }

@@ -29,6 +29,21 @@ type app struct {
 // defaultListen is where a runner listens.
 const defaultListen = "127.0.0.1:7430"
 
+// exitMeanings are the exit codes of this program, which are those of runlog as far as both have
+// them.
+var exitMeanings = []output.ExitMeaning{
+	{Code: output.ExitOK, Meaning: "done; serve: ended by Ctrl-C or SIGTERM"},
+	{Code: output.ExitRefused, Meaning: "the runner refused the manifest, or the run cannot be resumed now; serve: the node refuses the scope or the queue"},
+	{Code: output.ExitUsage, Meaning: "the command line is wrong, or names a file that does not exist"},
+	{Code: output.ExitNotFound, Meaning: "no such run"},
+	{Code: output.ExitRunNotOK, Meaning: "run, resume: the run ended FAILED or CANCELLED"},
+	{Code: output.ExitUnavailable, Meaning: "no runner, or one without a node; serve: no store; a retry may help"},
+	{Code: output.ExitTimeout, Meaning: "run, resume: no answer within --timeout; a run that has begun continues"},
+	{Code: output.ExitForbidden, Meaning: "not signed in, or not allowed"},
+	{Code: output.ExitFailed, Meaning: "any other failure, such as an address that another process has"},
+	{Code: output.ExitInterrupted, Meaning: "run, resume: ended by Ctrl-C or SIGTERM; a run that has begun continues"},
+}
+
 func (a *app) rootCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runlog-runner",
@@ -40,7 +55,7 @@ serves the API of manifests, runs and attestations.
   runlog-runner run FILE    have a runner execute a manifest
   runlog-runner resume RUN  go on with a run whose step was attested
 
-` + output.ExitCodeHelp(),
+` + output.ExitCodeHelpOf(exitMeanings),
 		Version: a.Version,
 	}
 	a.Register(cmd)
