@@ -13,7 +13,7 @@ import (
 // Flags are the values of the flags.
 type Flags struct {
 	executors    stringSliceValue // their names; empty: the default
-	commandEnv   stringSliceValue // the variables of the worker that commands get
+	commandEnv   stringSliceValue // the variables of the process that commands get
 	httpNetworks stringSliceValue // those that http steps reach, beside the public ones
 	secretsDir   string
 	secretEnv    stringSliceValue // prefixes of variables by tenant: TENANT=PREFIX
@@ -42,7 +42,7 @@ func (f *Flags) Register(set *flag.FlagSet) {
 	set.StringVar(&f.secretsDir, "secrets-dir", "", "directory of the secrets of steps, in TENANT/ENVIRONMENT (default none)")
 	set.Var(&f.secretEnv, "secret-env", "prefixes of the variables with the secrets of tenants, such as acme=SECRET_ACME_ (default: such a one for --tenant)")
 	set.Var(&f.executors, "executors", "executors beside noop: command, http, llm (default none; command and http if only users of this machine request runs)")
-	set.Var(&f.commandEnv, "command-env", "variables of the worker that commands get, such as PATH (default none)")
+	set.Var(&f.commandEnv, "command-env", "variables of this process that commands get, such as PATH (default none)")
 	set.Var(&f.httpNetworks, "http-networks", "networks that http steps reach beside the public ones, such as 10.1.0.0/16 (default none)")
 	set.StringVar(&f.llm.url, "llm-url", "", "base URL of a language model, such as https://llm.example/v1, which takes POST /chat/completions (default none)")
 	set.StringVar(&f.llm.name, "llm-model", "", "model of llm steps that name none")
