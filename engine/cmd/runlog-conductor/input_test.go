@@ -2,42 +2,24 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
 	"io"
-	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"regexp"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
-	"google.golang.org/grpc"
-
 	"runlog/engine"
 	"runlog/engine/conductor/conductortest"
+	"runlog/engine/program/programtest"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/await"
 )
-
-// wantError checks that an error names each of some texts.
-func wantError(t *testing.T, what string, err error, texts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("%s: no error, want %q", what, texts)
-		return
-	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: %v\nwant %q in it", what, err, text)
-		}
-	}
-}
 
 func parsed(line string) (*app, error) {
 	return parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields(line))
@@ -77,7 +59,7 @@ func TestFlags(t *testing.T) {
 		"capabilities --wait 1ms": {"--wait is 1ms"},
 	} {
 		_, err := parsed(line)
-		wantError(t, line, err, want...)
+		programtest.WantError(t, line, err, want...)
 		if err != nil && strings.Contains(err.Error(), "a:b@") {
 			t.Errorf("%s: the error has a password: %v", line, err)
 		}
@@ -122,19 +104,14 @@ func TestFiles(t *testing.T) {
 		if err == nil {
 			err = a.run(t.Context())
 		}
-		wantError(t, line, err, want)
+		programtest.WantError(t, line, err, want)
 	}
 }
 
 // TestVersion: the command says which one it is.
 func TestVersion(t *testing.T) {
 	t.Parallel()
-	for _, arg := range []string{"version", "--version", "-version"} {
-		out, errs := new(bytes.Buffer), new(bytes.Buffer)
-		if err := run(t.Context(), out, errs, []string{arg}); !errors.Is(err, flag.ErrHelp) || out.String() != "runlog-conductor "+version+"\n" || errs.Len() > 0 {
-			t.Errorf("%s: %v, %q, %q", arg, err, out, errs)
-		}
-	}
+	programtest.WantVersion(t, run, name, version)
 }
 
 // TestCapabilitiesENG6: the command says what a worker with these flags can do. Only users of this
@@ -163,27 +140,10 @@ func TestCapabilitiesENG6(t *testing.T) {
 		if err := json.Unmarshal(out.Bytes(), &c); err != nil || c.Adapter != "conductor" || !c.Reruns || !c.Knows("RETRY_STEP") {
 			t.Errorf("%s: %v, %s", line, err, &out)
 		}
-		var names []string
-		for _, capability := range c.Steps {
-			if name, executes := strings.CutPrefix(capability, "executor:"); executes {
-				names = append(names, name)
-			}
-		}
-		if slices.Sort(names); strings.Join(names, " ") != want {
-			t.Errorf("%s: want %q, got %q", line, want, names)
+		if got := programtest.Executors(c.Steps); got != want {
+			t.Errorf("%s: want %q, got %q", line, want, got)
 		}
 	}
-}
-
-// closed returns an address where nothing listens.
-func closed(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
 }
 
 // impatient runs a worker that does not wait long for its servers.
@@ -201,80 +161,48 @@ func (b *bed) impatient(more ...string) error {
 func TestAway(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, conductortest.Authorized("key"))
-	nothing := closed(t)
-	wantError(t, "no Conductor", b.impatient("--conductor", "http://"+nothing), "cannot ask for the health of Conductor", "connection refused",
-		"--conductor is http://"+nothing+": start a Conductor")
-	wantError(t, "no runlog", b.impatient("--server", nothing), "cannot ask runlog", "--server is "+nothing+": start a node", "runlog serve")
-	wantError(t, "no credentials", b.impatient(), "status 401", "--conductor-token-file")
-	wantError(t, "too few roles", b.impatient("--server", door(t, runlogv1.Role_PRODUCER)), "token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create")
-	other := &http.Server{Handler: http.NotFoundHandler(), ReadHeaderTimeout: time.Minute}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	nothing := programtest.Closed(t)
+	other := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(other.Close)
+	for _, tt := range []struct {
+		what, flag, value string
+		want              []string
+	}{
+		{"no Conductor", "--conductor", "http://" + nothing, []string{"cannot ask for the health of Conductor", "connection refused",
+			"--conductor is http://" + nothing + ": start a Conductor"}},
+		{"no runlog", "--server", nothing, []string{"cannot ask runlog", "--server is " + nothing + ": start a node", "runlog serve"}},
+		{"no credentials", "--attempts", "3", []string{"status 401", "--conductor-token-file"}},
+		{"too few roles", "--server", programtest.Door(t, runlogv1.Role_PRODUCER), []string{"token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create"}},
+		{"another server", "--conductor", other.URL, []string{"status 404", "which is no Conductor"}},
+	} {
+		programtest.WantError(t, tt.what, b.impatient(tt.flag, tt.value), tt.want...)
 	}
-	ended := make(chan struct{})
-	go func() { _ = other.Serve(l); close(ended) }()
-	t.Cleanup(func() { _ = other.Close(); <-ended })
-	wantError(t, "another server", b.impatient("--conductor", "http://"+l.Addr().String()), "status 404", "which is no Conductor")
-}
-
-// doorman answers whose credentials a call has.
-type doorman struct {
-	runlogv1.UnimplementedAccessServiceServer
-	roles []runlogv1.Role_Value
-}
-
-// WhoAmI answers as a node that demands credentials.
-func (d doorman) WhoAmI(context.Context, *runlogv1.WhoAmIRequest) (*runlogv1.WhoAmIResponse, error) {
-	return &runlogv1.WhoAmIResponse{Name: "token:ci", Tenants: []string{"*"}, Roles: d.roles}, nil
-}
-
-// door returns the address of a doorman.
-func door(t *testing.T, roles ...runlogv1.Role_Value) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	runlogv1.RegisterAccessServiceServer(s, doorman{roles: roles})
-	ended := make(chan struct{})
-	go func() { _ = s.Serve(l); close(ended) }()
-	t.Cleanup(func() { s.Stop(); <-ended })
-	return l.Addr().String()
 }
 
 // TestPage: the commands of the page are those of this program, with flags that it has, and a
 // worker with the flags of the page executes the plan of the page. The page has each flag.
 func TestPage(t *testing.T) {
 	t.Parallel()
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "engines-conductor.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	page := strings.ReplaceAll(string(text), "\\\n", " ")
-	var lines []string
-	for _, m := range regexp.MustCompile(`(?m)^runlog-conductor (.*)$`).FindAllStringSubmatch(page, -1) {
-		if _, err := parsed(m[1]); err != nil && !errors.Is(err, flag.ErrHelp) {
-			t.Errorf("%s: %v", m[0], err)
+	page := programtest.ReadPage(t, filepath.Join("..", "..", "..", "docs", "engines-conductor.md"))
+	lines := page.Commands(name)
+	for _, line := range lines {
+		if _, err := parsed(line); err != nil && !errors.Is(err, flag.ErrHelp) {
+			t.Errorf("%s: %v", line, err)
 		}
-		lines = append(lines, m[1])
 	}
 	if len(lines) < 3 || !strings.HasPrefix(lines[0], "worker ") {
 		t.Fatalf("the page has the commands %q", lines)
 	}
-	_, body, _ := strings.Cut(string(text), "plan.json <<'PLAN'\n")
-	body, _, _ = strings.Cut(body, "PLAN\n")
 	b := newBed(t)
 	b.work(append(strings.Fields(lines[0])[1:], "--conductor", b.fake.URL())...)
-	b.requestPlan("run-1", "nightly", body, "")
+	b.requestPlan("run-1", "nightly", page.Plan(), "")
 	b.until("run-1", "RunCompleted")
 	a, err := parsed("capabilities")
 	if err != nil {
 		t.Fatal(err)
 	}
 	a.flags.VisitAll(func(f *flag.Flag) {
-		if !strings.Contains(page, "`--"+f.Name) {
+		if !strings.Contains(string(page), "`--"+f.Name) {
 			t.Errorf("the page does not have --%s", f.Name)
 		}
 	})

@@ -9,32 +9,22 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"runlog/client"
 	"runlog/client/clienttest"
 	"runlog/client/watcher"
 	"runlog/engine/conductor/conductortest"
+	"runlog/engine/program/programtest"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/await"
 )
 
-// asCommand makes the binary of this test the command.
-const asCommand = "TEST_RUNLOG_CONDUCTOR_COMMAND"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, main) }
 
 // bed is a fake Conductor, and a server of runlog, on the network of the machine.
 type bed struct {
@@ -156,23 +146,6 @@ func TestSignalsSIG6(t *testing.T) {
 	b.until("run-1", "RunCancelled")
 }
 
-// transcript keeps what a process writes, and closes seen once that has a text.
-type transcript struct {
-	text string
-	seen chan struct{}
-	once sync.Once
-	all  bytes.Buffer
-}
-
-// Write is called by one goroutine.
-func (s *transcript) Write(p []byte) (int, error) {
-	n, err := s.all.Write(p)
-	if strings.Contains(s.all.String(), s.text) {
-		s.once.Do(func() { close(s.seen) })
-	}
-	return n, err
-}
-
 // TestDrainsENG5: a process that gets SIGTERM takes no more steps, finishes the one that it
 // executes within --grace, and exits with 0.
 func TestDrainsENG5(t *testing.T) {
@@ -188,28 +161,14 @@ func TestDrainsENG5(t *testing.T) {
 		}
 	}))
 	t.Cleanup(slow.Close)
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	cmd := exec.Command(path, b.args("--http-networks", "127.0.0.0/8", "--executors", "http", "--grace", "10m")...)
-	cmd.Env = append(os.Environ(), asCommand+"=1")
-	said := &transcript{text: "worker stops", seen: make(chan struct{})}
-	cmd.Stdout, cmd.Stderr = said, said
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = cmd.Process.Kill() }) // It has ended, unless the test has failed.
+	p := programtest.Start(t, programtest.Command(b.args("--http-networks", "127.0.0.0/8", "--executors", "http", "--grace", "10m")...))
 	b.request("run-1", `{"stepId":"a","type":"http","inputs":{"url":"`+slow.URL+`"}},{"stepId":"b","type":"noop","dependsOn":["a"]}`)
 	await.Receive(t, "the step", begun)
-	if err := cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	await.Receive(t, "the word of the worker that it stops", said.seen)
+	p.Terminate(t)
+	p.Says(t, programtest.Has("worker stops"))
 	close(free)
-	if err := cmd.Wait(); err != nil {
-		t.Errorf("the worker: %v\n%s", err, said.all.String())
+	if code := p.Wait(t); code != 0 {
+		t.Errorf("the worker exits with %d:\n%s", code, p.Said)
 	}
 	events := b.until("run-1", "StepCompleted")
 	if last := events[len(events)-1]; !strings.HasPrefix(last, "StepCompleted a 1 ") {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"runlog/client/command/output"
+	"runlog/engine/program/programtest"
 )
 
 // TestRunnerCommands: the commands of a runner say what its API answers, with every fault, and what
@@ -200,8 +201,8 @@ func TestRunnerStoreFails(t *testing.T) {
 		"--store s3://none/x": {s.env(), output.ExitUsage, "check the bucket, AWS_ENDPOINT_URL"},
 		"--store s3://acme/y": {append(s.env(), "AWS_ENDPOINT_URL=http://127.0.0.1:1"), output.ExitUnavailable, "check the bucket, AWS_ENDPOINT_URL"},
 	} {
-		cmd := runnerCommand(append([]string{"serve", "--listen", "127.0.0.1:0", "--tenant", "acme", "--project", "p", "--environment", "e"}, strings.Fields(flags)...)...)
-		cmd.Env = append(append(os.Environ(), asRunner+"=1"), want.env...)
+		cmd := programtest.Command(append([]string{"serve", "--listen", "127.0.0.1:0", "--tenant", "acme", "--project", "p", "--environment", "e"}, strings.Fields(flags)...)...)
+		cmd.Env = append(cmd.Env, want.env...)
 		text, err := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != int(want.code) || !strings.Contains(string(text), want.text) || strings.Contains(string(text), "aws-secret") {
 			t.Errorf("%s: exit %d, %v: %s", flags, code, err, text)

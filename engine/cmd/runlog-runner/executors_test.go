@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"runlog/client/command/output"
+	"runlog/engine/program/programtest"
 )
 
 // TestExecutorsENG7: a runner whose plans come from callers with tokens executes nothing but noop,
@@ -116,8 +117,8 @@ func TestRunnerRolesSEC3(t *testing.T) {
 			spawnRunner(t, node.GRPC, env, "--store", t.TempDir())
 			continue
 		}
-		cmd := runnerCommand("serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(), "--tenant", "acme", "--project", "shop", "--environment", "prod")
-		cmd.Env = append(append(os.Environ(), asRunner+"=1", "RUNLOG_SERVER="+node.GRPC), env...)
+		cmd := programtest.Command("serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(), "--tenant", "acme", "--project", "shop", "--environment", "prod")
+		cmd.Env = append(append(cmd.Env, "RUNLOG_SERVER="+node.GRPC), env...)
 		text, _ := cmd.CombinedOutput()
 		if code := cmd.ProcessState.ExitCode(); code != int(output.ExitForbidden) || !strings.Contains(string(text), tt.want) {
 			t.Errorf("%v: exit %d, %s; want %s", tt.roles, code, text, tt.want)

@@ -7,36 +7,29 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 
 	"runlog/client/command/output"
 	"runlog/client/command/session"
+	"runlog/engine/program/programtest"
 	"runlog/server"
-	"runlog/testbed/await"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// asRunner makes the test binary behave as this program: real processes without another build.
-const asRunner = "TEST_RUNLOG_RUNNER_AS_BINARY"
-
 func TestMain(m *testing.M) {
-	if os.Getenv(asRunner) != "" {
-		main()
-		return
-	}
-	code := m.Run()
-	if built.dir != "" {
-		_ = os.RemoveAll(built.dir)
-	}
-	os.Exit(code)
+	programtest.Main(m, main, func() {
+		if built.dir != "" {
+			_ = os.RemoveAll(built.dir)
+		}
+	})
 }
 
 // built is the program of nodes, which the first test that needs it builds.
@@ -65,88 +58,42 @@ func runlogProgram(t *testing.T) string {
 	return filepath.Join(built.dir, "runlog")
 }
 
-// process is a node or a runner in a process of its own.
-type process struct {
-	cmd    *exec.Cmd
-	stderr *await.Words
-	exited chan struct{}
-}
-
-func spawn(t *testing.T, cmd *exec.Cmd, env []string) *process {
-	t.Helper()
-	p := &process{cmd: cmd, stderr: &await.Words{}, exited: make(chan struct{})}
-	cmd.Env, cmd.Stderr = append(os.Environ(), env...), p.stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	go func() {
-		_ = cmd.Wait()
-		close(p.exited)
-	}()
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		<-p.exited
-	})
-	return p
-}
-
-// says waits until a condition holds of what the process has written.
-func (p *process) says(t *testing.T, condition func(said string) bool) {
-	t.Helper()
-	if !p.stderr.Await(p.exited, await.Context(t).Done(), condition) {
-		t.Fatalf("the process does not say what is awaited; it said:\n%s", p.stderr)
-	}
-}
-
-// stop asks the process to end and returns its exit code.
-func (p *process) stop(t *testing.T) int {
-	t.Helper()
-	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	await.Receive(t, "the end of the process", p.exited)
-	return p.cmd.ProcessState.ExitCode()
-}
-
 // serves is what a node logs once it serves. It has written addresses.json before.
 var serves = regexp.MustCompile(`(?m)^.* msg=ready .*\n`)
 
 // startNode starts a node on free ports, and waits until it serves.
 func startNode(t *testing.T, dir string, env ...string) server.Addresses {
 	t.Helper()
-	p := spawn(t, exec.Command(runlogProgram(t), "serve", "--data-dir", dir, "--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
-		"--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0"), append(env, "RUNLOG_MEMORY=256MiB"))
-	p.says(t, serves.MatchString)
+	p := programtest.Start(t, exec.Command(runlogProgram(t), "serve", "--data-dir", dir, "--grpc-listen", "127.0.0.1:0", "--http-listen", "127.0.0.1:0",
+		"--admin-listen", "127.0.0.1:0", "--raft-listen", "127.0.0.1:0"), append(env, "RUNLOG_MEMORY=256MiB")...)
+	p.Says(t, serves.MatchString)
 	var a server.Addresses
 	text, err := os.ReadFile(filepath.Join(dir, "addresses.json"))
 	if err == nil {
 		err = json.Unmarshal(text, &a)
 	}
 	if err != nil {
-		t.Fatalf("the node serves, and does not say where: %v\n%s", err, p.stderr)
+		t.Fatalf("the node serves, and does not say where: %v\n%s", err, p.Said)
 	}
 	return a
 }
 
 // runnerProcess is a runner in a process of its own.
 type runnerProcess struct {
-	*process
+	*programtest.Process
 	url string
 }
 
 var listens = regexp.MustCompile(`runner serves" listen=(\S+) `)
-
-// runnerCommand is a command line of this program in a real process.
-func runnerCommand(args ...string) *exec.Cmd { return exec.Command(os.Args[0], args...) }
 
 // spawnRunner starts a runner of the scope acme/shop/prod on a free port, and waits until it
 // serves.
 func spawnRunner(t *testing.T, node string, env []string, flags ...string) *runnerProcess {
 	t.Helper()
 	args := append([]string{"serve", "--listen", "127.0.0.1:0", "--tenant", "acme", "--project", "shop", "--environment", "prod"}, flags...)
-	p := &runnerProcess{process: spawn(t, runnerCommand(args...), append(env, asRunner+"=1", "RUNLOG_SERVER="+node))}
-	p.says(t, listens.MatchString)
-	p.url = "http://" + listens.FindStringSubmatch(p.stderr.String())[1]
+	p := &runnerProcess{Process: programtest.Start(t, programtest.Command(args...), append(env, "RUNLOG_SERVER="+node)...)}
+	p.Says(t, listens.MatchString)
+	p.url = "http://" + listens.FindStringSubmatch(p.Said.String())[1]
 	return p
 }
 
@@ -165,13 +112,16 @@ func (p *programs) runlog(args ...string) (code int, stdout, stderr string) {
 // runner runs a command of this program.
 func (p *programs) runner(args ...string) (code int, stdout, stderr string) {
 	p.t.Helper()
-	return p.run(runnerCommand(args...))
+	return p.run(programtest.Command(args...))
 }
 
 func (p *programs) run(cmd *exec.Cmd) (code int, stdout, stderr string) {
 	p.t.Helper()
 	var out, errs bytes.Buffer
-	cmd.Env, cmd.Stdout, cmd.Stderr = append(os.Environ(), asRunner+"=1", "RUNLOG_SERVER="+p.server), &out, &errs
+	if cmd.Env == nil {
+		cmd.Env = os.Environ()
+	}
+	cmd.Env, cmd.Stdout, cmd.Stderr = append(cmd.Env, "RUNLOG_SERVER="+p.server), &out, &errs
 	if err := cmd.Run(); err != nil {
 		if _, ok := errors.AsType[*exec.ExitError](err); !ok {
 			p.t.Fatal(err)
@@ -184,7 +134,7 @@ func (p *programs) run(cmd *exec.Cmd) (code int, stdout, stderr string) {
 }
 
 // testSession is the session of a command line in this process, without an environment.
-func testSession(out, errs *bytes.Buffer) *session.Session {
+func testSession(out, errs io.Writer) *session.Session {
 	return &session.Session{
 		Output: output.Output{Stdout: out, Stderr: errs}, Getenv: func(string) string { return "" }, Version: version,
 	}
@@ -193,9 +143,7 @@ func testSession(out, errs *bytes.Buffer) *session.Session {
 func write(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "manifest.json")
-	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	programtest.Write(t, path, text)
 	return path
 }
 

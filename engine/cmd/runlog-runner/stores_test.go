@@ -170,14 +170,14 @@ func TestRunnerStoresPLAN1(t *testing.T) {
 		}
 		all += events
 	}
-	all += at.stderr.String()
+	all += at.Said.String()
 	for _, hidden := range []string{ofEnv, ofFile, ofVault, ofModel, ofRival, "a-vault-token", "aws-secret-access-key"} {
 		if strings.Contains(all, hidden) {
 			t.Errorf("%q is in an event or in the log:\n%s", hidden, all)
 		}
 	}
-	if code := at.stop(t); code != 0 {
-		t.Errorf("exit %d:\n%s", code, at.stderr)
+	if code := at.Stop(t); code != 0 {
+		t.Errorf("exit %d:\n%s", code, at.Said)
 	}
 }
 

@@ -2,11 +2,9 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"flag"
-	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,30 +14,12 @@ import (
 
 	enums "go.temporal.io/api/enums/v1"
 	sdkclient "go.temporal.io/sdk/client"
-	"google.golang.org/genproto/googleapis/rpc/errdetails"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"runlog/client"
+	"runlog/engine/program/programtest"
 	"runlog/engine/temporal"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/await"
 )
-
-// wantError checks that an error names each of some texts.
-func wantError(t *testing.T, what string, err error, texts ...string) {
-	t.Helper()
-	if err == nil {
-		t.Errorf("%s: no error, want %q", what, texts)
-		return
-	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			t.Errorf("%s: %v\nwant %q in it", what, err, text)
-		}
-	}
-}
 
 // TestFlags: each fault of a command line is refused with what to write in its place.
 func TestFlags(t *testing.T) {
@@ -66,29 +46,18 @@ func TestFlags(t *testing.T) {
 		"cleanup --idle -1h":                   {"--idle is -1h"},
 	} {
 		_, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields(line))
-		wantError(t, line, err, want...)
+		programtest.WantError(t, line, err, want...)
 	}
 	if _, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), []string{"--help"}); !errors.Is(err, flag.ErrHelp) {
 		t.Errorf("--help: %v", err)
 	}
 }
 
-// closed returns an address where nothing listens.
-func closed(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
-}
-
 // TestAway: each error about a server that does not answer, or that is another one, names the
 // operation, the cause and the remedy. No run is created that Temporal cannot start.
 func TestAway(t *testing.T) {
 	b := newBed(t)
-	plan, nothing := b.plan("away", 1), closed(t)
+	plan, nothing := b.plan("away", 1), programtest.Closed(t)
 	all := func(flags ...string) [][]string {
 		return [][]string{slices.Concat([]string{"worker", "--allow", "file:///none"}, flags), slices.Concat([]string{"start"}, flags, []string{"--run", "away-1", plan}),
 			slices.Concat([]string{"history"}, flags, []string{"--run", "away-1"})}
@@ -97,7 +66,7 @@ func TestAway(t *testing.T) {
 		t.Helper()
 		for _, line := range lines {
 			_, err := b.impatient(line[0], line[1:]...)
-			wantError(t, strings.Join(line, " "), err, append(want, "cannot ")...)
+			programtest.WantError(t, strings.Join(line, " "), err, append(want, "cannot ")...)
 		}
 	}
 	try(all("--temporal", nothing), "connection refused", "--temporal is "+nothing+": start a Temporal server")
@@ -111,52 +80,18 @@ func TestAway(t *testing.T) {
 	for _, line := range [][]string{{"worker", "--allow", "file:///none", "--server", nothing}, {"start", "--server", nothing, "--run", "away-1", plan},
 		{"signal", "--server", nothing, "--run", "away-1", "PAUSE"}, {"sweep", "--server", nothing}} {
 		out, err := b.impatient(line[0], line[1:]...)
-		wantError(t, strings.Join(line, " "), err, "cannot ", "connection refused", "--server is "+nothing+": start a node", "runlog serve")
+		programtest.WantError(t, strings.Join(line, " "), err, "cannot ", "connection refused", "--server is "+nothing+": start a node", "runlog serve")
 		if strings.Contains(out, "runs that go on") {
 			t.Errorf("%s: %s", strings.Join(line, " "), out)
 		}
 	}
-	for roles, want := range map[*[]runlogv1.Role_Value][]string{
-		nil:                      {"cannot ask runlog whose credentials these are", "UNAUTHENTICATED", "--token-file"},
-		{runlogv1.Role_PRODUCER}: {"token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create"},
+	for door, want := range map[string][]string{
+		programtest.Door(t):                         {"cannot ask runlog whose credentials these are", "UNAUTHENTICATED", "--token-file"},
+		programtest.Door(t, runlogv1.Role_PRODUCER): {"token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create"},
 	} {
-		_, err := b.impatient("worker", "--allow", "file:///none", "--server", door(t, roles))
-		wantError(t, "a worker whose token does not suffice", err, want...)
+		_, err := b.impatient("worker", "--allow", "file:///none", "--server", door)
+		programtest.WantError(t, "a worker whose token does not suffice", err, want...)
 	}
-}
-
-// doorman answers whose credentials a call has. nil: it has none.
-type doorman struct {
-	runlogv1.UnimplementedAccessServiceServer
-	roles *[]runlogv1.Role_Value
-}
-
-// WhoAmI answers as a node that demands credentials.
-func (d doorman) WhoAmI(context.Context, *runlogv1.WhoAmIRequest) (*runlogv1.WhoAmIResponse, error) {
-	if d.roles != nil {
-		return &runlogv1.WhoAmIResponse{Name: "token:ci", Tenants: []string{"*"}, Roles: *d.roles}, nil
-	}
-	refusal, err := status.New(codes.Unauthenticated, "this node demands authentication").
-		WithDetails(&errdetails.ErrorInfo{Reason: string(client.ReasonUnauthenticated), Domain: "runlog"})
-	if err != nil {
-		return nil, err
-	}
-	return nil, refusal.Err()
-}
-
-// door returns the address of a doorman.
-func door(t *testing.T, roles *[]runlogv1.Role_Value) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := grpc.NewServer()
-	runlogv1.RegisterAccessServiceServer(s, doorman{roles: roles})
-	ended := make(chan struct{})
-	go func() { _ = s.Serve(l); close(ended) }()
-	t.Cleanup(func() { s.Stop(); <-ended })
-	return l.Addr().String()
 }
 
 // TestPlanFaults: start names the file of a plan and its fault, and creates no run.
@@ -168,19 +103,19 @@ func TestPlanFaults(t *testing.T) {
 	}
 	missing, fine := filepath.Join(b.dir, "missing.json"), b.plan("fine", 1)
 	_, err := b.impatient("start", "--run", "faults", missing)
-	wantError(t, "no file", err, "cannot read the plan", missing, "no such file", "name the file of a plan")
+	programtest.WantError(t, "no file", err, "cannot read the plan", missing, "no such file", "name the file of a plan")
 	_, err = b.impatient("start", "--run", "faults", invalid)
-	wantError(t, "a fault", err, "cannot read the plan", invalid, "/steps/0/dependsOn/0", "no such step")
+	programtest.WantError(t, "a fault", err, "cannot read the plan", invalid, "/steps/0/dependsOn/0", "no such step")
 	_, err = b.impatient("start", "--run", "faults", "--heartbeat", "1ms", fine)
-	wantError(t, "a setting", err, "Heartbeat is 1ms", "1s or more")
+	programtest.WantError(t, "a setting", err, "Heartbeat is 1ms", "1s or more")
 	_, err = b.impatient("sweep", "--token-file", missing)
-	wantError(t, "no token", err, "--token-file", missing, "name a file")
+	programtest.WantError(t, "no token", err, "--token-file", missing, "name a file")
 	empty := filepath.Join(b.dir, "empty")
 	if err := os.WriteFile(empty, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	_, err = b.impatient("sweep", "--token-file", empty)
-	wantError(t, "an empty token", err, "--token-file "+empty+": it is empty")
+	programtest.WantError(t, "an empty token", err, "--token-file "+empty+": it is empty")
 	if _, err := b.log.GetRun(t.Context(), &runlogv1.GetRunRequest{RunId: "faults"}); err == nil {
 		t.Error("run faults is in the log, and nothing can run it")
 	}
@@ -238,7 +173,7 @@ func TestStartOfForeignIDENG1(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = b.impatient("start", "--run", "taken", b.plan("fine", 1))
-	wantError(t, "a foreign workflow", err, "has failed, because it can never be started", `the workflow "runlog/taken"`, "another id")
+	programtest.WantError(t, "a foreign workflow", err, "has failed, because it can never be started", `the workflow "runlog/taken"`, "another id")
 	res, err := b.log.GetSnapshot(t.Context(), &runlogv1.GetSnapshotRequest{RunId: "taken"})
 	if err != nil || res.GetSnapshot().GetStatus() != runlogv1.RunStatus_FAILED {
 		t.Errorf("the run is %v, %v, want FAILED", res, err)

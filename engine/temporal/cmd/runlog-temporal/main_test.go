@@ -6,12 +6,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,6 +23,7 @@ import (
 	"runlog/client/clienttest"
 	"runlog/client/watcher"
 	"runlog/engine/plan"
+	"runlog/engine/program/programtest"
 	"runlog/engine/temporal"
 	"runlog/engine/temporal/namespaces"
 	"runlog/engine/temporal/temporaltest"
@@ -33,16 +32,7 @@ import (
 	"runlog/testbed/seed"
 )
 
-// asCommand makes the binary of this test the command.
-const asCommand = "TEST_RUNLOG_TEMPORAL_COMMAND"
-
-func TestMain(m *testing.M) {
-	if os.Getenv(asCommand) != "" {
-		main()
-		return
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { programtest.Main(m, main) }
 
 // bed is a real Temporal server, a server of runlog, and a worker in a process of its own.
 type bed struct {
@@ -52,8 +42,8 @@ type bed struct {
 	log      *client.Client
 	sdk      sdkclient.Client
 	dir      string
-	worker   *exec.Cmd
-	said     bytes.Buffer // of all workers, one after the other
+	worker   *programtest.Process // the last one
+	said     []*await.Words       // of all workers, one after the other
 }
 
 func newBed(t *testing.T) *bed {
@@ -75,23 +65,8 @@ func (b *bed) command(verb string, more ...string) (string, error) {
 
 func (b *bed) startWorker() {
 	b.t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	b.worker = exec.Command(path, b.args("worker", "--allow", "file://"+b.dir, "--sweep-every", "2s", "--heartbeat", "3s", "--task-timeout", "2s")...)
-	b.worker.Env = append(os.Environ(), asCommand+"=1")
-	b.worker.Stdout, b.worker.Stderr = &b.said, &b.said
-	b.worker.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	if err := b.worker.Start(); err != nil {
-		b.t.Fatal(err)
-	}
-	b.t.Cleanup(b.killWorker)
-}
-
-func (b *bed) killWorker() {
-	_ = b.worker.Process.Kill()
-	_ = b.worker.Wait()
+	b.worker = programtest.Start(b.t, programtest.Command(b.args("worker", "--allow", "file://"+b.dir, "--sweep-every", "2s", "--heartbeat", "3s", "--task-timeout", "2s")...))
+	b.said = append(b.said, b.worker.Said)
 }
 
 // plan writes a plan of some steps, each of which depends on the one two before it.
@@ -120,7 +95,7 @@ func (b *bed) ends(run string) runlogv1.RunStatus_Value {
 	var s *runlogv1.RunSnapshot
 	defer func() {
 		if s.GetCompletedAt() == nil { // The wait has ended the test.
-			b.t.Logf("run %s does not end: %v\n%s", run, s, tail(b.said.String()))
+			b.t.Logf("run %s does not end: %v\n%s", run, s, tail(fmt.Sprint(b.said)))
 		}
 	}()
 	await.Poll(b.t, "the end of run "+run, func() bool {
@@ -250,7 +225,7 @@ func TestChaosENG2(t *testing.T) {
 		kills[what]++
 		switch what {
 		case 0:
-			b.killWorker()
+			b.worker.Kill()
 			b.startWorker()
 		case 1:
 			b.server.Restart()
@@ -287,7 +262,7 @@ func TestSweepAdoptsENG1(t *testing.T) {
 			break
 		}
 	}
-	b.killWorker()
+	b.worker.Kill()
 	b.temporal.Kill()
 	b.temporal.File += ".new"
 	b.temporal.Restart(t)
@@ -300,7 +275,7 @@ func TestSweepAdoptsENG1(t *testing.T) {
 		return strings.Contains(err.Error(), "has the id")
 	})
 	_, err := b.command("sweep")
-	wantError(t, "a sweep", err, `run "adopted"`, "temporal://", "--temporal", "sweep --adopt")
+	programtest.WantError(t, "a sweep", err, `run "adopted"`, "temporal://", "--temporal", "sweep --adopt")
 	await.Poll(t, "the adoption", func() bool {
 		out, err := b.command("sweep", "--adopt")
 		return err == nil && strings.Contains(out, "started again: 1")
@@ -321,26 +296,17 @@ func TestSweepAdoptsENG1(t *testing.T) {
 // TestPage: the commands of the page are those of this program, with flags that it has, and the
 // worker executes its plan.
 func TestPage(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("..", "..", "..", "..", "docs", "temporal.md"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	seen := 0
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, "runlog-temporal ")
-		if !ok {
-			continue
-		}
-		seen++
-		if _, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields(rest)); err != nil {
-			t.Errorf("%s: %v", strings.TrimSpace(line), err)
+	page := programtest.ReadPage(t, filepath.Join("..", "..", "..", "..", "docs", "temporal.md"))
+	lines := page.Commands(name)
+	for _, line := range lines {
+		if _, _, err := parse(new(bytes.Buffer), new(bytes.Buffer), strings.Fields(line)); err != nil {
+			t.Errorf("%s: %v", line, err)
 		}
 	}
-	if seen < 6 {
-		t.Errorf("the page has %d commands", seen)
+	if len(lines) < 6 {
+		t.Errorf("the page has the commands %q", lines)
 	}
-	_, body, _ := strings.Cut(string(text), "plan.json <<'PLAN'\n")
-	body, _, _ = strings.Cut(body, "PLAN\n")
+	body := page.Plan()
 	if p, _, err := plan.Parse([]byte(body), plan.Options{Capabilities: []string{"executor:command", "executor:noop"}}); err != nil || p.PlanID != "nightly" {
 		t.Errorf("the plan of the page: %v\n%s", err, body)
 	}

@@ -3,17 +3,15 @@ package main
 import (
 	"bytes"
 	"context"
-	"errors"
-	"flag"
 	"io"
 	"net/http"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
 
+	"runlog/engine/program/programtest"
 	"runlog/engine/temporal"
 )
 
@@ -32,14 +30,7 @@ func configured(t *testing.T, line string) (*temporal.Engine, error) {
 }
 
 // TestVersion: the command says which one it is.
-func TestVersion(t *testing.T) {
-	for _, arg := range []string{"version", "--version", "-version"} {
-		out, errs := new(bytes.Buffer), new(bytes.Buffer)
-		if err := run(t.Context(), out, errs, []string{arg}); !errors.Is(err, flag.ErrHelp) || out.String() != "runlog-temporal "+version+"\n" || errs.Len() > 0 {
-			t.Errorf("%s: %v, %q, %q", arg, err, out, errs)
-		}
-	}
-}
+func TestVersion(t *testing.T) { programtest.WantVersion(t, run, name, version) }
 
 // TestClassesENG3: a worker has the task queues of its classes alone.
 func TestClassesENG3(t *testing.T) {
@@ -151,14 +142,8 @@ func TestExecutorsENG7(t *testing.T) {
 			t.Errorf("%s: %v", line, err)
 			continue
 		}
-		var names []string
-		for _, capability := range e.Capabilities().Steps {
-			if name, executes := strings.CutPrefix(capability, "executor:"); executes {
-				names = append(names, name)
-			}
-		}
-		if slices.Sort(names); strings.Join(names, " ") != want {
-			t.Errorf("%s: want %q, got %q", line, want, names)
+		if got := programtest.Executors(e.Capabilities().Steps); got != want {
+			t.Errorf("%s: want %q, got %q", line, want, got)
 		}
 	}
 	for line, want := range map[string]string{
@@ -170,6 +155,6 @@ func TestExecutorsENG7(t *testing.T) {
 		"--secrets-dir " + token:                        "is no directory",
 	} {
 		_, err := configured(t, worker+line)
-		wantError(t, line, err, want)
+		programtest.WantError(t, line, err, want)
 	}
 }
