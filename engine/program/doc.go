@@ -5,7 +5,7 @@
 //	i, err := program.Choose(...)            // the verb of the command line
 //	node.Register(set); queues.Register(set) // flags that all workers have
 //	log, err := node.Dial(client.Options{})  // TLS and token, read again when they change
-//	err = node.Ready(ctx, log)               // credentials that suffice
+//	err = servers.Wait(ctx)                  // both answer, with credentials that suffice
 //	end, err := health.Serve(...)            // metrics, and whether it works
 //
 // So a worker has the same flags, the same remedies and the same pages whatever its engine. An

@@ -13,8 +13,14 @@ import (
 	"syscall"
 )
 
-// Main runs a program until it ends, or a signal ends it. A program that has failed exits with 1,
-// and its error is on standard error.
+// Exit codes of a program.
+const (
+	ExitFailed = 1
+	ExitUsage  = 2
+)
+
+// Main runs a program until it ends, or a signal ends it. The error of one that has failed is on
+// standard error.
 func Main(name string, run func(ctx context.Context, out, stderr io.Writer, args []string) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // A second signal ends the process at once.
@@ -22,8 +28,31 @@ func Main(name string, run func(ctx context.Context, out, stderr io.Writer, args
 	stop()
 	if err != nil && !errors.Is(err, flag.ErrHelp) {
 		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(1)
+		os.Exit(ExitCode(err))
 	}
+}
+
+// usageError is a fault of a command line.
+type usageError struct{ error }
+
+// Unwrap returns the fault itself.
+func (u usageError) Unwrap() error { return u.error }
+
+// Usage marks an error as a fault of the command line, or of a file that it names. nil stays nil.
+func Usage(err error) error {
+	if err == nil {
+		return nil
+	}
+	return usageError{err}
+}
+
+// ExitCode returns the exit code of a program that ends with an error: ExitUsage after a fault of
+// the command line, otherwise ExitFailed.
+func ExitCode(err error) int {
+	if _, ok := errors.AsType[usageError](err); ok {
+		return ExitUsage
+	}
+	return ExitFailed
 }
 
 // Verb is a subcommand.
@@ -47,6 +76,7 @@ func Choose(name, version string, verbs []Verb, out, stderr io.Writer, args []st
 	for _, v := range verbs {
 		fmt.Fprintf(stderr, "  %-12s %s\n", v.Name, v.Short)
 	}
+	fmt.Fprintf(stderr, "  %-12s %s\n", "version", "print the version of this program")
 	remedy := fmt.Sprintf("name a command: %s COMMAND --help tells its flags", name)
 	switch {
 	case len(args) == 0:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
@@ -12,11 +13,15 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/codes"
 
 	"runlog/client"
+	"runlog/client/clienttest"
 	"runlog/engine/program"
+	"runlog/testbed/bubble"
+	"runlog/testbed/network"
 )
 
 // TestChoose: a command line names a verb, asks for help or the version, or is refused with what to
@@ -26,7 +31,7 @@ func TestChoose(t *testing.T) {
 	verbs := []program.Verb{{Name: "worker", Short: "work"}, {Name: "start", Args: "FILE", Short: "start"}}
 	for line, want := range map[string]string{
 		"start plan.json": "1 <nil>  ", "--version": "0 flag: help requested runlog-x v1\n ",
-		"help":   "0 flag: help requested  usage: runlog-x COMMAND [flags]",
+		"help":   "0 flag: help requested  usage: runlog-x COMMAND [flags]\n  worker       work\n  start        start\n  version      print the version",
 		"":       "0 name a command: runlog-x COMMAND --help tells its flags  usage:",
 		"attack": `0 unknown command "attack": name a command`,
 	} {
@@ -51,6 +56,83 @@ func text(err error) string {
 		return "<nil>"
 	}
 	return err.Error()
+}
+
+// TestExitCode: a fault of the command line has an exit code of its own, with a remedy or without,
+// and stays what it is.
+func TestExitCode(t *testing.T) {
+	t.Parallel()
+	fault := errors.New("--allow is missing")
+	for _, err := range []error{program.Usage(fault), program.Remedied(program.Usage(fault), "name it"), fmt.Errorf("worker: %w", program.Usage(fault))} {
+		if !errors.Is(err, fault) || program.ExitCode(err) != program.ExitUsage {
+			t.Errorf("%v: %d", err, program.ExitCode(err))
+		}
+	}
+	if err := program.Usage(nil); err != nil || program.ExitCode(fault) != program.ExitFailed {
+		t.Errorf("got %v, %d", err, program.ExitCode(fault))
+	}
+}
+
+// waiting is a worker that waits for its servers in fake time. runlog answers.
+func waiting(t *testing.T, said io.Writer, ask func(context.Context) error) *program.Servers {
+	t.Helper()
+	n := network.New(1)
+	log := clienttest.Start(t, clienttest.On(n)).Client(client.Options{})
+	return &program.Servers{Node: &program.Node{}, Log: log, Engine: "Mill", Address: "mill:1", Patience: 3 * time.Minute, Ask: ask,
+		Away: func(err error) bool { return errors.Is(err, errAway) }, Logger: slog.New(slog.NewTextHandler(said, nil))}
+}
+
+var errAway, errRefused = errors.New("connection refused"), errors.New("no such namespace")
+
+// TestWait: a worker waits for the server of its engine. It says so when that begins, seldom while
+// it lasts, and when the server answers. The end of its patience, a refusal and a signal end the
+// wait: its error is the cause.
+func TestWait(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		answers map[time.Duration]error // from when on
+		stop    time.Duration
+		want    error
+		took    time.Duration
+		over    int // lines
+	}{
+		"at once":   {answers: map[time.Duration]error{0: nil}},
+		"later":     {answers: map[time.Duration]error{0: errAway, 2 * time.Minute: nil}, took: 2 * time.Minute, over: 1},
+		"never":     {answers: map[time.Duration]error{0: errAway}, want: errAway, took: 3 * time.Minute},
+		"refused":   {answers: map[time.Duration]error{0: errRefused}, want: errRefused},
+		"a signal":  {answers: map[time.Duration]error{0: errAway}, stop: time.Minute, want: errAway, took: time.Minute},
+		"then else": {answers: map[time.Duration]error{0: errAway, time.Minute: errRefused}, want: errRefused, took: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bubble.Test(t, func(t *testing.T) {
+				var said bytes.Buffer
+				ctx, stop := context.WithCancel(t.Context())
+				defer stop()
+				var began time.Time
+				s := waiting(t, &said, func(context.Context) error {
+					last, answer := time.Duration(-1), error(nil)
+					for from, err := range tt.answers {
+						if time.Since(began) >= from && from > last {
+							last, answer = from, err
+						}
+					}
+					return answer
+				})
+				if began = time.Now(); tt.stop > 0 {
+					time.AfterFunc(tt.stop, stop)
+				}
+				err := s.Wait(ctx)
+				if took := time.Since(began); !errors.Is(err, tt.want) || took < tt.took || took > tt.took+5*time.Second {
+					t.Errorf("got %v after %v, want %v after %v", err, took, tt.want, tt.took)
+				}
+				warned, over := strings.Count(said.String(), "cannot reach the server of the engine; retrying\" engine=Mill address=mill:1"), strings.Count(said.String(), "the server of the engine answers")
+				if over != tt.over || warned > 4 || (warned > 0) != (tt.took > 0) {
+					t.Errorf("logged\n%s", said.String())
+				}
+			})
+		})
+	}
 }
 
 // TestQueuesENG3: a worker has the task queues of its classes and tenants alone. Each fault of its

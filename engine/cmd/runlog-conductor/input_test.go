@@ -16,6 +16,7 @@ import (
 
 	"runlog/engine"
 	"runlog/engine/conductor/conductortest"
+	"runlog/engine/program"
 	"runlog/engine/program/programtest"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/testbed/await"
@@ -146,14 +147,16 @@ func TestCapabilitiesENG6(t *testing.T) {
 	}
 }
 
-// impatient runs a worker that does not wait long for its servers.
-func (b *bed) impatient(more ...string) error {
-	a, err := parse(new(bytes.Buffer), new(bytes.Buffer), b.args(more...))
+// impatient runs a worker that does not wait long for its servers, and returns what it logs.
+func (b *bed) impatient(more ...string) (said string, err error) {
+	var log bytes.Buffer
+	a, err := parse(&log, &log, b.args(more...))
 	if err != nil {
-		return err
+		return log.String(), err
 	}
 	a.patience = 2 * time.Second
-	return a.run(await.Context(b.t))
+	err = a.run(await.Context(b.t))
+	return log.String(), err
 }
 
 // TestAway: an error about a server that does not answer, that is another one, or that refuses the
@@ -175,7 +178,42 @@ func TestAway(t *testing.T) {
 		{"too few roles", "--server", programtest.Door(t, runlogv1.Role_PRODUCER), []string{"token:ci has the roles [PRODUCER]", "needs PRODUCER and READER", "runlog token create"}},
 		{"another server", "--conductor", other.URL, []string{"status 404", "which is no Conductor"}},
 	} {
-		programtest.WantError(t, tt.what, b.impatient(tt.flag, tt.value), tt.want...)
+		said, err := b.impatient(tt.flag, tt.value)
+		programtest.WantError(t, tt.what, err, tt.want...)
+		if warned := strings.Count(said, "level=WARN"); warned > 1 || program.ExitCode(err) != program.ExitFailed {
+			t.Errorf("%s: %d warnings, exit code %d:\n%s", tt.what, warned, program.ExitCode(err), said)
+		}
+	}
+}
+
+// TestStopsWaiting: a worker that gets SIGTERM while it waits for a server ends quietly with 0.
+func TestStopsWaiting(t *testing.T) {
+	t.Parallel()
+	b := newBed(t)
+	for what, flags := range map[string][]string{
+		"call failed; retrying":                 {"--server", programtest.Closed(t)},
+		"cannot reach the server of the engine": {"--conductor", "http://" + programtest.Closed(t)},
+	} {
+		p := programtest.Start(t, programtest.Command(b.args(flags...)...))
+		p.Says(t, programtest.Has(what))
+		if code := p.Stop(t); code != 0 || strings.Count(p.Said.String(), "\n") != 1 {
+			t.Errorf("%q: exit code %d:\n%s", flags, code, p.Said)
+		}
+	}
+}
+
+// TestExitCodes: a fault of the command line, or of a file that it names, exits with 2, as at the
+// other programs.
+func TestExitCodes(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]int{
+		"": 2, "run": 2, "worker now": 2, "worker": 2, "worker --nonsense": 2, "capabilities --token-file /none": 2, "capabilities --executors shell": 2,
+		"help": 0, "version": 0, "capabilities": 0, "worker --help": 0,
+	} {
+		p := programtest.Start(t, programtest.Command(strings.Fields(line)...))
+		if code := p.Wait(t); code != want {
+			t.Errorf("%q: exit code %d, want %d:\n%s", line, code, want, p.Said)
+		}
 	}
 }
 

@@ -63,14 +63,14 @@ type app struct {
 func run(ctx context.Context, out, stderr io.Writer, args []string) error {
 	a, err := parse(out, stderr, args)
 	if err != nil {
-		return err
+		return program.Usage(err)
 	}
 	return a.run(ctx)
 }
 
 func (a *app) run(ctx context.Context) error {
 	if err := a.dial(); err != nil {
-		return err
+		return program.Usage(err)
 	}
 	defer a.close()
 	if !a.works {
@@ -134,8 +134,13 @@ func (a *app) close() {
 	_ = a.log.Close() // The process ends.
 }
 
-// engine returns the engine of the flags.
+// engine returns the engine of the flags. It connects to nothing: an error is of the command line.
 func (a *app) engine() (*conductor.Engine, error) {
+	e, err := a.build()
+	return e, program.Usage(err)
+}
+
+func (a *app) build() (*conductor.Engine, error) {
 	equipped, err := a.equipment.Build(workerflags.Options{Getenv: os.Getenv, Tenant: a.scope.Tenant, Environment: a.scope.Environment, Logger: a.logger,
 		Trusting: a.node.Private() && a.conductor.private()})
 	if err != nil {

@@ -27,7 +27,10 @@ func (a *app) work(ctx context.Context) error {
 		return err
 	}
 	defer end()
-	if err := a.ready(ctx, e); err != nil {
+	switch err := a.ready(ctx, e); {
+	case ctx.Err() != nil:
+		return nil // It ends as asked.
+	case err != nil:
 		return err
 	}
 	if !a.queues.Serve(route.Control) {
@@ -89,34 +92,22 @@ func (a *app) capabilities() error {
 // patience is how long a worker that starts waits for runlog and for Conductor.
 const patience = 30 * time.Second
 
-// ready waits until runlog and Conductor answer. It returns an error if a worker could do nothing
-// with them, such as one whose credentials are refused.
+// ready waits until runlog and Conductor answer.
 func (a *app) ready(ctx context.Context, e *conductor.Engine) error {
-	ctx, cancel := context.WithTimeout(ctx, a.patience)
-	defer cancel()
-	if err := a.node.Ready(ctx, a.log); err != nil {
-		return err
-	}
-	for last := error(nil); ; {
-		err := e.Ping(ctx)
-		if err == nil { // The health says nothing about the credentials. Each start searches so.
-			_, err = a.api.Correlated(ctx, "runlog", "runlog-conductor")
-		}
-		known, ok := errors.AsType[*api.Error](err)
-		switch {
-		case ctx.Err() != nil && last != nil:
-			return last // The end of the wait says nothing about the cause.
-		case !ok || !known.Temporary() || ctx.Err() != nil:
+	servers := &program.Servers{Node: &a.node, Log: a.log, Engine: "Conductor", Address: a.conductor.url, Patience: a.patience, Logger: a.logger,
+		Ask: func(ctx context.Context) error {
+			if err := e.Ping(ctx); err != nil {
+				return err
+			}
+			// The health says nothing about the credentials. Each start searches so.
+			_, err := a.api.Correlated(ctx, "runlog", "runlog-conductor")
 			return err
-		}
-		last = err
-		a.logger.WarnContext(ctx, "cannot reach Conductor; retrying", "conductor", a.conductor.url, "err", err)
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Second):
-		}
-	}
+		},
+		Away: func(err error) bool {
+			known, ok := errors.AsType[*api.Error](err)
+			return ok && known.Temporary()
+		}}
+	return servers.Wait(ctx)
 }
 
 // explain adds the remedy to an error that runlog, Conductor or their connections gave.

@@ -30,7 +30,7 @@ func WantError(t testing.TB, what string, err error, texts ...string) {
 	}
 }
 
-// WantVersion checks that a program says which one it is.
+// WantVersion checks that a program says which one it is, and that its usage says how.
 func WantVersion(t testing.TB, run Run, name, version string) {
 	t.Helper()
 	for _, arg := range []string{"version", "--version", "-version"} {
@@ -38,6 +38,10 @@ func WantVersion(t testing.TB, run Run, name, version string) {
 		if err := run(t.Context(), out, errs, []string{arg}); !errors.Is(err, flag.ErrHelp) || out.String() != name+" "+version+"\n" || errs.Len() > 0 {
 			t.Errorf("%s: %v, %q, %q", arg, err, out, errs)
 		}
+	}
+	errs := new(bytes.Buffer)
+	if err := run(t.Context(), io.Discard, errs, []string{"help"}); !errors.Is(err, flag.ErrHelp) || !strings.Contains(errs.String(), "\n  version ") {
+		t.Errorf("help: %v, %q", err, errs)
 	}
 }
 

@@ -37,30 +37,21 @@ func (a *app) validate() error {
 // patience is how long a worker that starts waits for runlog and for Temporal.
 const patience = 30 * time.Second
 
-// ready waits until runlog and Temporal answer. It returns an error if a worker could do nothing
-// with them: credentials that are refused, a namespace that is not there.
+// ready waits until runlog and Temporal answer. A namespace that is not there is an error.
 func (a *app) ready(ctx context.Context, e *temporal.Engine) error {
-	ctx, cancel := context.WithTimeout(ctx, a.patience)
-	defer cancel()
-	if err := a.node.Ready(ctx, a.log); err != nil {
-		return err
-	}
-	for {
-		err := e.Ping(ctx)
-		if err == nil && a.register {
-			err = e.Register(ctx)
-		}
-		_, away := errors.AsType[*serviceerror.Unavailable](err)
-		if !away {
+	servers := &program.Servers{Node: &a.node, Log: a.log, Engine: "Temporal", Address: a.temporal, Patience: a.patience, Logger: a.logger,
+		Ask: func(ctx context.Context) error {
+			err := e.Ping(ctx)
+			if err == nil && a.register {
+				err = e.Register(ctx)
+			}
 			return err
-		}
-		a.logger.WarnContext(ctx, "cannot reach Temporal; retrying", "temporal", a.temporal, "err", err)
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(time.Second):
-		}
-	}
+		},
+		Away: func(err error) bool {
+			_, away := errors.AsType[*serviceerror.Unavailable](err)
+			return away
+		}}
+	return servers.Wait(ctx)
 }
 
 // explain adds the remedy to an error that runlog, Temporal or their connections gave.

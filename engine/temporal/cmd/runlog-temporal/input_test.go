@@ -15,6 +15,7 @@ import (
 	enums "go.temporal.io/api/enums/v1"
 	sdkclient "go.temporal.io/sdk/client"
 
+	"runlog/engine/program"
 	"runlog/engine/program/programtest"
 	"runlog/engine/temporal"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -65,8 +66,11 @@ func TestAway(t *testing.T) {
 	try := func(lines [][]string, want ...string) {
 		t.Helper()
 		for _, line := range lines {
-			_, err := b.impatient(line[0], line[1:]...)
+			said, err := b.impatient(line[0], line[1:]...)
 			programtest.WantError(t, strings.Join(line, " "), err, append(want, "cannot ")...)
+			if warned := strings.Count(said, "cannot reach the server of the engine"); warned > 1 || program.ExitCode(err) != program.ExitFailed {
+				t.Errorf("%s: %d warnings, exit code %d:\n%s", strings.Join(line, " "), warned, program.ExitCode(err), said)
+			}
 		}
 	}
 	try(all("--temporal", nothing), "connection refused", "--temporal is "+nothing+": start a Temporal server")
@@ -91,6 +95,30 @@ func TestAway(t *testing.T) {
 	} {
 		_, err := b.impatient("worker", "--allow", "file:///none", "--server", door)
 		programtest.WantError(t, "a worker whose token does not suffice", err, want...)
+	}
+}
+
+// TestStopsWaiting: a worker that gets SIGTERM while it waits for Temporal ends quietly with 0.
+func TestStopsWaiting(t *testing.T) {
+	b := newBed(t)
+	p := programtest.Start(t, programtest.Command(b.args("worker", "--allow", "file:///none", "--temporal", programtest.Closed(t))...))
+	p.Says(t, programtest.Has("cannot reach the server of the engine"))
+	if code := p.Stop(t); code != 0 || strings.Contains(p.Said.String(), name+": ") {
+		t.Errorf("exit code %d:\n%s", code, p.Said)
+	}
+}
+
+// TestExitCodes: a fault of the command line, or of a file that it names, exits with 2, as at the
+// other programs.
+func TestExitCodes(t *testing.T) {
+	for line, want := range map[string]int{
+		"": 2, "run": 2, "worker now": 2, "worker": 2, "sweep --nonsense": 2, "sweep --token-file /none": 2, "signal PAUSE": 2, "history": 2,
+		"start --tenant a --project b --run c /none": 2, "worker --allow file:///none --executors shell": 2, "help": 0, "version": 0, "sweep --help": 0,
+	} {
+		p := programtest.Start(t, programtest.Command(strings.Fields(line)...))
+		if code := p.Wait(t); code != want {
+			t.Errorf("%q: exit code %d, want %d:\n%s", line, code, want, p.Said)
+		}
 	}
 }
 

@@ -85,10 +85,10 @@ type app struct {
 func run(ctx context.Context, out, stderr io.Writer, args []string) error {
 	a, do, err := parse(out, stderr, args)
 	if err != nil {
-		return err
+		return program.Usage(err)
 	}
 	if err := a.dial(); err != nil {
-		return err
+		return program.Usage(err)
 	}
 	defer a.close()
 	return a.explain(do(ctx, a, a.flags.Args()))
@@ -164,8 +164,13 @@ func (a *app) trusting() bool {
 	return a.node.Private() && !a.security.asked(a.temporal) && address.OnThisMachine(a.temporal)
 }
 
-// engine returns the engine of the flags.
+// engine returns the engine of the flags. It connects to nothing: an error is of the command line.
 func (a *app) engine() (*temporal.Engine, error) {
+	e, err := a.build()
+	return e, program.Usage(err)
+}
+
+func (a *app) build() (*temporal.Engine, error) {
 	equipped, err := a.equipped()
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ import (
 	"runlog/engine"
 	"runlog/engine/blob"
 	"runlog/engine/plan"
+	"runlog/engine/program"
 	"runlog/engine/route"
 	"runlog/engine/temporal"
 	"runlog/engine/temporal/namespaces"
@@ -83,7 +84,10 @@ func work(ctx context.Context, a *app, _ []string) error {
 		return err
 	}
 	defer end()
-	if err := a.ready(ctx, e); err != nil {
+	switch err := a.ready(ctx, e); {
+	case ctx.Err() != nil:
+		return nil // It ends as asked.
+	case err != nil:
 		return err
 	}
 	if !a.queues.Serve(route.Control) {
@@ -121,11 +125,11 @@ func (a *app) sweeper(e *temporal.Engine) *temporal.Sweeper {
 // start creates a run of a plan in a file, and starts it.
 func start(ctx context.Context, a *app, args []string) error {
 	if a.scope.Tenant == "" || a.scope.Project == "" || a.run == "" {
-		return errors.New("start needs --tenant, --project and --run")
+		return program.Usage(errors.New("start needs --tenant, --project and --run"))
 	}
 	ref, err := planRef(a.uri, args[0])
 	if err != nil {
-		return fmt.Errorf("cannot read the plan: %w", err)
+		return program.Usage(fmt.Errorf("cannot read the plan: %w", err))
 	}
 	e, err := a.engine()
 	if err != nil {
@@ -190,7 +194,7 @@ func planRef(uri, file string) (plan.Ref, error) {
 // send sends a signal to the log, which decides, and rings the bell of the workflow.
 func send(ctx context.Context, a *app, args []string) error {
 	if a.run == "" {
-		return errors.New("signal needs --run")
+		return program.Usage(errors.New("signal needs --run"))
 	}
 	if a.id == "" {
 		a.id = uuid.NewString()
@@ -251,7 +255,7 @@ func cleanup(ctx context.Context, a *app, _ []string) error {
 
 func history(ctx context.Context, a *app, _ []string) error {
 	if a.run == "" {
-		return errors.New("history needs --run")
+		return program.Usage(errors.New("history needs --run"))
 	}
 	text, err := namespaces.History(ctx, a.sdk, a.namespace, a.prefixOfWorkflows+a.run, "")
 	if _, none := errors.AsType[*serviceerror.NotFound](err); none {
