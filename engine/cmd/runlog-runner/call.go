@@ -204,6 +204,9 @@ func (c *caller) call(method, path string, body []byte, out any) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return output.Errorf(output.ExitTimeout, "runner: no answer within %v; a run that has begun goes on", c.Timeout)
 	}
+	if errors.Is(err, context.Canceled) {
+		return err // By a signal: it says nothing about the runner.
+	}
 	if err != nil {
 		return output.Errorf(output.ExitUnavailable, "runner: %v; start one with runlog-runner serve, or name it with --runner", err)
 	}

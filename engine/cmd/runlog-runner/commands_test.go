@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 
 	"runlog/client/command/output"
 	"runlog/engine/program/programtest"
+	"runlog/testbed/await"
 )
 
 // TestRunnerCommands: the commands of a runner say what its API answers, with every fault, and what
@@ -98,6 +100,34 @@ func TestRunnerCommands(t *testing.T) {
 	s.Getenv = func(name string) string { return map[string]string{"USER": "ann"}[name] }
 	if code := run(t.Context(), s, []string{"resume", "run-1", "--token", "secret-token", "--runner", api.URL}); code != output.ExitOK || authorization != "Bearer secret-token" || body != `{"initiated_by":"ann"}` {
 		t.Errorf("exit %d, Authorization %q, body %s: %s", code, authorization, body, errs.String())
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	errs.Reset()
+	if code := run(ended, testSession(&out, &errs), []string{"resume", "run-1", "--by", "jed", "--runner", api.URL}); code != output.ExitInterrupted || errs.String() != "runlog-runner: interrupted\n" {
+		t.Errorf("after a signal: exit %d, %s", code, errs.String())
+	}
+}
+
+// TestServeWithoutNode: a runner that reaches no node says so once, whatever number of its calls
+// fail, and continues to try. Meanwhile SIGTERM ends it with 0.
+func TestServeWithoutNode(t *testing.T) {
+	t.Parallel()
+	var said await.Words
+	ctx, stop := context.WithCancel(await.Context(t))
+	ended := make(chan struct{})
+	code, args := output.ExitCode(-1), []string{"serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(), "--tenant", "t", "--project", "p",
+		"--environment", "e", "--executors", "http", "--server", programtest.Closed(t), "--log-level", "debug"}
+	go func() {
+		defer close(ended)
+		code = run(ctx, testSession(io.Discard, &said), args)
+	}()
+	const tries = 20 // of its calls, which try each second at the most
+	tried := said.Await(ended, await.Context(t).Done(), func(said string) bool { return strings.Count(said, "call failed; retrying") >= tries })
+	stop()
+	<-ended
+	if warned := strings.Count(said.String(), "level=WARN"); !tried || warned != 1 || code != output.ExitOK {
+		t.Errorf("exit %d, %d warnings:\n%s", code, warned, said.String())
 	}
 }
 

@@ -22,7 +22,8 @@ import (
 	"runlog/engine/runner"
 )
 
-// maxAttempts is how often a call of the log is tried.
+// maxAttempts is how often a call of the log is tried for a caller of the API. The calls of the
+// runner itself are tried until they succeed, as engines want it: the log may be away for long.
 const maxAttempts = 30
 
 // closePatience is how long calls that are under way may take at the end.
@@ -65,9 +66,9 @@ const greetPatience = 5 * time.Second
 // call, and without its roles a runner would fail each run. A log that does not answer may do so
 // later.
 func (v *serving) greet(ctx context.Context, r *runner.Runner) error {
-	ctx, cancel := context.WithTimeout(ctx, greetPatience)
+	patient, cancel := context.WithTimeout(ctx, greetPatience)
 	defer cancel()
-	err := r.Permitted(ctx)
+	err := r.Permitted(patient)
 	if missing, ok := errors.AsType[*runner.RolesError](err); ok {
 		return output.Errorf(output.ExitForbidden, "%v: runlog token create runner --tenant %s --role producer --role reader", missing, v.o.Tenant)
 	}
@@ -75,7 +76,8 @@ func (v *serving) greet(ctx context.Context, r *runner.Runner) error {
 	if ok && e.Code == codes.Unauthenticated {
 		return err
 	}
-	if err != nil && ctx.Err() != nil {
+	// The client logs failures. A log that is silent makes none.
+	if ok && e.Code == codes.DeadlineExceeded && ctx.Err() == nil {
 		v.o.Logger.Warn("the log does not answer; the runner waits for it", "err", err)
 	}
 	return nil
@@ -99,11 +101,12 @@ func (a *app) dial(log *slog.Logger, token *string) (*client.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	opts, err := a.ClientOptions(client.Options{MaxAttempts: maxAttempts, Logger: log})
+	opts, err := a.ClientOptions(client.Options{Logger: log})
 	if err != nil {
 		return nil, err
 	}
 	if token != nil {
+		opts.MaxAttempts = maxAttempts
 		// Neither the certificate of the runner is its callers', nor the file of its token.
 		if opts.Token, opts.TokenFiles = *token, nil; opts.TLSFiles != nil {
 			opts.TLS, opts.TLSFiles = opts.TLSFiles.Last().Clone(), nil
