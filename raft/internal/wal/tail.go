@@ -24,16 +24,13 @@ const (
 	frameHeader = 8
 )
 
-// repairTail prepares the segment that is written to, the tail, for raft-wal, after a crash. It
-// runs before raft-wal opens the log:
+// repairTail prepares the segment that is written to, the tail, for raft-wal. It runs at each
+// start, before raft-wal opens the log. The tail has up to three parts:
 //
-//	entries          entries, a commit frame       whatever a torn     zeros
-//	that were        and perhaps an index: the     write has left
-//	acknowledged     last whole write
-//	───────────────────────────────────────────────────────────────────────────────
-//	settleTail makes what is here durable          wipeTorn            not written yet
-//	finishRotation seals the segment, if there     makes zeros of it
-//	is an index
+//	whole writes                settleTail makes them durable. If the last one has sealed the
+//	                            segment, finishRotation does what should have followed.
+//	what a torn write has left  wipeTorn makes zeros of it.
+//	zeros                       not written yet
 //
 // mark is the commit mark, and applied an index up to which all entries are committed. A log that
 // ends before one of them keeps its content: the node refuses it, unless it has installed a
