@@ -145,8 +145,9 @@ func (l *lane) finish() {
 	l.a.changed.Broadcast()
 }
 
-// answer hands out the answer to the oldest message in flight. lasting is the name of a failure that
-// is over with it; empty: none is. An error means that the server does not keep to the protocol.
+// answer hands out the answer to the oldest message in flight. lasting is the name of a failure
+// that is over with it; empty: none is. An error means that the server does not keep to the
+// protocol.
 func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse) (lasting string, err error) {
 	a := l.a
 	a.mu.Lock()

@@ -21,7 +21,8 @@ type Page interface{ GetNextPageToken() string }
 // Client, and items returns the items of its answer. req.PageSize is the size of one page. An error
 // ends the iteration.
 //
-//	client.Pages(ctx, &runlogv1.ListQueuesRequest{TenantId: "acme"}, c.ListQueues, (*runlogv1.ListQueuesResponse).GetQueues)
+//	client.Pages(ctx, &runlogv1.ListQueuesRequest{TenantId: "acme"}, c.ListQueues,
+//		(*runlogv1.ListQueuesResponse).GetQueues)
 func Pages[Q PageRequest, R Page, T any](ctx context.Context, req Q, list func(context.Context, Q) (R, error), items func(R) []T) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		// The caller may use the request again, and the sequence too.

@@ -264,8 +264,8 @@ func TestRetriesAreSeen(t *testing.T) {
 	})
 }
 
-// TestOutageIsLoggedOnce: the calls of a client that no server answers share the lines of the log: one
-// when it begins, few while it lasts, and one when a server answers any of them.
+// TestOutageIsLoggedOnce: the calls of a client that no server answers share the lines of the log:
+// one when it begins, few while it lasts, and one when a server answers any of them.
 func TestOutageIsLoggedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var up atomic.Bool

@@ -66,7 +66,8 @@ func (c *Client) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv1
 	return write(ctx, c, c.subs.Nack, req)
 }
 
-// ListDeadLetters returns a page of the dead letters of a subscription (BUS-5); Pages yields them all.
+// ListDeadLetters returns a page of the dead letters of a subscription (BUS-5); Pages yields them
+// all.
 func (c *Client) ListDeadLetters(ctx context.Context, req *runlogv1.ListDeadLettersRequest) (*runlogv1.ListDeadLettersResponse, error) {
 	return call(ctx, c, c.subs.ListDeadLetters, req)
 }

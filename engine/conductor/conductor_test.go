@@ -370,8 +370,8 @@ func testConductorDownENG2(t *testing.T) {
 	w.clean("run-1", runlogv1.RunStatus_COMPLETED)
 }
 
-// TestAwayIsLoggedOnce: a worker logs that it cannot poll when that begins, seldom while it lasts, and
-// when it is over.
+// TestAwayIsLoggedOnce: a worker logs that it cannot poll when that begins, seldom while it lasts,
+// and when it is over.
 func TestAwayIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -15,8 +15,8 @@ type Servers struct {
 	Log  *client.Client
 	// Engine is the name of the engine, such as Conductor, and Address where its server is.
 	Engine, Address string
-	// Ask asks the server of the engine whether a worker could work with it. Away reports whether an
-	// error of Ask says that the server may answer later.
+	// Ask asks the server of the engine whether a worker could work with it. Away reports whether
+	// an error of Ask says that the server may answer later.
 	Ask  func(ctx context.Context) error
 	Away func(err error) bool
 	// Patience is how long a worker waits for them.

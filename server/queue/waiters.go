@@ -164,8 +164,8 @@ func (w *waiters) end() {
 
 // leaseOrWait leases runs. If there is none, it waits for one, at most as long as wait:
 //
-//	lease ──► no run ──► await ──► woken for a queue, or a run came before the call waited ──► lease
-//	                       │                                            no run ◄──┘
+//	lease ──► no run ──► await ──► woken for a queue, or a run came before it waited ──► lease
+//	                       │                                       no run ◄──┘
 //	                       └────► the time is over, or the leadership, or the call
 //
 // Calls are woken one for each run, so another may have taken it: the call then waits again, at its

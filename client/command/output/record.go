@@ -15,8 +15,8 @@ import (
 // wireJSON writes every scalar, so that every line has the same fields.
 var wireJSON = protojson.MarshalOptions{EmitDefaultValues: true}
 
-// JSONLine encodes a message as proto-JSON on one line, without the line feed. It is what List takes
-// for messages.
+// JSONLine encodes a message as proto-JSON on one line, without the line feed. It is what List
+// takes for messages.
 func JSONLine[M proto.Message](message M) ([]byte, error) {
 	text, err := wireJSON.Marshal(message)
 	if err != nil {

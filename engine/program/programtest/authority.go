@@ -107,8 +107,8 @@ type Secure func(ctx context.Context, conn net.Conn, server string) (net.Conn, e
 
 // WantTLS checks the connections of a program to the server of its engine. They have the authority,
 // the client certificate and the server's name of the flags whose names begin with prefix. One that
-// is made after the files have changed has the new ones. Files that cannot be used leave the earlier
-// ones, and are logged.
+// is made after the files have changed has the new ones. Files that cannot be used leave the
+// earlier ones, and are logged.
 func WantTLS(t *testing.T, prefix string, secure func(*certfile.Files[tls.Config], *slog.Logger) Secure) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {

@@ -46,8 +46,8 @@ type HostilePlan struct {
 }
 
 // Plans returns the plans of acme, for a worker that reads those below the directory plans. Those
-// below the directory elsewhere, in the same one, are of rival. shell is the code of a step whose executor
-// the worker does not have.
+// below the directory elsewhere, in the same one, are of rival. shell is the code of a step whose
+// executor the worker does not have.
 func (h *Hostile) Plans(plans, elsewhere, shell string) (all []HostilePlan) {
 	h.t.Helper()
 	noop := `"type":"noop"`
