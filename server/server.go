@@ -35,47 +35,77 @@ import (
 const handOverTimeout = 2 * time.Second
 
 // Server is a running node.
+//
+// The goroutine of Start makes it, part by part, and notes in closers how each part is closed. A
+// field that this goroutine sets is never set again, and needs no lock where it is set before the
+// goroutine begins that reads it. Two parts begin to serve before the others are there, because a
+// node may wait for its cluster for a long time:
+//
+//	serveHealth   health pages and metrics: they read disk, stopping and what is atomic
+//	openCluster   calls of other nodes: they read gate, disk, alerts and what is atomic; the
+//	              cluster lets no other call through before Attach, when all services are open
+//
+// What these two may meet half made is atomic, and nil until it is there. All other readers begin
+// with serve and with the loops, when every field is set.
 type Server struct {
-	opts Options
-	log  *slog.Logger
+	// Set first, before anything serves.
 
+	opts      Options
+	log       *slog.Logger // of opts
 	dir       *datadir.Dir
-	disk      *replica.Disk
-	alerts    replica.Alerts
-	cluster   *cluster.Cluster
-	gate      *join.Gate
-	replica   *replica.Replica
-	projector *projector.Projector
-	tail      *tail.Tail                   // of the store, for the projector and the deliveries
-	signer    atomic.Pointer[audit.Signer] // Members may ask for keys before there is one.
-	access    atomic.Pointer[rpc.Access]   // Listeners may serve before there is one.
-	accessLog *accesslog.Log               // nil: every caller has every right
-	clientTLS *clientTLS                   // nil: clients connect in plain text
-	// judgeSecret judges payloads with what looks like a secret.
-	judgeSecret func(runID string, kind secrets.Kind) (refuse bool)
-	// lateTokens limits what unknown tokens cost.
-	lateTokens *rate.Limiter
-
-	table     []service
-	services  []*rpc.Service // Those of table, as listeners register them.
-	methods   rpc.Methods
+	addresses Addresses // where the listeners listen
+	clientTLS *clientTLS
 	metrics   *rpc.Metrics
+	methods   rpc.Methods
 	memory    *budget.Budget // of requests and answers
 	clients   *clientConns
-	lagAlerts prometheus.Counter
-	health    *health.Server
-	addresses Addresses
+	disk      *replica.Disk
+	lagAlerts prometheus.Counter // only watchLag counts
+	// services are registered with the listeners while they are still closed; openServices opens
+	// them.
+	services []*rpc.Service
+	// judgeSecret judges payloads with what looks like a secret.
+	judgeSecret func(runID string, kind secrets.Kind) (refuse bool)
+	// lateTokens limits what unknown tokens cost. It has a lock of its own.
+	lateTokens *rate.Limiter
+	// alerts are set by the loops of all parts, and have a lock of their own.
+	alerts replica.Alerts
 
-	// joining is cluster, for health pages that are requested before the node serves.
-	joining atomic.Pointer[cluster.Cluster]
-	// upToDate: the node leads, or follows a leader and has caught up.
+	// Set by openCluster.
+
+	cluster *cluster.Cluster
+	gate    *join.Gate // refuses every node until openCore opens it
+
+	// Set by openCore and by what it calls, before Attach and before serve.
+
+	replica   *replica.Replica
+	tail      *tail.Tail // of the store, for the projector and the deliveries
+	projector *projector.Projector
+	accessLog *accesslog.Log // nil: every caller has every right
+
+	// health is set by serve. Afterwards, followReadiness says in it whether the node is ready,
+	// until a shutdown ends that.
+	health *health.Server
+
+	// What calls may read before it is there. The goroutine of Start stores each once.
+
+	joining atomic.Pointer[cluster.Cluster] // cluster, for health pages
+	signer  atomic.Pointer[audit.Signer]    // other nodes ask for its keys
+	access  atomic.Pointer[rpc.Access]      // the chain of each listener loads it for each call
+
+	// upToDate: the node leads, or follows a leader and has caught up. Only followReadiness stores
+	// it. When it does so for the first time, it closes ready, after it has written addresses.json.
 	upToDate atomic.Bool
-	ready    chan struct{} // closed once the node has served for the first time
+	ready    chan struct{}
+
+	// The end. undo ends stopping, joins loops, and then calls closers, last first, so that each
+	// part closes before those that it needs. Only the goroutine of Start adds closers, and only
+	// that of Start, if it fails, or of Close calls undo.
 
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
-	closers  []func() error // undo calls them, last first.
+	closers  []func() error
 }
 
 // Addresses are the addresses on which a node serves. They are written to addresses.json in its
@@ -100,10 +130,12 @@ func start(ctx context.Context, opts Options, table []service) (*Server, error) 
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{opts: opts, log: opts.Logger, table: table, ready: make(chan struct{}),
-		lateTokens: rate.NewLimiter(lateTokensASecond, lateTokensASecond)}
+	s := &Server{
+		opts: opts, log: opts.Logger, ready: make(chan struct{}),
+		lateTokens: rate.NewLimiter(lateTokensASecond, lateTokensASecond),
+	}
 	s.stopping, s.stop = context.WithCancel(context.Background())
-	if err := s.start(ctx); err != nil {
+	if err := s.start(ctx, table); err != nil {
 		return nil, errors.Join(err, s.undo())
 	}
 	if why := rpc.HeldReason(s.replica.Store()); why != "" {
@@ -134,7 +166,7 @@ func (s *Server) undo() error {
 	return errors.Join(errs...)
 }
 
-func (s *Server) start(ctx context.Context) error {
+func (s *Server) start(ctx context.Context, table []service) error {
 	// First, because a node has the name in its certificate from the beginning.
 	tls, nodeID, err := s.loadTLS()
 	if err != nil {
@@ -168,7 +200,7 @@ func (s *Server) start(ctx context.Context) error {
 		Alerts: &s.alerts, Logger: s.log, Registry: s.opts.Registry,
 	})
 	s.onClose(s.disk.Close)
-	s.services = registrations(s.table)
+	s.services = registrations(table)
 	if s.methods, err = rpc.NewMethods(s.services); err != nil {
 		return err
 	}
@@ -185,7 +217,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.cluster.Form(ctx); err != nil {
 		return err
 	}
-	if err := s.openCore(ctx); err != nil {
+	if err := s.openCore(ctx, table); err != nil {
 		return err
 	}
 	return s.serve(listeners, pages)
@@ -206,23 +238,26 @@ func (s *Server) loadTLS() (tls *peer.TLS, nodeID string, err error) {
 	}
 	if tls, err = peer.LoadTLS(t.CA, t.Cert, t.Key, s.opts.Clock); err != nil {
 		// The cause is text only, because advice about the data directory would be wrong.
-		return nil, "", fmt.Errorf("%s; name PEM files that this user can read with --node-ca, --node-cert and --node-key (runlog cluster certs makes them)", err.Error())
+		return nil, "", fmt.Errorf("%s; name PEM files that this user can read with --node-ca, --node-cert and --node-key "+
+			"(runlog cluster certs makes them)", err.Error())
 	}
 	if nodeID != "" && nodeID != tls.NodeID() {
-		return nil, "", fmt.Errorf("--node-cert %s belongs to node %q, but --node-id is %q: give each node its own certificate (runlog cluster certs)",
-			t.Cert, tls.NodeID(), nodeID)
+		return nil, "", fmt.Errorf("--node-cert %s belongs to node %q, but --node-id is %q: "+
+			"give each node its own certificate (runlog cluster certs)", t.Cert, tls.NodeID(), nodeID)
 	}
 	return tls, tls.NodeID(), nil
 }
 
 // openCore opens the replica and its readers, and attaches the node to its cluster.
-func (s *Server) openCore(ctx context.Context) (err error) {
+func (s *Server) openCore(ctx context.Context, table []service) (err error) {
 	o := &s.opts
 	s.replica, err = replica.Open(ctx, replica.Options{
-		DataDir: s.dir.Path(), RaftDir: s.dir.File("raft"), StoreDir: s.dir.File("store"), Cluster: s.cluster, Disk: s.disk, Alerts: &s.alerts, Store: o.Store, Raft: o.Raft,
+		DataDir: s.dir.Path(), RaftDir: s.dir.File("raft"), StoreDir: s.dir.File("store"),
+		Cluster: s.cluster, Disk: s.disk, Alerts: &s.alerts, Store: o.Store, Raft: o.Raft,
 		GRPCAddress: advertised(o.GRPCAdvertise, s.addresses.GRPC), QueueBytes: o.QueueBytes, Memory: s.memory,
 		LeaderWait: o.LeaderWait, MaxWait: o.MaxWait, ClockSkewLimit: o.ClockSkewLimit, MaxClockAhead: o.MaxClockAhead,
-		FS: o.FS, Clock: o.Clock, Monotonic: o.Monotonic, Logger: s.log, Registry: o.Registry, Stopping: s.stopping, Fail: o.Fail,
+		FS: o.FS, Clock: o.Clock, Monotonic: o.Monotonic, Logger: s.log, Registry: o.Registry,
+		Stopping: s.stopping, Fail: o.Fail,
 	})
 	if err != nil {
 		return err
@@ -233,8 +268,10 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	s.tail = tail.New(tail.Options{Store: s.replica.Store(), Bytes: o.MemoryBytes / tailShare})
 	s.onClose(s.tail.Close)
 	s.projector, err = projector.Open(projector.Options{
-		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Tail: s.tail, Cluster: s.replica.ClusterID(), Clock: s.replica.Stamps().Now,
-		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles, Logger: s.log, Registerer: o.Registry, Fail: o.Fail,
+		Dir: s.dir.File("projection"), FS: o.FS, Store: s.replica.Store(), Tail: s.tail,
+		Cluster: s.replica.ClusterID(), Clock: s.replica.Stamps().Now,
+		CacheBytes: int(o.MemoryBytes / 8), OpenFiles: o.Store.OpenFiles,
+		Logger: s.log, Registerer: o.Registry, Fail: o.Fail,
 	})
 	if err != nil {
 		return err
@@ -251,7 +288,7 @@ func (s *Server) openCore(ctx context.Context) (err error) {
 	if err := s.openAuthentication(); err != nil {
 		return err
 	}
-	s.openServices()
+	s.openServices(table)
 	s.gate.Open(s.replica)
 	s.cluster.Attach(s.replica.Node(), s.replica.Store())
 	s.onClose(func() error { s.cluster.Detach(); return nil })
@@ -308,7 +345,8 @@ func (s *Server) Close() error {
 func (s *Server) handOver() {
 	ctx, cancel := context.WithTimeout(context.Background(), handOverTimeout)
 	defer cancel()
-	if err := s.cluster.Transfer(ctx, ""); err != nil && !errors.Is(err, raft.ErrNotLeader) && !errors.Is(err, cluster.ErrAlone) {
+	err := s.cluster.Transfer(ctx, "")
+	if err != nil && !errors.Is(err, raft.ErrNotLeader) && !errors.Is(err, cluster.ErrAlone) {
 		s.log.Warn("leadership transfer failed; leaving the election to others", "err", err)
 	}
 }

@@ -62,12 +62,12 @@ func registrations(table []service) []*rpc.Service {
 }
 
 // openServices opens the registered services. The cluster rejects calls before that.
-func (s *Server) openServices() {
+func (s *Server) openServices(table []service) {
 	shared := &parts{
 		encoded:  wire.NewSnapshots(int(s.opts.MemoryBytes/32), s.drainTimeout),
 		atLeader: s.chain(rpc.CallerClient).AtLeader,
 	}
-	for i, x := range s.table {
+	for i, x := range table {
 		s.services[i].Open(x.open(s, shared))
 	}
 }
