@@ -19,6 +19,9 @@ var errStamps = errors.New("storage: the last stamp that a proposal can have was
 // Apply applies the log entry at index: every command of the proposal in order, all in one batch
 // with the applied state. An entry at or below the applied index is skipped and gives no outcomes.
 //
+// It returns when readers see the effects, not when they are durable (MakeDurable): the entry
+// itself is on stable storage of a majority, and is applied again after a crash.
+//
 // An error means that this node must stop (D10). Memory may then be ahead of the disk, so every
 // later call returns the same error.
 func (s *Store) Apply(index, term uint64, data []byte) ([]Outcome, error) {
@@ -70,36 +73,60 @@ func (s *Store) apply(index, term uint64, data []byte) ([]Outcome, error) {
 // maxChunkScratch is what one large payload may leave behind.
 const maxChunkScratch = 1 << 20
 
-// applyTx is one proposal while it is applied: beginApply, command for each of its commands,
-// commit, end. The store has one, and uses its memory again.
+// applyTx is one proposal while it is applied. The store has one, and uses its memory again.
+//
+//	beginApply   the stamp, and an empty batch
+//	command      for each command: first all checks, which change nothing, then the writes
+//	commit       heads, the last chunk, rows of machines, the stamp and the applied state
+//	show         the batch becomes visible, as a whole
+//	publish      Applied says so, and wakes the readers that wait
+//
+// The database shows nothing of a proposal before show. What a later command of the same proposal
+// must see of an earlier one is in memory: the heads in the active runs, their new receipts in
+// pending, the rows of machines in writes. The rest goes into the batch as it comes.
+//
+// A refused command changes nothing. A single append is refused before its first write; what its
+// classification has noted in writes is rolled back. A compound command may be refused after
+// writes, see undo. An error is another matter: it says that this replica cannot apply what the
+// others may have applied, so it leaves everything as it is, half done, and stops the node (D10).
+//
+// All fields are of one proposal, from beginApply to end, and only the goroutine that applies uses
+// them.
 type applyTx struct {
 	s        *Store
-	batch    *pebble.Batch
+	batch    *pebble.Batch // of the proposal; while a compound command is applied, of that command
 	position Position
 	stamp    int64
-	previous *Applied
-	nextRun  uint64
-	events   uint64
+	previous *Applied    // before the proposal
+	rows     record.Rows // as the database shows them: from before the proposal
 
+	// What the applied state will say. It begins with that of previous.
+
+	nextRun     uint64
+	events      uint64
 	level       uint32
 	incarnation Incarnation
 	fencesAbove uint64
 	held        bool
 
-	touched []*run
-	pending pendingReceipts
-	cmd     record.AppendCommand     // the one being applied
-	ops     []record.ParsedOperation // of the compound command being applied
-	undo    undo                     // of that command
-	writes  overlay.Overlay          // rows of machines and of the level
+	touched []*run          // whose heads commit writes, in the order of their first change
+	pending pendingReceipts // that are in the batch
+	writes  overlay.Overlay // rows of machines and of the level
+	effects []byte          // on the heads, for the rolling hash
+
+	// The open chunk, which appendBlock fills and flushChunk writes.
 
 	chunk       []byte
-	chunkNo     uint32
+	chunkNo     uint32 // of those of the proposal, from 0
 	chunkBlocks uint32
-	tenants     record.Tenants
-	rows        record.Rows // as they were before the proposal
-	effects     []byte      // on the heads, for the rolling hash
-	row         []byte      // scratch for keys and rows
+	tenants     record.Tenants // which blocks have events of which tenants
+
+	// Memory of the command being applied, and scratch.
+
+	cmd  record.AppendCommand
+	ops  []record.ParsedOperation // of a compound command
+	undo undo                     // of it
+	row  []byte                   // for keys and rows
 }
 
 // beginApply begins a proposal. Its stamp is the leader's clock, but above every earlier stamp
@@ -276,7 +303,8 @@ func (a *applyTx) store(r *run, m *record.AppendCommand, results []EventResult) 
 
 // storeBlock stores the new events of one body. The body stays compressed as it came: its
 // duplicates are in the block too, listed as dead.
-func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, first int, results []EventResult) error {
+func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, first int,
+	results []EventResult) error {
 	out := record.Block{
 		Run: r.ref, Count: uint64(b.Count), Prev: r.head.Chain,
 		Codec: byte(b.Codec), RawSize: uint64(b.RawSize), Data: b.Data,
@@ -315,7 +343,9 @@ func (a *applyTx) storeEvent(r *run, h *record.Header, res *EventResult, s recor
 	r.head.Chain = contract.ChainDigest(r.head.Chain, h.Record, res.RunSeq, res.PersistedAt)
 	r.head.LastSeq, r.head.PersistedAt, r.head.Position = res.RunSeq, res.PersistedAt, a.position
 	a.events++
-	rc := record.Receipt{RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Content: s.Content, Record: s.Record}
+	rc := record.Receipt{
+		RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Content: s.Content, Record: s.Record,
+	}
 	a.pending.add(r.ref.No, &h.Key, &rc)
 	a.s.active.addReceipt(r, h.Key.Prefix())
 	a.row = keys.AppendReceipt(a.row[:0], r.ref, h.Key[:])
@@ -472,7 +502,8 @@ func (a *applyTx) writeApplied(index, term uint64, crc uint32) (*Applied, error)
 // setRow writes the row in a.row, whose key ends at split.
 func (a *applyTx) setRow(split int) error { return a.batch.Set(a.row[:split], a.row[split:], nil) }
 
-// show makes the batch visible, and notes which heads it changes.
+// show makes the batch visible, and notes which heads it changes. Both happen under one lock, which
+// Heads takes too: a snapshot has the new heads and their names, or neither.
 func (a *applyTx) show() error {
 	c := &a.s.changes
 	c.Lock()
@@ -483,8 +514,8 @@ func (a *applyTx) show() error {
 	return a.s.db().Apply(a.batch, pebble.NoSync)
 }
 
-// keepWrites puts what the database shows now into the cache of rows. The values become the
-// cache's.
+// keepWrites puts the rows of machines into the cache, which takes their values over. The database
+// shows them by now.
 func (a *applyTx) keepWrites() {
 	for _, r := range a.writes.All() {
 		if r.Deleted {

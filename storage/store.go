@@ -38,7 +38,7 @@ type Options struct {
 	// RowBytes bounds the memory of the rows of machines that were read or written most recently
 	// (D12). Default: 16 MiB.
 	RowBytes int
-	// Machines are the parts of the state machine beside the core. A store that applies the log
+	// Machines are the parts of the state machine other than the core. A store that applies the log
 	// needs all of them that the log has operations of.
 	Machines []Machine
 	// FeatureLevel is the highest feature level that the build supports. Default: CoreLevel.
@@ -47,7 +47,7 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer of metrics. Default: a registry of its own.
 	Registerer prometheus.Registerer
-	// Fail is told about an error in the background after which the store must not be used (D10).
+	// Fail is called with an error of the background after which the store must not be used (D10).
 	// It should end the process and not return.
 	Fail func(error)
 }
@@ -98,37 +98,70 @@ func (o *Options) Validate() error {
 // directory returns the options of the store's directory.
 func (o *Options) directory() directory.Options {
 	return directory.Options{
-		Dir: o.Dir, FS: o.FS, Cluster: o.Cluster, CacheBytes: o.CacheBytes, MemTableBytes: o.MemTableBytes, OpenFiles: o.OpenFiles,
-		FeatureLevel: o.FeatureLevel, Logger: o.Logger, Fail: o.Fail,
+		Dir: o.Dir, FS: o.FS, Cluster: o.Cluster, CacheBytes: o.CacheBytes, MemTableBytes: o.MemTableBytes,
+		OpenFiles: o.OpenFiles, FeatureLevel: o.FeatureLevel, Logger: o.Logger, Fail: o.Fail,
 	}
 }
 
 // Store is the state machine's state on disk.
+//
+// One goroutine at a time applies: it calls Apply, ApplyMembership and Received.Install. Readers
+// are any number of other goroutines. They acquire the live database from directory, and see of it
+// what a batch has made visible as a whole. An install may replace that database at any time: a
+// reader stays with the one that it has acquired.
+//
+// What is visible is not durable. Pebble has no write-ahead log here, so a batch is in memory only
+// until Pebble flushes it. Each batch has the applied state of its entry, and Pebble flushes
+// batches in their order. So what a crash leaves is the state at some earlier index, and names that
+// index: the Raft log has the entries behind it, which it drops only after MakeDurable (D2).
 type Store struct {
+	// Set by Open, and never again.
+
 	opts      Options
-	directory *directory.Directory
-	active    *active
-	recent    *rowcache.Cache // rows of machines as the database has them, for apply alone
+	machines  machines
 	metrics   *metrics
+	directory *directory.Directory // has locks of its own
+	// enders and noticers are those machines that are one, in the order of their kinds: every
+	// replica calls them in the same order.
+	enders, noticers []*registered
 
-	machines machines
-	enders   []*registered // among them, as noticers are
-	noticers []*registered
-	level    atomic.Uint32 // as of what is applied
+	// Used by the goroutine that applies alone, without a lock.
 
-	// broken is the error of an entry that could not be applied. Only apply uses it, and
-	// application.
-	broken      error
+	// active has the runs as the commands before have left them. While a proposal is applied it is
+	// ahead of the database, by what that proposal has changed so far. Install replaces it.
+	active *active
+	// recent has rows of machines as the database shows them. It learns of the rows that a proposal
+	// has written once they are visible. Install replaces it.
+	recent *rowcache.Cache
+	// application is the proposal that is being applied. Between two, only its memory counts.
 	application applyTx
-	changes     read.Changes // of the heads of runs
-	rows        rowWatches
+	// broken is the first error of an entry that could not be applied. After it, memory may be
+	// ahead of the database for good, so that nothing is applied any more.
+	broken error
 
+	// Written by that goroutine, once what they say is visible, and read by all.
+
+	// level is the feature level. It never falls, so that CheckLevel may read an older one: it then
+	// refuses what would be taken a moment later.
+	level atomic.Uint32
+	// applied never goes back. Invariant: the live database shows all that it says. It may show
+	// more, for a moment.
 	applied atomic.Pointer[Applied]
-	// advanced is closed, and replaced, whenever applied moves.
+	// advanced wakes the goroutines in Wait. publish stores applied first, and then closes ch and
+	// makes another. A goroutine takes ch first, and then looks at applied. So it sees the new
+	// state, or has the channel that is about to be closed.
 	advanced struct {
 		sync.Mutex
 		ch chan struct{}
 	}
+
+	// changes has the runs whose heads have changed since the last call of Heads. Its lock is held
+	// while a batch becomes visible, and while Heads takes a snapshot: so the runs that Heads
+	// takes are those that changed up to its snapshot.
+	changes read.Changes
+	// rows are the callers of WatchRows. They have a lock of their own. The goroutine that applies
+	// calls them last, when readers can see what they are called with.
+	rows rowWatches
 }
 
 // Open opens or makes a store. The caller must own Options.Dir.
@@ -141,7 +174,9 @@ func Open(opts Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Store{opts: opts, active: newActive(opts.ActiveBytes), recent: rowcache.New(opts.RowBytes), machines: machines}
+	s := &Store{
+		opts: opts, machines: machines, active: newActive(opts.ActiveBytes), recent: rowcache.New(opts.RowBytes),
+	}
 	s.enders, s.noticers = those[Ender](machines), those[Noticer](machines)
 	s.advanced.ch = make(chan struct{})
 	in := opts.directory()
@@ -158,7 +193,8 @@ func Open(opts Options) (*Store, error) {
 	return s, nil
 }
 
-// db is the live database, for apply alone. Others acquire it.
+// db is the live database, for the goroutine that applies: it needs no reference, because only it
+// can replace the database. Others acquire it.
 func (s *Store) db() *pebble.DB { return s.directory.Live() }
 
 // Close flushes and closes the store; what reads, Receive and a Seed must have ended. A store that
@@ -174,7 +210,7 @@ func (s *Store) Applied() Applied { return *s.applied.Load() }
 // Incarnation names the history that the store has now.
 func (s *Store) Incarnation() Incarnation { return s.applied.Load().Incarnation }
 
-// publish tells the waiting readers what was applied.
+// publish moves applied, and wakes the goroutines in Wait. What it says is visible by then.
 func (s *Store) publish(a *Applied) {
 	s.applied.Store(a)
 	s.advanced.Lock()
@@ -201,8 +237,10 @@ func (s *Store) Wait(ctx context.Context, after Position) error {
 	}
 }
 
-// MakeDurable flushes until Pebble holds on stable storage everything up to index, and says so only
-// after it has read it back from there. Only then may the Raft log drop entries up to index (D2).
+// MakeDurable flushes until Pebble has everything up to index on stable storage, and returns nil
+// only after it has read the applied state back from there. Only then may the Raft log drop entries
+// up to index (D2). Any goroutine may call it, also while another one applies: Pebble then flushes
+// a little more.
 func (s *Store) MakeDurable(index uint64) error {
 	db, release, err := s.directory.Acquire()
 	if err != nil {
