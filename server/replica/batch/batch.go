@@ -66,38 +66,59 @@ func (o *Options) EnsureDefaults() {
 	}
 }
 
-// Batcher folds commands into proposals. A command goes through three functions:
+// Batcher folds commands into proposals.
 //
-//	admit    holds mu: refuses it, or puts it at the end of its line
+// A proposal costs one fsync on a majority, whether it has one command or a thousand. So commands
+// that wait at the same time share one. A command goes through three functions:
+//
+//	admit    holds mu: refuses it, or counts its bytes and puts it at the end of its line
 //	flush    holds proposing: cuts the next proposal off the lines, and hands it to Propose
 //	answer   is called by Propose's done: frees the room of the proposal, and answers its calls
 //
+// Two things decide when a proposal is cut. With nothing outstanding, at once: a single caller pays
+// for no timer. Otherwise only when it is full, and at most Outstanding are outstanding: while one
+// proposal is on its way to the disk, the next would wait for the same disk, and each command that
+// still joins it shares its fsync. So the size of proposals follows the load by itself.
+//
 // Two goroutines call flush. The caller of Enqueue does if nothing is outstanding: on an idle node
-// the command would otherwise wait until another goroutine wakes up. run does the rest. No command
-// waits for a wake-up that does not come: a function that makes dueLocked true, under mu, flushes
-// or signals run afterwards.
+// the command would otherwise wait until another goroutine wakes up. It only tries the lock
+// proposing. If another goroutine has it, that one may be past its cut, and so Enqueue wakes run,
+// which waits for the lock. run does the rest. No command waits for a wake-up that does not come: a
+// function that makes dueLocked true, under mu, flushes or signals run afterwards.
 type Batcher struct {
+	// Set by New, and never again.
+
 	opts    Options
 	metrics *metrics
 
+	// mu guards the queues and the counts. It is never held while something is encoded or proposed,
+	// so that commands are admitted meanwhile.
 	mu struct {
 		sync.Mutex
 		lines
-		queued int64 // bytes in the queues of all lines
-		// admitted and not yet answered; invariant: ≤ QueueBytes unless one command is larger
-		bytes       int64
-		outstanding int // proposals without an answer; invariant: ≤ Options.Outstanding
-		closed      bool
+		// queued is in bytes what is in the queues of all lines.
+		queued int64
+		// bytes are those admitted and not yet answered, whether queued or proposed. Invariant: ≤
+		// QueueBytes, unless one command alone is larger.
+		bytes int64
+		// outstanding counts the proposals from their cut to their answer. Invariant: ≤
+		// Options.Outstanding.
+		outstanding int
+		closed      bool // nothing more is admitted
 	}
-	// proposing is held from cutting a proposal off the lines until Propose has it, so that
-	// proposals keep the order in which they were cut.
+	// proposing is held from cutting a proposal off the lines until Propose has it. So proposals
+	// have the order of the cuts, and their stamps rise in this order. It is taken before mu.
 	proposing sync.Mutex
-	wake      chan struct{}  // has room for one: there may be something to propose, or to close
-	done      sync.WaitGroup // of run, and of each proposal
+	// wake has room for one: there may be something to propose, or to close. Only run receives.
+	wake chan struct{}
+	// done counts run, and each proposal from its cut to its answer. run ends only when no proposal
+	// is outstanding, so done rises from 0 for none of them.
+	done sync.WaitGroup
 }
 
+// call is one admitted command.
 type call struct {
-	cmd    storage.Command
+	cmd    storage.Command // the goroutine that cuts it off takes it out, and frees its memory
 	line   *line
 	size   int64
 	answer chan answer // has room for the one answer, so that an abandoned call blocks no sender
@@ -148,7 +169,8 @@ func (b *Batcher) admit(name string, c *call) (idle, due bool, err error) {
 	switch {
 	case b.mu.closed:
 		return false, false, ErrClosed
-	case b.mu.bytes > 0 && b.mu.bytes+c.size > b.opts.QueueBytes, b.mu.over(name, c.size, b.opts.QueueBytes-b.mu.bytes):
+	case b.mu.bytes > 0 && b.mu.bytes+c.size > b.opts.QueueBytes,
+		b.mu.over(name, c.size, b.opts.QueueBytes-b.mu.bytes):
 		b.metrics.refused.Inc()
 		return false, false, fmt.Errorf("%w: %d of %d bytes", ErrOverloaded, b.mu.bytes, b.opts.QueueBytes)
 	}
@@ -229,7 +251,8 @@ func (b *Batcher) flush() bool {
 	return true
 }
 
-// answer gives the calls of a proposal their outcomes, and makes room for the next one.
+// answer gives the calls of a proposal their outcomes, and makes room for the next one. A goroutine
+// of the proposer calls it, and must not be blocked: answer waits for mu alone.
 func (b *Batcher) answer(calls []*call, bytes int64, outcomes []storage.Outcome, err error) {
 	if err == nil && len(outcomes) != len(calls) {
 		panic(fmt.Sprintf("batch: %d outcomes for %d commands", len(outcomes), len(calls)))

@@ -93,7 +93,7 @@ func TestLinesSEC6(t *testing.T) {
 			take()
 		}
 		for name, x := range l.byName {
-			if x.held != 0 || x.credit != 0 || len(x.queue) > 0 {
+			if x.reserved != 0 || x.credit != 0 || len(x.queue) > 0 {
 				t.Errorf("line %s keeps %+v", name, x)
 			}
 		}

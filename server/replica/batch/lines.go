@@ -4,8 +4,8 @@ const (
 	// A turn is one part in turns of the bytes of a proposal: with fewer lines than that, each has
 	// a turn in every proposal.
 	turns = 16
-	// A line may hold at most freeShare times the bytes of the queue that are free. So a line alone
-	// leaves a third of the queue to others, and n lines leave 1/(1+2n).
+	// A line may reserve at most freeShare times the bytes of the queue that are free. So a line
+	// alone leaves a third of the queue to others, and n lines leave 1/(1+2n).
 	freeShare = 2
 	// idleLines is how many lines are kept, with commands or without: to make one costs an
 	// allocation.
@@ -14,27 +14,28 @@ const (
 
 // lines are queues that take turns (deficit round robin): in its turn, a line sends as many bytes
 // as any other. What it has not used is added to its next turn, as long as it has commands. A line
-// that waits alone has no limit but the size of the proposal.
+// that waits alone has no limit but the size of the proposal. Batcher.mu guards all of them.
 type lines struct {
+	// byName has the lines with commands that are not answered yet, and some others.
 	byName  map[string]*line
-	waiting []*line // those with commands; the first one has its turn
+	waiting []*line // those with commands in their queue; the first one has its turn
 }
 
 // line is a queue of commands that keep their order.
 type line struct {
 	name  string
-	queue []*call
-	// held counts the bytes that were admitted and are not answered yet.
-	held    int64
-	credit  int64 // bytes that the line may still send in its turn
-	hasTurn bool  // it has the credit of its current turn
+	queue []*call // Invariant: it is empty, or the line is in waiting.
+	// reserved counts the bytes that were admitted and are not answered yet.
+	reserved int64
+	credit   int64 // bytes that the line may still send in its turn
+	hasTurn  bool  // it has the credit of its current turn
 }
 
 // over reports whether a command would give a line more than its share of the queue, of which so
-// many bytes are free. A line that holds nothing has room for a command.
+// many bytes are free. A line that has reserved nothing has room for a command.
 func (l *lines) over(name string, size, free int64) bool {
 	x := l.byName[name]
-	return x != nil && x.held > 0 && x.held+size > freeShare*free
+	return x != nil && x.reserved > 0 && x.reserved+size > freeShare*free
 }
 
 // add puts a command at the end of a line.
@@ -51,7 +52,7 @@ func (l *lines) add(name string, c *call) {
 		l.waiting = append(l.waiting, x)
 	}
 	x.queue = append(x.queue, c)
-	x.held += c.size
+	x.reserved += c.size
 	c.line = x
 }
 
@@ -96,11 +97,11 @@ func (l *lines) cut(room int64) (calls []*call, bytes int64) {
 	return calls, bytes
 }
 
-// release takes answered commands off what their lines hold.
+// release takes answered commands off what their lines have reserved.
 func (l *lines) release(calls []*call) {
 	for _, c := range calls {
-		c.line.held -= c.size
-		if c.line.held == 0 && len(l.byName) > idleLines {
+		c.line.reserved -= c.size
+		if c.line.reserved == 0 && len(l.byName) > idleLines {
 			delete(l.byName, c.line.name)
 		}
 	}
