@@ -121,8 +121,8 @@ func (l *Limiter) forgetLocked() {
 type Tenant struct {
 	l    *Limiter
 	Name string
-	// Held is in bytes what the tenant has in flight.
-	Held atomic.Int64
+	// Reserved is in bytes the memory of its appends in flight. The replica adds and subtracts.
+	Reserved atomic.Int64
 
 	mu struct {
 		sync.Mutex
@@ -138,7 +138,7 @@ type Tenant struct {
 func (t *Tenant) idle(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.mu.streams == 0 && t.Held.Load() == 0 && now.Sub(t.mu.read) > refresh &&
+	return t.mu.streams == 0 && t.Reserved.Load() == 0 && now.Sub(t.mu.read) > refresh &&
 		t.mu.events.full(now, t.mu.amounts.EventsPerSecond) && t.mu.bytes.full(now, t.mu.amounts.BytesPerSecond)
 }
 

@@ -14,8 +14,8 @@ import (
 	"runlog/storage"
 )
 
-// heldShare bounds what a tenant may hold, in multiples of what is free.
-const heldShare = 2
+// reservedShare bounds the memory that a tenant may reserve, in multiples of what is free.
+const reservedShare = 2
 
 // overloadDelay is the retry delay for a caller that was refused for lack of memory. The waiting
 // events are answered in about that time.
@@ -29,7 +29,7 @@ const overloadDelay = 250 * time.Millisecond
 //	Append          encodes and admits an append, and waits
 //	Admit, Wait     the same in two steps, for streams: the next one is admitted meanwhile
 //	ExecuteAppend   is Append with other operations in its command
-//	AppendHeld      is Append for the authority, while other appends of the run wait
+//	AppendFrozen      is Append for the authority, while other appends of the run wait
 
 // Propose admits a command to the log, in a line of the batcher, and does not wait for its outcome.
 // Commands of one line are applied in the order in which they were proposed. After an error nothing
@@ -81,7 +81,7 @@ type Pending struct {
 	append *storage.Append
 	around *Around // nil: the command is the append
 	size   int64   // in bytes
-	held   budget.Grant
+	memory budget.Grant
 	tenant *limits.Tenant
 	ticket batch.Ticket
 }
@@ -90,24 +90,24 @@ type Pending struct {
 // out, and assigns them again if another request came in between (IDM-10): at each try, at least
 // one of the competing requests is stored.
 func (r *Replica) Append(ctx context.Context, a *storage.Append) (Appended, error) {
-	if err := r.holds.wait(ctx, a.RunID); err != nil {
+	if err := r.freezes.wait(ctx, a.RunID); err != nil {
 		return Appended{}, err
 	}
 	return r.append(ctx, a, nil, "")
 }
 
-// heldLine is the suffix of the name of a tenant's line for AppendHeld.
-const heldLine = "\x00held"
+// frozenLine is the suffix of the name of a tenant's line for AppendFrozen.
+const frozenLine = "\x00frozen"
 
-// AppendHeld is Append that does not wait while the appends of the run are held. It does not wait
-// behind the other appends of its tenant either. before are operations that come first in its
-// command, all or none.
-func (r *Replica) AppendHeld(ctx context.Context, a *storage.Append, before ...storage.Operation) (Appended, error) {
+// AppendFrozen is Append that does not wait while the run is frozen. It does not wait behind the
+// other appends of its tenant either. before are operations that come first in its command, all or
+// none.
+func (r *Replica) AppendFrozen(ctx context.Context, a *storage.Append, before ...storage.Operation) (Appended, error) {
 	var around *Around
 	if len(before) > 0 {
 		around = &Around{Before: before}
 	}
-	return r.append(ctx, a, around, heldLine)
+	return r.append(ctx, a, around, frozenLine)
 }
 
 func (r *Replica) append(ctx context.Context, a *storage.Append, around *Around, line string) (Appended, error) {
@@ -146,7 +146,7 @@ func LeavesOutAttempts(a *storage.Append) bool {
 // Admit encodes an append, whose events all have an attempt, and admits it to the log, in a line of
 // the batcher. After an error nothing is stored.
 func (r *Replica) Admit(ctx context.Context, a *storage.Append, line string) (Pending, error) {
-	if err := r.holds.wait(ctx, a.RunID); err != nil {
+	if err := r.freezes.wait(ctx, a.RunID); err != nil {
 		return Pending{}, err
 	}
 	tenant, err := r.charge(a)
@@ -174,7 +174,7 @@ func (o *Around) encode(a *storage.Append) (storage.Command, error) {
 // ExecuteAppend is Append with other operations in its command, all or none. The outcome has the
 // answers of all, and the results of the append. It is set also with a refusal.
 func (r *Replica) ExecuteAppend(ctx context.Context, a *storage.Append, around Around) (Appended, error) {
-	if err := r.holds.wait(ctx, a.RunID); err != nil {
+	if err := r.freezes.wait(ctx, a.RunID); err != nil {
 		return Appended{}, err
 	}
 	return r.append(ctx, a, &around, "")
@@ -187,21 +187,21 @@ func (r *Replica) admit(a *storage.Append, around *Around, tenant *limits.Tenant
 	}
 	// The decoded events and the command wait for the answer.
 	size := limits.Bytes(a) + int64(cmd.Size())
-	held, err := r.hold(budget.OfAppend(limits.Bytes(a)), size, tenant)
+	memory, err := r.reserve(budget.OfAppend(limits.Bytes(a)), size, tenant)
 	if err != nil {
 		return Pending{}, err
 	}
 	ticket, err := r.Propose(line, cmd)
 	if err != nil {
-		r.release(size, &held, tenant)
+		r.release(size, &memory, tenant)
 		return Pending{}, err
 	}
-	return Pending{r: r, append: a, around: around, size: size, held: held, tenant: tenant, ticket: ticket}, nil
+	return Pending{r: r, append: a, around: around, size: size, memory: memory, tenant: tenant, ticket: ticket}, nil
 }
 
 // Wait returns the result once it is durable and applied (APP-2).
 func (p *Pending) Wait(ctx context.Context) (Appended, error) {
-	defer p.r.release(p.size, &p.held, p.tenant)
+	defer p.r.release(p.size, &p.memory, p.tenant)
 	outcome, err := p.ticket.Wait(ctx)
 	if err == nil {
 		err = outcome.Err
@@ -216,32 +216,32 @@ func (p *Pending) Wait(ctx context.Context) (Appended, error) {
 	return p.r.appended(p.append, outcome)
 }
 
-// hold counts a request while it waits for its answer. It refuses requests beyond the budget, and
-// beyond the tenant's share of it (APP-9, D12, SEC-6).
-func (r *Replica) hold(class budget.Class, size int64, tenant *limits.Tenant) (budget.Grant, error) {
-	free, own := r.opts.Memory.Free(class), tenant.Held.Add(size)
-	if own > size && own > heldShare*free {
-		tenant.Held.Add(-size)
+// reserve reserves memory for a request while it waits for its answer. It refuses requests beyond
+// the budget, and beyond the tenant's share of it (APP-9, D12, SEC-6).
+func (r *Replica) reserve(class budget.Class, size int64, tenant *limits.Tenant) (budget.Grant, error) {
+	free, own := r.opts.Memory.Free(class), tenant.Reserved.Add(size)
+	if own > size && own > reservedShare*free {
+		tenant.Reserved.Add(-size)
 		return budget.Grant{}, &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: overloadDelay,
 			Message: "the node has as many events waiting as its memory allows; the request was not stored"}
 	}
-	held, err := r.opts.Memory.Acquire(class, size)
+	memory, err := r.opts.Memory.Acquire(class, size)
 	if err != nil {
-		tenant.Held.Add(-size)
+		tenant.Reserved.Add(-size)
 		return budget.Grant{}, err
 	}
-	r.held.Add(size)
-	return held, nil
+	r.reserved.Add(size)
+	return memory, nil
 }
 
-func (r *Replica) release(size int64, held *budget.Grant, tenant *limits.Tenant) {
-	held.Release()
-	r.held.Add(-size)
-	tenant.Held.Add(-size)
+func (r *Replica) release(size int64, memory *budget.Grant, tenant *limits.Tenant) {
+	memory.Release()
+	r.reserved.Add(-size)
+	tenant.Reserved.Add(-size)
 }
 
 // Busy reports whether appends are in flight.
-func (r *Replica) Busy() bool { return r.held.Load() > 0 }
+func (r *Replica) Busy() bool { return r.reserved.Load() > 0 }
 
 // appended counts the events and finds the duplicates that diverge.
 func (r *Replica) appended(a *storage.Append, outcome storage.Outcome) (Appended, error) {

@@ -9,26 +9,26 @@ import (
 	"runlog/server/limits"
 )
 
-// TestEventsHeldAPP9 proves APP-9 and D12: what waits for its answer is bounded as it lies in
+// TestEventsReservedAPP9 proves APP-9 and D12: what waits for its answer is bounded as it lies in
 // memory, not as it is compressed.
-func TestEventsHeldAPP9(t *testing.T) {
+func TestEventsReservedAPP9(t *testing.T) {
 	r := &Replica{opts: Options{Memory: budget.New(10 << 10)}}
 	const size = 6 << 10
 	tenant := &limits.Tenant{}
-	held, err := r.hold(budget.Append, size, tenant)
+	reserved, err := r.reserve(budget.Append, size, tenant)
 	if err != nil || !r.Busy() {
 		t.Fatalf("the first append: %v", err)
 	}
-	_, err = r.hold(budget.Append, size, &limits.Tenant{})
+	_, err = r.reserve(budget.Append, size, &limits.Tenant{})
 	var own *contract.Error
 	if !errors.As(err, &own) || own.Reason != contract.ReasonOverloaded || own.RetryAfter == 0 {
 		t.Errorf("an append beyond the limit: %v", err)
 	}
-	r.release(size, &held, tenant)
-	if r.Busy() || r.opts.Memory.Used() != 0 || tenant.Held.Load() != 0 {
-		t.Errorf("%d bytes are held of nothing, %d of the budget", r.held.Load(), r.opts.Memory.Used())
+	r.release(size, &reserved, tenant)
+	if r.Busy() || r.opts.Memory.Used() != 0 || tenant.Reserved.Load() != 0 {
+		t.Errorf("%d bytes are reserved of nothing, %d of the budget", r.reserved.Load(), r.opts.Memory.Used())
 	}
-	if _, err := r.hold(budget.Append, 20<<10, &limits.Tenant{}); err != nil {
+	if _, err := r.reserve(budget.Append, 20<<10, &limits.Tenant{}); err != nil {
 		t.Errorf("an append that is larger than the limit, alone: %v", err)
 	}
 }

@@ -63,15 +63,16 @@ func (r *Replica) otherThan(ctx context.Context, refused *cluster.Leadership) *c
 func (r *Replica) NotLeader() error {
 	if ahead := r.stamps.Ahead(); ahead > 0 && r.node.Leading() {
 		return &contract.Error{Reason: contract.ReasonNoLeader, Message: fmt.Sprintf(
-			"the leader takes no appends, because its clock is %v ahead of a majority of the voters, and no other node has taken over yet; "+
-				"nothing was stored; synchronise the clocks", ahead.Round(time.Second))}
+			"the leader takes no appends, because its clock is %v ahead of a majority of the voters, "+
+				"and no other node has taken over yet; nothing was stored; synchronise the clocks", ahead.Round(time.Second))}
 	}
 	address := r.opts.Cluster.LeaderAddress()
 	if address == "" || address == r.opts.GRPCAddress {
 		return &contract.Error{Reason: contract.ReasonNoLeader,
 			Message: "the cluster has no leader now, because nodes are down or one is being elected; nothing was stored"}
 	}
-	return &contract.Error{Reason: contract.ReasonNotLeader, Message: fmt.Sprintf("the leader is at %s; nothing was stored", address),
+	return &contract.Error{Reason: contract.ReasonNotLeader,
+		Message:  fmt.Sprintf("the leader is at %s; nothing was stored", address),
 		Metadata: map[string]string{"leader": address}}
 }
 
@@ -95,7 +96,15 @@ func (r *Replica) LeaderChange() <-chan struct{} { return r.node.LeaderChange() 
 func (r *Replica) AwaitLeader(ctx context.Context) error { return r.opts.Cluster.AwaitLeader(ctx, nil) }
 
 // ReadIndex returns once everything that was acknowledged before the call is applied here (READ-2,
-// D8).
+// D8). A read of this node's store that begins then is linearizable, on a follower too:
+//
+//	this node   asks the leader for a position, after the call has begun
+//	leader      confirms that it still leads (raft.Node.ConfirmLeader). By then it has applied all
+//	            that any node may have acknowledged; its applied position is the answer
+//	this node   waits until it has applied that position
+//
+// A leader that was deposed cannot confirm, so AtLeader asks its successor. A link that breaks
+// tells nothing about the leader: the question has no effect, and is asked again.
 func (r *Replica) ReadIndex(ctx context.Context) error {
 	return r.AtLeader(ctx, func(leadership *cluster.Leadership) error {
 		if leadership.Link == nil {

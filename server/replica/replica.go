@@ -62,21 +62,30 @@ type Options struct {
 
 // Replica is this node's copy of the log and of the state that the log produces.
 type Replica struct {
-	opts      Options
+	// Set by Open, and never again. Each part has locks of its own. Close closes the batcher first,
+	// which answers what was admitted, then the node, which feeds the store, and then the store.
+
+	opts      Options // Fail is that of the caller with a remedy added to its error
 	log       *slog.Logger
 	metrics   *metrics
 	clusterID storage.ClusterID
 	store     *storage.Store
+	limits    *limits.Limiter
+	stamps    *stamps.Judge
 	node      *raft.Node
 	batcher   *batch.Batcher
-	limits    *limits.Limiter
-	tenants   runTenants
-	stamps    *stamps.Judge
-	voters    atomic.Int64 // of the cluster, for remedies; 0: unknown
-	held      atomic.Int64 // bytes of decoded events that wait for their answer
-	holds     holds
 
-	loops sync.WaitGroup
+	// voters of the cluster, for remedies; 0: unknown. Open stores what the store says, and then
+	// watchStamps what it was answered. Options.Fail reads it from any goroutine.
+	voters atomic.Int64
+	// reserved is in bytes the memory of the appends that wait for their answer. Each append adds
+	// its own before it is proposed, and subtracts it with its answer.
+	reserved atomic.Int64
+
+	tenants runTenants // has a lock of its own
+	freezes freezes    // has a lock of its own
+
+	loops sync.WaitGroup // of watchClock and watchStamps
 }
 
 // Open opens the replica. If the node lacks the cluster's state, Open waits for it as long as ctx
@@ -141,7 +150,8 @@ func (r *Replica) startRaft() (err error) {
 	opts := o.Raft
 	opts.FS, opts.Dir = o.FS, o.RaftDir
 	r.stamps = stamps.New(stamps.Options{
-		Limit: o.MaxClockAhead, Clock: o.Clock, Monotonic: o.Monotonic, Last: func() int64 { return r.store.Applied().PersistedAt },
+		Limit: o.MaxClockAhead, Clock: o.Clock, Monotonic: o.Monotonic,
+		Last: func() int64 { return r.store.Applied().PersistedAt },
 	})
 	opts.Stamps = r.stamps
 	opts.Store, opts.Logger, opts.Registerer, opts.Fail = r.store, o.Logger, o.Registry, o.Fail

@@ -204,7 +204,7 @@ func (s *Service) append(ctx context.Context, a *storage.Append, before ...stora
 	if err := rpc.CheckDecision(ctx, s.node, a); err != nil {
 		return replica.Appended{}, err
 	}
-	done, err := s.node.AppendHeld(ctx, a, before...)
+	done, err := s.node.AppendFrozen(ctx, a, before...)
 	if errors.As(err, new(*storage.SequenceError)) || errors.As(err, new(*queue.NotQueuedError)) || errors.As(err, new(*queue.RunningError)) ||
 		len(before) > 0 && errors.As(err, new(*storage.LeaseLostError)) {
 		err = errConflict

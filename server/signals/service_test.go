@@ -29,9 +29,9 @@ type fake struct {
 	local *storagetest.Local
 	clock int64
 
-	holds  int
-	mu     sync.Mutex
-	before func(*storage.Append) error // of each append of the service
+	freezes int
+	mu      sync.Mutex
+	before  func(*storage.Append) error // of each append of the service
 
 	applied func() // is called after each entry of the log
 }
@@ -123,12 +123,12 @@ func (f *fake) TenantOf(runID string) (string, error) {
 
 func (f *fake) Store() *storage.Store { return f.local.Store }
 
-func (f *fake) Hold(string) (release func()) {
-	f.holds++
+func (f *fake) Freeze(string) (thaw func()) {
+	f.freezes++
 	return func() {}
 }
 
-func (f *fake) AppendHeld(_ context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
+func (f *fake) AppendFrozen(_ context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.before(a); err != nil {
@@ -235,13 +235,13 @@ func TestBusyRunsEndInTime(t *testing.T) {
 	})
 }
 
-// TestSlowTriesAreHeldSIG2: if two tries take longer than all may, the events of the run wait after
+// TestSlowTriesFreezeSIG2: if two tries take longer than all may, the events of the run wait after
 // the first.
-func TestSlowTriesAreHeldSIG2(t *testing.T) {
+func TestSlowTriesFreezeSIG2(t *testing.T) {
 	f, s := newFake(t)
 	tries := 0
 	f.before = func(*storage.Append) error {
-		if tries++; f.holds > 1 { // What was admitted before the first one comes first.
+		if tries++; f.freezes > 1 { // What was admitted before the first one comes first.
 			return nil
 		}
 		time.Sleep(decideWithin * 3 / 5)
@@ -249,7 +249,7 @@ func TestSlowTriesAreHeldSIG2(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		if resp, err := s.decide(asLocal(t.Context()), permitted(t)); err != nil || resp.Decision != runlogv1.Decision_ACCEPTED {
-			t.Errorf("after %d tries, %d of them held: %v, %v", tries, f.holds, resp, err)
+			t.Errorf("after %d tries, %d of them frozen: %v, %v", tries, f.freezes, resp, err)
 		}
 	})
 }
@@ -260,14 +260,14 @@ func TestSlowDiskSIG2(t *testing.T) {
 	f, s := newFake(t)
 	f.before = func(*storage.Append) error {
 		time.Sleep(3 * time.Second)
-		if f.holds > 5 {
+		if f.freezes > 5 {
 			return nil
 		}
 		return &storage.SequenceError{RunID: "run"}
 	}
 	synctest.Test(t, func(t *testing.T) {
 		if resp, err := s.decide(asLocal(t.Context()), permitted(t)); err != nil || resp.Decision != runlogv1.Decision_ACCEPTED {
-			t.Errorf("after %d tries that were held: %v, %v", f.holds, resp, err)
+			t.Errorf("after %d tries in a frozen run: %v, %v", f.freezes, resp, err)
 		}
 	})
 }

@@ -26,11 +26,11 @@ const DefaultPerMinute = 60
 const DefaultPolicyTimeout = 2 * time.Second
 
 // A decision is tried again while other events of the run wait for it and those that were admitted
-// before still come first: for decideWithin, and heldTries times if these take longer. On a slow
+// before still come first: for decideWithin, and frozenTries times if these take longer. On a slow
 // disk one try takes seconds.
 const (
 	decideWithin = 10 * time.Second
-	heldTries    = 20
+	frozenTries  = 20
 )
 
 // fairTries are made while other events of the run go on, fewer if they take longer than fairTime.
@@ -46,8 +46,8 @@ const longestPause = 10 * time.Millisecond
 // Node is the part of the replica that the service needs.
 type Node interface {
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
-	AppendHeld(_ context.Context, _ *storage.Append, before ...storage.Operation) (replica.Appended, error)
-	Hold(runID string) (release func())
+	AppendFrozen(_ context.Context, _ *storage.Append, before ...storage.Operation) (replica.Appended, error)
+	Freeze(runID string) (thaw func())
 	Store() *storage.Store
 	rpc.Runs
 }
@@ -216,8 +216,8 @@ func overLimit(runID, what string, delay time.Duration) error {
 // errConflict means that an event of the run came between reading and deciding.
 var errConflict = errors.New("signals: the run has changed")
 
-// decide decides a signal against the state of its run (SIG-2). The policy is asked at most once,
-// and no lock and no append is held meanwhile.
+// decide decides a signal against the state of its run (SIG-2). The policy is asked at most once.
+// Meanwhile no lock is held and no run is frozen.
 func (s *Service) decide(ctx context.Context, sig *signal) (resp *runlogv1.SendSignalResponse, err error) {
 	for {
 		var status run.Status
@@ -237,25 +237,25 @@ func (s *Service) decide(ctx context.Context, sig *signal) (resp *runlogv1.SendS
 // untilStored tries to store a decision about a run until another error than errConflict comes of
 // it, or none.
 func (s *Service) untilStored(ctx context.Context, runID string, try func() error) error {
-	begun, release := time.Now(), func() {}
-	defer func() { release() }()
-	var held time.Time
-	tries := 0 // since held
+	begun, thaw := time.Now(), func() {}
+	defer func() { thaw() }()
+	var frozen time.Time // when the run was first frozen
+	tries := 0           // since then
 	for conflicts := 0; ; conflicts++ {
 		if conflicts >= fairTries || conflicts > 0 && time.Since(begun) > fairTime {
-			if held.IsZero() {
-				held = time.Now()
+			if frozen.IsZero() {
+				frozen = time.Now()
 			}
-			next := s.node.Hold(runID) // before the one before is over
-			release()
-			release = next
+			next := s.node.Freeze(runID) // before the one before is over
+			thaw()
+			thaw = next
 			tries++
 		}
 		err := try()
 		switch {
 		case !errors.Is(err, errConflict):
 			return err
-		case tries >= heldTries && time.Since(held) > decideWithin:
+		case tries >= frozenTries && time.Since(frozen) > decideWithin:
 			return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: rpc.OverloadDelay,
 				Message: "other events of the run were stored first until the time was over; nothing was decided; retry"}
 		}

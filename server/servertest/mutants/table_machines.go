@@ -77,7 +77,7 @@ func fences() []Mutant {
 		bug("cancel-in-two-commands", "QUE-10", "a CANCEL of a queued run is decided, and then the run is ended",
 			signals.begin("(s Service) store(c, g, t, d)", `
 				if a, err := s.event(g, t, d); err == nil {
-					_, _ = s.node.AppendHeld(c, a)
+					_, _ = s.node.AppendFrozen(c, a)
 				}`)),
 	))
 }
