@@ -50,11 +50,12 @@ const (
 // pilot adapts a Node to hashicorp's autopilot. It runs only while this node leads.
 type pilot struct {
 	n    *Node
-	auto *autopilot.Autopilot
+	auto *autopilot.Autopilot // run starts it with each leadership, and stops it
 
 	mu struct {
 		sync.Mutex
-		// when each member gave its last answer, or was first asked for one
+		// answered says when each member gave its last answer, or was first asked for one. run
+		// empties it before a leadership, because only answers to this leader count.
 		answered map[hraft.ServerID]time.Time
 	}
 }
@@ -189,7 +190,8 @@ func (p *pilot) health(id hraft.ServerID) autopilot.NodeStatus {
 }
 
 // FetchServerStats is hashicorp's: it asks all members at once.
-func (p *pilot) FetchServerStats(ctx context.Context, servers map[hraft.ServerID]*autopilot.Server) map[hraft.ServerID]*autopilot.ServerStats {
+func (p *pilot) FetchServerStats(ctx context.Context, servers map[hraft.ServerID]*autopilot.Server,
+) map[hraft.ServerID]*autopilot.ServerStats {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
 	var asked sync.WaitGroup

@@ -12,6 +12,17 @@ import (
 // ConfirmLeader returns nil when this node still led after the call began, and everything is
 // applied that any node may have applied by then: a read of the store that begins then is
 // linearizable (READ-2, D8). All callers that wait share one round.
+//
+// Three steps, each of which must come after the one before:
+//
+//	Leading         this node has applied all entries of earlier terms, so that its commit index
+//	                covers what earlier leaders have acknowledged
+//	verify          a majority, asked after the call began, is still in the term of this
+//	                leadership: no later leader had acknowledged anything by then
+//	awaitCommitted  what this node itself has committed by now is applied here too
+//
+// It does not use the leader's lease, which is as good as the clocks of both nodes: a process that
+// was paused wakes up in an old leadership and believes that no time has passed.
 func (n *Node) ConfirmLeader(ctx context.Context) error {
 	if !n.Leading() {
 		return ErrNotLeader

@@ -7,10 +7,10 @@ import (
 	hraft "github.com/hashicorp/raft"
 )
 
-// following announces changes of the leader.
+// following announces changes of the leader: those that Raft reports, and those of Node.ready.
 type following struct {
 	sync.Mutex
-	changed chan struct{} // closed when that changes
+	changed chan struct{} // closed, and replaced, with each change
 }
 
 // LeaderChange returns a channel that is closed when the leader changes or is lost, or when this

@@ -42,8 +42,8 @@ const (
 	// closeTimeout is how long Close waits for proposals under way, of the 10 s that a stop may
 	// take.
 	closeTimeout = 3 * time.Second
-	// maxHold bounds the log that is kept for a follower, in multiples of TruncateBytes.
-	maxHold = 8
+	// maxKept bounds the log that is kept for a follower, in multiples of TruncateBytes.
+	maxKept = 8
 	// markEvery bounds the lag of the commit mark behind the log. It is also the interval between
 	// checks of the log's size.
 	markEvery = time.Second
@@ -59,52 +59,78 @@ const (
 )
 
 // Node is one member of the Raft group.
+//
+// The goroutines of hashicorp/raft and those of the transport call it back: to write the log, to
+// apply, to send and to receive snapshots. Its own goroutines are followLeadership, followLeader,
+// housekeep, watchLog, settle, those of the pilot, and one that takes in the requests of leaders.
+// Its methods may be called by any others.
 type Node struct {
-	opts Options
-	raft *hraft.Raft
+	// Set before the node runs, by the goroutine of Start (or of Recover and Replay, which run no
+	// node), and never again. Each part has locks of its own.
 
+	opts      Options
+	metrics   *metrics
+	library   *liblog.Log
 	snapshots *snapshotStore
 	logs      *wal.Log
 	stable    *wal.Stable
-	mark      *wal.Mark // housekeep's, once the node runs
-	marked    uint64    // the mark at the start
-	sole      bool      // Recover makes it the only member
 	witness   *witness.Witness
-	// heldUntil is how far the log may grow before it is truncated although a follower needs it.
-	// Housekeep's.
-	heldUntil uint64
-	metrics   *metrics
-	verify    rounds.Rounds
 	trans     hraft.Transport
+	raft      *hraft.Raft
 	pilot     *pilot
-	following following
-	library   *liblog.Log
-	// changing is a mutex with room for one: held from reading the members until their change is
-	// made.
+	verify    rounds.Rounds // of confirmLeader, shared by the callers of ConfirmLeader
+	marked    uint64        // the commit mark at the start, below which all is committed
+	sole      bool          // Recover makes it the only member
+
+	// Used by housekeep alone once the node runs, and by closeFiles after it has ended.
+
+	mark *wal.Mark
+	// keptUntil is how far the log may grow before it is truncated although a follower needs it; 0:
+	// none does.
+	keptUntil uint64
+
+	// changing is a mutex with room for one. A change of the members has it from its look at the
+	// members until it is made or its outcome is unknown, so that each decides on what it changes.
 	changing chan struct{}
 
-	// ready is set while this node leads and has applied everything of earlier terms.
+	// ready says whether this node takes proposals: it leads, and has applied everything of earlier
+	// terms. followLeadership sets it, and Close when that has ended. It may lag behind Raft, so
+	// leadership compares it with Raft's own state and term before it is believed.
 	ready struct {
 		sync.Mutex
 		leading bool
-		term    uint64 // in which it does
-		changed chan struct{}
+		term    uint64        // in which it does
+		changed chan struct{} // closed, and replaced, when the others change
 	}
+	following following // has a lock of its own
+	// failed: the disk or the store is not to be trusted any more. Any goroutine sets it, and
+	// nothing clears it. From then on no proposal is taken, and those in flight get ErrUnknown.
 	failed atomic.Bool
 
-	// flight counts the proposals without an answer.
+	// The way of a proposal. Propose counts it in flight, enters it in answers, hands it to
+	// hashicorp/raft, and sends it to settling. Nearly always the state machine answers it, from
+	// applied, as soon as its entry is applied, and settle only counts it out. If the future has an
+	// error instead, or the entry was applied in another way, settle finds the proposal still in
+	// answers, and answers it. The goroutine that removes it from answers calls its done: so it is
+	// answered once.
+
+	// flight counts the proposals between acquire and release. A proposal enters only while neither
+	// closing nor paused is set.
 	flight struct {
 		sync.Mutex
-		closing bool
-		held    bool // while a leadership transfer is in progress
+		closing bool // set by Close, for good
+		paused  bool // while Transfer moves the leadership
 		count   int
 		changed chan struct{} // has room for one: count decreased
 	}
+	answers answers // has a lock of its own
+	// settling has the proposals in the order in which they were proposed. Close closes it if none
+	// is in flight: nothing is sent any more then. If one is, hashicorp/raft has dropped its
+	// future, and settle stays blocked.
+	settling chan *proposal
+	settled  chan struct{} // closed when settle has ended
 
-	answers  answers
-	settling chan *proposal // in the order in which they were proposed
-	settled  chan struct{}  // closed when settle has ended
-
+	// stop is closed by Close when Raft has been shut down. done has all goroutines but settle.
 	stop chan struct{}
 	done sync.WaitGroup
 }
@@ -189,12 +215,16 @@ func (n *Node) open() error {
 	n.logs, err = wal.Open(wal.Options{
 		FS: disk, Dir: dir, Committed: n.mark.Index(), SegmentBytes: n.opts.SegmentBytes, CacheBytes: n.opts.CacheBytes,
 		Applied: n.committed, Overrule: n.overrule, Diverged: n.diverged, Conflict: n.conflicts, Fail: n.fail,
-		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes, Logger: n.opts.Logger, Library: n.library.Logger(),
+		WriteSeconds: n.metrics.logWrite, WriteBytes: n.metrics.logBytes,
+		Logger: n.opts.Logger, Library: n.library.Logger(),
 	})
 	if err != nil {
 		return err
 	}
-	n.snapshots = &snapshotStore{disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable, fail: n.fail, conflicts: n.conflicts}
+	n.snapshots = &snapshotStore{
+		disk: disk, dir: n.opts.Dir, store: n.opts.Store, logs: n.logs, stable: n.stable,
+		fail: n.fail, conflicts: n.conflicts,
+	}
 	if err := n.snapshots.load(); err != nil {
 		return err
 	}
@@ -207,7 +237,10 @@ func (n *Node) open() error {
 // run joins the group.
 func (n *Node) run(trans hraft.Transport) error {
 	n.trans = trans
-	fsm := &stateMachine{store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics, fail: n.fail, applied: n.applied, diverged: n.divergedIn}
+	fsm := &stateMachine{
+		store: n.opts.Store, snapshots: n.snapshots, metrics: n.metrics,
+		fail: n.fail, applied: n.applied, diverged: n.divergedIn,
+	}
 	leading := make(chan bool, 16)
 	var err error
 	if n.raft, err = n.newRaft(fsm, leading, trans); err != nil {
@@ -276,7 +309,7 @@ func (n *Node) housekeep() {
 			n.saveWitness()
 		}
 		written := n.logs.Written()
-		if written-base < n.opts.TruncateBytes || n.holdLog(written-base) {
+		if written-base < n.opts.TruncateBytes || n.keepLog(written-base) {
 			continue
 		}
 		if err := n.Truncate(); err != nil {
@@ -287,15 +320,15 @@ func (n *Node) housekeep() {
 	}
 }
 
-// holdLog reports whether the log must be kept for a follower that receives a snapshot, and for
+// keepLog reports whether the log must be kept for a follower that receives a snapshot, and for
 // TruncateBytes after that. The follower continues with these entries; without them it would need
 // another snapshot. The log is not kept without bound (D12).
-func (n *Node) holdLog(grown uint64) bool {
+func (n *Node) keepLog(grown uint64) bool {
 	if n.snapshots.streams.Load() > 0 {
-		n.heldUntil = grown + n.opts.TruncateBytes
+		n.keptUntil = grown + n.opts.TruncateBytes
 	}
-	if grown >= n.heldUntil || grown >= maxHold*n.opts.TruncateBytes {
-		n.heldUntil = 0
+	if grown >= n.keptUntil || grown >= maxKept*n.opts.TruncateBytes {
+		n.keptUntil = 0
 		return false
 	}
 	return true
@@ -331,7 +364,7 @@ func (n *Node) Truncate() error {
 
 // fail stops the node from answering, and calls Options.Fail: also for an error after the first, if
 // the process has not ended yet. hashicorp/raft panics over some errors, so the call that met one
-// must not go on.
+// must not continue.
 func (n *Node) fail(err error) {
 	n.failed.Store(true)
 	n.opts.Fail(err)

@@ -47,7 +47,7 @@ func (n *Node) Propose(data []byte, done func([]storage.Outcome, error)) error {
 func (n *Node) acquire() bool {
 	n.flight.Lock()
 	defer n.flight.Unlock()
-	if n.flight.closing || n.flight.held {
+	if n.flight.closing || n.flight.paused {
 		return false
 	}
 	n.flight.count++
@@ -74,7 +74,15 @@ type proposal struct {
 
 // answers are the proposals without an answer. The state machine answers nearly all of them as soon
 // as their entry is applied: waiting for hashicorp/raft's future would cost another goroutine
-// switch. The key is the address of the entry's data, which stays in use until the answer.
+// switch.
+//
+// A proposal is known by the address of its entry's data: on the node that proposed it,
+// hashicorp/raft applies the same bytes. They stay in use until the answer, so no other proposal
+// can have the address meanwhile, unless a caller proposes the same memory again: these wait in a
+// list, and are answered in the order in which they were proposed.
+//
+// A goroutine that removes a proposal answers it. The one that applies calls first, settle calls
+// take, and Close calls abandon when Raft has been shut down.
 type answers struct {
 	mu      sync.Mutex
 	waiting map[*byte]*proposal
@@ -171,7 +179,8 @@ func refusal(p *proposal, err error) error {
 	switch {
 	case err == nil:
 		return fmt.Errorf("%w: %v", ErrUnknown, p.future.Response())
-	case errors.Is(err, hraft.ErrNotLeader), errors.Is(err, hraft.ErrLeadershipTransferInProgress), errors.Is(err, hraft.ErrEnqueueTimeout):
+	case errors.Is(err, hraft.ErrNotLeader), errors.Is(err, hraft.ErrLeadershipTransferInProgress),
+		errors.Is(err, hraft.ErrEnqueueTimeout):
 		return fmt.Errorf("%w: %w", ErrNotLeader, err)
 	default:
 		return fmt.Errorf("%w: %w", ErrUnknown, err)

@@ -27,26 +27,37 @@ import (
 //   - the snapshot from a leader: the sink passes it to the store, and Restore installs it.
 //
 // docs/adr/0006-snapshots.md explains why the indexes fit.
+//
+// A local snapshot and a leader's may be under way at the same time, and hashicorp/raft continues
+// from the one that ends last, which must not be the older one. So a local one is not recorded
+// while a leader's is incoming, nor when a later one was recorded since it began
+// (snapshotSink.record).
 type snapshotStore struct {
+	// Set by Node.open, and never again.
+
 	disk   vfs.FS
 	dir    string
 	store  *storage.Store
 	logs   *wal.Log // gets the snapshot after which it begins
 	stable *wal.Stable
 	fail   func(error) // stops the node
-	// conflicts returns the error of a node whose log has another entry than the leader's.
+	// conflicts returns the error of a node whose log has an entry that its leader does not have.
 	conflicts func(own wal.EntryID) error
 
 	// streams counts the checkpoints that are being sent, by hashicorp/raft or outside of it
-	// (HoldLog).
+	// (KeepLog). Any goroutine counts; housekeep reads it before it truncates the log.
 	streams atomic.Int64
 
 	mu struct {
 		sync.Mutex
-		records []snapshotRecord // the newest first; the content of the file
-		// the snapshot from a leader, from its first byte until Restore has ended
+		// records are the content of the file, the newest first. They are replaced once the file
+		// is, with the lock held over the write: newest may wait for the disk.
+		records []snapshotRecord
+		// incoming is the snapshot from a leader, from its first byte until Restore has ended.
+		// There is one at a time.
 		incoming *snapshotSink
-		// the last entry of the snapshot that a leader has announced last
+		// announced is the last entry of the snapshot that a leader has announced last. Create
+		// takes the nonce from it, if it is of the same snapshot.
 		announced wal.EntryID
 	}
 }
@@ -215,9 +226,9 @@ func (s *snapshotStore) Open(id string) (*hraft.SnapshotMeta, io.ReadCloser, err
 	return meta, &outgoing{Reader: c.Stream(), s: s, c: c}, nil
 }
 
-// HoldLog keeps the log for a node that receives the store's state outside of Raft: from a call
+// KeepLog keeps the log for a node that receives the store's state outside of Raft: from a call
 // with true to a call with false, and a while longer (D5).
-func (n *Node) HoldLog(on bool) {
+func (n *Node) KeepLog(on bool) {
 	if on {
 		n.snapshots.streams.Add(1)
 	} else {

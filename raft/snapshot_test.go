@@ -130,22 +130,22 @@ func TestSnapshotTellsItsOwnIndex(t *testing.T) {
 	})
 }
 
-// TestLogIsHeld proves D5 and D12: the log is kept for a follower that receives a snapshot, and for
+// TestLogIsKept proves D5 and D12: the log is kept for a follower that receives a snapshot, and for
 // the same size afterwards, and not without bound.
-func TestLogIsHeld(t *testing.T) {
+func TestLogIsKept(t *testing.T) {
 	n := &Node{opts: Options{TruncateBytes: 100}, snapshots: &snapshotStore{}}
 	for i, step := range []struct {
 		streams int64
 		grown   uint64
-		held    bool
+		kept    bool
 	}{
 		// truncated
 		{0, 100, false}, {1, 100, true}, {2, 250, true}, {0, 349, true}, {0, 350, false}, {0, 100, false},
 		{1, 799, true}, {1, 800, false}, {0, 100, false},
 	} {
 		n.snapshots.streams.Store(step.streams)
-		if held := n.holdLog(step.grown); held != step.held {
-			t.Errorf("step %d: held %t, want %t", i, held, step.held)
+		if kept := n.keepLog(step.grown); kept != step.kept {
+			t.Errorf("step %d: kept %t, want %t", i, kept, step.kept)
 		}
 	}
 }

@@ -26,6 +26,7 @@ type stateMachine struct {
 	diverged func(why error, differs wal.EntryID) error
 	// applied gets the outcomes of each entry at once.
 	applied func(data []byte, outcomes []storage.Outcome)
+	// stopped: an entry could not be applied, or a snapshot not be installed. Nothing clears it.
 	stopped atomic.Bool
 }
 

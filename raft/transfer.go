@@ -30,10 +30,10 @@ func (n *Node) Transfer(ctx context.Context, id string) error {
 	if !n.Leading() {
 		return ErrNotLeader
 	}
-	if !n.hold(true) {
+	if !n.pause(true) {
 		return fmt.Errorf("%w: another transfer is in progress, or the node closes", ErrNotTransferred)
 	}
-	defer n.hold(false)
+	defer n.pause(false)
 	term := n.raft.CurrentTerm()
 	if err := n.reaches(ctx, target); err != nil {
 		return fmt.Errorf("%w to %s: %w", ErrNotTransferred, id, err)
@@ -87,14 +87,14 @@ func (n *Node) until(ctx context.Context, condition func() error) error {
 	}
 }
 
-// hold starts or ends a period without proposals, and reports whether it could.
-func (n *Node) hold(on bool) bool {
+// pause starts or ends a period without proposals, and reports whether it could.
+func (n *Node) pause(on bool) bool {
 	n.flight.Lock()
 	defer n.flight.Unlock()
-	if on && (n.flight.held || n.flight.closing) {
+	if on && (n.flight.paused || n.flight.closing) {
 		return false
 	}
-	n.flight.held = on
+	n.flight.paused = on
 	return true
 }
 

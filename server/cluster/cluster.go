@@ -280,7 +280,7 @@ func (c *Cluster) wait(why string) { c.forming.Store(&why) }
 func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	c.running.Store(&running{node: node, store: store, source: transfer.NewSource(transfer.SourceOptions{
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
-		Hold: func(change int) { node.HoldLog(change > 0) },
+		Hold: func(change int) { node.KeepLog(change > 0) },
 	})})
 	c.witness.Store(node.Witness())
 	c.loops.Go(c.enroll)

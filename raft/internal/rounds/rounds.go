@@ -8,15 +8,20 @@ import (
 
 // Rounds are rounds of one call. A caller joins the round that has not begun yet, because one under
 // way may have begun before the caller's read was asked for.
+//
+// At most one round is under way and one is next. Callers that come during a round all join the
+// next one. So under load each caller waits for at most two calls, and a call serves all that came
+// during the one before.
 type Rounds struct {
-	// Call is made once a round, by one goroutine at a time.
+	// Call is made once a round, by one goroutine at a time. It is set before the first Join.
 	Call func() error
 
 	mu      sync.Mutex
-	running bool
-	next    *round
+	running bool   // run runs; it ends under mu, when no round is next
+	next    *round // the one to join; run takes it out right before it calls
 }
 
+// round is shared by the callers that have joined it. run sets err, and then closes done.
 type round struct {
 	done chan struct{}
 	err  error
@@ -42,7 +47,7 @@ func (v *Rounds) Join(ctx context.Context) error {
 	}
 }
 
-// run holds rounds until no caller waits for one.
+// run makes the calls of rounds until no caller waits for one.
 func (v *Rounds) run() {
 	for {
 		v.mu.Lock()
