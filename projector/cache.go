@@ -11,6 +11,9 @@ import (
 // snapshotCache is a write-back cache of snapshots. It evicts the run that changed first, and knows
 // which snapshots are not stored yet. A read does not count as use, so that many may read at a
 // time.
+//
+// Projector.live guards runs and the snapshots in it: run holds its lock to change them, readers to
+// get them. All else is used by run alone, without a lock.
 type snapshotCache struct {
 	limit int // of weight
 	// weight is about the size of the snapshots, in bytes.
@@ -22,7 +25,8 @@ type snapshotCache struct {
 
 // cached is a run in memory.
 type cached struct {
-	runID    string
+	runID string
+	// snapshot is replaced, and never changed: a reader keeps what it has got.
 	snapshot *run.Snapshot
 	// weight is the length of the canonical form when it was stored, and the most that the events
 	// since could add to it.
@@ -30,7 +34,7 @@ type cached struct {
 	// since is the moment after which events are in the snapshot and not in the database. It is set
 	// while the run is in unstored.
 	since  moment
-	place  *lru.Element
+	at     *lru.Element // in order
 	queued *lru.Element // in unstored; nil: the database has the snapshot as it is
 }
 
@@ -62,9 +66,9 @@ func (c *snapshotCache) put(f *folded, since moment) {
 	if e == nil {
 		e = &cached{runID: f.Run.RunID, weight: baseWeight}
 		c.weight += baseWeight
-		c.runs[e.runID], e.place = e, c.order.PushFront(e)
+		c.runs[e.runID], e.at = e, c.order.PushFront(e)
 	}
-	c.order.MoveToFront(e.place)
+	c.order.MoveToFront(e.at)
 	e.snapshot = f.Now
 	e.weight += f.weight
 	c.weight += f.weight
@@ -85,8 +89,8 @@ func (c *snapshotCache) oldest() *cached {
 // last.
 func (c *snapshotCache) surplus() (leaving []*cached) {
 	over := c.weight - c.limit
-	for place := c.order.Back(); over > 0 && place != c.order.Front(); place = place.Prev() {
-		e := place.Value.(*cached)
+	for at := c.order.Back(); over > 0 && at != c.order.Front(); at = at.Prev() {
+		e := at.Value.(*cached)
 		leaving = append(leaving, e)
 		over -= e.weight
 	}
@@ -104,7 +108,7 @@ func (c *snapshotCache) stored(e *cached, length int) {
 // remove evicts runs that are stored.
 func (c *snapshotCache) remove(leaving []*cached) {
 	for _, e := range leaving {
-		c.order.Remove(e.place)
+		c.order.Remove(e.at)
 		delete(c.runs, e.runID)
 		c.weight -= e.weight
 	}

@@ -47,27 +47,36 @@ const (
 	markSize = 1 + 8 // of a watermark without its tables
 )
 
-// database is the projection database. Only the goroutine of run writes.
+// database is the projection database. Only the goroutine of run writes, and Open before it, and
+// Close after it. Readers use db, sound and damaged alone, with the lock of Projector.disk.
 type database struct {
+	// Set when it is opened, and never again.
+
 	db      *pebble.DB
 	cluster storage.ClusterID
 	// opened is the head as it was when the database was opened.
 	// Invariant: a snapshot of then that is newer than opened.from has the status that the list has
 	// at opened.newest.
 	opened struct{ from, newest storage.Position }
-	// from is the position behind which folding would go on after a crash.
-	from storage.Position
+	// sound ends when the database turns out to be damaged. Its cause is an errProjection. Readers
+	// and Pebble end it too.
+	sound context.Context
+	spoil context.CancelCauseFunc
 
-	encoder  run.Encoder
-	row, buf []byte
-	// tx has the rows that wait for a write, unwritten the runs. written is where the last one was.
+	// Used by run alone.
+
+	// from is the position behind which folding would resume after a crash: everything up to it is
+	// in the stored snapshots.
+	from storage.Position
+	// tx has the rows that wait for a write, unwritten the runs whose change the projections have
+	// not seen. written is the position of the last write. Invariant: written ≤ Projector.position
+	// between two rounds, and both are empty where the two are equal.
 	tx        Tx
 	unwritten unwritten
 	written   storage.Position
 
-	// sound ends when the database turns out to be damaged. Its cause is an errProjection.
-	sound context.Context
-	spoil context.CancelCauseFunc
+	encoder  run.Encoder // scratch, as are row and buf
+	row, buf []byte
 }
 
 // damaged notes a fault of the database, which is then replaced by an empty one.

@@ -15,8 +15,8 @@ import (
 
 // Projection is a fold of the log into tables of its own (a materialized view). All projections
 // share one tail of the log and one database. Each has a watermark and a format of its own: a
-// projection that is new, or whose format or tables have changed, is rebuilt alone from the log,
-// while the others go on.
+// projection that is new, or whose format or tables have changed, is rebuilt alone from the log.
+// The others continue meanwhile.
 type Projection struct {
 	// Name identifies the projection in its database. Required.
 	Name string
@@ -49,12 +49,13 @@ const (
 // projection is a Projection with its state.
 //
 // It is in step with the tail, or it is behind: then catchUp folds it, and position is its
-// watermark. Only the goroutine of run uses both fields.
+// watermark. Only the goroutine of run uses these two, and Open before it.
 type projection struct {
 	Projection
 	behind   bool
 	position storage.Position
-	// at is the position up to which the tables have the log.
+	// at is the position up to which the tables have the log. run moves it when they have, so a
+	// reader that loads it first finds at least that much in the tables.
 	at atomic.Uint64
 }
 
@@ -62,7 +63,8 @@ type projection struct {
 // stored, and the projections of the options.
 func newProjections(more []Projection) ([]*projection, error) {
 	var all []*projection
-	for _, pr := range append([]Projection{runsProjection(), listProjection(), seenProjection(), usageProjection()}, more...) {
+	own := []Projection{runsProjection(), listProjection(), seenProjection(), usageProjection()}
+	for _, pr := range append(own, more...) {
 		all = append(all, &projection{Projection: pr})
 	}
 	return all, checkProjections(all)
@@ -85,7 +87,8 @@ func checkProjections(all []*projection) error {
 		for i := range len(pr.Tables) {
 			t := pr.Tables[i]
 			if owner, taken := tables[t]; taken {
-				return fmt.Errorf("projector: table %q is claimed by %s and by %s; give one another table", pr.Tables[i:i+1], owner, pr.Name)
+				return fmt.Errorf("projector: table %q is claimed by %s and by %s; give one another table",
+					pr.Tables[i:i+1], owner, pr.Name)
 			}
 			tables[t] = pr.Name
 		}

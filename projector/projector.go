@@ -17,48 +17,89 @@ import (
 const retryAfter = time.Second
 
 // Projector tails the log, folds it into projections, and publishes changed runs.
+//
+// One goroutine, run, folds and writes. It works in rounds. Readers are any number of goroutines,
+// and find the newest snapshot of a run in memory (live), else in the database (disk), else by
+// folding the log. Rebuild has a goroutine of its own, which hands requests to run.
+//
+// How a round hands over what it has folded, in this order:
+//
+//	write     if a write is due: the rows of the projections, with their watermarks
+//	live      gets the new snapshots, with its lock; folded runs are not STALE any more
+//	position  moves: a goroutine that reads the position first finds in live or disk all up to it
+//	at        of each projection moves, as far as it is written
+//	advance   wakes the goroutines that wait for a position
+//	publish   wakes the watchers of the changed runs
+//	store     after a write: snapshots that are due go into the database, and then, if memory is
+//	          short, out of live
+//
+// A snapshot leaves live only when the database shows it. So a reader that looks into live first
+// and into the database afterwards misses none.
 type Projector struct {
+	// Set by Open, and never again. watch has locks of its own.
+
 	opts    Options
 	metrics *metrics
 	watch   *watch.Hub
-	// projections never change; runs and list are two of them.
+	// projections never changes, but what they point at does, see projection. runs and list are two
+	// of them.
 	projections []*projection
 	runs, list  *projection
 
-	// disk has the database. run holds it for writing while it replaces the database; other
-	// goroutines hold it for reading while they use the database. nil: there is no new one yet.
+	// Used by run alone, and before it by Open, and after it by Close.
+
+	// folded counts the events since the projector was opened, flushed those at the last flush.
+	folded, flushed uint64
+	// more has, for runs that a catch-up has met, the runSeq of an event that it will come to.
+	more     map[string]uint64
+	holeSaid time.Time // of the last log line about a hole
+
+	// Shared with readers. Only run writes, so it reads without a lock; it takes the locks to
+	// write.
+
+	// disk has the database; nil: there is no new one yet. Readers hold the lock for reading while
+	// they use the database, and run for writing while it replaces it: so no database is closed
+	// under a reader.
 	disk struct {
 		sync.RWMutex
 		db *database
 	}
-	// live has the newest snapshots of the runs folded last, and the runs that are STALE.
+	// live has the newest snapshots of the runs folded last, and the runs that are STALE. Of runs,
+	// readers use only the snapshots; which of them are stored, and their order, run changes
+	// without the lock.
 	live struct {
 		sync.RWMutex
 		runs  *snapshotCache
 		stale map[string]struct{}
 	}
-	position atomic.Uint64 // everything up to here is folded
-	// folded counts the events since the projector was opened, flushed those at the last flush.
-	// Only run uses them.
-	folded, flushed uint64
-	// more has, for runs that a catch-up has met, the runSeq of an event that it will come to. Only
-	// run uses it.
-	more     map[string]uint64
-	holeSaid time.Time // of the last log line about a hole
-	// waiters counts the goroutines that wait for a position: every round writes for them.
-	waiters atomic.Int32
-	// advanced is closed and replaced when a position moves.
+	// position is how far the log is folded. It goes back only when the database is replaced by one
+	// that has less. Then it moves under the lock of live, so that a reader with the lock finds
+	// snapshots and position of one database.
+	position atomic.Uint64
+	// advanced.ch is closed and replaced when a position has moved. A goroutine that waits takes it
+	// first and looks at the position afterwards, so that it misses no move.
 	advanced struct {
 		sync.Mutex
 		ch chan struct{}
 	}
 
-	// rebuilds is held by a rebuild. adopting and pinning are its requests to run.
-	rebuilds sync.Mutex
+	// Requests to run. A goroutine first makes its request and then calls wakeUp. run stores wake
+	// first and then looks for requests. So either run sees the request, or the goroutine sees the
+	// wake that ends the waiting of run.
+
+	// waiters counts the goroutines that wait for a position: every round writes for them.
+	waiters atomic.Int32
+	// adopting and pinning are requests of a rebuild. The goroutine that swaps one for nil decides
+	// what becomes of it: run answers it, the rebuild withdraws it.
 	adopting atomic.Pointer[adoption]
 	pinning  atomic.Pointer[pin]
-	// wake ends the waiting of run. A goroutine that makes a request calls it afterwards.
-	wake atomic.Pointer[context.CancelFunc]
+	wake     atomic.Pointer[context.CancelFunc]
+
+	// rebuilds is held by Rebuild from its begin to its end: there is one at a time. Close takes it
+	// to wait for that end.
+	rebuilds sync.Mutex
+
+	// Close ends closing, which ends run and a rebuild, and joins run.
 
 	closing context.Context
 	stop    context.CancelFunc
@@ -84,7 +125,10 @@ func Open(opts Options) (*Projector, error) {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
-	p := &Projector{opts: opts, closing: ctx, stop: stop, projections: projections, runs: projections[0], list: projections[1]}
+	p := &Projector{
+		opts: opts, closing: ctx, stop: stop,
+		projections: projections, runs: projections[0], list: projections[1],
+	}
 	p.live.stale, p.more = map[string]struct{}{}, map[string]uint64{}
 	p.advanced.ch = make(chan struct{})
 	if err := p.useOrRemake(db); err != nil {
@@ -232,8 +276,8 @@ func (p *Projector) run(ctx context.Context) {
 }
 
 // follow tails the log: it waits until the store is ahead, and pulls (D9). Between two rounds it
-// brings projections on that are behind. It returns the reason for which it cannot go on, or nil
-// when another database has replaced the one that it began with.
+// brings projections on that are behind. It returns the reason for which it must end, or nil when
+// another database has replaced the one that it began with.
 func (p *Projector) follow(ctx context.Context) error {
 	sound := p.disk.db.sound
 	ctx, cancel := context.WithCancelCause(ctx)

@@ -81,16 +81,18 @@ func (p *Projector) newRound(silent, idle bool) *round {
 	}
 }
 
-// round is the work in progress of one round.
+// round is the work in progress of one round. Only the goroutine of run uses it, or Close.
 type round struct {
 	p        *Projector
-	position storage.Position
-	cursor   watch.Cursor // behind the last commit
-	events   int
-	changed  map[string]*folded
-	stamps   []stamped
-	silent   bool
-	idle     bool
+	position storage.Position   // up to which it has folded
+	cursor   watch.Cursor       // behind the last commit
+	events   int                // folded
+	changed  map[string]*folded // runs, by runId
+	stamps   []stamped          // of the events, for the lag
+	// silent: watchers have seen these events, so nothing is published and no alert raised.
+	silent bool
+	// idle: no event has come for a while, so everything is written and stored.
+	idle bool
 	// again: the projections but the run snapshots have these events since before a restart.
 	again bool
 	// alerted: the alerts of these events were raised before.
@@ -208,7 +210,7 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 		return f, nil
 	}
 	p := r.p
-	s := p.live.runs.get(c.Run.RunID) // only this goroutine changes it
+	s := p.live.runs.get(c.Run.RunID)                       // only this goroutine changes it
 	weight, made := 0, c.Run.CreatedPosition > p.Position() // by this round
 	switch {
 	case s != nil:
@@ -236,7 +238,7 @@ func (r *round) begin(c *storage.Commit) (*folded, error) {
 	return f, nil
 }
 
-// finish ends a round:
+// finish ends a round, in the order of the hand-over, see Projector:
 //
 //  1. keep, write: if a write is due, the rows of the projections and their watermarks.
 //  2. live, position: the snapshots, then the position, so that a reader of the position finds the
