@@ -44,6 +44,11 @@ func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 
 // lease proposes a Lease, if there is a run to lease. A call that has ended takes none: its leases
 // would reach no worker, and their runs would wait until they expire.
+//
+// The look at the store keeps proposals away that would lease nothing; it promises nothing. The
+// machine decides, in log order: which runs are leased, until when, and with which fence. A leader
+// that was deposed after its look cannot have its Lease committed. So a run has one lease at a
+// time, whatever this node believes.
 func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Held, error) {
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
@@ -96,7 +101,8 @@ func (s *Service) wireLeases(leases []queue.Held) (*runlogv1.LeaseRunsResponse, 
 
 func (s *Service) wireLease(l *queue.Held) (*runlogv1.Lease, error) {
 	m := &runlogv1.Lease{
-		RunId: l.RunID, Fence: l.Fence, ExpireTime: wire.Timestamp(l.ExpiresAt), StartAttempt: l.StartAttempt, Queue: l.Name.Queue,
+		RunId: l.RunID, Fence: l.Fence, ExpireTime: wire.Timestamp(l.ExpiresAt),
+		StartAttempt: l.StartAttempt, Queue: l.Name.Queue,
 	}
 	if known := s.recent.get(l.RunID); known != nil && l.AsRequested {
 		m.Run, m.Context = known.run, known.context

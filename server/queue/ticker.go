@@ -28,12 +28,21 @@ const (
 // without a start attempt left fail, and runs that may have ended are settled. It rests while the
 // cluster is held.
 type ticker struct {
+	// Set by Service.start, and never again.
+
 	wake chan struct{} // has room for one
-	next atomic.Int64  // the timer for which the ticker sleeps
 	end  context.CancelFunc
 	done sync.WaitGroup
-	// The next pass begins behind the run that was settled last, and behind the order of the run
-	// that was ended last, so that one that cannot be ended does not hold up the others.
+
+	// next is the timer for which the ticker sleeps. It stores the latest time of all first, then
+	// looks for the first timer in the store, and stores that one. written, on the goroutine that
+	// applies, wakes it for an earlier one. So a timer that is set meanwhile is seen by the look,
+	// or wakes the ticker.
+	next atomic.Int64
+
+	// Used by the ticker's goroutine alone. The next pass begins behind the run that was settled
+	// last, and behind the order of the run that was ended last, so that one that cannot be ended
+	// does not hold up the others.
 	settled string
 	ended   uint64
 }
@@ -51,7 +60,7 @@ func (s *Service) start() {
 	})
 }
 
-// written is told of what an entry has changed, by the goroutine that applies the log.
+// written is called with what an entry has changed, by the goroutine that applies the log.
 func (s *Service) written(rows []table.Row) {
 	if !s.node.Leading() {
 		return // No call waits here, and another node keeps the time.

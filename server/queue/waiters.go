@@ -20,28 +20,42 @@ import (
 //
 // Invariant: while a run may be leased and a call waits for it, another call was woken for the
 // queue of the run and has not finished.
+//
+// A call is woken without a run: it proposes a lease itself, and the machine decides which run it
+// gets, if any. So a wake-up too many costs a proposal, and one too few costs a run its time. The
+// count in woken keeps the first away: it begins under mu when offer wakes the call, and ends with
+// finished, after the call's proposal was answered. Then the queue is offered again, because what
+// the machine has left there was counted as taken.
+//
+// A call joins before it looks at the store. So a run that is stored meanwhile is seen by that
+// look, or by written, which then finds the call in a list.
 type waiters struct {
-	mu      sync.Mutex
-	most    int // that may wait
-	waiting int
-	tenants map[string]int // calls that wait, by the tenant that they name
-	next    uint64
+	most int // that may wait; it never changes
+
+	mu      sync.Mutex                // guards all below, and waiter.at
+	waiting int                       // calls in lists
+	tenants map[string]int            // calls that wait, by the tenant that they name
+	next    uint64                    // the number of the call that came last
 	lists   map[queue.Name]*list.List // of *waiter, by filter, in the order of their numbers
 	woken   map[queue.Name]int        // calls by the queue for which they were woken
 	over    chan struct{}             // closed, and replaced, when the leadership ends
 }
 
-// waiter is one call.
+// waiter is one call. Its own goroutine uses it, and offer, which finds it in a list.
 type waiter struct {
 	within queue.Name
-	number uint64 // of its arrival; 0: it has not waited yet
-	// ready gets the queue that has a run.
+	number uint64 // of its arrival, which it keeps when it waits again; 0: it has not waited yet
+	// ready gets the queue that has a run, once for each time that the call joins. It has room for
+	// it, so that offer does not block.
 	ready chan queue.Name
 	at    *list.Element // nil: it was woken, or has left
 }
 
 func newWaiters(most int) *waiters {
-	return &waiters{most: most, tenants: map[string]int{}, lists: map[queue.Name]*list.List{}, woken: map[queue.Name]int{}, over: make(chan struct{})}
+	return &waiters{
+		most: most, tenants: map[string]int{}, lists: map[queue.Name]*list.List{}, woken: map[queue.Name]int{},
+		over: make(chan struct{}),
+	}
 }
 
 // tenantShare bounds the calls of a tenant, in multiples of those that may still come (SEC-6).
@@ -204,7 +218,8 @@ func (s *Service) leaseOrWait(ctx context.Context, r *queue.LeaseRequest, wait t
 // await waits until there may be a run for a call. more: there may be one; otherwise the wait is
 // over. woken: the call was woken for the queue of that name, also with an error, and must call
 // finished.
-func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time) (name queue.Name, woken, more bool, err error) {
+func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time,
+) (name queue.Name, woken, more bool, err error) {
 	over, err := s.waiters.join(c)
 	if err != nil {
 		return name, false, false, err
@@ -234,7 +249,8 @@ func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time
 	return name, woken, false, err
 }
 
-var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown, Message: "the node is stopping, and nothing was leased; ask another node"}
+var errStopping = &contract.Error{Reason: contract.ReasonShuttingDown,
+	Message: "the node is stopping, and nothing was leased; ask another node"}
 
 // offer wakes calls for a queue as it is now.
 func (s *Service) offer(name queue.Name) {
