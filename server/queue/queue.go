@@ -58,17 +58,17 @@ type Options struct {
 	Stopping context.Context
 }
 
-// Service is QueueService.
+// Service implements QueueService. Its fields never change, but for what they guard themselves.
 type Service struct {
 	runlogv1.UnimplementedQueueServiceServer
 	opts     Options
-	node     Node
+	node     Node // of opts
 	metrics  *metrics
-	turns    turns
-	recent   recent
-	waiters  *waiters
+	turns    turns    // has a lock of its own, as the next two have
+	recent   recent   // requests that a lease may answer without a look at the store
+	waiters  *waiters // the calls that wait for a run
 	ticker   ticker
-	stopRows func()
+	stopRows func() // ends the calls of written
 }
 
 var _ runlogv1.QueueServiceServer = (*Service)(nil)
@@ -124,9 +124,13 @@ func yearsFrom(ns int64, years int) int64 {
 func (v *violations) queueName(req named, mayMake bool) queue.Name {
 	tenantFault, scopeFault, nameFault := contract.StoredScopeFault, contract.StoredScopeFault, contract.StoredNameFault
 	if mayMake {
-		tenantFault, scopeFault, nameFault = partOfKey(contract.TenantFault), partOfKey(contract.ScopeFault), contract.NameFault
+		tenantFault, scopeFault = partOfKey(contract.TenantFault), partOfKey(contract.ScopeFault)
+		nameFault = contract.NameFault
 	}
-	n := queue.Name{Tenant: req.GetTenantId(), Project: req.GetProjectId(), Environment: req.GetEnvironmentId(), Queue: cmp.Or(req.GetQueue(), standardQueue)}
+	n := queue.Name{
+		Tenant: req.GetTenantId(), Project: req.GetProjectId(), Environment: req.GetEnvironmentId(),
+		Queue: cmp.Or(req.GetQueue(), standardQueue),
+	}
 	v.Add("tenantId", tenantFault(n.Tenant))
 	v.Add("projectId", scopeFault(n.Project))
 	v.Add("environmentId", scopeFault(n.Environment))
@@ -180,13 +184,13 @@ func (s *Service) callersRun(ctx context.Context, runID string) (*storage.Run, e
 	return s.node.Store().Run(runID)
 }
 
-// callersPlace returns where a run that the caller may change is, and its queue; nil: the run is in
-// no queue. The tenant of a queue is that of its runs, so that a run in a queue itself need not be
-// read.
-func (s *Service) callersPlace(ctx context.Context, runID string) (*queue.Run, *queue.Queue, error) {
-	place, q, err := queue.ReadRun(s.node.Store(), runID)
-	if err != nil || place != nil && auth.From(ctx).Sees(q.Name.Tenant) {
-		return place, q, err
+// callersQueued returns where a run that the caller may change is, and its queue; nil: the run is
+// in no queue. The tenant of a queue is that of its runs, so that a run in a queue itself need not
+// be read.
+func (s *Service) callersQueued(ctx context.Context, runID string) (*queue.Run, *queue.Queue, error) {
+	queued, q, err := queue.ReadRun(s.node.Store(), runID)
+	if err != nil || queued != nil && auth.From(ctx).Sees(q.Name.Tenant) {
+		return queued, q, err
 	}
 	if _, err := s.callersRun(ctx, runID); err != nil {
 		return nil, nil, err

@@ -35,7 +35,7 @@ func (s *Service) RenewLease(ctx context.Context, req *runlogv1.RenewLeaseReques
 	if err := bad.Err(); err != nil {
 		return nil, err
 	}
-	if _, _, err := s.callersPlace(ctx, req.RunId); err != nil {
+	if _, _, err := s.callersQueued(ctx, req.RunId); err != nil {
 		return nil, err
 	}
 	op, err := queue.Renew(req.RunId, req.Fence, ttl)
@@ -114,7 +114,7 @@ func (s *Service) parseRelease(req *runlogv1.ReleaseLeaseRequest) (*leaseRelease
 // release proposes a release for the state in which the run is now. A *queue.ChangedError: it is in
 // another.
 func (s *Service) release(ctx context.Context, r *leaseRelease) (*runlogv1.ReleaseLeaseResponse, error) {
-	waiting, q, err := s.callersPlace(ctx, r.RunId)
+	waiting, q, err := s.callersQueued(ctx, r.RunId)
 	if err != nil {
 		return nil, err
 	}

@@ -49,8 +49,8 @@ func (s *Service) settle(ctx context.Context) (more bool, err error) {
 // settled settles a run that may have ended, and that the leader has not settled yet: it waits for
 // that while the cluster is held.
 func (s *Service) settled(ctx context.Context, runID string) error {
-	place, _, err := queue.ReadRun(s.node.Store(), runID)
-	if err != nil || place == nil || !place.Unsettled {
+	queued, _, err := queue.ReadRun(s.node.Store(), runID)
+	if err != nil || queued == nil || !queued.Unsettled {
 		return err
 	}
 	op, _, err := s.settlement(runID)

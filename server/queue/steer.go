@@ -114,8 +114,8 @@ func (s *Service) puttingBack(ctx context.Context, runID string) (_ []storage.Op
 	if err != nil {
 		return nil, nil, err
 	}
-	place, _, err := queue.ReadRun(s.node.Store(), runID)
-	if err != nil || place == nil || place.ExpiresAt != 0 || cancelling(snapshot) == nil {
+	queued, _, err := queue.ReadRun(s.node.Store(), runID)
+	if err != nil || queued == nil || queued.ExpiresAt != 0 || cancelling(snapshot) == nil {
 		return []storage.Operation{back}, nil, err
 	}
 	cancel, end, err := s.cancellation(v.Run, snapshot, caller(ctx))

@@ -65,7 +65,7 @@ func (w *Window) setLetters(l *lane, r RunLetters) {
 		l.redriven, l.againAttempts = nil, 0
 		w.remove(l)
 	}
-	w.place(l)
+	w.arrange(l)
 }
 
 // redelivered takes a redriven letter out of the lane.

@@ -35,7 +35,7 @@ func (w *Window) Ack(p Place) bool {
 		l = w.lanes[p.RunID]
 		w.remove(l)
 		l.from, l.attempts, l.oldest, l.dropped = p.Seq, 0, 0, max(0, l.dropped-1)
-		w.place(l)
+		w.arrange(l)
 	default:
 		return false
 	}
@@ -64,7 +64,7 @@ func (w *Window) pass(l *lane) {
 		l.queue[0] = nil
 		l.queue, l.attempts = l.queue[1:], 0
 	}
-	w.place(l)
+	w.arrange(l)
 }
 
 // Fail says that an attempt has failed. The event comes again, after a delay if after is not
@@ -132,7 +132,7 @@ func (w *Window) Return(p Place) {
 	}
 	w.end(l)
 	w.remove(l)
-	w.place(l)
+	w.arrange(l)
 }
 
 // park makes a dead letter of the current event of a lane.
@@ -156,7 +156,7 @@ func (w *Window) park(l *lane, attempts uint32, cause string) {
 	if w.settings.OnPark != nil {
 		w.settings.OnPark(&p)
 	}
-	w.place(l)
+	w.arrange(l)
 }
 
 // Tick handles deadlines and delays that have passed, and reports whether an attempt has failed.
@@ -172,7 +172,7 @@ func (w *Window) Tick(now int64) (failed bool) {
 			continue
 		}
 		w.remove(l)
-		w.place(l)
+		w.arrange(l)
 	}
 	return failed
 }

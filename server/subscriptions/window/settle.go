@@ -121,12 +121,12 @@ func (w *Window) Settled(s *Settlement) {
 	for _, o := range s.Owed {
 		l := w.lane(o.RunID)
 		l.recorded, l.recordedSeq, l.recordedFail = true, o.NextSeq, o.Attempts
-		w.place(l)
+		w.arrange(l)
 	}
 	for _, id := range s.Paid {
 		if l := w.lanes[id]; l != nil {
 			l.recorded = false
-			w.place(l)
+			w.arrange(l)
 		}
 	}
 }

@@ -57,7 +57,7 @@ func (w *Window) doubts() bool {
 func (w *Window) trust() { w.failures, w.probe, w.probes, w.probeAt = 0, nil, 0, 0 }
 
 // begin notes that the event of a lane is under way, which queue has put there.
-func (w *Window) begin(l *lane, from place) {
+func (w *Window) begin(l *lane, from collection) {
 	if from == isFresh && w.doubts() {
 		w.probe = l
 	}
@@ -133,7 +133,7 @@ func (w *Window) unqueue(l *lane) {
 }
 
 // wait puts a lane among the timers: as isTimed or isDelayed.
-func (w *Window) wait(l *lane, as place, until int64) {
+func (w *Window) wait(l *lane, as collection, until int64) {
 	w.remove(l)
 	l.timer, l.is = until, as
 	if as == isDelayed {

@@ -147,18 +147,18 @@ type lane struct {
 	timer   int64 // when busy ends, or the next attempt comes; 0: none
 	index   int   // in timers
 	next    *lane // in fresh or retries
-	is      place
+	is      collection
 
 	recorded     bool // the store says that the run owes
 	recordedSeq  uint64
 	recordedFail uint32
 }
 
-// place is the collection that a lane is in.
-type place uint8
+// collection is the one that a lane is in.
+type collection uint8
 
 const (
-	nowhere place = iota
+	nowhere collection = iota
 	isFresh
 	isRetry
 	isTimed   // among timers: an event is under way
@@ -167,7 +167,10 @@ const (
 
 // New returns the window of a subscription whose cursor is at a position.
 func New(settings Settings, source Source, cursor storage.Position) *Window {
-	return &Window{settings: settings, source: source, lanes: map[string]*lane{}, readTo: cursor, flushed: cursor, settled: cursor}
+	return &Window{
+		settings: settings, source: source, lanes: map[string]*lane{},
+		readTo: cursor, flushed: cursor, settled: cursor,
+	}
 }
 
 // Set replaces the settings.
@@ -180,7 +183,7 @@ func (w *Window) Set(s Settings) {
 	}
 	if unheld {
 		for _, l := range w.lanes {
-			w.place(l)
+			w.arrange(l)
 		}
 	}
 }
@@ -199,7 +202,7 @@ func (w *Window) Owe(runID string, nextSeq uint64, attempts uint32) {
 	l := w.lane(runID)
 	l.from, l.fromAt, l.spilled, l.attempts = nextSeq-1, 0, true, attempts
 	l.recorded, l.recordedSeq, l.recordedFail = true, nextSeq, attempts
-	w.place(l)
+	w.arrange(l)
 }
 
 // ReadTo is how far the log was read.
@@ -247,13 +250,13 @@ func (w *Window) push(e *Event) {
 		}
 		l.dropped++
 		w.unread++
-		w.place(l)
+		w.arrange(l)
 		return
 	}
 	l.queue = append(l.queue, e)
 	w.keep(e)
 	if len(l.queue) == 1 {
-		w.place(l)
+		w.arrange(l)
 	}
 }
 
@@ -275,9 +278,9 @@ func (w *Window) Close() { w.settings.Memory.used.Add(-w.bytes) }
 // holds reports whether dead letters hold the later events of a run.
 func (w *Window) holds(l *lane) bool { return w.settings.HoldRun && l.letters > 0 }
 
-// place puts a lane into fresh or retries if it has an event to hand out, and forgets one that has
-// nothing left.
-func (w *Window) place(l *lane) {
+// arrange puts a lane into fresh or retries if it has an event to hand out, and forgets one that
+// has nothing left.
+func (w *Window) arrange(l *lane) {
 	if l.busy || l.timer != 0 {
 		return
 	}
@@ -318,7 +321,7 @@ func (w *Window) Take(now int64, n int) (list []Delivery, err error) {
 			return list, err
 		}
 		if e == nil {
-			w.place(l)
+			w.arrange(l)
 			continue
 		}
 		w.begin(l, from)

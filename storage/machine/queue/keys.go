@@ -63,19 +63,21 @@ func orderRow(m *recordv1.QueuedRun) []byte {
 	return append(binary.BigEndian.AppendUint64(nil, uint64(m.EnqueuedAt)), m.RunId...)
 }
 
-// place is a row of the runs of queues.
-type place struct {
+// runRow is a row of the runs of queues.
+type runRow struct {
 	order      uint64
 	enqueuedAt int64
 	runID      string
 }
 
-func parsePlace(key, value []byte) (p place, err error) {
+func parseRunRow(key, value []byte) (r runRow, err error) {
 	if len(key) != len(orderTable)+8+2+8 || len(value) < 8 {
-		return p, fmt.Errorf("%w: place of %d and %d bytes", table.ErrRow, len(key), len(value))
+		return r, fmt.Errorf("%w: run of a queue of %d and %d bytes", table.ErrRow, len(key), len(value))
 	}
-	return place{
-		order: binary.BigEndian.Uint64(key[len(key)-8:]), enqueuedAt: int64(binary.BigEndian.Uint64(value)), runID: string(value[8:]),
+	return runRow{
+		order:      binary.BigEndian.Uint64(key[len(key)-8:]),
+		enqueuedAt: int64(binary.BigEndian.Uint64(value)),
+		runID:      string(value[8:]),
 	}, nil
 }
 

@@ -199,7 +199,7 @@ func (w *work) advance(q *queueState, priority uint32, order uint64) error {
 		if err != nil {
 			return err
 		}
-		p, err := parsePlace(row.Key, row.Value)
+		p, err := parseRunRow(row.Key, row.Value)
 		if err != nil {
 			return err
 		}

@@ -18,7 +18,8 @@ var ErrToken = errors.New("queue: undecodable page token: begin with the first p
 // leased, running and exhausted ones in commit order each. token is empty for the first page, else
 // that of the page before. next is empty behind the last one. A run that changes its state
 // meanwhile may be on two pages, or on none. A queue that does not exist has no runs.
-func ListRuns(s *storage.Store, name Name, at int64, states []State, token []byte, n int) (list []*Run, next []byte, err error) {
+func ListRuns(s *storage.Store, name Name, at int64, states []State, token []byte, n int,
+) (list []*Run, next []byte, err error) {
 	c := cursor{at: at, state: Ready}
 	if len(token) > 0 {
 		if c, err = parseCursor(token); err != nil {
@@ -74,7 +75,7 @@ func (l *lister) list(c cursor) (cursor, error) {
 			c.state, c.from = c.state+1, [MaxPriority + 1]uint64{}
 			continue
 		}
-		p, found, err := l.place(c.state, 0, c.from[0])
+		p, found, err := l.first(c.state, 0, c.from[0])
 		switch {
 		case err != nil:
 			return c, err
@@ -92,11 +93,11 @@ func (l *lister) list(c cursor) (cursor, error) {
 
 // ready gathers ready runs: always the best of the first ones of the priorities (QUE-5).
 func (l *lister) ready(c cursor) (cursor, error) {
-	var first [MaxPriority + 1]place
+	var first [MaxPriority + 1]runRow
 	var there [MaxPriority + 1]bool
 	look := func(p int) (err error) {
 		if there[p] = p < len(l.q.Lines) && l.q.Lines[p].Ready > 0; there[p] {
-			first[p], there[p], err = l.place(Ready, uint32(p), max(c.from[p], l.q.Lines[p].Order))
+			first[p], there[p], err = l.first(Ready, uint32(p), max(c.from[p], l.q.Lines[p].Order))
 		}
 		return err
 	}
@@ -131,20 +132,20 @@ func (l *lister) ready(c cursor) (cursor, error) {
 	return c, nil
 }
 
-// place returns the first run of a state from an order on.
-func (l *lister) place(s State, priority uint32, from uint64) (place, bool, error) {
+// first returns the first run of a state from an order on.
+func (l *lister) first(s State, priority uint32, from uint64) (runRow, bool, error) {
 	prefix := stateKey(l.q.Number, s, priority)
 	for row, err := range l.r.Scan(prefix.Number(from), prefix.After()) {
 		if err != nil {
-			return place{}, false, err
+			return runRow{}, false, err
 		}
-		p, err := parsePlace(row.Key, row.Value)
+		p, err := parseRunRow(row.Key, row.Value)
 		return p, err == nil, err
 	}
-	return place{}, false, nil
+	return runRow{}, false, nil
 }
 
-func (l *lister) add(p place) error {
+func (l *lister) add(p runRow) error {
 	m, err := queuedRun(l.r, p.runID)
 	if err != nil {
 		return err
