@@ -17,8 +17,8 @@ const (
 	stepTime   = 5 * time.Millisecond
 )
 
-// lowest returns the lowest watermark of a projection that is behind, and whether a catch-up can go
-// on from there.
+// lowest returns the lowest watermark of a projection that is behind, and whether a catch-up can
+// continue from there.
 func (p *Projector) lowest() (from storage.Position, canGoOn bool) {
 	behind := false
 	for _, pr := range p.projections {

@@ -8,8 +8,8 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestCaughtUpWithRunsThatGoOnWATCH1: a reader that catches up is not told of a run in the log that
-// has gone on since, because more comes of it; it is not caught up before that has come.
+// TestCaughtUpWithRunsThatGoOnWATCH1: a reader that catches up gets no news of a run in the log
+// that has gone on since, because more comes of it; it is not caught up before that has come.
 func TestCaughtUpWithRunsThatGoOnWATCH1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t)

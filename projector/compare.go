@@ -162,8 +162,8 @@ func (l *look) at(i int) *sight {
 	return s
 }
 
-// equal reports whether two snapshots are certainly equal: in their canonical form and in the
-// fields beside it that later events are folded with. An unreadable snapshot is not equal.
+// equal reports whether two snapshots are certainly equal: in their canonical form and in the other
+// fields that later events are folded with. An unreadable snapshot is not equal.
 func (s *sight) equal(other *sight) bool {
 	switch {
 	case s.unreadable || other.unreadable:

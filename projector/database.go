@@ -25,13 +25,13 @@ const databaseFormat = 3
 // The projection database (D9) has no write-ahead log. Some rounds write (see round.keep): the rows
 // of the projections with their watermarks in one batch, then the snapshots that are due, and the
 // position from which to fold on, in another. So the state after a crash is the state after some
-// write, and the other projections may be newer than the position from which folding goes on.
+// write, and the other projections may be newer than the position from which folding resumes.
 //
 //	h         head of the tail        databaseFormat:1 cluster:16 from:8 newest:8
 //	w name    watermark               Format:1 position:8 Tables
 //	s runId   snapshot                Snapshot.MarshalStored
 //
-// and the tables of the list and of other projections. Folding goes on behind from. No row is newer
+// and the tables of the list and of other projections. Folding resumes behind from. No row is newer
 // than newest. A projection whose watermark is newest has the rows of exactly that position: a
 // round up to there writes none of them again, no round straddles it, and the next one begins
 // there. So a run that is folded again never moves back to an earlier status, and a round that
@@ -283,7 +283,7 @@ func (w *write) snapshot(e *cached) int {
 	return d.encoder.Length()
 }
 
-// head writes the position behind which folding goes on, and the newest one of any row.
+// head writes the position behind which folding resumes, and the newest one of any row.
 func (w *write) head(from, newest storage.Position) {
 	d := w.d
 	d.row = append(append(d.row[:0], databaseFormat), d.cluster[:]...)
@@ -322,7 +322,7 @@ func (w *write) close() { _ = w.batch.Close() }
 
 func snapshotKey(runID string) []byte { return append([]byte{tableSnapshot}, runID...) }
 
-// pebbleLogger passes Pebble's log on. Fatalf panics: if it returned, Pebble would go on, on a
+// pebbleLogger passes Pebble's log on. Fatalf panics: if it returned, Pebble would continue, on a
 // goroutine of its own, as if nothing had happened, and the database could not be replaced.
 type pebbleLogger struct {
 	log  *slog.Logger

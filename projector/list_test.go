@@ -107,7 +107,8 @@ func TestListAgreesWithANaiveFilter(t *testing.T) {
 	})
 }
 
-// TestListKeepsItsPlaceWhileRunsAreMade: a cursor goes on with older runs, whatever came meanwhile.
+// TestListKeepsItsPlaceWhileRunsAreMade: a cursor continues with older runs, whatever came
+// meanwhile.
 func TestListKeepsItsPlaceWhileRunsAreMade(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -168,7 +169,7 @@ func (b *bed) turn(rng *rand.Rand, runs int) storagetest.Request {
 }
 
 // TestCrashKeepsTheIndexesPRJ13: whatever a crash leaves of the list, which may be newer than the
-// position from which folding goes on, each run has one row in each index at any time, and the
+// position from which folding resumes, each run has one row in each index at any time, and the
 // right one in the end.
 func TestCrashKeepsTheIndexesPRJ13(t *testing.T) {
 	ahead := 0

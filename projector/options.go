@@ -25,8 +25,8 @@ type Options struct {
 	Tail *tail.Tail
 	// Cluster is the store's. The database of another cluster is replaced by an empty one.
 	Cluster storage.ClusterID
-	// Projections are folded beside the run snapshots and the list. A rebuild folds them on a
-	// second goroutine at the same time, so their functions share no memory between calls.
+	// Projections are folded in addition to the run snapshots and the list. A rebuild folds them on
+	// a second goroutine at the same time, so their functions share no memory between calls.
 	Projections []Projection
 	// CacheBytes bounds the snapshots in memory. Default: 128 MiB.
 	CacheBytes int
@@ -40,11 +40,11 @@ type Options struct {
 	Logger *slog.Logger
 	// Registerer of metrics. Default: a registry of its own.
 	Registerer prometheus.Registerer
-	// Fail is called when folding meets a damaged store, and when Pebble cannot go on (D10).
+	// Fail is called when folding meets a damaged store, and when Pebble cannot continue (D10).
 	// Required.
 	Fail func(error)
 
-	// fatal is called when Pebble cannot go on. It is Fail, also for the database of a rebuild.
+	// fatal is called when Pebble cannot continue. It is Fail, also for the database of a rebuild.
 	fatal func(error)
 	// ceiling, if not nil, bounds the position up to which the projector folds.
 	ceiling *ceiling

@@ -24,7 +24,7 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestResumesPRJ13: a projector that was closed goes on from its watermark and folds nothing twice.
+// TestResumesPRJ13: a projector that was closed resumes from its watermark and folds nothing twice.
 func TestResumesPRJ13(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t)
@@ -53,7 +53,7 @@ func TestResumesPRJ13(t *testing.T) {
 }
 
 // TestCrashPRJ13: what a crash leaves of the database, which has no write-ahead log, is the state
-// after some round; folding goes on from there to equal snapshots.
+// after some round; folding resumes from there to equal snapshots.
 func TestCrashPRJ13(t *testing.T) {
 	back := 0
 	for seed := range storagetest.Draws(12) {
@@ -428,7 +428,7 @@ func TestLagPRJ11(t *testing.T) {
 	})
 }
 
-// TestProjectRunFindsWhatDiffersPRJ1: a snapshot that is not the fold of its run is told, and
+// TestProjectRunFindsWhatDiffersPRJ1: a snapshot that is not the fold of its run is reported, and
 // counted.
 func TestProjectRunFindsWhatDiffersPRJ1(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

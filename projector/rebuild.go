@@ -16,7 +16,7 @@ import (
 var ErrRebuilding = errors.New("projector: a rebuild is under way")
 
 const (
-	rebuiltSuffix  = ".rebuilt"  // of the directory beside Options.Dir that a rebuild fills
+	rebuiltSuffix  = ".rebuilt"  // of the directory next to Options.Dir that a rebuild fills
 	replacedSuffix = ".replaced" // of the directory that it has replaced
 	// rebuildReport is the time between two reports of a rebuild.
 	rebuildReport = 200 * time.Millisecond
@@ -56,7 +56,7 @@ type Comparison struct {
 const maxDifferent = 100
 
 // Rebuild folds the whole log into a second database, compares each projection with the served one,
-// and serves the second database instead. Reads, watches and folding go on meanwhile. Rebuild
+// and serves the second database instead. Reads, watches and folding continue meanwhile. Rebuild
 // reports its progress now and then, and returns the result. If the context ends early, nothing
 // changes.
 func (p *Projector) Rebuild(ctx context.Context, report func(Progress)) (Progress, error) {
@@ -148,7 +148,7 @@ func (p *Projector) adopt(ctx context.Context, a *adoption) error {
 }
 
 // replace answers an adoption. It waits until the other database is not ahead, because watchers
-// must be told of every event. Only run calls it, between two rounds. Readers of the database wait
+// must learn of every event. Only run calls it, between two rounds. Readers of the database wait
 // while the other one is folded up to the position of this one, so that no reader sees time go
 // back.
 func (p *Projector) replace(ctx context.Context) (replaced bool, err error) {

@@ -40,7 +40,7 @@ func (b *bed) rebuild() Progress {
 	return g
 }
 
-// leftovers are the directories beside the database's.
+// leftovers are the directories next to that of the database.
 func (b *bed) leftovers() []string {
 	b.t.Helper()
 	names, err := b.opts.FS.List("")

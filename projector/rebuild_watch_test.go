@@ -11,8 +11,8 @@ import (
 )
 
 // TestWatchersOverARebuildWATCH3 appends all the while that the database is replaced by a rebuilt
-// one: watchers of one run and of many are told of what was committed meanwhile, and of every run's
-// last watermark (WATCH-1, WATCH-2, PRJ-13).
+// one: watchers of one run and of many get what was committed meanwhile, and every run's last
+// watermark (WATCH-1, WATCH-2, PRJ-13).
 func TestWatchersOverARebuildWATCH3(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const runs = 200
@@ -54,8 +54,7 @@ func TestWatchersOverARebuildWATCH3(t *testing.T) {
 			all.check(what, b)
 			history, _ := b.history()
 			for id, want := range history {
-				// Subscriptions to one run are told before those to many, which have been told
-				// everything.
+				// Subscriptions to one run learn before those to many, which have got everything.
 				if s := ones[id].Take(); s != nil {
 					last[id] = s.LastEventSeq
 				}

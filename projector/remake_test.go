@@ -61,7 +61,7 @@ func (s slowRemoval) RemoveAll(path string) error {
 }
 
 // TestRemakingHoldsUpNoReader: while a damaged database is closed and removed, readers of the list
-// are told so at once, and snapshots are folded from the log.
+// learn so at once, and snapshots are folded from the log.
 func TestRemakingHoldsUpNoReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		slow := slowRemoval{FS: vfs.NewCrashableMem(), begun: make(chan struct{}), proceed: make(chan struct{})}

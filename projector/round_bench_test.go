@@ -59,7 +59,7 @@ func shortRun(i int, types []string) storagetest.Request {
 }
 
 // BenchmarkRounds folds a store of short runs from its begin, in rounds, into a database in memory:
-// what a run costs beside its events shows most there.
+// what a run costs in addition to its events shows most there.
 func BenchmarkRounds(b *testing.B) {
 	const runs, wave = 20_000, 2_000
 	for _, c := range []struct {

@@ -93,7 +93,7 @@ func TestImportedGapsPRJ12(t *testing.T) {
 		if got := counted(t, reg, "runlog_projector_holes_total"); got != 2 || alerts != 1 {
 			t.Errorf("%v holes and %d alerts, want 2 and 1: one a second", got, alerts)
 		}
-		// What is appended to it goes on behind.
+		// What is appended to it comes behind.
 		b.propose(b.more("run", 2))
 		b.check("with gaps")
 		if got := b.snapshot("run").LastEventSeq; got != 11 {

@@ -100,7 +100,7 @@ func (b *bed) history() (map[string]watch.Change, map[watch.Cursor]uint64) {
 	return newest, seqs
 }
 
-// drain reads until everything is told that is published, and hands each change on.
+// drain reads until it has got everything that is published, and hands each change on.
 func drain(t testing.TB, b *bed, s *watch.RunsSubscription, told func(*watch.Change)) {
 	t.Helper()
 	b.settle()
@@ -124,14 +124,14 @@ func drain(t testing.TB, b *bed, s *watch.RunsSubscription, told func(*watch.Cha
 	}
 }
 
-// follower is a reader that keeps a list of runs as it is told, and checks the order on the way.
+// follower is a reader that keeps a list of runs by what it reads, and checks the order on the way.
 type follower struct {
 	t      testing.TB
 	filter run.Filter
 	last   watch.Cursor
 	runs   map[string]watch.Mark
 	tokens []watch.Cursor
-	seqs   []uint64 // told at these
+	seqs   []uint64 // reported at these
 }
 
 func newFollower(t testing.TB, f run.Filter) *follower {
@@ -161,8 +161,8 @@ func (r *follower) check(what string, b *bed) {
 	for id, want := range history {
 		got, told := r.runs[id]
 		if told && (got.LastEventSeq != want.LastEventSeq || got.Status != want.Status) {
-			// Another status than the filter's may be old: nothing is told of what does not concern
-			// the reader.
+			// Another status than the filter's may be old: nothing is reported of what does not
+			// concern the reader.
 			if r.filter.Statuses.Match(got.Status) || r.filter.Statuses.Match(want.Status) {
 				r.t.Errorf("%s: %s is told at %d %v, want %d %v", what, id, got.LastEventSeq, got.Status, want.LastEventSeq, want.Status)
 			}
@@ -189,7 +189,7 @@ func (r *follower) runOf(id string) (string, error) {
 
 // TestRunsSubscriptionWATCH2 draws appends, pauses of the reader, restarts of the projector and
 // losses of its database: the reader's list comes to be what the log says, in commit order, and
-// from each of its cursors another reader is told exactly what came behind.
+// from each of its cursors another reader gets exactly what came behind.
 func TestRunsSubscriptionWATCH2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		bubble.Run(t, "drawn", func(t testing.TB) { rapid.Check(t, func(rt *rapid.T) { playRuns(t, rt) }) })
@@ -299,7 +299,7 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 				for err == nil {
 					var news []*watch.Change
 					if news, err = sub.Next(ctx); err == nil {
-						// what is not read is told again
+						// what is not read comes again
 						for _, c := range news[:len(news)-turn%2*len(news)/2] {
 							r.told(c)
 						}
@@ -336,7 +336,7 @@ func TestRunsSubscriptionUnderLoadWATCH2(t *testing.T) {
 }
 
 // TestSlowReaderOfManyRunsWATCH3: one that reads nothing while more runs change than there is room
-// for is told of each of them once, from the log.
+// for learns of each of them once, from the log.
 func TestSlowReaderOfManyRunsWATCH3(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		storagetest.Large(t)

@@ -267,7 +267,7 @@ func TestPagesWhileRunsAreMadeAndChange(t *testing.T) {
 	})
 }
 
-// A page that has looked at enough rows ends early, and the next one goes on there, also where no
+// A page that has looked at enough rows ends early, and the next one continues there, also where no
 // run is found.
 func TestPagesAreBoundedWork(t *testing.T) {
 	l := newListBed(t)

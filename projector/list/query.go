@@ -111,7 +111,8 @@ func count(r pebble.Reader, f *run.Filter, limit, looks int) (n int, more bool, 
 }
 
 // meeting intersects spans of runs (leapfrog join). All spans have the same order, so if one span
-// has no run up to a place, the others go on at that place too. The smallest span bounds the work.
+// has no run up to a place, the others continue at that place too. The smallest span bounds the
+// work.
 type meeting struct {
 	f     *run.Filter
 	want  *traits

@@ -13,8 +13,8 @@ const (
 	DefaultDrainTimeout = 5 * time.Minute
 )
 
-// Drain is what substatus and message depend on, beside the time of the request (PRJ-9). The zero
-// value says that the run does not drain.
+// Drain is what substatus and message depend on, apart from the time of the request (PRJ-9). The
+// zero value says that the run does not drain.
 type Drain struct {
 	PausedAt time.Time // persistedAt of the RunPaused, UTC
 	Running  uint32    // steps that are RUNNING

@@ -30,7 +30,7 @@ type Filter struct {
 // Label is one of a run's labels.
 type Label struct{ Key, Value string }
 
-// Statuses is a set of statuses. The empty set stands for any status.
+// Statuses is a set of statuses. The empty set means any status.
 type Statuses uint16
 
 // StatusSet returns the set of some statuses.
@@ -44,7 +44,7 @@ func StatusSet(list ...Status) (set Statuses) {
 // NotOver is the set of the statuses that are not terminal.
 const NotOver Statuses = 1<<Completed - 1<<Pending
 
-// Match reports whether a status is in the set, or the set stands for any.
+// Match reports whether a status is in the set, or the set is empty.
 func (set Statuses) Match(s Status) bool { return set == 0 || set&(1<<s) != 0 }
 
 // All yields the statuses of the set.

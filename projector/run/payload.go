@@ -157,7 +157,7 @@ type runFailedPayload struct {
 	flat                                                   flatError
 }
 
-// flatError are the fields that tell of an error beside an error object.
+// flatError are the fields that describe an error outside of an error object.
 type flatError struct{ code, reasonCode, message value }
 
 // take sets the field of that name.

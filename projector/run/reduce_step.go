@@ -118,7 +118,7 @@ func (a *StepAttempt) retried() *StepAttempt {
 // a legal event that repeats the current state changes EngineAttemptID only.
 func (a *StepAttempt) advance(r *storage.Record) (legal bool) {
 	if a.retriedBy(r) {
-		// The attempt goes on as if it had not failed. If no StepStarted tells of the retry, it
+		// The attempt continues as if it had not failed. If no StepStarted tells of the retry, it
 		// began when the attempt began.
 		begin := a.StartedAt
 		*a = StepAttempt{LogicalAttemptID: a.LogicalAttemptID, EngineAttemptID: a.EngineAttemptID, Status: StepPending}

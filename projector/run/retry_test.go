@@ -71,7 +71,7 @@ func TestPlatformRetriesPRJ15(t *testing.T) {
 	}
 }
 
-// TestRetriesOfEarlierAttemptsPRJ7PRJ15: an earlier logical attempt keeps its retries beside its
+// TestRetriesOfEarlierAttemptsPRJ7PRJ15: an earlier logical attempt keeps its retries with its
 // outcome, and what comes late amends it alone.
 func TestRetriesOfEarlierAttemptsPRJ7PRJ15(t *testing.T) {
 	tape := retryTape(runIn(Running), 1, "Failed 1", "Failed 2")

@@ -25,7 +25,7 @@ const bytesTable byte = 'u'
 // Tables are the first bytes of the keys.
 const Tables = string(bytesTable)
 
-// EventBytes is what an event counts beside its payload and extensions.
+// EventBytes is what an event counts in addition to its payload and extensions.
 const EventBytes = 512
 
 // maxTotals bounds the tenants whose totals a folder remembers.

@@ -34,14 +34,14 @@ type Source interface {
 type News struct {
 	Run         *storage.Run
 	Before, Now *run.Snapshot // as the round found it, and as it left it
-	Stamp       int64         // of the last commit that is told, nanoseconds
-	Cursor      Cursor        // behind the last commit that is told; zero: none is
+	Stamp       int64         // of the last commit to report, nanoseconds
+	Cursor      Cursor        // behind the last commit to report; zero: there is none
 	Seq         uint64        // of its last event
-	// Drained: the drain timeout of its pause has ended, so that watchers must be told of a run
+	// Drained: the drain timeout of its pause has ended, so that watchers must learn of a run
 	// without a new event (PRJ-9). A change of its metadata in a pause counts too.
 	Drained bool
-	// Unsure: Before had some of the round's events. It may have another status than the one told
-	// last.
+	// Unsure: Before had some of the round's events. It may have another status than the one that
+	// was reported last.
 	Unsure bool
 }
 

@@ -45,7 +45,7 @@ func newsOf(runID string, seq uint64, position storage.Position) *News {
 }
 
 // TestFromNowOnWATCH2: a caller that has waited until something is folded, and watches from then
-// on, is not told of it, even if it is published only then.
+// on, gets no news of it, even if it is published only then.
 func TestFromNowOnWATCH2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		w := NewHub(1, nil, at(7)) // folded up to 7, and published up to 5
@@ -155,8 +155,8 @@ func TestWatcherMemoryWATCH3(t *testing.T) {
 }
 
 // TestSnapshotAheadOfItsRoundWATCH2: after a restart a snapshot may be newer than the round that
-// meets its run. Watchers are told by the round that has its newest event, with the place of that
-// event: a reader that resumes there misses nothing.
+// meets its run. Watchers learn of it by the round that has its newest event, with the place of
+// that event: a reader that resumes there misses nothing.
 func TestSnapshotAheadOfItsRoundWATCH2(t *testing.T) {
 	w := NewHub(1, nil, at(0))
 	s, err := w.SubscribeRuns(run.Filter{}, nil)

@@ -88,7 +88,7 @@ type RunsSubscription struct {
 
 	mu   sync.Mutex
 	live storage.Position // pending has everything behind it
-	// sure is the cursor from which on a round finds runs as the reader was told of them.
+	// sure is the cursor from which on a round finds runs as the reader knows them.
 	sure    Cursor
 	pending map[string]*Change
 }
@@ -157,8 +157,8 @@ func (w *Hub) tellManyLocked(position storage.Position, changed iter.Seq[*News])
 	for n := range changed {
 		// A snapshot that is ahead of the round was stored before a restart. A later round has its
 		// newest event.
-		told := n.Cursor != Cursor{} && n.Now.LastEventSeq == n.Seq
-		if told && len(w.byTenant[""])+len(w.byTenant[n.Run.Scope.TenantID]) > 0 {
+		reported := n.Cursor != Cursor{} && n.Now.LastEventSeq == n.Seq
+		if reported && len(w.byTenant[""])+len(w.byTenant[n.Run.Scope.TenantID]) > 0 {
 			news = append(news, n)
 		}
 	}
@@ -194,7 +194,7 @@ func (s *RunsSubscription) tell(round positionRange, n *News, c *Change) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// A reader of the log leaves later changes to news: it was not told the run's earlier status.
+	// A reader of the log leaves later changes to news: it does not know the run's earlier status.
 	unsure := n.Unsure || s.sure.Compare(round.from) > 0
 	_, known := s.pending[c.RunID]
 	switch {
@@ -283,7 +283,7 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 		return nil, err
 	}
 	var news []*Change
-	left := false // some runs have later commits and were not told yet
+	left := false // some runs have later commits and were not reported yet
 	for _, l := range latest {
 		c, more, err := s.change(l)
 		if err != nil {
@@ -304,7 +304,7 @@ func (s *RunsSubscription) catchUp(ctx context.Context, to storage.Position) ([]
 // snapshot that the catch-up has met is newer than the store is now.
 //
 // If runs are left that have later commits, the reader is caught up only after those: until then it
-// was told nothing of the runs.
+// knows nothing of the runs.
 func (s *RunsSubscription) caughtUp(left bool) {
 	w := s.hub
 	applied := w.store.Applied()
@@ -366,7 +366,7 @@ func (s *RunsSubscription) scan(to storage.Position) (latest map[string]latestCo
 		if n := len(c.Records); n > 0 {
 			l.seq = c.Records[n-1].RunSeq
 		} else if before, ok := latest[c.Run.RunID]; ok && before.seq > 0 {
-			continue // the state of its newest event is told
+			continue // the state of its newest event is reported
 		}
 		latest[c.Run.RunID] = l
 	}
@@ -385,7 +385,8 @@ func (s *RunsSubscription) change(l latestCommit) (c *Change, more bool, err err
 	if now.LastEventSeq != l.seq && (l.seq > 0 || now.Drain().Running == 0) {
 		return nil, true, nil
 	}
-	// The status told last is not known, except that a run that did not exist was not told.
+	// The status that was reported last is not known, except that a run that did not exist was not
+	// reported.
 	created := Cursor{Position: l.run.CreatedPosition - 1}
 	if !s.filter.Statuses.Match(now.Status) && s.cursor.Compare(created) <= 0 {
 		return nil, false, nil

@@ -10,12 +10,12 @@ import (
 
 // audience is the set of subscriptions to one run.
 type audience struct {
-	newest atomic.Pointer[told] // nil: nothing was published yet
-	subs   []*Subscription      // Hub.mu guards it
+	newest atomic.Pointer[published] // nil: nothing was published yet
+	subs   []*Subscription           // Hub.mu guards it
 }
 
-// told is a published snapshot.
-type told struct {
+// published is a snapshot that was published.
+type published struct {
 	snapshot *run.Snapshot
 	stamp    int64 // of the proposal with its newest event, nanoseconds
 }
@@ -31,7 +31,7 @@ type Subscription struct {
 	wake   chan struct{} // room for one, filled after a publication; nil: the caller gave notify
 
 	notified atomic.Bool // since the last Take
-	last     *told       // taken; only the reader uses it
+	last     *published  // taken; only the reader uses it
 }
 
 // Subscribe follows a run. The subscription sees every snapshot published after the call: a caller
@@ -123,7 +123,7 @@ func (w *Hub) tellLocked(runID string, snapshot *run.Snapshot, stamp int64) {
 	if to == nil {
 		return
 	}
-	to.newest.Store(&told{snapshot, stamp})
+	to.newest.Store(&published{snapshot, stamp})
 	for _, s := range to.subs {
 		// Under load most have been notified already.
 		if !s.notified.Load() && !s.notified.Swap(true) {
