@@ -31,7 +31,7 @@ func TestCloseAnswers(t *testing.T) {
 					f, err := propose(node, data)
 					if err == nil {
 						if proposed.Add(1) == 50 {
-							close(underWay) // and goes on
+							close(underWay) // and continues
 						}
 						callers.Go(func() {
 							<-f

@@ -135,7 +135,7 @@ func TestVoteLost(t *testing.T) {
 
 // TestVoteLostBeforeInstall proves D2 and D5: a node that lost its vote, and got the store of
 // another node outside of Raft, does not start, and completes no install. With its vote put back,
-// of an earlier term than the store, it goes on from there. Found by a simulation.
+// of an earlier term than the store, it continues from there. Found by a simulation.
 func TestVoteLostBeforeInstall(t *testing.T) {
 	for name, lose := range votesLost(t) {
 		t.Run(name, func(t *testing.T) {

@@ -357,8 +357,8 @@ func TestWaitLeadingStopped(t *testing.T) {
 }
 
 // TestWaitLeadingDeposedD4 requires that WaitLeading agrees with Leading after a leadership has
-// ended in Raft, and before the node is told. Otherwise a caller that waits and then asks would
-// do so in a loop.
+// ended in Raft, and before the node learns of it. Otherwise a caller that waits and then asks
+// would do so in a loop.
 func TestWaitLeadingDeposedD4(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		b := newBed(t).start()

@@ -55,7 +55,7 @@ type Options struct {
 	// should end the process and not return: hashicorp/raft panics over some errors. If it returns,
 	// the node answers no further call. Required.
 	Fail func(error)
-	// ElectionTimeout is how long a node waits for a leader before it stands for election, and a
+	// ElectionTimeout is how long a node waits for a leader before it becomes a candidate, and a
 	// leader for a majority before it steps down. Default: 1 s. An only voter does not wait.
 	ElectionTimeout time.Duration
 	// CommitTimeout is the interval of the leader's messages to followers, and so the maximal delay

@@ -54,7 +54,7 @@ func TestRecover(t *testing.T) {
 }
 
 // TestRecoverWithoutVoteAPP2: a node has heard of a leader of a later term than its log has, and
-// has lost its vote. Recovered, it leads that term itself, and goes on.
+// has lost its vote. Recovered, it leads that term itself, and continues.
 func TestRecoverWithoutVoteAPP2(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newGroup(t, 3, Options{})

@@ -99,7 +99,7 @@ func (n *Node) goesOn(p wal.EntryID) (bool, error) {
 // reachTerm gives a node the term of a store that it received outside of Raft, as a message of that
 // term's leader would. A node that has lost its vote is refused before the install is recorded: the
 // new term would hide the loss, and the record would be of a later term than a vote that is put
-// back. Recover goes on; checkTerm renews the vote.
+// back. Recover continues; checkTerm renews the vote.
 func (n *Node) reachTerm(term uint64, newest drop, lostVote error) error {
 	_, last, err := n.logBounds()
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	metaFile    = "meta" // of the log, beside its segments
+	metaFile    = "meta" // of the log, next to its segments
 	frameHeader = 8      // bytes of a segment's frame header
 )
 

@@ -240,7 +240,7 @@ func (n *Node) KeepLog(on bool) {
 //
 // A checkpoint is at least as new as the snapshot's record. If it does not reach past the
 // snapshot's own index, the entries between do not concern the store, so it is the state at that
-// index too. The follower must be told that index, because the log may begin right after it.
+// index too. The follower must learn that index, because the log may begin right after it.
 func describe(meta *hraft.SnapshotMeta, c *storage.Checkpoint) error {
 	meta.Size = c.Size()
 	if c.Applied.Index <= meta.Index {

@@ -9,7 +9,7 @@
 //	follower  ── Accept ─► takes no uncommitted entry whose stamp is too far ahead of its clock
 //
 //	leader    ── Next ───► stamps with elapsed time, slewed towards its clock
-//	follower  ── Follow ─► sets its clock of stamps by those of the leader, to go on if it leads
+//	follower  ── Follow ─► sets its clock of stamps by those of the leader, to be used if it leads
 //
 // The leader asks the voters for their clocks about once a second (Measure). A leader that is ahead
 // of a majority passes the leadership on. The follower's check protects against a leader that does

@@ -12,7 +12,7 @@ import (
 var (
 	// ErrAhead means that a stamp is too far ahead.
 	ErrAhead = errors.New("stamps: the stamp is too far ahead")
-	// ErrUnmeasured means that no other voter has told its clock yet, or none since this node's
+	// ErrUnmeasured means that no other voter has shown its clock yet, or none since this node's
 	// clock jumped ahead.
 	ErrUnmeasured = errors.New("stamps: the clocks of the other voters are not known yet")
 )
@@ -47,7 +47,7 @@ type Judge struct {
 	asked    chan struct{} // has room for one: a stamp was not admitted
 }
 
-// moving is a time that goes on. It does not depend on the node's clock.
+// moving is a time that advances. It does not depend on the node's clock.
 type moving struct {
 	stamp int64
 	at    time.Time
@@ -112,7 +112,7 @@ func (j *Judge) Refused() uint64 { return j.refused.Load() }
 
 // Measure takes what the clocks of other voters show now; voters counts all, this node included,
 // and is 0 while the node does not know them. A voter that does not answer is left out. Without any
-// answer, the earlier measurement holds: clocks go on.
+// answer, the earlier measurement holds: clocks advance.
 func (j *Judge) Measure(voters int, clocks []int64) {
 	switch {
 	case voters == 1: // It has no other clock to compare with.
@@ -136,7 +136,7 @@ func (j *Judge) Measure(voters int, clocks []int64) {
 	j.measured.Store(true)
 }
 
-// Measured reports whether a leader may propose at all: another voter has told its clock, or there
+// Measured reports whether a leader may propose at all: another voter has shown its clock, or there
 // is none, or no limit.
 func (j *Judge) Measured() bool { return j.opts.Limit <= 0 || j.measured.Load() }
 

@@ -28,9 +28,9 @@ const tooLate = "acknowledged events may be lost; keep every data directory; see
 // Judge compares an answer with what this node has, and returns an error if this node must stop:
 // ErrOlderCopy or ErrTwoCopies. sent is when the greeting was sent, and by names the other member.
 //
-// A node that has followed another leader since goes on, where only the incarnation says that it is
-// an older copy, or where the other member knows another leader of the same term: the node may be
-// one of the majority, and the other member the only one with what was lost.
+// A node that has followed another leader since continues, where only the incarnation says that it
+// is an older copy, or where the other member knows another leader of the same term: the node may
+// be one of the majority, and the other member the only one with what was lost.
 func (w *Witness) Judge(a Answer, sent time.Time, by string) error {
 	return w.judge(a, sent, by, false)
 }

@@ -201,7 +201,7 @@ func TestLateGreetings(t *testing.T) {
 	}
 }
 
-// TestFirstStartAfterAnUpgrade shows that a directory goes on whose last start was of a build
+// TestFirstStartAfterAnUpgrade shows that a directory continues whose last start was of a build
 // without incarnations. A later leader has made that build drop entries that it had acknowledged,
 // which it did not note; the new entries did not arrive.
 func TestFirstStartAfterAnUpgrade(t *testing.T) {
@@ -225,8 +225,8 @@ func TestFirstStartAfterAnUpgrade(t *testing.T) {
 }
 
 // TestToldByStrangersD3 proves D3 for a copy that does not know the members that remember it, from
-// before they were added: their greetings tell. If it has led since, it is told to keep what it has
-// taken. Nodes that were lost before the node went on alone tell nothing.
+// before they were added: their greetings tell. If it has led since, it is asked to keep what it
+// has taken. Nodes that were lost before the node went on alone tell nothing.
 func TestToldByStrangersD3(t *testing.T) {
 	theirs, dir := newDirectory(), newDirectory()
 	dir.Standing = Standing{Term: 2, Index: 7, LastTerm: 2}
@@ -263,8 +263,8 @@ func TestToldByStrangersD3(t *testing.T) {
 	}
 }
 
-// TestGoesOnBeyondRecall shows that an older copy that a later leader has given other entries goes
-// on: the member that remembers more must not stop the majority.
+// TestGoesOnBeyondRecall shows that an older copy that a later leader has given other entries
+// continues: the member that remembers more must not stop the majority.
 func TestGoesOnBeyondRecall(t *testing.T) {
 	theirs, dir := newDirectory(), newDirectory()
 	theirs.Standing = Standing{Term: 3, Index: 17, LastTerm: 3}

@@ -21,7 +21,7 @@ const (
 )
 
 // Log forwards the libraries' logs to slog. A library error becomes a warning: most say that
-// another node is down, stands for election or leads by now. Errors that stop this node go through
+// another node is down, is a candidate or leads by now. Errors that stop this node go through
 // Options.Fail. The same error is logged once in repeatAfter, and not while the node closes.
 // Everything else is debug output: the libraries warn of every election, also of the one that
 // starts a node.

@@ -23,8 +23,8 @@ type Layer struct {
 
 var _ hraft.StreamLayer = (*Layer)(nil)
 
-// New returns the connections that a listener accepts and dial makes. Other nodes are told the
-// address advertise.
+// New returns the connections that a listener accepts and dial makes. Other nodes learn the address
+// advertise.
 func New(l net.Listener, advertise string, dial func(address string, timeout time.Duration) (net.Conn, error)) *Layer {
 	return &Layer{Listener: l, advertise: advertise, dial: dial, open: make(map[*stream]struct{})}
 }

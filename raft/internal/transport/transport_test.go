@@ -44,9 +44,9 @@ func TestNothingIsSentAfterItsTermD3(t *testing.T) {
 	})
 }
 
-// TestSnapshotReachesCandidateD4: a node stands for election, and gets a snapshot of its own term.
-// The leader is gone after that. The node forgets the leader, so that others can get its vote. It
-// was told the nonce of the snapshot's last entry (D3).
+// TestSnapshotReachesCandidateD4: a node is a candidate, and gets a snapshot of its own term. The
+// leader is gone after that. The node forgets the leader, so that others can get its vote. It has
+// got the nonce of the snapshot's last entry (D3).
 func TestSnapshotReachesCandidateD4(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

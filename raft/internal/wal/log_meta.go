@@ -11,9 +11,9 @@ import (
 	"runlog/storage"
 )
 
-// logMeta is raft-wal's MetaStore: the list of segments, in the small file "meta" beside them, as
-// raft-wal's own JSON. raft-wal's default, bbolt, maps an operating system file into memory, so a
-// test file system cannot replace it. It also panics over an empty file.
+// logMeta is raft-wal's MetaStore: the list of segments, in the small file "meta" in the same
+// directory, as raft-wal's own JSON. raft-wal's default, bbolt, maps an operating system file into
+// memory, so a test file system cannot replace it. It also panics over an empty file.
 type logMeta struct {
 	disk vfs.FS
 	dir  string

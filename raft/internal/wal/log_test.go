@@ -62,7 +62,7 @@ func TestLogFails(t *testing.T) {
 }
 
 // TestReadOfDroppedSegmentD3: raft-wal may close a dropped segment between a reader's look at the
-// segments and its read. The reader looks again, and the node goes on.
+// segments and its read. The reader looks again, and the node continues.
 func TestReadOfDroppedSegmentD3(t *testing.T) {
 	var closed atomic.Int32
 	fs := errorfs.Wrap(vfs.Default, errorfs.InjectorFunc(func(op errorfs.Op) error {

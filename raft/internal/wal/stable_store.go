@@ -28,8 +28,8 @@ const (
 //
 // Integers are big endian. hashicorp/raft writes the term of a vote and the candidate separately.
 // If they were stored apart, a crash in between would leave the new term with the last term's
-// candidate: that candidate would then be told that it has this node's vote (D3). Here a new voted
-// term clears the candidate in the same write.
+// candidate: that candidate would then get this node's vote (D3). Here a new voted term clears the
+// candidate in the same write.
 type Stable struct {
 	fs   vfs.FS
 	dir  string
