@@ -31,7 +31,7 @@ type run struct {
 	lru   *list.Element
 }
 
-// Rough costs in memory of a run, beside its texts, and of one receipt in a map.
+// Rough costs in memory of a run, without its texts, and of one receipt in a map.
 const (
 	runBytes     = 512
 	receiptBytes = 48

@@ -132,7 +132,7 @@ func (a *adoption) adopted(disk vfs.FS) (err error) {
 	return nil
 }
 
-// TestAdopt: the store of a new cluster goes on where the other one was, and is none to the old
+// TestAdopt: the store of a new cluster continues where the other one was, and is none to the old
 // one.
 func TestAdopt(t *testing.T) {
 	a, disk := newAdoption(t), vfs.NewMem()
@@ -208,8 +208,8 @@ func TestAdoptedFencesQUE8(t *testing.T) {
 }
 
 // TestAdoptedHoldBUS3QUE6: a store that is held stays so with each entry and each opening, since
-// the first entry, also if an operation beside its release is refused. Once released, it stays
-// released.
+// the first entry, also if another operation of the command of its release is refused. Once
+// released, it stays released.
 func TestAdoptedHoldBUS3QUE6(t *testing.T) {
 	a, disk := newAdoption(t), vfs.NewMem()
 	if err := errors.Join(a.copyTo(disk), a.adopt(disk)); err != nil {

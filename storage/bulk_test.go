@@ -83,7 +83,7 @@ func bulkCommand(t rapid.TB, run string, first, n int) storage.Command {
 }
 
 // TestBulk proves that a store filled in bulk has byte for byte the rows that it would have, had
-// its proposals carried the same runs; and that it goes on as that store does: duplicates of what
+// its proposals carried the same runs; and that it continues as that store does: duplicates of what
 // was filled in are recognised, and its runs grow.
 func TestBulk(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

@@ -8,7 +8,7 @@ import (
 	"runlog/storage/table"
 )
 
-// rowWatches are the functions that are told of rows of machines.
+// rowWatches are the functions that are called with rows of machines.
 type rowWatches struct {
 	mu   sync.RWMutex
 	list []*rowWatch

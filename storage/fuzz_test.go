@@ -77,7 +77,7 @@ func fuzzCommands(t testing.TB) []Command {
 	return commands
 }
 
-// fuzzMachine stores what it is told, refuses nothing, and does not know what begins with a zero.
+// fuzzMachine stores what it gets, refuses nothing, and does not know what begins with a zero.
 type fuzzMachine struct{}
 
 func (fuzzMachine) Kind() uint32        { return 99 }

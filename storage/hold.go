@@ -7,9 +7,9 @@ import (
 )
 
 // A cluster that was restored is held: it leases no run and delivers no event, so that a copy does
-// not act beside its original. The hold is part of the applied state, Applied.Held, and so is the
-// same on all nodes. It ends for good with a ReleaseHold. No clock says when a cluster was
-// restored: it is held since its first entry, Applied.HeldSince.
+// not act at the same time as its original. The hold is part of the applied state, Applied.Held,
+// and so is the same on all nodes. It ends for good with a ReleaseHold. No clock says when a
+// cluster was restored: it is held since its first entry, Applied.HeldSince.
 
 // ReleaseHold is the operation that ends the hold. Without one, it changes nothing.
 func ReleaseHold() (Operation, error) {

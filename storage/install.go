@@ -45,8 +45,8 @@ func (s *Store) received(r *directory.Received, err error) (*Received, error) {
 // pulled is what a Seed does until it is whole.
 type pulled = directory.Seed
 
-// Seed is a checkpoint of another node that comes file by file, and goes on where it was cut, also
-// in another process (D5). One goroutine uses it:
+// Seed is a checkpoint of another node that comes file by file, and continues where it was cut,
+// also in another process (D5). One goroutine uses it:
 //
 //	Store.Seed ──► Next ──► Write … ──► EndFile ──┐──► Finish ──► Received.Install
 //	                ▲─────────────────────────────┘
@@ -55,9 +55,9 @@ type Seed struct {
 	s *Store
 }
 
-// Seed begins to take in the checkpoint that a manifest (Checkpoint.Manifest) describes, or goes on
-// with it. It is called, and used, as Store.Receive is: also while others apply and read, of which
-// nothing changes.
+// Seed begins to take in the checkpoint that a manifest (Checkpoint.Manifest) describes, or
+// continues with it. It is called, and used, as Store.Receive is: also while others apply and read,
+// of which nothing changes.
 //
 // origin names the sender and its database (Checkpoint.Database): files of the same name from one
 // origin are the same file. What an earlier attempt has pulled from this origin is kept where the
@@ -81,11 +81,11 @@ func (s *Store) Seed(origin string, manifest []byte) (*Seed, error) {
 func (s *Seed) Finish() (*Received, error) { return s.s.received(s.pulled.Finish()) }
 
 // Install makes what was received the store. Readers that have begun end on what they began with;
-// all others, and Apply, go on with the new state.
+// all others, and Apply, continue with the new state.
 //
 // The caller is the one that calls Apply. After ErrOlder the store is as it was, and the caller
 // discards what was received; after ErrDiverged too, and the store applies nothing more. Any other
-// error means that this node cannot go on, as one of Apply does (D10).
+// error means that this node must stop, as one of Apply does (D10).
 func (r *Received) Install() error {
 	s := r.s
 	if s.broken != nil {

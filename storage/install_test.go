@@ -57,7 +57,7 @@ func (p *pair) refused(t rapid.TB, stream []byte, what string) {
 }
 
 // TestInstallRefusesDamage proves D5: a stream with a flipped bit, cut off at any place, or with
-// more at its end is refused, and the store stays as it is, and goes on.
+// more at its end is refused, and the store stays as it is, and continues.
 func TestInstallRefusesDamage(t *testing.T) {
 	p := newInstallPair(t, vfs.NewMem())
 	rng := rand.New(rand.NewPCG(1, 0))

@@ -16,7 +16,7 @@ import (
 
 // A Machine is a part of the state machine: it owns tables and the operations that change them. It
 // runs inside Apply, on every replica, in log order. It reads no clock, no configuration and no map
-// in its order, and it keeps no state of its own beside its tables.
+// in its order, and it keeps no state of its own outside of its tables.
 //
 // A change of what Apply makes of an operation is a new operation: replicas of two builds apply the
 // same log.
@@ -90,7 +90,7 @@ const FirstMachineKind = 16
 var ErrUnknownOperation = errors.New("storage: unknown operation")
 
 // UnknownOperationError says that the log has an operation that this build does not know. The node
-// cannot go on.
+// must stop.
 type UnknownOperationError struct {
 	Kind     uint32
 	Level    uint32 // that the store is at

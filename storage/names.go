@@ -22,13 +22,13 @@ type (
 	Append = record.Append
 	// Assigned is what the authority of a run had assigned to an event.
 	Assigned = record.Assigned
-	// Creation is what CreateRun says about a run beside its events.
+	// Creation is what CreateRun says about a run.
 	Creation = record.Creation
 	// Scope is where a run belongs.
 	Scope = record.Scope
 	// Bucket is a hash partition of the store.
 	Bucket = record.Bucket
-	// Metadata is what CreateRun told of a run.
+	// Metadata is what CreateRun said of a run.
 	Metadata = record.Metadata
 	// PlanRef points at the plan of a run.
 	PlanRef = record.PlanRef
@@ -60,7 +60,7 @@ type (
 
 // What reads the store has its home in read; these are its public names.
 type (
-	// Run is what the store knows about a run beside its events.
+	// Run is what the store knows about a run without its events.
 	Run = read.Run
 	// View is one consistent state of a run and its events. It must be closed.
 	View = read.View

@@ -107,7 +107,7 @@ func tablesOf(t *testing.T, disk vfs.FS) []string {
 // sent tells how the sending of a checkpoint went.
 type sent struct {
 	files       []string // of the checkpoint; nil: there is none
-	failed, err error    // what Options.Fail was told, and what the sender
+	failed, err error    // what Options.Fail was called with, and what the sender
 }
 
 // sendFrom opens a store and sends a checkpoint of it. A store that does not open has noticed.
@@ -130,7 +130,7 @@ func sendFrom(fs vfs.FS, send func(*storage.Checkpoint) error) (s sent) {
 
 // TestRotIsNotInstalled proves D5 for the receiver of a checkpoint: tables of which a bit has
 // flipped before the sender worked out its sums, so that every sum fits, do not become the store,
-// which stays as it is and goes on; neither as a stream nor file by file.
+// which stays as it is and continues; neither as a stream nor file by file.
 func TestRotIsNotInstalled(t *testing.T) {
 	p := newInstallPair(t, vfs.NewMem())
 	files, err := storage.ParseStream(p.stream)

@@ -56,7 +56,7 @@ func (p *seedPair) close(t *testing.T) {
 	}
 }
 
-// complete goes on with a seed until it has come whole. Tables that are known to be on the disk
+// complete continues with a seed until it has come whole. Tables that are known to be on the disk
 // must not be pulled.
 func (p *seedPair) complete(l *storagetest.Local, disk vfs.FS, kept map[string]bool) (*storage.Seed, error) {
 	s, err := l.Store.Seed("a/1", p.manifest)
@@ -86,7 +86,7 @@ func (p *seedPair) complete(l *storagetest.Local, disk vfs.FS, kept map[string]b
 }
 
 // after opens what is left on a disk, wants the old store or the new one, whole, and where it is
-// the old one goes on with the seed, to its end.
+// the old one continues with the seed, to its end.
 func (p *seedPair) after(disk vfs.FS, old, installed storage.Applied, kept map[string]bool) (isNew bool, err error) {
 	l, err := storagetest.Open(storage.Options{FS: disk})
 	if err != nil {
@@ -118,7 +118,7 @@ func (p *seedPair) after(disk vfs.FS, old, installed storage.Applied, kept map[s
 
 // TestCrashInSeed proves D5 and D2: power that goes before any operation of the disk while a
 // checkpoint is pulled, finished and installed leaves the old or the new store, whole; the seed
-// goes on from there and becomes the same; and of a table that EndFile has taken nothing comes
+// continues from there and becomes the same; and of a table that EndFile has taken nothing comes
 // again.
 func TestCrashInSeed(t *testing.T) {
 	storagetest.Large(t)
@@ -214,7 +214,7 @@ func TestCrashInSeed(t *testing.T) {
 }
 
 // TestErrorInSeed proves D5 and D10: whichever operation of the disk fails while a checkpoint is
-// pulled and finished, the error comes out, the store is as it was, and the seed goes on once the
+// pulled and finished, the error comes out, the store is as it was, and the seed continues once the
 // disk does.
 func TestErrorInSeed(t *testing.T) {
 	storagetest.Large(t)
@@ -263,7 +263,7 @@ func TestErrorInSeed(t *testing.T) {
 		if target.Applied() != old || target.Failed() != nil {
 			t.Errorf("%v: applied %+v, failure %v", where, target.Applied(), target.Failed())
 		}
-		// The same process goes on, then another.
+		// The same process continues, then another.
 		if s, err = p.complete(target, mem, nil); err == nil {
 			err = s.Close()
 		}

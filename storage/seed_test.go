@@ -177,7 +177,7 @@ func TestSeed(t *testing.T) {
 }
 
 // TestSeedKeeps proves D5: after a restart of either side only what is missing comes again: tables
-// that are whole are compared, the one that was cut goes on, and what Pebble changes comes again;
+// that are whole are compared, the one that was cut continues, and what Pebble changes comes again;
 // nothing of another sender is kept, and nothing at all after an install.
 func TestSeedKeeps(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {

@@ -212,7 +212,7 @@ func TestHeads(t *testing.T) {
 			events := ofTenant(fmt.Sprint("tenant-", run%scopes), storagetest.Events(names[run], first, n))
 			return storagetest.Request{Append: &storage.Append{RunID: names[run], Events: events}}
 		}
-		seen := map[uint64]string{} // by group, as Heads has told it
+		seen := map[uint64]string{} // by group, as Heads has reported it
 		var made int
 		for range rapid.IntRange(1, 8).Draw(t, "rounds") {
 			for range rapid.IntRange(0, 3).Draw(t, "proposals") {

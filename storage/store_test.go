@@ -230,7 +230,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestReadersBesideApply shows under the race detector that reading is free to happen beside Apply,
+// TestReadersBesideApply shows under the race detector that reading is free to happen during Apply,
 // and that a reader never sees a proposal in part (APP-3).
 func TestReadersBesideApply(t *testing.T) {
 	l := open(t, storage.Options{MemTableBytes: 32 << 10, ActiveBytes: 1})

@@ -30,7 +30,7 @@ func (tx *Tx) Stamp() int64 { return tx.a.stamp }
 // Position of the proposal.
 func (tx *Tx) Position() Position { return tx.a.position }
 
-// fail notes an error after which the node cannot go on.
+// fail notes an error after which the node must stop.
 func (tx *Tx) fail(err error) error {
 	if tx.err == nil {
 		tx.err = err
@@ -139,8 +139,8 @@ func (tx *Tx) Run(runID string) (*Run, error) {
 	return run, nil
 }
 
-// SetMetadata replaces the metadata of a run that exists. Readers of the log are told of it
-// (Commit). What CreateRun said remains the measure of its repetitions (APP-12).
+// SetMetadata replaces the metadata of a run that exists. Readers of the log learn of it (Commit).
+// What CreateRun said remains the measure of its repetitions (APP-12).
 func (tx *Tx) SetMetadata(runID string, md *Metadata) error {
 	a := tx.a
 	r, err := a.activeRun([]byte(runID))
@@ -183,7 +183,7 @@ func (tx *Tx) Tell(runID string) error {
 }
 
 // FirstFence is below every fence of a lease of this cluster, and above those of the clusters whose
-// backups it goes on from. A run that was never leased here has it.
+// backups it continues from. A run that was never leased here has it.
 func (tx *Tx) FirstFence() uint64 { return tx.a.previous.FirstFence() }
 
 // SetFence makes fence the run's current one: from here on, appends with another fence are refused
@@ -198,9 +198,10 @@ func (tx *Tx) SetFence(runID string, fence uint64) (refused, err error) {
 }
 
 // Settle says which status a run has after its last event, as its snapshot says it (PRJ-17). If
-// that is a terminal one, the run has ended, and every Ender is told. refused is *RunNotFoundError,
-// *SequenceError where the run has another last event, or *StatusError where the types of its
-// events do not allow the status: the snapshot is wrong, which must not stop the nodes.
+// that is a terminal one, the run has ended, and every Ender is called. refused is
+// *RunNotFoundError, *SequenceError where the run has another last event, or *StatusError where the
+// types of its events do not allow the status: the snapshot is wrong, which must not stop the
+// nodes.
 func (tx *Tx) Settle(runID string, lastSeq uint64, status contract.RunStatus) (refused, err error) {
 	a := tx.a
 	r, err := a.activeRun([]byte(runID))
@@ -223,7 +224,7 @@ func (tx *Tx) Settle(runID string, lastSeq uint64, status contract.RunStatus) (r
 }
 
 // setStatuses stores which statuses a run may have. If it has ended by that, or may have, the
-// machines that must know are told. None of them knows a run without a fence.
+// machines that must know are called. None of them knows a run without a fence.
 func (a *applyTx) setStatuses(r *run, set contract.Statuses) error {
 	before := r.head.Statuses
 	r.head.Statuses = set
@@ -246,8 +247,8 @@ func (a *applyTx) setStatuses(r *run, set contract.Statuses) error {
 	return nil
 }
 
-// notice tells every Noticer of the new events of a request of which it learns. One that is no
-// valid transition where it stands is told to none: it changes nothing (PRJ-17).
+// notice calls every Noticer with the new events of a request of which it learns, except for one
+// that is no valid transition where it stands: it changes nothing (PRJ-17).
 func (a *applyTx) notice(r *run, m *record.AppendCommand, isNew func(index int) bool) error {
 	set, changes := r.head.Statuses, m.Changes
 	for i, n := range m.Notices.All {

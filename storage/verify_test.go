@@ -88,7 +88,7 @@ func TestVerifyFindsTamperingAPP11(t *testing.T) {
 		switch {
 		case key[0] == 'c':
 			chunks = append(chunks, [2][]byte{key, value})
-			value = nil // below, where it is told apart what is no event of the run
+			value = nil // below, where what is no event of the run is distinguished
 		case key[0] == 'i' && mine:
 			places = append(places, [2][]byte{key, value})
 		case key[0] == 'h' && mine:

@@ -93,7 +93,7 @@ func readWindow(t rapid.TB, s *storage.Store, st storage.PositionRange, f storag
 			t.Fatal(err)
 		}
 		more, begun := true, at
-		for range piece() { // a Next goes on in what the one before has read
+		for range piece() { // a Next continues in what the one before has read
 			var records []storage.Record
 			n := piece()
 			if records, more, err = r.Next(n); err != nil {

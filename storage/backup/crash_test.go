@@ -111,7 +111,7 @@ func TestDiskErrors(t *testing.T) {
 		count, hit := 0, false
 		tap.set(func(op errorfs.Op) error {
 			if op.Kind == errorfs.OpFileClose || op.Kind == errorfs.OpGetDiskUsage || op.Kind == errorfs.OpStat {
-				return nil // lost room is not told, and a file of which nothing is known is sent
+				return nil // lost room is not reported, and an unknown file is sent
 			}
 			if count++; count != at+1 {
 				return nil

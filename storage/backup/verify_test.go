@@ -216,8 +216,8 @@ func TestPruneOrder(t *testing.T) {
 	}
 }
 
-// TestVerifyAll: of many backups each is told what is wrong with it, and a file that several have
-// is read once.
+// TestVerifyAll: of many backups each gets its own faults reported, and a file that several have is
+// read once.
 func TestVerifyAll(t *testing.T) {
 	tap := &tap{}
 	r, n := Open(tap.disk(vfs.NewMem()), "dir"), newFakeNode()

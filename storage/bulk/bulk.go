@@ -70,7 +70,7 @@ type table struct {
 }
 
 // Open opens a store that nothing else has open. Each of its proposals takes about perProposal
-// events. The files grow beside the store's directory, so that it can take them over without a
+// events. The files grow next to the store's directory, so that it can take them over without a
 // copy.
 func Open(opts storage.Options, perProposal int) (*Bulk, error) {
 	opts.EnsureDefaults()

@@ -162,7 +162,7 @@ func sameRun(got Client, want *Model, seen view, name string) error {
 	if model = seen.run(model); !reflect.DeepEqual(run, model) {
 		return fmt.Errorf("is %+v, metadata %+v; want %+v, metadata %+v", run, run.Metadata, model, model.Metadata)
 	}
-	// From the begin, and from the middle, as a reader that goes on does (READ-1).
+	// From the begin, and from the middle, as a reader that continues does (READ-1).
 	for _, after := range []uint64{0, run.LastSeq / 2, run.LastSeq} {
 		records, err := got.Events(name, after)
 		if err != nil {

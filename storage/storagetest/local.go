@@ -89,7 +89,7 @@ func (l *Local) fail(err error) {
 	l.failed.err = errors.Join(l.failed.err, err)
 }
 
-// Failed returns what the store told Options.Fail.
+// Failed returns the error with which the store called Options.Fail.
 func (l *Local) Failed() error {
 	l.failed.Lock()
 	defer l.failed.Unlock()

@@ -28,10 +28,10 @@ func checkWorkload(t *rapid.T, p *Pair) {
 
 // Pair drives a system and the model side by side.
 type Pair struct {
-	System System // nil beside a remote
+	System System // nil with a remote
 	Model  *Model
 
-	remote    Remote // nil beside a System
+	remote    Remote // nil with a System
 	positions atlas
 	proposals []proposal
 	names     []string // of all runs that requests were about

@@ -11,8 +11,8 @@
 //   - The batches follow each other: Batch.To of one is Batch.After of the next one. Of the entries
 //     between the two, a batch has all commits.
 //   - A batch never changes. Readers share it and its commits, and change neither.
-//   - The batches take at most Options.Bytes, beside the newest one. The oldest go first, whether
-//     or not all readers have had them.
+//   - The batches but the newest one take at most Options.Bytes. The oldest go first, whether or
+//     not all readers have had them.
 //   - The Tail has no goroutine. While one reader reads the store, those that need the same wait
 //     for it; those that need what is here do not.
 package tail

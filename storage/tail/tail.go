@@ -20,7 +20,7 @@ const (
 	batchBytes   = 512 << 10
 	// near is how many positions behind the store a reader may be that an empty Tail begins with.
 	near = 10_000
-	// Beside its payload, an event takes about eventBytes, and a commit about commitBytes.
+	// In addition to its payload, an event takes about eventBytes, and a commit about commitBytes.
 	eventBytes  = 1 << 10
 	commitBytes = 256
 )

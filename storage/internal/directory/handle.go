@@ -200,13 +200,13 @@ func (d *Directory) TableOptions() sstable.WriterOptions {
 	return o.MakeWriterOptions(len(o.Levels)-1, format.MaxTableFormat())
 }
 
-// fatalError is what Pebble said when it could not go on.
+// fatalError is what Pebble said when it could not continue.
 type fatalError struct{ text string }
 
 func (e *fatalError) Error() string { return e.text }
 
-// pebbleLogger hands Pebble's log on. Pebble goes on as if all were well when Fatalf returns, so it
-// must not.
+// pebbleLogger hands Pebble's log on. Pebble continues as if all were well when Fatalf returns, so
+// it must not.
 type pebbleLogger struct {
 	log  *slog.Logger
 	fail func(error)

@@ -20,12 +20,12 @@ import (
 //	000001/             a database; live is only the one that CURRENT names
 //	checkpoint-000002/  hard links to a database's files, while they are streamed
 //	seed-000001-…/      what has come of another node's checkpoint that is pulled file by
-//	                    file, since database 1 is the live one; then 16 hex digits that stand
-//	                    for where it comes from
+//	                    file, since database 1 is the live one; then 16 hex digits that name
+//	                    where it comes from
 //
 // Every database or checkpoint but the live one was left behind by a crash, or by an install that
 // ended badly, and goes when the store is opened. So does a seed that is older than the live
-// database; the others are there to be gone on with. CURRENT is replaced as a whole, so that at any
+// database; the others are there to be continued. CURRENT is replaced as a whole, so that at any
 // moment either the old or the new database is the store, whole (D5).
 const (
 	currentFile      = "CURRENT"

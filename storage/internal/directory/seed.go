@@ -28,8 +28,8 @@ var (
 	errSeedOver   = errors.New("storage: the seed is over")
 )
 
-// Seed is a checkpoint of another node that comes file by file, and goes on where it was cut, also
-// in another process (D5). One goroutine uses it:
+// Seed is a checkpoint of another node that comes file by file, and continues where it was cut,
+// also in another process (D5). One goroutine uses it:
 //
 //	Directory.Seed ──► Next ──► Write … ──► EndFile ──┐──► Finish ──► Received.Install
 //	                    ▲─────────────────────────────┘
@@ -55,7 +55,7 @@ type Seed struct {
 	over bool
 }
 
-// Seed begins to take in the checkpoint that a manifest describes, or goes on with it.
+// Seed begins to take in the checkpoint that a manifest describes, or continues with it.
 // storage.Store.Seed says what origin is, and what it keeps of an earlier attempt. The Seed must be
 // closed, and the directory stay open until then.
 func (d *Directory) Seed(origin string, manifest []byte) (_ *Seed, err error) {
@@ -286,7 +286,7 @@ func (s *Seed) Finish() (*Received, error) {
 	return received, errors.Join(err, s.Close())
 }
 
-// Close ends the seed and keeps what has come, for another to go on with. Closing it again does
+// Close ends the seed and keeps what has come, for another to continue with. Closing it again does
 // nothing.
 func (s *Seed) Close() (err error) {
 	if s.over {

@@ -12,8 +12,8 @@ const (
 	// aheadEvents is about how much is read of one view of the store: while it is open, Pebble
 	// keeps what it shows.
 	aheadEvents = 100_000
-	// A batch ends with the commit that reaches one of these, and so many may wait beside the one
-	// that is made and the one that is used.
+	// A batch ends with the commit that reaches one of these, and so many may wait in addition to
+	// the one that is made and the one that is used.
 	batchEvents  = 1024
 	batchBytes   = 512 << 10
 	aheadBatches = 4
@@ -154,7 +154,7 @@ func (s *scan) first() *Commit {
 	return s.rest[0]
 }
 
-// pass goes on behind the first commit.
+// pass takes the first commit off.
 func (s *scan) pass(c *Commit) { s.passed, s.rest = c.Position, s.rest[1:] }
 
 // cancel ends the scan early.

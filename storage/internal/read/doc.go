@@ -14,5 +14,5 @@
 //   - Apply adds a run to Changes under the lock under which the run's new head becomes visible. So
 //     the changes that OpenHeads takes are those of its snapshot.
 //   - A reader writes nothing, and the caller may keep what it returns.
-//   - One goroutine uses a reader. Readers run beside each other and beside Apply.
+//   - One goroutine uses a reader. Readers and Apply run at the same time.
 package read

@@ -24,7 +24,8 @@ const RunGroup = 64
 // Changes is the set of groups whose runs were made or changed since it was last taken. The zero
 // value is empty.
 type Changes struct {
-	// Held while a proposal becomes visible: the groups that OpenHeads takes match its snapshot.
+	// The lock is held while a proposal becomes visible, and while OpenHeads takes a snapshot: the
+	// groups that it takes match its snapshot.
 	sync.Mutex
 	touchedGroups
 }
@@ -69,7 +70,8 @@ func (t *touchedGroups) within(count uint64) (list []uint64) {
 	return list
 }
 
-// Heads is a snapshot of the heads of all runs. Appends go on beside it. The caller must close it.
+// Heads is a snapshot of the heads of all runs. Appends continue meanwhile. The caller must close
+// it.
 type Heads struct {
 	// Applied is the applied state of the snapshot.
 	Applied record.Applied

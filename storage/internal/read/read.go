@@ -14,7 +14,7 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// Run is what the store knows about a run beside its events.
+// Run is what the store knows about a run without its events.
 type Run struct {
 	RunID       string
 	Scope       record.Scope
@@ -32,7 +32,7 @@ type Run struct {
 	Chain       [32]byte
 	Position    record.Position // of the last event
 	// Fence is what requests with a fence must name (QUE-8), as it is stored: what a cluster does
-	// not know yet of a run in the backup that it goes on from is as before. 0: never requested.
+	// not know yet of a run in the backup that it continues from is as before. 0: never requested.
 	Fence uint64
 	// Statuses has that of the run's snapshot after its last event (PRJ-17).
 	Statuses contract.Statuses

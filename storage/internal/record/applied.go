@@ -30,7 +30,7 @@ type Applied struct {
 	Incarnation Incarnation
 
 	// FencesAbove is below every fence that this cluster gives, and above those of the clusters
-	// whose backups it goes on from. 0: it goes on from none.
+	// whose backups it continues from. 0: it continues from none.
 	FencesAbove uint64
 
 	// Held: the cluster was restored, and leases no run and delivers no event until it is released.
@@ -49,10 +49,10 @@ func (a *Applied) Runs() uint64 { return a.NextRun - 1 }
 // Stamp returns the last stamp applied as a UTC time; zero on an empty log.
 func (a *Applied) Stamp() time.Time { return Time(a.PersistedAt) }
 
-// FencesAfter is FencesAbove of a cluster that goes on from a backup: the number of backups behind
-// each other that it goes on from, then 20 bits of a random id, and 20 bits of 0, from which the
-// fences of a run rise. So two clusters that go on from one backup give different fences too. They
-// stay below 2^53, and are exact in every JSON.
+// FencesAfter is FencesAbove of a cluster that continues from a backup: the number of backups
+// behind each other that it continues from, then 20 bits of a random id, and 20 bits of 0, from
+// which the fences of a run rise. So two clusters that continue from one backup give different
+// fences too. They stay below 2^53, and are exact in every JSON.
 func FencesAfter(before uint64, random []byte) uint64 {
 	return (before>>40+1)<<40 | uint64(binary.BigEndian.Uint32(random)>>12)<<20
 }

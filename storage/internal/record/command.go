@@ -67,7 +67,7 @@ func (a *Append) original(i int) contract.Original {
 	return contract.Original{}
 }
 
-// Creation is what CreateRun says about a run beside its events.
+// Creation is what CreateRun says about a run.
 type Creation struct {
 	Scope    Scope
 	Metadata Metadata
@@ -80,7 +80,7 @@ type Scope struct {
 	EnvironmentID string
 }
 
-// Metadata of a run, as CreateRun told it.
+// Metadata of a run, as CreateRun gave it.
 type Metadata struct {
 	PlanRef       *PlanRef
 	EngineType    string

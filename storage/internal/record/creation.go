@@ -9,7 +9,7 @@ import (
 )
 
 // Adopt returns the metadata of an existing run after CreateRun: unchanged if an earlier CreateRun
-// said the same, or else what this one says, beside what SetEngineRunRef and UpdateRun have said.
+// said the same, or else what this one says, with what SetEngineRunRef and UpdateRun have said.
 // conflicts are the fields that differ; then CreateRun is refused (APP-12).
 func Adopt(have, create *recordv1.RunMetadata) (next *recordv1.RunMetadata, conflicts []string) {
 	if have == nil {

@@ -117,8 +117,8 @@ func (e *encoder) append(a *Append) error {
 	return nil
 }
 
-// checkTexts refuses what a record.v1.Append cannot have beside its bodies: apply would stop every
-// node at a text that is not UTF-8.
+// checkTexts refuses what a record.v1.Append cannot have outside of its bodies: apply would stop
+// every node at a text that is not UTF-8.
 func checkTexts(a *Append, scope *Scope, plan *planName) error {
 	valid := utf8.ValidString(a.RunID) && utf8.ValidString(a.AppendedBy.Name) && utf8.ValidString(a.AppendedBy.TokenID) &&
 		utf8.ValidString(scope.TenantID) && utf8.ValidString(scope.ProjectID) && utf8.ValidString(scope.EnvironmentID) &&

@@ -16,8 +16,8 @@ const levelRow = 12
 // raised.
 const CoreLevel = 1
 
-// BuildTooOldError says that the build does not support the feature level of a store. The node
-// cannot go on.
+// BuildTooOldError says that the build does not support the feature level of a store. The node must
+// stop.
 type BuildTooOldError struct {
 	Level    uint32 // of the store
 	Supports uint32 // the highest of the build

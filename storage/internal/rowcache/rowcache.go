@@ -6,10 +6,11 @@
 //
 // A row thus goes once it was not used while half of the limit was.
 //
-// Invariant: what a Cache says of a row is what it was told last.
+// Invariant: what a Cache says of a row is what Put said last.
 package rowcache
 
-// rowBytes is about what a row takes beside its key and value: two headers, and its part of a map.
+// rowBytes is about what a row takes in addition to its key and value: two headers, and its part of
+// a map.
 const rowBytes = 128
 
 // Cache is a set of rows, bounded by bytes. One goroutine uses it.
@@ -50,8 +51,8 @@ func (c *Cache) Get(key []byte) (value []byte, known bool) {
 	return r.value, true
 }
 
-// Put tells the cache of a row; nil as value: there is no such row. The value becomes the cache's,
-// the key remains the caller's.
+// Put puts a row into the cache; nil as value: there is no such row. The cache keeps the value, and
+// copies the key.
 func (c *Cache) Put(key, value []byte) {
 	r := c.take(key)
 	if r == nil {

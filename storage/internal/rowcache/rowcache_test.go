@@ -12,7 +12,7 @@ import (
 	"runlog/storage/internal/rowcache"
 )
 
-// TestCacheD12 compares a cache with a map: what it says of a row is what it was told last, and it
+// TestCacheD12 compares a cache with a map: what it says of a row is what was put last, and it
 // takes no more than its limit.
 func TestCacheD12(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

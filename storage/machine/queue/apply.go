@@ -148,7 +148,7 @@ func (m Machine) Noticed(tx *storage.Tx, runID string, notice contract.Notice) e
 	return w.flush()
 }
 
-// started is told of the RunStarted of a run: from now on its worker executes it (QUE-12).
+// started takes note of the RunStarted of a run: from now on its worker executes it (QUE-12).
 func (w *work) started(q *queueState, r *recordv1.QueuedRun) error {
 	if r.Started {
 		return nil
@@ -164,9 +164,9 @@ func (w *work) started(q *queueState, r *recordv1.QueuedRun) error {
 	return w.enter(q, r, Running)
 }
 
-// cancelling is told that a run has accepted a CANCEL (QUE-10). The worker that executes it, or the
-// engine that has it, hears the signal. A run that was not started, or that waits, gets no worker
-// any more.
+// cancelling takes note that a run has accepted a CANCEL (QUE-10). The worker that executes it, or
+// the engine that has it, hears the signal. A run that was not started, or that waits, gets no
+// worker any more.
 func (w *work) cancelling(q *queueState, r *recordv1.QueuedRun) error {
 	r.Cancelling = true
 	switch State(r.State) {

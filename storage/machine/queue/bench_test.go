@@ -67,7 +67,7 @@ func (c cycle) proposals(first, runs, batch int, clock int64) (log [][]byte) {
 	return log
 }
 
-// BenchmarkCycle is what a run costs from its request to its end, beside many runs that are ready.
+// BenchmarkCycle is what a run costs from its request to its end, among many runs that are ready.
 func BenchmarkCycle(b *testing.B) {
 	const runs = 1600
 	for _, batch := range []int{1, 16} {

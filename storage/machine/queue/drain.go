@@ -33,7 +33,7 @@ func parseDrain(key []byte) (d Drain, err error) {
 	return Drain{Queue: binary.BigEndian.Uint64(key), PausedAt: int64(binary.BigEndian.Uint64(key[8:])), RunID: string(key[16:])}, nil
 }
 
-// draining is told of a RunPaused with draining. q is nil for a run in no queue.
+// draining takes note of a RunPaused with draining. q is nil for a run in no queue.
 func (w *work) draining(runID string, q *queueState) {
 	n := uint64(0)
 	if q != nil {

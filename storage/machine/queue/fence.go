@@ -16,7 +16,7 @@ import (
 //	4       another lease, or a Cancel, an Expire or a Requeue, which take the run as a lease does
 //
 // So an even number is that of a lease, and the odd one behind it says that this lease has ended. A
-// cluster that goes on from a backup counts from Tx.FirstFence on, which is odd too, so that no
+// cluster that continues from a backup counts from Tx.FirstFence on, which is odd too, so that no
 // fence of the cluster before is ever one of its own.
 
 // LeaseOf returns the lease that a fence of a run is of; 0: the run was never leased.

@@ -67,6 +67,6 @@
 // Seek, and Redrive and Discard of all, go through rows of the subscription: at most MaxOwed and
 // MaxDeadLetters. Redrive does not write dead letters again, which have long texts.
 //
-// Invariants: owed_runs and dead_letters of a subscription are the counts of its rows. A row of W
-// with 1 stands beside one with 0. began ≤ position. X has the counts of U.
+// Invariants: owed_runs and dead_letters of a subscription are the counts of its rows. For each row
+// of W with 1 there is one with 0. began ≤ position. X has the counts of U.
 package subscription

@@ -68,7 +68,7 @@ func List(s *storage.Store, tenant string, behind Name, n int) (list []*Subscrip
 	return list, more, err
 }
 
-// State is a subscription with all that its dispatcher goes on from, as of one moment.
+// State is a subscription with all that its dispatcher continues from, as of one moment.
 type State struct {
 	Subscription
 	// Owed are the runs that owe events, by runId.

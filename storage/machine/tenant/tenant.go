@@ -21,7 +21,7 @@ const Kind = 19
 
 const limitTable = "D"
 
-// Default stands for a tenant's name in the default of the cluster.
+// Default is what the default of the cluster has in place of a tenant's name.
 const Default = ""
 
 // Cluster is the tenant of the runs that the nodes write, such as the access log. It has no limits.

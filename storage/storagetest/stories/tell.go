@@ -13,7 +13,7 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// example is a story told in proposals; both tell the same, and it ends as expected.
+// example is a story in proposals; both tell the same, and it ends as expected.
 type example struct {
 	name   string
 	tell   func(*story)
@@ -57,8 +57,8 @@ func (s *story) reopen() {
 	}
 }
 
-// expect wants every result to be a duplicate or not, as told by one letter each: n new, d
-// duplicate of the same content, x duplicate of other content.
+// expect wants every result to be a duplicate or not, as one letter each says: n new, d duplicate
+// of the same content, x duplicate of other content.
 func (s *story) expect(o storage.Outcome, letters string) {
 	s.t.Helper()
 	got := make([]byte, 0, len(o.Results))
