@@ -181,7 +181,7 @@ func TestClientTLSSEC1(t *testing.T) {
 		if got, err := secureHTTP(n, engine, "/v1/whoami"); err != nil || !strings.Contains(string(got.Body), who) {
 			t.Errorf("over HTTP: %s, %v", got.Body, err)
 		}
-		// A stream of a run that does not exist: an identified caller is told so.
+		// A stream of a run that does not exist: an identified caller gets that answer.
 		if got, err := secureHTTP(n, engine, "/v1/runs/absent/events:read"); err != nil || got.Code != http.StatusNotFound {
 			t.Errorf("a stream over HTTP: %d %s, %v", got.Code, got.Body, err)
 		}
@@ -224,7 +224,7 @@ func TestClientTLSSEC1(t *testing.T) {
 		if got, err := secureHTTP(n, nobody, "/v1/whoami", "Authorization", bearer); err != nil || got.Code != http.StatusOK {
 			t.Errorf("a token over HTTP: %d %s, %v", got.Code, got.Body, err)
 		}
-		// Two are refused also beside a certificate.
+		// Two are refused also with a certificate.
 		if got, err := secureHTTP(n, engine, "/v1/whoami", "Authorization", bearer, "Authorization", bearer); err != nil || got.Code != http.StatusUnauthorized {
 			t.Errorf("two of Authorization and a certificate: %d %s, %v", got.Code, got.Body, err)
 		}

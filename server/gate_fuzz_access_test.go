@@ -22,9 +22,9 @@ import (
 	"runlog/server/servertest"
 )
 
-// FuzzGateHeader sends one header, over HTTP and gRPC, alone and beside valid credentials. TOKEN in
-// its value is a valid token. Only the one header Authorization lets a caller in, and no header
-// changes its identity (SEC-2).
+// FuzzGateHeader sends one header, over HTTP and gRPC, alone and together with valid credentials.
+// TOKEN in its value is a valid token. Only the one header Authorization lets a caller in, and no
+// header changes its identity (SEC-2).
 func FuzzGateHeader(f *testing.F) {
 	for _, h := range [][2]string{
 		{"Authorization", "Bearer TOKEN"}, {"authorization", "bearer TOKEN"}, {"Grpc-Metadata-Authorization", "Bearer TOKEN"},

@@ -61,7 +61,7 @@ func FuzzGateJSON(f *testing.F) {
 	})
 }
 
-// FuzzGateFlat posts one event of line 1.1, whose members may lie beside the envelope. The result
+// FuzzGateFlat posts one event of line 1.1, whose members may lie next to the envelope. The result
 // must equal that of the command line, which parses events by itself.
 func FuzzGateFlat(f *testing.F) {
 	f.Add([]byte(`{"contractVersion":"1.1","eventType":"StepStarted","stepId":"flat","planVersion":"1","emittedAt":"2026-02-11T10:30:00Z","note":1}`))

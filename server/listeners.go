@@ -232,10 +232,10 @@ func (s *Server) serveHTTP(h *http.Server, l net.Listener) error {
 	return h.Serve(l)
 }
 
-// httpLog takes what net/http has to tell.
+// httpLog takes the messages of net/http.
 type httpLog struct{ log *slog.Logger }
 
-// Write logs a line. Anybody can make a handshake fail, so that is only told when it is asked for.
+// Write logs a line. Anybody can make a handshake fail, so that is a debug message.
 func (l httpLog) Write(line []byte) (int, error) {
 	level := slog.LevelError
 	if bytes.HasPrefix(line, []byte("http: TLS handshake error")) {

@@ -52,7 +52,7 @@ func TestSizesOfTheLogsFiles(t *testing.T) {
 }
 
 // TestLogsFilesChangeSize: a node that is given more memory, or less, reads the files that it has
-// written before, and goes on in files of the new size (APP-1).
+// written before, and continues in files of the new size (APP-1).
 func TestLogsFilesChangeSize(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -100,7 +100,7 @@ type Options struct {
 	Authenticate bool
 	// Insecure accepts that other machines reach the node without TLS or without authentication.
 	Insecure bool
-	// Access has the providers and certificates of identities, beside API tokens.
+	// Access has the providers and certificates of identities; API tokens are in the store.
 	Access auth.Config
 	// AdminToken is the hash of a token with every right that is not stored in the cluster, for the
 	// first call of an admin. Zero: none.
@@ -109,7 +109,7 @@ type Options struct {
 	LeaderWait time.Duration
 
 	// CORSOrigins are the origins whose web pages may call the API over HTTP; gateway.AnyOrigin and
-	// gateway.LoopbackOrigins stand for several. Default: those of this machine if HTTPListen is a
+	// gateway.LoopbackOrigins mean several. Default: those of this machine if HTTPListen is a
 	// loopback address, else none.
 	CORSOrigins []string
 	// MaxPayloadBytes bounds one payload (ENV-7). Default: 64 KiB; at most 1 MiB.

@@ -44,7 +44,7 @@ func serveEcho(b *testing.B, answer *runlogv1.GetSnapshotResponse) (address stri
 	return l.Addr().String()
 }
 
-// BenchmarkGetSnapshot reads a run that is in memory, over gRPC on loopback, beside a server that
+// BenchmarkGetSnapshot reads a run that is in memory, over gRPC on loopback, next to a server that
 // answers with the same message at once: what the node takes longer is its own.
 func BenchmarkGetSnapshot(b *testing.B) {
 	n := servertest.Start(b)

@@ -20,9 +20,9 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// told returns what the access log of today says of the calls whose methods end in a verb: the
+// logged returns what the access log of today says of the calls whose methods end in a verb: the
 // decision, the token of the caller, the fields of the request, and those of the answer.
-func told(n *servertest.Node, auditor, verb string) (list []string) {
+func logged(n *servertest.Node, auditor, verb string) (list []string) {
 	n.T.Helper()
 	resp, err := n.Events.ListEvents(n.Bearing(auditor), &runlogv1.ListEventsRequest{RunId: rpc.AccessRuns + time.Now().UTC().Format(time.DateOnly)})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestAccessLogArgumentsSEC11(t *testing.T) {
 		ctx := n.Bearing(root)
 		want := func(verb string, list ...string) {
 			t.Helper()
-			if got := told(n, auditor, verb); !slices.Equal(got, list) {
+			if got := logged(n, auditor, verb); !slices.Equal(got, list) {
 				t.Errorf("%s: recorded\n%s\nwant\n%s", verb, strings.Join(got, "\n"), strings.Join(list, "\n"))
 			}
 		}
@@ -92,7 +92,7 @@ func TestAccessLogArgumentsSEC11(t *testing.T) {
 		for _, tenant := range []string{"tenant", "foreign"} { // The latter is refused.
 			_, _ = n.Audit.QueryEvents(n.Bearing(auditor), &runlogv1.QueryEventsRequest{TenantId: tenant, RunId: "run", Types: []string{"RunStarted"}})
 		}
-		if got := told(n, auditor, "QueryEvents"); len(got) != 2 || got[1] != "DENIED "+id+"map[] map[]" ||
+		if got := logged(n, auditor, "QueryEvents"); len(got) != 2 || got[1] != "DENIED "+id+"map[] map[]" ||
 			!strings.HasPrefix(got[0], "DONE "+id+`map[runId:run tenantId:tenant types:["RunStarted"]] map[count:1 from:1970-01-01T00:00:00Z to:2030-01-01T`) {
 			t.Errorf("queries: recorded %q", got)
 		}
@@ -103,7 +103,7 @@ func TestAccessLogArgumentsSEC11(t *testing.T) {
 		if !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
-		if got := told(n, auditor, "ExportEvents"); len(got) != 1 ||
+		if got := logged(n, auditor, "ExportEvents"); len(got) != 1 ||
 			!strings.HasPrefix(got[0], "DONE "+id+`map[tenantId:tenant] map[summary:{"count":"1",`) {
 			t.Errorf("exports: recorded %q", got)
 		}

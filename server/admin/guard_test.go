@@ -179,7 +179,7 @@ func TestImportIntoTheAccessLogSEC12(t *testing.T) {
 	})
 }
 
-// TestImportedDecisionsSEC9: an import of decisions needs the role decider beside admin.
+// TestImportedDecisionsSEC9: an import of decisions needs the role decider in addition to admin.
 func TestImportedDecisionsSEC9(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -78,7 +78,7 @@ func TestForgedTokensAreNotSignedREAD4(t *testing.T) {
 }
 
 // TestTokensOfEarlierKeysREAD4: a holder of a key that was replaced cannot make the cluster sign,
-// with the new key, an export that continues a forged token. A token of before goes on, unsigned.
+// with the new key, an export that continues a forged token. A token of before continues, unsigned.
 func TestTokensOfEarlierKeysREAD4(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -18,7 +18,7 @@ const tokenKind = "token:"
 // TokenIdentity returns the name of the identity of an API token.
 func TokenIdentity(name string) string { return tokenKind + name }
 
-// tokenNames are short and can be told apart in a log.
+// tokenNames are short and can be distinguished in a log.
 var tokenNames = regexp.MustCompile(`^[a-zA-Z0-9._@-]{1,64}$`)
 
 // AdminTokenName is the name of the token that a node has in a file of its own. The cluster does
@@ -33,8 +33,8 @@ func TokenNameFault(name string) string {
 	return ""
 }
 
-// IdentityFault says why no attestation can be in a name; empty: one can (SEC-10). Beside the names
-// of identities, it takes those of people that have no credential.
+// IdentityFault says why no attestation can be in a name; empty: one can (SEC-10). It takes the
+// names of identities, and those of people that have no credential.
 func IdentityFault(name string) string {
 	switch token, is := strings.CutPrefix(name, tokenKind); {
 	case name == AllNames:

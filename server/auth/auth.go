@@ -89,7 +89,7 @@ func New(ctx context.Context, opts Options) (*Authenticator, error) {
 	return a, nil
 }
 
-// Errors of refused credentials: what their owner is told.
+// Errors of refused credentials, as their owner gets them.
 var (
 	errMissing = unauthenticated("this node demands authentication: send the header \"Authorization: Bearer …\" with an API token or an access token, or a client certificate")
 	errTwice   = unauthenticated("the header Authorization appears more than once: send one")

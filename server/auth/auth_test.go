@@ -107,7 +107,7 @@ func TestOpenSEC1(t *testing.T) {
 	wantRefused(t, "a wrong token on an open node", i, err)
 }
 
-// TestConfigFaults lists configurations that are refused, and what the operator is told.
+// TestConfigFaults lists configurations that are refused, and what the operator learns.
 func TestConfigFaults(t *testing.T) {
 	t.Parallel()
 	for text, says := range map[string]string{

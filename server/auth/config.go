@@ -55,8 +55,8 @@ type OIDC struct {
 
 // CertificateRule gives an identity to client certificates.
 type CertificateRule struct {
-	// Subject is an RFC 2253 name such as CN=engine-1,O=acme. A * stands for any characters
-	// within one part.
+	// Subject is an RFC 2253 name such as CN=engine-1,O=acme. A * matches any characters within one
+	// part.
 	Subject string   `yaml:"subject"`
 	Tenants []string `yaml:"tenants"`
 	Roles   []string `yaml:"roles"`

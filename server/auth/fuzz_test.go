@@ -169,7 +169,7 @@ func signatureOf(t *testing.T, how uint8, text string, key, stranger *ecdsa.Priv
 }
 
 // FuzzPassport verifies any passport: as it is, and with the right code of any fields, which
-// another member could make. It stands for an identity only if the code is right and it names the
+// another member could make. It is good for an identity only if the code is right and it names the
 // node that sends it; made again, it says the same (SEC-3).
 func FuzzPassport(f *testing.F) {
 	secret := bytes.Repeat([]byte{7}, 32)

@@ -111,7 +111,7 @@ func (l *limitedFetch) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// errProvider is what a caller is told whose provider cannot be asked.
+// errProvider is the error for a caller whose provider cannot be asked.
 var errProvider = &contract.Error{
 	Reason: contract.ReasonUnauthenticated,
 	Message: "the token cannot be verified now, because this node cannot fetch the keys of its issuer; try again, or ask the operator: " +

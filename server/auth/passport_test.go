@@ -10,8 +10,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestPassportsSEC3: a passport stands for its identity, for the node that made it alone, as long
-// as its secret is known. One that differs by a byte, or was made with another secret, stands for
+// TestPassportsSEC3: a passport is good for its identity, for the node that made it alone, as long
+// as its secret is known. One that differs by a byte, or was made with another secret, is good for
 // none.
 func TestPassportsSEC3(t *testing.T) {
 	t.Parallel()

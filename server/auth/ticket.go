@@ -79,8 +79,7 @@ func (t *tickets) takeLocked(hash TokenHash) (one ticket, ok bool) {
 
 var errTicket = unauthenticated("the ticket is not accepted: it was used, has ended, or is of another node; get a new one from POST /v1/watch-tickets")
 
-// watcher returns the identity that a ticket stands for, which may open one watch. A ticket is good
-// once.
+// watcher returns the identity of a ticket, which may open one watch. A ticket is good once.
 func (a *Authenticator) watcher(text string) (*Identity, error) {
 	t := &a.tickets
 	t.mu.Lock()

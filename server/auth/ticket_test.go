@@ -11,7 +11,7 @@ import (
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
-// TestTicketsSEC2: a ticket stands for the identity that has asked for it, once, for a minute, and
+// TestTicketsSEC2: a ticket is good for the identity that has asked for it, once, for a minute, and
 // for a watch alone. It does not outlive the credential that it was made with (SEC-5).
 func TestTicketsSEC2(t *testing.T) {
 	t.Parallel()

@@ -313,10 +313,10 @@ func (c *Cluster) Waiting() string {
 // Leave announces the shutdown to other nodes, and starts nothing new.
 func (c *Cluster) Leave() { c.leaving.Store(true) }
 
-// Detach releases the node and the store, which may be closed then. Other nodes are told that this
-// one does not take part.
+// Detach releases the node and the store, which may be closed then. Other nodes get the answer that
+// this one does not take part.
 func (c *Cluster) Detach() {
-	hard := time.AfterFunc(drainTimeout, c.server.Stop) // what other nodes are told
+	hard := time.AfterFunc(drainTimeout, c.server.Stop) // answers may be under way
 	c.server.GracefulStop()
 	hard.Stop()
 	c.stop()

@@ -8,7 +8,7 @@ import (
 )
 
 // TestCloseRightAfterNew: a start that fails closes the cluster at once, maybe before its server
-// serves. Such a server has not failed, so the process goes on.
+// serves. Such a server has not failed, so the process continues.
 func TestCloseRightAfterNew(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := network.New(1)

@@ -18,7 +18,7 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestGoodDirectoriesGoOnD3: whatever happens to a node that keeps its directory, it goes on. The
+// TestGoodDirectoriesGoOnD3: whatever happens to a node that keeps its directory, it continues. The
 // others remember nothing that its directory does not have.
 func TestGoodDirectoriesGoOnD3(t *testing.T) {
 	t.Parallel()

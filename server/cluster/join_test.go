@@ -128,8 +128,8 @@ func TestSingleNodeAcceptsNobodySEC1(t *testing.T) {
 }
 
 // TestOtherFormatIsRefused: a node of another format is refused before anything is said, for Raft
-// as for gRPC, and told why: it would apply the log in its own way. Format 3 is that of the builds
-// whose log has no statuses of runs.
+// as for gRPC, with the reason: it would apply the log in its own way. Format 3 is that of the
+// builds whose log has no statuses of runs.
 func TestOtherFormatIsRefused(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -111,7 +111,7 @@ func (c *Cluster) keepMeeting() {
 }
 
 // meetAll greets the nodes at all addresses at once. It returns the addresses without an answer. An
-// error means that this node must not go on.
+// error means that this node must stop.
 func (c *Cluster) meetAll(ctx context.Context, addresses []string, meet func(context.Context, string) (bool, error)) (silent []string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -153,7 +153,7 @@ func (c *Cluster) meetWithin(ctx context.Context, w *witness.Witness, address st
 }
 
 // meet greets the node at an address. It reports whether there will be no better answer, and
-// whether no node runs there. An error means that this node must not go on.
+// whether no node runs there. An error means that this node must stop.
 func (c *Cluster) meet(ctx context.Context, w *witness.Witness, address string) (answered, absent bool, err error) {
 	k, _ := c.links.to("", address)
 	if k == nil {

@@ -102,7 +102,7 @@ func (c *Cluster) join(ctx context.Context, req *nodev1.JoinRequest) (*nodev1.Jo
 	}
 	known, err := mayJoin(members, req)
 	if err != nil {
-		// A node that is told that it was removed ends. A deposed leader does not know later
+		// A node that learns that it was removed ends. A deposed leader does not know later
 		// members, so it must confirm its leadership first.
 		if r.node.ConfirmLeader(ctx) != nil {
 			return nil, ErrNoLeader

@@ -23,7 +23,7 @@ import (
 // attempt 1 that the signal s1 caused.
 type badEvent struct {
 	name     string
-	with     string // members beside those of the envelope, or in place of them
+	with     string // members in addition to those of the envelope, or in place of them
 	without  string // a member of the envelope that is left out
 	expected uint64 // expectedLastSeq; 0: no condition
 	reason   contract.Reason
@@ -40,7 +40,7 @@ const (
 )
 
 var badEvents = []badEvent{
-	// The payload and what stands beside it (ENV-5 to ENV-9).
+	// The payload and the members next to it (ENV-5 to ENV-9).
 	{name: "a payload over the limit", with: `"payload":{"a":"` + strings.Repeat("x", 65529) + `"}`, reason: contract.ReasonPayloadTooLarge,
 		at: "payload", says: "is 65537 bytes, the limit is 65536: store the data elsewhere and send a reference to it"},
 	{name: "members twice in the payload", with: `"payload":{"a":1,"a":2}`, says: "new unknown", stored: `{"a":1,"a":2}`},
@@ -256,7 +256,7 @@ func wantRefusal(t testing.TB, what string, err error, b badEvent) {
 		return
 	}
 	if strings.HasPrefix(r.Message, "not a JSON event at byte ") {
-		// A line in another encoding is not JSON. It is told with the byte.
+		// A line in another encoding is not JSON. The error names the byte.
 		servertest.WantEqual(t, what, b.says, contract.NotUTF8)
 		return
 	}

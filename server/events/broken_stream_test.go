@@ -102,8 +102,7 @@ func breakAll(n *servertest.Node, streams []*breakingStream, restart bool) {
 	done.Wait()
 }
 
-// play sends and receives until the stream breaks. begun is told of the first answer, or of the
-// end.
+// play sends and receives until the stream breaks. begun gets the first answer, or the end.
 func (s *breakingStream) play(client runlogv1.EventServiceClient, begun chan<- struct{}) {
 	tell := func() {
 		select {

@@ -24,7 +24,7 @@ type ledger struct {
 	mu struct {
 		sync.Mutex
 		known  map[string]uint64 // by run: the highest lastSeq in any answer
-		first  map[place]*told
+		first  map[place]*answered
 		faults []error
 	}
 }
@@ -32,8 +32,8 @@ type ledger struct {
 // place names an event: a key is unique inside its run.
 type place struct{ run, key string }
 
-// told is the sum of the answers about one event.
-type told struct {
+// answered is the sum of the answers about one event.
+type answered struct {
 	answer    string               // the first answer, without its flags
 	duplicate map[string]string    // answers to duplicates, by their content
 	writer    *runlogv1.EventWrite // the stored event; nil: no answer says so yet
@@ -41,7 +41,7 @@ type told struct {
 }
 
 func (l *ledger) init() {
-	l.mu.known, l.mu.first = map[string]uint64{}, map[place]*told{}
+	l.mu.known, l.mu.first = map[string]uint64{}, map[place]*answered{}
 }
 
 func (l *ledger) fault(format string, args ...any) {
@@ -92,7 +92,7 @@ func (s *send) place(e *runlogv1.EventWrite) place {
 		r.StepId = &e.StepId
 	}
 	if r.PlanVersion == "" {
-		r.PlanVersion = "other" // told by the payload of the one event that names none
+		r.PlanVersion = "other" // known by the payload of the one event that names none
 	}
 	return place{s.run, derivedKey(r)}
 }
@@ -164,7 +164,7 @@ func (l *ledger) resultLocked(c *call, i int) error {
 	at := c.send.place(e)
 	known := l.mu.first[at]
 	if known == nil {
-		known = &told{answer: withoutFlags(r), duplicate: map[string]string{}}
+		known = &answered{answer: withoutFlags(r), duplicate: map[string]string{}}
 		l.mu.first[at] = known
 	}
 	known.lost = known.lost || c.send.lost

@@ -173,7 +173,7 @@ func TestPausesKeepTheOrderOfAStreamIDM10(t *testing.T) {
 	})
 }
 
-// TestAttemptsLeftOutIDM10: what may leave out its attempt, and what is told of the rest.
+// TestAttemptsLeftOutIDM10: what may leave out its attempt, and the answer for the rest.
 func TestAttemptsLeftOutIDM10(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -208,7 +208,7 @@ func transient(err error) bool {
 type call struct {
 	send    *send
 	req     *runlogv1.AppendEventsRequest
-	floor   uint64 // the run's lastSeq had been told to someone before the call
+	floor   uint64 // the run's lastSeq had been in an answer before the call
 	settled bool   // all of its events had been
 	results []*runlogv1.AppendResult
 	lastSeq uint64

@@ -31,7 +31,7 @@ func completeCreation(c *storage.Creation) *storage.Creation {
 }
 
 // completeRunStarted adds what the schema of a 1.1 RunStarted requires. What the event leaves out
-// is then told by its payload, and is the event's own (ENV-1).
+// is then known by its payload, and is the event's own (ENV-1).
 func completeRunStarted(e *contract.Event, scope storage.Scope) {
 	for _, f := range []struct {
 		bit             contract.Absent

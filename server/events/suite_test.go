@@ -70,7 +70,7 @@ func opening(connect func(*servertest.Node) transport) storagetest.RemoteFactory
 		})
 		check.(interface{ Cleanup(func()) }).Cleanup(r.shut)
 		r.wire = connect(r.node)
-		synctest.Wait() // The node leads, and goes on from its last stamp, before the clock moves.
+		synctest.Wait() // The node leads, from its last stamp on, before the clock moves.
 		return r
 	}
 }

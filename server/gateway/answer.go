@@ -132,7 +132,7 @@ func passTag(r *http.Request) {
 }
 
 // takeTicket takes the ticket out of the address of a watch. It counts as a credential of the
-// caller, beside those of the header.
+// caller, in addition to those of the header.
 func takeTicket(r *http.Request) {
 	if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.RawPath, ":watch") {
 		return

@@ -30,8 +30,8 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// Fields of requests that are names, and which values are refused as such a name beside "." and
-// "..".
+// Fields of requests that are names, and which values are refused as such a name in addition to "."
+// and "..".
 var nameFields = map[protoreflect.Name][]string{
 	"run_id": nil, "tenant_id": {"*"}, "project_id": nil, "environment_id": nil, "plan_id": nil, "plan_version": nil,
 	"step_id": {"RUN"}, "event_type": nil, "queue": nil, "subscription_id": nil, "types": nil, "tenants": nil,
@@ -374,7 +374,7 @@ func statusError(s *spb.Status) error {
 }
 
 // TestEmptyFiltersENV13: an empty value of a parameter is refused, and so is an empty text of a
-// filter in a body, and among the types or labels of a filter. None stands for "all".
+// filter in a body, and among the types or labels of a filter. None means "all".
 func TestEmptyFiltersENV13(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -157,8 +157,8 @@ func TestETags(t *testing.T) {
 	})
 }
 
-// TestETagOfAnotherHistory: a run that goes on differently after a restore from a backup has other
-// tags than before, also at the same runSeq.
+// TestETagOfAnotherHistory: a run that continues differently after a restore from a backup has
+// other tags than before, also at the same runSeq.
 func TestETagOfAnotherHistory(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

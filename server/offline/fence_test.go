@@ -14,7 +14,7 @@ import (
 )
 
 // TestFencesAfterRestoreQUE8: no lease of a cluster has the fence of a lease of the cluster whose
-// backup it goes on from, nor of another one that does. What the old cluster's workers hold is
+// backup it continues from, nor of another one that does. What the old cluster's workers hold is
 // refused from the start, also before the runs are leased again, and whether they were started or
 // not.
 func TestFencesAfterRestoreQUE8(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"runlog/storage"
 )
 
-// credulous is an accepting end that takes everybody and says what it was told to. It returns where
-// it listens, and what came last.
+// credulous is an accepting end that takes everybody and says what the test gives it. It returns
+// where it listens, and what came last.
 func credulous(t *bed, self Identity, certificate *TLS) (address string, last <-chan message) {
 	t.Helper()
 	l := t.listen()

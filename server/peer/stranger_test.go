@@ -20,7 +20,7 @@ import (
 	"runlog/testbed/bubble"
 )
 
-// TestTLSAndPlainDoNotMix shows that both ends are told when one has certificates and the other has
+// TestTLSAndPlainDoNotMix shows that both ends learn when one has certificates and the other has
 // none.
 func TestTLSAndPlainDoNotMix(t *testing.T) {
 	ca := newAuthority(t)

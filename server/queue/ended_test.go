@@ -47,7 +47,7 @@ func TestEndOfPendingRunPRJ17(t *testing.T) {
 }
 
 // TestSlotOfPausedRunPRJ17: a RunCompleted of a PAUSED run frees no slot, so that no second run is
-// leased which would run beside it after its RunResumed.
+// leased which would run at the same time after its RunResumed.
 func TestSlotOfPausedRunPRJ17(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 const (
 	// recentBytes bounds what is remembered of requests.
 	recentBytes = 8 << 20
-	// requestedBytes is about what a request takes in memory beside what its answer has.
+	// requestedBytes is about what a request takes in memory in addition to what its answer has.
 	requestedBytes = 1 << 10
 )
 

@@ -86,9 +86,9 @@ func (s *Service) RequestRun(ctx context.Context, req *runlogv1.RequestRunReques
 // creationAnswer is the number of the creation's answer in the command of a request.
 const creationAnswer = 1
 
-// around has the operations beside the append of the first event: the run is made, and requested.
+// around has the operations around the append of the first event: the run is made, and requested.
 // The run may exist, made with the same metadata and without an event. Check comes first: an
-// earlier request of the run is to be told of as that.
+// earlier request of the run must be reported as one.
 func (r *request) around() (o replica.Around, err error) {
 	check, err := queue.Check(&r.RunRequest)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // checkRerun checks that a request of a run may rerun the run that it names, if it names one. A run
-// of another scope is not told from one that does not exist (SEC-4).
+// of another scope is answered like one that does not exist (SEC-4).
 func (s *Service) checkRerun(req *runlogv1.RequestRunRequest, runID string) error {
 	if req.RerunOf == nil {
 		return nil

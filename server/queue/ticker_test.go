@@ -73,7 +73,7 @@ func TestTimersBehindBusyRunQUE9(t *testing.T) {
 }
 
 // TestShortLossOfLeadershipQUE6: a call that waits ends with each leadership, however short the
-// time without one is. No call was told of the rows that came in between.
+// time without one is. No call learned of the rows that came in between.
 func TestShortLossOfLeadershipQUE6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -42,7 +42,7 @@ func awaitWaiting(n *servertest.Node, t testing.TB, calls float64) {
 }
 
 // TestExpiryQUE9: a lease that is not renewed in time ends by the stamp of a proposal. The run is
-// leased again with a higher fence, and the first worker is told which one has it.
+// leased again with a higher fence, and the first worker learns which one has it.
 func TestExpiryQUE9(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

@@ -58,7 +58,7 @@ type RecordedField struct {
 }
 
 // As returns the context of a call that this node makes as an identity of its own. The answer to
-// the call that it is about gets no header of it: a refused caller is not told which node leads.
+// the call that it is about gets no header of it: a refused caller does not learn which node leads.
 func (a *Access) As(ctx context.Context, i *auth.Identity) context.Context {
 	ctx = grpc.NewContextWithServerTransportStream(ctx, nil)
 	return context.WithValue(auth.With(ctx, i), accessKey{}, a)

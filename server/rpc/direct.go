@@ -137,8 +137,8 @@ func directContext(ctx context.Context, answer *runtime.ServerTransportStream) c
 	return grpc.NewContextWithServerTransportStream(ctx, answer)
 }
 
-// endOnPanic ends the process after a panic, as gRPC does: net/http would go on with a node whose
-// state is not known.
+// endOnPanic ends the process after a panic, as gRPC does: net/http would continue with a node
+// whose state is not known.
 func endOnPanic() {
 	if p := recover(); p != nil {
 		stack := debug.Stack()

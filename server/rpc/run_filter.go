@@ -9,7 +9,7 @@ import (
 	"runlog/server/rpc/wire"
 )
 
-// Statuses returns the set of the statuses in a request; none stands for any.
+// Statuses returns the set of the statuses in a request; none means any.
 func Statuses(list []runlogv1.RunStatus_Value) (set run.Statuses, err error) {
 	for _, status := range list {
 		_, known := runlogv1.RunStatus_Value_name[int32(status)]

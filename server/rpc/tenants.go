@@ -59,8 +59,8 @@ func checkDecisions(ctx context.Context, a *storage.Append) error {
 var deciders = auth.RolesOf(runlogv1.Role_DECIDER)
 
 // CheckDecision refuses events of a tenant that is not the caller's own, and any event of a run of
-// another tenant, which it is told does not exist (SEC-4). The calls that decide use it in place of
-// CheckAppend: they write decisions.
+// another tenant, which is answered as if it did not exist (SEC-4). The calls that decide use it in
+// place of CheckAppend: they write decisions.
 //
 // A run that does not exist gets its tenant with its first event. Events that leave the tenant out
 // are refused with a *storage.UnscopedError while the run is not there: another caller could make

@@ -74,7 +74,7 @@ func Options(t testing.TB) server.Options {
 }
 
 // Telling returns a function for Options.Fail that passes on what there is room for. A node whose
-// process goes on may call it without end.
+// process does not end may call it again and again.
 func Telling(reasons chan<- error) func(error) {
 	return func(err error) {
 		select {

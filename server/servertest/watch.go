@@ -137,7 +137,7 @@ func (n *Node) Incarnation() storage.Incarnation {
 // Position is the token of a position.
 func (n *Node) Position(p storage.Position) string { return rpc.FormatPosition(n.Incarnation(), p) }
 
-// WatchToken is that of a watch of a run that was told everything up to a runSeq.
+// WatchToken is that of a watch of a run that has got everything up to a runSeq.
 func (n *Node) WatchToken(runID string, seq uint64) string {
 	return WatchToken(n.Incarnation(), runID, binary.AppendUvarint(nil, seq))
 }

@@ -14,7 +14,7 @@ const maxApprovals = 20
 // count adds an attestation that succeeds to the approvals of an attempt (SEC-10). One that fails
 // needs no others. It refuses an attester that has approved before, also in another name.
 func (a *attestation) count(attempt uint32) error {
-	a.said.told()
+	a.said.strip()
 	if a.said.Outcome == outcomeFail {
 		return nil
 	}

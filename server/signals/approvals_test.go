@@ -172,8 +172,8 @@ func TestApprovalsFailSEC10(t *testing.T) {
 	})
 }
 
-// TestApprovalsRaceSEC10: of attesters at the same time, beside appends to the run, as many approve
-// as are needed, and the last of them ends the wait.
+// TestApprovalsRaceSEC10: of attesters at the same time, together with appends to the run, as many
+// approve as are needed, and the last of them ends the wait.
 func TestApprovalsRaceSEC10(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

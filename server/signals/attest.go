@@ -335,8 +335,8 @@ func (p *past) note(by string) {
 	}
 }
 
-// told removes what the authority has added to the words of an attester.
-func (s *saying) told() {
+// strip removes what the authority has added to the words of an attester.
+func (s *saying) strip() {
 	s.AttestedAt, s.Contract, s.Approvals, s.Needed, s.Approvers = "", nil, 0, 0, nil
 }
 
@@ -353,9 +353,9 @@ func (s *saying) sameAs(payload []byte) (same, id bool) {
 	if json.Unmarshal(payload, &other) != nil {
 		return false, false
 	}
-	other.told()
+	other.strip()
 	own := *s
-	own.told()
+	own.strip()
 	mine, err := json.Marshal(&own)
 	theirs, err2 := json.Marshal(&other)
 	return err == nil && err2 == nil && bytes.Equal(mine, theirs), s.ID != "" && s.ID == other.ID

@@ -83,8 +83,8 @@ func (a *attesting) types(run string) string {
 }
 
 // TestAttestStepSEC10ATT4: an attester attests a step that waits, once. The record has the
-// attester, the words, and a copy of the contract; the run goes on waiting. The same again is the
-// same attestation, and another one is refused.
+// attester, the words, and a copy of the contract; the run still waits. The same again is the same
+// attestation, and another one is refused.
 func TestAttestStepSEC10ATT4(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
@@ -144,7 +144,8 @@ func TestAttestFailATT4(t *testing.T) {
 	})
 }
 
-// TestAttestRacesATT4: of attestations at the same time, beside appends to the run, one is stored.
+// TestAttestRacesATT4: of attestations at the same time, together with appends to the run, one is
+// stored.
 func TestAttestRacesATT4(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

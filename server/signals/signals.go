@@ -33,8 +33,8 @@ const (
 	frozenTries  = 20
 )
 
-// fairTries are made while other events of the run go on, fewer if they take longer than fairTime.
-// Then these events wait for the decision.
+// fairTries are made while other events of the run are still taken, fewer if they take longer than
+// fairTime. Then these events wait for the decision.
 const (
 	fairTries = 2
 	fairTime  = time.Second

@@ -77,7 +77,7 @@ func pages(n *servertest.Node, c runlogv1.ProjectionServiceClient, req *runlogv1
 
 // TestSnapshotOfAnySizeREAD8: a stock client reads a run of 50,000 steps: its snapshot in pages, of
 // any size, from GetSnapshot, ProjectRun and a watch. The pages together are the whole snapshot, as
-// a request gets it that allows the size. They stay those of one watermark when the run goes on.
+// a request gets it that allows the size. They stay those of one watermark when the run continues.
 func TestSnapshotOfAnySizeREAD8(t *testing.T) {
 	storagetest.Large(t)
 	t.Parallel()
@@ -203,7 +203,7 @@ func TestSnapshotTokenRefusedREAD8(t *testing.T) {
 	})
 }
 
-// TestSnapshotTokenAndMomentREAD8: a moment or a minSeq beside a token fits the first page, or is
+// TestSnapshotTokenAndMomentREAD8: a moment or a minSeq with a token fits the first page, or is
 // refused: the pages are those of one snapshot.
 func TestSnapshotTokenAndMomentREAD8(t *testing.T) {
 	t.Parallel()

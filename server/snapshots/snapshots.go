@@ -143,7 +143,7 @@ func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_
 	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(v.At), NextStepsPageToken: s.token(snapshot, next)}, nil
 }
 
-// contradicts refuses a field that names another snapshot than the token beside it.
+// contradicts refuses a field that names another snapshot than the token of the same request.
 func contradicts(field string, t *rpc.SnapshotToken) error {
 	return rpc.Invalid(field, fmt.Sprintf("names another snapshot than stepsPageToken, which is of the one at runSeq %d: "+
 		"leave it out, or omit stepsPageToken to start again", t.Seq))

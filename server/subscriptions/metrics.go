@@ -9,7 +9,7 @@ import (
 	"runlog/storage/machine/subscription"
 )
 
-// maxSeries bounds the subscriptions that metrics name. Of the others only the sum is told, under
+// maxSeries bounds the subscriptions that metrics name. Of the others they have only the sum, under
 // empty labels.
 const maxSeries = 200
 

@@ -125,7 +125,7 @@ func (s *Service) Nack(ctx context.Context, req *runlogv1.NackRequest) (*runlogv
 	return &runlogv1.NackResponse{Refused: uint32(consumer.Nack(list, delay))}, nil
 }
 
-// deliveries checks the ids of a request, beside what else is wrong with it.
+// deliveries checks the ids of a request, and adds their faults to the others of it.
 func (s *Service) deliveries(ctx context.Context, req named, ids []string, bad violations) (n subscription.Name, list []delivery.Ref, err error) {
 	if len(ids) == 0 || len(ids) > maxIDs {
 		bad.Add("deliveryIds", fmt.Sprintf("has %d: send 1 to %d", len(ids), maxIDs))

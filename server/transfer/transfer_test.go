@@ -80,7 +80,7 @@ func (b *bed) pullThrough(t rapid.TB) (_ *storage.Received, kills int) {
 
 // TestSeedGoesOn proves D5: after a broken stream or a damaged message, the pull of the same
 // checkpoint resumes at its last byte. After a restart of the receiver, received files are not sent
-// again. The sender is told at the end.
+// again. The sender learns of it at the end.
 func TestSeedGoesOn(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {

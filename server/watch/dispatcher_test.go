@@ -12,7 +12,7 @@ import (
 	grpcencoding "google.golang.org/grpc/encoding"
 )
 
-// reader is a stream of a dispatcher: news are numbers that rise, of which it is told the newest.
+// reader is a stream of a dispatcher: news are numbers that rise, of which it gets the newest.
 type reader struct {
 	t      *testing.T
 	d      *dispatcher
@@ -57,7 +57,7 @@ func (r *reader) deliver(beat bool, _ messages) error {
 	return r.err
 }
 
-// TestDispatcherTellsTheNewestWATCH3: whatever comes when, each stream is told the last of it.
+// TestDispatcherTellsTheNewestWATCH3: whatever comes when, each stream gets the last of it.
 func TestDispatcherTellsTheNewestWATCH3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher(time.Hour)
@@ -91,7 +91,7 @@ func TestDispatcherTellsTheNewestWATCH3(t *testing.T) {
 }
 
 // TestDispatcherGoesRoundStreamsThatHangWATCH3: the others wait for a moment, once; and one that
-// hangs is told the newest when it reads again.
+// hangs gets the newest when it reads again.
 func TestDispatcherGoesRoundStreamsThatHangWATCH3(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher(time.Hour)
@@ -135,7 +135,7 @@ func TestDispatcherGoesRoundStreamsThatHangWATCH3(t *testing.T) {
 	})
 }
 
-// TestDispatcherHeartbeatsWATCH4: a stream that was told nothing for the interval gets one, and no
+// TestDispatcherHeartbeatsWATCH4: a stream that got nothing for the interval gets one, and no
 // other.
 func TestDispatcherHeartbeatsWATCH4(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -167,7 +167,7 @@ func TestDispatcherHeartbeatsWATCH4(t *testing.T) {
 }
 
 // TestDispatcherLeave: a stream that ends waits for what is under way to it, for a while, and gets
-// nothing afterwards; one that fails is told so, once.
+// nothing afterwards; one that fails learns so, once.
 func TestDispatcherLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := newDispatcher(time.Second)

@@ -32,7 +32,7 @@ func command(n, size int) storage.Command {
 	return c
 }
 
-// group stands in for Raft: it takes proposals, and answers each when it is told to.
+// group stands in for Raft: it takes proposals, and answers each when the test says so.
 type group struct {
 	mu        sync.Mutex
 	proposals [][]int // the commands of each, by number
@@ -70,7 +70,7 @@ func (g *group) propose(data []byte, done func([]storage.Outcome, error)) error 
 	return nil
 }
 
-// answer answers a proposal when it is told to, and after the one before it.
+// answer answers a proposal when the test says so, and after the one before it.
 func (g *group) answer(numbers []int, nth int, fail error, before <-chan struct{}, done func([]storage.Outcome, error)) {
 	if before != nil {
 		<-before
@@ -128,7 +128,7 @@ func decode(data []byte) []int {
 	return numbers
 }
 
-// answers collects what callers are told.
+// answers collects what callers get.
 type answers struct {
 	mu    sync.Mutex
 	given map[int]error
@@ -316,7 +316,7 @@ func TestOverload(t *testing.T) {
 }
 
 // TestLargerThanQueue shows that a command larger than the whole queue is taken when nothing else
-// is, so that it is slow and not impossible; and that nothing is taken beside it.
+// is, so that it is slow and not impossible; and that nothing is taken in addition to it.
 func TestLargerThanQueue(t *testing.T) {
 	g := &group{release: make(chan struct{})}
 	bubble(t, g, Options{QueueBytes: 100}, func(t *testing.T, b *Batcher, a *answers) {
@@ -331,7 +331,7 @@ func TestLargerThanQueue(t *testing.T) {
 	sameProposals(t, g, []int{0}, []int{2})
 }
 
-// TestAbandoned proves APP-10: a caller whose context ends is told that the outcome is unknown, and
+// TestAbandoned proves APP-10: a caller whose context ends learns that the outcome is unknown, and
 // the command still lands, whether it was queued or under way.
 func TestAbandoned(t *testing.T) {
 	g := &group{release: make(chan struct{})}

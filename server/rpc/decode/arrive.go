@@ -154,7 +154,7 @@ func (f *frame) receiveLarge(in incoming, size int, isAppend, single bool) error
 	}
 	defer a.data.Free()
 	if a.err == nil {
-		// The decoded form is there beside the encoded one.
+		// Both the decoded form and the encoded one are there.
 		a.err = a.grant.Move(f.limits.Memory, class, 2*int64(size))
 	}
 	f.grant = a.grant

@@ -18,7 +18,7 @@ const (
 
 // Body reads the body of an HTTP request piece by piece. Each piece is drawn before it is read, and
 // twice, because the text moves when it grows. The grant then has what the body takes until its
-// answer. length is what the request told; negative: nothing. Error: OVERLOADED as a
+// answer. length is what the request announced; negative: nothing. Error: OVERLOADED as a
 // *contract.Error, or that of the reader.
 func (l Limits) Body(body io.Reader, length int64, isAppend bool, grant *budget.Grant) ([]byte, error) {
 	var text []byte

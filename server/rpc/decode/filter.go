@@ -9,7 +9,7 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// filters are the messages of bodies whose texts select, so that an absent one stands for any.
+// filters are the messages of bodies whose texts select, so that an absent one means any.
 var filters = map[protoreflect.FullName]bool{
 	"runlog.v1.LeaseRunsRequest":   true,
 	"runlog.v1.SubscriptionFilter": true,

@@ -297,7 +297,7 @@ func TestUndecodableENV3(t *testing.T) {
 	}
 }
 
-// TestGuardedStreams: a stream is told what is wrong with a message, and whether it can go on.
+// TestGuardedStreams: a stream learns what is wrong with a message, and whether it can continue.
 func TestGuardedStreams(t *testing.T) {
 	m := guarded(Limits{Bytes: 10_000})
 	var s grpc.ServerStream

@@ -10,7 +10,7 @@ import (
 )
 
 // fewMarks is the number of commas and opening brackets below which a body is not counted. Whatever
-// they stand for takes 10 MB at most.
+// they represent takes 10 MB at most.
 const fewMarks = 32_000
 
 const releaseLease = "runlog.v1.ReleaseLeaseRequest"

@@ -64,7 +64,7 @@ func (e *Snapshots) Page(s *run.Snapshot, md *storage.Metadata, now time.Time, q
 	return m, next
 }
 
-// passing returns what a snapshot says beside the fold.
+// passing returns what a snapshot says that is not in the fold.
 func (e *Snapshots) passing(s *run.Snapshot, md *storage.Metadata, now time.Time) *runlogv1.RunSnapshot {
 	m := new(runlogv1.RunSnapshot)
 	m.Substatus, m.Message = e.substatus(s.RunID, s.Drain(), now)
@@ -117,8 +117,8 @@ func (e *Snapshots) Run(r *storage.Run, s *run.Summary, now time.Time) *runlogv1
 	return m
 }
 
-// substatus returns what a run says beside its status. Only one that drains has a timeout to look
-// up.
+// substatus returns what a run says in addition to its status. Only one that drains has a timeout
+// to look up.
 func (e *Snapshots) substatus(runID string, d run.Drain, now time.Time) (substatus, message *string) {
 	if d.Running == 0 {
 		return nil, nil

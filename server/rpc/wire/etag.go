@@ -25,7 +25,7 @@ import (
 // also says how far the node is. They are equal on all nodes of a build.
 
 // SnapshotETag returns the tag of a run's snapshot at a runSeq. passing is what the snapshot says
-// beside that because of the time of the request, such as its substatus; nearly always nothing.
+// in addition because of the time of the request, such as its substatus; nearly always nothing.
 func SnapshotETag(r *storage.Run, seq uint64, passing ...string) string {
 	return etag(r, seq, snapshotForm(), append(metadataTexts(r.Metadata), passing...))
 }

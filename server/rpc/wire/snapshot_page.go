@@ -14,8 +14,9 @@ const (
 	AnswerBytes = 4 << 20
 	// MostAnswerBytes is the most that a request may allow.
 	MostAnswerBytes = 64 << 20
-	// beside is room for what an answer has beside a snapshot: tokens and the state of the node.
-	beside = 16 << 10
+	// restBytes is room for what an answer has in addition to a snapshot: tokens and the state of
+	// the node.
+	restBytes = 16 << 10
 )
 
 // PageOfSnapshot asks for a page of a snapshot (READ-8).
@@ -31,7 +32,7 @@ type PageOfSnapshot struct {
 // FirstPage returns the first page of a snapshot in an answer of so many bytes; 0, or less than
 // AnswerBytes: that many.
 func FirstPage(answerBytes uint32) PageOfSnapshot {
-	return PageOfSnapshot{Bytes: max(AnswerBytes, int(answerBytes)) - beside}
+	return PageOfSnapshot{Bytes: max(AnswerBytes, int(answerBytes)) - restBytes}
 }
 
 // Place is where a page of a snapshot begins: how many entries of the lists are on the pages

@@ -7,7 +7,7 @@ type Subscription struct {
 	// The events that it wants: of a tenant, and of some types.
 	Tenant string   `json:"tenant"`
 	Types  []string `json:"types"`
-	// HoldRun: the later events of a run wait while it has a dead letter; else they go on.
+	// HoldRun: the later events of a run wait while it has a dead letter; else they continue.
 	HoldRun bool `json:"holdRun,omitempty"`
 }
 

@@ -109,8 +109,8 @@ func TestUnrecordedBus(t *testing.T) {
 	}
 }
 
-// checkedBus checks what a history has of subscriptions, beside a log of two events of the type
-// Wanted and one of another.
+// checkedBus checks what a history has of subscriptions, together with a log of two events of the
+// type Wanted and one of another.
 func checkedBus(h *History) *Report {
 	c := &checker{h: h, report: &Report{Counts: map[string]int{}}, witness: &nodeLog{}}
 	for i, typ := range []string{"Wanted", "Wanted", "Other"} {

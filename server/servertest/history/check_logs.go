@@ -82,7 +82,7 @@ func (c *checker) compareLogs(l *nodeLog) {
 		c.compareRun(l, w.runs[name], l.runs[name], name)
 	}
 	if len(l.records) != len(w.records) {
-		return // Told run by run.
+		return // Reported run by run.
 	}
 	for i, r := range l.records {
 		if o := w.records[i]; r.Run != o.Run || r.RunSeq != o.RunSeq {

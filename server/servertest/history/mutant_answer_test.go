@@ -234,7 +234,7 @@ func (b *bench) calledAfter(run string, at int64) (seq uint64) {
 	return seq
 }
 
-// lastSeen returns the highest runSeq that answers to appends, other than one op's, have told.
+// lastSeen returns the highest runSeq that answers to appends, other than one op's, have given.
 func (b *bench) lastSeen(run string, but *Op) (seq uint64) {
 	for i := range b.history.Ops {
 		if op := &b.history.Ops[i]; op != but {
@@ -363,7 +363,7 @@ var readMutants = []mutant{
 		})
 	}},
 	{"a read is staler than a watermark", Linearizable, false, func(b *bench) bool {
-		// The mark is further than all that appends had told.
+		// The mark is further than all that appends had given.
 		mark := b.pick(func(op *Op) bool {
 			return op.Mark != nil && op.Mark.LastEventSeq > b.ackedBefore(op.Mark.Run, op.Call+1)
 		})

@@ -129,7 +129,7 @@ func (b *bench) result(is func(*Append, *Event, *Result) bool) (a *Append, e *Ev
 	return a, e, res
 }
 
-// ackedBefore returns the highest runSeq of a run that an append has told before a time.
+// ackedBefore returns the highest runSeq of a run that an append has answered before a time.
 func (b *bench) ackedBefore(run string, at int64) (seq uint64) {
 	for i := range b.history.Ops {
 		op := &b.history.Ops[i]
@@ -152,7 +152,7 @@ func (b *bench) record(run string, seq uint64) *Record {
 	return nil
 }
 
-// sender returns the op that was told that it wrote a record.
+// sender returns the op whose answer says that it wrote a record.
 func (b *bench) sender(r *Record) *Op {
 	return b.pick(func(op *Op) bool {
 		return slices.ContainsFunc(op.Appends, func(a Append) bool {

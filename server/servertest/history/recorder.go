@@ -42,7 +42,7 @@ func (r *Recorder) Return(t Ticket, op Op) {
 	r.ops[t] = op
 }
 
-// Mark records a watermark that a subscriber was told by a node.
+// Mark records a watermark that a subscriber got from a node.
 func (r *Recorder) Mark(subscriber, node, run string, lastEventSeq uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

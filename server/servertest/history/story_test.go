@@ -8,7 +8,7 @@ import (
 	"runlog/proto/contract"
 )
 
-// story is a short history of one run, told by hand: what chance seldom brings about.
+// story is a short history of one run, written by hand: what chance seldom brings about.
 type story struct {
 	ops  []Op
 	keys []string // of the run's records; one proposal each

@@ -14,8 +14,8 @@
 //
 //	queue.replace("(queueState) canLease", "r < s.MaxRunning", "r <= s.MaxRunning")
 //
-// Single letters stand for whatever is there, so no edit names a local variable. Positions, order
-// and formatting do not count. The pattern names as little as tells the place from others in the
+// Single letters match whatever is there, so no edit names a local variable. Positions, order and
+// formatting do not count. The pattern names as little as tells the place from others in the
 // function. It must be found once. If it is not, the error lists what is like it.
 //
 // Most packages of the product run in the simulator. A mutant of another one, such as the outbox of

@@ -26,10 +26,9 @@ type Edit struct {
 	In string
 	// Find is a pattern: an expression or a statement of Go.
 	//
-	//   - A single lower-case letter stands for any expression, and for the same one everywhere.
-	//   - A call without arguments stands for a call with any arguments, and T{} for any literal
-	//     of T.
-	//   - A block without statements stands for any block. A single letter in a block names it.
+	//   - A single lower-case letter matches any expression, and the same one everywhere.
+	//   - A call without arguments matches a call with any arguments, and T{} for any literal of T.
+	//   - A block without statements matches any block. A single letter in a block names it.
 	//
 	// Of several patterns, with semicolons between them, only the last one is changed. Those before
 	// it give names, and are found before it in the source.

@@ -236,7 +236,7 @@ func (m *matcher) matches(pattern, n ast.Node) bool {
 	return reflect.TypeOf(pattern) == reflect.TypeOf(n) && m.value(reflect.ValueOf(pattern), reflect.ValueOf(n))
 }
 
-// is reports whether a letter stands for a source.
+// is reports whether a letter matches a source: it has matched none so far, or the same one.
 func (m *matcher) is(letter string, from, to token.Pos) bool {
 	text := m.in.cut(from, to)
 	if known, ok := m.names[letter]; ok {

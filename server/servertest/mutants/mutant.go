@@ -139,7 +139,7 @@ func overlayFile(dir string, replace map[string]string) (string, error) {
 	return at, os.WriteFile(at, overlay, 0o600)
 }
 
-// modFile writes the file that go build -modfile reads, and the checksums beside it.
+// modFile writes the file that go build -modfile reads, and the checksums next to it.
 func modFile(dir, root string, copies map[string]string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(root, "go.mod"))
 	if err != nil {

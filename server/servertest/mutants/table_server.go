@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// reads are bugs about what readers and watchers are told.
+// reads are bugs about what readers and watchers get.
 func reads() []Mutant {
 	const replica, watch, window in = "server/replica", "server/watch", "server/audit"
 	return []Mutant{

@@ -21,7 +21,7 @@ import (
 // TestBackupRestoreNodes proves APP-2, APP-5, APP-11 and IDM-6 across a backup and a restore: while
 // a cluster works, all nodes are backed up, the leader last, and other backups are killed. The
 // restored node has what was acknowledged before the backup, once and with the same answers. Two
-// nodes join it, and the cluster goes on.
+// nodes join it, and the cluster continues.
 func TestBackupRestoreNodes(t *testing.T) {
 	t.Parallel()
 	rng := seed.Rand(t)

@@ -41,7 +41,7 @@ type Options struct {
 	OldKeys int
 	// Flags and Env (as NAME=VALUE) are given to every node.
 	Flags, Env []string
-	// Keep the data of a cluster whose test has failed, beside logs and history.
+	// Keep the data of a cluster whose test has failed, in addition to logs and history.
 	Keep bool
 }
 
@@ -285,7 +285,7 @@ func (c *Cluster) end() {
 	c.t.Logf("logs are in %s", c.dir)
 }
 
-// keepHistory writes the history and the nodes' records beside the logs.
+// keepHistory writes the history and the nodes' records next to the logs.
 func (c *Cluster) keepHistory() {
 	f, err := os.Create(filepath.Join(c.dir, "history.jsonl"))
 	if err == nil {

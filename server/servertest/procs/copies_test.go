@@ -121,8 +121,8 @@ func TestOlderCopyIsRefused(t *testing.T) {
 
 // TestOlderCopyIsSalvaged plays the case that no node can notice: the only nodes that are up are
 // the older copy and one that never had what was acknowledged. The node that has it stops itself,
-// says so, and is never told to empty its directory. What it has is appended again, and nothing
-// that was acknowledged is lost (APP-2, IDM-6).
+// says so, and never asks to empty its directory. What it has is appended again, and nothing that
+// was acknowledged is lost (APP-2, IDM-6).
 func TestOlderCopyIsSalvaged(t *testing.T) {
 	t.Parallel()
 	n, older := threeWithCopy(t)

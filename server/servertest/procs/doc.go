@@ -30,7 +30,7 @@
 //
 //	disks       The disk is full or read-only, or a vote or a list of Pebble's files cannot
 //	            be written. The node stops itself with exit code 8, and its last line names
-//	            the fault. The others go on, and the node comes back on a repaired disk.
+//	            the fault. The others continue, and the node comes back on a repaired disk.
 //	damage      A bit is flipped in a file of each kind, or the file is removed, while the
 //	            node is down. The node does not start, or stops itself when it reads the
 //	            damage, or has everything nevertheless. A node of three is replaced as
@@ -41,9 +41,9 @@
 //	start       Mistakes of an operator: a name or a cluster that is not the node's, too many
 //	            founders, wrong certificates, too few nodes.
 //	backup      Nodes are backed up under load. A node is restored, two nodes join it, and the
-//	            cluster goes on.
+//	            cluster continues.
 //	engines     An engine that uses the product's client with an outbox is killed and paused, and
-//	            so is its node. What it told to be stored or parked is in the log once, in order.
+//	            so is its node. What it reported as stored or parked is in the log once, in order.
 //	sinks       A webhook and NATS JetStream, processes too, are killed and paused, and so is the
 //	            leader while it delivers. Each has every event that matches, or it is parked; the
 //	            events of a run came in order, and repeats have a cause.

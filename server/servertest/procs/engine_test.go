@@ -123,13 +123,13 @@ func engineRun(w *writer.Writer, id, life string) {
 	}
 }
 
-// report is what an engine has told of an event.
+// report is what an engine has reported of an event.
 type report struct {
 	key string
 	seq uint64 // 0: parked
 }
 
-// reports collects what the lives of an engine have told, in their order.
+// reports collects what the lives of an engine have reported, in their order.
 type reports struct {
 	t    *testing.T
 	runs map[string][]report
@@ -247,8 +247,8 @@ func (r *reports) check(run string, log []*runlogv1.EventRecord) {
 
 // TestEngineKilled proves APP-10, and the write policy of engines: an engine that uses the
 // product's client is killed and paused at random moments while it writes, and so is its node. A
-// new engine goes on with the outbox. In the end, every event that was told to be stored or parked
-// is in the log once, in the order of its run.
+// new engine continues with the outbox. In the end, every event that was reported as stored or
+// parked is in the log once, in the order of its run.
 func TestEngineKilled(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, Options{Nodes: 1, Seed: *seedFlag})

@@ -36,7 +36,7 @@ type Node struct {
 	Env         []string
 
 	grpc, http, admin, raft string
-	flags                   []string // beside those that name addresses
+	flags                   []string // other than those that name addresses
 	space                   string   // network namespace; empty: that of the test
 	log                     string   // log file; empty: in the cluster's directory
 

@@ -12,8 +12,8 @@ import (
 
 // crashFS is the file system of one life of a node. A killed process leaves its unsynced writes in
 // the memory of its machine: the next process finds them, and a later loss of power still takes
-// them. So the next life goes on with the same files, and the goroutines of the ended life go on
-// with a copy.
+// them. So the next life continues with the same files, and the goroutines of the ended life with a
+// copy.
 type crashFS struct {
 	alive *vfs.MemFS
 	clean *clean

@@ -22,8 +22,8 @@ type disk struct {
 	life    *crashFS
 	cloning sync.RWMutex // see linking
 
-	// The faults of now. A node that has lost its power goes on with a copy of its disk, which has
-	// no faults: all that it still does is lost.
+	// The faults of now. A node that has lost its power continues with a copy of its disk, which
+	// has no faults: all that it still does is lost.
 	//
 	// No fault happens before serving is set: Pebble leaves a goroutine behind if its start fails.
 	serving   atomic.Bool

@@ -9,7 +9,7 @@ import (
 )
 
 // TestHeldBUS3QUE6: a cluster that was made from a backup hands out no lease and no event, through
-// restarts and changes of the leader, until it is released. Then all that has waited goes on.
+// restarts and changes of the leader, until it is released. Then all that has waited continues.
 func TestHeldBUS3QUE6(t *testing.T) {
 	storagetest.Large(t)
 	opts := Options{

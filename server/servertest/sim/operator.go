@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// replacePatience is how long an operator retries one step while faults go on.
+	// replacePatience is how long an operator retries one step while faults continue.
 	replacePatience = 5 * time.Minute
 	operatorPause   = 200 * time.Millisecond
 	operatorTimeout = 5 * time.Second

@@ -122,7 +122,7 @@ type world struct {
 	// of one clock at a time that is wrong by hours
 	missetting turn
 
-	moved    atomic.Bool // a stamp was too far ahead; it is told once
+	moved    atomic.Bool // a stamp was too far ahead; it is reported once
 	original atomic.Bool // the cluster is the one that is backed up
 	mu       sync.Mutex
 	happened map[Kind]int

@@ -23,10 +23,10 @@ const (
 	forgeQueue = "forged"
 )
 
-// Forger starts a producer, without the role decider, that appends decisions, alone and beside
-// events that it may append, by every call that appends, to runs of its own and of others. Each
-// such request must be refused, and nothing of it stored (SEC-9). The connections of host carry no
-// credentials, and those of admin every right. The caller must call wait.
+// Forger starts a producer, without the role decider, that appends decisions, alone and together
+// with events that it may append, by every call that appends, to runs of its own and of others.
+// Each such request must be refused, and nothing of it stored (SEC-9). The connections of host
+// carry no credentials, and those of admin every right. The caller must call wait.
 func (c *Clients) Forger(ctx context.Context, host, admin string) (wait func(), err error) {
 	w, err := c.newGuest(host)
 	if err != nil {

@@ -61,9 +61,11 @@ func counted(ctx context.Context) (context.Context, *atomic.Int32) {
 // own returns a copy of a request, into which the library may write event ids.
 func own(req *runlogv1.AppendEventsRequest) *runlogv1.AppendEventsRequest { return proto.CloneOf(req) }
 
-// told fills in what the library tells of an append, which named the events of req. A failure that
-// is not OUTCOME_UNKNOWN says that nothing was stored, with a server's reason or without.
-func (w *worker) told(a *history.Append, req *runlogv1.AppendEventsRequest, results []*runlogv1.AppendResult, last uint64, err error) {
+// libraryAnswered fills in the answer of the library to an append, which named the events of req.
+// A failure that is not OUTCOME_UNKNOWN says that nothing was stored, with a server's reason or
+// without.
+func (w *worker) libraryAnswered(a *history.Append, req *runlogv1.AppendEventsRequest,
+	results []*runlogv1.AppendResult, last uint64, err error) {
 	a.Events = allAsSent(req)
 	if err == nil {
 		w.stored(a, results, last)
@@ -109,7 +111,7 @@ func (w *worker) sendUnary(ctx context.Context, req *runlogv1.AppendEventsReques
 	ctx, tries := counted(ctx)
 	resp, err := w.library.AppendEvents(ctx, req)
 	a.Resent = tries.Load() > 1
-	w.told(a, req, resp.GetResults(), resp.GetLastSeq(), err)
+	w.libraryAnswered(a, req, resp.GetResults(), resp.GetLastSeq(), err)
 }
 
 // sendQueued appends through the Appender of the host.
@@ -119,7 +121,7 @@ func (w *worker) sendQueued(ctx context.Context, req *runlogv1.AppendEventsReque
 	if w.clients.opts.Instant {
 		a.Queue = w.host
 	}
-	w.told(a, req, res.Events, res.LastSeq, err)
+	w.libraryAnswered(a, req, res.Events, res.LastSeq, err)
 }
 
 // batch appends to several runs at once through the library.
@@ -133,7 +135,7 @@ func (w *worker) batch(ctx context.Context, _ int) {
 		a, r := &op.Appends[i], req.GetRequests()[i]
 		a.Resent = tries.Load() > 1
 		if err != nil {
-			w.told(a, r, nil, 0, err)
+			w.libraryAnswered(a, r, nil, 0, err)
 			continue
 		}
 		o := resp.GetOutcomes()[i]
@@ -141,7 +143,7 @@ func (w *worker) batch(ctx context.Context, _ int) {
 		if st := status.FromProto(o.GetStatus()); st.Err() != nil {
 			refused = client.ErrorOf(st)
 		}
-		w.told(a, r, o.GetResults(), o.GetLastSeq(), refused)
+		w.libraryAnswered(a, r, o.GetResults(), o.GetLastSeq(), refused)
 	}
 	w.clients.recorder.Return(ticket, op)
 }

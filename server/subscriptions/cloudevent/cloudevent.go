@@ -22,7 +22,7 @@ const (
 	roomForAttributes = 512
 )
 
-// Event is a stored event and what its CloudEvent says beside it.
+// Event is a stored event and what else its CloudEvent says.
 type Event struct {
 	Record *storage.Record
 	// Cluster is the id of the cluster.

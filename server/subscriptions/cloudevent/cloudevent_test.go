@@ -177,7 +177,7 @@ func check(t *testing.T, mode string, e *cloudevent.Event, got *event.Event) {
 		{"content type", "application/json", got.DataContentType()},
 		{"data", string(r.Payload), string(got.Data())},
 	} {
-		// The SDK trims what it is told to set, and the payload.
+		// The SDK trims what it has to set, and the payload.
 		if strings.TrimSpace(pair[1]) != strings.TrimSpace(pair[2]) {
 			t.Errorf("%s, %s: want %q, got %q", mode, pair[0], pair[1], pair[2])
 		}

@@ -76,7 +76,7 @@ type Dispatcher struct {
 	stopRows func()
 
 	mu sync.Mutex
-	// next is told of rows. It is term, and before that the one that begins.
+	// next learns of rows. It is term, and before that the one that begins.
 	next    *term
 	term    *term         // nil: this node does not deliver
 	waiting chan struct{} // closed when a term has begun

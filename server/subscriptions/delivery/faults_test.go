@@ -55,7 +55,7 @@ func TestReadFailsAmongEventsBUS8(t *testing.T) {
 }
 
 // TestMadeWhileTermBeginsBUS1: a term knows of a subscription that is made while it loads the
-// others: it is told of the row before it reads them.
+// others: it learns of the row before it reads them.
 func TestMadeWhileTermBeginsBUS1(t *testing.T) {
 	t.Parallel()
 	term, r := openTerm(t)

@@ -31,8 +31,8 @@ func (b *bed) fill(n int) (list []*sub) {
 	return list
 }
 
-// others takes what a consumer gets beside one event that it never settles, and acknowledges it,
-// for a time.
+// others takes what a consumer gets in addition to one event that it never settles, and
+// acknowledges it, for a time.
 func (b *bed) others(s *sub, during time.Duration) (got int) {
 	b.t.Helper()
 	c := b.consumer(s)
@@ -74,7 +74,7 @@ func TestMemoryOfSlowSubscriptionsBUS9(t *testing.T) {
 	})
 }
 
-// TestMemoryFreesBUS9: a subscription that has waited for memory goes on once others need less,
+// TestMemoryFreesBUS9: a subscription that has waited for memory continues once others need less,
 // whether or not its own deliveries are settled.
 func TestMemoryFreesBUS9(t *testing.T) {
 	t.Parallel()

@@ -14,7 +14,7 @@ import (
 
 // TestUnrecordedBUS6: a leader that cannot record acknowledgements hands out no more events after a
 // second. So the next leader repeats a second of acknowledgements at most, however long this one
-// goes on.
+// continues.
 func TestUnrecordedBUS6(t *testing.T) {
 	t.Parallel()
 	for _, how := range []string{"sink:s", "pull"} {

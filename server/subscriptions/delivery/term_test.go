@@ -71,7 +71,7 @@ func joined(t *testing.T, r *router) *subscriber {
 	return s
 }
 
-// TestOlderRowLaterBUS2: rows that were read before others were told of replace none of them.
+// TestOlderRowLaterBUS2: rows that were read before others were reported replace none of them.
 func TestOlderRowLaterBUS2(t *testing.T) {
 	t.Parallel()
 	term, _ := openTerm(t)
@@ -143,8 +143,8 @@ func TestTwoChangesInOnePassBUS2(t *testing.T) {
 	})
 }
 
-// TestReadBesidePassBUS6: while a subscriber reads up to the router, the router goes on. Each event
-// comes once, whichever of the two is first, and none is missed.
+// TestReadBesidePassBUS6: while a subscriber reads up to the router, the router moves on. Each
+// event comes once, whichever of the two is first, and none is missed.
 func TestReadBesidePassBUS6(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, readBesidePass) // In fake time, nothing is overdue: the term records nothing.

@@ -39,7 +39,7 @@ var (
 	_ Sink = (*kafka.Sink)(nil)
 )
 
-// Env is what a sink needs beside the settings of its delivery.
+// Env is what a sink needs in addition to the settings of its delivery.
 type Env struct {
 	// SecretsDir is the directory of the node's secrets (--sink-secrets-dir); empty: it has none.
 	SecretsDir string

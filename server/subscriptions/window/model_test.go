@@ -80,8 +80,8 @@ type world struct {
 	settings window.Settings
 	most     int                // bytes of a settlement
 	pending  *window.Settlement // on its way to the store
-	// changed: the store has changed otherwise, and the window was not told. next are the settings
-	// of which it is told then.
+	// changed: the store has changed otherwise, and the window does not know. next are the settings
+	// of which it learns then.
 	changed bool
 	next    window.Settings
 	// tick counts the settlements that were made. recorded are the ticks at which the last two were

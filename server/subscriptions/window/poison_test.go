@@ -125,8 +125,8 @@ func TestPoisonRunsBUS9(t *testing.T) {
 	}
 }
 
-// TestProbesAreFewBUS9: while a sink is down, few events are tried beside those that may be in
-// flight, one at a time.
+// TestProbesAreFewBUS9: while a sink is down, few events are tried in addition to those that may be
+// in flight, one at a time.
 func TestProbesAreFewBUS9(t *testing.T) {
 	t.Parallel()
 	const most = 64

@@ -11,7 +11,7 @@ import (
 const (
 	// laneEvents bounds what a lane keeps in memory.
 	laneEvents = 256
-	// eventBytes is about what an event takes beside its payload.
+	// eventBytes is about what an event takes in addition to its payload.
 	eventBytes = 1 << 10
 )
 

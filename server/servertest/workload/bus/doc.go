@@ -1,4 +1,5 @@
-// Package bus has clients of the event bus, which package workload starts beside its others.
+// Package bus has clients of the event bus, which package workload starts in addition to its
+// others.
 //
 //	subscription   events go to                      an operator
 //	bus-hold       consumers; dead letters hold runs redrives, discards, pauses, seeks, deletes

@@ -4,8 +4,8 @@
 // The message id is that of the CloudEvent, with the cluster: the stream drops an event that is
 // published again within its window of duplicates, and no other one (ENV-10).
 //
-// In the subject, {tenant}, {type} and {run} stand for the tenantId, the event type and the runId
-// as one token each: every byte other than a letter, a digit, "_" and "-" is written as % and two
+// In the subject, the tenantId, the event type and the runId replace {tenant}, {type} and {run}, as
+// one token each: every byte other than a letter, a digit, "_" and "-" is written as % and two
 // upper-case hexadecimal digits. An empty text is a single %. So different texts are different
 // tokens, and no text adds a token or a wildcard.
 //

@@ -6,7 +6,7 @@ import (
 	"runlog/storage"
 )
 
-// placeholders are what a subject may contain, and what they stand for.
+// placeholders are what a subject may contain, and what replaces them.
 var placeholders = map[string]func(*storage.Record) string{
 	"{tenant}": func(r *storage.Record) string { return r.TenantID },
 	"{type}":   func(r *storage.Record) string { return r.Type },
