@@ -146,7 +146,7 @@ func (p *pilot) run() {
 	}
 }
 
-// AutopilotConfig is hashicorp's.
+// AutopilotConfig implements autopilot.ApplicationIntegration.
 func (p *pilot) AutopilotConfig() *autopilot.Config {
 	o := &p.n.opts.Autopilot
 	return &autopilot.Config{
@@ -158,13 +158,13 @@ func (p *pilot) AutopilotConfig() *autopilot.Config {
 // contactThreshold is the silence after which a member is not healthy.
 func (p *pilot) contactThreshold() time.Duration { return 2 * p.n.opts.ElectionTimeout }
 
-// NotifyState is hashicorp's.
+// NotifyState implements autopilot.ApplicationIntegration.
 func (p *pilot) NotifyState(s *autopilot.State) {
 	p.n.metrics.tolerance.set(float64(s.FailureTolerance))
 }
 
-// KnownServers is hashicorp's: the members, of which those are dead that have not answered for too
-// long.
+// KnownServers implements autopilot.ApplicationIntegration: the members, of which those are dead
+// that have not answered for too long.
 func (p *pilot) KnownServers() map[hraft.ServerID]*autopilot.Server {
 	_, leader := p.n.Leader()
 	known := make(map[hraft.ServerID]*autopilot.Server)
@@ -189,7 +189,7 @@ func (p *pilot) health(id hraft.ServerID) autopilot.NodeStatus {
 	return autopilot.NodeAlive
 }
 
-// FetchServerStats is hashicorp's: it asks all members at once.
+// FetchServerStats implements autopilot.ApplicationIntegration: it asks all members at once.
 func (p *pilot) FetchServerStats(ctx context.Context, servers map[hraft.ServerID]*autopilot.Server,
 ) map[hraft.ServerID]*autopilot.ServerStats {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
@@ -234,7 +234,7 @@ func (p *pilot) ask(ctx context.Context, s *autopilot.Server) (Progress, error) 
 	return p.n.opts.Ask(ctx, Member{ID: string(s.ID), Address: string(s.Address)})
 }
 
-// RemoveFailedServer is hashicorp's. It must not block.
+// RemoveFailedServer implements autopilot.ApplicationIntegration. It must not block.
 func (p *pilot) RemoveFailedServer(s *autopilot.Server) {
 	p.n.opts.Logger.Warn("removing unresponsive member", "member", s.ID, "limit", p.n.opts.Autopilot.DeadAfter)
 	p.n.done.Go(func() {

@@ -88,10 +88,10 @@ func (g *leaderGauge) set(v float64) {
 // clear removes the value. The node does not lead.
 func (g *leaderGauge) clear() { g.leading.Store(false) }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (g *leaderGauge) Describe(to chan<- *prometheus.Desc) { g.gauge.Describe(to) }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (g *leaderGauge) Collect(to chan<- prometheus.Metric) {
 	if g.leading.Load() {
 		g.gauge.Collect(to)

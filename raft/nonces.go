@@ -78,7 +78,7 @@ func (n *Node) entry(index uint64) (wal.EntryID, error) {
 	return own, err
 }
 
-// nonceOf is transport.Sender's Nonce.
+// nonceOf implements transport.Sender.Nonce.
 func (n *Node) nonceOf(index, term uint64) ([]byte, error) {
 	own, err := n.entry(index)
 	if err != nil || own.Nonce == 0 {

@@ -29,7 +29,7 @@ type snapshotSink struct {
 
 var _ hraft.SnapshotSink = (*snapshotSink)(nil)
 
-// ID is hashicorp/raft's.
+// ID implements hraft.SnapshotSink.
 func (k *snapshotSink) ID() string { return k.id }
 
 // record makes it a local snapshot.

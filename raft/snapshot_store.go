@@ -79,7 +79,7 @@ var errLate = errors.New("raft: the log already begins after the snapshot")
 
 // snapshotRecord is the stored metadata of a snapshot.
 type snapshotRecord struct {
-	// Meta is hashicorp/raft's.
+	// Meta is what hashicorp/raft knows of the snapshot.
 	Meta hraft.SnapshotMeta `json:"meta"`
 	snapshotMeta
 }
@@ -145,7 +145,7 @@ func (s *snapshotStore) List() ([]*hraft.SnapshotMeta, error) {
 	return list, nil
 }
 
-// announce is transport.Notes'. Create follows, unless Raft refuses the snapshot.
+// announce implements transport.Notes.Announced. Create follows, unless Raft refuses the snapshot.
 func (s *snapshotStore) announce(index, term uint64, nonce []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -190,7 +190,7 @@ func (i *installer) restore(t *testing.T) {
 	}
 }
 
-// removeOldLogs is hashicorp/raft's.
+// removeOldLogs drops the log, as hashicorp/raft does after an install.
 func (i *installer) removeOldLogs(t *testing.T) {
 	t.Helper()
 	if first, last := i.bounds(); last > 0 {

@@ -81,7 +81,7 @@ func (n *Node) membersAhead() (members []Member, err error) {
 // Witness returns what this node knows of itself and of the other members.
 func (n *Node) Witness() *witness.Witness { return n.witness }
 
-// overrule is wal.Options.Overrule.
+// overrule implements wal.Options.Overrule.
 func (n *Node) overrule() error { return n.witness.Overrule(n.stable.Term()) }
 
 // saveWitness stores the memory of the members.
@@ -97,8 +97,9 @@ func (n *Node) saveWitness() {
 	}
 }
 
-// diverged is wal.Options.Diverged. It keeps for the salvage where the histories may have parted:
-// if a member forgot its vote, two leaders of a term can have made entries that Raft takes for one.
+// diverged implements wal.Options.Diverged. It keeps for the salvage where the histories may have
+// parted: if a member forgot its vote, two leaders of a term can have made entries that Raft takes
+// for one.
 func (n *Node) diverged(first, last, applied uint64) error {
 	d := witness.Divergence{First: min(first, n.common(math.MaxUint64)+1), Last: last, Applied: applied}
 	return errors.Join(fmt.Errorf("%w: asked to drop log entries %d to %d, but everything up to %d is applied. %s",

@@ -32,7 +32,7 @@ type cuttable struct {
 	all *clientConns
 }
 
-// Accept is net.Listener's.
+// Accept implements net.Listener.
 func (l *cuttable) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
@@ -51,7 +51,7 @@ type cuttableConn struct {
 	client string
 }
 
-// Close is net.Conn's.
+// Close implements net.Conn.
 func (c *cuttableConn) Close() error {
 	c.all.mu.Lock()
 	if c.all.open[c.client] == net.Conn(c) {

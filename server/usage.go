@@ -11,7 +11,7 @@ import (
 // tenantUsage is limits.Usage, out of the projections of this node.
 type tenantUsage struct{ *projector.Projector }
 
-// StoredBytes is limits.Usage's.
+// StoredBytes implements limits.Usage.
 func (u tenantUsage) StoredBytes(tenant string) (n uint64, err error) {
 	_, err = u.Read(usage.Name, func(r pebble.Reader) error {
 		n, err = usage.Stored(r, tenant)
@@ -20,7 +20,7 @@ func (u tenantUsage) StoredBytes(tenant string) (n uint64, err error) {
 	return n, err
 }
 
-// OpenRuns is limits.Usage's.
+// OpenRuns implements limits.Usage.
 func (u tenantUsage) OpenRuns(tenant string, limit int) (int, error) {
 	n, _, _, err := u.Count(run.Filter{TenantID: tenant, Statuses: run.NotOver}, limit)
 	return n, err

@@ -21,7 +21,7 @@ type Answer struct {
 	Created bool
 	LastSeq uint64
 	Ended   bool
-	// Reply is a machine's.
+	// Reply is what a machine has answered.
 	Reply []byte
 }
 

@@ -45,7 +45,7 @@ func ReadTables[T any](s *Store, kind uint32, read func(table.Reader) (T, error)
 	return got, errors.Join(err, snap.Close())
 }
 
-// Get is table.Reader's.
+// Get implements table.Reader.
 func (v *tableView) Get(key []byte) ([]byte, error) {
 	if _, ok := v.m.table(key); !ok {
 		return nil, fmt.Errorf("%w: %q, %v", errOutside, key, v.m)
@@ -53,10 +53,10 @@ func (v *tableView) Get(key []byte) ([]byte, error) {
 	return record.GetRow(v.snap, key)
 }
 
-// Scan is table.Reader's.
+// Scan implements table.Reader.
 func (v *tableView) Scan(from, to []byte) iter.Seq2[table.Row, error] { return v.scan(from, to, false) }
 
-// ScanDown is table.Reader's.
+// ScanDown implements table.Reader.
 func (v *tableView) ScanDown(from, to []byte) iter.Seq2[table.Row, error] {
 	return v.scan(from, to, true)
 }

@@ -47,7 +47,7 @@ func (tx *Tx) owns(key []byte) bool {
 	return true
 }
 
-// Get is table.Reader's.
+// Get implements table.Reader.
 func (tx *Tx) Get(key []byte) ([]byte, error) {
 	if !tx.owns(key) {
 		return nil, tx.err
@@ -100,10 +100,10 @@ func (tx *Tx) Delete(key []byte) {
 	}
 }
 
-// Scan is table.Reader's. What is written meanwhile is not seen.
+// Scan implements table.Reader. What is written meanwhile is not seen.
 func (tx *Tx) Scan(from, to []byte) iter.Seq2[table.Row, error] { return tx.scan(from, to, false) }
 
-// ScanDown is table.Reader's.
+// ScanDown implements table.Reader.
 func (tx *Tx) ScanDown(from, to []byte) iter.Seq2[table.Row, error] { return tx.scan(from, to, true) }
 
 func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[table.Row, error] {

@@ -37,7 +37,7 @@ var errOldKeys = errors.New("auth: the provider's keys could not be fetched for 
 
 var _ oidc.KeySet = (*providerKeys)(nil)
 
-// VerifySignature is oidc.KeySet's.
+// VerifySignature implements oidc.KeySet.
 func (k *providerKeys) VerifySignature(ctx context.Context, text string) ([]byte, error) {
 	current, age := k.known()
 	if age >= keysFor && k.fetches.TryLock() {

@@ -101,7 +101,7 @@ func (r *remote) call(method string, req, resp proto.Message) error {
 	return r.wire.call(ctx, method, req, resp)
 }
 
-// Fit is storagetest.Remote's. The API asks for more than a store, and changes the bytes of
+// Fit implements storagetest.Remote. The API asks for more than a store, and changes the bytes of
 // payloads that come as objects.
 func (r *remote) Fit(req storagetest.Request) storagetest.Request {
 	if u := req.Update; u != nil && u.Update.EngineRunRef == nil && u.Update.Labels == nil {
@@ -133,7 +133,7 @@ func (r *remote) Fit(req storagetest.Request) storagetest.Request {
 	return storagetest.Request{Append: &a}
 }
 
-// Propose is storagetest.Remote's.
+// Propose implements storagetest.Remote.
 func (r *remote) Propose(clock int64, requests []storagetest.Request) ([]storage.Outcome, error) {
 	r.clock.Store(clock)
 	r.proposals++
@@ -213,7 +213,7 @@ func (r *remote) update(u *storagetest.Update) (storage.Outcome, error) {
 	return storage.Outcome{LastSeq: resp.Run.GetLastSeq()}, err
 }
 
-// Run is storagetest.Remote's. The head of the chain is what the run's last event says.
+// Run implements storagetest.Remote. The head of the chain is what the run's last event says.
 func (r *remote) Run(runID string) (*storage.Run, error) {
 	var resp runlogv1.GetRunResponse
 	if err := r.call(runlogv1.RunService_GetRun_FullMethodName, &runlogv1.GetRunRequest{RunId: runID}, &resp); err != nil {
@@ -236,8 +236,8 @@ func (r *remote) Run(runID string) (*storage.Run, error) {
 	return run, err
 }
 
-// Events is storagetest.Remote's. It reads them page by page in one form and as a stream in the
-// other, and wants the same of both (READ-1, ENV-8).
+// Events implements storagetest.Remote. It reads them page by page in one form and as a stream in
+// the other, and wants the same of both (READ-1, ENV-8).
 func (r *remote) Events(runID string, after uint64) ([]storage.Record, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), servertest.Patience)
 	defer cancel()

@@ -47,7 +47,7 @@ func (s *steady) FlushError() error {
 	return http.NewResponseController(s.ResponseWriter).Flush()
 }
 
-// Flush is http.Flusher's.
+// Flush implements http.Flusher.
 func (s *steady) Flush() { _ = s.FlushError() }
 
 // Unwrap is for http.ResponseController.

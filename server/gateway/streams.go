@@ -61,13 +61,13 @@ func Dial(direct *rpc.Direct, inner *bufconn.Listener, limits decode.Limits) (*C
 	return &Conn{direct, streams}, nil
 }
 
-// Invoke is grpc.ClientConnInterface's.
+// Invoke implements grpc.ClientConnInterface.
 func (c *Conn) Invoke(ctx context.Context, method string, args, reply any, opts ...grpc.CallOption) error {
 	askForText(ctx, args)
 	return c.direct.Invoke(ctx, method, args, reply, opts...)
 }
 
-// NewStream is grpc.ClientConnInterface's.
+// NewStream implements grpc.ClientConnInterface.
 func (c *Conn) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 	return c.streams.NewStream(ctx, desc, method, opts...)
 }

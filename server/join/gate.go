@@ -73,7 +73,7 @@ func refused(why join.Why) error {
 		": make another on a member (runlog cluster token create), and start the node with it (--join-token-file)")
 }
 
-// Admitted is admission.Gate's.
+// Admitted implements admission.Gate.
 func (g *Gate) Admitted(raftID string) bool {
 	node := g.node.Load()
 	if node == nil {
@@ -83,7 +83,7 @@ func (g *Gate) Admitted(raftID string) bool {
 	return err == nil && ends > g.opts.Clock().UnixNano()
 }
 
-// Check is admission.Gate's.
+// Check implements admission.Gate.
 func (g *Gate) Check(ctx context.Context, raftID, token string) error {
 	open := g.node.Load()
 	if open == nil {
@@ -138,7 +138,7 @@ func (g *Gate) tell(raftID, why string) {
 	}
 }
 
-// Admit is admission.Gate's.
+// Admit implements admission.Gate.
 func (g *Gate) Admit(ctx context.Context, raftID, token string) error {
 	if g.Admitted(raftID) {
 		return nil
@@ -152,12 +152,12 @@ func (g *Gate) Admit(ctx context.Context, raftID, token string) error {
 	return err
 }
 
-// Invite is admission.Gate's.
+// Invite implements admission.Gate.
 func (g *Gate) Invite(ctx context.Context, raftID string) error {
 	return g.execute(ctx)(join.Admit(raftID, admissionLasts))
 }
 
-// End is admission.Gate's.
+// End implements admission.Gate.
 func (g *Gate) End(ctx context.Context, raftID string) error {
 	if !g.Admitted(raftID) {
 		return nil

@@ -82,14 +82,14 @@ func newRunsCollector(s *Service) *runsCollector {
 	}
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (c *runsCollector) Describe(to chan<- *prometheus.Desc) {
 	to <- c.runs
 	to <- c.oldest
 	to <- c.stuck
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (c *runsCollector) Collect(to chan<- prometheus.Metric) {
 	if !c.s.node.Leading() {
 		return

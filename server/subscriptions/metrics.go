@@ -37,14 +37,14 @@ func newMetrics(d *delivery.Dispatcher, clock func() time.Time) *metrics {
 	}
 }
 
-// Describe is prometheus.Collector's.
+// Describe implements prometheus.Collector.
 func (m *metrics) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range [...]*prometheus.Desc{m.lagEvents, m.lagSeconds, m.inFlight, m.letters, m.held, m.paused, m.acknowledged} {
 		ch <- d
 	}
 }
 
-// Collect is prometheus.Collector's.
+// Collect implements prometheus.Collector.
 func (m *metrics) Collect(ch chan<- prometheus.Metric) {
 	n, now := 0, m.clock()
 	var rest delivery.Status

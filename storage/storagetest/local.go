@@ -109,7 +109,7 @@ func Seal(cluster storage.ClusterID, clock int64, requests []Request) ([]byte, e
 	return p.Seal(clock), nil
 }
 
-// Propose is System's.
+// Propose implements System.
 func (l *Local) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
 	e := Entry{Index: 1, Term: 1, clock: clock}
 	var err error
@@ -208,10 +208,10 @@ func (l *Local) Prefix() (int, error) {
 	return 0, fmt.Errorf("the store is at index %d, where there was no entry", now.Index)
 }
 
-// Run is System's.
+// Run implements System.
 func (l *Local) Run(runID string) (*storage.Run, error) { return l.Store.Run(runID) }
 
-// Events is System's.
+// Events implements System.
 func (l *Local) Events(runID string, after uint64) ([]storage.Record, error) {
 	return ReadRun(l.Store, runID, after)
 }
@@ -232,7 +232,7 @@ func ReadRun(s *storage.Store, runID string, after uint64) (records []storage.Re
 	return records, nil
 }
 
-// Log is System's.
+// Log implements System.
 func (l *Local) Log(after storage.Position) ([]storage.Commit, error) {
 	return ReadLog(l.Store, after)
 }
@@ -248,10 +248,10 @@ func ReadLog(s *storage.Store, after storage.Position) (commits []storage.Commit
 	return commits, nil
 }
 
-// Applied is System's.
+// Applied implements System.
 func (l *Local) Applied() storage.Applied { return l.Store.Applied() }
 
-// Reopen is System's.
+// Reopen implements System.
 func (l *Local) Reopen() error {
 	if err := l.Store.Close(); err != nil {
 		return err
@@ -259,5 +259,5 @@ func (l *Local) Reopen() error {
 	return l.open()
 }
 
-// Close is System's.
+// Close implements System.
 func (l *Local) Close() error { return errors.Join(l.Store.Close(), l.Failed()) }

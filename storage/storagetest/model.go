@@ -63,7 +63,7 @@ func NewModel() *Model {
 	return &Model{runs: map[string]*modelRun{}, rows: map[string]string{}, level: storage.CoreLevel}
 }
 
-// Propose is System's.
+// Propose implements System.
 func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
 	m.position++
 	m.stamp = max(m.stamp+1, clock)
@@ -406,7 +406,7 @@ func (m *Model) mark(r *modelRun) {
 	m.marked = append(m.marked, r)
 }
 
-// Run is System's.
+// Run implements System.
 func (m *Model) Run(runID string) (*storage.Run, error) {
 	r := m.runs[runID]
 	if r == nil {
@@ -416,7 +416,7 @@ func (m *Model) Run(runID string) (*storage.Run, error) {
 	return &run, nil
 }
 
-// Events is System's.
+// Events implements System.
 func (m *Model) Events(runID string, after uint64) ([]storage.Record, error) {
 	r := m.runs[runID]
 	if r == nil {
@@ -430,7 +430,7 @@ func (m *Model) Events(runID string, after uint64) ([]storage.Record, error) {
 	return nil, nil
 }
 
-// Log is System's.
+// Log implements System.
 func (m *Model) Log(after storage.Position) ([]storage.Commit, error) {
 	for i := range m.log {
 		if m.log[i].Position > after {
@@ -440,12 +440,12 @@ func (m *Model) Log(after storage.Position) ([]storage.Commit, error) {
 	return nil, nil
 }
 
-// Applied is System's. Only a store has a term and a rolling hash.
+// Applied implements System. Only a store has a term and a rolling hash.
 func (m *Model) Applied() storage.Applied {
 	return storage.Applied{Index: uint64(m.position), PersistedAt: m.stamp, Events: m.events}
 }
 
-// Reopen is System's.
+// Reopen implements System.
 func (m *Model) Reopen() error {
 	if m.bug == bugForgets {
 		for _, r := range m.runs {
@@ -455,5 +455,5 @@ func (m *Model) Reopen() error {
 	return nil
 }
 
-// Close is System's.
+// Close implements System.
 func (m *Model) Close() error { return nil }

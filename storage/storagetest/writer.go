@@ -55,10 +55,10 @@ func (w *Write) operation() (storage.Operation, error) {
 	return storage.Operation{Kind: WriterKind, Data: data}, err
 }
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Writer) Kind() uint32 { return WriterKind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Writer) Tables() (tables []storage.Table) {
 	for _, prefix := range writerTables {
 		tables = append(tables, storage.Table{Prefix: []byte(prefix), Name: "rows of tests"})
@@ -66,14 +66,14 @@ func (Writer) Tables() (tables []storage.Table) {
 	return tables
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Writer) Level(op []byte) uint32 {
 	var w Write
 	_ = json.Unmarshal(op, &w) // Apply looks
 	return max(w.Needs, storage.CoreLevel)
 }
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Writer) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var w Write
 	if err := json.Unmarshal(op, &w); err != nil {

@@ -52,7 +52,7 @@ func (l *Log) Hush() {
 	l.quiet = true
 }
 
-// Accept is hclog's.
+// Accept implements hclog.SinkAdapter.
 func (l *Log) Accept(_ string, level hclog.Level, msg string, args ...any) {
 	to := slog.LevelDebug
 	if level == hclog.Error && l.news(msg, args) {

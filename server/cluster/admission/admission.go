@@ -29,19 +29,19 @@ type Gate interface {
 // authority in place of an admission.
 type Certified struct{}
 
-// Admitted is Gate's: the certificate has admitted the node.
+// Admitted implements Gate: the certificate has admitted the node.
 func (Certified) Admitted(string) bool { return true }
 
-// Check is Gate's.
+// Check implements Gate.
 func (Certified) Check(context.Context, string, string) error { return nil }
 
-// Admit is Gate's.
+// Admit implements Gate.
 func (Certified) Admit(context.Context, string, string) error { return nil }
 
-// Invite is Gate's.
+// Invite implements Gate.
 func (Certified) Invite(context.Context, string) error { return nil }
 
-// End is Gate's.
+// End implements Gate.
 func (Certified) End(context.Context, string) error { return nil }
 
 // Seeding are the methods that give a node the cluster's state before it is a member.

@@ -70,7 +70,7 @@ type encoded struct {
 
 var _ mem.BufferPool = (*encoded)(nil)
 
-// Get is mem.BufferPool's.
+// Get implements mem.BufferPool.
 func (*encoded) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 // Put releases the answer.

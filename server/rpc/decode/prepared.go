@@ -33,7 +33,7 @@ type drawn struct{ grant budget.Grant }
 
 var _ mem.BufferPool = (*drawn)(nil)
 
-// Get is mem.BufferPool's.
+// Get implements mem.BufferPool.
 func (*drawn) Get(n int) *[]byte { b := make([]byte, n); return &b }
 
 // Put releases the message.

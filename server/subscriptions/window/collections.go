@@ -37,26 +37,26 @@ func (q *list) remove(l *lane) {
 // timers is a container/heap of lanes, the earliest first.
 type timers []*lane
 
-// Len is sort.Interface's.
+// Len implements sort.Interface.
 func (t timers) Len() int { return len(t) }
 
-// Less is sort.Interface's.
+// Less implements sort.Interface.
 func (t timers) Less(i, j int) bool { return t[i].timer < t[j].timer }
 
-// Swap is sort.Interface's.
+// Swap implements sort.Interface.
 func (t timers) Swap(i, j int) {
 	t[i], t[j] = t[j], t[i]
 	t[i].index, t[j].index = i, j
 }
 
-// Push is heap.Interface's.
+// Push implements heap.Interface.
 func (t *timers) Push(x any) {
 	l := x.(*lane)
 	l.index = len(*t)
 	*t = append(*t, l)
 }
 
-// Pop is heap.Interface's.
+// Pop implements heap.Interface.
 func (t *timers) Pop() any {
 	old := *t
 	l := old[len(old)-1]

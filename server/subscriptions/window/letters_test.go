@@ -19,7 +19,7 @@ func (l lone) Load(_ string, after uint64, _ storage.Position, _ int) ([]*window
 	return []*window.Event{l.Event}, false, nil
 }
 
-// Letter is window.Source's.
+// Letter implements window.Source.
 func (l lone) Letter(string, uint64) (*window.Event, error) { return l.Event, nil }
 
 // TestDiscardedWhileUnderWayBUS5: a redriven dead letter that is discarded while it is under way,
@@ -61,7 +61,7 @@ func (s history) Load(_ string, after uint64, _ storage.Position, n int) ([]*win
 	return rest[:min(n, len(rest))], n < len(rest), nil
 }
 
-// Letter is window.Source's.
+// Letter implements window.Source.
 func (s history) Letter(_ string, seq uint64) (*window.Event, error) { return s[seq-1], nil }
 
 // TestHeldRunHasAgeBUS9: a run that is held behind a dead letter is behind, and its age is known,

@@ -130,7 +130,7 @@ func newWorld(t *rapid.T) *world {
 	return w
 }
 
-// Load is window.Source's.
+// Load implements window.Source.
 func (w *world) Load(runID string, after uint64, through storage.Position, n int) (list []*window.Event, more bool, err error) {
 	if w.faults && w.draws.Draw(w.T, "read") == 0 {
 		return nil, false, errRead
@@ -150,7 +150,7 @@ func (w *world) Load(runID string, after uint64, through storage.Position, n int
 	return list, len(list) > 0 && w.draws.Draw(w.T, "more") == 0, nil
 }
 
-// Letter is window.Source's.
+// Letter implements window.Source.
 func (w *world) Letter(runID string, seq uint64) (*window.Event, error) {
 	if w.faults && w.draws.Draw(w.T, "read of a letter") == 0 {
 		return nil, errRead

@@ -22,7 +22,7 @@ func (c *counting) Load(_ string, after uint64, _ storage.Position, n int) (list
 	return list, true, nil
 }
 
-// Letter is window.Source's. The run has no dead letters.
+// Letter implements window.Source. The run has no dead letters.
 func (c *counting) Letter(string, uint64) (*window.Event, error) { return nil, nil }
 
 // TestRetryReadsOneEventBUS9: the next attempt of an event reads that event alone, so that a dead

@@ -105,7 +105,7 @@ func TestChangedSinkBUS9(t *testing.T) {
 // stored is a source that has the event of each run.
 type stored struct{}
 
-// Load is window.Source's.
+// Load implements window.Source.
 func (stored) Load(runID string, after uint64, through storage.Position, n int) ([]*window.Event, bool, error) {
 	if after > 0 || n == 0 || through > math.MaxInt64 {
 		return nil, false, nil
@@ -113,7 +113,7 @@ func (stored) Load(runID string, after uint64, through storage.Position, n int) 
 	return []*window.Event{eventOf(runID, 1)}, false, nil
 }
 
-// Letter is window.Source's.
+// Letter implements window.Source.
 func (stored) Letter(runID string, _ uint64) (*window.Event, error) { return eventOf(runID, 1), nil }
 
 func eventOf(runID string, at storage.Position) *window.Event {

@@ -175,7 +175,7 @@ func (s *Seed) Write(p []byte) error {
 // EndFile compares the file that Next names, whole, with the CRC32C that the sender has of it, and
 // a table with its own checksums too. Then it is on stable storage, and Next names another. After
 // ErrChecksum the file is gone, and Next names it again, from 0; after ErrCheckpoint, which says
-// that bytes are missing, the seed is as before; any other error is Write's.
+// that bytes are missing, the seed is as before; any other error is as one of Write.
 func (s *Seed) EndFile(sum uint32) error {
 	f, err := s.begin()
 	if err != nil {

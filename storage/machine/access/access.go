@@ -34,10 +34,10 @@ type Machine struct{}
 
 var _ storage.Machine = Machine{}
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{
 		{Prefix: []byte(tokenTable), Name: "API tokens"},
@@ -46,7 +46,7 @@ func (Machine) Tables() []storage.Table {
 	}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // Token is an API token.
@@ -91,7 +91,7 @@ func RevokeToken(id string, by contract.Author) (storage.Operation, error) {
 	}})
 }
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.AccessOperation
 	if err := proto.Unmarshal(op, &m); err != nil {

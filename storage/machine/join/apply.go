@@ -10,7 +10,7 @@ import (
 	"runlog/storage/table"
 )
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.JoinOperation
 	if err := proto.Unmarshal(op, &m); err != nil {

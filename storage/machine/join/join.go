@@ -46,10 +46,10 @@ type Machine struct{}
 
 var _ storage.Machine = Machine{}
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{
 		{Prefix: []byte(tokenTable), Name: "join tokens"},
@@ -58,7 +58,7 @@ func (Machine) Tables() []storage.Table {
 	}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // Token is a join token.

@@ -32,15 +32,15 @@ var _ storage.Machine = Machine{}
 // changes is the prefix of the table of changes.
 const changes = "M"
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{{Prefix: []byte(changes), Name: "changes of metadata"}}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // Update says which metadata of a run is replaced.
@@ -84,7 +84,7 @@ func operation(by contract.Author, m *recordv1.MetadataOperation) (storage.Opera
 	return storage.EncodeOperation(Kind, m)
 }
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.MetadataOperation
 	if err := proto.Unmarshal(op, &m); err != nil {

@@ -11,7 +11,7 @@ import (
 	"runlog/storage/table"
 )
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (m Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var o recordv1.QueueOperation
 	if err := proto.Unmarshal(op, &o); err != nil {
@@ -68,7 +68,7 @@ func (w *work) apply(o *recordv1.QueueOperation) (reply proto.Message, refused, 
 	return reply, refused, fatal
 }
 
-// Ended is storage.Ender's: the run leaves its queue, and its slot is free.
+// Ended implements storage.Ender: the run leaves its queue, and its slot is free.
 func (m Machine) Ended(tx *storage.Tx, runID string) error {
 	w := m.begin(tx)
 	r, q, err := w.run(runID)
@@ -81,7 +81,8 @@ func (m Machine) Ended(tx *storage.Tx, runID string) error {
 	return w.flush()
 }
 
-// Unsettled is storage.Ender's: the run keeps its slot, and no worker gets it, until a Settle.
+// Unsettled implements storage.Ender: the run keeps its slot, and no worker gets it, until a
+// Settle.
 func (m Machine) Unsettled(tx *storage.Tx, runID string) error {
 	w := m.begin(tx)
 	r, q, err := w.run(runID)
@@ -126,7 +127,7 @@ func (w *work) settle(m *recordv1.SettleRun) (refused, fatal error) {
 	return nil, w.wait(q, r, 0)
 }
 
-// Noticed is storage.Noticer's.
+// Noticed implements storage.Noticer.
 func (m Machine) Noticed(tx *storage.Tx, runID string, notice contract.Notice) error {
 	w := m.begin(tx)
 	r, q, err := w.run(runID)

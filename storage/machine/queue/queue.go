@@ -44,10 +44,10 @@ var (
 	_ storage.Noticer = Machine{}
 )
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{
 		{Prefix: []byte(timerTable), Name: "timers of queued runs"},
@@ -65,7 +65,7 @@ func (Machine) Tables() []storage.Table {
 	}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // Name is what a queue is known by (QUE-3).

@@ -31,10 +31,10 @@ type Machine struct{}
 
 var _ storage.Machine = Machine{}
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{
 		{Prefix: []byte(keyTable), Name: "public signing keys"},
@@ -42,7 +42,7 @@ func (Machine) Tables() []storage.Table {
 	}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // Checkpoint is a signed root over the heads of all runs.
@@ -98,7 +98,7 @@ func StoreKey(k Key) (storage.Operation, error) {
 	}})
 }
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.SigningOperation
 	if err := proto.Unmarshal(op, &m); err != nil {

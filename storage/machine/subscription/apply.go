@@ -10,7 +10,7 @@ import (
 	"runlog/storage/table"
 )
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var o recordv1.SubscriptionOperation
 	if err := proto.Unmarshal(op, &o); err != nil {

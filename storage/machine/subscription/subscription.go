@@ -45,10 +45,10 @@ type Machine struct{}
 
 var _ storage.Machine = Machine{}
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{
 		{Prefix: []byte(rowTable), Name: "subscriptions"},
@@ -59,7 +59,7 @@ func (Machine) Tables() []storage.Table {
 	}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // Name is what a subscription is known by.

@@ -32,15 +32,15 @@ type Machine struct{}
 
 var _ storage.Machine = Machine{}
 
-// Kind is storage.Machine's.
+// Kind implements storage.Machine.
 func (Machine) Kind() uint32 { return Kind }
 
-// Tables is storage.Machine's.
+// Tables implements storage.Machine.
 func (Machine) Tables() []storage.Table {
 	return []storage.Table{{Prefix: []byte(limitTable), Name: "limits of tenants"}}
 }
 
-// Level is storage.Machine's.
+// Level implements storage.Machine.
 func (Machine) Level([]byte) uint32 { return storage.CoreLevel }
 
 // SelfAttestation is whether identities that requested or started a run may attest its steps
@@ -79,7 +79,7 @@ func SetLimits(l *Limits) (storage.Operation, error) {
 	})
 }
 
-// Apply is storage.Machine's.
+// Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.TenantOperation
 	if err := proto.Unmarshal(op, &m); err != nil {
