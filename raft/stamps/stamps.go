@@ -34,17 +34,22 @@ type Options struct {
 // a follower. Its methods may be called by many goroutines. Stamps are nanoseconds since 1970.
 type Judge struct {
 	opts  Options
-	clock clock
+	clock clock // has a lock of its own
+
+	// Written by Measure alone, which one goroutine calls.
+
 	// ceiling is the highest stamp that a majority of the voters accepts, and own this node's clock
-	// then; nil: unknown.
+	// then; nil: unknown. Both advance with time.
 	ceiling, own atomic.Pointer[moving]
-	// seen is the last applied stamp, and when this node noticed it.
-	seen atomic.Pointer[moving]
-	// measured is set once another voter has answered, or there is none.
+	// measured is set once another voter has answered, or there is none. Nothing clears it.
 	measured atomic.Bool
-	refused  atomic.Uint64
-	silent   atomic.Bool
-	asked    chan struct{} // has room for one: a stamp was not admitted
+
+	// seen is the last applied stamp, and when this node noticed it. The goroutine that notices
+	// another one stores it. If two notice it at once, either time will do.
+	seen    atomic.Pointer[moving]
+	refused atomic.Uint64 // counted by Accept
+	silent  atomic.Bool   // set and cleared by Silence
+	asked   chan struct{} // has room for one: Admit has refused a stamp
 }
 
 // moving is a time that advances. It does not depend on the node's clock.

@@ -47,8 +47,13 @@ type Standing struct {
 // logTerm is the term of the last leader that has changed the log.
 func (s Standing) logTerm() uint64 { return max(s.LastTerm, s.Overruled) }
 
-// Witness is one node's memory of itself and of the other members.
+// Witness is one node's memory of itself and of the other members. Its incarnations, and the term
+// in which its log was overruled, are on stable storage before another member hears of them. What
+// it remembers of others may lag on the disk: Save stores it now and then, and at once when a
+// member has a new incarnation or a term a leader.
 type Witness struct {
+	// Set by Open, and never again.
+
 	files    Files
 	nodeID   string
 	address  string
@@ -57,11 +62,15 @@ type Witness struct {
 	before   map[string]Recollection // what Open has read
 	lost     error                   // why it has not read the incarnations
 
-	saving sync.Mutex // held while the memory is being stored; taken before mu
-	mu     sync.Mutex
-	own    self
-	began  time.Time // when Begin returned
-	first  uint64    // the end of the log then
+	// saving is held while the memory of others is being stored, so that a later memory is not
+	// replaced by an earlier one. It is taken before mu, which is free during the write.
+	saving sync.Mutex
+
+	// mu guards all below. It is held while own is being stored: own changes when its file has.
+	mu    sync.Mutex
+	own   self
+	began time.Time // when Begin returned
+	first uint64    // the end of the log then
 	// members by Raft ID, at most maxMembers, and the last leader. dirty: they have changed since
 	// Save.
 	members map[string]*member
@@ -178,12 +187,15 @@ type Answer struct {
 	Self Greeting
 }
 
-// Greeting returns this node's.
+// Greeting returns what this node says of its directory.
 func (w *Witness) Greeting() Greeting {
 	now := w.standing()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	g := Greeting{Incarnations: w.own.Incarnations, Address: w.address, Standing: now, Leader: w.leader, Members: make(map[string]Recollection, len(w.members))}
+	g := Greeting{
+		Incarnations: w.own.Incarnations, Address: w.address, Standing: now, Leader: w.leader,
+		Members: make(map[string]Recollection, len(w.members)),
+	}
 	for id, m := range w.members {
 		g.Members[id] = m.Recollection
 	}

@@ -113,7 +113,12 @@ func (o *Options) EnsureDefaults() {
 }
 
 // Cluster is this node among the others.
+//
+// It serves the calls of other nodes from New on, long before the node takes part. So each call
+// loads running once, and answers that the node is not there while it is nil.
 type Cluster struct {
+	// Set by New, and never again. Each part has locks of its own.
+
 	opts    Options
 	log     *slog.Logger
 	mesh    *peer.Mesh
@@ -122,23 +127,37 @@ type Cluster struct {
 	links   links
 	started time.Time
 
+	// identity changes when it is on stable storage: the lock is held while it is being saved.
 	identity struct {
 		sync.Mutex
 		Identity
-		changed chan struct{} // closed when it changes
+		changed chan struct{} // closed, and replaced, when it changes
 	}
-	running   atomic.Pointer[running] // nil: the node does not take part yet
-	witness   atomic.Pointer[witness.Witness]
-	arrived   chan struct{}            // has room for one: a member has started
-	receiving atomic.Pointer[received] // nil: no state transfer
-	forming   atomic.Pointer[string]   // what a node that does not take part yet waits for
-	leaving   atomic.Bool              // the node shuts down
-	lead      leaderships
-	// a mutex with room for one: held while the feature level rises or a member joins
-	levels   chan struct{}
-	vouched  vouched
-	invited  invited
-	closing  chan struct{} // a mutex with room for one: held while the clock is moved
+
+	// running is what takes part. Attach stores it, and Detach takes it out; nil before and after.
+	running atomic.Pointer[running]
+	// witness answers the nodes that start before this one takes part. The start of Raft stores it,
+	// before it asks others the same.
+	witness atomic.Pointer[witness.Witness]
+	arrived chan struct{} // has room for one: a member has started
+	// receiving is the progress of a state transfer, during it; nil: there is none.
+	receiving atomic.Pointer[received]
+	// forming is what a node that does not take part yet waits for. The goroutine that starts the
+	// node stores it, for health pages.
+	forming atomic.Pointer[string]
+	leaving atomic.Bool // the node shuts down; nothing clears it
+
+	lead    leaderships // the current leadership, as callers have found it
+	vouched vouched     // of other members, for nodes that this one does not know yet
+	invited invited     // nodes, until they join
+
+	// Mutexes with room for one, whose holders wait for other nodes.
+
+	levels  chan struct{} // while the feature level rises or a member joins
+	closing chan struct{} // while the clock is moved
+
+	// Detach stops the server, ends stopping, and joins serving and loops.
+
 	stopping context.Context
 	stop     context.CancelFunc
 	loops    sync.WaitGroup
@@ -164,7 +183,10 @@ func New(opts Options) (*Cluster, error) {
 	if err := opts.Identity.Validate(); err != nil {
 		return nil, fmt.Errorf("cluster: %w", err)
 	}
-	c := &Cluster{opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}), closing: make(chan struct{}, 1), arrived: make(chan struct{}, 1), levels: make(chan struct{}, 1)}
+	c := &Cluster{
+		opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}),
+		closing: make(chan struct{}, 1), arrived: make(chan struct{}, 1), levels: make(chan struct{}, 1),
+	}
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
 	c.mesh = peer.New(peer.Options{

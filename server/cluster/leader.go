@@ -15,7 +15,9 @@ import (
 // ErrNoLeader means that this node has no leader.
 var ErrNoLeader = errors.New("cluster: no leader")
 
-// Leadership is one node's time as the leader, as far as this node has seen.
+// Leadership is one node's time as the leader, as far as this node has seen. It never changes, but
+// it ends: over is done when a call of Leader has found another leader, or the link closed. Its
+// waiting callers then ask the next leader.
 type Leadership struct {
 	// Link to the leader; nil: this node leads.
 	Link *Link
@@ -36,10 +38,12 @@ func (r *Leadership) Bound(ctx context.Context) (context.Context, context.Cancel
 	}
 }
 
-// leaderships has the current one.
+// leaderships has the current one. Each call of Leader compares it with what Raft knows, and
+// replaces it if the leader is another one. followLeader calls it at each change, so that the calls
+// that wait for a past leader end.
 type leaderships struct {
 	mu  sync.Mutex
-	now *Leadership
+	now *Leadership // guarded by mu
 }
 
 // Leader returns the current leadership, or ErrNoLeader. The same leadership is the same pointer.

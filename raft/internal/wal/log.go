@@ -18,27 +18,41 @@ var ErrOverruled = errors.New("raft: log was overruled")
 // Log is the log store: raft-wal with checksums, a cache, metrics and fail-stop. After a failed
 // write, hashicorp/raft only logs it and steps down. A later write could then succeed over the hole
 // (D3).
+//
+// hashicorp/raft appends on one goroutine, drops the oldest entries on another, and reads on
+// several.
 type Log struct {
-	opts  Options
-	wal   *raftwal.WAL
-	files *segmentFiles
+	// Set by Open, and never again.
+
+	opts   Options
+	wal    *raftwal.WAL // has locks of its own
+	files  *segmentFiles
+	opened time.Time
+
 	// writes is a mutex with room for one writer or truncation. raft-wal has a mutex of its own; a
-	// caller must not block on that one while a disk hangs.
+	// caller must not block on that one while a disk hangs. It guards own.
 	writes chan struct{}
 	own    drawn
-	// tail is the newest entry, nil if it was dropped: idle followers compare it with the leader's
-	// many times a second.
+
+	// tail is the newest entry; nil: it was dropped, or the log is empty. A writer stores it, with
+	// writes, when the entry is on stable storage. Idle followers compare it with the leader's many
+	// times a second, and so need not read the log.
 	tail atomic.Pointer[EntryID]
-	// installed is the snapshot after which the log has yet to begin; nil: none.
+	// installed is the snapshot after which the log has yet to begin; nil: none. BeginAfter stores
+	// it when a snapshot is installed, and the next append clears it. In between, an empty log
+	// takes only the entry right behind the snapshot, and the whole log from before it may be
+	// dropped.
 	installed atomic.Pointer[EntryID]
-	cache     entryCache
+	cache     entryCache // has a lock of its own
+
+	// What a writer counts, and other goroutines of the node read.
+
 	// written counts the bytes of entries found at open and stored since.
 	written atomic.Uint64
 	// fresh counts the entries stored since open, and their bytes.
 	fresh struct{ entries, bytes atomic.Uint64 }
 	// writing is the start of the current write, in nanoseconds since opened; 0: no write.
 	writing atomic.Int64
-	opened  time.Time
 }
 
 var (

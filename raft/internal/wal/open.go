@@ -63,7 +63,10 @@ func Open(opts Options) (*Log, error) {
 		files.close()
 		return nil, damaged(fmt.Errorf("raft: a file of the log in %s is missing or damaged: %w", opts.Dir, err))
 	}
-	l := &Log{opts: opts, wal: w, files: files, writes: make(chan struct{}, 1), cache: entryCache{limit: opts.CacheBytes}, opened: time.Now()}
+	l := &Log{
+		opts: opts, wal: w, files: files, opened: time.Now(),
+		writes: make(chan struct{}, 1), cache: entryCache{limit: opts.CacheBytes},
+	}
 	if err := errors.Join(l.countBytes(), l.readTail()); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}

@@ -35,10 +35,12 @@ type Stable struct {
 	dir  string
 	fail func(error)
 
-	term atomic.Uint64 // copy of state.term, for callers that must not wait for the disk
-
+	// mu guards state, and is held while the file is replaced: state changes when the file has.
 	mu    sync.Mutex
 	state vote
+	// term is a copy of state.term, for callers that must not wait for the disk. It is stored with
+	// mu, once the file has the term.
+	term atomic.Uint64
 }
 
 type vote struct {
