@@ -80,7 +80,8 @@ func (g *Progress) count(runID string, same bool) {
 
 // compareStored compares the stored forms of runs, in the order of their ids. It returns how many
 // it has seen, and those of them whose stored forms are not equal.
-func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs []string) (seen int, doubtful []string, err error) {
+func (p *Projector) compareStored(ctx context.Context, shadow *Projector, runs []string,
+) (seen int, doubtful []string, err error) {
 	served, err := p.look(runs)
 	if err != nil {
 		return 0, nil, err
@@ -135,7 +136,8 @@ func (p *Projector) look(runs []string) (*look, error) {
 		return nil, ErrRemaking
 	}
 	var err error
-	l.rows, err = p.disk.db.db.NewIter(&pebble.IterOptions{LowerBound: []byte{tableSnapshot}, UpperBound: []byte{tableSnapshot + 1}})
+	bounds := &pebble.IterOptions{LowerBound: []byte{tableSnapshot}, UpperBound: []byte{tableSnapshot + 1}}
+	l.rows, err = p.disk.db.db.NewIter(bounds)
 	if err != nil {
 		p.disk.RUnlock()
 		return nil, fmt.Errorf("%w: %w", errProjection, err)

@@ -44,7 +44,8 @@ func (p *Projector) answerPin() {
 
 // compareTables compares the tables of the projections other than the run snapshots at one position
 // of the log. A shadow that is not ahead of it is folded up to there.
-func (p *Projector) compareTables(ctx context.Context, shadow *Projector, g *Progress, report func(Progress)) (err error) {
+func (p *Projector) compareTables(ctx context.Context, shadow *Projector, g *Progress, report func(Progress),
+) (err error) {
 	p.disk.RLock() // The database is not closed meanwhile.
 	defer p.disk.RUnlock()
 	d := p.disk.db

@@ -28,7 +28,11 @@ func (d *database) watermarks() (map[string]watermark, error) {
 		// A watermark that cannot be read is that of a projection to rebuild.
 		var m watermark
 		if row := it.Value(); len(row) > markSize {
-			m = watermark{format: row[0], position: storage.Position(binary.BigEndian.Uint64(row[1:])), tables: string(row[markSize:])}
+			m = watermark{
+				format:   row[0],
+				position: storage.Position(binary.BigEndian.Uint64(row[1:])),
+				tables:   string(row[markSize:]),
+			}
 		}
 		marks[string(it.Key()[1:])] = m
 	}

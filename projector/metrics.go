@@ -18,16 +18,21 @@ type metrics struct {
 
 func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 	counter := func(name, help string) prometheus.Counter {
-		return prometheus.NewCounter(prometheus.CounterOpts{Namespace: "runlog", Subsystem: "projector", Name: name, Help: help})
+		return prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: "runlog", Subsystem: "projector", Name: name, Help: help,
+		})
 	}
 	gauge := func(name, help string, read func() float64) prometheus.GaugeFunc {
-		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: "runlog", Subsystem: "projector", Name: name, Help: help}, read)
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+			Namespace: "runlog", Subsystem: "projector", Name: name, Help: help,
+		}, read)
 	}
 	m := &metrics{
 		events:          counter("events_total", "Events folded."),
 		inconsistencies: counter("inconsistencies_total", "Events that their run's state did not allow (PRJ-8)."),
-		holes:           counter("holes_total", "Events that did not follow their run's snapshot: the run was STALE until it was read again from the log (PRJ-12)."),
-		diverged:        counter("diverged_total", "Snapshots and projections that differed from the fold of the log."),
+		holes: counter("holes_total", "Events that did not follow their run's snapshot: "+
+			"the run was STALE until it was read again from the log (PRJ-12)."),
+		diverged: counter("diverged_total", "Snapshots and projections that differed from the fold of the log."),
 		lag: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Namespace: "runlog", Subsystem: "projector", Name: "lag_seconds",
 			Help:    "Time from an event's persistedAt to its snapshot being served (PRJ-11).",
@@ -46,7 +51,9 @@ func newMetrics(reg prometheus.Registerer, p *Projector) *metrics {
 }
 
 func (m *metrics) collectors() []prometheus.Collector {
-	return []prometheus.Collector{m.events, m.inconsistencies, m.holes, m.diverged, m.lag, m.position, m.behind, m.watchers}
+	return []prometheus.Collector{
+		m.events, m.inconsistencies, m.holes, m.diverged, m.lag, m.position, m.behind, m.watchers,
+	}
 }
 
 func (m *metrics) unregister(reg prometheus.Registerer) {

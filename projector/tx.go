@@ -98,7 +98,8 @@ func (tx *Tx) SingleDelete(key []byte) { tx.put(rowSingleDelete, key, nil) }
 
 func (tx *Tx) put(kind rowKind, key, value []byte) {
 	if !tx.owner.has(key) {
-		tx.fail(fmt.Errorf("projector: projection %s writes key %x outside of its tables %q", tx.owner.Name, key, tx.owner.Tables))
+		tx.fail(fmt.Errorf("projector: projection %s writes key %x outside of its tables %q",
+			tx.owner.Name, key, tx.owner.Tables))
 		return
 	}
 	if tx.newest != nil {

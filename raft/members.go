@@ -205,7 +205,8 @@ func (n *Node) Add(ctx context.Context, id, address string, may func([]Member) e
 	case known && m.Voter:
 		return n.change(ctx, n.raft.AddVoter(hraft.ServerID(id), hraft.ServerAddress(address), 0, time.Until(deadline(ctx))))
 	default:
-		return n.change(ctx, n.raft.AddNonvoter(hraft.ServerID(id), hraft.ServerAddress(address), 0, time.Until(deadline(ctx))))
+		return n.change(ctx,
+			n.raft.AddNonvoter(hraft.ServerID(id), hraft.ServerAddress(address), 0, time.Until(deadline(ctx))))
 	}
 }
 
@@ -270,7 +271,8 @@ func (n *Node) change(ctx context.Context, f hraft.IndexFuture) error {
 			return nil
 		case errors.Is(err, hraft.ErrNotLeader), errors.Is(err, hraft.ErrLeadershipTransferInProgress):
 			return fmt.Errorf("%w: %w", ErrNotLeader, err)
-		case errors.Is(err, hraft.ErrEnqueueTimeout), errors.Is(err, hraft.ErrLeadershipLost), errors.Is(err, hraft.ErrRaftShutdown):
+		case errors.Is(err, hraft.ErrEnqueueTimeout), errors.Is(err, hraft.ErrLeadershipLost),
+			errors.Is(err, hraft.ErrRaftShutdown):
 			return fmt.Errorf("%w: %w", ErrUnknown, err)
 		default:
 			return fmt.Errorf("raft: %w", err)

@@ -52,8 +52,10 @@ func (n *Node) conflict(req *hraft.AppendEntriesRequest) (own wal.EntryID, err e
 		own, err = n.entry(their.Index)
 		return err != nil || own.Conflicts(their)
 	}
-	if compare(wal.EntryID{Index: req.PrevLogEntry, Term: req.PrevLogTerm, Nonce: wal.ParseNonce(transport.Previous(req))}) ||
-		slices.ContainsFunc(req.Entries, func(e *hraft.Log) bool { return compare(wal.IDOf(e)) }) {
+	before := wal.EntryID{
+		Index: req.PrevLogEntry, Term: req.PrevLogTerm, Nonce: wal.ParseNonce(transport.Previous(req)),
+	}
+	if compare(before) || slices.ContainsFunc(req.Entries, func(e *hraft.Log) bool { return compare(wal.IDOf(e)) }) {
 		return own, err
 	}
 	return wal.EntryID{}, nil

@@ -42,7 +42,9 @@ func Recover(opts Options) (r Recovered, err error) {
 	if err := n.witness.GoAlone(r.LastIndex + 1); err != nil {
 		return Recovered{}, err
 	}
-	alone := hraft.Configuration{Servers: []hraft.Server{{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)}}}
+	alone := hraft.Configuration{Servers: []hraft.Server{
+		{ID: hraft.ServerID(self.ID), Address: hraft.ServerAddress(self.Address)},
+	}}
 	begin, err := opts.Store.NewIncarnation()
 	if err != nil {
 		return Recovered{}, err

@@ -61,7 +61,8 @@ func (n *Node) finishInstall(newest drop, lostVote error) (drop, error) {
 		return drop{}, err
 	}
 	if applied.Index != installed || n.mark.Index() > installed && !goesOn {
-		return drop{}, n.damage(snapshotsFile, "installed snapshot of entry %d has no record; the store is at %d, the commit mark at %d",
+		return drop{}, n.damage(snapshotsFile,
+			"installed snapshot of entry %d has no record; the store is at %d, the commit mark at %d",
 			installed, applied.Index, n.mark.Index())
 	}
 	members, err := n.opts.Store.Membership()
@@ -78,7 +79,10 @@ func (n *Node) finishInstall(newest drop, lostVote error) (drop, error) {
 	if err := n.reachTerm(applied.Term, newest, lostVote); err != nil {
 		return drop{}, err
 	}
-	newest = drop{EntryID: wal.EntryID{Index: applied.Index, Term: applied.Term}, meta: snapshotMeta{Applied: applied.Index, Installed: true}}
+	newest = drop{
+		EntryID: wal.EntryID{Index: applied.Index, Term: applied.Term},
+		meta:    snapshotMeta{Applied: applied.Index, Installed: true},
+	}
 	_, err = n.snapshots.record(&hraft.SnapshotMeta{
 		Version: hraft.SnapshotVersionMax, Index: applied.Index, Term: applied.Term,
 		Configuration: configuration, ConfigurationIndex: members.Index,
@@ -131,10 +135,12 @@ func (n *Node) dropOldLog(installed drop) error {
 		return err
 	}
 	if n.mark.Index() > installed.Index {
-		return n.damage("wal", "the log from %d to %d does not follow the snapshot of entry %d, and entries up to %d were committed",
+		return n.damage("wal",
+			"the log from %d to %d does not follow the snapshot of entry %d, and entries up to %d were committed",
 			first, last, installed.Index, n.mark.Index())
 	}
-	n.opts.Logger.Info("dropping the log from before an installed snapshot", "first", first, "last", last, "snapshot", installed.Index)
+	n.opts.Logger.Info("dropping the log from before an installed snapshot",
+		"first", first, "last", last, "snapshot", installed.Index)
 	if err := n.logs.Drop(first, last); err != nil {
 		return fmt.Errorf("raft: drop the log from before the snapshot: %w", err)
 	}
@@ -153,7 +159,8 @@ func (n *Node) checkLog(newest drop, lostVote error) error {
 	}
 	applied := n.opts.Store.Applied().Index
 	if end < applied {
-		return storage.Damage(fmt.Errorf("%w: %s: the log ends at %d, the store at %d", ErrLogBehindStore, n.opts.FS.PathJoin(n.opts.Dir, "wal"), end, applied))
+		return storage.Damage(fmt.Errorf("%w: %s: the log ends at %d, the store at %d",
+			ErrLogBehindStore, n.opts.FS.PathJoin(n.opts.Dir, "wal"), end, applied))
 	}
 	if end < n.mark.Index() {
 		return wal.TooShort(end, n.mark.Index())
@@ -162,7 +169,8 @@ func (n *Node) checkLog(newest drop, lostVote error) error {
 		return err
 	}
 	if newest.meta.Applied > applied {
-		return storage.Damage(fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d", newest.meta.Applied, applied))
+		return storage.Damage(fmt.Errorf("raft: store is behind the log: entries up to %d were dropped, the store holds %d",
+			newest.meta.Applied, applied))
 	}
 	if first > newest.Index+1 {
 		return n.damage(snapshotsFile, "the log begins at %d, the newest snapshot ends at %d", first, newest.Index)
@@ -220,7 +228,8 @@ func (n *Node) bootstrap(trans hraft.Transport) error {
 	}
 	var founders hraft.Configuration
 	for _, m := range n.opts.Founders {
-		founders.Servers = append(founders.Servers, hraft.Server{ID: hraft.ServerID(m.ID), Address: hraft.ServerAddress(m.Address)})
+		founders.Servers = append(founders.Servers,
+			hraft.Server{ID: hraft.ServerID(m.ID), Address: hraft.ServerAddress(m.Address)})
 	}
 	err = hraft.BootstrapCluster(n.config(nil), n.logs, n.stable, n.snapshots, trans, founders)
 	if err != nil {

@@ -64,7 +64,10 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 			continue
 		}
 		fresh++
-		results[i] = EventResult{EventID: h.EventID, RunSeq: r.head.LastSeq + uint64(fresh), PersistedAt: a.stamp, Attempt: rec.AssignedAttempt()}
+		results[i] = EventResult{
+			EventID: h.EventID, RunSeq: r.head.LastSeq + uint64(fresh), PersistedAt: a.stamp,
+			Attempt: rec.AssignedAttempt(),
+		}
 		if recurs {
 			if err := a.noteAttempt(r, &rec, h.Key); err != nil {
 				return 0, nil, err

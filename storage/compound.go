@@ -134,7 +134,8 @@ func (u *undo) begin(a *applyTx) {
 		u.scratch = a.s.db().NewBatch()
 	}
 	u.on = true
-	u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove, u.held = a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove, a.held
+	u.nextRun, u.events, u.level = a.nextRun, a.events, a.level
+	u.incarnation, u.fencesAbove, u.held = a.incarnation, a.fencesAbove, a.held
 	u.touched, u.pending, u.writes = len(a.touched), len(a.pending.list), a.writes.Mark()
 	u.batch, a.batch = a.batch, u.scratch
 }
@@ -165,7 +166,8 @@ func (u *undo) rollback(a *applyTx) {
 	clear(a.touched[u.touched:])
 	a.touched = a.touched[:u.touched]
 	a.pending.truncate(u.pending)
-	a.nextRun, a.events, a.level, a.incarnation, a.fencesAbove, a.held = u.nextRun, u.events, u.level, u.incarnation, u.fencesAbove, u.held
+	a.nextRun, a.events, a.level = u.nextRun, u.events, u.level
+	a.incarnation, a.fencesAbove, a.held = u.incarnation, u.fencesAbove, u.held
 	a.writes.Rollback(u.writes)
 	u.end(a)
 }

@@ -12,7 +12,8 @@ import (
 // the proposal (APP-13), so windows that are closed stay as they are (READ-4).
 func (a *applyTx) assign(r *run, m *record.AppendCommand, results []EventResult) (why, err error) {
 	if len(m.Assigned) != len(results)*record.AssignedSize {
-		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events", record.ErrCommand, len(m.Assigned), len(results))
+		return nil, fmt.Errorf("%w: %d bytes of what was assigned to %d events",
+			record.ErrCommand, len(m.Assigned), len(results))
 	}
 	before := r.head.LastSeq
 	fresh := make(map[record.KeyHash]int, len(results))

@@ -138,7 +138,8 @@ func (r *Received) rows(key []byte) (mine, theirs []byte, err error) {
 func (r *Received) install() error {
 	s := r.s
 	if now := s.applied.Load(); now.Index == r.Applied.Index && now.RollingHash != r.Applied.RollingHash {
-		return fmt.Errorf("%w: rolling hash %x and %x at index %d", ErrDiverged, now.RollingHash, r.Applied.RollingHash, now.Index)
+		return fmt.Errorf("%w: rolling hash %x and %x at index %d",
+			ErrDiverged, now.RollingHash, r.Applied.RollingHash, now.Index)
 	}
 	err := r.received.Install(func(swap func()) {
 		s.active = newActive(s.opts.ActiveBytes)

@@ -30,8 +30,8 @@ type LevelError struct {
 }
 
 func (e *LevelError) Error() string {
-	return fmt.Sprintf("operation of kind %d needs feature level %d, the cluster is at level %d; upgrade the members that run an older build "+
-		"(runlog cluster status lists them)", e.Kind, e.Needs, e.Level)
+	return fmt.Sprintf("operation of kind %d needs feature level %d, the cluster is at level %d; "+
+		"upgrade the members that run an older build (runlog cluster status lists them)", e.Kind, e.Needs, e.Level)
 }
 
 // RaiseError says that the feature level was not raised: it is there already, or the members are
@@ -45,7 +45,8 @@ func (e *RaiseError) Error() string {
 	if e.Given <= e.Level {
 		return fmt.Sprintf("the feature level was not raised to %d: it is %d already", e.Given, e.Level)
 	}
-	return fmt.Sprintf("the feature level was not raised to %d: the members have changed in entry %d, and were asked as of entry %d; ask them again",
+	return fmt.Sprintf("the feature level was not raised to %d: "+
+		"the members have changed in entry %d, and were asked as of entry %d; ask them again",
 		e.Given, e.Members, e.GivenMembers)
 }
 

@@ -98,7 +98,8 @@ type UnknownOperationError struct {
 }
 
 func (e *UnknownOperationError) Error() string {
-	return fmt.Sprintf("operation of kind %d is unknown to this build, which supports feature levels up to %d; the store is at level %d: "+
+	return fmt.Sprintf("operation of kind %d is unknown to this build, which supports feature levels up to %d; "+
+		"the store is at level %d: "+
 		"upgrade this node's binary to the build of the other members", e.Kind, e.Supports, e.Level)
 }
 
@@ -162,7 +163,8 @@ func registerMachines(list []Machine) (machines, error) {
 		r := &registered{Machine: m, tables: slices.Clone(m.Tables())}
 		kind := m.Kind()
 		if kind < FirstMachineKind {
-			errs = append(errs, fmt.Errorf("storage: %v: kinds below %d belong to the core: give it another", r, FirstMachineKind))
+			errs = append(errs,
+				fmt.Errorf("storage: %v: kinds below %d belong to the core: give it another", r, FirstMachineKind))
 			continue
 		}
 		if other := all[kind]; other != nil {

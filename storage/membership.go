@@ -34,7 +34,8 @@ func (s *Store) applyMembership(index, term uint64, data []byte) error {
 		return err
 	}
 	last := s.applied.Load()
-	next := advance(last, index, term, last.PersistedAt, last.NextRun, last.Events, crc32.Checksum(data, record.Castagnoli), nil)
+	sum := crc32.Checksum(data, record.Castagnoli)
+	next := advance(last, index, term, last.PersistedAt, last.NextRun, last.Events, sum, nil)
 	row, err := record.AppliedRow(next, s.opts.Cluster)
 	if err != nil {
 		return err

@@ -71,7 +71,9 @@ type StatusError struct {
 }
 
 func (e *StatusError) Error() string {
-	return fmt.Sprintf("run %q was not settled: its events do not allow the status %v of its snapshot; rebuild the projection", e.RunID, e.Status)
+	return fmt.Sprintf("run %q was not settled: its events do not allow the status %v of its snapshot; "+
+		"rebuild the projection",
+		e.RunID, e.Status)
 }
 
 // KeyTakenError says that another event has the key of one that must be new (Append.OnlyNew).
@@ -84,7 +86,8 @@ type KeyTakenError struct {
 }
 
 func (e *KeyTakenError) Error() string {
-	return fmt.Sprintf("event %d of the request has the key of the event with runSeq %d of run %q", e.Index, e.RunSeq, e.RunID)
+	return fmt.Sprintf("event %d of the request has the key of the event with runSeq %d of run %q",
+		e.Index, e.RunSeq, e.RunID)
 }
 
 // LeaseLostError says that a request was sent under another fence than the run's current one

@@ -22,7 +22,8 @@ type AttemptError struct {
 }
 
 func (e *AttemptError) Error() string {
-	return fmt.Sprintf("event %d of run %q was assigned attempt %d, which is taken; the last one is %d", e.Index, e.RunID, e.Given, e.Last)
+	return fmt.Sprintf("event %d of run %q was assigned attempt %d, which is taken; the last one is %d",
+		e.Index, e.RunID, e.Given, e.Last)
 }
 
 // Overtaken reports whether a request was refused because another event was stored under the key of
@@ -179,7 +180,8 @@ func (g *attemptGiver) row(causeHash []byte, typeCode byte) ([]byte, error) {
 // has its key: a stored one, or one before it in the request (repeated). It need not be the next:
 // AssignAttempts counts the events before it in the request, and some may be duplicates under keys
 // of their own.
-func (a *applyTx) assignedAttempt(r *run, rec *record.Recurrence, key record.KeyHash, repeated bool) (_ record.Attempted, why, err error) {
+func (a *applyTx) assignedAttempt(r *run, rec *record.Recurrence, key record.KeyHash, repeated bool,
+) (_ record.Attempted, why, err error) {
 	stored, err := a.attempted(r, rec)
 	if err != nil || stored.Attempt != 0 {
 		return stored, nil, err

@@ -131,7 +131,8 @@ func (tx *Tx) Run(runID string) (*Run, error) {
 		return nil, nil
 	}
 	run := read.Named(r.identity)
-	run.LastSeq, run.PersistedAt, run.Chain, run.Position = r.head.LastSeq, r.head.PersistedAt, r.head.Chain, r.head.Position
+	run.LastSeq, run.PersistedAt, run.Chain = r.head.LastSeq, r.head.PersistedAt, r.head.Chain
+	run.Position = r.head.Position
 	run.Fence, run.Statuses = r.head.Fence, r.head.Statuses
 	if r.metadata != nil {
 		run.Metadata, run.MetadataChanged = record.DecodeMetadata(r.metadata), r.metadata.Said != nil

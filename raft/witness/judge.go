@@ -59,7 +59,8 @@ func (w *Witness) judge(a Answer, sent time.Time, by string, sole bool) error {
 		return twoCopies(w.address, a.Address)
 	case !sole && now.logTerm() > a.Self.logTerm() && !you.lacks(now),
 		!sole && rivals(leader, a.Self.Leader) && now.logTerm() == leader.Term:
-		w.log.Error("this node runs with an older copy of its data directory", "noticed-by", by, "what", fault, "remedy", tooLate)
+		w.log.Error("this node runs with an older copy of its data directory",
+			"noticed-by", by, "what", fault, "remedy", tooLate)
 		return nil
 	}
 	remedy := advice
@@ -86,7 +87,8 @@ func (w *Witness) JudgeBy(g Greeting, id string, members []string) error {
 func (r *Recollection) fault(now Standing, incarnations []Incarnation) string {
 	switch {
 	case r.beyond(now):
-		return fmt.Sprintf("its log up to entry %d in term %d, and the log ends at %d, changed last in term %d", r.Index, r.LogTerm, now.Index, now.logTerm())
+		return fmt.Sprintf("its log up to entry %d in term %d, and the log ends at %d, changed last in term %d",
+			r.Index, r.LogTerm, now.Index, now.logTerm())
 	case now.Term < r.Term:
 		return fmt.Sprintf("it in term %d, and it has stored term %d", r.Term, now.Term)
 	case !descends(incarnations, r.Incarnation):

@@ -249,7 +249,8 @@ func (w *Witness) meetLocked(m *member, id string, g Greeting, logTerm uint64) (
 		return false
 	case g.logTerm() > logTerm:
 		// It is too late: a later leader has given it other entries.
-		w.log.Error("a member runs with an older copy of its data directory", "member", id, "address", g.Address, "remedy", tooLate)
+		w.log.Error("a member runs with an older copy of its data directory",
+			"member", id, "address", g.Address, "remedy", tooLate)
 	default:
 		if was := m.rival; was.incarnation == now.incarnation {
 			if now.times = was.times; now.at.Sub(was.at) < apart {

@@ -48,7 +48,8 @@ func (r *Replica) checkClock(raised bool) bool {
 	case high && !raised:
 		r.metrics.skewAlerts.Inc()
 		// A clock that is behind by a negative time is ahead.
-		r.log.Error("clock and stamps differ; check time synchronisation", "alert", alertClockSkew, "behind", behind, "limit", r.opts.ClockSkewLimit)
+		r.log.Error("clock and stamps differ; check time synchronisation",
+			"alert", alertClockSkew, "behind", behind, "limit", r.opts.ClockSkewLimit)
 	case !high && raised:
 		r.log.Info("clock agrees with the stamps again", "alert", alertClockSkew)
 	}

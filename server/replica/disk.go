@@ -110,7 +110,8 @@ func (d *Disk) Check() {
 func (d *Disk) refusal(free uint64) *contract.Error {
 	return &contract.Error{
 		Reason: contract.ReasonDiskLow, RetryAfter: diskDelay,
-		Message: fmt.Sprintf("the node's disk has %d MiB left, less than %d MiB (--min-free-disk): free disk space there, or let another node lead (runlog cluster transfer). Nothing was stored",
+		Message: fmt.Sprintf("the node's disk has %d MiB left, less than %d MiB (--min-free-disk): "+
+			"free disk space there, or let another node lead (runlog cluster transfer). Nothing was stored",
 			free>>20, d.opts.MinFreeBytes>>20),
 		Metadata: map[string]string{"alert": alertDiskLow, "free_bytes": strconv.FormatUint(free, 10)},
 	}

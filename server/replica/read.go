@@ -24,7 +24,8 @@ type Reading struct {
 }
 
 // View opens a run for reading with a consistency, once the run has reached minSeq (READ-2).
-func (r *Replica) View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*Reading, error) {
+func (r *Replica) View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64,
+) (*Reading, error) {
 	if err := r.Readable(ctx, runID, level); err != nil {
 		return nil, err
 	}
@@ -34,7 +35,9 @@ func (r *Replica) View(ctx context.Context, runID string, level runlogv1.Consist
 // Readable returns once a run may be read with a consistency.
 func (r *Replica) Readable(ctx context.Context, runID string, level runlogv1.Consistency_Level) error {
 	if fault := contract.StoredNameFault(runID); fault != "" {
-		return contract.NewError([]contract.Violation{{Field: "runId", Reason: contract.ReasonInvalidArgumentField, Description: fault}})
+		return contract.NewError([]contract.Violation{
+			{Field: "runId", Reason: contract.ReasonInvalidArgumentField, Description: fault},
+		})
 	}
 	if level == runlogv1.Consistency_LOCAL {
 		return nil

@@ -140,7 +140,8 @@ func (r *Replica) stuck() bool { return r.stamps.AheadBy(r.node.Uncommitted()) >
 func (r *Replica) beSilent() {
 	r.stamps.Silence(true)
 	defer r.stamps.Silence(false)
-	for end := time.Now().Add(max(silenceTimeout, 5*r.opts.Raft.ElectionTimeout)); time.Now().Before(end) && (r.node.Elected() || r.stuck()); {
+	end := time.Now().Add(max(silenceTimeout, 5*r.opts.Raft.ElectionTimeout))
+	for time.Now().Before(end) && (r.node.Elected() || r.stuck()) {
 		select {
 		case <-time.After(silenceStep):
 		case <-r.opts.Stopping.Done():

@@ -128,7 +128,8 @@ func (f *fake) Freeze(string) (thaw func()) {
 	return func() {}
 }
 
-func (f *fake) AppendFrozen(_ context.Context, a *storage.Append, before ...storage.Operation) (replica.Appended, error) {
+func (f *fake) AppendFrozen(_ context.Context, a *storage.Append, before ...storage.Operation,
+) (replica.Appended, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if err := f.before(a); err != nil {

@@ -95,7 +95,8 @@ func (t Transport) AppendEntries(id hraft.ServerID, target hraft.ServerAddress,
 }
 
 // RequestVote asks a voter for its vote.
-func (t Transport) RequestVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestVoteRequest, resp *hraft.RequestVoteResponse) error {
+func (t Transport) RequestVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestVoteRequest,
+	resp *hraft.RequestVoteResponse) error {
 	if err := t.NetworkTransport.RequestVote(id, target, req, resp); err != nil {
 		return err
 	}
@@ -106,7 +107,8 @@ func (t Transport) RequestVote(id hraft.ServerID, target hraft.ServerAddress, re
 }
 
 // RequestPreVote asks for a pre-vote, unless another node should lead.
-func (t Transport) RequestPreVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestPreVoteRequest, resp *hraft.RequestPreVoteResponse) error {
+func (t Transport) RequestPreVote(id hraft.ServerID, target hraft.ServerAddress, req *hraft.RequestPreVoteRequest,
+	resp *hraft.RequestPreVoteResponse) error {
 	if t.Silent() {
 		return errSilent
 	}

@@ -86,9 +86,11 @@ func OpenMark(disk vfs.FS, dir string) (*Mark, error) {
 	case err != nil && !errors.Is(err, io.EOF):
 		return nil, errors.Join(fmt.Errorf("raft: commit mark %s: %w", path, err), f.Close())
 	case n < markSize:
-		return nil, errors.Join(storage.Damage(fmt.Errorf("%w: %s has %d bytes, %d are expected", ErrMark, path, n, markSize)), f.Close())
+		err = fmt.Errorf("%w: %s has %d bytes, %d are expected", ErrMark, path, n, markSize)
+		return nil, errors.Join(storage.Damage(err), f.Close())
 	case binary.BigEndian.Uint32(row[8:]) != crc32.Checksum(row[:8], castagnoli):
-		return nil, errors.Join(storage.Damage(fmt.Errorf("%w: %s is damaged: its checksum does not match", ErrMark, path)), f.Close())
+		err = fmt.Errorf("%w: %s is damaged: its checksum does not match", ErrMark, path)
+		return nil, errors.Join(storage.Damage(err), f.Close())
 	}
 	return &Mark{file: f, index: binary.BigEndian.Uint64(row[:])}, nil
 }

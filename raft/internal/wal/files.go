@@ -69,7 +69,8 @@ func ReadSummed(disk vfs.FS, path string) ([]byte, error) {
 // ReplaceSummed replaces a small file durably. After a crash the file has the old or the new body.
 func ReplaceSummed(disk vfs.FS, dir, name string, body []byte) error {
 	sum := crc32.Checksum(body, castagnoli)
-	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum), smallFileMode)
+	body = binary.BigEndian.AppendUint32(body[:len(body):len(body)], sum)
+	return storage.ReplaceFile(disk, disk.PathJoin(dir, name), body, smallFileMode)
 }
 
 // SmallFiles are the small files of a directory.

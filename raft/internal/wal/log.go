@@ -260,7 +260,8 @@ func (s *Log) dropReplaced(snap EntryID, first, last uint64) error {
 	if err := s.truncate(first, last, true); err != nil || last < snap.Index {
 		return err
 	}
-	err := fmt.Errorf("%w: entries up to %d were dropped for the snapshot of entry %d; restart the node", ErrOverruled, last, snap.Index)
+	err := fmt.Errorf("%w: entries up to %d were dropped for the snapshot of entry %d; restart the node",
+		ErrOverruled, last, snap.Index)
 	s.opts.Fail(err)
 	return err
 }

@@ -76,7 +76,8 @@ func Received(l *hraft.Log) error {
 	case len(l.Extensions) == 0:
 		l.Extensions = FormatNonces(0, 0)
 	case len(l.Extensions) != noncesSize || l.Extensions[0] != nonceFormat:
-		return fmt.Errorf("raft: entry %d has extensions of %d bytes, which this build does not know", l.Index, len(l.Extensions))
+		return fmt.Errorf("raft: entry %d has extensions of %d bytes, which this build does not know",
+			l.Index, len(l.Extensions))
 	}
 	return nil
 }

@@ -58,7 +58,8 @@ func Open(opts Options) (*Log, error) {
 		return nil, err
 	}
 	w, err := raftwal.Open(opts.Dir, raftwal.WithSegmentSize(opts.SegmentBytes), raftwal.WithLogger(opts.Library),
-		raftwal.WithSegmentFiler(segment.NewFiler(opts.Dir, files)), raftwal.WithMetaStore(&logMeta{disk: opts.FS, dir: opts.Dir}))
+		raftwal.WithSegmentFiler(segment.NewFiler(opts.Dir, files)),
+		raftwal.WithMetaStore(&logMeta{disk: opts.FS, dir: opts.Dir}))
 	if err != nil {
 		files.close()
 		return nil, damaged(fmt.Errorf("raft: a file of the log in %s is missing or damaged: %w", opts.Dir, err))

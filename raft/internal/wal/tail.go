@@ -139,7 +139,8 @@ func endOf(files walFiles, dir string, tail types.SegmentInfo) (found bool, inde
 		return false, 0, 0, nil // raft-wal makes it
 	}
 	if err != nil {
-		return false, 0, 0, damaged(fmt.Errorf("raft: %s, the end of the log, is damaged: %w", files.disk.PathJoin(dir, segment.FileName(tail)), err))
+		return false, 0, 0, damaged(fmt.Errorf("raft: %s, the end of the log, is damaged: %w",
+			files.disk.PathJoin(dir, segment.FileName(tail)), err))
 	}
 	defer func() { err = errors.Join(err, w.Close()) }()
 	_, index, err = w.Sealed()

@@ -23,7 +23,8 @@ func newMetrics(reg prometheus.Registerer, b *Batcher) *metrics {
 		}),
 		commands: histogram("proposal_commands", "Commands folded into a proposal.", prometheus.ExponentialBuckets(1, 2, 12)),
 		bytes:    histogram("proposal_bytes", "Bytes of a proposal.", prometheus.ExponentialBuckets(256, 4, 9)),
-		latency:  histogram("proposal_seconds", "Time from proposing to having the outcomes.", prometheus.ExponentialBuckets(100e-6, 2, 16)),
+		latency: histogram("proposal_seconds", "Time from proposing to having the outcomes.",
+			prometheus.ExponentialBuckets(100e-6, 2, 16)),
 		queued: prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Namespace: "runlog", Subsystem: "batch", Name: "queued_bytes",
 			Help: "Bytes of commands admitted and not yet answered.",
