@@ -94,9 +94,12 @@ func (a *applyTx) operation(op *record.ParsedOperation, answer *Answer) error {
 	return a.operate(m, op.Data, answer)
 }
 
-// undo is what a compound command has changed. Invariant: without one under way, it is empty.
+// undo is what a compound command has changed. Invariant: without one under way, it is empty, but
+// for memory that it uses again. Only the goroutine that applies uses it.
 type undo struct {
-	on bool
+	on bool // from begin to end
+
+	// What begin found in applyTx.
 
 	nextRun, events uint64
 	level           uint32
@@ -107,9 +110,12 @@ type undo struct {
 	pending         int
 	writes          overlay.Mark
 
+	// What the command has done since. runs has each run once, as it was before its first change,
+	// in the order of these. blocks wait here, because the open chunk cannot be rolled back.
 	runs   []savedRun
 	blocks []waitingBlock
-	// batch is the proposal's, while applyTx.batch is scratch, the command's own.
+	// batch is that of the proposal, while applyTx.batch is scratch, which only this command has
+	// written to. keep applies scratch to batch, rollback drops it.
 	batch, scratch *pebble.Batch
 }
 
