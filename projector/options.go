@@ -23,7 +23,7 @@ type Options struct {
 	Store *storage.Store
 	// Tail has what was committed last, for this projector and others; nil: it reads by itself.
 	Tail *tail.Tail
-	// Cluster is the store's. The database of another cluster is replaced by an empty one.
+	// Cluster is that of the store. The database of another cluster is replaced by an empty one.
 	Cluster storage.ClusterID
 	// Projections are folded in addition to the run snapshots and the list. A rebuild folds them on
 	// a second goroutine at the same time, so their functions share no memory between calls.
@@ -34,7 +34,7 @@ type Options struct {
 	OpenFiles int
 	// MaxSubscriptions bounds the subscriptions to one run and to many, together. Default: 100,000.
 	MaxSubscriptions int
-	// Clock is the node's, for lag. Default: time.Now.
+	// Clock is that of the node, for lag. Default: time.Now.
 	Clock func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger

@@ -83,7 +83,7 @@ type Table struct {
 	Name string
 }
 
-// FirstMachineKind is the lowest kind of a machine. Those below are the core's.
+// FirstMachineKind is the lowest kind of a machine. Those below belong to the core.
 const FirstMachineKind = 16
 
 // ErrUnknownOperation means that a machine does not know an operation of its kind.

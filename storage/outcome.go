@@ -45,7 +45,7 @@ type EventResult struct {
 	// SameContent: the duplicate's content is byte for byte the stored one. If not, the
 	// node that answers compares the two as JSON values before it reports a divergence (IDM-7).
 	SameContent bool
-	// Attempt is the event's, if the authority assigned it (IDM-10); else 0.
+	// Attempt is that of the event, if the authority assigned it (IDM-10); else 0.
 	Attempt uint32
 }
 

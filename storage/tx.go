@@ -86,7 +86,7 @@ func (a *applyTx) committed(key []byte) ([]byte, error) {
 	return row, nil
 }
 
-// Set writes a row. Key and value remain the caller's.
+// Set writes a row. The caller may use key and value again.
 func (tx *Tx) Set(key, value []byte) {
 	if tx.owns(key) {
 		tx.a.writes.Set(key, value)
@@ -120,8 +120,7 @@ func (tx *Tx) scan(from, to []byte, down bool) iter.Seq2[table.Row, error] {
 }
 
 // Run returns a run as earlier operations of the command and of the proposal left it; nil: there is
-// none by that name. What it returns is the caller's, but for its metadata, which must not be
-// changed.
+// none by that name. The caller may change what it returns, but not the metadata in it.
 func (tx *Tx) Run(runID string) (*Run, error) {
 	r, err := tx.a.activeRun([]byte(runID))
 	if err != nil {

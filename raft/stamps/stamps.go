@@ -21,7 +21,7 @@ var (
 type Options struct {
 	// Limit is how far ahead a stamp may be. Not positive: every stamp is taken.
 	Limit time.Duration
-	// Clock is the node's. Default: time.Now.
+	// Clock is that of the node. Default: time.Now.
 	Clock func() time.Time
 	// Monotonic returns times that differ by the time that has elapsed, whatever happens to the
 	// clock. Default: Clock, for time.Now has a monotonic clock reading.

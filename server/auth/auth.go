@@ -32,7 +32,7 @@ type Options struct {
 	Open bool
 	// Transport carries the requests to OpenID providers. Default: http.DefaultTransport.
 	Transport http.RoundTripper
-	// Clock is the node's. Default: time.Now.
+	// Clock is that of the node. Default: time.Now.
 	Clock func() time.Time
 	// Logger gets what an operator must know of providers. Default: none.
 	Logger *slog.Logger

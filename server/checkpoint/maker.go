@@ -62,7 +62,7 @@ type Options struct {
 	// Missing is called with true if the cluster has a key that neither this node nor a reachable
 	// member has.
 	Missing func(bool)
-	// Clock is the node's. Default: time.Now.
+	// Clock is that of the node. Default: time.Now.
 	Clock func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger

@@ -67,7 +67,7 @@ type Options struct {
 	KeepSigningKey func(number uint64, seed []byte) error
 	// Fail is called with the reason when the node cannot continue. Required.
 	Fail func(error)
-	// Clock is the node's. Default: time.Now.
+	// Clock is that of the node. Default: time.Now.
 	Clock func() time.Time
 	// Logger. Default: discards.
 	Logger *slog.Logger

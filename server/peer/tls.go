@@ -29,7 +29,7 @@ type material struct {
 
 // LoadTLS reads, as PEM, the certificates of the cluster's authorities (several during a
 // replacement), the node's certificate with intermediate ones, and its key. It refuses what other
-// nodes would refuse: a *RefusedError with reason Certificate. A nil clock is the system's.
+// nodes would refuse: a *RefusedError with reason Certificate. A nil clock is that of the system.
 func LoadTLS(caFile, certFile, keyFile string, clock func() time.Time) (*TLS, error) {
 	if clock == nil {
 		clock = time.Now

@@ -35,9 +35,9 @@ const maxPayloadBytes = 2 * maxSignalBytes
 type decision struct {
 	SignalID   string `json:"signalId"`
 	SignalType string `json:"signalType"`
-	// Reason is the sender's, or of a rejection why.
+	// Reason is what the sender has given as reason, or why the signal was rejected.
 	Reason string `json:"reason,omitempty"`
-	// Reject is the reason of a rejection, and SenderReason the sender's.
+	// Reject is the reason of a rejection, and SenderReason that of the sender.
 	Reject       string          `json:"rejectReason,omitempty"`
 	SenderReason string          `json:"senderReason,omitempty"`
 	Parameters   json.RawMessage `json:"parameters,omitempty"`

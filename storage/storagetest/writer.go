@@ -35,7 +35,7 @@ type Write struct {
 	// RunID refuses it unless the run is at LastSeq; a run that does not exist is at 0.
 	RunID   string
 	LastSeq uint64
-	// Needs is the feature level of the operation; 0 is the core's.
+	// Needs is the feature level of the operation; 0 is that of the core.
 	Needs uint32
 }
 

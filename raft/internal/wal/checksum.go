@@ -29,7 +29,7 @@ func checksum(l *hraft.Log, nonces []byte) uint32 {
 	return crc32.Update(sum, castagnoli, l.Data)
 }
 
-// sealed returns copies of entries that carry their checksum: the originals are hashicorp/raft's.
+// sealed returns copies of entries that carry their checksum: hashicorp/raft keeps the originals.
 func sealed(logs []*hraft.Log) []*hraft.Log {
 	rows := make([]hraft.Log, len(logs))
 	out := make([]*hraft.Log, len(logs))

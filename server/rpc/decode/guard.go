@@ -179,7 +179,7 @@ func (f *frame) unmarshal(wire []byte) {
 type call struct {
 	guard *Guard
 	frame frame
-	// receive and interceptor are gRPC's.
+	// receive and interceptor are those that gRPC has passed.
 	receive     func(any) error
 	interceptor grpc.UnaryServerInterceptor
 	ctx         context.Context

@@ -116,7 +116,7 @@ type objects struct {
 var members = map[string]string{`"payloadJson"`: "payload", `"extensionsJson"`: "extensions", `"eventJson"`: "event"}
 
 // compact copies the JSON of protojson without blanks, and puts the texts in. A message with texts
-// has no map, so that no name is a client's.
+// has no map, so that no name comes from a client.
 func (o *objects) compact(text []byte) []byte {
 	size := len(text)
 	for _, t := range o.texts {

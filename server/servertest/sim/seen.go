@@ -22,7 +22,7 @@ const (
 	becameLetter   = "an event became a dead letter"
 )
 
-// seenIn maps messages of the nodes' logs to these events. Most of them are hashicorp/raft's.
+// seenIn maps messages of the nodes' logs to these events. Most of them come from hashicorp/raft.
 var seenIn = map[string]string{
 	"a checkpoint was installed": Installs, "compacting logs": Truncations, "clearing log suffix": Overruled, enteringLeader: Leaders,
 	lostPages: LostAfter,

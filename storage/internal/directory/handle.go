@@ -24,7 +24,7 @@ type handle struct {
 	// refs counts the readers, and the store while the database is its live one. At 0 it stays at
 	// 0.
 	refs atomic.Int64
-	// live says that trouble with this database is the store's.
+	// live says that the store must not be used after trouble with this database.
 	live atomic.Bool
 	// spoiled is the first trouble that a database had which was not live.
 	spoiled atomic.Pointer[error]

@@ -65,7 +65,7 @@ func (o *Overlay) Get(key []byte) (Row, bool) {
 }
 
 // Range returns the pending rows from a key up to another, exclusive, in order; nil as to is the
-// end. The list is the caller's.
+// end. The caller may change the list.
 func (o *Overlay) Range(from, to []byte) []Row {
 	i, _ := o.find(from)
 	j := len(o.rows)
@@ -81,7 +81,7 @@ func (o *Overlay) Range(from, to []byte) []Row {
 // All returns all rows in order, until the next write.
 func (o *Overlay) All() []Row { return o.rows }
 
-// Set writes a row. Key and value remain the caller's.
+// Set writes a row. The caller may use key and value again.
 func (o *Overlay) Set(key, value []byte) {
 	o.put(Row{Key: bytes.Clone(key), Value: append(make([]byte, 0, len(value)), value...)})
 	o.Note(key, value)
