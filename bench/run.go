@@ -135,6 +135,14 @@ func (o *Options) measureLimit(ctx context.Context, l limit, round int, r *repor
 	return nil
 }
 
+// openSystem opens a system that has room for the watchers of a workload.
+func openSystem(ctx context.Context, s *target.System, wl *report.Workload, dir string) (target.Target, error) {
+	if wl.Watchers > 0 && s.OpenWatched != nil {
+		return s.OpenWatched(ctx, dir, wl.Watchers)
+	}
+	return s.Open(ctx, dir)
+}
+
 // measureSystem returns the result, also with an error of a later step; nil without a result.
 func (o *Options) measureSystem(ctx context.Context, s *target.System, wl *report.Workload, round int, r *report.Report) (res *report.Result, err error) {
 	dir, err := os.MkdirTemp(o.Dir, "system-")
@@ -142,7 +150,7 @@ func (o *Options) measureSystem(ctx context.Context, s *target.System, wl *repor
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	opened, err := s.Open(ctx, dir)
+	opened, err := openSystem(ctx, s, wl, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,9 @@ type NodeOptions struct {
 	Data string
 	// Connections that callers share. Default: 1.
 	Connections int
+	// MemoryMiB is the memory that the node may use. Default: that of its environment, or else its
+	// own default.
+	MemoryMiB int
 
 	// The rest is for nodes of a cluster: the node's name, its address for other nodes, and the
 	// addresses of all nodes, itself included. Default: a single node.
@@ -87,6 +90,24 @@ func StartNode(ctx context.Context, o NodeOptions) (*Node, error) {
 	return n, nil
 }
 
+const (
+	// usualMiB is the memory of a node that is not configured.
+	usualMiB = 1024
+	// streamKiB of a node's memory let it have one more stream: a stream counts 16 KiB in a quarter
+	// of the memory (docs/limits.md). Streams then take half of that quarter, and leave room for
+	// appends and reads.
+	streamKiB = 16 * 4 * 2
+)
+
+// MemoryFor returns how much memory, in MiB, a node needs for a number of streams; 0: the default
+// is enough.
+func MemoryFor(streams int) int {
+	if mib := (streams*streamKiB + 1023) / 1024; mib > usualMiB {
+		return mib
+	}
+	return 0
+}
+
 // launch starts a node's process and returns before it serves. The caller must close the node, also
 // after an error.
 func launch(o NodeOptions) (*Node, error) {
@@ -117,6 +138,9 @@ func (n *Node) arguments() []string {
 	args := []string{"serve", "--data-dir", n.Data, "--grpc-listen", n.Address, "--http-listen", loopback, "--admin-listen", loopback, "--raft-listen", raft}
 	if o.id != "" {
 		args = append(args, "--node-id", o.id)
+	}
+	if o.MemoryMiB > 0 {
+		args = append(args, "--memory", strconv.Itoa(o.MemoryMiB)+"MiB")
 	}
 	if len(o.peers) > 0 {
 		args = append(args, "--bootstrap-expect", strconv.Itoa(len(o.peers)), "--join", strings.Join(o.peers, ","))

@@ -6,11 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/url"
+	"strconv"
 	"sync"
 	"time"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -150,7 +154,7 @@ func (c *streamConn) take(f http2.Frame) error {
 		return c.data(f)
 	case *http2.MetaHeadersFrame:
 		if f.StreamEnded() {
-			return fmt.Errorf("bench: stream %d has ended: %v", f.StreamID, f.RegularFields())
+			return fmt.Errorf("bench: stream %d has ended: %w", f.StreamID, ended(f))
 		}
 	case *http2.RSTStreamFrame:
 		return fmt.Errorf("bench: stream %d was reset: %v", f.StreamID, f.ErrCode)
@@ -173,6 +177,24 @@ func (c *streamConn) take(f http2.Frame) error {
 		}
 	}
 	return nil
+}
+
+// ended is what the last frame of a stream says, as gRPC's library would return it.
+func ended(f *http2.MetaHeadersFrame) error {
+	code, message := codes.Unknown, fmt.Sprint(f.RegularFields())
+	for _, h := range f.RegularFields() {
+		switch h.Name {
+		case "grpc-status":
+			if n, err := strconv.ParseUint(h.Value, 10, 32); err == nil {
+				code = codes.Code(n)
+			}
+		case "grpc-message":
+			if text, err := url.PathUnescape(h.Value); err == nil {
+				message = text
+			}
+		}
+	}
+	return status.Error(code, message)
 }
 
 // data delivers the messages of a frame.

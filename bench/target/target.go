@@ -16,6 +16,9 @@ type System struct {
 	// Open makes a fresh instance with its data under dir, which is empty and owned by the caller,
 	// or connects to a running one.
 	Open func(ctx context.Context, dir string) (Target, error)
+	// OpenWatched, if not nil, is called in place of Open where an instance needs room for many
+	// streams at a time.
+	OpenWatched func(ctx context.Context, dir string, streams int) (Target, error)
 	// Sparse systems number the events of a run in rising order, but not without gaps.
 	Sparse bool
 }

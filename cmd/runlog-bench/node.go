@@ -13,6 +13,9 @@ import (
 // product is the name of the program whose nodes are measured.
 const product = "runlog"
 
+// memoryVariable sets the memory of nodes.
+const memoryVariable = "RUNLOG_MEMORY"
+
 // node returns the program of the nodes that a command starts: the one of --runlog, else the one
 // beside this program, else the one in PATH.
 func (a *app) node() (string, error) {
@@ -37,10 +40,18 @@ func (a *app) node() (string, error) {
 	return path, nil
 }
 
-// openChild returns a function that starts a node of the program binary.
-func openChild(binary string, connections int) func(context.Context, string) (target.Target, error) {
-	return func(ctx context.Context, dir string) (target.Target, error) {
-		return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Connections: connections})
+// child is a system whose nodes are processes of the program binary. A node with many streams gets
+// the memory that these count in, unless the environment sets it.
+func (a *app) child(name, binary string, connections int) target.System {
+	open := func(ctx context.Context, dir string, streams int) (target.Target, error) {
+		o := target.NodeOptions{Binary: binary, Dir: dir, Connections: connections}
+		if a.Getenv(memoryVariable) == "" {
+			o.MemoryMiB = target.MemoryFor(streams)
+		}
+		return startNode(ctx, o)
+	}
+	return target.System{
+		Name: name, Open: func(ctx context.Context, dir string) (target.Target, error) { return open(ctx, dir, 0) }, OpenWatched: open,
 	}
 }
 

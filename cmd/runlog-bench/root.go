@@ -46,7 +46,8 @@ those of this machine; RUNLOG_SERVER is ignored. With -o json there is one line 
 and limit, and at the end {"machine": ...}.
 
 The nodes are processes of the program runlog: that of --runlog, else the one beside this program,
-else the one in PATH. They read the variables of runlog serve, such as RUNLOG_MEMORY.`,
+else the one in PATH. They read the variables of runlog serve, such as RUNLOG_MEMORY. Without it,
+the node of watch gets as much memory as its watchers need, which count in it.`,
 		Example: `  runlog-bench
   runlog-bench --workloads append-unary --callers 1,64,256 --rounds 3 --svg bench.svg
   runlog-bench --workloads append-unary:rate=5000,append-stream:batch=100 --duration 10s --json=bench.json`,
@@ -248,7 +249,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own 
 		if err != nil {
 			return err
 		}
-		opts.Systems[0].Open = openChild(binary, opts.Connections)
+		opts.Systems[0] = a.child(opts.Systems[0].Name, binary, opts.Connections)
 	}
 	return a.runBench(ctx, f, opts, nil)
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
+	"runlog/storage/storagetest"
 )
 
 // benchLine is one line of runlog-bench -o json.
@@ -174,6 +176,22 @@ func TestBenchProjection(t *testing.T) {
 	}
 	if lines < 10 {
 		t.Errorf("%d lines: %s", lines, out.String())
+	}
+}
+
+// TestBenchManyWatchersSEC6: a node that is started for watchers has the memory that their streams
+// count in. A node whose environment sets less refuses them, and says what helps.
+func TestBenchManyWatchersSEC6(t *testing.T) {
+	storagetest.Large(t)
+	args := func(watchers int) []string {
+		return []string{"--dir", t.TempDir(), "--duration", "100ms", "--workloads", fmt.Sprintf("watch:callers=4:runs=10:watchers=%d", watchers)}
+	}
+	// A node with the default memory has room for 12,288 streams, and nothing else.
+	succeed(t, args(13_000)...)
+	t.Setenv(memoryVariable, "256MiB")
+	i := measure(t, args(3200)...)
+	if text := i.stderr.String(); i.code == output.ExitOK || !strings.Contains(text, "ResourceExhausted") || !strings.Contains(text, "give the node more --memory") {
+		t.Errorf("exit %d: %s", i.code, text)
 	}
 }
 

@@ -125,7 +125,8 @@ func (g *Grant) grow(bytes, had int64) error {
 		if bytes > 0 && bytes > ceiling-used {
 			b.refused[g.class].Add(1)
 			return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: retryDelay,
-				Message: "the memory of the node for requests is in use; nothing was stored: send the request again after the delay"}
+				Message: "the memory of the node for requests and open streams is in use; nothing was stored: send the request again after the delay; " +
+					"if that is refused too, close streams that are not needed, or give the node more --memory"}
 		}
 		if b.used.CompareAndSwap(used, used+bytes) {
 			b.drawn[g.class].Add(bytes)

@@ -362,5 +362,5 @@ func isNotLeader(st *status.Status) bool {
 // TooManyStreams returns the error of a node that serves its maximum of streams (D12).
 func TooManyStreams() *contract.Error {
 	return &contract.Error{Reason: contract.ReasonOverloaded, RetryAfter: time.Second,
-		Message: "the node serves its maximum of streams"}
+		Message: "the node serves its maximum of streams: close some that are not needed, or open this one at another node"}
 }
