@@ -45,11 +45,7 @@ func (r *reader) fail(format string, args ...any) {
 }
 
 func (r *reader) steps(v value) (all Steps) {
-	for e := v.elements(); ; {
-		element, ok := e.element()
-		if !ok {
-			return all
-		}
+	for element := range v.elements() {
 		step := r.step(element)
 		known, place := all.find(step.StepID)
 		switch {
@@ -60,6 +56,7 @@ func (r *reader) steps(v value) (all Steps) {
 		}
 		all.put(r.edit, place, step)
 	}
+	return all
 }
 
 // attempts puts the entries of a step. The last one of each earlier logical attempt stands; the
@@ -87,12 +84,7 @@ func (r *reader) attempts(list []StepAttempt, step *StepSnapshot) {
 
 func (r *reader) snapshot(v value) *Snapshot {
 	s := new(Snapshot)
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return s
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "artifacts":
 			s.Artifacts = readList(v, value.artifact)
@@ -144,24 +136,16 @@ func (r *reader) snapshot(v value) *Snapshot {
 			s.TriggeredBy = v.text()
 		}
 	}
+	return s
 }
 
 func (r *reader) step(v value) *StepSnapshot {
 	step := &StepSnapshot{made: r.edit}
 	var earlier []StepAttempt
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			step.complete()
-			r.attempts(earlier, step)
-			return step
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "approvals":
-			m := v.members()
-			_, attesters, _ := m.member()
-			step.Approvals = readList(attesters, value.text)
+			step.Approvals = readList(v.field("attesters"), value.text)
 		case "attempts":
 			earlier = readList(v, value.attempt)
 		case "stepId":
@@ -170,18 +154,17 @@ func (r *reader) step(v value) *StepSnapshot {
 			step.read(key, v)
 		}
 	}
+	step.complete()
+	r.attempts(earlier, step)
+	return step
 }
 
 func (v value) attempt() (a StepAttempt) {
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			a.complete()
-			return a
-		}
+	for key, v := range v.members() {
 		a.read(key, v)
 	}
+	a.complete()
+	return a
 }
 
 // complete fills in what the form leaves out.
@@ -222,12 +205,7 @@ func ParsePlanRef(b []byte) *PlanRef { return value(b).plan() }
 
 func (v value) retry() *StepRetry {
 	r := new(StepRetry)
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return r
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "engineAttemptId":
 			r.EngineAttemptID = v.uint32()
@@ -237,15 +215,11 @@ func (v value) retry() *StepRetry {
 			r.NextAttemptAt, _ = v.time()
 		}
 	}
+	return r
 }
 
 func (v value) signal() (d SignalDecision) {
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return d
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "accepted":
 			d.Accepted = v.isTrue()
@@ -267,15 +241,11 @@ func (v value) signal() (d SignalDecision) {
 			d.StepID = v.text()
 		}
 	}
+	return d
 }
 
 func (v value) pending() (p PendingSignal) {
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return p
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "nextLogicalAttemptId":
 			p.Attempt = v.uint32()
@@ -289,15 +259,11 @@ func (v value) pending() (p PendingSignal) {
 			p.StepID = v.text()
 		}
 	}
+	return p
 }
 
 func (v value) inconsistency() (inc Inconsistency) {
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return inc
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "attempted":
 			inc.Attempted = v.text()
@@ -311,18 +277,15 @@ func (v value) inconsistency() (inc Inconsistency) {
 			inc.State = v.text()
 		}
 	}
+	return inc
 }
 
 // readList reads the elements of an array; nil when there are none.
 func readList[T any](v value, read func(value) T) (all []T) {
-	e := v.elements()
-	for {
-		element, ok := e.element()
-		if !ok {
-			return all
-		}
+	for element := range v.elements() {
 		all = append(all, read(element))
 	}
+	return all
 }
 
 func (v value) uint32() uint32 {

@@ -50,16 +50,12 @@ func payload(b []byte) value { return bytes.TrimLeft(b, " \t\r\n") }
 
 // field returns one member of an object, for payloads of which only one is read.
 func (v value) field(name string) (found value) {
-	m := v.members()
-	for {
-		key, member, ok := m.member()
-		if !ok {
-			return found
-		}
+	for key, member := range v.members() {
 		if string(key) == name {
 			found = member
 		}
 	}
+	return found
 }
 
 func decodeDraining(b []byte) bool { return payload(b).field("draining").isTrue() }
@@ -71,12 +67,7 @@ type runStartedPayload struct {
 }
 
 func decodeRunStarted(b []byte) (p runStartedPayload) {
-	m := payload(b).members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return p
-		}
+	for key, v := range payload(b).members() {
 		switch string(key) {
 		case "engineRunRef":
 			p.engineRunRef = v
@@ -90,6 +81,7 @@ func decodeRunStarted(b []byte) (p runStartedPayload) {
 			p.context = v
 		}
 	}
+	return p
 }
 
 // plan reads a planRef; nil when v is no object.
@@ -98,12 +90,7 @@ func (v value) plan() *PlanRef {
 		return nil
 	}
 	p := new(PlanRef)
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return p
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "uri":
 			p.URI = v.text()
@@ -127,6 +114,7 @@ func (v value) plan() *PlanRef {
 			p.MigrationHint = v.migrationHint()
 		}
 	}
+	return p
 }
 
 // migrationHint reads that of a planRef; nil when v is no object.
@@ -135,12 +123,7 @@ func (v value) migrationHint() *MigrationHint {
 		return nil
 	}
 	h := new(MigrationHint)
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return h
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "sourceVersion":
 			h.SourceVersion = v.text()
@@ -150,6 +133,7 @@ func (v value) migrationHint() *MigrationHint {
 			h.TransformScript = v.text()
 		}
 	}
+	return h
 }
 
 type runFailedPayload struct {
@@ -175,12 +159,7 @@ func (f *flatError) take(name []byte, v value) {
 func (f *flatError) codeText() string { return cmp.Or(f.code.text(), f.reasonCode.text()) }
 
 func decodeRunFailed(b []byte) (p runFailedPayload) {
-	m := payload(b).members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return p
-		}
+	for key, v := range payload(b).members() {
 		switch string(key) {
 		case "completedAt":
 			p.completedAt = v
@@ -198,6 +177,7 @@ func decodeRunFailed(b []byte) (p runFailedPayload) {
 			p.flat.take(key, v)
 		}
 	}
+	return p
 }
 
 // rootCause returns the most telling account that the payload has; nil when it has none.
@@ -219,15 +199,7 @@ func (v value) rootCause() *RootCause {
 	if v.isString() {
 		cause.Message = v.text()
 	}
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			if *cause == (RootCause{}) {
-				return nil
-			}
-			return cause
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "stepId":
 			cause.StepID = v.text()
@@ -239,6 +211,10 @@ func (v value) rootCause() *RootCause {
 			cause.Category = v.text()
 		}
 	}
+	if *cause == (RootCause{}) {
+		return nil
+	}
+	return cause
 }
 
 // stepPayload has the fields of all step events: they agree where they meet.
@@ -251,12 +227,7 @@ type stepPayload struct {
 }
 
 func decodeStep(b []byte) (p stepPayload) {
-	m := payload(b).members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			return p
-		}
+	for key, v := range payload(b).members() {
 		switch string(key) {
 		case "startedAt":
 			p.startedAt = v
@@ -286,6 +257,7 @@ func decodeStep(b []byte) (p stepPayload) {
 			p.flat.take(key, v)
 		}
 	}
+	return p
 }
 
 func (p *stepPayload) endedAt(fallback time.Time) time.Time {
@@ -321,26 +293,18 @@ func (p *stepPayload) artifactList() []Artifact {
 		list = p.artifactRefs
 	}
 	var all []Artifact
-	for e := list.elements(); ; {
-		v, ok := e.element()
-		if !ok {
-			return all
-		}
+	for v := range list.elements() {
 		if a := v.artifact(); a.URI != "" {
 			all = append(all, a)
 		}
 	}
+	return all
 }
 
 // artifact reads a reference; one without a uri when v is none.
 func (v value) artifact() Artifact {
 	var uri, kind, name, digest, size, bytes, expiresAt value
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			break
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "uri":
 			uri = v
@@ -376,15 +340,7 @@ func (v value) stepError() *StepError {
 	if v.isString() {
 		e.Message = v.text()
 	}
-	m := v.members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			if *e == (StepError{}) {
-				return nil
-			}
-			return e
-		}
+	for key, v := range v.members() {
 		switch string(key) {
 		case "code":
 			e.Code = v.text()
@@ -399,6 +355,10 @@ func (v value) stepError() *StepError {
 			e.Category = v.text()
 		}
 	}
+	if *e == (StepError{}) {
+		return nil
+	}
+	return e
 }
 
 type signalPayload struct {
@@ -408,12 +368,7 @@ type signalPayload struct {
 
 func decodeSignal(b []byte) (p signalPayload) {
 	var triggeredBy value
-	m := payload(b).members()
-	for {
-		key, v, ok := m.member()
-		if !ok {
-			break
-		}
+	for key, v := range payload(b).members() {
 		switch string(key) {
 		case "signalId":
 			p.signalID = v.text()

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"iter"
 	"strings"
 	"time"
 
@@ -17,32 +18,33 @@ import (
 // was checked when it entered; of one that is broken, what stands before the break counts.
 type value []byte
 
-// members walks through a JSON object; through nothing when v is none.
-func (v value) members() cursor { return cursor{jsontext.Members(v)} }
+// members yields the members of a JSON object; none when v is none.
+func (v value) members() iter.Seq2[[]byte, value] {
+	return func(yield func([]byte, value) bool) {
+		for c := jsontext.Members(v); ; {
+			if name, member, ok := c.Member(); !ok || !yield(name, member) {
+				return
+			}
+		}
+	}
+}
 
-// elements walks through a JSON array; through nothing when v is none.
-func (v value) elements() cursor { return cursor{jsontext.Elements(v)} }
+// elements yields the elements of a JSON array; none when v is none.
+func (v value) elements() iter.Seq[value] {
+	return func(yield func(value) bool) {
+		for c := jsontext.Elements(v); ; {
+			if element, ok := c.Element(); !ok || !yield(element) {
+				return
+			}
+		}
+	}
+}
 
 func (v value) isObject() bool { return len(v) > 0 && v[0] == '{' }
 
 func (v value) isString() bool { return len(v) > 1 && v[0] == '"' }
 
 func (v value) isArray() bool { return len(v) > 0 && v[0] == '[' }
-
-// cursor is a jsontext.Cursor over values.
-type cursor struct{ at jsontext.Cursor }
-
-// member returns the next member of an object.
-func (c *cursor) member() (name []byte, v value, ok bool) {
-	name, v, ok = c.at.Member()
-	return name, v, ok
-}
-
-// element returns the next element of an array.
-func (c *cursor) element() (v value, ok bool) {
-	v, ok = c.at.Element()
-	return v, ok
-}
 
 // text returns a string's value, and "" for anything else. Bytes and escapes that are no Unicode
 // become U+FFFD, so that what is folded is always valid UTF-8.

@@ -123,11 +123,7 @@ func TestBrokenPayloadsGiveWhatStandsBeforeTheBreak(t *testing.T) {
 		`"{"`:                   "",
 	} {
 		var got []string
-		for m := payload([]byte(text)).members(); ; {
-			key, v, ok := m.member()
-			if !ok {
-				break
-			}
+		for key, v := range payload([]byte(text)).members() {
 			got = append(got, fmt.Sprintf("%s=%s", key, v))
 		}
 		if strings.Join(got, " ") != want {
@@ -169,11 +165,7 @@ func TestScannerAgreesWithEncodingJSON(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := map[string]json.RawMessage{}
-		for m := value(text).members(); ; {
-			key, v, ok := m.member()
-			if !ok {
-				break
-			}
+		for key, v := range value(text).members() {
 			got[string(key)] = json.RawMessage(v)
 			var wantText string
 			if v.isString() && json.Unmarshal(v, &wantText) == nil && v.text() != wantText {
