@@ -211,7 +211,7 @@ bench-fair: ## measure what a tenant keeps while another one floods the node
 
 .PHONY: check-mutants
 check-mutants: ## put in over a hundred bugs, one at a time, and compile: tells which ones no longer fit the sources
-	go test ./server/servertest/mutants -run TestApplied -mutants=all -count=1 -timeout 1h
+	go test ./server/servertest/mutants -run 'TestFits|TestApplied' -mutants=all -count=1 -timeout 1h
 
 # For the night. A bug that does not fit the sources ends it before the first search.
 .PHONY: mutants

@@ -99,9 +99,10 @@ func CheckDecision(ctx context.Context, runs Runs, a *storage.Append) error {
 		return nil
 	case errors.As(err, &missing):
 		return &storage.UnscopedError{RunID: a.RunID, Fields: []string{"tenantId"}}
-	case err == nil && !i.Sees(owner) && named:
-		return takenID(a.RunID)
 	case err == nil && !i.Sees(owner):
+		if named {
+			return takenID(a.RunID)
+		}
 		return &storage.RunNotFoundError{RunID: a.RunID}
 	}
 	return err

@@ -27,7 +27,8 @@
 // machine may miss it on another. Every run starts from a fresh seed and prints it; -mutants.seed
 // repeats the run, and -mutants.runs asks for several.
 //
-// Two tests need the flag -mutants, and make mutants runs both. TestApplied makes all edits and
-// compiles the packages that they change. TestFound lets the simulator look for the mutants. The
-// other tests are about the edits themselves, on small sources.
+// TestFits makes the edits of all mutants, at every run of the tests. Two tests need the flag
+// -mutants, and make mutants runs both. TestApplied compiles the packages that the edits change.
+// TestFound lets the simulator look for the mutants. The other tests are about the edits
+// themselves, on small sources.
 package mutants

@@ -62,11 +62,11 @@ func chosen(t *testing.T) (list []Mutant) {
 	return list
 }
 
-// TestApplied makes the edits of each mutant, and says within seconds which ones no longer fit the
-// sources. If all fit, it compiles the packages that each mutant changes.
-func TestApplied(t *testing.T) {
-	mutants, dirs := chosen(t), moduleDirs(t)
-	for _, m := range mutants {
+// TestFits makes the edits of each mutant, and says which ones no longer fit the sources. It takes
+// seconds, and is run with every change.
+func TestFits(t *testing.T) {
+	dirs := moduleDirs(t)
+	for _, m := range All() {
 		if m.Package != "" && !declares(t, filepath.Join(dirs[""], m.Package), m.Test) {
 			t.Errorf("%s: %s has no %s", m.Name, m.Package, m.Test)
 		}
@@ -76,9 +76,11 @@ func TestApplied(t *testing.T) {
 			}
 		}
 	}
-	if t.Failed() {
-		return
-	}
+}
+
+// TestApplied compiles the packages that each mutant changes.
+func TestApplied(t *testing.T) {
+	mutants, dirs := chosen(t), moduleDirs(t)
 	for _, m := range mutants {
 		t.Run(m.Name, func(t *testing.T) {
 			t.Parallel()
@@ -86,7 +88,7 @@ func TestApplied(t *testing.T) {
 				packages := map[string]bool{}
 				for _, e := range edits {
 					if module, _ := dirs.locate(e.Package); module == "" {
-						e.Package = "./" + e.Package
+						e.Package = "runlog/" + e.Package // A folder may be of another module.
 					}
 					packages[e.Package] = true
 				}
