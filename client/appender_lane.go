@@ -126,7 +126,7 @@ func (l *lane) receive(stream *nodeStream) error {
 		answer := &runlogv1.AppendStreamResponse{}
 		err := stream.RecvMsg(answer)
 		if err == nil {
-			var lasting string
+			var lasting []string
 			lasting, err = l.answer(stream, answer)
 			l.a.client.retries.answered(lasting) // not under the mutex: a logger may be slow
 		}
@@ -145,10 +145,9 @@ func (l *lane) finish() {
 	l.a.changed.Broadcast()
 }
 
-// answer hands out the answer to the oldest message in flight. lasting is the name of a failure
-// that is over with it; empty: none is. An error means that the server does not keep to the
-// protocol.
-func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse) (lasting string, err error) {
+// answer hands out the answer to the oldest message in flight. lasting has the names of the failures
+// that are over with it. An error means that the server does not keep to the protocol.
+func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse) (lasting []string, err error) {
 	a := l.a
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -156,11 +155,11 @@ func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse)
 		stream.learn()
 	}
 	if l.inFlight.Len() == 0 {
-		return "", errors.New("client: the server answered a message that was never sent")
+		return nil, errors.New("client: the server answered a message that was never sent")
 	}
 	failed := answer.GetStatus().GetCode() != 0
 	if first := l.inFlight.First(); !failed && len(answer.GetResults()) != first.events {
-		return "", fmt.Errorf("client: the server answered for %d of %d events", len(answer.GetResults()), first.events)
+		return nil, fmt.Errorf("client: the server answered for %d of %d events", len(answer.GetResults()), first.events)
 	}
 	run := l.inFlight.Pop()
 	l.bytes -= run.bytes
@@ -170,14 +169,14 @@ func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse)
 	}
 	if failed {
 		l.refused(stream, run, answer.GetStatus())
-		return "", nil
+		return nil, nil
 	}
 	results := answer.GetResults()
 	a.settled(run, func(c *pending) bool {
 		c.res = Result{Events: results[:c.events:c.events], LastSeq: answer.GetLastSeq(), Position: answer.GetPosition()}
 		results = results[c.events:]
-		if c.tries > usual {
-			lasting = c.last.Name()
+		for _, name := range c.lasting {
+			lasting = add(lasting, name)
 		}
 		a.release(c)
 		return true
@@ -220,6 +219,9 @@ func (a *Appender) again(run *line, e *Error, unknown bool) {
 	again := a.settled(run, func(c *pending) bool {
 		c.tries++
 		c.unknown, c.last = c.unknown || unknown, e
+		if c.tries > usual {
+			c.lasting = add(c.lasting, e.Name())
+		}
 		if c.left || a.ended || !e.Retryable() || a.client.exhausted(c.tries) {
 			return a.fails(c, e)
 		}

@@ -34,6 +34,7 @@ type pending struct {
 	unknown    bool     // a try may have stored it
 	tries      int      // that failed
 	last       *Error   // of the last try
+	lasting    []string // the names of the failures that have lasted
 
 	done    chan struct{} // gets one message when res and failure are set
 	res     Result

@@ -57,7 +57,8 @@ type Options struct {
 	// DialOptions follow this package's own and override them: dialers, interceptors.
 	DialOptions []grpc.DialOption
 	// Logger gets retries: the first ones at level debug. A failure that lasts is logged at level
-	// warn when it begins, then seldom, and at level info when it is over. nil: none.
+	// warn when it begins, then seldom, and at level info when a call that has met it succeeds.
+	// nil: none.
 	Logger *slog.Logger
 	// Observer sees calls, retries and appends. nil: nothing does.
 	Observer Observer

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -28,8 +29,8 @@ type retrier struct {
 	releases bool
 	// token is that of the file when the call or the stream began.
 	token *string
-	// lasting is the name of the failure of which the logger was warned; empty: of none.
-	lasting string
+	// lasting has the names of the failures of which the logger was warned.
+	lasting []string
 }
 
 // renewed reports whether a call was refused with a token that the file does not have any more. A
@@ -53,7 +54,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 		r.client.reached.Store(true)
 	}
 	if e.Reason != "" {
-		r.client.retries.answered("")
+		r.client.retries.answered(nil)
 	}
 	retryable := e.Retryable() || r.releases && e.Reason == ReasonClusterHeld || r.renewed(e)
 	if !retryable || r.client.exhausted(r.failed) || ctx.Err() != nil {
@@ -68,7 +69,7 @@ func (r *retrier) again(ctx context.Context, e *Error) error {
 		return e
 	}
 	if r.client.retries.note(ctx, e, r.failed, wait) {
-		r.lasting = e.Name()
+		r.lasting = add(r.lasting, e.Name())
 	}
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
@@ -96,7 +97,7 @@ func (c *Client) exhausted(failed int) bool {
 // answered resets the count after a success.
 func (r *retrier) answered() {
 	r.client.retries.answered(r.lasting)
-	r.failed, r.lasting = 0, ""
+	r.failed, r.lasting = 0, nil
 	r.client.reached.Store(true)
 }
 
@@ -241,15 +242,23 @@ func (r *retries) note(ctx context.Context, e *Error, failed int, wait time.Dura
 // noServer is the name of the failure of a call that no server has answered: that of its code.
 const noServer = "Unavailable"
 
-// answered notes that a server has answered. lasting is the failure that is over with it; empty: no
-// other one than that no server answers.
-func (r *retries) answered(lasting string) {
+// answered notes that a server has answered. lasting has the failures that are over with it, but
+// for the one that no server answers.
+func (r *retries) answered(lasting []string) {
 	if r.away.Load() && r.away.CompareAndSwap(true, false) {
 		r.over(noServer)
 	}
-	if lasting != "" {
-		r.over(lasting)
+	for _, name := range lasting {
+		r.over(name)
 	}
+}
+
+// add adds a name to a list, if it is not there.
+func add(list []string, name string) []string {
+	if slices.Contains(list, name) {
+		return list
+	}
+	return append(list, name)
 }
 
 func (r *retries) over(name string) {

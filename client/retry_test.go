@@ -264,6 +264,48 @@ func TestRetriesAreSeen(t *testing.T) {
 	})
 }
 
+// TestOutageOfCallsThatGiveUp: a failure with which calls end has no line when it is over, and the
+// next one has its line at once. A call that has met two failures ends both.
+func TestOutageOfCallsThatGiveUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began, late := time.Now(), 0
+		fake := &fakeServer{appendEvents: func(*runlogv1.AppendEventsRequest) (*runlogv1.AppendEventsResponse, error) {
+			at, reason := time.Since(began), "NO_LEADER"
+			if at > 10*time.Minute {
+				late++
+			}
+			switch {
+			case at > 8*time.Minute && at < 10*time.Minute, at > 10*time.Minute+20*time.Second:
+				return &runlogv1.AppendEventsResponse{}, nil
+			case late > 5:
+				reason = "DISK_FULL"
+			}
+			return nil, refusal(codes.Unavailable, reason, "not now", nil)
+		}}
+		var log bytes.Buffer
+		c := dialFake(t, fake, Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
+		for time.Since(began) < 8*time.Minute {
+			ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
+			_, err := c.AppendEvents(ctx, one("r"))
+			if cancel(); (err == nil) != (time.Since(began) > 8*time.Minute) {
+				t.Errorf("after %v: %v", time.Since(began), err)
+			}
+		}
+		log.Reset()
+		time.Sleep(time.Until(began.Add(10*time.Minute + time.Second)))
+		if _, err := c.AppendEvents(t.Context(), one("r")); err != nil {
+			t.Error(err)
+		}
+		want := []string{"level=WARN msg=\"call failed; retrying\" reason=NO_LEADER attempt=4",
+			"level=WARN msg=\"call failed; retrying\" reason=DISK_FULL attempt=6",
+			"level=INFO msg=\"calls are answered again\" reason=NO_LEADER", "level=INFO msg=\"calls are answered again\" reason=DISK_FULL"}
+		got := strings.Split(strings.TrimSpace(log.String()), "\n")
+		if !slices.EqualFunc(got, want, strings.Contains) {
+			t.Errorf("the next failure has\n%s", log.String())
+		}
+	})
+}
+
 // TestOutageIsLoggedOnce: the calls of a client that no server answers share the lines of the log:
 // one when it begins, few while it lasts, and one when a server answers any of them.
 func TestOutageIsLoggedOnce(t *testing.T) {

@@ -19,7 +19,7 @@ const (
 	// after each line.
 	minPause, maxPause = 30 * time.Second, 15 * time.Minute
 	// quiet is how long no failure comes until the next one is that of another outage.
-	quiet = 5 * time.Minute
+	quiet = time.Minute
 )
 
 // Log logs the failures of one kind. It is safe for concurrent use. Logger is required.
@@ -52,6 +52,7 @@ func (l *Log) Failed(ctx context.Context, text string, args ...any) {
 }
 
 // Succeeded logs the end of an outage that was logged, at level info. Otherwise it does nothing.
+// Without this call, an outage ends a minute after its last failure, and has no line then.
 func (l *Log) Succeeded(ctx context.Context, text string, args ...any) {
 	if lasted, logged := l.succeed(time.Now()); logged {
 		l.Logger.InfoContext(ctx, text, append(slices.Clip(args), "lasted", lasted)...)
