@@ -55,7 +55,8 @@ type projection struct {
 	behind   bool
 	position storage.Position
 	// at is the position up to which the tables have the log. run moves it when they have, so a
-	// reader that loads it first finds at least that much in the tables.
+	// reader that loads it first finds at least that much in the tables, unless another database
+	// replaces them meanwhile.
 	at atomic.Uint64
 }
 

@@ -20,7 +20,7 @@ const retryAfter = time.Second
 //
 // One goroutine, run, folds and writes. It works in rounds. Readers are any number of goroutines,
 // and find the newest snapshot of a run in memory (live), else in the database (disk), else by
-// folding the log. Rebuild has a goroutine of its own, which hands requests to run.
+// folding the log. Rebuild runs on the goroutine of its caller, which hands requests to run.
 //
 // How a round hands over what it has folded, in this order:
 //

@@ -79,7 +79,7 @@ type Node struct {
 	raft      *hraft.Raft
 	pilot     *pilot
 	verify    rounds.Rounds // of confirmLeader, shared by the callers of ConfirmLeader
-	marked    uint64        // the commit mark at the start, below which all is committed
+	marked    uint64        // the commit mark at the start, up to which all is committed
 	sole      bool          // Recover makes it the only member
 
 	// Used by housekeep alone once the node runs, and by closeFiles after it has ended.
@@ -130,7 +130,9 @@ type Node struct {
 	settling chan *proposal
 	settled  chan struct{} // closed when settle has ended
 
-	// stop is closed by Close when Raft has been shut down. done has all goroutines but settle.
+	// stop is closed by Close when Raft has been shut down. done has the goroutines that run until
+	// then, but not settle, and not the short ones that wait for an answer of hashicorp/raft or of
+	// a member.
 	stop chan struct{}
 	done sync.WaitGroup
 }

@@ -401,7 +401,7 @@ func (a *applyTx) flushChunk() error {
 //
 //  1. show: readers of the database see all of it.
 //  2. keepWrites, shrink, level: memory says what the database says.
-//  3. publish: the goroutines that wait for the entry go on, and find 1 and 2 done.
+//  3. publish: the goroutines that wait for the entry continue, and find 1 and 2 done.
 //  4. tell: those that watch rows get them, and can read them.
 //
 // Nothing fails behind show. After an error before that, nothing of the proposal is visible, and

@@ -135,8 +135,8 @@ type Store struct {
 	recent *rowcache.Cache
 	// application is the proposal that is being applied. Between two, only its memory counts.
 	application applyTx
-	// broken is the first error of an entry that could not be applied. After it, memory may be
-	// ahead of the database for good, so that nothing is applied any more.
+	// broken is the first error of an entry that could not be applied, or of an install. After it,
+	// memory may be ahead of the database for good, so that nothing is applied any more.
 	broken error
 
 	// Written by that goroutine, once what they say is visible, and read by all.

@@ -41,8 +41,8 @@ func ReadTables[T any](s *Store, kind uint32, read func(table.Reader) (T, error)
 	}
 	defer release()
 	snap := db.NewSnapshot()
-	got, err = read(&tableView{m: m, snap: snap})
-	return got, errors.Join(err, snap.Close())
+	defer func() { err = errors.Join(err, snap.Close()) }()
+	return read(&tableView{m: m, snap: snap})
 }
 
 // Get implements table.Reader.

@@ -114,8 +114,9 @@ func (o *Options) EnsureDefaults() {
 
 // Cluster is this node among the others.
 //
-// It serves the calls of other nodes from New on, long before the node takes part. So each call
-// loads running once, and answers that the node is not there while it is nil.
+// It serves the calls of other nodes from New on, long before the node takes part. So a function of
+// a call loads running once, and answers that the node is not there while it is nil. The loops need
+// not look: Detach waits for their ends before it takes running away.
 type Cluster struct {
 	// Set by New, and never again. Each part has locks of its own.
 

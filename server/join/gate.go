@@ -168,13 +168,13 @@ func (g *Gate) End(ctx context.Context, raftID string) error {
 // execute returns the function that proposes an operation and waits for its effect.
 func (g *Gate) execute(ctx context.Context) func(storage.Operation, error) error {
 	return func(op storage.Operation, err error) error {
-		node := g.node.Load()
-		if node == nil {
-			return errEarly
-		}
 		cmd, err := storage.EncodeOne(op, err)
 		if err != nil {
 			return err
+		}
+		node := g.node.Load()
+		if node == nil {
+			return errEarly
 		}
 		_, err = (*node).Execute(ctx, cmd)
 		return err

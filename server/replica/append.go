@@ -29,7 +29,7 @@ const overloadDelay = 250 * time.Millisecond
 //	Append          encodes and admits an append, and waits
 //	Admit, Wait     the same in two steps, for streams: the next one is admitted meanwhile
 //	ExecuteAppend   is Append with other operations in its command
-//	AppendFrozen      is Append for the authority, while other appends of the run wait
+//	AppendFrozen    is Append for the authority, while other appends of the run wait
 
 // Propose admits a command to the log, in a line of the batcher, and does not wait for its outcome.
 // Commands of one line are applied in the order in which they were proposed. After an error nothing

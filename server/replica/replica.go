@@ -79,7 +79,7 @@ type Replica struct {
 	// watchStamps what it was answered. Options.Fail reads it from any goroutine.
 	voters atomic.Int64
 	// reserved is in bytes the memory of the appends that wait for their answer. Each append adds
-	// its own before it is proposed, and subtracts it with its answer.
+	// its own before it is proposed, and subtracts it when its Wait returns.
 	reserved atomic.Int64
 
 	tenants runTenants // has a lock of its own

@@ -42,7 +42,7 @@ type Reader interface {
 type Writer interface{ Set(key, value []byte) }
 
 // ErrRow means that a row is not what its machine writes.
-var ErrRow = errors.New("storage: undecodable row")
+var ErrRow = errors.New("storage: undecodable row of a machine")
 
 // message is a pointer that is a message.
 type message[T any] interface {

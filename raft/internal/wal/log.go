@@ -39,7 +39,8 @@ type Log struct {
 	// times a second, and so need not read the log.
 	tail atomic.Pointer[EntryID]
 	// installed is the snapshot after which the log has yet to begin; nil: none. BeginAfter stores
-	// it when a snapshot is installed, and the next append clears it. In between, an empty log
+	// it when a snapshot is installed, and at a start for the newest record of one. The next append
+	// clears it. In between, an empty log
 	// takes only the entry right behind the snapshot, and the whole log from before it may be
 	// dropped.
 	installed atomic.Pointer[EntryID]

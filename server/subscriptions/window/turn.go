@@ -44,10 +44,11 @@ const leastDoubt = 16
 const longestProbe = 10 * time.Second
 
 // doubts reports whether the sink counts as down: as many attempts in a row have failed as it may
-// have events in flight, and as many events are in flight or wait for another attempt. Only these
-// are tried then. So a sink that is down costs little, and few events use up their attempts
-// (BUS-9). Perhaps only their runs fail: so one event of another run is tried at a time, a probe.
-// Any success ends the doubt. A consumer is never in doubt, because one that fails events is there.
+// have events in flight (but at least leastDoubt), and as many events are in flight or wait for
+// another attempt. Only these are tried then. So a sink that is down costs little, and few events
+// use up their attempts (BUS-9). Perhaps only their runs fail: so one event of another run is tried
+// at a time, a probe. Any success ends the doubt. A consumer is never in doubt, because one that
+// fails events is there.
 func (w *Window) doubts() bool {
 	most := max(w.settings.MaxInFlight, leastDoubt)
 	return w.settings.AckTimeout == 0 && w.failures >= most && w.delayed+w.retries.n+w.inFlight >= most

@@ -27,7 +27,7 @@ func drainKey(queue uint64, pausedAt int64, runID string) []byte {
 
 func parseDrain(key []byte) (d Drain, err error) {
 	if len(key) <= len(drainTable)+16 {
-		return d, fmt.Errorf("%w: pause of %d bytes", table.ErrRow, len(key))
+		return d, fmt.Errorf("%w %q: pause of %d bytes", table.ErrRow, key, len(key))
 	}
 	key = key[len(drainTable):]
 	return Drain{Queue: binary.BigEndian.Uint64(key), PausedAt: int64(binary.BigEndian.Uint64(key[8:])), RunID: string(key[16:])}, nil

@@ -72,7 +72,7 @@ type runRow struct {
 
 func parseRunRow(key, value []byte) (r runRow, err error) {
 	if len(key) != len(orderTable)+8+2+8 || len(value) < 8 {
-		return r, fmt.Errorf("%w: run of a queue of %d and %d bytes", table.ErrRow, len(key), len(value))
+		return r, fmt.Errorf("%w %q: run of a queue of %d and %d bytes", table.ErrRow, key, len(key), len(value))
 	}
 	return runRow{
 		order:      binary.BigEndian.Uint64(key[len(key)-8:]),
@@ -83,7 +83,7 @@ func parseRunRow(key, value []byte) (r runRow, err error) {
 
 func parseTimer(key []byte) (due int64, err error) {
 	if len(key) != len(timerTable)+16 {
-		return 0, fmt.Errorf("%w: timer of %d bytes", table.ErrRow, len(key))
+		return 0, fmt.Errorf("%w %q: timer of %d bytes", table.ErrRow, key, len(key))
 	}
 	return int64(binary.BigEndian.Uint64(key[len(timerTable):])), nil
 }
