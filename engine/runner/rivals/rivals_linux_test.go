@@ -119,6 +119,7 @@ func (a *tenant) attack(ctx context.Context, kinds []string) {
 				a.call(kind, methods()[all[kind]])
 			}
 		}
+		a.renew(a.w.t)
 	}
 }
 

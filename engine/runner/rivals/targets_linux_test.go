@@ -243,6 +243,7 @@ func (a *tenant) state() map[string]string {
 	in := &runlogv1.ListQueuedRunsRequest{TenantId: a.name, ProjectId: project, EnvironmentId: environment, Queue: a.own.queue}
 	queued, err := a.c.ListQueuedRuns(ctx, in)
 	for _, r := range queued.GetRuns() {
+		r.LeaseExpireTime = nil // The tenant's own worker renews the lease.
 		add("queued runs", r, err)
 	}
 	queue, err := a.c.GetQueue(ctx, &runlogv1.GetQueueRequest{TenantId: a.name, ProjectId: project, EnvironmentId: environment, Queue: a.own.queue})
@@ -257,6 +258,14 @@ func (a *tenant) state() map[string]string {
 	return all
 }
 
+// renew renews the lease of the tenant's worker, which lasts for an hour at most.
+func (a *tenant) renew(t testing.TB) {
+	t.Helper()
+	if _, err := a.c.RenewLease(a.w.t.Context(), &runlogv1.RenewLeaseRequest{RunId: a.own.leased, Fence: a.own.fence}); err != nil {
+		t.Errorf("%s cannot renew its lease: %v", a.name, err)
+	}
+}
+
 // wantUntouched requires that everything of the tenant is as it was, that its worker still has the
 // lease, and its consumer the deliveries.
 func (a *tenant) wantUntouched(t testing.TB) {
@@ -266,9 +275,7 @@ func (a *tenant) wantUntouched(t testing.TB) {
 			t.Errorf("%s of %s has changed:\n%q\n%q", name, a.name, before, now)
 		}
 	}
-	if _, err := a.c.RenewLease(a.w.t.Context(), &runlogv1.RenewLeaseRequest{RunId: a.own.leased, Fence: a.own.fence}); err != nil {
-		t.Errorf("%s cannot renew its lease: %v", a.name, err)
-	}
+	a.renew(t)
 	acked, err := a.c.Ack(a.w.t.Context(), &runlogv1.AckRequest{SubscriptionId: a.own.subscription, TenantId: a.name, DeliveryIds: a.own.deliveries})
 	if err != nil || int(acked.GetAcknowledged()) != len(a.own.deliveries) {
 		t.Errorf("%s acknowledges %d of %d deliveries: %v", a.name, acked.GetAcknowledged(), len(a.own.deliveries), err)
