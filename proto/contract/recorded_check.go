@@ -99,12 +99,18 @@ func (c *fieldChecker) place(f *Field) bool {
 
 // number checks a number that is stored.
 func (c *fieldChecker) number(name, where string, number, below, next byte, taken map[byte]string) {
+	free := func() string {
+		if next >= below {
+			return fmt.Sprintf("%d, and make room for it (BodyNumbers)", next)
+		}
+		return fmt.Sprintf("%d, the next that is free", next)
+	}
 	switch other := taken[number]; {
 	case number == elsewhere:
 	case number == 0:
-		c.fault("%s has no number %s: give it %d, the next that is free, or elsewhere if the form has it in another way", name, where, next)
+		c.fault("%s has no number %s: give it %s, or elsewhere if the form has it in another way", name, where, free())
 	case other != "":
-		c.fault("%s and %s have the number %d %s: give the newer one %d, the next that is free", other, name, number, where, next)
+		c.fault("%s and %s have the number %d %s: give the newer one %s", other, name, number, where, free())
 	case number >= below:
 		c.fault("%s has the number %d %s, where there is room for those below %d: make more (BodyNumbers)", name, number, where, below)
 	default:

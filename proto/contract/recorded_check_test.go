@@ -50,11 +50,15 @@ func TestFaultsOfFields(t *testing.T) {
 		"a number that is inherited": {func(f *Field) {
 			f.Absent, f.at = AbsentTenant, func(r *Recorded) any { return &r.LogicalAttemptID }
 		}, "colour has a bit of Absent and is no text: only texts can be inherited"},
-		"nothing of a producer": {func(f *Field) { f.at, f.canonical, f.Body = author, elsewhere, elsewhere }, ""},
+		"no number and no room in a body": {func(f *Field) { f.Body = 0 }, "colour has no number in a stored body (Body, as in record.v1.Body): give it 32, and make room for it (BodyNumbers)"},
+		"nothing of a producer":           {func(f *Field) { f.at, f.canonical, f.Body = author, elsewhere, elsewhere }, ""},
 	} {
 		row := colour()
 		tt.change(&row)
 		before := Field{Name: "emittedBy", canonical: 14, Body: 9, at: func(r *Recorded) any { return &r.EmittedBy }}
+		if strings.Contains(name, "no room") {
+			before.Body = BodyNumbers - 1
+		}
 		if strings.Contains(name, "inherited with it") {
 			before.Absent = AbsentPlan
 		}
