@@ -48,7 +48,7 @@ The report ends with secured ÷ plain and its goals.`,
 				return err
 			}
 			opts.Systems = []target.System{
-				a.child(plainSystem, binary, opts.Connections),
+				child(plainSystem, binary, opts.Connections),
 				{Name: securedSystem, Open: openSecured(binary, opts.Connections)},
 			}
 			return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, _ string) error {

@@ -79,7 +79,7 @@ func (a *app) benchCluster(ctx context.Context, f *benchFlags, opts bench.Option
 		return err
 	}
 	opts.Systems = []target.System{
-		a.child(singleSystem, binary, opts.Connections),
+		child(singleSystem, binary, opts.Connections),
 		{Name: clusterSystem, Open: openCluster(binary, nodes, opts.Connections)},
 	}
 	return a.runBench(ctx, f, opts, func(r *benchReport, _ string) error {

@@ -40,19 +40,25 @@ func (a *app) node() (string, error) {
 	return path, nil
 }
 
-// child is a system whose nodes are processes of the program binary. A node with many streams gets
-// the memory that these count in, unless the environment sets it.
-func (a *app) child(name, binary string, connections int) target.System {
-	open := func(ctx context.Context, dir string, streams int) (target.Target, error) {
+// child is a system whose nodes are processes of the program binary.
+func child(name, binary string, connections int) target.System {
+	return target.System{Name: name, Open: func(ctx context.Context, dir string) (target.Target, error) {
+		return startNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Connections: connections})
+	}}
+}
+
+// watchedChild is child. A node with many streams gets the memory that these count in, unless the
+// environment sets it. Commands that compare two nodes use child: both have the same memory.
+func (a *app) watchedChild(name, binary string, connections int) target.System {
+	s := child(name, binary, connections)
+	s.OpenWatched = func(ctx context.Context, dir string, streams int) (target.Target, error) {
 		o := target.NodeOptions{Binary: binary, Dir: dir, Connections: connections}
 		if a.Getenv(memoryVariable) == "" {
 			o.MemoryMiB = target.MemoryFor(streams)
 		}
 		return startNode(ctx, o)
 	}
-	return target.System{
-		Name: name, Open: func(ctx context.Context, dir string) (target.Target, error) { return open(ctx, dir, 0) }, OpenWatched: open,
-	}
+	return s
 }
 
 // startNode is target.StartNode with a Target as result.

@@ -42,7 +42,7 @@ The report ends with the goals.`,
 			if err != nil {
 				return err
 			}
-			opts.Systems = []target.System{a.child(queueSystem, binary, opts.Connections)}
+			opts.Systems = []target.System{child(queueSystem, binary, opts.Connections)}
 			return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, _ string) error {
 				r.goals = queueGoals(opts.Workloads)
 				return nil

@@ -249,7 +249,7 @@ func (a *app) bench(ctx context.Context, f *benchFlags, opts bench.Options, own 
 		if err != nil {
 			return err
 		}
-		opts.Systems[0] = a.child(opts.Systems[0].Name, binary, opts.Connections)
+		opts.Systems[0] = a.watchedChild(opts.Systems[0].Name, binary, opts.Connections)
 	}
 	return a.runBench(ctx, f, opts, nil)
 }

@@ -46,7 +46,7 @@ all of them.`,
 				w.Runs = fill.Runs()
 			}
 		}
-		opts.Systems = append([]target.System{a.child(emptyStore, binary, opts.Connections)}, opts.Systems...)
+		opts.Systems = append([]target.System{child(emptyStore, binary, opts.Connections)}, opts.Systems...)
 		return func(r *benchReport) { r.versus = bigStore }
 	})
 	return cmd

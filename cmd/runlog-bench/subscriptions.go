@@ -45,7 +45,7 @@ of NATS JetStream, are in make bench-peers.`,
 			if err != nil {
 				return err
 			}
-			opts.Systems = []target.System{a.child(busSystem, binary, opts.Connections)}
+			opts.Systems = []target.System{child(busSystem, binary, opts.Connections)}
 			return a.runBench(cmd.Context(), &f, opts, func(r *benchReport, _ string) error {
 				r.goals = busGoals(opts.Workloads)
 				return nil
