@@ -134,7 +134,8 @@ func (a *app) close() {
 	_ = a.log.Close() // The process ends.
 }
 
-// engine returns the engine of the flags. It connects to nothing: an error is of the command line.
+// engine returns the engine of the flags. It connects to nothing: an error is nearly always of the
+// command line.
 func (a *app) engine() (*conductor.Engine, error) {
 	e, err := a.build()
 	return e, program.Usage(err)

@@ -200,28 +200,34 @@ func (c *caller) call(method, path string, body []byte, out any) error {
 	if token := c.token(); token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
 	}
-	resp, err := http.DefaultClient.Do(req)
-	if errors.Is(err, context.DeadlineExceeded) {
-		return output.Errorf(output.ExitTimeout, "runner: no answer within %v; a run that has begun goes on", c.Timeout)
-	}
-	if errors.Is(err, context.Canceled) {
+	status, text, err := exchange(req)
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		return output.Errorf(output.ExitTimeout, "runner: no answer within %v; a run that has begun continues", c.Timeout)
+	case errors.Is(err, context.Canceled):
 		return err // By a signal: it says nothing about the runner.
-	}
-	if err != nil {
+	case err != nil:
 		return output.Errorf(output.ExitUnavailable, "runner: %v; start one with runlog-runner serve, or name it with --runner", err)
-	}
-	defer resp.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return output.Errorf(output.ExitUnavailable, "runner: read the answer: %v", err)
-	}
-	if resp.StatusCode >= http.StatusMultipleChoices {
-		return c.refused(resp.StatusCode, text)
+	case status >= http.StatusMultipleChoices:
+		return c.refused(status, text)
 	}
 	if err := json.Unmarshal(text, out); err != nil {
-		return c.foreign(resp.StatusCode)
+		return c.foreign(status)
 	}
 	return nil
+}
+
+// exchange sends a request, and returns the status and the body of its answer.
+func exchange(req *http.Request) (status int, text []byte, err error) {
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return 0, nil, err
+	}
+	defer resp.Body.Close()
+	if text, err = io.ReadAll(io.LimitReader(resp.Body, maxAnswer)); err != nil {
+		err = fmt.Errorf("read the answer: %w", err)
+	}
+	return resp.StatusCode, text, err
 }
 
 // foreign is the error of an answer that no runner gives.

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,6 +129,36 @@ func TestServeWithoutNode(t *testing.T) {
 	<-ended
 	if warned := strings.Count(said.String(), "level=WARN"); !tried || warned != 1 || code != output.ExitOK {
 		t.Errorf("exit %d, %d warnings:\n%s", code, warned, said.String())
+	}
+}
+
+// TestServeEndsAtItsStore: a runner that gets a signal while its store does not answer exits with
+// 0, as help says, and does not blame the store.
+func TestServeEndsAtItsStore(t *testing.T) {
+	asked, end := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	silent := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		once.Do(func() { close(asked) })
+		<-end
+	}))
+	t.Cleanup(silent.Close)
+	t.Cleanup(func() { close(end) })
+	for name, value := range map[string]string{"AWS_ENDPOINT_URL": silent.URL, "AWS_REGION": "us-east-1", "AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret"} {
+		t.Setenv(name, value)
+	}
+	ctx, stop := context.WithCancel(await.Context(t))
+	go func() {
+		select {
+		case <-asked:
+		case <-ctx.Done():
+		}
+		stop()
+	}()
+	var said await.Words
+	code := run(ctx, testSession(io.Discard, &said), []string{"serve", "--listen", "127.0.0.1:0", "--store", "s3://bucket/x", "--tenant", "t",
+		"--project", "p", "--environment", "e", "--executors", "http", "--server", programtest.Closed(t)})
+	if code != output.ExitOK || strings.Contains(said.String(), "cannot be written") {
+		t.Errorf("exit %d:\n%s", code, said.String())
 	}
 }
 

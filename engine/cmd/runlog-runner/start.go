@@ -50,8 +50,8 @@ func (a *app) start(ctx context.Context, v *serving) (err error) {
 	if err != nil {
 		return output.UsageError("%v", err)
 	}
-	if err := v.publish(ctx, r.Capabilities()); err != nil {
-		return err
+	if err := v.publish(ctx, r.Capabilities()); err != nil && ctx.Err() == nil {
+		return err // With a signal, it would say nothing about the store.
 	}
 	if err := v.greet(ctx, r); err != nil {
 		return err

@@ -164,7 +164,8 @@ func (a *app) trusting() bool {
 	return a.node.Private() && !a.security.asked(a.temporal) && address.OnThisMachine(a.temporal)
 }
 
-// engine returns the engine of the flags. It connects to nothing: an error is of the command line.
+// engine returns the engine of the flags. It connects to nothing: an error is nearly always of the
+// command line.
 func (a *app) engine() (*temporal.Engine, error) {
 	e, err := a.build()
 	return e, program.Usage(err)
