@@ -145,7 +145,7 @@ func (l *lane) finish() {
 	l.a.changed.Broadcast()
 }
 
-// answer hands out the answer to the oldest message in flight. lasting has the names of the failures
+// answer hands out the answer to the oldest message in flight. lasting has the names of failures
 // that are over with it. An error means that the server does not keep to the protocol.
 func (l *lane) answer(stream *nodeStream, answer *runlogv1.AppendStreamResponse) (lasting []string, err error) {
 	a := l.a

@@ -1,5 +1,6 @@
-// Package contracttest makes events for tests of their forms. It finds their fields in Go types and
-// descriptors of messages, and not in the table of fields: what the table forgets, a test sees.
+// Package contracttest makes events for tests of their forms. It finds the fields that it draws in
+// Go types and descriptors of messages, and not in the table of fields: what the table forgets, a
+// test sees. Changes alone follows the table.
 package contracttest
 
 import (
