@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync/atomic"
 	"time"
 
@@ -76,11 +77,11 @@ func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 	if s.cache.get(index, log) {
 		return nil
 	}
-	err := s.wal.GetLog(index, log)
+	err := s.read(index, log)
 	// raft-wal v0.4.1 may close a dropped segment between a reader's look at the segments and its
 	// read. Another look finds other segments.
 	for again := 0; errors.Is(err, os.ErrClosed) && again < 10; again++ {
-		err = s.wal.GetLog(index, log)
+		err = s.read(index, log)
 	}
 	if errors.Is(err, hraft.ErrLogNotFound) {
 		return err
@@ -93,6 +94,21 @@ func (s *Log) GetLog(index uint64, log *hraft.Log) error {
 		s.opts.Fail(err)
 	}
 	return err
+}
+
+// read reads an entry from the files. The decoder of raft-wal v0.4.1 panics on a length that is no
+// number: such an entry is a damaged one.
+func (s *Log) read(index uint64, log *hraft.Log) (err error) {
+	defer func() {
+		switch fault := recover().(type) {
+		case nil:
+		case runtime.Error:
+			err = fmt.Errorf("%w: index %d: %w", errDamaged, index, fault)
+		default:
+			panic(fault)
+		}
+	}()
+	return s.wal.GetLog(index, log)
 }
 
 // Entry returns the identity of the entry at an index; zero: the log has none there.

@@ -1,8 +1,10 @@
 package wal
 
 import (
+	"bytes"
 	"errors"
 	"os"
+	"path/filepath"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -58,6 +60,52 @@ func TestLogFails(t *testing.T) {
 	}
 	if err := s.StoreLog(&hraft.Log{Index: 5}); err == nil || len(told) != 3 {
 		t.Errorf("writing to a closed log gives %v, told %v", err, told)
+	}
+}
+
+// TestDamagedLengthD3: raft-wal's decoder panics on an entry whose length has become a number of
+// more than ten bytes. The log fails instead, as it does for other damage.
+func TestDamagedLengthD3(t *testing.T) {
+	dir, data := t.TempDir(), bytes.Repeat([]byte{0xff}, 40)
+	s, err := openForTest(vfs.Default, dir, 64<<10, func(error) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range uint64(2) { // raft-wal checks the last write itself.
+		if err := s.StoreLog(&hraft.Log{Index: i + 1, Term: 1, Data: data}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	names, err := filepath.Glob(filepath.Join(dir, "*.wal"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	file, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := bytes.Index(file, append([]byte{40}, data...))
+	if at < 0 {
+		t.Fatal("the entry is not in the file")
+	}
+	file[at] |= 0x80
+	if err := os.WriteFile(names[0], file, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	var told []error
+	if s, err = openForTest(vfs.Default, dir, 64<<10, func(err error) { told = append(told, err) }); err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	var l hraft.Log
+	if err := s.GetLog(1, &l); !errors.Is(err, errDamaged) || len(told) != 1 {
+		t.Errorf("the entry is read as %+v with %v, told %v", l, err, told)
+	}
+	if err := s.GetLog(2, &l); err != nil || len(told) != 1 {
+		t.Errorf("the entry behind it gives %v, told %v", err, told)
 	}
 }
 

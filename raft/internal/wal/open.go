@@ -81,7 +81,7 @@ func (s *Log) readTail() error {
 		return err
 	}
 	var l hraft.Log
-	if err := s.wal.GetLog(last, &l); err == nil && unseal(&l, last) == nil {
+	if err := s.read(last, &l); err == nil && unseal(&l, last) == nil {
 		tail := IDOf(&l)
 		s.tail.Store(&tail)
 	}
