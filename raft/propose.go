@@ -14,8 +14,8 @@ import (
 // refuses to read those over 64 MiB; with such an entry, no node would start again.
 const maxEntryBytes = 60 << 20
 
-// Propose submits a log entry, made by storage.Proposal, to the group. It keeps data. After an
-// error the entry is not stored, and done is not called.
+// Propose submits a log entry, made by storage.Proposal, to the group. The caller must not change
+// data afterwards. After an error the entry is not stored, and done is not called.
 //
 // Otherwise done is called once, from a goroutine of the node, which it must not block. It gets the
 // outcomes of the proposal's commands, in order, once the entry is durable and applied; or

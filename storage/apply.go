@@ -199,7 +199,8 @@ func (a *applyTx) command(data []byte) (Outcome, error) {
 // append is the life of one request inside the state machine:
 //
 //  1. refusal: what does not depend on the events, such as the scope.
-//  2. decide: duplicates, runSeq values and conditions. The attempts that it writes roll back.
+//  2. decide: duplicates, runSeq values and conditions. If it refuses, the rows of attempts that it
+//     has written are rolled back.
 //  3. createRun or adoptMetadata, then store: nothing can be refused any more.
 //  4. notice, then setStatuses: machines learn of the events, and of the end of the run.
 //

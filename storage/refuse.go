@@ -41,8 +41,8 @@ func refuseNewEvent(r *run, results []EventResult) error {
 
 // unmet returns why the conditions of a request do not hold. stores: it makes the run, or has a new
 // event. A request that stores nothing has no conditions, because it repeats one that was stored,
-// and gets the answer of that one (APP-4, QUE-8). If its events must be new (OnlyNew), it has them
-// all.
+// and gets the answer of that one (APP-4, QUE-8). If its events must be new (OnlyNew), all
+// conditions are checked also when an event is a duplicate.
 //
 // The fence comes first, because a caller without the lease must not read again and retry. The keys
 // come last, so that the answer about them is true of the run that the caller has read.

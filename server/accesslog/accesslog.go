@@ -4,7 +4,7 @@
 //	chain ── Allowed, before the call ─┐
 //	      ── Denied, after a refusal ──┼─► event AccessDecided of run runlog.access/<day>
 //	             └─► anonymous ────────┤                       ▲
-//	                 (each minute)     └─► journal ────────────┘ late
+//	                 (each minute)     └─► journal ────────────┘ later, by Run
 //	                                       (no leader, or its disk is full)
 //
 // The journal is a file of the node. It takes refused calls, and the calls that an operator needs

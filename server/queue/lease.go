@@ -45,8 +45,8 @@ func (s *Service) LeaseRuns(ctx context.Context, req *runlogv1.LeaseRunsRequest)
 // lease proposes a Lease, if there is a run to lease. A call that has ended takes none: its leases
 // would reach no worker, and their runs would wait until they expire.
 //
-// The look at the store keeps proposals away that would lease nothing; it promises nothing. The
-// machine decides, in log order: which runs are leased, until when, and with which fence. A leader
+// The look at the store only avoids proposals that would lease nothing. The machine decides, in log
+// order: which runs are leased, until when, and with which fence. A leader
 // that was deposed after its look cannot have its Lease committed. So a run has one lease at a
 // time, whatever this node believes.
 func (s *Service) lease(ctx context.Context, r *queue.LeaseRequest) ([]queue.Held, error) {

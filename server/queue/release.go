@@ -72,7 +72,8 @@ type leaseRelease struct {
 	events     []contract.Event
 }
 
-// ReleaseLease ends a lease, and stores with it what the worker has to say of the start (QUE-7).
+// ReleaseLease ends the time limit of a lease, and stores what the worker says of the start
+// (QUE-7). After STARTED the fence of the lease stays current.
 func (s *Service) ReleaseLease(ctx context.Context, req *runlogv1.ReleaseLeaseRequest) (*runlogv1.ReleaseLeaseResponse, error) {
 	r, err := s.parseRelease(req)
 	if err != nil {

@@ -34,10 +34,10 @@ type ticker struct {
 	end  context.CancelFunc
 	done sync.WaitGroup
 
-	// next is the timer for which the ticker sleeps. It stores the latest time of all first, then
-	// looks for the first timer in the store, and stores that one. written, on the goroutine that
-	// applies, wakes it for an earlier one. So a timer that is set meanwhile is seen by the look,
-	// or wakes the ticker.
+	// next is the timer for which the ticker sleeps. Before it looks for the first timer in the
+	// store, it is the highest number, so that written, on the goroutine that applies, wakes the
+	// ticker for any timer. Then it is the first timer, and written wakes it for an earlier one. So
+	// a timer that is set meanwhile is found in the store, or wakes the ticker.
 	next atomic.Int64
 
 	// Used by the ticker's goroutine alone. The next pass begins behind the run that was settled
@@ -112,7 +112,7 @@ func (s *Service) keepTime(ctx context.Context) {
 			}
 		}
 		select {
-		case <-changed: // Between two leaderships no call is woken, and each could miss a run.
+		case <-changed: // Between two leaderships written wakes no call. None may miss a run.
 			changed = s.node.LeaderChange() // First, so that no change is missed.
 			s.waiters.end()
 		default:

@@ -224,13 +224,13 @@ func (s *Service) await(ctx context.Context, c *waiter, timeout <-chan time.Time
 	if err != nil {
 		return name, false, false, err
 	}
-	// The call looks once more: a run that came before join has woken another call, or none.
+	// The call looks once more: a run that was stored before join has not woken it.
 	has, err := s.leasable(c.within)
 	if err != nil || has {
 		name, woken = s.waiters.leave(c)
 		return name, woken, has, err
 	}
-	// If the leadership has ended before join, over is closed only at the end of another one.
+	// If the leadership has ended before join, over is closed only when the next one ends.
 	if !s.node.Leading() {
 		name, woken = s.waiters.leave(c)
 		return name, woken, false, nil

@@ -74,7 +74,7 @@ type ChainOptions struct {
 // the listener for clients and on the one for members alike:
 //
 //	decode ─► in flight ─► metrics ─► errors to statuses ─► identity ─► roles
-//	       ─► forward to the leader ─► service
+//	       ─► access log ─► forward to the leader ─► service
 //
 // Each listener has one chain, so that identity and roles also apply to a call that a member
 // forwards. A service shows an identity only what its tenants have (auth.Identity.Sees).
@@ -128,9 +128,8 @@ func (c *Chain) unknown(method string) decode.Unknown {
 	}
 }
 
-// late returns the description of the service with handlers that look up Impl at each call. gRPC
-// takes it before the message of a call comes and the call is let through: a service that opened in
-// between refuses the call.
+// late returns the description of the service with handlers that read Impl at each call. They read
+// it before the message of the call. So a call is refused if the service opens after that.
 func (s *Service) late(c *Chain) *grpc.ServiceDesc {
 	d := *s.Desc
 	d.Methods = slices.Clone(d.Methods)

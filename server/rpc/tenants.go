@@ -62,9 +62,9 @@ var deciders = auth.RolesOf(runlogv1.Role_DECIDER)
 // another tenant, which is answered as if it did not exist (SEC-4). The calls that decide use it in
 // place of CheckAppend: they write decisions.
 //
-// A run that does not exist gets its tenant with its first event. Events that leave the tenant out
-// are refused with a *storage.UnscopedError while the run is not there: another caller could make
-// it before they are stored. A run never changes its tenant.
+// A run gets its tenant with its first event, and never changes it. Events without a tenant are
+// refused with a *storage.UnscopedError if the run does not exist: another caller could make it
+// before they are stored.
 func CheckDecision(ctx context.Context, runs Runs, a *storage.Append) error {
 	i := auth.From(ctx)
 	if i == nil {

@@ -35,8 +35,8 @@ type Options struct {
 	Stamp func() int64
 	// ProposalBytes closes a proposal. A command that is larger goes alone. Default: 1 MiB (D1).
 	ProposalBytes int
-	// Outstanding bounds the proposals without an answer. All but one of them are full. Default: 2;
-	// more gained nothing (D1).
+	// Outstanding bounds the proposals without an answer. The first may be small, because it does
+	// not wait; another one leaves only when it is full. Default: 2; more gained nothing (D1).
 	Outstanding int
 	// QueueBytes bounds what is admitted and not yet answered. Default: 64 MiB.
 	QueueBytes int64
@@ -66,7 +66,7 @@ func (o *Options) EnsureDefaults() {
 	}
 }
 
-// Batcher folds commands into proposals.
+// Batcher gathers commands into proposals.
 //
 // A proposal costs one fsync on a majority, whether it has one command or a thousand. So commands
 // that wait at the same time share one. A command goes through three functions:
@@ -82,9 +82,9 @@ func (o *Options) EnsureDefaults() {
 //
 // Two goroutines call flush. The caller of Enqueue does if nothing is outstanding: on an idle node
 // the command would otherwise wait until another goroutine wakes up. It only tries the lock
-// proposing. If another goroutine has it, that one may be past its cut, and so Enqueue wakes run,
-// which waits for the lock. run does the rest. No command waits for a wake-up that does not come: a
-// function that makes dueLocked true, under mu, flushes or signals run afterwards.
+// proposing. If that is taken, its holder may have cut already. So Enqueue wakes run, which waits
+// for the lock, and does the rest. Each function that makes dueLocked true, under mu, then calls
+// flush or signal: no command is forgotten.
 type Batcher struct {
 	// Set by New, and never again.
 
@@ -112,7 +112,7 @@ type Batcher struct {
 	// wake has room for one: there may be something to propose, or to close. Only run receives.
 	wake chan struct{}
 	// done counts run, and each proposal from its cut to its answer. run ends only when no proposal
-	// is outstanding, so done rises from 0 for none of them.
+	// is outstanding, so done.Add is never called at 0.
 	done sync.WaitGroup
 }
 

@@ -1,4 +1,4 @@
-// Package batch is group commit: it folds the commands that queued up while proposals were under
+// Package batch is group commit: it gathers the commands that queued up while proposals were under
 // way into the next one (D1).
 //
 //	Enqueue ──► queue, bounded in bytes ──► proposed by the caller when nothing is under way,

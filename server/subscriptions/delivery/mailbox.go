@@ -10,17 +10,17 @@ import "sync"
 //	asleep ───────────────────────────────► owned ───────────────────────────────────► asleep
 //	                                          own: prepare, step, react, and again
 //
-// It is bounded by those that send: a caller has one letter in it, each attempt of the sink one,
+// It is bounded by those that send: a caller has one message in it, each attempt of the sink one,
 // and the router one for each pass in which the row has changed.
 type mailbox struct {
 	sync.Mutex
 	// owned: one goroutine has the fields of the subscriber that are the owner's. It passes that on
-	// by starting the next owner, or gives it up with the mailbox empty.
+	// by starting the next owner, or ends the ownership with the mailbox empty.
 	owned bool
 	// woken: there may be something to read. It is one bit, however often the router sets it.
 	woken bool
-	// settling: a settlement is on its way. Its answer wakes the owner, so that what the router has
-	// to say of the row can wait for it.
+	// settling: a settlement is on its way. Its answer wakes the owner, so changes of the row need
+	// not.
 	settling bool
 	closed   bool // what is posted is dropped
 	mail     []func()

@@ -138,8 +138,8 @@ func TestManyIdleBUS9(t *testing.T) {
 			b.append("idle_a", types[0], 1)
 			time.Sleep(time.Minute)
 		}
-		const idlePace, settleIdle, settleItems = 5 * time.Millisecond, 10 * time.Second, 500
-		rounds := minutes*int(time.Minute/max(settleIdle, time.Duration(many())*idlePace)) + 2
+		const idleShare, settleIdle, settleItems = 5 * time.Millisecond, 10 * time.Second, 500
+		rounds := minutes*int(time.Minute/max(settleIdle, time.Duration(many())*idleShare)) + 2
 		if n := b.commands() - commands - minutes; n > rounds*(many()/settleItems+1) {
 			t.Errorf("%d commands in %d minutes without events", n, minutes)
 		}

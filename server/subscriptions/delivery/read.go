@@ -54,7 +54,8 @@ func (s *subscriber) readSome() (more bool, err error) {
 }
 
 // span returns what is to be read next: what lies behind from, up to upTo. One filter holds for all
-// of it. Between what the window has and the position that is due, no event matches.
+// of it. Between what the window has and the position that is due, no event matches: so it begins
+// right before that position.
 func (s *subscriber) span() (from, upTo storage.Position, ok bool) {
 	if !s.reading {
 		return 0, 0, false

@@ -28,10 +28,11 @@ const near = 10_000
 // they may read. It hands nothing over. One goroutine runs it, in passes:
 //
 //  1. upTo is how far the log is.
-//  2. Changes of rows go to the mailboxes of their subscriptions. The store tells of each before
-//     an entry behind it can be read, so all those before upTo are here (BUS-2).
-//  3. The entries up to upTo are matched, by what is cheap. If an event may concern a subscription
-//     that has nothing else due, its position becomes due.
+//  2. Changes of rows go to the mailboxes of their subscriptions. Those of every entry before upTo
+//     are here (BUS-2). A change by upTo itself holds for later entries, and may come in the next
+//     pass.
+//  3. The entries up to upTo are matched by tenant, type, scope and plan. If an event may concern a
+//     subscription that has nothing else due, its position becomes due.
 //  4. at becomes upTo, and those subscriptions are woken.
 //
 // A subscription reads to at and no further. Then nothing is due for it, unless at has moved since
@@ -119,7 +120,7 @@ func (r *router) change(number uint64, c *change) {
 		c.filters[0].at = 0
 		r.join(r.newSubscriber(c.row, c.filters))
 	default:
-		// The last filter may be that of before, and another one have held between the two.
+		// The last filter may equal the routed one, although another one held in between.
 		if slices.ContainsFunc(c.filters, func(f placed) bool { return !f.filter.same(s.routed) }) {
 			last := c.filters[len(c.filters)-1]
 			r.routes.remove(s)
@@ -287,8 +288,8 @@ type change struct {
 	filters []placed                   // that have changed, with the places of their changes
 }
 
-// maxPlaced bounds the filters of a subscription that is behind. With more, the later ones hold
-// earlier.
+// maxPlaced bounds the filters of a subscription that is behind. With more, the oldest one is
+// dropped, and the second one holds from the position of the oldest one on.
 const maxPlaced = 16
 
 // written gets the rows that an entry has changed, on the goroutine that applies the log.

@@ -18,13 +18,12 @@ const (
 	// The next leader delivers again what was acknowledged in this time (BUS-6).
 	mostUnrecorded = time.Second
 	// settleIdle is how often the cursor of a subscription moves that has nothing else to record:
-	// the next leader reads on from there. Without other entries than those of settlements it
-	// stays.
+	// the next leader reads on from there. If the log has only settlements since, it is not moved.
 	settleIdle = 10 * time.Second
-	// idlePace is how long the cursors of idle subscriptions take at least, for each.
-	idlePace = 5 * time.Millisecond
-	// settleItems and settleBytes bound a command. An item has about leastItem bytes at least, if
-	// it has that much to say.
+	// idleShare is the time for each idle subscription between two moves of all their cursors.
+	idleShare = 5 * time.Millisecond
+	// settleItems and settleBytes bound a command. leastItem is the space that each item gets at
+	// least.
 	settleItems = 500
 	settleBytes = 512 << 10
 	leastItem   = 16 << 10
@@ -71,7 +70,7 @@ func (t *term) settle() {
 		}
 		t.mu.Lock()
 		list := slices.Collect(maps.Keys(t.unsettled))
-		if at := t.at; time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idlePace) && at > t.settledAt {
+		if at := t.at; time.Since(idleAt) >= max(settleIdle, time.Duration(len(t.subscribers))*idleShare) && at > t.settledAt {
 			idle, idleAt = slices.Collect(maps.Values(t.subscribers)), time.Now()
 		}
 		// One command at a time, so that others need not wait for all.
@@ -224,7 +223,8 @@ func (s *subscriber) settlement(most int) flushed {
 		return flushed{}
 	}
 	now := s.term.now()
-	// What is parked behind the cursor needs another settlement, even one that changes nothing.
+	// An event is parked only in a settlement after the one whose cursor has passed it. So there is
+	// another one, even if it repeats the cursor.
 	if x.Empty() && x.Position == s.row.Position && (less || !s.window.Unsettled()) {
 		if s.unrecorded != 0 {
 			s.unrecorded = 0
@@ -252,8 +252,8 @@ func (s *subscriber) settlement(most int) flushed {
 	return flushed{s, s.window, item, x, less, now}
 }
 
-// settleNow returns what the window has to record. less: that adds no row, because the last
-// settlement that did was refused a short time ago. nil: so was one that did not.
+// settleNow returns what the window has to record. less: it adds no row, because a settlement that
+// added one was refused a short time ago. nil: one without a new row was refused, too.
 func (s *subscriber) settleNow(most int) (x *window.Settlement, less bool) {
 	if s.term.now() >= s.fullUntil {
 		return s.window.Settle(most), false
@@ -306,7 +306,7 @@ func (f *flushed) settled(effective bool, now *subscription.Subscription) (part 
 	return f.Part
 }
 
-// recorded notes since when something waits that this settlement has not recorded.
+// recorded sets unrecorded to the time since which something waits that this settlement lacks.
 func (s *subscriber) recorded(f *flushed) {
 	before := s.settledAt
 	if f.Whole() {

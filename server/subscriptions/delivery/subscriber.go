@@ -66,13 +66,13 @@ type subscriber struct {
 	timer     *time.Timer
 	armed     int64 // when the timer fires; 0: it does not
 
-	refusals  int   // by limits of the row, since a settlement that had all
+	refusals  int   // of settlements by limits, since one that added rows was recorded
 	fullUntil int64 // no settlement adds a row until then
-	stuck     bool  // and there is none that adds nothing
+	stuck     bool  // a settlement that adds no row was refused, too
 
 	settling   bool  // a settlement is on its way
-	unrecorded int64 // what is not recorded came later; 0: all is
-	touched    int64 // when the last such thing came
+	unrecorded int64 // since when something may be unrecorded; 0: nothing is
+	touched    int64 // when something unrecorded came last
 	settledAt  int64 // when the last settlement was made that had effect
 
 	pausing bool   // since row was read, an answer has asked for a pause

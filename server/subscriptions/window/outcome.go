@@ -25,7 +25,7 @@ func (w *Window) find(p Place) *lane {
 	return l
 }
 
-// Ack settles an event that was handed out. false: it is not the first one of its run.
+// Ack settles an event that was handed out. false: the run owes another event first, or none.
 func (w *Window) Ack(p Place) bool {
 	l := w.find(p)
 	switch {

@@ -29,11 +29,11 @@ type Owed struct {
 	Attempts uint32
 }
 
-// Settle returns what the store is to record now, perhaps nothing but a cursor. The cursor passes
-// events that were unsettled at the settlement before: the store then says that their runs owe them
-// (Owed). So an event that takes long does not hold the cursor, and what is acknowledged is
-// repeated for two settlements at most (BUS-6). An event is parked once the cursor has passed it,
-// so that it is never due and a dead letter at the same time.
+// Settle returns what the store is to record now, perhaps nothing but a cursor. The cursor stops
+// before an unsettled event that was read since the settlement before. It passes older ones, and
+// the store then says that their runs owe them (Owed). So an event that takes long does not hold
+// the cursor, and what is acknowledged is repeated for two settlements at most (BUS-6). An event is
+// parked once the cursor has passed it, so that it is never due and a dead letter at the same time.
 //
 // A settlement has about most bytes, but at least what one position needs. If that is a part of
 // what there is to record, another one follows.
@@ -97,7 +97,7 @@ func (l *lane) owed(cursor storage.Position) (Owed, bool) {
 }
 
 // Whole reports whether the cursor has come to what was read: all acknowledgements are recorded.
-// Otherwise those are that were there at the settlement before.
+// Otherwise only those are recorded that there were at the settlement before.
 func (s *Settlement) Whole() bool { return s.Position == s.readTo }
 
 // Empty reports whether a settlement would change nothing but a cursor.

@@ -16,7 +16,7 @@
 //	Yu runId                         a run that may have ended      1
 //
 // A name is tenantId, projectId, environmentId and queue, each with a zero byte behind it, so that
-// the begin of a name is a filter. rank is 9 - priority of a ready run, and 0 of another.
+// the begin of a name is a filter. rank is 9 - priority for a ready run, and 0 for another.
 //
 //	            notBefore                    lease              STARTED
 //	Request ──► DELAYED ──► READY ─────────────────► LEASED ────────────► RUNNING
@@ -30,16 +30,16 @@
 // lease: the worker executes the run under it (QUE-12). A run with a RunStarted is RUNNING from its
 // next lease on.
 //
-// A run is leased if it is READY, and comes to READY by work.wait alone: with its request, at its
+// A run is leased if it is READY, and becomes READY only in work.wait: with its request, at its
 // notBefore, with Release (FAILED), Retry and Requeue, and when a lease has expired. A run that has
-// accepted a CANCEL goes from there, and from READY, DELAYED and LEASED, to EXHAUSTED, from where
-// Cancel ends it (QUE-10).
+// accepted a CANCEL is EXHAUSTED instead, also if it was READY, DELAYED or LEASED, until Cancel
+// ends it (QUE-10).
 //
-// A request ends, and its rows go but for P, with the end of its run, in whichever state it is
-// (PRJ-17). If the types of the events do not tell whether a run has ended, it is in Yu, until a
-// Settle says by the snapshot which status it has. It keeps its place, but where it would be READY,
-// it is EXHAUSTED. A Settle that says that it has not ended makes it READY. Release (FAILED with no
-// attempt left, SKIPPED), Cancel and Expire end it before their command appends the event.
+// When a run ends, in any state, all its rows but P are deleted (PRJ-17). If the types of the
+// events do not tell whether a run has ended, it is in Yu, until a Settle says by the snapshot
+// which status it has. It keeps its place, but where it would be READY, it is EXHAUSTED. A Settle
+// that says that it has not ended makes it READY. Release (FAILED with no attempt left, SKIPPED),
+// Cancel and Expire end it before their command appends the event.
 //
 // Order (QUE-5). At a time t the effective priority of a run is
 //
@@ -61,13 +61,14 @@
 //
 // Time is the stamp of the proposal (QUE-9). A lease has expired from its expiresAt on, also while
 // it waits for its timer: Renew and Release are refused. Until the timer is handled, the run holds
-// its slot, and is not leased again. Tick handles timers, and Lease some of them before it looks.
+// its slot and is not leased again, and appends with its fence are stored. Tick handles timers, and
+// Lease some of them before it looks.
 //
 // Fences (fence.go). Request sets fence 1, so that the core tells this machine of the end of the
-// run (storage.Ender). Each lease sets the next even one, and its end, unless the run was started,
-// the odd one behind it: when the lease is released, or when its timer is handled. Cancel, Expire
-// and Requeue set the even one of a lease that no worker has, so that the last worker neither
-// writes nor releases. The row of a run has the fence of its last lease.
+// run (storage.Ender). Each lease sets the next even one. A release other than STARTED, or its
+// timer, sets the next odd one. Cancel, Expire and Requeue set an even one that no worker has, so
+// that the last worker neither writes nor releases. The row of a run has the fence of its last
+// lease.
 //
 // Invariants: a run has one row in O, and one in E if it is DELAYED or has a lease. The sum of
 // running and leased of a queue rises only while it is below maxRunning. The counts of a queue are

@@ -12,7 +12,7 @@ import (
 //
 //	1       the run was requested, and never leased
 //	2       its first lease lasts, or was released as started
-//	3       that lease was released otherwise, or has expired: no worker has this number
+//	3       that lease was released otherwise, or its timer was handled: no worker has this number
 //	4       another lease, or a Cancel, an Expire or a Requeue, which take the run as a lease does
 //
 // So an even number is that of a lease, and the odd one behind it says that this lease has ended. A

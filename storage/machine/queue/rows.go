@@ -243,9 +243,9 @@ func (w *work) end(q *queueState, m *recordv1.QueuedRun) error {
 	return w.leave(q, m)
 }
 
-// wait makes a run ready: at a time, if that lies ahead. One that has accepted a CANCEL is never
-// ready again, and waits for its end (QUE-10). One that may have ended waits for its Settle
-// (PRJ-17).
+// wait makes a run READY, or DELAYED if until is later than the stamp. One that has accepted a
+// CANCEL is never ready again, and waits for its end (QUE-10). One that may have ended waits for
+// its Settle (PRJ-17).
 func (w *work) wait(q *queueState, m *recordv1.QueuedRun, until int64) error {
 	m.Worker, m.ExpiresAt, m.LeaseTtl, m.NotBefore = "", 0, 0, 0
 	state := Ready
