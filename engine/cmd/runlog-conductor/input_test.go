@@ -164,7 +164,7 @@ func (b *bed) impatient(more ...string) (said string, err error) {
 func TestAway(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, conductortest.Authorized("key"))
-	nothing := programtest.Closed(t)
+	nothing := programtest.Closed
 	other := httptest.NewServer(http.NotFoundHandler())
 	t.Cleanup(other.Close)
 	for _, tt := range []struct {
@@ -191,8 +191,8 @@ func TestStopsWaiting(t *testing.T) {
 	t.Parallel()
 	b := newBed(t)
 	for what, flags := range map[string][]string{
-		"call failed; retrying":                 {"--server", programtest.Closed(t)},
-		"cannot reach the server of the engine": {"--conductor", "http://" + programtest.Closed(t)},
+		"call failed; retrying":                 {"--server", programtest.Closed},
+		"cannot reach the server of the engine": {"--conductor", "http://" + programtest.Closed},
 	} {
 		p := programtest.Start(t, programtest.Command(b.args(flags...)...))
 		p.Says(t, programtest.Has(what))

@@ -118,7 +118,7 @@ func TestServeWithoutNode(t *testing.T) {
 	ctx, stop := context.WithCancel(await.Context(t))
 	ended := make(chan struct{})
 	code, args := output.ExitCode(-1), []string{"serve", "--listen", "127.0.0.1:0", "--store", t.TempDir(), "--tenant", "t", "--project", "p",
-		"--environment", "e", "--executors", "http", "--server", programtest.Closed(t), "--log-level", "debug"}
+		"--environment", "e", "--executors", "http", "--server", programtest.Closed, "--log-level", "debug"}
 	go func() {
 		defer close(ended)
 		code = run(ctx, testSession(io.Discard, &said), args)
@@ -156,7 +156,7 @@ func TestServeEndsAtItsStore(t *testing.T) {
 	}()
 	var said await.Words
 	code := run(ctx, testSession(io.Discard, &said), []string{"serve", "--listen", "127.0.0.1:0", "--store", "s3://bucket/x", "--tenant", "t",
-		"--project", "p", "--environment", "e", "--executors", "http", "--server", programtest.Closed(t)})
+		"--project", "p", "--environment", "e", "--executors", "http", "--server", programtest.Closed})
 	if code != output.ExitOK || strings.Contains(said.String(), "cannot be written") {
 		t.Errorf("exit %d:\n%s", code, said.String())
 	}

@@ -58,7 +58,7 @@ func TestFlags(t *testing.T) {
 // operation, the cause and the remedy. No run is created that Temporal cannot start.
 func TestAway(t *testing.T) {
 	b := newBed(t)
-	plan, nothing := b.plan("away", 1), programtest.Closed(t)
+	plan, nothing := b.plan("away", 1), programtest.Closed
 	all := func(flags ...string) [][]string {
 		return [][]string{slices.Concat([]string{"worker", "--allow", "file:///none"}, flags), slices.Concat([]string{"start"}, flags, []string{"--run", "away-1", plan}),
 			slices.Concat([]string{"history"}, flags, []string{"--run", "away-1"})}
@@ -101,7 +101,7 @@ func TestAway(t *testing.T) {
 // TestStopsWaiting: a worker that gets SIGTERM while it waits for Temporal ends quietly with 0.
 func TestStopsWaiting(t *testing.T) {
 	b := newBed(t)
-	p := programtest.Start(t, programtest.Command(b.args("worker", "--allow", "file:///none", "--temporal", programtest.Closed(t))...))
+	p := programtest.Start(t, programtest.Command(b.args("worker", "--allow", "file:///none", "--temporal", programtest.Closed)...))
 	p.Says(t, programtest.Has("cannot reach the server of the engine"))
 	if code := p.Stop(t); code != 0 || strings.Contains(p.Said.String(), name+": ") {
 		t.Errorf("exit code %d:\n%s", code, p.Said)
