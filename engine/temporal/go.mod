@@ -6,14 +6,16 @@ require (
 	github.com/google/uuid v1.6.0
 	go.temporal.io/api v1.63.5
 	go.temporal.io/sdk v1.50.0
-	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12
 	pgregory.net/rapid v1.3.0
 	runlog v0.0.0
 )
 
-require github.com/prometheus/client_golang v1.25.0 // indirect
+require (
+	github.com/prometheus/client_golang v1.25.0 // indirect
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261019180522-ce908d29299b // indirect
+)
 
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect
