@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"encoding/json"
 	"fmt"
+	"slices"
 )
 
 // Kind is what a Decision says.
@@ -127,17 +128,46 @@ func (w *Walk) Next() (Decision, bool) {
 }
 
 func (w *Walk) decide(i int) Decision {
-	s := &w.plan.Steps[i]
+	d := w.decision(i)
 	w.state[i].decided = true
 	w.underWay++
-	if reason := w.skips(s); reason != "" {
+	if d.Kind == Skip {
 		w.end(i, Result{Status: Skipped})
+	}
+	return d
+}
+
+// decision is what Next says of a step that can be decided.
+func (w *Walk) decision(i int) Decision {
+	s := &w.plan.Steps[i]
+	if reason := w.skips(s); reason != "" {
 		return Decision{Skip, s, reason}
 	}
 	if s.Type == Compute {
 		return Decision{Kind: Attest, Step: s}
 	}
 	return Decision{Kind: Run, Step: s}
+}
+
+// Following returns what Next would decide once Done had said how a step under way has ended. The
+// zero value: nothing, until another step ends, or at all. It changes nothing.
+func (w *Walk) Following(stepID string, r Result) Decision {
+	ended := w.plan.places[stepID]
+	w.state[ended].result = r
+	defer func() { w.state[ended].result = Result{} }()
+	for len(w.ready) > 0 && w.state[w.ready[0]].decided {
+		heap.Pop(&w.ready) // Next would do so.
+	}
+	next := slices.Clone(w.ready[:min(1, len(w.ready))])
+	for _, i := range w.plan.dependents[ended] {
+		if w.state[i].waits == 1 && !w.state[i].decided {
+			next = append(next, i)
+		}
+	}
+	if len(next) == 0 {
+		return Decision{}
+	}
+	return w.decision(slices.Min(next))
 }
 
 // skips returns why a step is skipped; empty: it is not. What it depends on must have succeeded,

@@ -202,11 +202,16 @@ func TestWalkPLAN5(t *testing.T) {
 			id := open[i]
 			open = slices.Delete(open, i, i+1)
 			m.ends[id] = results[id]
+			follows := w.Following(id, results[id])
 			if err := w.Done(id, results[id]); err != nil {
 				t.Fatal(err)
 			}
 			if w.UnderWay() != len(open) {
 				t.Fatalf("%d are under way, want %d", w.UnderWay(), len(open))
+			}
+			later := model{p, maps.Clone(m.decided), maps.Clone(m.ends)}
+			if want, _ := later.next(); follows != want {
+				t.Fatalf("%+v follows %s, want %+v", follows, id, want)
 			}
 		}
 		status, ended := w.Ended()
