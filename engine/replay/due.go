@@ -38,6 +38,9 @@ func (s *State) Due(p *plan.Plan) (Signal, bool) {
 	return resume, resumes
 }
 
+// Asks reports whether an operator asks for something that no event answers yet.
+func (s *State) Asks() bool { return len(s.Signals) > 0 || len(s.asked) > 0 }
+
 // Unanswered reports whether a signal waits that the run's next worker can answer: one of Due, or
 // the RETRY_STEP of a run that goes on, which Walk answers. The latter has no worker if a failed
 // step held the run and another writer resumed it.

@@ -119,7 +119,7 @@ func (s *Step) advance(e *runlogv1.EventRecord) (allowed bool) {
 			return false
 		}
 		s.end(plan.Success, e)
-		s.Output = outputOf(s.Ended)
+		s.Output = OutputOf(s.Ended)
 	case contract.StepFailed:
 		if !began && !retried && s.Status != Waiting {
 			return false
@@ -236,9 +236,9 @@ func outcomeOf(payload json.RawMessage) (outcome string) {
 	return outcome
 }
 
-// outputOf returns the member output of the payload of StepCompleted, as a part of it: a copy would
+// OutputOf returns the member output of the payload of StepCompleted, as a part of it: a copy would
 // take as much memory again.
-func outputOf(payload json.RawMessage) json.RawMessage {
+func OutputOf(payload json.RawMessage) json.RawMessage {
 	if _, fault := jsontext.CheckObject(payload, jsontext.MaxDepth); fault != 0 {
 		return nil
 	}

@@ -7,10 +7,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 
 	"runlog/client"
 	"runlog/client/events"
 	"runlog/engine"
+	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
 	"runlog/engine/route"
@@ -144,6 +146,9 @@ func (x *execution) next(ctx context.Context) (over bool, err error) {
 	if !more {
 		err := x.finish(ctx)
 		return err == nil && x.state.Ended(), err
+	}
+	if s := x.state.Step(d.Step.ID); d.Kind == plan.Run && s != nil && s.Status == replay.Running {
+		return false, x.perform(ctx, d.Step, 1) // complete has begun it.
 	}
 	if x.stopping.Load() {
 		return false, engine.ErrStopping
@@ -306,36 +311,55 @@ func (x *execution) decided(ctx context.Context, of maker) error {
 	return x.writeWhile(ctx, func() bool { return x.walk != nil }, of)
 }
 
-// writeWhile is write for an event that holds only as long as a condition of the state does. It
-// writes nothing once what came in between has ended that, as the event itself must. If the log has
-// the event, and the condition holds nevertheless, the run can never go on.
+// writeWhile is write for an event that holds only as long as a condition of the state does.
 func (x *execution) writeWhile(ctx context.Context, holds func() bool, of maker) error {
 	e, err := of()
 	if err != nil {
 		return err
 	}
-	e.EmittedBy = x.named.EmittedBy
+	return x.append(ctx, holds, e)
+}
+
+// append appends an event as long as a condition of the state holds. It writes nothing once what
+// came in between has ended that, as the event itself must. If the log has the event, and the
+// condition holds nevertheless, the run can never go on.
+//
+// What follows the event goes into the same append, unless something comes in between or the log
+// refuses them together: then the event alone is appended, and what follows is decided again.
+func (x *execution) append(ctx context.Context, holds func() bool, e *runlogv1.EventWrite, following ...*runlogv1.EventWrite) error {
+	list := append([]*runlogv1.EventWrite{e}, following...)
+	for _, e := range list {
+		e.EmittedBy = x.named.EmittedBy
+	}
 	for {
 		fence, last := x.req.Fence, x.state.LastSeq
-		req := &runlogv1.AppendEventsRequest{RunId: x.named.ID, Events: []*runlogv1.EventWrite{e}, ExpectedLastSeq: &last}
+		req := &runlogv1.AppendEventsRequest{RunId: x.named.ID, Events: list, ExpectedLastSeq: &last}
 		if fence != 0 {
 			req.Fence = &fence
 		}
 		res, err := x.o.Client.AppendEvents(ctx, req)
+		if _, refused := executor.Refused(err); refused && len(list) > 1 {
+			list = list[:1]
+			continue
+		}
 		conflict, ok := errors.AsType[*client.Error](err)
 		if err != nil && (!ok || conflict.Reason != client.ReasonSequenceConflict) {
 			return err
 		}
 		stored := err == nil
 		if stored {
-			switch found := res.GetResults()[0]; {
-			case !found.GetIdempotent():
-				x.state.Apply(recordOf(e, found))
+			found := res.GetResults()
+			if !slices.ContainsFunc(found, (*runlogv1.AppendResult).GetIdempotent) {
+				for i := range list {
+					x.state.Apply(recordOf(list[i], found[i]))
+				}
 				return nil
-			case found.GetRunSeq() <= last:
+			}
+			if found[0].GetRunSeq() <= last {
 				return inconsistent(e)
 			}
 		}
+		list = list[:1]
 		if err := x.catchUp(ctx); err != nil {
 			return err
 		}

@@ -37,7 +37,7 @@ func (b *bed) signalling(t testing.TB, event, signalType string) client.Options 
 	var first sync.Once
 	return between("AppendEvents", func(_ context.Context, req any) {
 		write := req.(*runlogv1.AppendEventsRequest)
-		if write.GetEvents()[0].GetEventType() == event {
+		if slices.ContainsFunc(write.GetEvents(), func(e *runlogv1.EventWrite) bool { return e.GetEventType() == event }) {
 			first.Do(func() { b.accepts(t, write.GetRunId(), signalType) })
 		}
 	})

@@ -42,9 +42,7 @@ func (x *execution) perform(ctx context.Context, s *plan.Step, first uint32) err
 		failed = executor.Fail(executor.CodeOutputTooLarge, "the output has %d bytes, at most %d: store it as an artifact", len(result.Output), maxOutput)
 	}
 	if failed == nil {
-		err = x.writeWhile(ctx, func() bool { return x.runs(s.ID, logical) }, func() (*runlogv1.EventWrite, error) {
-			return x.named.StepCompleted(s.ID, at, executor.Completed(result))
-		})
+		err = x.complete(ctx, s, at, result)
 		if why, refused := executor.Refused(err); refused {
 			failed = executor.Fail(executor.CodeOutputInvalid, "the log refuses the output: %s", why)
 		} else if err != nil {
@@ -70,6 +68,36 @@ func (x *execution) perform(ctx context.Context, s *plan.Step, first uint32) err
 		return fmt.Errorf("runner: step %s of run %s does not end in the log: %s", s.ID, x.named.ID, x.state.Step(s.ID).Status)
 	}
 	return x.walk.Done(s.ID, end)
+}
+
+// complete stores the end of a step that has succeeded, together with the start of the step that is
+// next: one append for each step instead of two.
+func (x *execution) complete(ctx context.Context, s *plan.Step, at events.Attempt, result executor.Result) error {
+	e, err := x.named.StepCompleted(s.ID, at, executor.Completed(result))
+	if err != nil {
+		return err
+	}
+	following, err := x.following(s.ID, plan.Result{Status: plan.Success, Output: replay.OutputOf(e.GetPayloadJson())})
+	if err != nil {
+		return err
+	}
+	return x.append(ctx, func() bool { return x.runs(s.ID, at.Logical) }, e, following...)
+}
+
+// following returns the start of the step that is next once a step has ended, as far as the log is
+// known. None begins at once if an operator asks for something, or if more is to be decided. It
+// never ends the run: if the end of the step is in the log without effect (see inconsistent), the
+// log takes what follows, and the run must fail.
+func (x *execution) following(stepID string, end plan.Result) ([]*runlogv1.EventWrite, error) {
+	if x.walk == nil || x.stopping.Load() || x.state.Asks() {
+		return nil, nil
+	}
+	d := x.walk.Following(stepID, end)
+	if d.Kind != plan.Run || x.state.Step(d.Step.ID) != nil {
+		return nil, nil
+	}
+	e, err := x.named.StepStarted(d.Step.ID, once, nil)
+	return []*runlogv1.EventWrite{e}, err
 }
 
 // runs reports whether a logical attempt of a step is being executed.
