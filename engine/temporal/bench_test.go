@@ -147,7 +147,7 @@ func (b *bed) look(name string, runs int, clock *watch, result *phase) {
 	for i := range runs {
 		run := fmt.Sprint(name, "-", i)
 		steps := 0
-		history := c.GetWorkflowHistory(b.t.Context(), run, "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
+		history := c.GetWorkflowHistory(b.t.Context(), workflowOf(run), "", false, enums.HISTORY_EVENT_FILTER_TYPE_ALL_EVENT)
 		scheduled := map[int64]*historypb.HistoryEvent{}
 		for history.HasNext() {
 			e, err := history.Next()
