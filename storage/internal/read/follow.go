@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/record"
@@ -23,9 +24,33 @@ type Commit struct {
 	Records []record.Record
 	// Detail is that of Records.
 	Detail record.Detail
+	// Before is the run's chain digest before Records; zeros: they are its first ones.
+	Before contract.Digest
 	// Metadata is what the store has now of the run's metadata. It is set only of a commit that may
 	// have changed it: one without events, or the first one of the run. nil: there is none.
 	Metadata *record.Metadata
+}
+
+// AppendChain appends the chain digest of each record (APP-11). For records that are Facts it works
+// them out, which costs four hashes a record.
+func (c *Commit) AppendChain(dst []contract.Digest) []contract.Digest {
+	before := c.Before
+	for i := range c.Records {
+		r := &c.Records[i]
+		if c.Detail == record.Whole {
+			dst = append(dst, r.ChainDigest)
+			continue
+		}
+		e := r.Event
+		if e.KeyDerived {
+			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID,
+				e.Type, e.PlanID, e.PlanVersion)
+		}
+		_, digest := e.Digests(r.AppendedBy, r.Original)
+		before = contract.ChainDigest(before, digest, r.RunSeq, r.PersistedAt)
+		dst = append(dst, before)
+	}
+	return dst
 }
 
 // Follower reads the log in commit order, again and again from where it ended, and remembers the
@@ -141,6 +166,7 @@ func (f *Follower) commit(rows *record.Rows, b *record.Block, position record.Po
 		if f.whole != nil && f.whole(cached.run) {
 			commit.Detail = record.Whole
 		}
+		commit.Before = b.Prev
 		commit.Records, err = b.Records(cached.id, position, persistedAt, commit.Detail)
 	}
 	if err == nil && (b.Count == 0 || position == cached.run.CreatedPosition) {
