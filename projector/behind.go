@@ -137,6 +137,9 @@ func (s *step) finish(at storage.Position) error {
 	w := p.disk.db.write()
 	defer w.close()
 	for _, pr := range s.moved {
+		if err := pr.write(&p.disk.db.tx); err != nil {
+			return err
+		}
 		w.mark(pr, at)
 	}
 	if err := w.apply(); err != nil {

@@ -34,6 +34,9 @@ type Projection struct {
 	// While a projection catches up, it is called with the newest snapshot of each run, and
 	// Change.Behind is set.
 	FoldRun func(tx *Tx, c *run.Change) error
+	// Write takes into the tables what the functions above keep in memory. It is called each time
+	// before rows are written: once for all commits that share a write. nil: they keep nothing.
+	Write func(tx *Tx) error
 	// Ahead are those of Tables that may have more than the log up to the watermark. A rebuild does
 	// not compare them.
 	Ahead string
@@ -148,6 +151,18 @@ func runsProjection() Projection {
 			return err
 		},
 	}
+}
+
+// write has the projection write what it keeps in memory.
+func (pr *projection) write(tx *Tx) error {
+	if pr.Write == nil {
+		return nil
+	}
+	tx.owner = pr
+	if err := pr.Write(tx); err != nil {
+		return fmt.Errorf("projection %s: %w", pr.Name, err)
+	}
+	return nil
 }
 
 // has reports whether a key is in the projection's tables.

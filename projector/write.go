@@ -90,6 +90,13 @@ func (r *round) write() error {
 	}
 	clear(d.unwritten.changes)
 	d.unwritten.events, d.unwritten.weight = 0, 0
+	for _, pr := range r.p.projections {
+		if !pr.behind {
+			if err := pr.write(&d.tx); err != nil {
+				return err
+			}
+		}
+	}
 	if d.tx.empty() {
 		return nil // store moves the watermarks.
 	}
