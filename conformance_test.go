@@ -26,6 +26,7 @@ var ruleCounts = []struct {
 	rules   int
 }{
 	{"ENV", 13}, {"IDM", 11}, {"APP", 13}, {"READ", 8}, {"WATCH", 5}, {"PRJ", 19}, {"QUE", 12}, {"SIG", 7}, {"BUS", 9},
+	{"TR", 1},
 }
 
 // tabledRules are the rules that other pages list below the heading Rules.
@@ -39,7 +40,7 @@ var tabledRules = []struct {
 	{"engines.md", []string{"ENG-1", "ENG-2", "ENG-3", "ENG-4", "ENG-5", "ENG-6", "ENG-7"}},
 }
 
-const sections = `ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|SEC|PLAN|ATT|ENG`
+const sections = `ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|TR|SEC|PLAN|ATT|ENG`
 
 var (
 	ruleID    = regexp.MustCompile(`(` + sections + `)-?([0-9]+)`)
