@@ -299,6 +299,9 @@ func (o *Options) ensureStoreDefaults() {
 	if o.Store.RowBytes == 0 {
 		o.Store.RowBytes = int(o.MemoryBytes / 64)
 	}
+	if o.Store.ChainBytes == 0 {
+		o.Store.ChainBytes = int(o.MemoryBytes / 256)
+	}
 	if o.Store.MemTableBytes == 0 {
 		// Up to four memtables wait for their flush.
 		o.Store.MemTableBytes = min(uint64(o.MemoryBytes/16), maxMemTableBytes)

@@ -113,6 +113,8 @@ type applyTx struct {
 	pending pendingReceipts // that are in the batch
 	writes  overlay.Overlay // rows of machines and of the level
 	effects []byte          // on the heads, for the rolling hash
+	// chain has the chain digests of the records, in commit order.
+	chain []contract.Digest
 
 	// The open chunk, which appendBlock fills and flushChunk writes.
 
@@ -158,6 +160,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		writes:  a.writes,
 		chunk:   a.chunk[:0],
 		effects: a.effects[:0],
+		chain:   a.chain[:0],
 		row:     a.row,
 		tenants: a.tenants,
 	}
@@ -343,6 +346,7 @@ func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, 
 func (a *applyTx) storeEvent(r *run, h *record.Header, res *EventResult, s record.Fingerprint) error {
 	r.head.Chain = contract.ChainDigest(r.head.Chain, h.Record, res.RunSeq, res.PersistedAt)
 	r.head.LastSeq, r.head.PersistedAt, r.head.Position = res.RunSeq, res.PersistedAt, a.position
+	a.chain = append(a.chain, r.head.Chain)
 	a.events++
 	rc := record.Receipt{
 		RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Content: s.Content, Record: s.Record,
@@ -401,7 +405,7 @@ func (a *applyTx) flushChunk() error {
 // has changed, rows of machines, and the store's own, which name the proposal. Then:
 //
 //  1. show: readers of the database see all of it.
-//  2. keepWrites, shrink, level: memory says what the database says.
+//  2. chains, keepWrites, shrink, level: memory says what the database says.
 //  3. publish: the goroutines that wait for the entry continue, and find 1 and 2 done.
 //  4. tell: those that watch rows get them, and can read them.
 //
@@ -424,6 +428,7 @@ func (a *applyTx) commit(index, term uint64, crc uint32) error {
 	if err := a.show(); err != nil {
 		return err
 	}
+	a.s.chains.put(a.position, a.chain)
 	a.keepWrites()
 	a.s.active.shrink()
 	a.s.level.Store(a.level)

@@ -38,7 +38,7 @@ func (e *NotAppliedError) Error() string {
 // compound applies the operations of a command, all or none. They change memory at once, so that
 // each sees those before it, and their rows wait until all are applied:
 //
-//	run heads, run numbers, receipts in memory   undo has what they were
+//	run heads, run numbers, receipts in memory   undo has what they were, or how many
 //	receipts, identities, metadata               in a batch of the command's own
 //	blocks of events                             in undo.blocks
 //	rows of machines, effects                    in the overlay, which rolls back
@@ -107,7 +107,7 @@ type undo struct {
 	fencesAbove     uint64
 	held            bool
 	touched         int // lengths
-	pending         int
+	pending, chain  int
 	writes          overlay.Mark
 
 	// What the command has done since. runs has each run once, as it was before its first change,
@@ -142,7 +142,7 @@ func (u *undo) begin(a *applyTx) {
 	u.on = true
 	u.nextRun, u.events, u.level = a.nextRun, a.events, a.level
 	u.incarnation, u.fencesAbove, u.held = a.incarnation, a.fencesAbove, a.held
-	u.touched, u.pending, u.writes = len(a.touched), len(a.pending.list), a.writes.Mark()
+	u.touched, u.pending, u.chain, u.writes = len(a.touched), len(a.pending.list), len(a.chain), a.writes.Mark()
 	u.batch, a.batch = a.batch, u.scratch
 }
 
@@ -172,6 +172,7 @@ func (u *undo) rollback(a *applyTx) {
 	clear(a.touched[u.touched:])
 	a.touched = a.touched[:u.touched]
 	a.pending.truncate(u.pending)
+	a.chain = a.chain[:u.chain]
 	a.nextRun, a.events, a.level = u.nextRun, u.events, u.level
 	a.incarnation, a.fencesAbove, a.held = u.incarnation, u.fencesAbove, u.held
 	a.writes.Rollback(u.writes)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 
+	"runlog/proto/contract"
 	"runlog/storage/internal/keys"
 	"runlog/storage/internal/read"
 	"runlog/storage/internal/record"
@@ -42,6 +43,11 @@ func (s *Store) ApplyFence(index, term uint64, clock int64, runID string, fence 
 		return Outcome{}, err
 	}
 	return o, a.commit(index, term, uint32(fence))
+}
+
+// TakeChain returns the chain digests of records that memory has.
+func (s *Store) TakeChain(at Position, first, n int) ([]contract.Digest, bool) {
+	return s.chains.take(nil, at, first, n)
 }
 
 // Flush writes the memtables out.

@@ -38,6 +38,9 @@ type Options struct {
 	// RowBytes bounds the memory of the rows of machines that were read or written most recently
 	// (D12). Default: 16 MiB.
 	RowBytes int
+	// ChainBytes bounds the memory of the chain digests of the records that were applied last.
+	// Default: 4 MiB, for some 100,000 records.
+	ChainBytes int
 	// Machines are the parts of the state machine other than the core. A store that applies the log
 	// needs all of them that the log has operations of.
 	Machines []Machine
@@ -68,6 +71,9 @@ func (o *Options) EnsureDefaults() {
 	}
 	if o.RowBytes == 0 {
 		o.RowBytes = 16 << 20
+	}
+	if o.ChainBytes == 0 {
+		o.ChainBytes = 4 << 20
 	}
 	if o.FeatureLevel == 0 {
 		o.FeatureLevel = CoreLevel
@@ -155,6 +161,8 @@ type Store struct {
 		ch chan struct{}
 	}
 
+	// chains has the chain digests of the newest records. It has a lock of its own.
+	chains *chains
 	// changes has the runs whose heads have changed since the last call of Heads. Its lock is held
 	// while a batch becomes visible, and while Heads takes a snapshot: so the runs that Heads
 	// takes are those that changed up to its snapshot.
@@ -176,6 +184,7 @@ func Open(opts Options) (*Store, error) {
 	}
 	s := &Store{
 		opts: opts, machines: machines, active: newActive(opts.ActiveBytes), recent: rowcache.New(opts.RowBytes),
+		chains: newChains(opts.ChainBytes),
 	}
 	s.enders, s.noticers = those[Ender](machines), those[Noticer](machines)
 	s.advanced.ch = make(chan struct{})

@@ -101,6 +101,7 @@ func (n *node) options(l *life) server.Options {
 	// Small limits bring about within a minute what takes weeks elsewhere: runs that leave memory,
 	// logs that are truncated, and nodes so far behind that the leader sends them a snapshot.
 	o.Store.CacheBytes, o.Store.MemTableBytes, o.Store.ActiveBytes, o.Store.RowBytes = 1<<20, 256<<10, 12<<10, 6<<10
+	o.Store.ChainBytes = 4 << 10
 	o.Raft.CommitTimeout = 50 * time.Millisecond // most of what an idle cluster does
 	o.Raft.SegmentBytes, o.Raft.CacheBytes = segmentBytes, 32<<10
 	o.Raft.TruncateBytes, o.Raft.TrailingBytes, o.Raft.TrailingEntries = 32<<10, 4<<10, 8
