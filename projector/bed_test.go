@@ -229,6 +229,7 @@ func (b *bed) check(what string) {
 		b.t.Errorf("%s: %d runs in the list, want %d", what, len(listed), len(b.runs))
 	}
 	b.checkSeen(what)
+	b.checkTree(what)
 }
 
 // load proposes entries of a few runs each.

@@ -1,6 +1,6 @@
 // Package projector tails the log and folds it into projections: the snapshots of runs (package
-// run), the list of runs (package list), and those of Options.Projections. It publishes changed
-// runs to subscriptions (package watch).
+// run), the list of runs (package list), the tree of records (package tree), smaller ones, and
+// those of Options.Projections. It publishes changed runs to subscriptions (package watch).
 //
 //	storage ──▶ round ──┬──▶ snapshots in memory ──▶ readers, watch
 //	  log   │           ├──▶ list, other projections in step ──▶ database

@@ -64,11 +64,13 @@ type projection struct {
 }
 
 // newProjections returns the run snapshots, the list, the values that were seen, what tenants have
-// stored, and the projections of the options.
-func newProjections(more []Projection) ([]*projection, error) {
+// stored, the tree of records, and the projections of the options.
+func newProjections(o *Options) ([]*projection, error) {
 	var all []*projection
-	own := []Projection{runsProjection(), listProjection(), seenProjection(), usageProjection()}
-	for _, pr := range append(own, more...) {
+	own := []Projection{
+		runsProjection(), listProjection(), seenProjection(), usageProjection(), treeProjection(o.Store),
+	}
+	for _, pr := range append(own, o.Projections...) {
 		all = append(all, &projection{Projection: pr})
 	}
 	return all, checkProjections(all)

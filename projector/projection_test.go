@@ -383,7 +383,7 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 			}
 			return differing
 		}
-		if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "seen 0", "usage 0", "tenants 0"}) {
+		if got := result(b.rebuild()); !slices.Equal(got, []string{"list 0", "seen 0", "usage 0", "tree 0", "tenants 0"}) {
 			t.Errorf("compared %v", got)
 		}
 		db := b.p.disk.db.db
@@ -397,11 +397,12 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 		}
 		place := list.After(r.CreatedAt, r.RunID)
 		key := append([]byte{'l'}, place[:len(place)-1]...)
-		// One row is missing, two are surplus, and two are wrong.
+		// One row is missing, three are surplus, and two are wrong.
 		for _, err := range []error{
 			db.Delete(key, pebble.NoSync),
 			db.Set([]byte("Tanother place"), nil, pebble.NoSync),
 			db.Set([]byte("eNeverSeen"), nil, pebble.NoSync),
+			db.Set([]byte("inoplace"), nil, pebble.NoSync),
 			db.Set([]byte("utenant"), binary.BigEndian.AppendUint64(nil, 1), pebble.NoSync),
 			db.Set([]byte("ntenant"), binary.BigEndian.AppendUint64(nil, 1), pebble.NoSync),
 		} {
@@ -409,10 +410,10 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "seen 1", "usage 1", "tenants 1"}) {
+		if got := result(b.rebuild()); !slices.Equal(got, []string{"list 2", "seen 1", "usage 1", "tree 1", "tenants 1"}) {
 			t.Errorf("compared %v", got)
 		}
-		for _, name := range []string{"projection=list", "projection=seen", "projection=tenants"} {
+		for _, name := range []string{"projection=list", "projection=seen", "projection=tree", "projection=tenants"} {
 			if !strings.Contains(text.String(), name) {
 				t.Errorf("no log line about %s", name)
 			}

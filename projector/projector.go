@@ -113,7 +113,7 @@ func Open(opts Options) (*Projector, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, err
 	}
-	projections, err := newProjections(opts.Projections)
+	projections, err := newProjections(&opts)
 	if err != nil {
 		return nil, err
 	}

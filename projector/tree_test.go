@@ -1,10 +1,12 @@
 package projector
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
-	"sync"
 	"testing"
+	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -15,19 +17,6 @@ import (
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 )
-
-// treeProjection is the tree of records. A rebuild has a transaction of its own, and so a folder.
-func treeProjection() Projection {
-	var folders sync.Map // *Tx → *tree.Folder
-	of := func(tx *Tx) *tree.Folder {
-		f, _ := folders.LoadOrStore(tx, &tree.Folder{})
-		return f.(*tree.Folder)
-	}
-	return Projection{Name: tree.Name, Format: tree.Format, Tables: tree.Tables,
-		Fold:  func(tx *Tx, c *storage.Commit) error { return of(tx).Fold(tx, c) },
-		Write: func(tx *Tx) error { return of(tx).Write(tx) },
-	}
-}
 
 // checkTree wants the tree to have the records of the log as its leaves, in commit order.
 func (b *bed) checkTree(what string) {
@@ -66,16 +55,15 @@ func (b *bed) checkTree(what string) {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if _, err := b.p.Read(tree.Name, func(r pebble.Reader) error {
-		have, err := tree.Open(r)
-		if err != nil {
-			return err
-		}
+	if _, err := b.p.Tree(func(have *tree.Tree) error {
 		root, err := have.Root(have.Size())
 		if err != nil || have.Size() != size || root != want {
 			b.t.Errorf("%s: the root of %d records is %v, want %v of %d: %v", what, have.Size(), root, want, size, err)
 		}
 		for position, want := range first {
+			if position%8 > 0 && want > 0 && position != at.Position {
+				continue // To count records takes a while.
+			}
 			index, err := have.IndexOf(position, b.countRecords)
 			if err != nil || index != want {
 				b.t.Errorf("%s: position %d has index %d, want %d: %v", what, position, index, want, err)
@@ -104,7 +92,7 @@ func TestTreeOfRecordsTR1(t *testing.T) {
 		rows := 0
 		for seed := range storagetest.Draws(20) {
 			rng := rand.New(rand.NewPCG(seed, 53))
-			b := newBed(t, func(o *Options) { o.Projections = []Projection{treeProjection()} })
+			b := newBed(t)
 			for range 30 {
 				switch rng.IntN(8) {
 				case 0:
@@ -135,10 +123,69 @@ func TestTreeOfRecordsTR1(t *testing.T) {
 				}
 			}
 			b.check(fmt.Sprint("seed ", seed))
-			b.checkTree(fmt.Sprint("seed ", seed))
 		}
 		if rows == 0 {
 			t.Error("no rebuild compared rows of the tree")
 		}
 	})
+}
+
+// TestFaultsOfReadersTR1: what a reader of the tree does wrong is its error. The database is not
+// rebuilt for it.
+func TestFaultsOfReadersTR1(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		b.load(rand.New(rand.NewPCG(1, 1)), 5, 3)
+		b.settle()
+		db := b.p.disk.db
+		for _, want := range []error{tree.ErrNotInTree, context.Canceled} {
+			if _, err := b.p.Tree(func(*tree.Tree) error { return fmt.Errorf("reader: %w", want) }); !errors.Is(err, want) || errors.Is(err, errProjection) {
+				t.Errorf("%v is answered with %v", want, err)
+			}
+		}
+		if _, err := b.p.Tree(func(have *tree.Tree) error {
+			_, err := have.Root(have.Size() + 1)
+			return err
+		}); !errors.Is(err, tree.ErrNotInTree) {
+			t.Errorf("a size that is not reached: %v", err)
+		}
+		time.Sleep(2 * retryAfter)
+		if b.p.disk.db != db || db.sound.Err() != nil {
+			t.Error("the database was replaced")
+		}
+		b.check("after faults of readers")
+	})
+}
+
+// TestDamagedTreeTR1 damages the row of the size, for a reader and for the fold: the database is
+// rebuilt from the log.
+func TestDamagedTreeTR1(t *testing.T) {
+	for _, reads := range []bool{true, false} {
+		t.Run(fmt.Sprint("reads ", reads), func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
+				rng := rand.New(rand.NewPCG(2, 2))
+				b := newBed(t)
+				b.load(rng, 5, 3)
+				b.settle()
+				db := b.p.disk.db
+				if err := db.db.Set([]byte{tree.Tables[0]}, []byte("damaged"), pebble.NoSync); err != nil {
+					t.Fatal(err)
+				}
+				if reads {
+					if _, err := b.p.Tree(func(*tree.Tree) error { return nil }); !errors.Is(err, tree.ErrDamaged) || !errors.Is(err, errProjection) {
+						t.Errorf("a damaged row is answered with %v", err)
+					}
+				} else {
+					b.reopen()
+				}
+				b.load(rng, 5, 3)
+				time.Sleep(2 * retryAfter)
+				b.settle()
+				if b.p.disk.db == db {
+					t.Error("the database was not replaced")
+				}
+				b.check("after damage")
+			})
+		})
+	}
 }

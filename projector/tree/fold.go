@@ -18,6 +18,10 @@ type Tx interface {
 
 // Folder appends the records of commits to the tree. It is for one goroutine.
 type Folder struct {
+	// Chain appends the chain digests of a commit's records. first is the number of the first one
+	// among the records of its proposal. nil: Commit.AppendChain works them out.
+	Chain func(dst []contract.Digest, c *storage.Commit, first int) []contract.Digest
+
 	// What follows is the tree as the rows of tx and the commits since the last Write have it.
 	tx Tx
 	state
@@ -46,12 +50,16 @@ func (f *Folder) Fold(tx Tx, c *storage.Commit) error {
 		}
 	}
 	if c.Position < f.position {
-		return fmt.Errorf("tree: commit at position %d behind that of %d", c.Position, f.position)
+		return fmt.Errorf("%w: the tree has records up to position %d, and position %d comes next", ErrDamaged, f.position, c.Position)
 	}
 	if c.Position > f.position {
 		f.begin(c.Position)
 	}
-	f.chain = c.AppendChain(f.chain[:0])
+	if f.chain = f.chain[:0]; f.Chain != nil {
+		f.chain = f.Chain(f.chain, c, int(f.offset))
+	} else {
+		f.chain = c.AppendChain(f.chain)
+	}
 	for i := range f.chain {
 		f.add(LeafHash(f.chain[i], Place{f.position, f.offset}, c.PersistedAt))
 		f.offset++

@@ -152,11 +152,11 @@ func (t *Tree) sampled(position storage.Position) (at storage.Position, index in
 		UpperBound: sampleKey(nil, position+1),
 	})
 	if err != nil {
-		return 0, 0, err
+		return 0, 0, unreadable(err)
 	}
-	defer func() { err = errors.Join(err, it.Close()) }()
+	defer func() { err = errors.Join(err, unreadable(it.Close())) }()
 	if !it.Last() {
-		return position, 0, it.Error()
+		return position, 0, unreadable(it.Error())
 	}
 	at, first, err := parseSample(it.Key(), it.Value())
 	if err == nil && first >= t.size {
@@ -172,8 +172,16 @@ func get(r pebble.Reader, key []byte) ([]byte, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, unreadable(err)
 	}
 	row = append([]byte{}, row...)
-	return row, closer.Close()
+	return row, unreadable(closer.Close())
+}
+
+// unreadable makes an error of the database one of its rows.
+func unreadable(err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %w", ErrDamaged, err)
 }
