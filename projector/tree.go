@@ -48,3 +48,14 @@ func (p *Projector) Tree(read func(*tree.Tree) error) (storage.Position, error) 
 	}
 	return at, nil
 }
+
+// TreeRoot returns the root of the tree of records when it had so many records, or as it is now if
+// it does not have as many. size is that of the root.
+func (p *Projector) TreeRoot(most int64) (size int64, root [32]byte, err error) {
+	_, err = p.Tree(func(t *tree.Tree) (err error) {
+		size = min(most, t.Size())
+		root, err = t.Root(size)
+		return err
+	})
+	return size, root, err
+}

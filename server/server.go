@@ -290,7 +290,7 @@ func (s *Server) openCore(ctx context.Context, table []service) (err error) {
 	}
 	s.openServices(table)
 	s.gate.Open(s.replica)
-	s.cluster.Attach(s.replica.Node(), s.replica.Store())
+	s.cluster.Attach(s.replica.Node(), s.replica.Store(), s.projector)
 	s.onClose(func() error { s.cluster.Detach(); return nil })
 	return nil
 }

@@ -151,6 +151,7 @@ type Cluster struct {
 	lead    leaderships // the current leadership, as callers have found it
 	vouched vouched     // of other members, for nodes that this one does not know yet
 	invited invited     // nodes, until they join
+	roots   *roots      // of the tree of records
 
 	// Mutexes with room for one, whose holders wait for other nodes.
 
@@ -173,6 +174,7 @@ type running struct {
 	node   *raft.Node
 	store  *storage.Store
 	source *transfer.Source
+	tree   Tree
 }
 
 // received is the progress of a state transfer, in bytes.
@@ -187,6 +189,7 @@ func New(opts Options) (*Cluster, error) {
 	c := &Cluster{
 		opts: opts, log: opts.Logger, started: opts.Clock(), serving: make(chan struct{}),
 		closing: make(chan struct{}, 1), arrived: make(chan struct{}, 1), levels: make(chan struct{}, 1),
+		roots: newRoots(opts.Registerer),
 	}
 	c.identity.Identity, c.identity.changed = opts.Identity, make(chan struct{})
 	c.stopping, c.stop = context.WithCancel(context.Background())
@@ -299,9 +302,10 @@ func (c *Cluster) Starting() error {
 // wait sets what a node that does not take part yet waits for; empty: nothing.
 func (c *Cluster) wait(why string) { c.forming.Store(&why) }
 
-// Attach makes the node take part: it enrolls, follows the leader and sends checkpoints.
-func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
-	c.running.Store(&running{node: node, store: store, source: transfer.NewSource(transfer.SourceOptions{
+// Attach makes the node take part: it enrolls, follows the leader, sends checkpoints, and compares
+// its tree of records with those of the others.
+func (c *Cluster) Attach(node *raft.Node, store *storage.Store, tree Tree) {
+	c.running.Store(&running{node: node, store: store, tree: tree, source: transfer.NewSource(transfer.SourceOptions{
 		Node: c.selfID(), Checkpoint: store.Checkpoint, Log: c.log, Encode: c.opts.Encode,
 		Hold: func(change int) { node.KeepLog(change > 0) },
 	})})
@@ -309,6 +313,7 @@ func (c *Cluster) Attach(node *raft.Node, store *storage.Store) {
 	c.loops.Go(c.enroll)
 	c.loops.Go(c.followLeader)
 	c.loops.Go(c.keepMeeting)
+	c.loops.Go(c.compareRoots)
 }
 
 // Waiting returns what a node that is not ready waits for.
@@ -353,5 +358,6 @@ func (c *Cluster) Detach() {
 // Close ends all connections. The Raft node has been closed.
 func (c *Cluster) Close() error {
 	c.Detach()
+	c.opts.Registerer.Unregister(c.roots.found)
 	return errors.Join(c.links.close(), c.mesh.Close())
 }

@@ -142,9 +142,9 @@ func (c *Cluster) survey(ctx context.Context, s *Surveyed) {
 	}
 }
 
-// Clocks asks the other voters for their clocks. It returns the number of all voters, and those
-// that answered before the context ended.
-func (c *Cluster) Clocks(ctx context.Context) (voters int, answered []Surveyed) {
+// AskVoters asks the other voters how they are. It returns the number of all voters, and those that
+// answered before the context ended.
+func (c *Cluster) AskVoters(ctx context.Context) (voters int, answered []Surveyed) {
 	r := c.running.Load()
 	if r == nil {
 		return 0, nil

@@ -63,7 +63,7 @@ func (r *Replica) watchStamps() {
 func (r *Replica) measure() []cluster.Surveyed {
 	ctx, cancel := context.WithTimeout(r.opts.Stopping, clockPatience)
 	defer cancel()
-	voters, answered := r.opts.Cluster.Clocks(ctx)
+	voters, answered := r.opts.Cluster.AskVoters(ctx)
 	if voters > 0 {
 		r.voters.Store(int64(voters))
 	}

@@ -171,8 +171,12 @@ type DescribeResponse struct {
 	GuestAddresses []string `protobuf:"bytes,30,rep,name=guest_addresses,json=guestAddresses,proto3" json:"guest_addresses,omitempty"`
 	// The highest feature level that its build supports, and the level of its store (0: it has no
 	// store yet).
-	FeatureLevel  uint32 `protobuf:"varint,31,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
-	StoreLevel    uint32 `protobuf:"varint,32,opt,name=store_level,json=storeLevel,proto3" json:"store_level,omitempty"`
+	FeatureLevel uint32 `protobuf:"varint,31,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
+	StoreLevel   uint32 `protobuf:"varint,32,opt,name=store_level,json=storeLevel,proto3" json:"store_level,omitempty"`
+	// The tree of all records (TR-1) as the node had it a few seconds ago: how many records it had,
+	// and its root, of 32 bytes. Empty: the node has not read it yet.
+	TreeSize      int64  `protobuf:"varint,33,opt,name=tree_size,json=treeSize,proto3" json:"tree_size,omitempty"`
+	TreeRoot      []byte `protobuf:"bytes,34,opt,name=tree_root,json=treeRoot,proto3" json:"tree_root,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -429,6 +433,20 @@ func (x *DescribeResponse) GetStoreLevel() uint32 {
 		return x.StoreLevel
 	}
 	return 0
+}
+
+func (x *DescribeResponse) GetTreeSize() int64 {
+	if x != nil {
+		return x.TreeSize
+	}
+	return 0
+}
+
+func (x *DescribeResponse) GetTreeRoot() []byte {
+	if x != nil {
+		return x.TreeRoot
+	}
+	return nil
 }
 
 // NodeState is what a node is doing.
@@ -1969,7 +1987,7 @@ var File_node_v1_node_service_proto protoreflect.FileDescriptor
 const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1anode/v1/node_service.proto\x12\anode.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xc0\b\n" +
+	"\x0fDescribeRequest\"\xfa\b\n" +
 	"\x10DescribeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12\x1d\n" +
@@ -2010,7 +2028,9 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x0fguest_addresses\x18\x1e \x03(\tR\x0eguestAddresses\x12#\n" +
 	"\rfeature_level\x18\x1f \x01(\rR\ffeatureLevel\x12\x1f\n" +
 	"\vstore_level\x18  \x01(\rR\n" +
-	"storeLevel\"`\n" +
+	"storeLevel\x12\x1b\n" +
+	"\ttree_size\x18! \x01(\x03R\btreeSize\x12\x1b\n" +
+	"\ttree_root\x18\" \x01(\fR\btreeRoot\"`\n" +
 	"\tNodeState\"S\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +

@@ -34,6 +34,7 @@ func Check(h *History, fold Fold, finals ...*Final) *Report {
 	c.checkWindows()
 	c.checkSnapshots(fold)
 	c.compareHashes(finals)
+	c.checkTrees(finals)
 	return c.report
 }
 

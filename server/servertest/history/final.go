@@ -14,6 +14,8 @@ type Final struct {
 	// Hashes are the rolling hashes that the node had at any time. The hashes of a node that is
 	// gone may be added to another one's.
 	Hashes []AppliedHash
+	// Trees are the roots of the tree of records that the node had at any time.
+	Trees []TreeRoot
 	// Snapshots are the node's newest snapshots, all acknowledged.
 	Snapshots []Snapshot
 	// Windows are earlier queries that were asked of this node again.
@@ -63,6 +65,12 @@ func ofCluster(run string) bool {
 type AppliedHash struct {
 	Index uint64 `json:"index"`
 	Hash  Digest `json:"hash"`
+}
+
+// TreeRoot is the root of a node's tree of records when it had so many.
+type TreeRoot struct {
+	Size int64  `json:"size"`
+	Root Digest `json:"root"`
 }
 
 // Fold folds a run's records, which start with runSeq 1. It returns a snapshot's digest for each

@@ -20,6 +20,7 @@ type line struct {
 	Node     *string      `json:"node,omitempty"`
 	Record   *Record      `json:"record,omitempty"`
 	Hash     *AppliedHash `json:"hash,omitempty"`
+	Tree     *TreeRoot    `json:"tree,omitempty"`
 	Snapshot *Snapshot    `json:"snapshot,omitempty"`
 	Window   *Window      `json:"window,omitempty"`
 
@@ -55,6 +56,9 @@ func Encode(w io.Writer, h *History, finals ...*Final) error {
 		}
 		for i := range f.Hashes {
 			put(line{Hash: &f.Hashes[i]})
+		}
+		for i := range f.Trees {
+			put(line{Tree: &f.Trees[i]})
 		}
 		for i := range f.Snapshots {
 			put(line{Snapshot: &f.Snapshots[i]})
@@ -110,7 +114,7 @@ func readLine(text []byte, first bool, h *History, finals []*Final) ([]*Final, e
 // add adds the content of a line.
 func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 	if l.members() != 1 || l.Version != 0 {
-		return nil, errors.New("is not one of op, subscription, act, node, record, hash, snapshot and window")
+		return nil, errors.New("is not one of op, subscription, act, node, record, hash, tree, snapshot and window")
 	}
 	switch {
 	case l.Op != nil:
@@ -136,6 +140,8 @@ func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 		f.Records = append(f.Records, *l.Record)
 	case l.Hash != nil:
 		f.Hashes = append(f.Hashes, *l.Hash)
+	case l.Tree != nil:
+		f.Trees = append(f.Trees, *l.Tree)
 	case l.Snapshot != nil:
 		f.Snapshots = append(f.Snapshots, *l.Snapshot)
 	default:
@@ -147,7 +153,7 @@ func (l *line) add(h *History, finals []*Final) ([]*Final, error) {
 func (l *line) members() (n int) {
 	for _, set := range [...]bool{
 		l.Op != nil, l.Node != nil, l.Record != nil, l.Hash != nil, l.Snapshot != nil, l.Window != nil,
-		l.Subscription != nil, l.Act != nil,
+		l.Subscription != nil, l.Act != nil, l.Tree != nil,
 	} {
 		if set {
 			n++

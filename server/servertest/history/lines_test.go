@@ -32,7 +32,7 @@ func TestLinesKeepEverything(t *testing.T) {
 		}
 		for i := range w.finals {
 			if got, want := finals[i], w.finals[i]; got.Node != want.Node || !reflect.DeepEqual(got.Records, emptyIsNil(want.Records)) ||
-				!reflect.DeepEqual(got.Hashes, want.Hashes) || !reflect.DeepEqual(got.Snapshots, want.Snapshots) ||
+				!reflect.DeepEqual(got.Hashes, want.Hashes) || !reflect.DeepEqual(got.Trees, want.Trees) || !reflect.DeepEqual(got.Snapshots, want.Snapshots) ||
 				!reflect.DeepEqual(got.Windows, want.Windows) {
 				t.Fatalf("node %d is %+v, want %+v", i, got, want)
 			}

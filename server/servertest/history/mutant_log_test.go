@@ -320,6 +320,22 @@ var nodeMutants = []mutant{
 		b.finals[2].Hashes = append(b.finals[2].Hashes, h)
 		return true
 	}},
+	{"one node had another tree of records", Rooted, false, func(b *bench) bool {
+		trees := b.finals[1].Trees
+		if len(trees) == 0 {
+			return false
+		}
+		trees[len(trees)/2].Root[3] ^= 1
+		return true
+	}},
+	{"a leaf is missing from the tree of one node", Rooted, false, func(b *bench) bool {
+		f := b.finals[2]
+		if len(f.Trees) == 0 || f.Trees[len(f.Trees)-1].Size < 2 {
+			return false
+		}
+		f.Trees[len(f.Trees)-1].Size--
+		return true
+	}},
 	{"one node goes back to another rolling hash", HashesAgree, false, func(b *bench) bool {
 		h := b.finals[0].Hashes[0]
 		h.Hash[0] ^= 1

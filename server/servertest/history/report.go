@@ -41,6 +41,8 @@ const (
 	FaultsHappened Invariant = "I11"
 	// Chained: the chain of digests follows from the records (APP-11).
 	Chained Invariant = "chain"
+	// Rooted: at each size, the tree of records has the root of the log (TR-1).
+	Rooted Invariant = "tree"
 	// Queued: appends to a run that went through one queue of a client's library are stored in the
 	// order of the calls.
 	Queued Invariant = "queue"

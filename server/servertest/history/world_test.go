@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"runlog/proto/contract"
 )
 
@@ -30,6 +32,7 @@ type world struct {
 	joined bool // the next append may still go into the proposal at index
 	hash   Digest
 	hashes []AppliedHash
+	leaves []tlog.Hash
 	ids    int
 	told   map[eventKey]uint64 // watermarks by subscriber and run
 
@@ -283,6 +286,23 @@ func (w *world) store(r *worldRun, run string, e Event) {
 	r.byKey[e.Key] = len(r.records)
 	r.records = append(r.records, rec)
 	w.log = append(w.log, rec)
+	offset := uint32(0)
+	for i := len(w.log) - 2; i >= 0 && w.log[i].Position == rec.Position; i-- {
+		offset++
+	}
+	w.leaves = append(w.leaves, tlog.RecordHash(leaf(&rec, offset)))
+}
+
+// root works the root of a tree out from its definition (RFC 6962 section 2.1).
+func root(leaves []tlog.Hash) tlog.Hash {
+	if len(leaves) == 1 {
+		return leaves[0]
+	}
+	split := 1
+	for split*2 < len(leaves) {
+		split *= 2
+	}
+	return tlog.NodeHash(root(leaves[:split]), root(leaves[split:]))
 }
 
 func (w *world) read(r *Read) {
@@ -385,6 +405,11 @@ func (w *world) final(node string) *Final {
 	for _, h := range w.hashes {
 		if w.IntN(2) == 0 {
 			f.Hashes = append(f.Hashes, h)
+		}
+	}
+	for size := range w.leaves {
+		if w.IntN(4) == 0 {
+			f.Trees = append(f.Trees, TreeRoot{int64(size) + 1, Digest(root(w.leaves[:size+1]))})
 		}
 	}
 	for _, name := range sortedKeys(w.runs) {

@@ -36,6 +36,21 @@ func reads() []Mutant {
 	}
 }
 
+// trees are bugs about the tree of records.
+func trees() []Mutant {
+	const tree, storage in = "projector/tree", "storage"
+	return append(foundBy(storage, "TestChainOfFactsTR1",
+		bug("refused-stays-in-chains", "TR-1", "the chain digests of a refused command stay in memory as those of records",
+			storage.remove("(undo) rollback", "a.chain = a.chain[:n]")),
+	), []Mutant{
+		bug("leaf-skipped", "TR-1", "of an append of several events, the last are not folded into the tree of records",
+			tree.replace("(Folder) Fold", "for i := range f.chain { b }", "for i := range f.chain[:len(f.chain)-len(f.chain)/3] { b }")),
+		bug("tile-torn", "TR-1", "after a crash, the hashes that fill no tile yet may be older than the watermark of the tree",
+			tree.replace("(f Folder) Write(t)", "f.tx != t || !f.unwritten", "f.tx != t || !f.unwritten || f.size%4 != 0")).
+			under(time.Second, "kill", "restart"),
+	}...)
+}
+
 // proofs are bugs about what the cluster signs with.
 func proofs() []Mutant {
 	const checkpoint in = "server/checkpoint"

@@ -156,7 +156,7 @@ func judge(r *sim.Result) (found, detail string) {
 	if r.Report != nil {
 		for _, inv := range []history.Invariant{
 			history.AckedIsStored, history.OnePerKey, history.Numbered, history.Stamped, history.WindowsClose, history.SnapshotsFold,
-			history.WatermarksRise, history.Linearizable, history.Queued, history.DeliveredInOrder, history.Paced, history.HashesAgree, history.Chained, history.WellFormed,
+			history.WatermarksRise, history.Linearizable, history.Queued, history.DeliveredInOrder, history.Paced, history.HashesAgree, history.Chained, history.Rooted, history.WellFormed,
 		} {
 			for _, v := range r.Report.Violations {
 				if v.Invariant == inv {
@@ -171,6 +171,8 @@ func judge(r *sim.Result) (found, detail string) {
 			add("stopped itself", b)
 		case strings.Contains(b, "no write succeeds"):
 			add(string(history.Progress), b)
+		case strings.Contains(b, "TR-1: "):
+			add(string(history.Rooted), b)
 		case strings.Contains(b, "fresh list: "):
 			add("READ-6", b)
 		case strings.Contains(b, "proof: "):

@@ -4,13 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"runlog/projector/tree"
 	"runlog/server"
 	"runlog/server/servertest/history"
+	"runlog/storage"
 )
 
 // Result is the result of a run.
@@ -142,13 +145,14 @@ func (w *world) live(r *Result) error {
 	return nil
 }
 
-// sample records the nodes' applied indexes and rolling hashes.
+// sample records the nodes' applied indexes, rolling hashes, and trees of records.
 func (w *world) sample(ctx context.Context) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		for _, n := range w.nodes {
 			w.seeHash(n)
+			w.seeTree(n)
 		}
 		select {
 		case <-tick.C:
@@ -174,6 +178,59 @@ func (w *world) seeHash(n *node) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.hashes[n.host] = append(w.hashes[n.host], history.AppliedHash{Index: a.Index, Hash: history.Digest(a.RollingHash)})
+}
+
+// seeTree records the tree of records of a node, unless its projections are being rebuilt.
+func (w *world) seeTree(n *node) {
+	s := n.serving()
+	if s == nil {
+		return
+	}
+	size, root, err := s.Internals().Projector.TreeRoot(math.MaxInt64)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	seen := w.trees[n.host]
+	if err == nil && (len(seen) == 0 || seen[len(seen)-1].Size != size) {
+		w.trees[n.host] = append(seen, history.TreeRoot{Size: size, Root: root})
+	}
+}
+
+// wholeTree requires that the tree of a node has all records that the node has applied (TR-1).
+func (w *world) wholeTree(ctx context.Context, n *node) {
+	s := n.serving()
+	if s == nil {
+		return
+	}
+	a, p := s.Applied(), s.Internals().Projector
+	err := p.Wait(ctx, tree.Name, a.Position())
+	size, _, err2 := p.TreeRoot(math.MaxInt64)
+	if err = errors.Join(err, err2); err != nil {
+		w.fault("TR-1: %s has no tree of records: %v", n.host, err)
+	} else if now := s.Applied(); size < int64(a.Events) || size > int64(now.Events) {
+		w.fault("TR-1: %s has a tree of %d records, of %d to %d that it has applied", n.host, size, a.Events, now.Events)
+	}
+}
+
+// place fills in the positions of a node's records, which no call tells. A proposal has one stamp
+// of its own.
+func (w *world) place(n *node, finals []*history.Final) {
+	i := slices.IndexFunc(finals, func(f *history.Final) bool { return f.Node == n.host })
+	s := n.serving()
+	if i < 0 || s == nil {
+		return
+	}
+	positions := map[int64]uint64{}
+	for c, err := range s.Internals().Replica.Store().Follow(storage.Facts).Log(0) {
+		if err != nil {
+			w.fault("cannot read the log of %s: %v", n.host, err)
+			return
+		}
+		positions[c.PersistedAt] = uint64(c.Position)
+	}
+	for k := range finals[i].Records {
+		r := &finals[i].Records[k]
+		r.Position = positions[r.PersistedAt]
+	}
 }
 
 // progress requires that a write succeeds within healPatience after all faults have ended (I10).
@@ -220,9 +277,12 @@ func (w *world) finals() []*history.Final {
 	}
 	for _, n := range w.nodes {
 		w.seeHash(n)
+		w.wholeTree(ctx, n)
+		w.seeTree(n)
+		w.place(n, finals)
 	}
 	for _, f := range finals {
-		f.Hashes = w.hashes[f.Node]
+		f.Hashes, f.Trees = w.hashes[f.Node], w.trees[f.Node]
 	}
 	return finals
 }

@@ -128,6 +128,7 @@ type world struct {
 	happened map[Kind]int
 	broken   []string // violations that show without a history
 	hashes   map[string][]history.AppliedHash
+	trees    map[string][]history.TreeRoot
 }
 
 // ghostPatience is how long the lives that have ended may take to close, in fake time.
@@ -168,6 +169,7 @@ func newWorld(opts Options) *world {
 	text, hash := auth.NewToken()
 	w.admin, w.adminHash = workload.Bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
+	w.trees = map[string][]history.TreeRoot{}
 	working := workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true}
 	if opts.Held {
 		working.OldKeys = 1
