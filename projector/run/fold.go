@@ -55,6 +55,20 @@ func FoldView(ctx context.Context, v *storage.View, s *Snapshot, end storage.Pos
 // FoldUntil folds the events of a run that follow a snapshot, up to the first one that is past the
 // end.
 func FoldUntil(ctx context.Context, v *storage.View, s *Snapshot, past func(*storage.Record) bool) (*Snapshot, error) {
+	return FoldShowing(ctx, v, s, past, func(*storage.Record) bool { return false }, nil)
+}
+
+// Effect is what one event did to a run.
+type Effect struct {
+	Record *storage.Record
+	// Before and After are the snapshots before and after the event.
+	Before, After *Snapshot
+	// Invalid is set if the state did not allow the event (PRJ-8).
+	Invalid *Inconsistency
+}
+
+// FoldShowing is FoldUntil, and shows the effect of each event that is wanted.
+func FoldShowing(ctx context.Context, v *storage.View, s *Snapshot, past, wanted func(*storage.Record) bool, show func(Effect)) (*Snapshot, error) {
 	if s.LastEventSeq >= v.Run.LastSeq {
 		return s, nil
 	}
@@ -66,12 +80,21 @@ func FoldUntil(ctx context.Context, v *storage.View, s *Snapshot, past func(*sto
 		if past(rec) {
 			break
 		}
-		if batch = append(batch, *rec); len(batch) == foldAtOnce {
+		one := wanted(rec)
+		if one || len(batch) == foldAtOnce {
 			s, batch = ReduceAll(s, batch), batch[:0]
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}
 		}
+		if !one {
+			batch = append(batch, *rec)
+			continue
+		}
+		effect := Effect{Record: rec, Before: s}
+		s = ReduceReporting(s, []storage.Record{*rec}, func(i Inconsistency) { effect.Invalid = &i })
+		effect.After = s
+		show(effect)
 	}
 	return ReduceAll(s, batch), nil
 }

@@ -73,6 +73,17 @@ func standingKey(logical uint32) uint64 { return uint64(logical)<<32 | math.MaxU
 // Len returns the number of attempts.
 func (a *Attempts) Len() int { return a.list.len() }
 
+// Of yields the entries of one logical attempt, in their order.
+func (a *Attempts) Of(logical uint32) iter.Seq[*StepAttempt] {
+	return func(yield func(*StepAttempt) bool) {
+		for key, attempt := range a.list.from(uint64(logical) << 32) {
+			if key > standingKey(logical) || !yield(attempt) {
+				return
+			}
+		}
+	}
+}
+
 // All yields the attempts in their order.
 func (a *Attempts) All() iter.Seq[*StepAttempt] { return values(&a.list) }
 
