@@ -22,20 +22,31 @@ func (p *Projector) Snapshot(v *storage.View) (*run.Snapshot, error) {
 	return run.FoldView(context.Background(), v, s, v.Run.Position+1)
 }
 
-// AsOf is a moment of a run: the last one for which both fields hold.
+// AsOf is a moment of a run: the last one for which all fields hold.
 type AsOf struct {
-	Seq  uint64 // the run had events up to this runSeq
-	Time int64  // nothing later than this had been persisted, nanoseconds
+	Seq      uint64           // the run had events up to this runSeq
+	Time     int64            // nothing later than this had been persisted, nanoseconds
+	Position storage.Position // nothing behind this had been committed
 }
 
 // Always is the moment that includes everything a view shows.
-var Always = AsOf{Seq: math.MaxUint64, Time: math.MaxInt64}
+var Always = AsOf{Seq: math.MaxUint64, Time: math.MaxInt64, Position: math.MaxUint64}
+
+// AsOfSeq is the moment after an event.
+func AsOfSeq(seq uint64) AsOf {
+	at := Always
+	at.Seq = seq
+	return at
+}
+
+// Past reports whether a record came after the moment.
+func (at AsOf) Past(r *storage.Record) bool {
+	return r.RunSeq > at.Seq || r.PersistedAt > at.Time || r.Position > at.Position
+}
 
 // SnapshotAsOf folds a run from its first event up to a moment. It does not use the projection.
 func (p *Projector) SnapshotAsOf(ctx context.Context, v *storage.View, at AsOf) (*run.Snapshot, error) {
-	return run.FoldUntil(ctx, v, run.Empty(v.Run), func(r *storage.Record) bool {
-		return r.RunSeq > at.Seq || r.PersistedAt > at.Time
-	})
+	return run.FoldUntil(ctx, v, run.Empty(v.Run), at.Past)
 }
 
 // ProjectRun folds a run from its first event, and reports whether the served snapshot is equal.
@@ -49,7 +60,7 @@ func (p *Projector) ProjectRun(ctx context.Context, v *storage.View) (s *run.Sna
 	if err != nil {
 		return nil, false, err
 	}
-	s, err = p.SnapshotAsOf(ctx, now, AsOf{Seq: served.LastEventSeq, Time: math.MaxInt64})
+	s, err = p.SnapshotAsOf(ctx, now, AsOfSeq(served.LastEventSeq))
 	if err := errors.Join(err, now.Close()); err != nil {
 		return nil, false, err
 	}

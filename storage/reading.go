@@ -34,6 +34,11 @@ func (s *Store) PositionRange(from, to int64) (st PositionRange, completeThrough
 	return read.PositionRangeOf(s.directory.Acquire, from, to)
 }
 
+// StampUpTo returns the stamp of the last proposal up to a position, 0 if there is none.
+func (s *Store) StampUpTo(position Position) (int64, error) {
+	return read.StampUpTo(s.directory.Acquire, position)
+}
+
 // OpenWindow returns a reader of a range that begins at a cursor. The caller must close it.
 func (s *Store) OpenWindow(st PositionRange, filter WindowFilter, at WindowCursor) (*WindowReader, error) {
 	return read.OpenWindow(s.directory.Acquire, st, filter, at)

@@ -126,6 +126,7 @@ func TestGolden(t *testing.T) {
 		"snapshot-bad-time":   {args: []string{"snapshot", "failed", "--as-of-time", "noon"}},
 		"snapshot-no-time":    {args: []string{"snapshot", "failed", "--as-of-time", ""}},
 		"snapshot-two-times":  {args: []string{"snapshot", "failed", "--as-of-time", "today", "--as-of-seq", "1"}},
+		"snapshot-time-place": {args: []string{"snapshot", "failed", "--as-of-time", "today", "--as-of-position", "6f1c2a9d0b7e4c53-4"}},
 		"watch":               {args: []string{"watch", "failed", "--for", "300ms"}},
 		"watch-json":          {args: []string{"watch", "failed", "--for", "300ms", "-o", "json"}},
 		"watch-until-done":    {args: []string{"watch", "failed", "--until-done"}},

@@ -142,3 +142,45 @@ func TestProjectRunPRJ1(t *testing.T) {
 		servertest.Refused(t, err, contract.ReasonRunNotFound)
 	})
 }
+
+// folded is a snapshot without what no event says.
+func folded(n *servertest.Node, req *runlogv1.GetSnapshotRequest) *runlogv1.RunSnapshot {
+	n.T.Helper()
+	resp, err := n.Projection.GetSnapshot(n.Context(), req)
+	if err != nil {
+		n.T.Fatalf("%v: %v", req, err)
+	}
+	s := resp.Snapshot
+	s.Substatus, s.Message, s.Labels, s.FromMetadata = nil, nil, nil, nil
+	return s
+}
+
+// TestAsOfPositionTR7PRJ14: the snapshot as of the position of each append is the one that followed
+// it. A time that has passed, but that no stamp has reached, is closed first.
+func TestAsOfPositionTR7PRJ14(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		var positions []string
+		var want []*runlogv1.RunSnapshot
+		for i := range 5 {
+			a := n.Append("run", servertest.NewEvent("StepStarted", servertest.Step(fmt.Sprint(i))))
+			positions, want = append(positions, a.Position), append(want, folded(n, &runlogv1.GetSnapshotRequest{RunId: "run"}))
+			n.Append("other", servertest.NewEvent("StepStarted", servertest.Step(fmt.Sprint(i))))
+		}
+		for i, p := range positions {
+			servertest.WantProto(t, p, folded(n, &runlogv1.GetSnapshotRequest{RunId: "run", AsOfPosition: p}), want[i])
+		}
+		time.Sleep(time.Minute)
+		at := timestamppb.Now()
+		time.Sleep(time.Millisecond)
+		resp, err := n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: at})
+		if err != nil || n.Server.Internals().Replica.Store().Applied().PersistedAt < at.AsTime().UnixNano() {
+			t.Errorf("the time is not closed: %v, %v", resp, err)
+		}
+		_, err = n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfPosition: positions[0], AsOfTime: at})
+		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
+		_, err = n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "other", AsOfPosition: positions[0]})
+		servertest.Refused(t, err, contract.ReasonRunNotFound)
+	})
+}

@@ -9,7 +9,6 @@ import (
 
 	"runlog/projector"
 	"runlog/projector/run"
-	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/auth"
 	"runlog/server/replica"
@@ -23,7 +22,7 @@ type Node interface {
 	View(ctx context.Context, runID string, level runlogv1.Consistency_Level, minSeq uint64) (*replica.Reading, error)
 	Readable(ctx context.Context, runID string, level runlogv1.Consistency_Level) error
 	Open(ctx context.Context, runID string, minSeq uint64) (*replica.Reading, error)
-	Store() *storage.Store
+	rpc.MomentNode
 }
 
 // Options configure the service. All are required.
@@ -49,13 +48,14 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 	if req.MaxAnswerBytes > wire.MostAnswerBytes {
 		return nil, rpc.Invalid("maxAnswerBytes", fmt.Sprintf("is %d, at most %d", req.MaxAnswerBytes, wire.MostAnswerBytes))
 	}
-	if err := s.node.Readable(ctx, req.RunId, req.Consistency); err != nil {
+	moment, err := s.momentOf(ctx, req, req.AsOfSeq)
+	if err != nil {
 		return nil, err
 	}
 	if req.StepsPageToken != "" {
-		return s.page(ctx, req)
+		return s.page(ctx, req, &moment)
 	}
-	if req.AsOfSeq == nil && req.AsOfTime == nil {
+	if moment.Kind == rpc.MomentNow {
 		if answer := s.quick(ctx, req); answer != nil {
 			return answer, nil
 		}
@@ -65,24 +65,23 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	at, now, err := s.asOf(req, v.Run)
-	if err != nil {
+	if err := exists(&moment, v.Run); err != nil {
 		return nil, err
 	}
-	var snapshot *run.Snapshot
-	if at == projector.Always {
-		snapshot, err = s.opts.Projector.Snapshot(v.View)
-	} else {
-		snapshot, err = s.opts.Projector.SnapshotAsOf(ctx, v.View, at)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if req.AsOfSeq != nil && snapshot.LastEventSeq > 0 {
-		now = snapshot.PersistedAt
-	}
-	if at == projector.Always {
+	if moment.Kind == rpc.MomentNow {
+		snapshot, err := s.opts.Projector.Snapshot(v.View)
+		if err != nil {
+			return nil, err
+		}
 		return s.answer(req, v.Run, snapshot, v.At), nil
+	}
+	snapshot, err := s.opts.Projector.SnapshotAsOf(ctx, v.View, moment.At)
+	if err != nil {
+		return nil, err
+	}
+	now, err := moment.Now(s.node.Store(), snapshot.PersistedAt, s.opts.Clock())
+	if err != nil {
+		return nil, err
 	}
 	m, next := s.opts.Encoded.Page(snapshot, v.Run.Metadata, now, firstPage(req))
 	return &runlogv1.GetSnapshotResponse{Snapshot: m, Applied: rpc.Applied(v.At), NextStepsPageToken: s.token(snapshot, next)}, nil
@@ -100,7 +99,7 @@ func (s *Service) token(snapshot *run.Snapshot, next *wire.Place) string {
 
 // page returns the page of a token. It is from the snapshot of the first page, which is folded
 // again if the run has moved on.
-func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_ *runlogv1.GetSnapshotResponse, err error) {
+func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest, moment *rpc.Moment) (_ *runlogv1.GetSnapshotResponse, err error) {
 	token, err := rpc.ParseSnapshotToken(req.StepsPageToken, s.node.Store().Incarnation(), req.RunId)
 	if err != nil {
 		return nil, err
@@ -113,12 +112,12 @@ func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	at, _, err := s.asOf(req, v.Run)
-	if err != nil {
+	if err := exists(moment, v.Run); err != nil {
 		return nil, err
 	}
+	at := moment.At
 	var snapshot *run.Snapshot
-	if at == projector.Always {
+	if moment.Kind == rpc.MomentNow {
 		snapshot, err = s.opts.Projector.Snapshot(v.View)
 		at.Seq = token.Seq
 	}
@@ -129,10 +128,8 @@ func (s *Service) page(ctx context.Context, req *runlogv1.GetSnapshotRequest) (_
 	case err != nil:
 		return nil, err
 	case token.Of(snapshot):
-	case req.AsOfSeq != nil:
-		return nil, contradicts("asOfSeq", token)
-	case req.AsOfTime != nil:
-		return nil, contradicts("asOfTime", token)
+	case moment.Kind != rpc.MomentNow:
+		return nil, contradicts(moment.Field, token)
 	default:
 		return nil, rpc.Invalid("stepsPageToken", fmt.Sprintf("is of the snapshot at runSeq %d, which the events of the run no longer give: "+
 			"omit it to start again with the present snapshot", token.Seq))
@@ -193,33 +190,33 @@ func (s *Service) quick(ctx context.Context, req *runlogv1.GetSnapshotRequest) *
 	return s.answer(req, r, snapshot, at)
 }
 
-// asOf returns the moment that a request names, and the current time from its point of view.
-func (s *Service) asOf(req *runlogv1.GetSnapshotRequest, run *storage.Run) (at projector.AsOf, now time.Time, err error) {
-	at, now = projector.Always, s.opts.Clock()
-	switch {
-	case req.AsOfSeq != nil && req.AsOfTime != nil:
-		return at, now, rpc.Invalid("asOfTime", "is set together with asOfSeq; set one of them")
-	case req.GetAsOfSeq() > run.LastSeq:
-		return at, now, rpc.Invalid("asOfSeq", fmt.Sprintf("is %d, and the run is at %d; minSeq waits for it", req.GetAsOfSeq(), run.LastSeq))
-	case req.AsOfSeq != nil:
-		at.Seq = *req.AsOfSeq
-	case req.AsOfTime != nil:
-		if at.Time, err = rpc.Bound("asOfTime", req.AsOfTime); err != nil {
-			return at, now, err
-		}
-		then := req.AsOfTime.AsTime()
-		if then.After(now) {
-			return at, now, rpc.Invalid("asOfTime", "is in the future")
-		}
-		if at.Time < run.CreatedAt {
-			return at, now, &contract.Error{Reason: contract.ReasonRunNotFound,
-				Message: fmt.Sprintf("run %s did not exist yet at %s: it began at %s", contract.Quote(run.RunID),
-					then.Format(time.RFC3339Nano), run.Created().Format(time.RFC3339Nano)),
-				Metadata: map[string]string{"run_id": run.RunID, "created_at": run.Created().Format(time.RFC3339Nano)}}
-		}
-		now = then
+// momentRequest is a request for the state of a run at a moment.
+type momentRequest interface {
+	rpc.MomentFields
+	GetRunId() string
+	GetConsistency() runlogv1.Consistency_Level
+}
+
+// momentOf returns the moment that a request names, once the run may be read and the node has
+// everything up to the moment.
+func (s *Service) momentOf(ctx context.Context, req momentRequest, seq *uint64) (rpc.Moment, error) {
+	if err := s.node.Readable(ctx, req.GetRunId(), req.GetConsistency()); err != nil {
+		return rpc.Moment{}, err
 	}
-	return at, now, nil
+	moment, err := rpc.AsOf(req, seq, s.node.Store().Incarnation())
+	if err != nil {
+		return moment, err
+	}
+	return moment, moment.Reach(ctx, s.node, req.GetConsistency(), s.opts.Clock)
+}
+
+// exists refuses a moment that the run has not reached, and one before the run was created.
+func exists(moment *rpc.Moment, r *storage.Run) error {
+	before, err := moment.In(r)
+	if err == nil && before {
+		return moment.Before(r)
+	}
+	return err
 }
 
 // ProjectRun folds a run again from its first event and compares the result with the stored

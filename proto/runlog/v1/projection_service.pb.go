@@ -85,19 +85,21 @@ type GetSnapshotRequest struct {
 	// The server waits, within the deadline, until the run has reached this runSeq (READ-2).
 	MinSeq      uint64            `protobuf:"varint,2,opt,name=min_seq,json=minSeq,proto3" json:"min_seq,omitempty"`
 	Consistency Consistency_Level `protobuf:"varint,3,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
-	// The snapshot as it was after the event with this runSeq; 0: before the first event. Must not be
-	// combined with as_of_time.
+	// The snapshot as it was after the event with this runSeq; 0: before the first event.
 	AsOfSeq *uint64 `protobuf:"varint,4,opt,name=as_of_seq,json=asOfSeq,proto3,oneof" json:"as_of_seq,omitempty"`
 	// The snapshot as it was at this time: with all events whose persistedAt is not later. The time
 	// must be in the past.
 	AsOfTime *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
+	// The snapshot as it was at this position of an answer: with everything that was committed up to
+	// there. At most one of the three may be set.
+	AsOfPosition string `protobuf:"bytes,6,opt,name=as_of_position,json=asOfPosition,proto3" json:"as_of_position,omitempty"`
 	// The etag of an earlier answer. If the answer would have the same etag, it has not_modified and
 	// no snapshot. Over HTTP this is the header If-None-Match, and the answer is 304.
 	IfNoneMatch string `protobuf:"bytes,60,opt,name=if_none_match,json=ifNoneMatch,proto3" json:"if_none_match,omitempty"`
 	// At most so many steps in the answer. 0: as many as fit.
 	StepsPageSize uint32 `protobuf:"varint,61,opt,name=steps_page_size,json=stepsPageSize,proto3" json:"steps_page_size,omitempty"`
 	// next_steps_page_token of the page before, of the same run. The page is from the same snapshot.
-	// min_seq, as_of_seq and as_of_time that name another one are refused. if_none_match is ignored.
+	// min_seq and a moment that name another one are refused. if_none_match is ignored.
 	StepsPageToken string `protobuf:"bytes,62,opt,name=steps_page_token,json=stepsPageToken,proto3" json:"steps_page_token,omitempty"`
 	// How large the snapshot in the answer may be, in bytes of its protobuf encoding, at most 64 MiB.
 	// 0, or less than 4 MiB: 4 MiB, which every gRPC client takes.
@@ -171,6 +173,13 @@ func (x *GetSnapshotRequest) GetAsOfTime() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *GetSnapshotRequest) GetAsOfPosition() string {
+	if x != nil {
+		return x.AsOfPosition
+	}
+	return ""
+}
+
 func (x *GetSnapshotRequest) GetIfNoneMatch() string {
 	if x != nil {
 		return x.IfNoneMatch
@@ -209,8 +218,7 @@ type GetSnapshotResponse struct {
 	// metadata.
 	Snapshot *RunSnapshot  `protobuf:"bytes,1,opt,name=snapshot,proto3" json:"snapshot,omitempty"`
 	Applied  *AppliedState `protobuf:"bytes,2,opt,name=applied,proto3" json:"applied,omitempty"`
-	// Identifies the state of the snapshot. Over HTTP this is the header ETag. Not with as_of_seq and
-	// as_of_time.
+	// Identifies the state of the snapshot. Over HTTP this is the header ETag. Not with a moment.
 	Etag string `protobuf:"bytes,60,opt,name=etag,proto3" json:"etag,omitempty"`
 	// Set if if_none_match is the etag.
 	NotModified *bool `protobuf:"varint,61,opt,name=not_modified,json=notModified,proto3,oneof" json:"not_modified,omitempty"`
@@ -1231,14 +1239,15 @@ var File_runlog_v1_projection_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\n" +
-	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\x8d\x03\n" +
+	"\"runlog/v1/projection_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\x1a\x18runlog/v1/snapshot.proto\"\xb3\x03\n" +
 	"\x12GetSnapshotRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
 	"\amin_seq\x18\x02 \x01(\x04R\x06minSeq\x12>\n" +
 	"\vconsistency\x18\x03 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1f\n" +
 	"\tas_of_seq\x18\x04 \x01(\x04H\x00R\aasOfSeq\x88\x01\x01\x128\n" +
 	"\n" +
-	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x12\"\n" +
+	"as_of_time\x18\x05 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x12$\n" +
+	"\x0eas_of_position\x18\x06 \x01(\tR\fasOfPosition\x12\"\n" +
 	"\rif_none_match\x18< \x01(\tR\vifNoneMatch\x12&\n" +
 	"\x0fsteps_page_size\x18= \x01(\rR\rstepsPageSize\x12(\n" +
 	"\x10steps_page_token\x18> \x01(\tR\x0estepsPageToken\x12(\n" +

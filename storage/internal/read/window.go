@@ -80,6 +80,50 @@ func stampRow(it *pebble.Iterator) (int64, record.Position, error) {
 	return at, record.Position(binary.BigEndian.Uint64(row)), nil
 }
 
+// StampUpTo returns the stamp of the last proposal up to a position, 0 if there is none. Stamps
+// rise with positions (APP-5), so it bisects the stamps.
+func StampUpTo(acquire Acquire, position record.Position) (stamp int64, err error) {
+	db, release, err := acquire()
+	if err != nil {
+		return 0, err
+	}
+	defer release()
+	it, err := db.NewIter(&pebble.IterOptions{LowerBound: keys.AppendStamp(nil, 0), UpperBound: keys.StampsEnd})
+	if err != nil {
+		return 0, fmt.Errorf("storage: read stamps: %w", err)
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	if !it.Last() {
+		return 0, it.Error()
+	}
+	high, at, err := stampRow(it)
+	if err != nil || at <= position {
+		return high, err
+	}
+	// Invariant: stamp is that of the last proposal at or before low, which is up to the position,
+	// and the proposals from high on are behind the position.
+	for low := int64(0); high-low > 1; {
+		middle := low + (high-low)/2
+		if !it.SeekLT(keys.AppendStamp(nil, middle+1)) {
+			if err := it.Error(); err != nil {
+				return 0, err
+			}
+			low = middle
+			continue
+		}
+		last, at, err := stampRow(it)
+		switch {
+		case err != nil:
+			return 0, err
+		case at <= position:
+			stamp, low = last, middle
+		default:
+			high = last
+		}
+	}
+	return stamp, nil
+}
+
 // WindowFilter selects events: those that match every field that is not empty.
 type WindowFilter struct {
 	TenantID, ProjectID, EnvironmentID string

@@ -19,8 +19,7 @@ import (
 
 func (a *app) snapshotCommand() *cobra.Command {
 	req := &runlogv1.GetSnapshotRequest{}
-	var asOfSeq uint64
-	var asOfTime string
+	var at asOf
 	cmd := &cobra.Command{
 		Use:   "snapshot RUN",
 		Short: "Show the state of a run",
@@ -38,24 +37,16 @@ Times for --as-of-time are
 		ValidArgsFunction: cobra.NoFileCompletions,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			req.RunId = args[0]
-			if cmd.Flags().Changed("as-of-seq") {
-				req.AsOfSeq = &asOfSeq
+			var err error
+			if req.AsOfSeq, req.AsOfTime, err = at.moment(cmd.Flags(), time.Now()); err != nil {
+				return err
 			}
-			if cmd.Flags().Changed("as-of-time") {
-				if req.AsOfSeq != nil {
-					return output.UsageError("--as-of-seq and --as-of-time both name a moment; use only one")
-				}
-				var err error
-				if req.AsOfTime, err = session.Moment("as-of-time", asOfTime, time.Now()); err != nil {
-					return err
-				}
-			}
+			req.AsOfPosition = at.position
 			return a.WithClient(func(c *client.Client) error { return a.showSnapshot(cmd.Context(), c, req) })
 		},
 	}
 	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
-	cmd.Flags().Uint64Var(&asOfSeq, "as-of-seq", 0, "show the run as it was after the event with this runSeq; 0: before the first one")
-	cmd.Flags().StringVar(&asOfTime, "as-of-time", "", "show the run as it was at this time, by when events were persisted")
+	at.addFlags(cmd.Flags(), "show the run as it was")
 	localFlag(cmd, &req.Consistency)
 	return cmd
 }
