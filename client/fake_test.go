@@ -42,6 +42,7 @@ type fakeServer struct {
 	watchRun     func(*runlogv1.WatchRunRequest, grpc.ServerStreamingServer[runlogv1.WatchRunResponse]) error
 	watchRuns    func(*runlogv1.WatchRunsRequest, grpc.ServerStreamingServer[runlogv1.WatchRunsResponse]) error
 	getSnapshot  func(*runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error)
+	diffRun      func(*runlogv1.DiffRunRequest) (*runlogv1.DiffRunResponse, error)
 	listRuns     func(*runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error)
 	queryEvents  func(*runlogv1.QueryEventsRequest) (*runlogv1.QueryEventsResponse, error)
 	exportEvents func(*runlogv1.ExportEventsRequest, grpc.ServerStreamingServer[runlogv1.ExportEventsResponse]) error
@@ -102,6 +103,10 @@ func (f *fakeServer) WatchRuns(req *runlogv1.WatchRunsRequest, stream grpc.Serve
 
 func (f *fakeServer) GetSnapshot(_ context.Context, req *runlogv1.GetSnapshotRequest) (*runlogv1.GetSnapshotResponse, error) {
 	return f.getSnapshot(req)
+}
+
+func (f *fakeServer) DiffRun(_ context.Context, req *runlogv1.DiffRunRequest) (*runlogv1.DiffRunResponse, error) {
+	return f.diffRun(req)
 }
 
 func (f *fakeServer) ListRuns(_ context.Context, req *runlogv1.ListRunsRequest) (*runlogv1.ListRunsResponse, error) {

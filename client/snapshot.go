@@ -3,6 +3,8 @@ package client
 import (
 	"context"
 
+	"google.golang.org/protobuf/proto"
+
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -30,6 +32,36 @@ func (c *Client) ProjectRun(ctx context.Context, runID string) (*runlogv1.Projec
 		return nil, err
 	}
 	return res, nil
+}
+
+// DiffRun returns what differs between two moments of a run (TR-7). It reads all pages, unless req
+// asks for a page.
+func (c *Client) DiffRun(ctx context.Context, req *runlogv1.DiffRunRequest) (*runlogv1.DiffRunResponse, error) {
+	res, err := call(ctx, c, c.projections.DiffRun, req)
+	if err != nil || req.GetPageSize() > 0 || req.GetPageToken() != "" {
+		return res, err
+	}
+	req = proto.CloneOf(req)
+	for res.GetNextPageToken() != "" {
+		req.PageToken = res.GetNextPageToken()
+		page, err := call(ctx, c, c.projections.DiffRun, req)
+		if err != nil {
+			return nil, err
+		}
+		res.Steps, res.Attempts = append(res.GetSteps(), page.GetSteps()...), append(res.GetAttempts(), page.GetAttempts()...)
+		res.Artifacts, res.Signals = append(res.GetArtifacts(), page.GetArtifacts()...), append(res.GetSignals(), page.GetSignals()...)
+		res.PendingSignals = append(res.GetPendingSignals(), page.GetPendingSignals()...)
+		res.SettledSignals = append(res.GetSettledSignals(), page.GetSettledSignals()...)
+		res.Inconsistencies = append(res.GetInconsistencies(), page.GetInconsistencies()...)
+		res.NextPageToken = page.GetNextPageToken()
+	}
+	return res, nil
+}
+
+// ExplainStep returns a page of the events that led to the state of a step (TR-7). Pages yields
+// those of all pages.
+func (c *Client) ExplainStep(ctx context.Context, req *runlogv1.ExplainStepRequest) (*runlogv1.ExplainStepResponse, error) {
+	return call(ctx, c, c.projections.ExplainStep, req)
 }
 
 // rest adds the pages after the first one to a snapshot, and empties the token.

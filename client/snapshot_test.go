@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
 
 	runlogv1 "runlog/proto/runlog/v1"
 )
@@ -60,5 +61,34 @@ func TestWholeSnapshotsREAD8(t *testing.T) {
 	for m, err := range c.WatchRun(t.Context(), &runlogv1.WatchRunRequest{RunId: "run", View: runlogv1.WatchView_SNAPSHOT}) {
 		check("WatchRun", m.GetSnapshot(), m.GetNextStepsPageToken(), err, "2 [a0 b3 c0] 2")
 		break
+	}
+}
+
+// TestWholeDiffsTR7: DiffRun reads all pages of what differs. A request for a page gets one.
+func TestWholeDiffsTR7(t *testing.T) {
+	pages := []*runlogv1.DiffRunResponse{
+		{Changed: []string{"status"}, Steps: []*runlogv1.StepDiff{{StepId: "a"}}, NextPageToken: "1"},
+		{Changed: []string{"status"}, Steps: []*runlogv1.StepDiff{{StepId: "b"}}, Attempts: []*runlogv1.AttemptDiff{{}}, NextPageToken: "2"},
+		{
+			Changed: []string{"status"}, Artifacts: []*runlogv1.ArtifactRef{{}}, Signals: []*runlogv1.SignalDecision{{}},
+			PendingSignals: []*runlogv1.PendingSignal{{}}, SettledSignals: []*runlogv1.PendingSignal{{}}, Inconsistencies: []*runlogv1.Inconsistency{{}},
+		},
+	}
+	fake := &fakeServer{diffRun: func(req *runlogv1.DiffRunRequest) (*runlogv1.DiffRunResponse, error) {
+		i, _ := strconv.Atoi(req.GetPageToken())
+		return proto.CloneOf(pages[i]), nil
+	}}
+	c := dialFake(t, fake, Options{})
+	req := &runlogv1.DiffRunRequest{RunId: "run"}
+	for range 2 { // The request stays as it is.
+		d, err := c.DiffRun(t.Context(), req)
+		got := fmt.Sprint(d.GetChanged(), len(d.GetSteps()), len(d.GetAttempts()), len(d.GetArtifacts()), len(d.GetSignals()),
+			len(d.GetPendingSignals()), len(d.GetSettledSignals()), len(d.GetInconsistencies()), d.GetNextPageToken())
+		if want := "[status] 2 1 1 1 1 1 1"; err != nil || got != want {
+			t.Errorf("got %q, %v; want %q", got, err, want)
+		}
+	}
+	if d, err := c.DiffRun(t.Context(), &runlogv1.DiffRunRequest{RunId: "run", PageSize: 1}); err != nil || len(d.GetSteps()) != 1 || d.GetNextPageToken() != "1" {
+		t.Errorf("a page: %v, %v", d, err)
 	}
 }

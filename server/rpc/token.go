@@ -32,6 +32,8 @@ const (
 	TokenSubscriptions TokenKind = 12 // a list of subscriptions
 	TokenDeadLetters   TokenKind = 13 // a list of dead letters
 	TokenSnapshot      TokenKind = 14 // the pages of a snapshot
+	TokenDiff          TokenKind = 15 // the pages of what differs in a run
+	TokenExplain       TokenKind = 16 // the pages of what explains a step
 )
 
 var strict = base64.RawURLEncoding.Strict()

@@ -53,6 +53,27 @@ func moment(flag, text string, now time.Time, examples, hint string) (*timestamp
 	return timestamppb.New(at), nil
 }
 
+// RunMomentHelp documents the moments that RunMoment takes.
+const RunMomentHelp = `  12                         after the event with this runSeq; 0: before the first one
+  6f1c2a9d0b7e4c53-48211     a position of an answer, with everything that was committed up to it
+` + MomentHelp
+
+// RunMoment returns the moment of a run that a flag names, as RunMomentHelp documents it, in the
+// form of the API: what is neither a runSeq nor a position is a time.
+func RunMoment(flag, text string, now time.Time) (string, error) {
+	if _, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return text, nil
+	}
+	if in, digits, ok := strings.Cut(text, "-"); ok && len(in) == 16 && strings.Trim(in, "0123456789abcdef") == "" && strings.Trim(digits, "0123456789") == "" {
+		return text, nil
+	}
+	at, err := moment(flag, text, now, "today or -5m, a runSeq, or a position", "; -%s is this long before now")
+	if err != nil {
+		return "", err
+	}
+	return at.AsTime().Format(time.RFC3339Nano), nil
+}
+
 // Ahead is Moment for a time that may lie ahead. It also takes +10m, this long from now.
 func Ahead(flag, text string, now time.Time) (*timestamppb.Timestamp, error) {
 	if ahead, ok := strings.CutPrefix(text, "+"); ok {

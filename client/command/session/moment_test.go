@@ -66,3 +66,40 @@ func TestAheadHelp(t *testing.T) {
 		}
 	}
 }
+
+// TestRunMomentTR7: a runSeq and a position stay as they are, and a time becomes one of the API.
+func TestRunMomentTR7(t *testing.T) {
+	now := time.Date(2026, 2, 11, 10, 30, 0, 5, time.UTC)
+	for text, want := range map[string]string{
+		"0": "0", "12": "12", "20260211": "20260211", "6f1c2a9d0b7e4c53-48211": "6f1c2a9d0b7e4c53-48211",
+		"now": "2026-02-11T10:30:00.000000005Z", "-5m": "2026-02-11T10:25:00.000000005Z", "2026-02-11": "2026-02-11T00:00:00Z",
+		"2026-02-11T11:30:00.5+01:00": "2026-02-11T10:30:00.5Z",
+	} {
+		if got, err := RunMoment("from", text, now); err != nil || got != want {
+			t.Errorf("%q is %q, %v; want %q", text, got, err, want)
+		}
+	}
+	for _, text := range []string{"", "noon", "+12", "1.5", "-12", "6f1c2a9d0b7e4c5-1", "6F1C2A9D0B7E4C53-1", "1969-12-31"} {
+		if got, err := RunMoment("from", text, now); err == nil || !strings.HasPrefix(err.Error(), "--from ") {
+			t.Errorf("%q is taken for %q, %v", text, got, err)
+		}
+	}
+}
+
+// FuzzRunMoment parses any text as a moment of a run (TR-7). A moment is a runSeq, a position or a
+// time of the API, which is taken for itself again.
+func FuzzRunMoment(f *testing.F) {
+	now := time.Date(2026, 2, 11, 10, 30, 0, 5, time.UTC)
+	for _, text := range []string{"", "12", "6f1c2a9d0b7e4c53-48211", "-1w2d", "today", "2026-02-11 10:30", "2026-02-11T10:30:00.125+01:00"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		m, err := RunMoment("to", text, now)
+		if err != nil {
+			return
+		}
+		if again, err := RunMoment("to", m, now.Add(time.Hour)); err != nil || again != m {
+			t.Fatalf("%q is %q, and that is %q, %v", text, m, again, err)
+		}
+	})
+}

@@ -23,6 +23,62 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ExplainedEffect_Value int32
+
+const (
+	ExplainedEffect_VALUE_UNSPECIFIED ExplainedEffect_Value = 0
+	// It changed the step or one of its earlier attempts.
+	ExplainedEffect_CHANGED ExplainedEffect_Value = 1
+	// It changed neither: it repeats what is known, comes too late, or is a decision about the
+	// step.
+	ExplainedEffect_UNCHANGED ExplainedEffect_Value = 2
+	// The state of the step did not allow it (PRJ-8). It is an inconsistency of the run.
+	ExplainedEffect_INVALID ExplainedEffect_Value = 3
+)
+
+// Enum value maps for ExplainedEffect_Value.
+var (
+	ExplainedEffect_Value_name = map[int32]string{
+		0: "VALUE_UNSPECIFIED",
+		1: "CHANGED",
+		2: "UNCHANGED",
+		3: "INVALID",
+	}
+	ExplainedEffect_Value_value = map[string]int32{
+		"VALUE_UNSPECIFIED": 0,
+		"CHANGED":           1,
+		"UNCHANGED":         2,
+		"INVALID":           3,
+	}
+)
+
+func (x ExplainedEffect_Value) Enum() *ExplainedEffect_Value {
+	p := new(ExplainedEffect_Value)
+	*p = x
+	return p
+}
+
+func (x ExplainedEffect_Value) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ExplainedEffect_Value) Descriptor() protoreflect.EnumDescriptor {
+	return file_runlog_v1_projection_service_proto_enumTypes[0].Descriptor()
+}
+
+func (ExplainedEffect_Value) Type() protoreflect.EnumType {
+	return &file_runlog_v1_projection_service_proto_enumTypes[0]
+}
+
+func (x ExplainedEffect_Value) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ExplainedEffect_Value.Descriptor instead.
+func (ExplainedEffect_Value) EnumDescriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{12, 0}
+}
+
 type WatchView_Kind int32
 
 const (
@@ -63,11 +119,11 @@ func (x WatchView_Kind) String() string {
 }
 
 func (WatchView_Kind) Descriptor() protoreflect.EnumDescriptor {
-	return file_runlog_v1_projection_service_proto_enumTypes[0].Descriptor()
+	return file_runlog_v1_projection_service_proto_enumTypes[1].Descriptor()
 }
 
 func (WatchView_Kind) Type() protoreflect.EnumType {
-	return &file_runlog_v1_projection_service_proto_enumTypes[0]
+	return &file_runlog_v1_projection_service_proto_enumTypes[1]
 }
 
 func (x WatchView_Kind) Number() protoreflect.EnumNumber {
@@ -76,7 +132,7 @@ func (x WatchView_Kind) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use WatchView_Kind.Descriptor instead.
 func (WatchView_Kind) EnumDescriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{4, 0}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{14, 0}
 }
 
 type GetSnapshotRequest struct {
@@ -418,6 +474,938 @@ func (x *ProjectRunResponse) GetNextStepsPageToken() string {
 	return ""
 }
 
+type DiffRunRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// A moment of the run: a runSeq, such as "12" (after this event), a time of RFC 3339 (with all
+	// events whose persistedAt is not later), or a position of an answer (with everything that was
+	// committed up to there). Absent, or before the run was created: before the first event.
+	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	// A moment, as from, that is not before it. Absent: now.
+	To          string            `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	Consistency Consistency_Level `protobuf:"varint,4,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	// At most so many entries in the lists of the answer together. By default, and at most, 10,000.
+	PageSize uint32 `protobuf:"varint,5,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same run, from and to. The page is about the same
+	// two moments, also if to is absent.
+	PageToken     string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffRunRequest) Reset() {
+	*x = DiffRunRequest{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffRunRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffRunRequest) ProtoMessage() {}
+
+func (x *DiffRunRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffRunRequest.ProtoReflect.Descriptor instead.
+func (*DiffRunRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *DiffRunRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *DiffRunRequest) GetFrom() string {
+	if x != nil {
+		return x.From
+	}
+	return ""
+}
+
+func (x *DiffRunRequest) GetTo() string {
+	if x != nil {
+		return x.To
+	}
+	return ""
+}
+
+func (x *DiffRunRequest) GetConsistency() Consistency_Level {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_LEVEL_UNSPECIFIED
+}
+
+func (x *DiffRunRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *DiffRunRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+// DiffRunResponse is what differs between two snapshots of a run. The lists are divided over the
+// pages, in the order of their numbers. The rest is on each page. What the events do not say (the
+// metadata of the run, substatus and message) is not compared.
+type DiffRunResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The run at both moments, without its lists. Snapshots as of these last_event_seq have these
+	// digests.
+	From *RunSnapshot `protobuf:"bytes,1,opt,name=from,proto3" json:"from,omitempty"`
+	To   *RunSnapshot `protobuf:"bytes,2,opt,name=to,proto3" json:"to,omitempty"`
+	// persistedAt of the last event of each moment; unset: there is none.
+	FromPersistedAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=from_persisted_at,json=fromPersistedAt,proto3" json:"from_persisted_at,omitempty"`
+	ToPersistedAt   *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=to_persisted_at,json=toPersistedAt,proto3" json:"to_persisted_at,omitempty"`
+	// The fields of from and to that differ, by their JSON names. It leaves out lastEventSeq and
+	// digest.
+	Changed []string `protobuf:"bytes,5,rep,name=changed,proto3" json:"changed,omitempty"`
+	// The steps that differ, in the order in which the run first named them.
+	Steps []*StepDiff `protobuf:"bytes,6,rep,name=steps,proto3" json:"steps,omitempty"`
+	// The earlier attempts of steps that differ.
+	Attempts []*AttemptDiff `protobuf:"bytes,7,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// The artifacts of the run that only to has.
+	Artifacts []*ArtifactRef `protobuf:"bytes,8,rep,name=artifacts,proto3" json:"artifacts,omitempty"`
+	// The decisions that only to has, of the last 20 of each moment. If there are 20, there may have
+	// been others between the moments: ListEvents has them.
+	Signals []*SignalDecision `protobuf:"bytes,9,rep,name=signals,proto3" json:"signals,omitempty"`
+	// The accepted signals that wait for their effect in to, but did not in from.
+	PendingSignals []*PendingSignal `protobuf:"bytes,10,rep,name=pending_signals,json=pendingSignals,proto3" json:"pending_signals,omitempty"`
+	// Those that waited in from, and do not in to.
+	SettledSignals []*PendingSignal `protobuf:"bytes,11,rep,name=settled_signals,json=settledSignals,proto3" json:"settled_signals,omitempty"`
+	// The inconsistencies that only to has, of the first 100 of the run.
+	Inconsistencies []*Inconsistency `protobuf:"bytes,12,rep,name=inconsistencies,proto3" json:"inconsistencies,omitempty"`
+	Applied         *AppliedState    `protobuf:"bytes,13,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Set if there is more.
+	NextPageToken string `protobuf:"bytes,14,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *DiffRunResponse) Reset() {
+	*x = DiffRunResponse{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *DiffRunResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*DiffRunResponse) ProtoMessage() {}
+
+func (x *DiffRunResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use DiffRunResponse.ProtoReflect.Descriptor instead.
+func (*DiffRunResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *DiffRunResponse) GetFrom() *RunSnapshot {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetTo() *RunSnapshot {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetFromPersistedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.FromPersistedAt
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetToPersistedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.ToPersistedAt
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetSteps() []*StepDiff {
+	if x != nil {
+		return x.Steps
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetAttempts() []*AttemptDiff {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetArtifacts() []*ArtifactRef {
+	if x != nil {
+		return x.Artifacts
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetSignals() []*SignalDecision {
+	if x != nil {
+		return x.Signals
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetPendingSignals() []*PendingSignal {
+	if x != nil {
+		return x.PendingSignals
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetSettledSignals() []*PendingSignal {
+	if x != nil {
+		return x.SettledSignals
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetInconsistencies() []*Inconsistency {
+	if x != nil {
+		return x.Inconsistencies
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetApplied() *AppliedState {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+func (x *DiffRunResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// StepDiff is how a step differs between two moments of its run, without its earlier attempts.
+type StepDiff struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	StepId string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	// Unset: the run had not named the step yet.
+	From *StepSnapshot `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
+	To   *StepSnapshot `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
+	// The fields of from and to that differ, by their JSON names.
+	Changed       []string `protobuf:"bytes,4,rep,name=changed,proto3" json:"changed,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StepDiff) Reset() {
+	*x = StepDiff{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StepDiff) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StepDiff) ProtoMessage() {}
+
+func (x *StepDiff) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StepDiff.ProtoReflect.Descriptor instead.
+func (*StepDiff) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *StepDiff) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *StepDiff) GetFrom() *StepSnapshot {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *StepDiff) GetTo() *StepSnapshot {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+func (x *StepDiff) GetChanged() []string {
+	if x != nil {
+		return x.Changed
+	}
+	return nil
+}
+
+// AttemptDiff is how an entry of a step's attempts differs between two moments of its run.
+type AttemptDiff struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	StepId string                 `protobuf:"bytes,1,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	// Which of the entries with the logical_attempt_id it is, from 0.
+	LogicalAttemptId uint32 `protobuf:"varint,2,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
+	Index            uint32 `protobuf:"varint,3,opt,name=index,proto3" json:"index,omitempty"`
+	// Unset: the entry is new.
+	From          *StepAttempt `protobuf:"bytes,4,opt,name=from,proto3" json:"from,omitempty"`
+	To            *StepAttempt `protobuf:"bytes,5,opt,name=to,proto3" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AttemptDiff) Reset() {
+	*x = AttemptDiff{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AttemptDiff) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AttemptDiff) ProtoMessage() {}
+
+func (x *AttemptDiff) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AttemptDiff.ProtoReflect.Descriptor instead.
+func (*AttemptDiff) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *AttemptDiff) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *AttemptDiff) GetLogicalAttemptId() uint32 {
+	if x != nil {
+		return x.LogicalAttemptId
+	}
+	return 0
+}
+
+func (x *AttemptDiff) GetIndex() uint32 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *AttemptDiff) GetFrom() *StepAttempt {
+	if x != nil {
+		return x.From
+	}
+	return nil
+}
+
+func (x *AttemptDiff) GetTo() *StepAttempt {
+	if x != nil {
+		return x.To
+	}
+	return nil
+}
+
+type ExplainStepRequest struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	RunId  string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	StepId string                 `protobuf:"bytes,2,opt,name=step_id,json=stepId,proto3" json:"step_id,omitempty"`
+	// The moment of the step that is explained, as in GetSnapshotRequest. Absent: now.
+	AsOfSeq     *uint64                `protobuf:"varint,3,opt,name=as_of_seq,json=asOfSeq,proto3,oneof" json:"as_of_seq,omitempty"`
+	AsOfTime    *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
+	Consistency Consistency_Level      `protobuf:"varint,5,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	// By default 100 events, at most 10,000.
+	PageSize uint32 `protobuf:"varint,6,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	// next_page_token of the page before, with the same run, step and moment. The page explains the
+	// step at the same moment, also if the request names none.
+	PageToken string `protobuf:"bytes,7,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	// As as_of_seq, with everything that was committed up to this position of an answer.
+	AsOfPosition  string `protobuf:"bytes,8,opt,name=as_of_position,json=asOfPosition,proto3" json:"as_of_position,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainStepRequest) Reset() {
+	*x = ExplainStepRequest{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainStepRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainStepRequest) ProtoMessage() {}
+
+func (x *ExplainStepRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainStepRequest.ProtoReflect.Descriptor instead.
+func (*ExplainStepRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *ExplainStepRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ExplainStepRequest) GetStepId() string {
+	if x != nil {
+		return x.StepId
+	}
+	return ""
+}
+
+func (x *ExplainStepRequest) GetAsOfSeq() uint64 {
+	if x != nil && x.AsOfSeq != nil {
+		return *x.AsOfSeq
+	}
+	return 0
+}
+
+func (x *ExplainStepRequest) GetAsOfTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOfTime
+	}
+	return nil
+}
+
+func (x *ExplainStepRequest) GetConsistency() Consistency_Level {
+	if x != nil {
+		return x.Consistency
+	}
+	return Consistency_LEVEL_UNSPECIFIED
+}
+
+func (x *ExplainStepRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *ExplainStepRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+func (x *ExplainStepRequest) GetAsOfPosition() string {
+	if x != nil {
+		return x.AsOfPosition
+	}
+	return ""
+}
+
+type ExplainStepResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The step at the moment, without its earlier attempts. Unset: none of the events has made it a
+	// step of the run, because the state did not allow them, or their types are unknown.
+	Step *StepSnapshot `protobuf:"bytes,1,opt,name=step,proto3" json:"step,omitempty"`
+	// The last event that the run had at the moment.
+	LastEventSeq uint64 `protobuf:"varint,2,opt,name=last_event_seq,json=lastEventSeq,proto3" json:"last_event_seq,omitempty"`
+	// All events that name the step.
+	Events  []*ExplainedEvent `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
+	Applied *AppliedState     `protobuf:"bytes,4,opt,name=applied,proto3" json:"applied,omitempty"`
+	// Set if there is more.
+	NextPageToken string `protobuf:"bytes,5,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainStepResponse) Reset() {
+	*x = ExplainStepResponse{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainStepResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainStepResponse) ProtoMessage() {}
+
+func (x *ExplainStepResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainStepResponse.ProtoReflect.Descriptor instead.
+func (*ExplainStepResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ExplainStepResponse) GetStep() *StepSnapshot {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *ExplainStepResponse) GetLastEventSeq() uint64 {
+	if x != nil {
+		return x.LastEventSeq
+	}
+	return 0
+}
+
+func (x *ExplainStepResponse) GetEvents() []*ExplainedEvent {
+	if x != nil {
+		return x.Events
+	}
+	return nil
+}
+
+func (x *ExplainStepResponse) GetApplied() *AppliedState {
+	if x != nil {
+		return x.Applied
+	}
+	return nil
+}
+
+func (x *ExplainStepResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+// ExplainedEvent is an event that names a step, with what it changed. Its payload is in ListEvents.
+type ExplainedEvent struct {
+	state            protoimpl.MessageState `protogen:"open.v1"`
+	RunSeq           uint64                 `protobuf:"varint,1,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	EventId          string                 `protobuf:"bytes,2,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
+	EventType        string                 `protobuf:"bytes,3,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
+	LogicalAttemptId uint32                 `protobuf:"varint,4,opt,name=logical_attempt_id,json=logicalAttemptId,proto3" json:"logical_attempt_id,omitempty"`
+	EngineAttemptId  uint32                 `protobuf:"varint,5,opt,name=engine_attempt_id,json=engineAttemptId,proto3" json:"engine_attempt_id,omitempty"`
+	EmittedAt        *timestamppb.Timestamp `protobuf:"bytes,6,opt,name=emitted_at,json=emittedAt,proto3" json:"emitted_at,omitempty"`
+	PersistedAt      *timestamppb.Timestamp `protobuf:"bytes,7,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
+	EmittedBy        *string                `protobuf:"bytes,8,opt,name=emitted_by,json=emittedBy,proto3,oneof" json:"emitted_by,omitempty"`
+	// The authenticated identity that appended the event, as in EventRecord. Unset: it had none.
+	AppendedBy        *string `protobuf:"bytes,9,opt,name=appended_by,json=appendedBy,proto3,oneof" json:"appended_by,omitempty"`
+	AppendedByTokenId *string `protobuf:"bytes,10,opt,name=appended_by_token_id,json=appendedByTokenId,proto3,oneof" json:"appended_by_token_id,omitempty"`
+	// Set on an imported event: what its source said of it.
+	Original *Original `protobuf:"bytes,11,opt,name=original,proto3" json:"original,omitempty"`
+	// Unset: the event names no cause.
+	CausedBy *EventCause           `protobuf:"bytes,12,opt,name=caused_by,json=causedBy,proto3" json:"caused_by,omitempty"`
+	Effect   ExplainedEffect_Value `protobuf:"varint,13,opt,name=effect,proto3,enum=runlog.v1.ExplainedEffect_Value" json:"effect,omitempty"`
+	// With INVALID: the state that did not allow the event, such as "build: SUCCESS".
+	State *string `protobuf:"bytes,14,opt,name=state,proto3,oneof" json:"state,omitempty"`
+	// What it changed of the step. Unset: nothing.
+	Step *StepDiff `protobuf:"bytes,15,opt,name=step,proto3" json:"step,omitempty"`
+	// What it changed of the step's earlier attempts.
+	Attempts []*AttemptDiff `protobuf:"bytes,16,rep,name=attempts,proto3" json:"attempts,omitempty"`
+	// Set if the event changed the status of the run.
+	RunStatus     *RunStatusChange `protobuf:"bytes,17,opt,name=run_status,json=runStatus,proto3" json:"run_status,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedEvent) Reset() {
+	*x = ExplainedEvent{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedEvent) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedEvent) ProtoMessage() {}
+
+func (x *ExplainedEvent) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedEvent.ProtoReflect.Descriptor instead.
+func (*ExplainedEvent) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ExplainedEvent) GetRunSeq() uint64 {
+	if x != nil {
+		return x.RunSeq
+	}
+	return 0
+}
+
+func (x *ExplainedEvent) GetEventId() string {
+	if x != nil {
+		return x.EventId
+	}
+	return ""
+}
+
+func (x *ExplainedEvent) GetEventType() string {
+	if x != nil {
+		return x.EventType
+	}
+	return ""
+}
+
+func (x *ExplainedEvent) GetLogicalAttemptId() uint32 {
+	if x != nil {
+		return x.LogicalAttemptId
+	}
+	return 0
+}
+
+func (x *ExplainedEvent) GetEngineAttemptId() uint32 {
+	if x != nil {
+		return x.EngineAttemptId
+	}
+	return 0
+}
+
+func (x *ExplainedEvent) GetEmittedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.EmittedAt
+	}
+	return nil
+}
+
+func (x *ExplainedEvent) GetPersistedAt() *timestamppb.Timestamp {
+	if x != nil {
+		return x.PersistedAt
+	}
+	return nil
+}
+
+func (x *ExplainedEvent) GetEmittedBy() string {
+	if x != nil && x.EmittedBy != nil {
+		return *x.EmittedBy
+	}
+	return ""
+}
+
+func (x *ExplainedEvent) GetAppendedBy() string {
+	if x != nil && x.AppendedBy != nil {
+		return *x.AppendedBy
+	}
+	return ""
+}
+
+func (x *ExplainedEvent) GetAppendedByTokenId() string {
+	if x != nil && x.AppendedByTokenId != nil {
+		return *x.AppendedByTokenId
+	}
+	return ""
+}
+
+func (x *ExplainedEvent) GetOriginal() *Original {
+	if x != nil {
+		return x.Original
+	}
+	return nil
+}
+
+func (x *ExplainedEvent) GetCausedBy() *EventCause {
+	if x != nil {
+		return x.CausedBy
+	}
+	return nil
+}
+
+func (x *ExplainedEvent) GetEffect() ExplainedEffect_Value {
+	if x != nil {
+		return x.Effect
+	}
+	return ExplainedEffect_VALUE_UNSPECIFIED
+}
+
+func (x *ExplainedEvent) GetState() string {
+	if x != nil && x.State != nil {
+		return *x.State
+	}
+	return ""
+}
+
+func (x *ExplainedEvent) GetStep() *StepDiff {
+	if x != nil {
+		return x.Step
+	}
+	return nil
+}
+
+func (x *ExplainedEvent) GetAttempts() []*AttemptDiff {
+	if x != nil {
+		return x.Attempts
+	}
+	return nil
+}
+
+func (x *ExplainedEvent) GetRunStatus() *RunStatusChange {
+	if x != nil {
+		return x.RunStatus
+	}
+	return nil
+}
+
+// EventCause is what an event says it was caused by.
+type EventCause struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	SignalId *string                `protobuf:"bytes,1,opt,name=signal_id,json=signalId,proto3,oneof" json:"signal_id,omitempty"`
+	// The SignalAccepted with this signal_id. Unset: the run has none before the event.
+	SignalSeq     *uint64 `protobuf:"varint,2,opt,name=signal_seq,json=signalSeq,proto3,oneof" json:"signal_seq,omitempty"`
+	ParentEventId *string `protobuf:"bytes,3,opt,name=parent_event_id,json=parentEventId,proto3,oneof" json:"parent_event_id,omitempty"`
+	// The event with this event_id. Unset: the run has none before the event.
+	ParentSeq     *uint64 `protobuf:"varint,4,opt,name=parent_seq,json=parentSeq,proto3,oneof" json:"parent_seq,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *EventCause) Reset() {
+	*x = EventCause{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *EventCause) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*EventCause) ProtoMessage() {}
+
+func (x *EventCause) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use EventCause.ProtoReflect.Descriptor instead.
+func (*EventCause) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *EventCause) GetSignalId() string {
+	if x != nil && x.SignalId != nil {
+		return *x.SignalId
+	}
+	return ""
+}
+
+func (x *EventCause) GetSignalSeq() uint64 {
+	if x != nil && x.SignalSeq != nil {
+		return *x.SignalSeq
+	}
+	return 0
+}
+
+func (x *EventCause) GetParentEventId() string {
+	if x != nil && x.ParentEventId != nil {
+		return *x.ParentEventId
+	}
+	return ""
+}
+
+func (x *EventCause) GetParentSeq() uint64 {
+	if x != nil && x.ParentSeq != nil {
+		return *x.ParentSeq
+	}
+	return 0
+}
+
+// ExplainedEffect is whether an event changed a step.
+type ExplainedEffect struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ExplainedEffect) Reset() {
+	*x = ExplainedEffect{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ExplainedEffect) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ExplainedEffect) ProtoMessage() {}
+
+func (x *ExplainedEffect) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ExplainedEffect.ProtoReflect.Descriptor instead.
+func (*ExplainedEffect) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{12}
+}
+
+type RunStatusChange struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	From          RunStatus_Value        `protobuf:"varint,1,opt,name=from,proto3,enum=runlog.v1.RunStatus_Value" json:"from,omitempty"`
+	To            RunStatus_Value        `protobuf:"varint,2,opt,name=to,proto3,enum=runlog.v1.RunStatus_Value" json:"to,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RunStatusChange) Reset() {
+	*x = RunStatusChange{}
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RunStatusChange) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RunStatusChange) ProtoMessage() {}
+
+func (x *RunStatusChange) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RunStatusChange.ProtoReflect.Descriptor instead.
+func (*RunStatusChange) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RunStatusChange) GetFrom() RunStatus_Value {
+	if x != nil {
+		return x.From
+	}
+	return RunStatus_VALUE_UNSPECIFIED
+}
+
+func (x *RunStatusChange) GetTo() RunStatus_Value {
+	if x != nil {
+		return x.To
+	}
+	return RunStatus_VALUE_UNSPECIFIED
+}
+
 // WatchView is what a watch sends.
 type WatchView struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -427,7 +1415,7 @@ type WatchView struct {
 
 func (x *WatchView) Reset() {
 	*x = WatchView{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -439,7 +1427,7 @@ func (x *WatchView) String() string {
 func (*WatchView) ProtoMessage() {}
 
 func (x *WatchView) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[4]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -452,7 +1440,7 @@ func (x *WatchView) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchView.ProtoReflect.Descriptor instead.
 func (*WatchView) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{4}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{14}
 }
 
 type WatchRunRequest struct {
@@ -476,7 +1464,7 @@ type WatchRunRequest struct {
 
 func (x *WatchRunRequest) Reset() {
 	*x = WatchRunRequest{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -488,7 +1476,7 @@ func (x *WatchRunRequest) String() string {
 func (*WatchRunRequest) ProtoMessage() {}
 
 func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[5]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -501,7 +1489,7 @@ func (x *WatchRunRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{5}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchRunRequest) GetRunId() string {
@@ -576,7 +1564,7 @@ type Watermark struct {
 
 func (x *Watermark) Reset() {
 	*x = Watermark{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -588,7 +1576,7 @@ func (x *Watermark) String() string {
 func (*Watermark) ProtoMessage() {}
 
 func (x *Watermark) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[6]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -601,7 +1589,7 @@ func (x *Watermark) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Watermark.ProtoReflect.Descriptor instead.
 func (*Watermark) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{6}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Watermark) GetRunId() string {
@@ -671,7 +1659,7 @@ type CaughtUp struct {
 
 func (x *CaughtUp) Reset() {
 	*x = CaughtUp{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -683,7 +1671,7 @@ func (x *CaughtUp) String() string {
 func (*CaughtUp) ProtoMessage() {}
 
 func (x *CaughtUp) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[7]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -696,7 +1684,7 @@ func (x *CaughtUp) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CaughtUp.ProtoReflect.Descriptor instead.
 func (*CaughtUp) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{7}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CaughtUp) GetWatermark() *Watermark {
@@ -716,7 +1704,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -728,7 +1716,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[8]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -741,7 +1729,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{8}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Heartbeat) GetWatermark() *Watermark {
@@ -761,7 +1749,7 @@ type EventBatch struct {
 
 func (x *EventBatch) Reset() {
 	*x = EventBatch{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +1761,7 @@ func (x *EventBatch) String() string {
 func (*EventBatch) ProtoMessage() {}
 
 func (x *EventBatch) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[9]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +1774,7 @@ func (x *EventBatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EventBatch.ProtoReflect.Descriptor instead.
 func (*EventBatch) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{9}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *EventBatch) GetEvents() []*EventRecord {
@@ -817,7 +1805,7 @@ type WatchRunResponse struct {
 
 func (x *WatchRunResponse) Reset() {
 	*x = WatchRunResponse{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -829,7 +1817,7 @@ func (x *WatchRunResponse) String() string {
 func (*WatchRunResponse) ProtoMessage() {}
 
 func (x *WatchRunResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[10]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -842,7 +1830,7 @@ func (x *WatchRunResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunResponse.ProtoReflect.Descriptor instead.
 func (*WatchRunResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{10}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *WatchRunResponse) GetKind() isWatchRunResponse_Kind {
@@ -982,7 +1970,7 @@ type WatchRunsRequest struct {
 
 func (x *WatchRunsRequest) Reset() {
 	*x = WatchRunsRequest{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -994,7 +1982,7 @@ func (x *WatchRunsRequest) String() string {
 func (*WatchRunsRequest) ProtoMessage() {}
 
 func (x *WatchRunsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1007,7 +1995,7 @@ func (x *WatchRunsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunsRequest.ProtoReflect.Descriptor instead.
 func (*WatchRunsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *WatchRunsRequest) GetTenantId() string {
@@ -1128,7 +2116,7 @@ type WatchRunsResponse struct {
 
 func (x *WatchRunsResponse) Reset() {
 	*x = WatchRunsResponse{}
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +2128,7 @@ func (x *WatchRunsResponse) String() string {
 func (*WatchRunsResponse) ProtoMessage() {}
 
 func (x *WatchRunsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_projection_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_projection_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +2141,7 @@ func (x *WatchRunsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRunsResponse.ProtoReflect.Descriptor instead.
 func (*WatchRunsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_projection_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *WatchRunsResponse) GetKind() isWatchRunsResponse_Kind {
@@ -1268,7 +2256,111 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\bsnapshot\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\bsnapshot\x12%\n" +
 	"\x0ematches_stored\x18\x02 \x01(\bR\rmatchesStored\x121\n" +
 	"\aapplied\x18\x03 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x121\n" +
-	"\x15next_steps_page_token\x18\x04 \x01(\tR\x12nextStepsPageToken\"Q\n" +
+	"\x15next_steps_page_token\x18\x04 \x01(\tR\x12nextStepsPageToken\"\xc7\x01\n" +
+	"\x0eDiffRunRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x12\n" +
+	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
+	"\x02to\x18\x03 \x01(\tR\x02to\x12>\n" +
+	"\vconsistency\x18\x04 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1b\n" +
+	"\tpage_size\x18\x05 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x06 \x01(\tR\tpageToken\"\xfa\x05\n" +
+	"\x0fDiffRunResponse\x12*\n" +
+	"\x04from\x18\x01 \x01(\v2\x16.runlog.v1.RunSnapshotR\x04from\x12&\n" +
+	"\x02to\x18\x02 \x01(\v2\x16.runlog.v1.RunSnapshotR\x02to\x12F\n" +
+	"\x11from_persisted_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0ffromPersistedAt\x12B\n" +
+	"\x0fto_persisted_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\rtoPersistedAt\x12\x18\n" +
+	"\achanged\x18\x05 \x03(\tR\achanged\x12)\n" +
+	"\x05steps\x18\x06 \x03(\v2\x13.runlog.v1.StepDiffR\x05steps\x122\n" +
+	"\battempts\x18\a \x03(\v2\x16.runlog.v1.AttemptDiffR\battempts\x124\n" +
+	"\tartifacts\x18\b \x03(\v2\x16.runlog.v1.ArtifactRefR\tartifacts\x123\n" +
+	"\asignals\x18\t \x03(\v2\x19.runlog.v1.SignalDecisionR\asignals\x12A\n" +
+	"\x0fpending_signals\x18\n" +
+	" \x03(\v2\x18.runlog.v1.PendingSignalR\x0ependingSignals\x12A\n" +
+	"\x0fsettled_signals\x18\v \x03(\v2\x18.runlog.v1.PendingSignalR\x0esettledSignals\x12B\n" +
+	"\x0finconsistencies\x18\f \x03(\v2\x18.runlog.v1.InconsistencyR\x0finconsistencies\x121\n" +
+	"\aapplied\x18\r \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x12&\n" +
+	"\x0fnext_page_token\x18\x0e \x01(\tR\rnextPageToken\"\x93\x01\n" +
+	"\bStepDiff\x12\x17\n" +
+	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12+\n" +
+	"\x04from\x18\x02 \x01(\v2\x17.runlog.v1.StepSnapshotR\x04from\x12'\n" +
+	"\x02to\x18\x03 \x01(\v2\x17.runlog.v1.StepSnapshotR\x02to\x12\x18\n" +
+	"\achanged\x18\x04 \x03(\tR\achanged\"\xbe\x01\n" +
+	"\vAttemptDiff\x12\x17\n" +
+	"\astep_id\x18\x01 \x01(\tR\x06stepId\x12,\n" +
+	"\x12logical_attempt_id\x18\x02 \x01(\rR\x10logicalAttemptId\x12\x14\n" +
+	"\x05index\x18\x03 \x01(\rR\x05index\x12*\n" +
+	"\x04from\x18\x04 \x01(\v2\x16.runlog.v1.StepAttemptR\x04from\x12&\n" +
+	"\x02to\x18\x05 \x01(\v2\x16.runlog.v1.StepAttemptR\x02to\"\xcf\x02\n" +
+	"\x12ExplainStepRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x17\n" +
+	"\astep_id\x18\x02 \x01(\tR\x06stepId\x12\x1f\n" +
+	"\tas_of_seq\x18\x03 \x01(\x04H\x00R\aasOfSeq\x88\x01\x01\x128\n" +
+	"\n" +
+	"as_of_time\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x12>\n" +
+	"\vconsistency\x18\x05 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x12\x1b\n" +
+	"\tpage_size\x18\x06 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\a \x01(\tR\tpageToken\x12$\n" +
+	"\x0eas_of_position\x18\b \x01(\tR\fasOfPositionB\f\n" +
+	"\n" +
+	"_as_of_seq\"\xf6\x01\n" +
+	"\x13ExplainStepResponse\x12+\n" +
+	"\x04step\x18\x01 \x01(\v2\x17.runlog.v1.StepSnapshotR\x04step\x12$\n" +
+	"\x0elast_event_seq\x18\x02 \x01(\x04R\flastEventSeq\x121\n" +
+	"\x06events\x18\x03 \x03(\v2\x19.runlog.v1.ExplainedEventR\x06events\x121\n" +
+	"\aapplied\x18\x04 \x01(\v2\x17.runlog.v1.AppliedStateR\aapplied\x12&\n" +
+	"\x0fnext_page_token\x18\x05 \x01(\tR\rnextPageToken\"\xcb\x06\n" +
+	"\x0eExplainedEvent\x12\x17\n" +
+	"\arun_seq\x18\x01 \x01(\x04R\x06runSeq\x12\x19\n" +
+	"\bevent_id\x18\x02 \x01(\tR\aeventId\x12\x1d\n" +
+	"\n" +
+	"event_type\x18\x03 \x01(\tR\teventType\x12,\n" +
+	"\x12logical_attempt_id\x18\x04 \x01(\rR\x10logicalAttemptId\x12*\n" +
+	"\x11engine_attempt_id\x18\x05 \x01(\rR\x0fengineAttemptId\x129\n" +
+	"\n" +
+	"emitted_at\x18\x06 \x01(\v2\x1a.google.protobuf.TimestampR\temittedAt\x12=\n" +
+	"\fpersisted_at\x18\a \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12\"\n" +
+	"\n" +
+	"emitted_by\x18\b \x01(\tH\x00R\temittedBy\x88\x01\x01\x12$\n" +
+	"\vappended_by\x18\t \x01(\tH\x01R\n" +
+	"appendedBy\x88\x01\x01\x124\n" +
+	"\x14appended_by_token_id\x18\n" +
+	" \x01(\tH\x02R\x11appendedByTokenId\x88\x01\x01\x12/\n" +
+	"\boriginal\x18\v \x01(\v2\x13.runlog.v1.OriginalR\boriginal\x122\n" +
+	"\tcaused_by\x18\f \x01(\v2\x15.runlog.v1.EventCauseR\bcausedBy\x128\n" +
+	"\x06effect\x18\r \x01(\x0e2 .runlog.v1.ExplainedEffect.ValueR\x06effect\x12\x19\n" +
+	"\x05state\x18\x0e \x01(\tH\x03R\x05state\x88\x01\x01\x12'\n" +
+	"\x04step\x18\x0f \x01(\v2\x13.runlog.v1.StepDiffR\x04step\x122\n" +
+	"\battempts\x18\x10 \x03(\v2\x16.runlog.v1.AttemptDiffR\battempts\x129\n" +
+	"\n" +
+	"run_status\x18\x11 \x01(\v2\x1a.runlog.v1.RunStatusChangeR\trunStatusB\r\n" +
+	"\v_emitted_byB\x0e\n" +
+	"\f_appended_byB\x17\n" +
+	"\x15_appended_by_token_idB\b\n" +
+	"\x06_state\"\xe3\x01\n" +
+	"\n" +
+	"EventCause\x12 \n" +
+	"\tsignal_id\x18\x01 \x01(\tH\x00R\bsignalId\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"signal_seq\x18\x02 \x01(\x04H\x01R\tsignalSeq\x88\x01\x01\x12+\n" +
+	"\x0fparent_event_id\x18\x03 \x01(\tH\x02R\rparentEventId\x88\x01\x01\x12\"\n" +
+	"\n" +
+	"parent_seq\x18\x04 \x01(\x04H\x03R\tparentSeq\x88\x01\x01B\f\n" +
+	"\n" +
+	"_signal_idB\r\n" +
+	"\v_signal_seqB\x12\n" +
+	"\x10_parent_event_idB\r\n" +
+	"\v_parent_seq\"Z\n" +
+	"\x0fExplainedEffect\"G\n" +
+	"\x05Value\x12\x15\n" +
+	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +
+	"\aCHANGED\x10\x01\x12\r\n" +
+	"\tUNCHANGED\x10\x02\x12\v\n" +
+	"\aINVALID\x10\x03\"m\n" +
+	"\x0fRunStatusChange\x12.\n" +
+	"\x04from\x18\x01 \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x04from\x12*\n" +
+	"\x02to\x18\x02 \x01(\x0e2\x1a.runlog.v1.RunStatus.ValueR\x02to\"Q\n" +
 	"\tWatchView\"D\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\r\n" +
@@ -1336,13 +2428,17 @@ const file_runlog_v1_projection_service_proto_rawDesc = "" +
 	"\theartbeat\x18\x03 \x01(\v2\x14.runlog.v1.HeartbeatH\x00R\theartbeat\x12/\n" +
 	"\x06events\x18< \x01(\v2\x15.runlog.v1.EventBatchH\x00R\x06events\x12!\n" +
 	"\fresume_token\x18\x04 \x01(\tR\vresumeTokenB\x06\n" +
-	"\x04kind2\x89\x04\n" +
+	"\x04kind2\x8f\x06\n" +
 	"\x11ProjectionService\x12\x81\x01\n" +
 	"\vGetSnapshot\x12\x1d.runlog.v1.GetSnapshotRequest\x1a\x1e.runlog.v1.GetSnapshotResponse\"3\x8a\xb5\x18\r\n" +
 	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1c\x12\x1a/v1/runs/{run_id}/snapshot\x12\x80\x01\n" +
 	"\n" +
 	"ProjectRun\x12\x1c.runlog.v1.ProjectRunRequest\x1a\x1d.runlog.v1.ProjectRunResponse\"5\x8a\xb5\x18\r\n" +
-	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x90\x02\x01\x12w\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1b\"\x19/v1/runs/{run_id}:project\x90\x02\x01\x12q\n" +
+	"\aDiffRun\x12\x19.runlog.v1.DiffRunRequest\x1a\x1a.runlog.v1.DiffRunResponse\"/\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x18\x12\x16/v1/runs/{run_id}:diff\x12\x90\x01\n" +
+	"\vExplainStep\x12\x1d.runlog.v1.ExplainStepRequest\x1a\x1e.runlog.v1.ExplainStepResponse\"B\x8a\xb5\x18\r\n" +
+	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02+\x12)/v1/runs/{run_id}/steps/{step_id}:explain\x12w\n" +
 	"\bWatchRun\x12\x1a.runlog.v1.WatchRunRequest\x1a\x1b.runlog.v1.WatchRunResponse\"0\x8a\xb5\x18\r\n" +
 	"\x01\x02(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02\x19\x12\x17/v1/runs/{run_id}:watch0\x01\x12t\n" +
 	"\tWatchRuns\x12\x1b.runlog.v1.WatchRunsRequest\x1a\x1c.runlog.v1.WatchRunsResponse\"*\x8a\xb5\x18\x10\n" +
@@ -1362,73 +2458,127 @@ func file_runlog_v1_projection_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_projection_service_proto_rawDescData
 }
 
-var file_runlog_v1_projection_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_runlog_v1_projection_service_proto_msgTypes = make([]protoimpl.MessageInfo, 13)
+var file_runlog_v1_projection_service_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_runlog_v1_projection_service_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_runlog_v1_projection_service_proto_goTypes = []any{
-	(WatchView_Kind)(0),           // 0: runlog.v1.WatchView.Kind
-	(*GetSnapshotRequest)(nil),    // 1: runlog.v1.GetSnapshotRequest
-	(*GetSnapshotResponse)(nil),   // 2: runlog.v1.GetSnapshotResponse
-	(*ProjectRunRequest)(nil),     // 3: runlog.v1.ProjectRunRequest
-	(*ProjectRunResponse)(nil),    // 4: runlog.v1.ProjectRunResponse
-	(*WatchView)(nil),             // 5: runlog.v1.WatchView
-	(*WatchRunRequest)(nil),       // 6: runlog.v1.WatchRunRequest
-	(*Watermark)(nil),             // 7: runlog.v1.Watermark
-	(*CaughtUp)(nil),              // 8: runlog.v1.CaughtUp
-	(*Heartbeat)(nil),             // 9: runlog.v1.Heartbeat
-	(*EventBatch)(nil),            // 10: runlog.v1.EventBatch
-	(*WatchRunResponse)(nil),      // 11: runlog.v1.WatchRunResponse
-	(*WatchRunsRequest)(nil),      // 12: runlog.v1.WatchRunsRequest
-	(*WatchRunsResponse)(nil),     // 13: runlog.v1.WatchRunsResponse
-	(Consistency_Level)(0),        // 14: runlog.v1.Consistency.Level
-	(*timestamppb.Timestamp)(nil), // 15: google.protobuf.Timestamp
-	(*RunSnapshot)(nil),           // 16: runlog.v1.RunSnapshot
-	(*AppliedState)(nil),          // 17: runlog.v1.AppliedState
-	(PayloadForm_Form)(0),         // 18: runlog.v1.PayloadForm.Form
-	(RunStatus_Value)(0),          // 19: runlog.v1.RunStatus.Value
-	(*EventRecord)(nil),           // 20: runlog.v1.EventRecord
+	(ExplainedEffect_Value)(0),    // 0: runlog.v1.ExplainedEffect.Value
+	(WatchView_Kind)(0),           // 1: runlog.v1.WatchView.Kind
+	(*GetSnapshotRequest)(nil),    // 2: runlog.v1.GetSnapshotRequest
+	(*GetSnapshotResponse)(nil),   // 3: runlog.v1.GetSnapshotResponse
+	(*ProjectRunRequest)(nil),     // 4: runlog.v1.ProjectRunRequest
+	(*ProjectRunResponse)(nil),    // 5: runlog.v1.ProjectRunResponse
+	(*DiffRunRequest)(nil),        // 6: runlog.v1.DiffRunRequest
+	(*DiffRunResponse)(nil),       // 7: runlog.v1.DiffRunResponse
+	(*StepDiff)(nil),              // 8: runlog.v1.StepDiff
+	(*AttemptDiff)(nil),           // 9: runlog.v1.AttemptDiff
+	(*ExplainStepRequest)(nil),    // 10: runlog.v1.ExplainStepRequest
+	(*ExplainStepResponse)(nil),   // 11: runlog.v1.ExplainStepResponse
+	(*ExplainedEvent)(nil),        // 12: runlog.v1.ExplainedEvent
+	(*EventCause)(nil),            // 13: runlog.v1.EventCause
+	(*ExplainedEffect)(nil),       // 14: runlog.v1.ExplainedEffect
+	(*RunStatusChange)(nil),       // 15: runlog.v1.RunStatusChange
+	(*WatchView)(nil),             // 16: runlog.v1.WatchView
+	(*WatchRunRequest)(nil),       // 17: runlog.v1.WatchRunRequest
+	(*Watermark)(nil),             // 18: runlog.v1.Watermark
+	(*CaughtUp)(nil),              // 19: runlog.v1.CaughtUp
+	(*Heartbeat)(nil),             // 20: runlog.v1.Heartbeat
+	(*EventBatch)(nil),            // 21: runlog.v1.EventBatch
+	(*WatchRunResponse)(nil),      // 22: runlog.v1.WatchRunResponse
+	(*WatchRunsRequest)(nil),      // 23: runlog.v1.WatchRunsRequest
+	(*WatchRunsResponse)(nil),     // 24: runlog.v1.WatchRunsResponse
+	(Consistency_Level)(0),        // 25: runlog.v1.Consistency.Level
+	(*timestamppb.Timestamp)(nil), // 26: google.protobuf.Timestamp
+	(*RunSnapshot)(nil),           // 27: runlog.v1.RunSnapshot
+	(*AppliedState)(nil),          // 28: runlog.v1.AppliedState
+	(*ArtifactRef)(nil),           // 29: runlog.v1.ArtifactRef
+	(*SignalDecision)(nil),        // 30: runlog.v1.SignalDecision
+	(*PendingSignal)(nil),         // 31: runlog.v1.PendingSignal
+	(*Inconsistency)(nil),         // 32: runlog.v1.Inconsistency
+	(*StepSnapshot)(nil),          // 33: runlog.v1.StepSnapshot
+	(*StepAttempt)(nil),           // 34: runlog.v1.StepAttempt
+	(*Original)(nil),              // 35: runlog.v1.Original
+	(RunStatus_Value)(0),          // 36: runlog.v1.RunStatus.Value
+	(PayloadForm_Form)(0),         // 37: runlog.v1.PayloadForm.Form
+	(*EventRecord)(nil),           // 38: runlog.v1.EventRecord
 }
 var file_runlog_v1_projection_service_proto_depIdxs = []int32{
-	14, // 0: runlog.v1.GetSnapshotRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	15, // 1: runlog.v1.GetSnapshotRequest.as_of_time:type_name -> google.protobuf.Timestamp
-	16, // 2: runlog.v1.GetSnapshotResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	17, // 3: runlog.v1.GetSnapshotResponse.applied:type_name -> runlog.v1.AppliedState
-	14, // 4: runlog.v1.ProjectRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	16, // 5: runlog.v1.ProjectRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	17, // 6: runlog.v1.ProjectRunResponse.applied:type_name -> runlog.v1.AppliedState
-	0,  // 7: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
-	18, // 8: runlog.v1.WatchRunRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	14, // 9: runlog.v1.WatchRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	19, // 10: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
-	15, // 11: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
-	7,  // 12: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
-	7,  // 13: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
-	20, // 14: runlog.v1.EventBatch.events:type_name -> runlog.v1.EventRecord
-	7,  // 15: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
-	8,  // 16: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	9,  // 17: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	16, // 18: runlog.v1.WatchRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
-	10, // 19: runlog.v1.WatchRunResponse.events:type_name -> runlog.v1.EventBatch
-	19, // 20: runlog.v1.WatchRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
-	0,  // 21: runlog.v1.WatchRunsRequest.view:type_name -> runlog.v1.WatchView.Kind
-	18, // 22: runlog.v1.WatchRunsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	14, // 23: runlog.v1.WatchRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	7,  // 24: runlog.v1.WatchRunsResponse.watermark:type_name -> runlog.v1.Watermark
-	8,  // 25: runlog.v1.WatchRunsResponse.caught_up:type_name -> runlog.v1.CaughtUp
-	9,  // 26: runlog.v1.WatchRunsResponse.heartbeat:type_name -> runlog.v1.Heartbeat
-	10, // 27: runlog.v1.WatchRunsResponse.events:type_name -> runlog.v1.EventBatch
-	1,  // 28: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
-	3,  // 29: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
-	6,  // 30: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
-	12, // 31: runlog.v1.ProjectionService.WatchRuns:input_type -> runlog.v1.WatchRunsRequest
-	2,  // 32: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
-	4,  // 33: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
-	11, // 34: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
-	13, // 35: runlog.v1.ProjectionService.WatchRuns:output_type -> runlog.v1.WatchRunsResponse
-	32, // [32:36] is the sub-list for method output_type
-	28, // [28:32] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	25, // 0: runlog.v1.GetSnapshotRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	26, // 1: runlog.v1.GetSnapshotRequest.as_of_time:type_name -> google.protobuf.Timestamp
+	27, // 2: runlog.v1.GetSnapshotResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	28, // 3: runlog.v1.GetSnapshotResponse.applied:type_name -> runlog.v1.AppliedState
+	25, // 4: runlog.v1.ProjectRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	27, // 5: runlog.v1.ProjectRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	28, // 6: runlog.v1.ProjectRunResponse.applied:type_name -> runlog.v1.AppliedState
+	25, // 7: runlog.v1.DiffRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	27, // 8: runlog.v1.DiffRunResponse.from:type_name -> runlog.v1.RunSnapshot
+	27, // 9: runlog.v1.DiffRunResponse.to:type_name -> runlog.v1.RunSnapshot
+	26, // 10: runlog.v1.DiffRunResponse.from_persisted_at:type_name -> google.protobuf.Timestamp
+	26, // 11: runlog.v1.DiffRunResponse.to_persisted_at:type_name -> google.protobuf.Timestamp
+	8,  // 12: runlog.v1.DiffRunResponse.steps:type_name -> runlog.v1.StepDiff
+	9,  // 13: runlog.v1.DiffRunResponse.attempts:type_name -> runlog.v1.AttemptDiff
+	29, // 14: runlog.v1.DiffRunResponse.artifacts:type_name -> runlog.v1.ArtifactRef
+	30, // 15: runlog.v1.DiffRunResponse.signals:type_name -> runlog.v1.SignalDecision
+	31, // 16: runlog.v1.DiffRunResponse.pending_signals:type_name -> runlog.v1.PendingSignal
+	31, // 17: runlog.v1.DiffRunResponse.settled_signals:type_name -> runlog.v1.PendingSignal
+	32, // 18: runlog.v1.DiffRunResponse.inconsistencies:type_name -> runlog.v1.Inconsistency
+	28, // 19: runlog.v1.DiffRunResponse.applied:type_name -> runlog.v1.AppliedState
+	33, // 20: runlog.v1.StepDiff.from:type_name -> runlog.v1.StepSnapshot
+	33, // 21: runlog.v1.StepDiff.to:type_name -> runlog.v1.StepSnapshot
+	34, // 22: runlog.v1.AttemptDiff.from:type_name -> runlog.v1.StepAttempt
+	34, // 23: runlog.v1.AttemptDiff.to:type_name -> runlog.v1.StepAttempt
+	26, // 24: runlog.v1.ExplainStepRequest.as_of_time:type_name -> google.protobuf.Timestamp
+	25, // 25: runlog.v1.ExplainStepRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	33, // 26: runlog.v1.ExplainStepResponse.step:type_name -> runlog.v1.StepSnapshot
+	12, // 27: runlog.v1.ExplainStepResponse.events:type_name -> runlog.v1.ExplainedEvent
+	28, // 28: runlog.v1.ExplainStepResponse.applied:type_name -> runlog.v1.AppliedState
+	26, // 29: runlog.v1.ExplainedEvent.emitted_at:type_name -> google.protobuf.Timestamp
+	26, // 30: runlog.v1.ExplainedEvent.persisted_at:type_name -> google.protobuf.Timestamp
+	35, // 31: runlog.v1.ExplainedEvent.original:type_name -> runlog.v1.Original
+	13, // 32: runlog.v1.ExplainedEvent.caused_by:type_name -> runlog.v1.EventCause
+	0,  // 33: runlog.v1.ExplainedEvent.effect:type_name -> runlog.v1.ExplainedEffect.Value
+	8,  // 34: runlog.v1.ExplainedEvent.step:type_name -> runlog.v1.StepDiff
+	9,  // 35: runlog.v1.ExplainedEvent.attempts:type_name -> runlog.v1.AttemptDiff
+	15, // 36: runlog.v1.ExplainedEvent.run_status:type_name -> runlog.v1.RunStatusChange
+	36, // 37: runlog.v1.RunStatusChange.from:type_name -> runlog.v1.RunStatus.Value
+	36, // 38: runlog.v1.RunStatusChange.to:type_name -> runlog.v1.RunStatus.Value
+	1,  // 39: runlog.v1.WatchRunRequest.view:type_name -> runlog.v1.WatchView.Kind
+	37, // 40: runlog.v1.WatchRunRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	25, // 41: runlog.v1.WatchRunRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	36, // 42: runlog.v1.Watermark.status:type_name -> runlog.v1.RunStatus.Value
+	26, // 43: runlog.v1.Watermark.persisted_at:type_name -> google.protobuf.Timestamp
+	18, // 44: runlog.v1.CaughtUp.watermark:type_name -> runlog.v1.Watermark
+	18, // 45: runlog.v1.Heartbeat.watermark:type_name -> runlog.v1.Watermark
+	38, // 46: runlog.v1.EventBatch.events:type_name -> runlog.v1.EventRecord
+	18, // 47: runlog.v1.WatchRunResponse.watermark:type_name -> runlog.v1.Watermark
+	19, // 48: runlog.v1.WatchRunResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	20, // 49: runlog.v1.WatchRunResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	27, // 50: runlog.v1.WatchRunResponse.snapshot:type_name -> runlog.v1.RunSnapshot
+	21, // 51: runlog.v1.WatchRunResponse.events:type_name -> runlog.v1.EventBatch
+	36, // 52: runlog.v1.WatchRunsRequest.status:type_name -> runlog.v1.RunStatus.Value
+	1,  // 53: runlog.v1.WatchRunsRequest.view:type_name -> runlog.v1.WatchView.Kind
+	37, // 54: runlog.v1.WatchRunsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	25, // 55: runlog.v1.WatchRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
+	18, // 56: runlog.v1.WatchRunsResponse.watermark:type_name -> runlog.v1.Watermark
+	19, // 57: runlog.v1.WatchRunsResponse.caught_up:type_name -> runlog.v1.CaughtUp
+	20, // 58: runlog.v1.WatchRunsResponse.heartbeat:type_name -> runlog.v1.Heartbeat
+	21, // 59: runlog.v1.WatchRunsResponse.events:type_name -> runlog.v1.EventBatch
+	2,  // 60: runlog.v1.ProjectionService.GetSnapshot:input_type -> runlog.v1.GetSnapshotRequest
+	4,  // 61: runlog.v1.ProjectionService.ProjectRun:input_type -> runlog.v1.ProjectRunRequest
+	6,  // 62: runlog.v1.ProjectionService.DiffRun:input_type -> runlog.v1.DiffRunRequest
+	10, // 63: runlog.v1.ProjectionService.ExplainStep:input_type -> runlog.v1.ExplainStepRequest
+	17, // 64: runlog.v1.ProjectionService.WatchRun:input_type -> runlog.v1.WatchRunRequest
+	23, // 65: runlog.v1.ProjectionService.WatchRuns:input_type -> runlog.v1.WatchRunsRequest
+	3,  // 66: runlog.v1.ProjectionService.GetSnapshot:output_type -> runlog.v1.GetSnapshotResponse
+	5,  // 67: runlog.v1.ProjectionService.ProjectRun:output_type -> runlog.v1.ProjectRunResponse
+	7,  // 68: runlog.v1.ProjectionService.DiffRun:output_type -> runlog.v1.DiffRunResponse
+	11, // 69: runlog.v1.ProjectionService.ExplainStep:output_type -> runlog.v1.ExplainStepResponse
+	22, // 70: runlog.v1.ProjectionService.WatchRun:output_type -> runlog.v1.WatchRunResponse
+	24, // 71: runlog.v1.ProjectionService.WatchRuns:output_type -> runlog.v1.WatchRunsResponse
+	66, // [66:72] is the sub-list for method output_type
+	60, // [60:66] is the sub-list for method input_type
+	60, // [60:60] is the sub-list for extension type_name
+	60, // [60:60] is the sub-list for extension extendee
+	0,  // [0:60] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_projection_service_proto_init() }
@@ -1441,15 +2591,18 @@ func file_runlog_v1_projection_service_proto_init() {
 	file_runlog_v1_snapshot_proto_init()
 	file_runlog_v1_projection_service_proto_msgTypes[0].OneofWrappers = []any{}
 	file_runlog_v1_projection_service_proto_msgTypes[1].OneofWrappers = []any{}
-	file_runlog_v1_projection_service_proto_msgTypes[6].OneofWrappers = []any{}
-	file_runlog_v1_projection_service_proto_msgTypes[10].OneofWrappers = []any{
+	file_runlog_v1_projection_service_proto_msgTypes[8].OneofWrappers = []any{}
+	file_runlog_v1_projection_service_proto_msgTypes[10].OneofWrappers = []any{}
+	file_runlog_v1_projection_service_proto_msgTypes[11].OneofWrappers = []any{}
+	file_runlog_v1_projection_service_proto_msgTypes[16].OneofWrappers = []any{}
+	file_runlog_v1_projection_service_proto_msgTypes[20].OneofWrappers = []any{
 		(*WatchRunResponse_Watermark)(nil),
 		(*WatchRunResponse_CaughtUp)(nil),
 		(*WatchRunResponse_Heartbeat)(nil),
 		(*WatchRunResponse_Snapshot)(nil),
 		(*WatchRunResponse_Events)(nil),
 	}
-	file_runlog_v1_projection_service_proto_msgTypes[12].OneofWrappers = []any{
+	file_runlog_v1_projection_service_proto_msgTypes[22].OneofWrappers = []any{
 		(*WatchRunsResponse_Watermark)(nil),
 		(*WatchRunsResponse_CaughtUp)(nil),
 		(*WatchRunsResponse_Heartbeat)(nil),
@@ -1460,8 +2613,8 @@ func file_runlog_v1_projection_service_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_projection_service_proto_rawDesc), len(file_runlog_v1_projection_service_proto_rawDesc)),
-			NumEnums:      1,
-			NumMessages:   13,
+			NumEnums:      2,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

@@ -21,6 +21,8 @@ const _ = grpc.SupportPackageIsVersion9
 const (
 	ProjectionService_GetSnapshot_FullMethodName = "/runlog.v1.ProjectionService/GetSnapshot"
 	ProjectionService_ProjectRun_FullMethodName  = "/runlog.v1.ProjectionService/ProjectRun"
+	ProjectionService_DiffRun_FullMethodName     = "/runlog.v1.ProjectionService/DiffRun"
+	ProjectionService_ExplainStep_FullMethodName = "/runlog.v1.ProjectionService/ExplainStep"
 	ProjectionService_WatchRun_FullMethodName    = "/runlog.v1.ProjectionService/WatchRun"
 	ProjectionService_WatchRuns_FullMethodName   = "/runlog.v1.ProjectionService/WatchRuns"
 )
@@ -36,6 +38,11 @@ type ProjectionServiceClient interface {
 	// ProjectRun folds a run again from its first event, and compares the result with the stored
 	// snapshot.
 	ProjectRun(ctx context.Context, in *ProjectRunRequest, opts ...grpc.CallOption) (*ProjectRunResponse, error)
+	// DiffRun says what differs between two moments of a run (TR-7). Its answer about two moments
+	// that have passed never changes.
+	DiffRun(ctx context.Context, in *DiffRunRequest, opts ...grpc.CallOption) (*DiffRunResponse, error)
+	// ExplainStep pages through the events that led to the state of a step (TR-7), in runSeq order.
+	ExplainStep(ctx context.Context, in *ExplainStepRequest, opts ...grpc.CallOption) (*ExplainStepResponse, error)
 	// WatchRun follows a run: first it catches up, then it is live. No event is lost in between
 	// (WATCH-1).
 	WatchRun(ctx context.Context, in *WatchRunRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchRunResponse], error)
@@ -65,6 +72,26 @@ func (c *projectionServiceClient) ProjectRun(ctx context.Context, in *ProjectRun
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ProjectRunResponse)
 	err := c.cc.Invoke(ctx, ProjectionService_ProjectRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *projectionServiceClient) DiffRun(ctx context.Context, in *DiffRunRequest, opts ...grpc.CallOption) (*DiffRunResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(DiffRunResponse)
+	err := c.cc.Invoke(ctx, ProjectionService_DiffRun_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *projectionServiceClient) ExplainStep(ctx context.Context, in *ExplainStepRequest, opts ...grpc.CallOption) (*ExplainStepResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ExplainStepResponse)
+	err := c.cc.Invoke(ctx, ProjectionService_ExplainStep_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -120,6 +147,11 @@ type ProjectionServiceServer interface {
 	// ProjectRun folds a run again from its first event, and compares the result with the stored
 	// snapshot.
 	ProjectRun(context.Context, *ProjectRunRequest) (*ProjectRunResponse, error)
+	// DiffRun says what differs between two moments of a run (TR-7). Its answer about two moments
+	// that have passed never changes.
+	DiffRun(context.Context, *DiffRunRequest) (*DiffRunResponse, error)
+	// ExplainStep pages through the events that led to the state of a step (TR-7), in runSeq order.
+	ExplainStep(context.Context, *ExplainStepRequest) (*ExplainStepResponse, error)
 	// WatchRun follows a run: first it catches up, then it is live. No event is lost in between
 	// (WATCH-1).
 	WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error
@@ -140,6 +172,12 @@ func (UnimplementedProjectionServiceServer) GetSnapshot(context.Context, *GetSna
 }
 func (UnimplementedProjectionServiceServer) ProjectRun(context.Context, *ProjectRunRequest) (*ProjectRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProjectRun not implemented")
+}
+func (UnimplementedProjectionServiceServer) DiffRun(context.Context, *DiffRunRequest) (*DiffRunResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method DiffRun not implemented")
+}
+func (UnimplementedProjectionServiceServer) ExplainStep(context.Context, *ExplainStepRequest) (*ExplainStepResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ExplainStep not implemented")
 }
 func (UnimplementedProjectionServiceServer) WatchRun(*WatchRunRequest, grpc.ServerStreamingServer[WatchRunResponse]) error {
 	return status.Error(codes.Unimplemented, "method WatchRun not implemented")
@@ -204,6 +242,42 @@ func _ProjectionService_ProjectRun_Handler(srv interface{}, ctx context.Context,
 	return interceptor(ctx, in, info, handler)
 }
 
+func _ProjectionService_DiffRun_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(DiffRunRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProjectionServiceServer).DiffRun(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProjectionService_DiffRun_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProjectionServiceServer).DiffRun(ctx, req.(*DiffRunRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _ProjectionService_ExplainStep_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ExplainStepRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(ProjectionServiceServer).ExplainStep(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: ProjectionService_ExplainStep_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(ProjectionServiceServer).ExplainStep(ctx, req.(*ExplainStepRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _ProjectionService_WatchRun_Handler(srv interface{}, stream grpc.ServerStream) error {
 	m := new(WatchRunRequest)
 	if err := stream.RecvMsg(m); err != nil {
@@ -240,6 +314,14 @@ var ProjectionService_ServiceDesc = grpc.ServiceDesc{
 		{
 			MethodName: "ProjectRun",
 			Handler:    _ProjectionService_ProjectRun_Handler,
+		},
+		{
+			MethodName: "DiffRun",
+			Handler:    _ProjectionService_DiffRun_Handler,
+		},
+		{
+			MethodName: "ExplainStep",
+			Handler:    _ProjectionService_ExplainStep_Handler,
 		},
 	},
 	Streams: []grpc.StreamDesc{

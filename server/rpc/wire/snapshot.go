@@ -65,8 +65,8 @@ func encodePlanRef(p *run.PlanRef) *runlogv1.PlanRef {
 	return m
 }
 
-// encodeStep leaves out the attempts.
-func encodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
+// EncodeStep leaves out the attempts.
+func EncodeStep(s *run.StepSnapshot) *runlogv1.StepSnapshot {
 	return &runlogv1.StepSnapshot{
 		StepId:           s.StepID,
 		Status:           runlogv1.StepStatus_Value(s.Status),

@@ -115,7 +115,7 @@ func encodePage(s *run.Snapshot, q PageOfSnapshot, room int) (*runlogv1.RunSnaps
 // step takes the step at a place and moves the place. It returns false if the page is full. The
 // attempts of a step are divided only if they alone exceed a page.
 func (p *snapshotPage) step(s *run.StepSnapshot, at *Place) bool {
-	m, skip := encodeStep(s), at.Attempts
+	m, skip := EncodeStep(s), at.Attempts
 	base := proto.Size(m)
 	for a := range s.Attempts.All() {
 		if skip > 0 {
