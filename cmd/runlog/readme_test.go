@@ -21,7 +21,7 @@ import (
 // node, and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/running.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
+	for _, doc := range []string{"README.md", "docs/running.md", "docs/reading.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
 		"docs/queue.md", "docs/engines.md", "docs/workers.md", "docs/signals.md", "docs/event-bus.md", "docs/attestation.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()

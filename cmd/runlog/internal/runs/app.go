@@ -1,4 +1,4 @@
-// Package runs reads runs: the commands events, snapshot, runs and watch.
+// Package runs reads runs: the commands events, snapshot, diff, explain, runs and watch.
 package runs
 
 import (
@@ -13,5 +13,5 @@ type app struct{ *session.Session }
 // Commands returns the commands that read runs.
 func Commands(s *session.Session) []*cobra.Command {
 	a := &app{s}
-	return []*cobra.Command{a.eventsCommand(), a.snapshotCommand(), a.watchCommand(), a.runsCommand()}
+	return []*cobra.Command{a.eventsCommand(), a.snapshotCommand(), a.diffCommand(), a.explainCommand(), a.watchCommand(), a.runsCommand()}
 }
