@@ -395,7 +395,7 @@ func TestRebuildComparesEachProjectionPRJ13(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		place := list.After(r.CreatedAt, r.RunID)
+		place := list.After(r.CreatedAt, r.RunID, false)
 		key := append([]byte{'l'}, place[:len(place)-1]...)
 		// One row is missing, three are surplus, and two are wrong.
 		for _, err := range []error{

@@ -49,4 +49,4 @@ func (s source) List(f run.Filter, from []byte, limit int) ([]run.Listed, []byte
 	return page.Runs, page.Next, page.Position, err
 }
 
-func (s source) After(r *storage.Run) []byte { return list.After(r.CreatedAt, r.RunID) }
+func (s source) After(r *storage.Run) []byte { return list.After(r.CreatedAt, r.RunID, false) }

@@ -35,10 +35,12 @@ type Page struct {
 	Position storage.Position
 }
 
-// After returns the place behind a run in a list from the newest on, where a page of the runs that
-// follow it begins.
-func After(createdAt int64, runID string) []byte {
-	return append(appendPlace(nil, createdAt, runID), 0)
+// After returns the place behind a run in a list from the newest on, or from the oldest on, where a
+// page of the runs that follow it begins.
+func After(createdAt int64, runID string, oldest bool) []byte {
+	at := cursor{oldest: oldest}
+	at.moveBehind(appendPlace(nil, createdAt, runID))
+	return at.limit
 }
 
 // Read returns a page of at most limit runs, and the place where the next page begins, nil at the

@@ -45,9 +45,16 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 			return nil, err
 		}
 	}
-	token, err := parsePageToken(req.PageToken, s.node.Store().Incarnation(), &filter)
+	moment, err := rpc.AsOf(req, nil, s.node.Store().Incarnation())
 	if err != nil {
 		return nil, err
+	}
+	token, err := parsePageToken(req.PageToken, s.node.Store().Incarnation(), &filter, moment)
+	if err != nil {
+		return nil, err
+	}
+	if moment.Kind != rpc.MomentNow {
+		return s.listAsOf(ctx, req, &listAsOf{moment: moment, filter: filter, token: token, size: size})
 	}
 	least, err := s.least(req, token)
 	if err != nil {
@@ -60,7 +67,7 @@ func (s *Service) ListRuns(ctx context.Context, req *runlogv1.ListRunsRequest) (
 		return nil, err
 	}
 	rest := pageToken{position: max(page.Position, token.position), place: page.Next}
-	resp := &runlogv1.ListRunsResponse{Runs: rows, NextPageToken: rest.format(s.node.Store().Incarnation(), &filter), Applied: s.shown(page.Position)}
+	resp := &runlogv1.ListRunsResponse{Runs: rows, NextPageToken: rest.format(s.node.Store().Incarnation(), &filter, moment), Applied: s.shown(page.Position)}
 	if req.Count {
 		n, more, err := s.count(ctx, least, filter)
 		if err != nil {

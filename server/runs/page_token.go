@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
+	"fmt"
 	"strings"
 
 	"runlog/projector/run"
@@ -16,6 +17,7 @@ import (
 // and rebuilds of the projection. Its body is filter:8 position:8 place.
 type pageToken struct {
 	// position is a lower bound of the projection's position. An older projection could lack runs.
+	// In a list as of a moment it is the moment's, so that all pages are of one moment.
 	position storage.Position
 	place    []byte // nil: the first page
 }
@@ -26,8 +28,8 @@ func pageTokens(in storage.Incarnation) rpc.TokenDomain {
 	return rpc.NewTokenDomain("list of runs", in)
 }
 
-// filterHash identifies a filter and its order.
-func filterHash(f *run.Filter) []byte {
+// filterHash identifies a filter, its order, and the moment of the list.
+func filterHash(f *run.Filter, m rpc.Moment) []byte {
 	var b []byte
 	texts := []string{f.TenantID, f.ProjectID, f.EnvironmentID, f.PlanID, f.PlanVersion, f.RunIDPrefix}
 	for _, l := range f.Labels {
@@ -43,20 +45,23 @@ func filterHash(f *run.Filter) []byte {
 	for _, n := range [...]int64{int64(f.Statuses), f.CreatedAfter, f.CreatedBefore, f.StartedAfter, f.StartedBefore, oldest} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
+	if m.Kind != rpc.MomentNow {
+		b = fmt.Append(b, m.Kind, m.At.Time, m.At.Position)
+	}
 	h := sha256.Sum256(b)
 	return h[:filterHashBytes]
 }
 
-func (t *pageToken) format(in storage.Incarnation, f *run.Filter) string {
+func (t *pageToken) format(in storage.Incarnation, f *run.Filter, m rpc.Moment) string {
 	if t.place == nil {
 		return ""
 	}
 	domain := pageTokens(in)
-	b := binary.BigEndian.AppendUint64(filterHash(f), uint64(t.position))
+	b := binary.BigEndian.AppendUint64(filterHash(f, m), uint64(t.position))
 	return domain.Seal(rpc.TokenPage, append(b, t.place...))
 }
 
-func parsePageToken(token string, in storage.Incarnation, f *run.Filter) (*pageToken, error) {
+func parsePageToken(token string, in storage.Incarnation, f *run.Filter, m rpc.Moment) (*pageToken, error) {
 	if token == "" {
 		return &pageToken{}, nil
 	}
@@ -68,8 +73,8 @@ func parsePageToken(token string, in storage.Incarnation, f *run.Filter) (*pageT
 		return nil, domain.Refused("pageToken", token, rpc.Invalid("pageToken", "was changed"+passOn))
 	case !ok || len(body) <= filterHashBytes+8:
 		return nil, rpc.Invalid("pageToken", "is not a token of a list of runs"+passOn)
-	case !bytes.Equal(body[:filterHashBytes], filterHash(f)):
-		return nil, rpc.Invalid("pageToken", "belongs to a list with another filter: send the filter of the first page"+rpc.StartAgain)
+	case !bytes.Equal(body[:filterHashBytes], filterHash(f, m)):
+		return nil, rpc.Invalid("pageToken", "belongs to a list with another filter or moment: send those of the first page"+rpc.StartAgain)
 	}
 	return &pageToken{
 		position: storage.Position(binary.BigEndian.Uint64(body[filterHashBytes:])),

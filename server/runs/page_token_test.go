@@ -8,7 +8,9 @@ import (
 
 	"pgregory.net/rapid"
 
+	"runlog/projector"
 	"runlog/projector/run"
+	"runlog/server/rpc"
 	"runlog/storage"
 )
 
@@ -37,17 +39,33 @@ func TestPageTokensAreBound(t *testing.T) {
 			position: storage.Position(rapid.Uint64().Draw(t, "position")),
 			place:    rapid.SliceOfN(rapid.Byte(), 1, 40).Draw(t, "place"),
 		}
-		token := want.format(in, &f)
-		got, err := parsePageToken(token, in, &f)
+		someMoment := rapid.Custom(func(t *rapid.T) rpc.Moment {
+			m := rpc.Moment{At: projector.Always}
+			switch m.Kind = rapid.SampledFrom([]rpc.MomentKind{rpc.MomentNow, rpc.MomentTime, rpc.MomentPosition}).Draw(t, "kind"); m.Kind {
+			case rpc.MomentTime:
+				m.At.Time = number.Draw(t, "time")
+			case rpc.MomentPosition:
+				m.At.Position = storage.Position(number.Draw(t, "moment"))
+			}
+			return m
+		})
+		moment := someMoment.Draw(t, "moment")
+		token := want.format(in, &f, moment)
+		got, err := parsePageToken(token, in, &f, moment)
 		if err != nil || got.position != want.position || !slices.Equal(got.place, want.place) {
 			t.Fatalf("%+v became %+v, %v", want, got, err)
 		}
 		if other := someFilter.Draw(t, "other filter"); !reflect.DeepEqual(other, f) {
-			if _, err := parsePageToken(token, in, &other); err == nil {
+			if _, err := parsePageToken(token, in, &other, moment); err == nil {
 				t.Fatalf("a token of %+v is taken for %+v", f, other)
 			}
 		}
-		if _, err := parsePageToken(token, storage.Incarnation{2}, &f); err == nil {
+		if other := someMoment.Draw(t, "other moment"); other != moment {
+			if _, err := parsePageToken(token, in, &f, other); err == nil {
+				t.Fatalf("a token of %+v is taken for %+v", moment, other)
+			}
+		}
+		if _, err := parsePageToken(token, storage.Incarnation{2}, &f, moment); err == nil {
 			t.Fatal("a token of another incarnation is taken")
 		}
 		at := rapid.IntRange(0, len(token)-1).Draw(t, "at")
@@ -59,7 +77,7 @@ func TestPageTokensAreBound(t *testing.T) {
 			"with a line":  token[:at] + "\n" + token[at:],
 			"changed":      token[:at] + rapid.SampledFrom([]string{"A", "B", "_", "-", "9", "%"}).Draw(t, "into") + token[at+1:],
 		} {
-			if _, err := parsePageToken(bad, in, &f); err == nil && bad != token {
+			if _, err := parsePageToken(bad, in, &f, moment); err == nil && bad != token {
 				t.Fatalf("a token %s is taken: %s, was %s", what, bad, token)
 			}
 		}

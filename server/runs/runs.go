@@ -25,9 +25,8 @@ type Node interface {
 	Execute(context.Context, storage.Command) (storage.Outcome, error)
 	Readable(ctx context.Context, runID string, level runlogv1.Consistency_Level) error
 	ReadIndex(context.Context) error
-	Waiting(context.Context) (context.Context, context.CancelFunc)
 	rpc.Runs
-	Store() *storage.Store
+	rpc.MomentNode
 }
 
 // Options configure the service. All are required.

@@ -852,7 +852,13 @@ type ListRunsRequest struct {
 	Count bool `protobuf:"varint,65,opt,name=count,proto3" json:"count,omitempty"`
 	// LINEARIZABLE (the default): the list shows every write that was acknowledged before the call.
 	// LOCAL: the node answers without a majority, and applied says how far its list is (READ-6).
-	Consistency   Consistency_Level `protobuf:"varint,66,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	Consistency Consistency_Level `protobuf:"varint,66,opt,name=consistency,proto3,enum=runlog.v1.Consistency_Level" json:"consistency,omitempty"`
+	// The runs as they were at this time, with all events whose persistedAt is not later (TR-7). The
+	// time must be in the past. Their metadata, such as labels, is as it is now. Not with count.
+	AsOfTime *timestamppb.Timestamp `protobuf:"bytes,67,opt,name=as_of_time,json=asOfTime,proto3" json:"as_of_time,omitempty"`
+	// As as_of_time, with everything that was committed up to this position of an answer. At most one
+	// of the two may be set.
+	AsOfPosition  string `protobuf:"bytes,68,opt,name=as_of_position,json=asOfPosition,proto3" json:"as_of_position,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1013,6 +1019,20 @@ func (x *ListRunsRequest) GetConsistency() Consistency_Level {
 	return Consistency_LEVEL_UNSPECIFIED
 }
 
+func (x *ListRunsRequest) GetAsOfTime() *timestamppb.Timestamp {
+	if x != nil {
+		return x.AsOfTime
+	}
+	return nil
+}
+
+func (x *ListRunsRequest) GetAsOfPosition() string {
+	if x != nil {
+		return x.AsOfPosition
+	}
+	return ""
+}
+
 type ListRunsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Runs          []*Run                 `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
@@ -1021,7 +1041,8 @@ type ListRunsResponse struct {
 	Count *uint32 `protobuf:"varint,60,opt,name=count,proto3,oneof" json:"count,omitempty"`
 	// More runs match than count says, or may match.
 	CountOrMore *bool `protobuf:"varint,61,opt,name=count_or_more,json=countOrMore,proto3,oneof" json:"count_or_more,omitempty"`
-	// The position up to which the list shows the log.
+	// The position up to which the list shows the log. As of a moment, it is that of the moment: the
+	// list as of this position is the same forever.
 	Applied       *AppliedState `protobuf:"bytes,62,opt,name=applied,proto3" json:"applied,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1309,7 +1330,7 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\vconsistency\x18\x02 \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"b\n" +
 	"\x0eGetRunResponse\x12 \n" +
 	"\x03run\x18\x01 \x01(\v2\x0e.runlog.v1.RunR\x03run\x12.\n" +
-	"\achanges\x18\x02 \x03(\v2\x14.runlog.v1.RunChangeR\achanges\"\xf8\x05\n" +
+	"\achanges\x18\x02 \x03(\v2\x14.runlog.v1.RunChangeR\achanges\"\xd8\x06\n" +
 	"\x0fListRunsRequest\x12\x1b\n" +
 	"\ttenant_id\x18\x01 \x01(\tR\btenantId\x12\x1d\n" +
 	"\n" +
@@ -1331,7 +1352,10 @@ const file_runlog_v1_run_service_proto_rawDesc = "" +
 	"\rstarted_after\x18? \x01(\v2\x1a.google.protobuf.TimestampR\fstartedAfter\x12A\n" +
 	"\x0estarted_before\x18@ \x01(\v2\x1a.google.protobuf.TimestampR\rstartedBefore\x12\x14\n" +
 	"\x05count\x18A \x01(\bR\x05count\x12>\n" +
-	"\vconsistency\x18B \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\"\xf1\x01\n" +
+	"\vconsistency\x18B \x01(\x0e2\x1c.runlog.v1.Consistency.LevelR\vconsistency\x128\n" +
+	"\n" +
+	"as_of_time\x18C \x01(\v2\x1a.google.protobuf.TimestampR\basOfTime\x12$\n" +
+	"\x0eas_of_position\x18D \x01(\tR\fasOfPosition\"\xf1\x01\n" +
 	"\x10ListRunsResponse\x12\"\n" +
 	"\x04runs\x18\x01 \x03(\v2\x0e.runlog.v1.RunR\x04runs\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x19\n" +
@@ -1434,24 +1458,25 @@ var file_runlog_v1_run_service_proto_depIdxs = []int32{
 	19, // 24: runlog.v1.ListRunsRequest.started_after:type_name -> google.protobuf.Timestamp
 	19, // 25: runlog.v1.ListRunsRequest.started_before:type_name -> google.protobuf.Timestamp
 	24, // 26: runlog.v1.ListRunsRequest.consistency:type_name -> runlog.v1.Consistency.Level
-	1,  // 27: runlog.v1.ListRunsResponse.runs:type_name -> runlog.v1.Run
-	25, // 28: runlog.v1.ListRunsResponse.applied:type_name -> runlog.v1.AppliedState
-	1,  // 29: runlog.v1.SetEngineRunRefResponse.run:type_name -> runlog.v1.Run
-	2,  // 30: runlog.v1.RunService.CreateRun:input_type -> runlog.v1.CreateRunRequest
-	8,  // 31: runlog.v1.RunService.GetRun:input_type -> runlog.v1.GetRunRequest
-	10, // 32: runlog.v1.RunService.ListRuns:input_type -> runlog.v1.ListRunsRequest
-	5,  // 33: runlog.v1.RunService.UpdateRun:input_type -> runlog.v1.UpdateRunRequest
-	12, // 34: runlog.v1.RunService.SetEngineRunRef:input_type -> runlog.v1.SetEngineRunRefRequest
-	4,  // 35: runlog.v1.RunService.CreateRun:output_type -> runlog.v1.CreateRunResponse
-	9,  // 36: runlog.v1.RunService.GetRun:output_type -> runlog.v1.GetRunResponse
-	11, // 37: runlog.v1.RunService.ListRuns:output_type -> runlog.v1.ListRunsResponse
-	6,  // 38: runlog.v1.RunService.UpdateRun:output_type -> runlog.v1.UpdateRunResponse
-	13, // 39: runlog.v1.RunService.SetEngineRunRef:output_type -> runlog.v1.SetEngineRunRefResponse
-	35, // [35:40] is the sub-list for method output_type
-	30, // [30:35] is the sub-list for method input_type
-	30, // [30:30] is the sub-list for extension type_name
-	30, // [30:30] is the sub-list for extension extendee
-	0,  // [0:30] is the sub-list for field type_name
+	19, // 27: runlog.v1.ListRunsRequest.as_of_time:type_name -> google.protobuf.Timestamp
+	1,  // 28: runlog.v1.ListRunsResponse.runs:type_name -> runlog.v1.Run
+	25, // 29: runlog.v1.ListRunsResponse.applied:type_name -> runlog.v1.AppliedState
+	1,  // 30: runlog.v1.SetEngineRunRefResponse.run:type_name -> runlog.v1.Run
+	2,  // 31: runlog.v1.RunService.CreateRun:input_type -> runlog.v1.CreateRunRequest
+	8,  // 32: runlog.v1.RunService.GetRun:input_type -> runlog.v1.GetRunRequest
+	10, // 33: runlog.v1.RunService.ListRuns:input_type -> runlog.v1.ListRunsRequest
+	5,  // 34: runlog.v1.RunService.UpdateRun:input_type -> runlog.v1.UpdateRunRequest
+	12, // 35: runlog.v1.RunService.SetEngineRunRef:input_type -> runlog.v1.SetEngineRunRefRequest
+	4,  // 36: runlog.v1.RunService.CreateRun:output_type -> runlog.v1.CreateRunResponse
+	9,  // 37: runlog.v1.RunService.GetRun:output_type -> runlog.v1.GetRunResponse
+	11, // 38: runlog.v1.RunService.ListRuns:output_type -> runlog.v1.ListRunsResponse
+	6,  // 39: runlog.v1.RunService.UpdateRun:output_type -> runlog.v1.UpdateRunResponse
+	13, // 40: runlog.v1.RunService.SetEngineRunRef:output_type -> runlog.v1.SetEngineRunRefResponse
+	36, // [36:41] is the sub-list for method output_type
+	31, // [31:36] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_run_service_proto_init() }
