@@ -163,6 +163,7 @@ func TestGolden(t *testing.T) {
 		"runs-no-tenant":      {args: []string{"runs", "--tenant", ""}},
 		"runs-bad-time":       {args: []string{"runs", "--created-after", "noon"}},
 		"runs-since":          {args: []string{"runs", "--created-after", "2026-02-11", "--created-before", "2026-02-11T10:30:01"}},
+		"runs-time-place":     {args: []string{"runs", "--as-of-time", "today", "--as-of-position", "6f1c2a9d0b7e4c53-4"}},
 		"runs-help":           {args: []string{"runs", "--help"}},
 		"runs-get":            {args: []string{"runs", "get", "failed"}},
 		"runs-get-json":       {args: []string{"runs", "get", "failed", "-o", "json"}},

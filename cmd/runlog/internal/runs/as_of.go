@@ -21,11 +21,11 @@ var asOfFlags = [...]string{"as-of-seq", "as-of-time", "as-of-position"}
 
 // addFlags adds the flags of a command that shows something of one run. does says what it does.
 func (at *asOf) addFlags(flags *pflag.FlagSet, does string) {
-	flags.Uint64Var(&at.seq, asOfFlags[0], 0, does+" after the event with this runSeq; 0: before the first one")
-	at.addRunsFlags(flags, does)
+	flags.Uint64Var(&at.seq, asOfFlags[0], 0, does+" as it was after the event with this runSeq; 0: before the first one")
+	at.addRunsFlags(flags, does+" as it was")
 }
 
-// addRunsFlags adds those that are moments of all runs.
+// addRunsFlags adds the flags that name moments of all runs.
 func (at *asOf) addRunsFlags(flags *pflag.FlagSet, does string) {
 	flags.StringVar(&at.time, asOfFlags[1], "", does+" at this time, by when events were persisted")
 	flags.StringVar(&at.position, asOfFlags[2], "", does+" at this position of an answer")

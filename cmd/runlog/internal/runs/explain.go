@@ -42,7 +42,7 @@ Times for --as-of-time are
 			return a.WithClient(func(c *client.Client) error { return a.explainStep(cmd.Context(), c, req) })
 		},
 	}
-	at.addFlags(cmd.Flags(), "explain the step as it was")
+	at.addFlags(cmd.Flags(), "explain the step")
 	localFlag(cmd, &req.Consistency)
 	return cmd
 }

@@ -24,6 +24,7 @@ type runsOptions struct {
 	runsFilter
 	req    runlogv1.ListRunsRequest
 	times  [4]string // created after, created before, started after, started before
+	at     asOf
 	oldest bool
 	limit  uint64
 }
@@ -36,13 +37,15 @@ func (a *app) runsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "runs",
 		Short: "List runs, newest first",
-		Long: `List runs, newest first. Times for --created-after, --created-before, --started-after and
---started-before are
+		Long: `List runs, newest first. With --as-of-time or --as-of-position they are as they were then, with the
+labels that they have now. Times for these flags, and for --created-after, --created-before,
+--started-after and --started-before, are
 
 ` + session.MomentHelp,
 		Example: `  runlog runs --tenant acme --status RUNNING,PAUSED
   runlog runs --label team=payments --created-after today --count
   runlog runs --started-after -24h
+  runlog runs --status RUNNING --as-of-time 2026-02-11T10:45
   runlog runs get run-1`,
 		Args: session.NoArguments("runlog snapshot RUN shows one run"),
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -60,6 +63,7 @@ func (a *app) runsCommand() *cobra.Command {
 	}
 	flags.BoolVar(&opts.oldest, "oldest", false, "list the oldest runs first")
 	flags.BoolVar(&opts.req.Count, "count", false, "print only the number of runs, up to 10,000")
+	opts.at.addRunsFlags(flags, "list runs as they were")
 	localFlag(cmd, &opts.req.Consistency)
 	session.LimitFlag(cmd.Flags(), &opts.limit, 100, "limit of the number of runs")
 	get := &runlogv1.GetRunRequest{}
@@ -110,6 +114,10 @@ func (opts *runsOptions) request(flags *pflag.FlagSet, now time.Time) (err error
 	if opts.oldest {
 		r.OrderBy = "oldest"
 	}
+	if _, r.AsOfTime, err = opts.at.moment(flags, now); err != nil {
+		return err
+	}
+	r.AsOfPosition = opts.at.position
 	for i, to := range []**timestamppb.Timestamp{&r.CreatedAfter, &r.CreatedBefore, &r.StartedAfter, &r.StartedBefore} {
 		if !flags.Changed(timeFlags[i]) {
 			continue

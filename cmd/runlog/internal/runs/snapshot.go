@@ -46,7 +46,7 @@ Times for --as-of-time are
 		},
 	}
 	cmd.Flags().Uint64Var(&req.MinSeq, "min-seq", 0, "wait, within --timeout, until the run has reached this runSeq")
-	at.addFlags(cmd.Flags(), "show the run as it was")
+	at.addFlags(cmd.Flags(), "show the run")
 	localFlag(cmd, &req.Consistency)
 	return cmd
 }
