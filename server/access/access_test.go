@@ -115,7 +115,7 @@ func TestAdminTokenNameSEC8(t *testing.T) {
 }
 
 // TestForeignTenantsSEC4: what belongs to a tenant that the caller does not see gets the same bytes
-// as what does not exist, over HTTP, directly and through a follower.
+// as what does not exist, over HTTP, directly and through a follower, also as of a moment (TR-7).
 func TestForeignTenantsSEC4(t *testing.T) {
 	t.Parallel()
 	bubble.Test(t, func(t *testing.T) {
@@ -149,6 +149,11 @@ func foreignIsAbsent(t testing.TB, n *servertest.Node, root string) {
 		"ReadEvents":      {"GET", "/v1/runs/RUN/events:read", ""},
 		"GetSnapshot":     {"GET", "/v1/runs/RUN/snapshot", ""},
 		"as of":           {"GET", "/v1/runs/RUN/snapshot?asOfSeq=1", ""},
+		"as of a time":    {"GET", "/v1/runs/RUN/snapshot?asOfTime=2026-01-01T00:00:00Z", ""},
+		"DiffRun":         {"GET", "/v1/runs/RUN:diff?from=0&to=1", ""},
+		"since a time":    {"GET", "/v1/runs/RUN:diff?to=2026-01-01T00:00:00Z", ""},
+		"ExplainStep":     {"GET", "/v1/runs/RUN/steps/a:explain", ""},
+		"of no step":      {"GET", "/v1/runs/RUN/steps/b:explain?asOfSeq=1", ""},
 		"ProjectRun":      {"POST", "/v1/runs/RUN:project", "{}"},
 		"WatchRun":        {"GET", "/v1/runs/RUN:watch?mustExist=true", ""},
 		"UpdateRun":       {"PATCH", "/v1/runs/RUN", `{"labels":{"a":"b"}}`},
@@ -167,7 +172,8 @@ func foreignIsAbsent(t testing.TB, n *servertest.Node, root string) {
 			t.Errorf("%s tells of the tenant: %s", what, is.Body)
 		}
 	}
-	for _, target := range []string{"/v1/runs", "/v1/runs?tenantId=tenant", "/v1/runs?runIdPrefix=sec"} {
+	position := as(owner, "GET", "/v1/runs", "").OK(t)["applied"].(map[string]any)["position"].(string)
+	for _, target := range []string{"/v1/runs", "/v1/runs?tenantId=tenant", "/v1/runs?runIdPrefix=sec", "/v1/runs?asOfPosition=" + position} {
 		if runs := as(stranger, "GET", target, "").OK(t)["runs"].([]any); len(runs) > 0 {
 			t.Errorf("%s: %v", target, runs)
 		}
