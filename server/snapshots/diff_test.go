@@ -18,6 +18,7 @@ import (
 	"runlog/server/rpc/wire/wiretest"
 	"runlog/server/servertest"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
 	"runlog/testbed/bubble/property"
 )
@@ -328,5 +329,85 @@ func TestExplainCausesTR7(t *testing.T) {
 		n.HTTP(http.MethodGet, "/v1/runs/run/steps/a:explain?asOfSeq=1", "").Refused(t, contract.ReasonStepNotFound)
 		n.HTTP(http.MethodGet, "/v1/runs/run/steps/a%7Cb:explain", "").Refused(t, contract.ReasonInvalidArgumentField)
 		n.HTTP(http.MethodGet, "/v1/runs/run/steps/a:explain?asOfSeq=1&asOfPosition=x", "").Refused(t, contract.ReasonInvalidArgumentField)
+	})
+}
+
+// TestMomentsOfAllNodesTR7: every node of a cluster answers the same about a time that no event has
+// got, also after later events, because the leader closes the time first. A LOCAL answer says how
+// far its node is.
+func TestMomentsOfAllNodesTR7(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		nodes := servertest.StartNodes(t, 3)
+		nodes[0].Append("run", servertest.NewEvent("RunStarted"), servertest.NewEvent("StepStarted", servertest.Step("a")))
+		time.Sleep(time.Minute)
+		at := time.Now().UTC().Format(time.RFC3339Nano)
+		time.Sleep(time.Second)
+		var want *runlogv1.DiffRunResponse
+		for range 2 {
+			for _, n := range nodes {
+				got := diff(n, &runlogv1.DiffRunRequest{RunId: "run", From: "1", To: at})
+				local := diff(n, &runlogv1.DiffRunRequest{RunId: "run", From: "1", To: at, Consistency: runlogv1.Consistency_LOCAL})
+				if local.Applied.PersistedAt.AsTime().Format(time.RFC3339Nano) < at {
+					t.Errorf("the node is at %v, before the time that it has answered for: %s", local.Applied, at)
+				}
+				got.Applied, local.Applied = nil, nil
+				if want == nil {
+					want = got
+				}
+				servertest.WantProto(t, "what differs", got, want)
+				servertest.WantProto(t, "what differs, LOCAL", local, want)
+			}
+			nodes[0].Append("run", servertest.NewEvent("StepCompleted", servertest.Step("a")))
+		}
+	})
+}
+
+// TestLongRunTR7READ8: of a run of 100,000 events, a stock client with default limits reads what
+// differs and what explains a step, page by page.
+func TestLongRunTR7READ8(t *testing.T) {
+	storagetest.Large(t)
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		n := servertest.Start(t)
+		appendSteps(n, "run", 50_000)
+		for from := uint32(1); from <= 25_000; from += 500 {
+			var events []*runlogv1.EventWrite
+			for attempt := from; attempt < from+500; attempt++ {
+				events = append(events, servertest.NewEvent("StepStarted", servertest.Step("again"), servertest.Attempt(attempt)),
+					servertest.NewEvent("StepFailed", servertest.Step("again"), servertest.Attempt(attempt), servertest.Payload(`{"error":{"code":"E","message":"`+strings.Repeat("x", 100)+`"}}`)))
+			}
+			n.Append("run", events...)
+		}
+		client, pages := stock(n), 0
+		var whole *runlogv1.DiffRunResponse
+		for req := (&runlogv1.DiffRunRequest{RunId: "run"}); whole == nil || req.PageToken != ""; pages++ {
+			page, err := client.DiffRun(n.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if whole == nil {
+				whole = page
+			} else {
+				wiretest.AddPage(whole, page)
+			}
+			req.PageToken = page.NextPageToken
+		}
+		if len(whole.Steps) != 50_001 || len(whole.Attempts) != 24_999 || pages > 20 {
+			t.Errorf("%d steps and %d attempts on %d pages", len(whole.Steps), len(whole.Attempts), pages)
+		}
+		servertest.WantEqual(t, "digest", whole.To.Digest, n.Snapshot("run").Digest)
+		var events int
+		pages = 0
+		for req := (&runlogv1.ExplainStepRequest{RunId: "run", StepId: "again", PageSize: 10_000}); pages == 0 || req.PageToken != ""; pages++ {
+			page, err := client.ExplainStep(n.Context(), req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			events, req.PageToken = events+len(page.Events), page.NextPageToken
+		}
+		if events != 50_000 || pages > 20 {
+			t.Errorf("%d events on %d pages", events, pages)
+		}
 	})
 }
