@@ -37,11 +37,12 @@ var tabledRules = []struct {
 	{"access.md", []string{"SEC-1", "SEC-2", "SEC-3", "SEC-4", "SEC-5", "SEC-6", "SEC-7", "SEC-8", "SEC-9", "SEC-10", "SEC-11", "SEC-12", "SEC-13"}},
 	{"plans.md", []string{"PLAN-1", "PLAN-2", "PLAN-3", "PLAN-4", "PLAN-5", "PLAN-6", "PLAN-7"}},
 	{"attestation.md", []string{"ATT-1", "ATT-2", "ATT-3", "ATT-4", "ATT-5", "ATT-6", "ATT-7"}},
+	{"formats.md", []string{"LIFE-5"}},
 	{"engines.md", []string{"ENG-1", "ENG-2", "ENG-3", "ENG-4", "ENG-5", "ENG-6", "ENG-7"}},
 	{"reading.md", []string{"TR-7"}},
 }
 
-const sections = `ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|TR|SEC|PLAN|ATT|ENG`
+const sections = `ENV|IDM|APP|READ|WATCH|PRJ|QUE|SIG|BUS|TR|SEC|PLAN|ATT|ENG|LIFE`
 
 var (
 	ruleID    = regexp.MustCompile(`(` + sections + `)-?([0-9]+)`)
@@ -52,8 +53,9 @@ const conformanceHead = `# Conformance
 
 This page lists the tests that prove each rule of [the contract](contract.md), and of
 [access](access.md#rules), [plans](plans.md#rules), [attestation](attestation.md#rules),
-[engines](engines.md#rules) and [reading](reading.md#rules). A test proves a rule if its name or the
-comment above it has the rule's id. The [glossary](glossary.md) defines the words.
+[formats](formats.md#rules), [engines](engines.md#rules) and [reading](reading.md#rules). A test
+proves a rule if its name or the comment above it has the rule's id. The [glossary](glossary.md)
+defines the words.
 
 ` + "`go test . -run TestConformance -update-conformance`" + ` makes the table. The build fails if it is not up
 to date, or if a rule has no test. The [differences](#differences) behind it are written by hand.

@@ -104,7 +104,9 @@ def record_digest(r, payload):
     if "original" in r:
         source = r["original"].get("source", "").encode()
         said = field(20, u64(nanoseconds(r["original"]["persistedAt"]))) + (field(21, source) if source else b"")
-    return sha(b"runlog/envelope/1\0", fields, sha(payload), author, said)
+    need(re.fullmatch("[0-9a-f]{32}", r["payloadSalt"]), f"{r['payloadSalt']!r} is no salt")
+    salted = sha(b"runlog/payload/1\0", bytes.fromhex(r["payloadSalt"]), payload)
+    return sha(b"runlog/envelope/1\0", fields, salted, author, said)
 
 
 def payload_of(line, r):

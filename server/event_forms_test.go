@@ -442,7 +442,7 @@ func TestFormsOfEventsAPP11(t *testing.T) {
 				for name, text := range stored[runID][i] {
 					want.set(name, text)
 				}
-				for _, name := range []string{"persistedAt", "recordDigest", "chainDigest", "appendedBy", "appendedByTokenId"} {
+				for _, name := range []string{"persistedAt", "payloadSalt", "payloadDigest", "recordDigest", "chainDigest", "appendedBy", "appendedByTokenId"} {
 					want[name] = f[name] // the importing authority's own
 				}
 				f.same(rt, "an import", want)

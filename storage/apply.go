@@ -108,6 +108,7 @@ type applyTx struct {
 	incarnation Incarnation
 	fencesAbove uint64
 	held        bool
+	receiptKey  record.ReceiptKey
 
 	touched []*run          // whose heads commit writes, in the order of their first change
 	pending pendingReceipts // that are in the batch
@@ -150,7 +151,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 		rows:     record.Rows{Reader: s.db()},
 		level:    s.Level(),
 
-		incarnation: prev.Incarnation, fencesAbove: prev.FencesAbove, held: prev.Held,
+		incarnation: prev.Incarnation, fencesAbove: prev.FencesAbove, held: prev.Held, receiptKey: prev.ReceiptKey,
 
 		touched: a.touched[:0],
 		pending: pendingReceipts{list: a.pending.list[:0]},
@@ -212,6 +213,11 @@ func (a *applyTx) append(m *record.AppendCommand, o *Outcome) error {
 	if len(m.Headers)%record.HeaderSize != 0 {
 		return fmt.Errorf("%w: %d bytes of headers", record.ErrCommand, len(m.Headers))
 	}
+	var err error
+	if a.receiptKey, err = m.KeyFor(a.receiptKey); err != nil {
+		return err
+	}
+	a.s.keyer.Use(a.receiptKey)
 	r, err := a.activeRun(m.RunID)
 	if err != nil {
 		return err
@@ -326,7 +332,7 @@ func (a *applyTx) storeBlock(r *run, m *record.AppendCommand, b *record.Bodies, 
 			out.FirstSeq = res.RunSeq
 		}
 		h := record.ParseHeader(m.Headers[(first+i)*record.HeaderSize:])
-		if err := a.storeEvent(r, &h, res, m.Fingerprint(first+i, &h)); err != nil {
+		if err := a.storeEvent(r, &h, res, m.Fingerprint(first+i, &h, &a.s.keyer)); err != nil {
 			return err
 		}
 	}
@@ -349,7 +355,7 @@ func (a *applyTx) storeEvent(r *run, h *record.Header, res *EventResult, s recor
 	a.chain = append(a.chain, r.head.Chain)
 	a.events++
 	rc := record.Receipt{
-		RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Content: s.Content, Record: s.Record,
+		RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Fingerprint: s,
 	}
 	a.pending.add(r.ref.No, &h.Key, &rc)
 	a.s.active.addReceipt(r, h.Key.Prefix())
@@ -491,7 +497,7 @@ func (a *applyTx) writeApplied(index, term uint64, crc uint32) (*Applied, error)
 		return nil, err
 	}
 	next := advance(a.previous, index, term, a.stamp, a.nextRun, a.events, crc, a.effects)
-	next.Incarnation, next.FencesAbove, next.Held = a.incarnation, a.fencesAbove, a.held
+	next.Incarnation, next.FencesAbove, next.Held, next.ReceiptKey = a.incarnation, a.fencesAbove, a.held, a.receiptKey
 	switch {
 	case !next.Held:
 		next.HeldSince = 0

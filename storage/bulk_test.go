@@ -75,7 +75,7 @@ func (b *bulkStore) rows() [][]byte {
 
 func bulkCommand(t rapid.TB, run string, first, n int) storage.Command {
 	events := ofTenant("tenant "+run[len(run)-1:], storagetest.Events(run, first, n))
-	c, err := storage.EncodeAppend(&storage.Append{RunID: run, Events: events})
+	c, err := storagetest.Request{Append: &storage.Append{RunID: run, Events: events}}.Encode()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,7 +222,7 @@ func checkRun(t rapid.TB, store *storage.Store, name string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, record := r.Digests(r.AppendedBy, r.Original)
+		_, record := r.Digests(r.PayloadSalt, r.AppendedBy, r.Original)
 		chain = contract.ChainDigest(chain, record, r.RunSeq, r.PersistedAt)
 		if seq++; r.RunSeq != seq || r.RecordDigest != record || r.ChainDigest != chain {
 			t.Fatalf("run %s: runSeq %d after %d, chain %x, want %x", name, r.RunSeq, seq-1, r.ChainDigest, chain)

@@ -18,10 +18,16 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 	recurrences := m.Recurrences
 	results := make([]EventResult, n)
 	// first is the first event of the request with a key: its index, and the fingerprint of the
-	// event that is stored under the key, or will be.
+	// event that is stored under the key, if there is one.
 	type first struct {
 		index  int
-		stored record.Fingerprint
+		stored bool
+		record.Fingerprint
+	}
+	// Only duplicates need theirs.
+	fingerprint := func(i int) record.Fingerprint {
+		h := record.ParseHeader(m.Headers[i*record.HeaderSize:])
+		return m.Fingerprint(i, &h, &a.s.keyer)
 	}
 	var seen map[record.KeyHash]first
 	if n > 1 {
@@ -29,7 +35,6 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 	}
 	for i := range results {
 		h := record.ParseHeader(m.Headers[i*record.HeaderSize:])
-		given := m.Fingerprint(i, &h)
 		rec, recurs := recurrences.Take(i)
 		if recurs && rec.Assigned {
 			var at record.Attempted
@@ -41,7 +46,10 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 		}
 		if f, ok := seen[h.Key]; ok {
 			results[i] = results[f.index]
-			results[i].Duplicate, results[i].SameContent = true, f.stored.Same(given)
+			if !f.stored {
+				f.Fingerprint = fingerprint(f.index)
+			}
+			results[i].Duplicate, results[i].SameContent = true, f.Same(fingerprint(i))
 			results[i].Attempt = rec.AssignedAttempt()
 			continue
 		}
@@ -49,17 +57,13 @@ func (a *applyTx) classify(r *run, m *record.AppendCommand, o *Outcome) (fresh i
 		if err != nil {
 			return 0, nil, err
 		}
-		known := given
-		if ok {
-			known = record.Fingerprint{Content: stored.Content, Record: stored.Record}
-		}
 		if seen != nil {
-			seen[h.Key] = first{i, known}
+			seen[h.Key] = first{i, ok, stored.Fingerprint}
 		}
 		if ok {
 			results[i] = EventResult{
 				EventID: stored.EventID, RunSeq: stored.RunSeq, PersistedAt: stored.PersistedAt,
-				Duplicate: true, SameContent: known.Same(given), Attempt: rec.AssignedAttempt(),
+				Duplicate: true, SameContent: stored.Same(fingerprint(i)), Attempt: rec.AssignedAttempt(),
 			}
 			continue
 		}

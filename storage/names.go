@@ -34,6 +34,8 @@ type (
 	PlanRef = record.PlanRef
 	// MigrationHint is that of a PlanRef.
 	MigrationHint = record.MigrationHint
+	// ReceiptKey is the secret of a cluster that receipts are keyed with.
+	ReceiptKey = record.ReceiptKey
 	// Operation is one part of a compound command.
 	Operation = record.Operation
 	// Proposal builds one log entry out of encoded commands.

@@ -18,6 +18,6 @@ func advance(a *Applied, index, term uint64, stamp int64, nextRun, events uint64
 	return &Applied{
 		Index: index, Term: term, PersistedAt: stamp, Events: events,
 		RollingHash: sha256.Sum256(b), NextRun: nextRun, Incarnation: a.Incarnation, FencesAbove: a.FencesAbove,
-		Held: a.Held, HeldSince: a.HeldSince,
+		Held: a.Held, HeldSince: a.HeldSince, ReceiptKey: a.ReceiptKey,
 	}
 }

@@ -141,6 +141,8 @@ type Store struct {
 	recent *rowcache.Cache
 	// application is the proposal that is being applied. Between two, only its memory counts.
 	application applyTx
+	// keyer has the key of the command that was applied last.
+	keyer record.Keyer
 	// broken is the first error of an entry that could not be applied, or of an install. After it,
 	// memory may be ahead of the database for good, so that nothing is applied any more.
 	broken error
@@ -215,6 +217,10 @@ func (s *Store) Close() error {
 
 // Applied returns how far the store is.
 func (s *Store) Applied() Applied { return *s.applied.Load() }
+
+// Keyed reports whether the cluster has a key for receipts. It then has it forever: an append that
+// is encoded from now on need not bring one along (Append.Keyed).
+func (s *Store) Keyed() bool { return s.applied.Load().ReceiptKey != record.ReceiptKey{} }
 
 // Incarnation names the history that the store has now.
 func (s *Store) Incarnation() Incarnation { return s.applied.Load().Incarnation }

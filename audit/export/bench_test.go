@@ -2,6 +2,7 @@ package export
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"fmt"
 	"testing"
 	"time"
@@ -35,6 +36,8 @@ func typical(n int) []*Record {
 				run, i*7919, i%100000, i, log),
 		}, RunSeq: seq, PersistedAt: at + int64(i/50)*1_000_003}
 		r.EventID = contract.EventID{1, 2, 3, 4, 5, 6, 0x70, 7, 0x80, 8, 9, byte(i >> 24), byte(i >> 16), byte(i >> 8), byte(i), 1}
+		salt := sha256.Sum256(r.EventID[:])
+		r.PayloadSalt = contract.Salt(salt[:16])
 		r.IdempotencyKey = contract.DeriveKey(r.Contract, r.RunID, r.StepID, 1, r.EngineAttemptID, r.Type, r.PlanID, r.PlanVersion)
 		seal(r, &chains[run])
 		out = append(out, r)
@@ -44,7 +47,7 @@ func typical(n int) []*Record {
 
 // seal works out the digests of a record and moves the chain of its run on.
 func seal(r *Record, chain *contract.Digest) {
-	r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy, r.Original)
+	r.PayloadDigest, r.RecordDigest = r.Digests(r.PayloadSalt, r.AppendedBy, r.Original)
 	r.ChainDigest = contract.ChainDigest(*chain, r.RecordDigest, r.RunSeq, r.PersistedAt)
 	*chain = r.ChainDigest
 }

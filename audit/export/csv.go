@@ -52,6 +52,8 @@ func appendRow(b []byte, r *Record) []byte {
 		switch f := &fields[i]; f.Kind {
 		case contract.KindText:
 			b = appendCell(b, *f.Text(e))
+		case contract.KindSalt:
+			b = appendHex(b, f.Salt(e)[:])
 		case contract.KindDigest:
 			b = appendHex(b, f.Digest(e)[:])
 		case contract.KindObject:

@@ -43,7 +43,7 @@ func cellsOf(r *Record) []string {
 	return []string{
 		r.EventID.String(), r.Type, r.RunID, r.TenantID, r.ProjectID, r.EnvironmentID, r.PlanID, r.PlanVersion, r.StepID,
 		fmt.Sprint(r.LogicalAttemptID), fmt.Sprint(r.EngineAttemptID), r.IdempotencyKey, string(appendTime(nil, r.EmittedAt)), r.EmittedBy, r.CausedBySignalID,
-		r.ParentEventID, r.Contract.String(), fmt.Sprint(r.RunSeq), string(appendTime(nil, r.PersistedAt)), r.PayloadDigest.String(), r.RecordDigest.String(),
+		r.ParentEventID, r.Contract.String(), fmt.Sprint(r.RunSeq), string(appendTime(nil, r.PersistedAt)), r.PayloadSalt.String(), r.PayloadDigest.String(), r.RecordDigest.String(),
 		r.ChainDigest.String(), strings.Join(namesOf(r.Absent), " "), r.AppendedBy.Name, r.AppendedBy.TokenID, original, r.Original.Source, string(r.Extensions), string(r.Payload),
 	}
 }

@@ -46,6 +46,7 @@ var inheritable = func() (some []contract.Field) {
 const (
 	wantText    = "a JSON string"
 	wantUUID    = "a UUID of 36 characters in lower case"
+	wantSalt    = "32 lower-case hexadecimal digits"
 	wantDigest  = "64 lower-case hexadecimal digits"
 	wantTime    = "a time such as 2026-02-11T10:30:00.123Z"
 	wantNumber  = "a whole number from 1 on"
@@ -80,6 +81,8 @@ func parseField(f *contract.Field, text string, r *contract.Recorded) (want stri
 		want, ok = wantUUID, contract.ParseEventID(f.EventID(r), text)
 	case contract.KindLine:
 		want, ok = wantVersion, parseContract(f.Line(r), text)
+	case contract.KindSalt:
+		want, ok = wantSalt, contract.ParseSalt(f.Salt(r), text)
 	case contract.KindDigest:
 		want, ok = wantDigest, contract.ParseDigest(f.Digest(r), text)
 	case contract.KindNames:
@@ -97,8 +100,8 @@ func parseField(f *contract.Field, text string, r *contract.Recorded) (want stri
 	return want
 }
 
-// appendPlain appends the text of a field that is a number, a time, an id or a digest, or that
-// names a contract line. No form quotes within it.
+// appendPlain appends the text of a field that is a number, a time, an id, a salt or a digest, or
+// that names a contract line. No form quotes within it.
 func appendPlain(dst []byte, f *contract.Field, r *contract.Recorded) []byte {
 	switch f.Kind {
 	case contract.KindCount:
@@ -111,6 +114,8 @@ func appendPlain(dst []byte, f *contract.Field, r *contract.Recorded) []byte {
 		return appendUUID(dst, *f.EventID(r))
 	case contract.KindLine:
 		return append(dst, f.Line(r).String()...)
+	case contract.KindSalt:
+		return appendHex(dst, f.Salt(r)[:])
 	case contract.KindDigest:
 		return appendHex(dst, f.Digest(r)[:])
 	}

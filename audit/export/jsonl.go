@@ -84,6 +84,8 @@ func appendLine(b []byte, r *Record) []byte {
 			b = strconv.AppendUint(append(b, m.begin...), uint64(*f.Count(e)), 10)
 		case contract.KindNames:
 			b = append(appendNames(append(append(b, m.begin...), '['), *f.Names(e), `"`, `,`), ']')
+		case contract.KindSalt:
+			b = append(appendHex(append(b, m.quoted...), f.Salt(e)[:]), '"')
 		case contract.KindDigest:
 			b = append(appendHex(append(b, m.quoted...), f.Digest(e)[:]), '"')
 		default:

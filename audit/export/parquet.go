@@ -47,8 +47,8 @@ func rowType() reflect.Type {
 			tag += ",timestamp(nanosecond)"
 		case contract.KindLine:
 			tag += ",dict"
-		case contract.KindDigest:
-			tag += ",uncompressed" // no codec shortens a digest
+		case contract.KindSalt, contract.KindDigest:
+			tag += ",uncompressed" // no codec shortens them
 		case contract.KindNames:
 			column.Type = reflect.TypeFor[[]string]()
 			tag += ",list"
@@ -182,6 +182,8 @@ func (w *parquetWriter) take(k int, r *contract.Recorded) {
 		v = w.text(appendUUID(w.texts, *f.EventID(r)))
 	case contract.KindLine:
 		v = textValue(f.Line(r).String())
+	case contract.KindSalt:
+		v = w.text(appendHex(w.texts, f.Salt(r)[:]))
 	case contract.KindDigest:
 		v = w.text(appendHex(w.texts, f.Digest(r)[:]))
 	case contract.KindNames:

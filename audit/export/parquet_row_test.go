@@ -31,6 +31,7 @@ type parquetRow struct {
 	ContractVersion  string   `parquet:"contract_version,dict"`
 	RunSeq           int64    `parquet:"run_seq"`
 	PersistedAt      int64    `parquet:"persisted_at,timestamp(nanosecond)"`
+	PayloadSalt      []byte   `parquet:"payload_salt,string,uncompressed"`
 	PayloadDigest    []byte   `parquet:"payload_digest,string,uncompressed"`
 	RecordDigest     []byte   `parquet:"record_digest,string,uncompressed"`
 	ChainDigest      []byte   `parquet:"chain_digest,string,uncompressed"`
@@ -54,6 +55,7 @@ func rowsOf(records []*Record) (rows []parquetRow) {
 			IdempotencyKey: r.IdempotencyKey, EmittedAt: r.EmittedAt,
 			EmittedBy: present(r.EmittedBy), CausedBySignalID: present(r.CausedBySignalID), ParentEventID: present(r.ParentEventID),
 			ContractVersion: r.Contract.String(), RunSeq: int64(r.RunSeq), PersistedAt: r.PersistedAt,
+			PayloadSalt:   []byte(r.PayloadSalt.String()),
 			PayloadDigest: []byte(r.PayloadDigest.String()),
 			RecordDigest:  []byte(r.RecordDigest.String()),
 			ChainDigest:   []byte(r.ChainDigest.String()),

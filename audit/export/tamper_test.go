@@ -165,7 +165,7 @@ func TestTamperedFields(t *testing.T) {
 				found(t, what, report, at)
 
 				r := records[i]
-				r.PayloadDigest, r.RecordDigest = r.Digests(r.AppendedBy, r.Original)
+				r.PayloadDigest, r.RecordDigest = r.Digests(r.PayloadSalt, r.AppendedBy, r.Original)
 				if name != "payloadDigest" && name != "recordDigest" {
 					found(t, what+", digests made to fit", verified(t, f, withManifestOf(t, f, records, manifest), key))
 				}
@@ -340,13 +340,15 @@ func TestUnknownParts(t *testing.T) {
 		"two payloads":           {JSONLines, replace(text, `,"payload":{`, `,"payloadJson":"e30=","payload":{`), "payload and payloadJson"},
 		"a blank":                {JSONLines, replace(text, `,"runSeq"`, `, "runSeq"`), "line 1 has no member's name at byte"},
 		"a number for text":      {JSONLines, replace(text, `"runSeq":"1"`, `"runSeq":1`), "runSeq is not a whole number"},
-		"an offset":              {JSONLines, replace(text, `Z","payloadDigest`, `+00:00","payloadDigest`), "persistedAt is not a time"},
+		"no salt":                {JSONLines, replace(text, `"payloadSalt":"`+records[0].PayloadSalt.String()+`",`, ""), "line 1 payloadSalt is missing"},
+		"a long salt":            {JSONLines, replace(text, `"payloadSalt":"`, `"payloadSalt":"0`), "payloadSalt is not 32 lower-case"},
+		"an offset":              {JSONLines, replace(text, `Z","payloadSalt`, `+00:00","payloadSalt`), "persistedAt is not a time"},
 		"an empty line":          {JSONLines, replace(text, "\n", "\n\n"), "line 2 is not a JSON object"},
 		"another manifest first": {JSONLines, text[strings.LastIndex(text, manifestMember):] + text, "line 1 has a manifest"},
 		"a manifest and more":    {JSONLines, replace(text, manifestMember, `{"colour":1,"manifest":`), "no manifest"},
 		"a manifest and less":    {JSONLines, text[:len(text)-2] + ",\"x\":1}\n", "no manifest"},
 		"a manifest spelt anew":  {JSONLines, replace(text, `"runlog export 1\n`, `"\u0072unlog export 1\n`), "no manifest"},
-		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 29 columns"},
+		"a column more":          {CSV, replace(table, ",payload\n", ",payload,colour\n"), "it has more than the 30 columns"},
 		"a column renamed":       {CSV, replace(table, ",run_seq,", ",seq,"), `column 18 is not called "run_seq"`},
 		"a cell more":            {CSV, replace(table, ",2.0.0,", ",2.0.0,x,"), "row 1 run_seq is not"},
 		"a cell less":            {CSV, replace(table, ",2.0.0,", ","), "row 1 contract_version is not"},

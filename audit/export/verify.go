@@ -156,9 +156,9 @@ func (b *batch) check(src source) {
 		if c.fault != "" {
 			return
 		}
-		switch payload, record := c.Digests(c.AppendedBy, c.Original); {
+		switch payload, record := c.Digests(c.PayloadSalt, c.AppendedBy, c.Original); {
 		case payload != c.PayloadDigest:
-			c.wrong = "payloadDigest is not that of the payload: one of them was changed"
+			c.wrong = "payloadDigest is not that of the payload and its salt: one of them was changed"
 		case record != c.RecordDigest:
 			c.wrong = "recordDigest is not that of the event: it was changed, or appendedBy, or appendedByTokenId, or what inherited says, or a field from eventId to contractVersion"
 		}

@@ -105,6 +105,8 @@ func (m *lineMember) append(b []byte, r *contract.Recorded) []byte {
 		return append(f.EventID(r).Append(append(b, '"')), '"')
 	case contract.KindLine:
 		return append(append(append(b, '"'), f.Line(r).String()...), '"')
+	case contract.KindSalt:
+		return append(append(append(b, '"'), f.Salt(r).String()...), '"')
 	case contract.KindObject:
 		if len(*f.Object(r)) == 0 {
 			return b[:begin]
@@ -212,6 +214,10 @@ func parseMember(name, value []byte, r *contract.Recorded) (err error) {
 		var id uuid.UUID
 		id, err = uuid.Parse(text)
 		*f.EventID(r) = contract.EventID(id)
+	case contract.KindSalt:
+		if !contract.ParseSalt(f.Salt(r), text) {
+			err = errors.New("it is not a salt of 32 lower-case hexadecimal digits")
+		}
 	case contract.KindLine:
 		var known bool
 		if *f.Line(r), known = contract.ParseLine(text); !known {

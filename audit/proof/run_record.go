@@ -37,6 +37,6 @@ var sparse = func() (some []contract.Field) {
 
 // chain returns the chain digest of the record after another.
 func (r *Record) chain(before contract.Digest) contract.Digest {
-	_, record := r.Digests(r.AppendedBy, r.Original)
+	_, record := r.Digests(r.PayloadSalt, r.AppendedBy, r.Original)
 	return contract.ChainDigest(before, record, r.RunSeq, r.PersistedAt)
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -331,7 +332,11 @@ func verifyDigests(t *testing.T, chain contract.Digest, e *runlogv1.EventRecord)
 	if len(bad) > 0 {
 		t.Fatalf("stored event is not valid: %v", bad)
 	}
-	payload := sha256.Sum256(e.GetPayloadJson())
+	salt, err := hex.DecodeString(e.PayloadSalt)
+	if err != nil {
+		t.Fatal(err)
+	}
+	payload := sha256.Sum256(slices.Concat([]byte("runlog/payload/1\x00"), salt, e.GetPayloadJson()))
 	record := sha256.Sum256(append(event.AppendCanonical(nil), payload[:]...))
 	chain = contract.ChainDigest(chain, record, e.RunSeq, e.PersistedAt.AsTime().UnixNano())
 	if hex.EncodeToString(payload[:]) != e.PayloadDigest || hex.EncodeToString(record[:]) != e.RecordDigest || chain.String() != e.ChainDigest {

@@ -57,7 +57,7 @@ func sampleAudit() *fakeAudit {
 		if contract.ScopeOf(kind) == contract.ScopeStep {
 			e.StepID, e.EmittedBy = "load", "worker-7"
 		}
-		payload, record := e.Digests(contract.Author{}, contract.Original{})
+		payload, record := e.Digests(contract.Salt{9}, contract.Author{}, contract.Original{})
 		at := seconds(float64(i) + 0.25)
 		chain := contract.ChainDigest(*chains[run], record, seq, at.AsTime().UnixNano())
 		*chains[run] = chain
@@ -65,8 +65,8 @@ func sampleAudit() *fakeAudit {
 			EventId: e.EventID.String(), EventType: e.Type, RunId: e.RunID, TenantId: e.TenantID, ProjectId: e.ProjectID, EnvironmentId: e.EnvironmentID,
 			PlanId: e.PlanID, PlanVersion: e.PlanVersion, LogicalAttemptId: 1, EngineAttemptId: e.EngineAttemptID, IdempotencyKey: e.IdempotencyKey,
 			EmittedAt: timestamppb.New(time.Unix(0, e.EmittedAt)), ContractVersion: "2.0.0", RunSeq: seq, PersistedAt: at,
-			PayloadForm:   &runlogv1.EventRecord_PayloadJson{PayloadJson: e.Payload},
-			PayloadDigest: payload.String(), RecordDigest: record.String(), ChainDigest: chain.String(),
+			PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: e.Payload},
+			PayloadSalt: contract.Salt{9}.String(), PayloadDigest: payload.String(), RecordDigest: record.String(), ChainDigest: chain.String(),
 		}
 		if e.StepID != "" {
 			m.StepId, m.EmittedBy = &e.StepID, &e.EmittedBy

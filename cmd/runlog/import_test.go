@@ -95,7 +95,7 @@ func TestImportOfARun(t *testing.T) {
 var stampedAt = regexp.MustCompile(`"persistedAt":"[^"]*"`)
 
 // ofTheSource matches what an imported record has of its own, and what depends on it.
-var ofTheSource = regexp.MustCompile(`,"original":{[^}]*}|"(persistedAt|recordDigest|chainDigest)":"[^"]*",`)
+var ofTheSource = regexp.MustCompile(`,"original":{[^}]*}|"(persistedAt|payloadSalt|payloadDigest|recordDigest|chainDigest)":"[^"]*",`)
 
 func write(t *testing.T, text string) string {
 	t.Helper()

@@ -226,7 +226,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b`), "<uuid>"},
 	// These hold the event's id and time; keys, payload and snapshot digests do not, and are
 	// compared.
-	{regexp.MustCompile(`"(recordDigest|chainDigest)":"[0-9a-f]{64}"`), `"$1":"<digest>"`},
+	{regexp.MustCompile(`"(payloadSalt|payloadDigest|recordDigest|chainDigest)":"[0-9a-f]{32,64}"`), `"$1":"<digest>"`},
 	{regexp.MustCompile(`\b2026-(0[3-9]|1\d)-\d\dT[0-9:.]+Z|\b20(2[7-9]|[3-9]\d)-\d\d-\d\dT[0-9:.]+Z`), "<now>"},
 	{regexp.MustCompile(`"position":"[0-9a-f]{16}-\d+"`), `"position":"<position>"`},
 	{regexp.MustCompile(`\b[0-9a-f]{16}-(\d+-payroll)\b`), "<incarnation>-$1"},

@@ -122,14 +122,13 @@ func BenchmarkDigests(b *testing.B) {
 	b.Run("record", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			e.Digests(Author{}, Original{})
+			e.Digests(Salt{}, Author{}, Original{})
 		}
 	})
 	b.Run("content", func(b *testing.B) {
-		payload := e.PayloadDigest()
 		b.ReportAllocs()
 		for b.Loop() {
-			e.ContentDigest(payload)
+			e.ContentDigest()
 		}
 	})
 	b.Run("chain", func(b *testing.B) {

@@ -11,7 +11,9 @@ import (
 const (
 	envelopeTag = "runlog/envelope/1\x00"
 	chainTag    = "runlog/chain/1\x00"
-	contentTag  = "runlog/content/2\x00"
+	contentTag  = "runlog/content/3\x00"
+	importedTag = "runlog/imported/1\x00"
+	payloadTag  = "runlog/payload/1\x00"
 	windowTag   = "runlog/window/1\x00"
 )
 
@@ -96,9 +98,20 @@ func (e *Event) AppendCanonical(dst []byte) []byte {
 	return e.appendCauses(dst)
 }
 
-// PayloadDigest returns SHA-256 of the payload bytes as stored (APP-11).
-func (e *Event) PayloadDigest() Digest {
-	return sha256.Sum256(e.Payload)
+// PayloadDigest returns SHA-256 over the 17 bytes "runlog/payload/1\x00", the salt and the payload
+// bytes as stored (APP-11). Without the salt it tells nothing of the payload (LIFE-5).
+func (e *Event) PayloadDigest(salt Salt) Digest {
+	var stack [len(payloadTag) + len(salt)]byte
+	return hashBehind(append(append(stack[:0], payloadTag...), salt[:]...), e.Payload)
+}
+
+// hashBehind returns SHA-256 over two parts, without a copy of the second.
+func hashBehind(begin, rest []byte) (d Digest) {
+	h := sha256.New()
+	h.Write(begin)
+	h.Write(rest)
+	h.Sum(d[:0])
+	return d
 }
 
 // Original is what the source of an imported event said of it (APP-13). The zero value: the event
@@ -117,8 +130,8 @@ type Author struct {
 	TokenID string
 }
 
-// Digests returns the payload digest and the record digest of the event (APP-11). by is what the
-// authority recorded of the caller. The record digest is SHA-256 over
+// Digests returns the payload digest and the record digest of the event (APP-11). salt and by are
+// what the authority recorded with it. The record digest is SHA-256 over
 //
 //	canonical envelope bytes  AppendCanonical, which the producer controls
 //	payload digest            32 bytes
@@ -128,17 +141,22 @@ type Author struct {
 //	original.source           unless empty: field 21
 //
 // Field 17 always ends the canonical bytes, so no identity reads as part of an event.
-func (e *Event) Digests(by Author, original Original) (payload, record Digest) {
-	payload = e.PayloadDigest()
+func (e *Event) Digests(salt Salt, by Author, original Original) (payload, record Digest) {
+	payload = e.PayloadDigest(salt)
 	var stack [canonicalStack]byte
 	b := append(e.AppendCanonical(stack[:0]), payload[:]...)
 	b = appendOptional(b, fieldAppendedBy, by.Name)
 	b = appendOptional(b, fieldAppendedByTokenID, by.TokenID)
-	if original.PersistedAt != 0 {
-		b = appendNumberField(b, fieldOriginalPersistedAt, uint64(original.PersistedAt))
-		b = appendOptional(b, fieldOriginalSource, original.Source)
+	return payload, sha256.Sum256(original.append(b))
+}
+
+// append appends the fields of the record digest that an imported event has.
+func (o *Original) append(dst []byte) []byte {
+	if o.PersistedAt == 0 {
+		return dst
 	}
-	return payload, sha256.Sum256(b)
+	dst = appendNumberField(dst, fieldOriginalPersistedAt, uint64(o.PersistedAt))
+	return appendOptional(dst, fieldOriginalSource, o.Source)
 }
 
 // ChainDigest returns the link of a record in its run's chain (APP-11): SHA-256 over the 15 bytes
@@ -184,20 +202,30 @@ func (e *Event) AppendInherited(dst []byte) []byte {
 	return dst
 }
 
-// ContentDigest returns the first 8 bytes of SHA-256 over the 17 bytes "runlog/content/2\x00", the
-// canonical fields but eventId, engineAttemptId, emittedAt and emittedBy, and the payload digest
-// (IDM-7), so that a payload is hashed once for it and the record digest.
+// ContentDigest returns the first 8 bytes of SHA-256 over the 17 bytes "runlog/content/3\x00", the
+// canonical fields but eventId, engineAttemptId, emittedAt and emittedBy, and the payload (IDM-7).
 //
 // Two events of one run and one key with equal content digests have not diverged. Unequal ones may
-// still say the same in other bytes: ask SameContent.
-func (e *Event) ContentDigest(payload Digest) [8]byte {
+// still say the same in other bytes: ask SameContent. The digest has no salt, because two tries
+// must have the same, so a reader of it can try payloads. It is in commands alone, which have the
+// payload too. What a receipt keeps of it is keyed (LIFE-5).
+func (e *Event) ContentDigest() [8]byte {
 	var stack [canonicalStack]byte
 	b := append(stack[:0], contentTag...)
 	b = e.appendNames(b)
 	b = appendNumberField(b, fieldLogicalAttemptID, uint64(e.LogicalAttemptID))
 	b = appendField(b, fieldIdempotencyKey, e.IdempotencyKey)
-	b = append(e.appendCauses(b), payload[:]...)
-	sum := sha256.Sum256(b)
+	sum := hashBehind(e.appendCauses(b), e.Payload)
+	return [8]byte(sum[:8])
+}
+
+// ImportedDigest returns the first 8 bytes of SHA-256 over the 18 bytes "runlog/imported/1\x00",
+// what the source said of the event, in the form of the record digest, the canonical envelope bytes
+// and the payload. It tells imported events of one key apart, whichever identity imports them
+// (APP-13). What holds for ContentDigest holds for it.
+func (e *Event) ImportedDigest(original Original) [8]byte {
+	var stack [canonicalStack]byte
+	sum := hashBehind(e.AppendCanonical(original.append(append(stack[:0], importedTag...))), e.Payload)
 	return [8]byte(sum[:8])
 }
 
@@ -273,6 +301,9 @@ func (id EventID) text() (b [EventIDText]byte) {
 	hex.Encode(b[24:], id[10:])
 	return b
 }
+
+// String returns the salt as lower-case hex, the form in which the API shows it.
+func (s Salt) String() string { return hex.EncodeToString(s[:]) }
 
 // String returns the digest as lower-case hex, the form in which the API shows it.
 func (d Digest) String() string { return hex.EncodeToString(d[:]) }

@@ -65,12 +65,15 @@ func readGolden(t *testing.T) map[string]string {
 	return golden
 }
 
+// goldenSalt is that of the golden digests and of the example in docs/formats.md.
+var goldenSalt = Salt{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
+
 func TestAPP11GoldenBytes(t *testing.T) {
 	golden := readGolden(t)
 	checked := 0
 	for name, e := range goldenEvents() {
-		payload, record := e.Digests(Author{}, Original{})
-		content := e.ContentDigest(e.PayloadDigest())
+		payload, record := e.Digests(goldenSalt, Author{}, Original{})
+		content := e.ContentDigest()
 		first := ChainDigest(Digest{}, record, 1, 1770805800123456790)
 		second := ChainDigest(first, record, 2, -1)
 		for what, got := range map[string]string{
@@ -86,7 +89,7 @@ func TestAPP11GoldenBytes(t *testing.T) {
 			}
 			checked++
 		}
-		if payload != e.PayloadDigest() {
+		if payload != e.PayloadDigest(goldenSalt) {
 			t.Errorf("%s: PayloadDigest differs from Digests", name)
 		}
 	}
@@ -102,7 +105,7 @@ func TestENV1InheritedFieldsAreNotCanonical(t *testing.T) {
 	if !bytes.Equal(resolved.AppendCanonical(nil), bare.AppendCanonical(nil)) {
 		t.Error("what is inherited changes the canonical bytes")
 	}
-	if resolved.ContentDigest(resolved.PayloadDigest()) != bare.ContentDigest(bare.PayloadDigest()) {
+	if resolved.ContentDigest() != bare.ContentDigest() {
 		t.Error("what is inherited changes the content digest")
 	}
 }
@@ -190,11 +193,11 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 		other.EngineAttemptID++
 		other.EmittedAt++
 		other.EmittedBy += "x"
-		if e.ContentDigest(e.PayloadDigest()) != other.ContentDigest(other.PayloadDigest()) || !SameContent(e, &other) {
+		if e.ContentDigest() != other.ContentDigest() || !SameContent(e, &other) {
 			t.Fatal("a field outside the content counts")
 		}
-		_, before := e.Digests(Author{}, Original{})
-		if _, after := other.Digests(Author{}, Original{}); before == after {
+		_, before := e.Digests(goldenSalt, Author{}, Original{})
+		if _, after := other.Digests(goldenSalt, Author{}, Original{}); before == after {
 			t.Fatal("a field outside the content is outside the record digest")
 		}
 		change := rapid.SampledFrom([]func(*Event){
@@ -205,7 +208,7 @@ func TestIDM7ContentDigestFields(t *testing.T) {
 			func(e *Event) { e.Contract ^= 1 }, func(e *Event) { e.Payload = []byte(`{"other":1}`) },
 		}).Draw(t, "change")
 		change(&other)
-		if e.ContentDigest(e.PayloadDigest()) == other.ContentDigest(other.PayloadDigest()) || SameContent(e, &other) {
+		if e.ContentDigest() == other.ContentDigest() || SameContent(e, &other) {
 			t.Fatal("a changed field does not count")
 		}
 	})
@@ -217,7 +220,7 @@ func TestSEC8AppendedByInTheRecordDigest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEvent(t)
 		by := Author{Name: rapid.StringN(1, 60, 256).Draw(t, "identity"), TokenID: rapid.StringN(1, 60, 256).Draw(t, "token")}
-		payload, plain := e.Digests(Author{}, Original{})
+		payload, plain := e.Digests(goldenSalt, Author{}, Original{})
 		if plain != sha256.Sum256(append(e.AppendCanonical(nil), payload[:]...)) {
 			t.Fatal("without an identity, the record digest has more than the event")
 		}
@@ -227,12 +230,12 @@ func TestSEC8AppendedByInTheRecordDigest(t *testing.T) {
 			by   Author
 			want []byte
 		}{{Author{Name: by.Name}, suffix}, {by, append(slices.Clone(suffix), token...)}} {
-			same, with := e.Digests(c.by, Original{})
+			same, with := e.Digests(goldenSalt, c.by, Original{})
 			if same != payload || with != sha256.Sum256(append(append(e.AppendCanonical(nil), payload[:]...), c.want...)) {
 				t.Fatalf("digests with %+v: %s, %s", c.by, same, with)
 			}
 			for _, other := range []Author{{}, {c.by.Name + "x", c.by.TokenID}, {c.by.Name, c.by.TokenID + "x"}, {c.by.TokenID, c.by.Name}} {
-				if _, digest := e.Digests(other, Original{}); digest == with && other != c.by {
+				if _, digest := e.Digests(goldenSalt, other, Original{}); digest == with && other != c.by {
 					t.Fatalf("%+v has the digest of %+v", other, c.by)
 				}
 			}
@@ -245,7 +248,7 @@ func TestAPP13OriginalInTheRecordDigest(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		e := drawEvent(t)
 		o := Original{PersistedAt: rapid.Int64Min(1).Draw(t, "persisted"), Source: rapid.StringN(1, 60, 256).Draw(t, "source")}
-		payload, got := e.Digests(Author{}, o)
+		payload, got := e.Digests(goldenSalt, Author{}, o)
 		want := binary.BigEndian.AppendUint64(append(append(e.AppendCanonical(nil), payload[:]...), 20, 0, 0, 0, 8), uint64(o.PersistedAt))
 		want = append(append(want, 21, 0, 0, byte(len(o.Source)>>8), byte(len(o.Source))), o.Source...)
 		if got != sha256.Sum256(want) {

@@ -169,7 +169,7 @@ func TestAPP11SchemaOfTheRecord(t *testing.T) {
 		EventId: "018f4e7a-1c2b-7def-8123-456789abcdef", EventType: RunPaused, RunId: "r", TenantId: "t", ProjectId: "p", EnvironmentId: "e",
 		PlanId: "p", PlanVersion: "1", LogicalAttemptId: 1, EngineAttemptId: 1, IdempotencyKey: "k", EmittedAt: &timestamppb.Timestamp{}, ContractVersion: "2.0.0",
 		PayloadForm: &runlogv1.EventRecord_Payload{Payload: payload}, RunSeq: 1 << 63, PersistedAt: &timestamppb.Timestamp{Seconds: 1, Nanos: 1},
-		PayloadDigest: digest, RecordDigest: digest, ChainDigest: digest,
+		PayloadSalt: digest[:32], PayloadDigest: digest, RecordDigest: digest, ChainDigest: digest,
 	}
 	check := func(line Line, want bool) {
 		t.Helper()

@@ -49,6 +49,10 @@ type EventID [16]byte
 // Digest is a SHA-256.
 type Digest [32]byte
 
+// Salt is what keeps the payload digest of an event from telling its payload to those that guess
+// (LIFE-5): 16 random bytes, which the node that encodes the event makes.
+type Salt [16]byte
+
 // Event is a validated EventWrite: the form in which every inner room takes events and trusts them.
 // Strings are valid UTF-8 and within their limits; an empty string is an absent field.
 type Event struct {

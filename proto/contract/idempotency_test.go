@@ -146,8 +146,8 @@ func TestValidateAllocations(t *testing.T) {
 	var sink int
 	if n := testing.AllocsPerRun(100, func() {
 		e, bad := Validate(w, Options{RunID: w.RunId})
-		payload, record := e.Digests(Author{}, Original{})
-		content := e.ContentDigest(e.PayloadDigest())
+		payload, record := e.Digests(Salt{}, Author{}, Original{})
+		content := e.ContentDigest()
 		sink += len(bad) + int(payload[0]+record[0]+content[0])
 	}); n != 0 {
 		t.Errorf("%v allocations", n)

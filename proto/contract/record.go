@@ -17,8 +17,9 @@ type Record struct {
 	// RunSeq and PersistedAt are what that authority had assigned.
 	RunSeq      uint64
 	PersistedAt int64 // nanoseconds since 1970-01-01T00:00:00Z
-	// PayloadDigest and RecordDigest are empty, or what APP-11 must give for the event.
-	PayloadDigest, RecordDigest string
+	// PayloadDigest and RecordDigest are empty, or what APP-11 must give for the event with
+	// PayloadSalt.
+	PayloadSalt, PayloadDigest, RecordDigest string
 	// PlanID and PlanVersion are what the event inherited from its run, empty where it names them.
 	PlanID, PlanVersion string
 	// AppendedBy is what the other authority had recorded of its caller (SEC-8). An import keeps
@@ -35,9 +36,9 @@ func (r *Record) Origin() Original {
 
 // ParseRecord reads one record from a line of JSON, as "runlog events -o json" writes it: an event
 // as ParseEvent reads it, of either contract line, with runSeq and persistedAt beside it. Of the
-// other members that reading an event adds, it returns payloadDigest, recordDigest, appendedBy,
-// appendedByTokenId and original. inherited says which fields the producer had left out.
-// ParseRecord drops chainDigest, which belongs to the place where the record was read.
+// other members that reading an event adds, it returns payloadSalt, payloadDigest, recordDigest,
+// appendedBy, appendedByTokenId and original. inherited says which fields the producer had left
+// out. ParseRecord drops chainDigest, which belongs to the place where the record was read.
 //
 // It does not validate the event, nor compare the digests. The error is an *Error, as ParseEvent's
 // is.
@@ -68,6 +69,8 @@ func ParseRecord(line []byte) (Record, error) {
 			fault = setSeq(&r.RunSeq, value)
 		case field == "persistedAt":
 			fault = setStamp(&r.PersistedAt, value)
+		case field == "payloadSalt":
+			fault = setText(&r.PayloadSalt, value)
 		case field == "payloadDigest":
 			fault = setText(&r.PayloadDigest, value)
 		case field == "recordDigest":
@@ -196,9 +199,17 @@ func (r *Record) leaveOut(inherited []byte) string {
 }
 
 // DigestFaults compares the digests that the record brings along with those of its validated event
-// (APP-11).
+// and its salt (APP-11). The authority that imports the event gives it a salt of its own.
 func (r *Record) DigestFaults(e *Event) (bad []Violation) {
-	payload, record := e.Digests(r.AppendedBy, r.Original)
+	if r.PayloadSalt == "" && r.PayloadDigest == "" && r.RecordDigest == "" {
+		return nil
+	}
+	var salt Salt
+	if !ParseSalt(&salt, r.PayloadSalt) {
+		return appendFault(nil, "payloadSalt", "must be %d lower-case hexadecimal digits, as the record was read: "+
+			"its digests cannot be checked without it; import it as it was, or without its digests and its salt", 2*len(salt))
+	}
+	payload, record := e.Digests(salt, r.AppendedBy, r.Original)
 	for _, d := range [...]struct {
 		field, given, want string
 	}{
@@ -207,7 +218,7 @@ func (r *Record) DigestFaults(e *Event) (bad []Violation) {
 	} {
 		if d.given != "" && d.given != d.want {
 			bad = appendFault(bad, d.field, "is not that of the record, whose digest is %s: the record was changed on its way, "+
-				"if only in the spelling of its payload; import it as it was, or without its digests", d.want)
+				"if only in the spelling of its payload; import it as it was, or without its digests and its salt", d.want)
 		}
 	}
 	return bad

@@ -15,7 +15,7 @@ func TestParseRecord(t *testing.T) {
 	for name, more := range map[string]string{
 		"2.x":               ``,
 		"1.1":               `,"contractVersion":"1.1","draining":false`,
-		"snake case":        `,"payload_digest":"ab","record_digest":"cd","chain_digest":"ef"`,
+		"snake case":        `,"payload_salt":"01","payload_digest":"ab","record_digest":"cd","chain_digest":"ef"`,
 		"by somebody known": `,"appended_by":"worker \u00e9","recordDigest":"cd","payloadDigest":"ab"`,
 		"with a token":      `,"appendedBy":"worker \u00e9","appendedByTokenId":"7"`,
 		"imported there":    `,"original":{"persistedAt":"1970-01-01T00:00:01Z","source":"worker"},"appendedBy":"worker \u00e9"`,
@@ -31,6 +31,9 @@ func TestParseRecord(t *testing.T) {
 		}
 		if digests := strings.Contains(more, "cd"); digests != (r.PayloadDigest == "ab" && r.RecordDigest == "cd") {
 			t.Errorf("%s: digests %q, %q", name, r.PayloadDigest, r.RecordDigest)
+		}
+		if salted := name == "snake case"; salted != (r.PayloadSalt == "01") {
+			t.Errorf("%s: salt %q", name, r.PayloadSalt)
 		}
 		if by := strings.Contains(more, "worker"); by != (r.AppendedBy.Name == "worker \u00e9") {
 			t.Errorf("%s: appendedBy %q", name, r.AppendedBy)

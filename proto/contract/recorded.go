@@ -16,6 +16,7 @@ type Recorded struct {
 	AppendedBy  Author
 	Original    Original
 
+	PayloadSalt   Salt // stored with the payload
 	PayloadDigest Digest
 	RecordDigest  Digest
 	ChainDigest   Digest
@@ -70,6 +71,7 @@ const (
 	KindDigest                  // Digest: Digest
 	KindNames                   // Absent, the names of inherited fields: Names
 	KindObject                  // []byte, a JSON object: Object
+	KindSalt                    // Salt: Salt
 )
 
 // Forms keep fields in arrays by their numbers, which are below these.
@@ -105,6 +107,7 @@ var recordedFields = described([]Field{
 	{Name: "contractVersion", canonical: 17, Body: 12, at: func(r *Recorded) any { return &r.Contract }},
 	{Name: "runSeq", canonical: elsewhere, Body: 16, at: func(r *Recorded) any { return &r.RunSeq }},
 	{Name: "persistedAt", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.PersistedAt }},
+	{Name: "payloadSalt", canonical: elsewhere, Body: 22, at: func(r *Recorded) any { return &r.PayloadSalt }},
 	{Name: "payloadDigest", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.PayloadDigest }},
 	{Name: "recordDigest", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.RecordDigest }},
 	{Name: "chainDigest", canonical: elsewhere, Body: elsewhere, at: func(r *Recorded) any { return &r.ChainDigest }},
@@ -163,6 +166,8 @@ func kindOf(at any) (Kind, unsafe.Pointer) {
 		return KindEventID, unsafe.Pointer(at)
 	case *Line:
 		return KindLine, unsafe.Pointer(at)
+	case *Salt:
+		return KindSalt, unsafe.Pointer(at)
 	case *Digest:
 		return KindDigest, unsafe.Pointer(at)
 	case *Absent:
@@ -207,6 +212,9 @@ func (f *Field) EventID(r *Recorded) *EventID { return (*EventID)(f.in(r, KindEv
 
 // Line returns where a contract line is.
 func (f *Field) Line(r *Recorded) *Line { return (*Line)(f.in(r, KindLine)) }
+
+// Salt returns where a salt is.
+func (f *Field) Salt(r *Recorded) *Salt { return (*Salt)(f.in(r, KindSalt)) }
 
 // Digest returns where a digest is.
 func (f *Field) Digest(r *Recorded) *Digest { return (*Digest)(f.in(r, KindDigest)) }

@@ -110,7 +110,7 @@ func (k Kind) inMessage(pointer bool) reflect.Type {
 			return reflect.TypeFor[*string]()
 		}
 	}
-	return reflect.TypeFor[string]() // digests and ids too
+	return reflect.TypeFor[string]() // digests, salts and ids too
 }
 
 // Take sets r to what a message has, which must have its payload as JSON bytes. It returns false if
@@ -147,6 +147,8 @@ func (r *Recorded) Take(m *runlogv1.EventRecord) bool {
 			text, known := *(*string)(at), false
 			*f.Line(r), known = ParseLine(text)
 			ok = ok && known && text != ""
+		case KindSalt:
+			ok = ParseSalt(f.Salt(r), *(*string)(at)) && ok
 		case KindDigest:
 			ok = ParseDigest(f.Digest(r), *(*string)(at)) && ok
 		case KindNames:
@@ -208,6 +210,9 @@ func ParseEventID(id *EventID, text string) bool {
 		parseHex(id[0:4], text[0:8]) && parseHex(id[4:6], text[9:13]) && parseHex(id[6:8], text[14:18]) &&
 		parseHex(id[8:10], text[19:23]) && parseHex(id[10:16], text[24:36])
 }
+
+// ParseSalt reads a salt in the form of Salt.String, and no other.
+func ParseSalt(s *Salt, text string) bool { return parseHex(s[:], text) }
 
 // ParseDigest reads a digest in the form of Digest.String, and no other.
 func ParseDigest(d *Digest, text string) bool { return parseHex(d[:], text) }

@@ -138,6 +138,7 @@ type publishedRecord struct {
 	AppendedBy       string          `json:"appendedBy"`
 	TokenID          string          `json:"appendedByTokenId"`
 	CanonicalHex     string          `json:"canonicalHex"`
+	PayloadSalt      string          `json:"payloadSalt"`
 	PayloadDigest    string          `json:"payloadDigest"`
 	RecordDigest     string          `json:"recordDigest"`
 	ChainDigest      string          `json:"chainDigest"`
@@ -202,7 +203,11 @@ func checkPublishedRecord(t *testing.T, r *publishedRecord, head Digest) Digest 
 	if got := hex.EncodeToString(e.AppendCanonical(nil)); got != r.CanonicalHex {
 		t.Errorf("%s: canonical bytes\n%s, want\n%s", r.RunSeq, got, r.CanonicalHex)
 	}
-	payload, record := e.Digests(Author{r.AppendedBy, r.TokenID}, Original{})
+	var salt Salt
+	if !ParseSalt(&salt, r.PayloadSalt) {
+		t.Fatalf("%s: salt %q", r.RunSeq, r.PayloadSalt)
+	}
+	payload, record := e.Digests(salt, Author{r.AppendedBy, r.TokenID}, Original{})
 	if payload.String() != r.PayloadDigest || record.String() != r.RecordDigest {
 		t.Errorf("%s: digests %s %s, want %s %s", r.RunSeq, payload, record, r.PayloadDigest, r.RecordDigest)
 	}

@@ -214,6 +214,7 @@ func TestImportRefusals(t *testing.T) {
 		n := servertest.Start(t)
 		n.Append("live", servertest.NewEvent("RunStarted"))
 		n.Imports(servertest.WithGaps("old")...).OK(t)
+		salt := `,"payloadSalt":"` + strings.Repeat("0f", 16) + `"`
 		for name, test := range map[string]struct {
 			lines  []string
 			code   int
@@ -235,7 +236,9 @@ func TestImportRefusals(t *testing.T) {
 			"a changed record":  {[]string{strings.Replace(servertest.WithGaps("old")[3], `"runSeq":"7"`, `"runSeq":"9"`, 1)}, 409, "RUN_ALREADY_EXISTS", "another event"},
 			"into a live run":   {[]string{servertest.Foreign("live", 9, 1, "Noted", "")}, 409, "RUN_SCOPE_MISMATCH", "tenant"},
 			"into a run of its": {[]string{strings.NewReplacer(`"t"`, `"tenant"`, `"p"`, `"project"`, `"e"`, `"prod"`).Replace(servertest.Foreign("live", 9, 1, "Noted", ""))}, 409, "RUN_ALREADY_EXISTS", "not imported"},
-			"a changed digest":  {[]string{servertest.Foreign("r", 1, 1, "Noted", `,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].recordDigest"},
+			"a changed digest":  {[]string{servertest.Foreign("r", 1, 1, "Noted", salt+`,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].recordDigest"},
+			"no salt":           {[]string{servertest.Foreign("r", 1, 1, "Noted", `,"recordDigest":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].payloadSalt"},
+			"a salt too short":  {[]string{servertest.Foreign("r", 1, 1, "Noted", `,"payloadSalt":"00"`)}, 400, "INVALID_ARGUMENT_FIELD", "events[0].payloadSalt"},
 		} {
 			bubble.Run(t, name, func(t testing.TB) {
 				before := n.Server.Internals().Replica.Store().Applied().Events

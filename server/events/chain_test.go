@@ -43,10 +43,10 @@ func publishedChains(t testing.TB) map[string][]*runlogv1.EventRecord {
 		Chains []struct {
 			Name    string
 			Records []struct {
-				Fields                                                                 json.RawMessage
-				Absent                                                                 []string
-				Payload, RunSeq, PersistedAt, PayloadDigest, RecordDigest, ChainDigest string
-				AppendedBy, AppendedByTokenID, Extensions                              *string
+				Fields                                                                              json.RawMessage
+				Absent                                                                              []string
+				Payload, RunSeq, PersistedAt, PayloadSalt, PayloadDigest, RecordDigest, ChainDigest string
+				AppendedBy, AppendedByTokenID, Extensions                                           *string
 			}
 		}
 	}
@@ -58,7 +58,7 @@ func publishedChains(t testing.TB) map[string][]*runlogv1.EventRecord {
 		for _, v := range chain.Records {
 			members := map[string]any{
 				"runSeq": v.RunSeq, "persistedAt": v.PersistedAt, "inherited": v.Absent, "payloadJson": []byte(v.Payload),
-				"payloadDigest": v.PayloadDigest, "recordDigest": v.RecordDigest, "chainDigest": v.ChainDigest,
+				"payloadSalt": v.PayloadSalt, "payloadDigest": v.PayloadDigest, "recordDigest": v.RecordDigest, "chainDigest": v.ChainDigest,
 			}
 			if v.AppendedBy != nil {
 				members["appendedBy"] = *v.AppendedBy

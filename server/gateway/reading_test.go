@@ -87,7 +87,7 @@ func TestGzip(t *testing.T) {
 			t.Fatal(err)
 		}
 		text, err := io.ReadAll(r)
-		if err != nil || !bytes.Equal(text, plain.Body) || len(zipped.Body) > len(plain.Body)/4 {
+		if err != nil || !bytes.Equal(text, plain.Body) || len(zipped.Body) > len(plain.Body)/3 {
 			t.Errorf("%v: %d bytes, plain %d, compressed %d", err, len(text), len(plain.Body), len(zipped.Body))
 		}
 		for target, accept := range map[string]string{

@@ -181,6 +181,7 @@ func (r *Replica) ExecuteAppend(ctx context.Context, a *storage.Append, around A
 }
 
 func (r *Replica) admit(a *storage.Append, around *Around, tenant *limits.Tenant, line string) (Pending, error) {
+	a.Keyed = r.store.Keyed()
 	cmd, err := around.encode(a)
 	if err != nil {
 		return Pending{}, err

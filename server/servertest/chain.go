@@ -31,7 +31,11 @@ func AuditRun(records []*runlogv1.EventRecord) error {
 		if err != nil {
 			return fmt.Errorf("runSeq %d: %w", r.RunSeq, err)
 		}
-		payload := sha256.Sum256(r.GetPayloadJson())
+		salt, err := hex.DecodeString(r.PayloadSalt)
+		if err != nil || len(salt) != 16 {
+			return fmt.Errorf("runSeq %d: payload salt %q", r.RunSeq, r.PayloadSalt)
+		}
+		payload := sha256.Sum256(slices.Concat([]byte("runlog/payload/1\x00"), salt, r.GetPayloadJson()))
 		envelope = append(envelope, payload[:]...)
 		if by := r.AppendedBy; by != nil {
 			envelope = append(envelope, 18)

@@ -47,6 +47,7 @@ type Bulk struct {
 	blocks   uint32 // in chunk
 	receipts []keyedReceipt
 	command  record.AppendCommand // the one being added
+	keyer    record.Keyer
 	row      []byte
 }
 
@@ -184,6 +185,10 @@ func (b *Bulk) Add(c record.Command) error {
 	if err != nil {
 		return err
 	}
+	if b.applied.ReceiptKey, err = m.KeyFor(b.applied.ReceiptKey); err != nil {
+		return err
+	}
+	b.keyer.Use(b.applied.ReceiptKey)
 	h := record.Head{PersistedAt: slot.stamp, Position: slot.position}
 	h.Statuses = m.Changes.After(contract.StatusPending.Only(), func(int) bool { return true })
 	if err := b.addBlocks(ref, m, &h, slot); err != nil {
@@ -272,7 +277,7 @@ func (b *Bulk) addBlocks(ref record.RunRef, m *record.AppendCommand, h *record.H
 			h.LastSeq++
 			h.Chain = contract.ChainDigest(h.Chain, e.Record, h.LastSeq, slot.stamp)
 			b.receipts = append(b.receipts, keyedReceipt{e.Key, record.Receipt{
-				RunSeq: h.LastSeq, PersistedAt: slot.stamp, EventID: e.EventID, Content: e.Content,
+				RunSeq: h.LastSeq, PersistedAt: slot.stamp, EventID: e.EventID, Fingerprint: m.Fingerprint(len(b.receipts), &e, &b.keyer),
 			}})
 		}
 		slot.tenants.Add(tenant, slot.chunk, b.blocks)

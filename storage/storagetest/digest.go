@@ -3,6 +3,7 @@ package storagetest
 import (
 	"crypto/sha256"
 	"fmt"
+	"slices"
 
 	"runlog/proto/contract"
 	"runlog/storage"
@@ -37,7 +38,7 @@ func eight(n uint64) []byte {
 func canonical(e *contract.Event, content bool) []byte {
 	tag := "runlog/envelope/1\x00"
 	if content {
-		tag = "runlog/content/2\x00"
+		tag = "runlog/content/3\x00"
 	}
 	b := []byte(tag)
 	if !content {
@@ -76,13 +77,34 @@ func sameContent(a, b *contract.Event) bool {
 
 // recordDigest has the identity behind the payload's digest, where no producer can put anything
 // (SEC-8).
-func recordDigest(e *contract.Event, by contract.Author, o contract.Original) (payload, record contract.Digest) {
-	payload = sha256.Sum256(e.Payload)
+func recordDigest(e *contract.Event, salt contract.Salt, by contract.Author, o contract.Original) (payload, record contract.Digest) {
+	payload = sha256.Sum256(slices.Concat([]byte("runlog/payload/1\x00"), salt[:], e.Payload))
 	b := text(append(canonical(e, false), payload[:]...), 18, by.Name, by.Name != "")
 	b = text(b, 22, by.TokenID, by.TokenID != "")
 	imported := o.PersistedAt != 0
 	b = text(b, 20, string(eight(uint64(o.PersistedAt))), imported)
 	return payload, sha256.Sum256(text(b, 21, o.Source, imported && o.Source != ""))
+}
+
+// saltsOf are those of the request, or, if it has none, some that follow from its events, so that a
+// request is always encoded the same way.
+func saltsOf(a *storage.Append) []contract.Salt {
+	if len(a.Salts) > 0 {
+		return a.Salts
+	}
+	salts := make([]contract.Salt, len(a.Events))
+	for i := range salts {
+		sum := sha256.Sum256(append(canonical(&a.Events[i], false), a.Events[i].Payload...))
+		salts[i] = contract.Salt(sum[:16])
+	}
+	return salts
+}
+
+// encoded is the request with all that encoding would draw at random.
+func encoded(a *storage.Append) *storage.Append {
+	all := *a
+	all.Salts, all.ReceiptKey = saltsOf(a), storage.ReceiptKey{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16}
+	return &all
 }
 
 func chainDigest(prev, record contract.Digest, seq uint64, persistedAt int64) contract.Digest {
@@ -113,7 +135,7 @@ func Verify(run *storage.Run, records []storage.Record) error {
 				r.RunSeq, run.RunID, r.PersistedAt, at, r.Position, position)
 		}
 		at, position = r.PersistedAt, r.Position
-		payload, record := recordDigest(&r.Event, r.AppendedBy, r.Original)
+		payload, record := recordDigest(&r.Event, r.PayloadSalt, r.AppendedBy, r.Original)
 		chain = chainDigest(chain, record, r.RunSeq, r.PersistedAt)
 		if r.PayloadDigest != payload || r.RecordDigest != record || r.ChainDigest != chain {
 			return fmt.Errorf("digests of record %d of run %q: payload %s record %s chain %s, want %s %s %s",

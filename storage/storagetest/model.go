@@ -328,8 +328,8 @@ func (m *Model) assign(r *modelRun, a *storage.Append, results []storage.EventRe
 
 // sameRecord is what an import compares: all but the importer.
 func sameRecord(a *contract.Event, originalA contract.Original, b *contract.Event, originalB contract.Original) bool {
-	_, recordA := recordDigest(a, contract.Author{}, originalA)
-	_, recordB := recordDigest(b, contract.Author{}, originalB)
+	_, recordA := recordDigest(a, contract.Salt{}, contract.Author{}, originalA)
+	_, recordB := recordDigest(b, contract.Salt{}, contract.Author{}, originalB)
 	return recordA == recordB
 }
 
@@ -341,14 +341,15 @@ func (m *Model) sameContent(run *storage.Run, stored, e *contract.Event) bool {
 }
 
 func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
+	salts := saltsOf(a)
 	for n, i := range fresh {
 		e := a.Events[i]
 		e.AttemptAssigned = false // a record does not tell
-		rec := storage.Record{Position: m.position, Recorded: contract.Recorded{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, AppendedBy: a.AppendedBy}}
+		rec := storage.Record{Position: m.position, Recorded: contract.Recorded{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, AppendedBy: a.AppendedBy, PayloadSalt: salts[i]}}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.Original = a.Imported[i].RunSeq, a.Imported[i].Original
 		}
-		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e, rec.AppendedBy, rec.Original)
+		rec.PayloadDigest, rec.RecordDigest = recordDigest(&e, rec.PayloadSalt, rec.AppendedBy, rec.Original)
 		prev := contract.Digest(r.run.Chain)
 		if m.bug == bugChain && n == 0 {
 			prev = contract.Digest{}

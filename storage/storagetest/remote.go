@@ -60,6 +60,11 @@ func (p *Pair) proposeRemotely(clock int64, requests []Request) (outcomes []stor
 		if err != nil {
 			return outcomes, fmt.Errorf("request %d: %w", i, err)
 		}
+		if a := fit[0].Append; a != nil && len(got) == 1 {
+			if err := p.learnSalts(a, &got[0]); err != nil {
+				return outcomes, fmt.Errorf("request %d: %w", i, err)
+			}
+		}
 		want, _ := p.Model.Propose(clock, fit)
 		if err := SameOutcomes(got, outside{}.outcomes(want)); err != nil {
 			return outcomes, fmt.Errorf("request %d: %w", i, err)
@@ -67,6 +72,22 @@ func (p *Pair) proposeRemotely(clock int64, requests []Request) (outcomes []stor
 		outcomes = append(outcomes, got...)
 	}
 	return outcomes, nil
+}
+
+// learnSalts sets the salts that the node has given the events of a request.
+func (p *Pair) learnSalts(a *storage.Append, o *storage.Outcome) error {
+	a.Salts = nil
+	for _, r := range o.Results {
+		records, err := p.remote.Events(a.RunID, r.RunSeq-1)
+		if err != nil {
+			return err
+		}
+		if len(records) == 0 || records[0].RunSeq != r.RunSeq {
+			return fmt.Errorf("run %q: the answer names runSeq %d, which has no event", a.RunID, r.RunSeq)
+		}
+		a.Salts = append(a.Salts, records[0].PayloadSalt)
+	}
+	return nil
 }
 
 // outside is the view through an API.

@@ -86,7 +86,7 @@ var errNoRequest = errors.New("storagetest: empty request")
 func (r Request) Encode() (storage.Command, error) {
 	switch {
 	case r.Append != nil:
-		return storage.EncodeAppend(r.Append)
+		return storage.EncodeAppend(encoded(r.Append))
 	case r.Compound != nil:
 		operations := make([]storage.Operation, len(r.Compound))
 		for i, op := range r.Compound {
@@ -109,7 +109,7 @@ func (r Request) Encode() (storage.Command, error) {
 func (r Request) operation() (storage.Operation, error) {
 	switch {
 	case r.Append != nil:
-		return storage.AppendOperation(r.Append)
+		return storage.AppendOperation(encoded(r.Append))
 	case r.SetRef != nil:
 		return metadata.Set(r.SetRef.RunID, r.SetRef.Ref, contract.Author{}, nil)
 	case r.Update != nil:

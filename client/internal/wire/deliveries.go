@@ -100,7 +100,7 @@ var eventFields = func() (all [contract.WireNumbers]contract.MessageField) {
 		switch f.Kind {
 		case contract.KindTime:
 			times++
-		case contract.KindEventID, contract.KindLine, contract.KindDigest:
+		case contract.KindEventID, contract.KindLine, contract.KindSalt, contract.KindDigest:
 			f.Kind = contract.KindText
 		case contract.KindText:
 			if f.Pointer {

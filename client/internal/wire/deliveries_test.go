@@ -104,7 +104,7 @@ func BenchmarkDeliveries(b *testing.B) {
 		EnvironmentId: "production", PlanId: "plan", PlanVersion: "1", StepId: proto.String("step"), LogicalAttemptId: 1, EngineAttemptId: 1,
 		IdempotencyKey: "run:step:1:StepCompleted", EmittedAt: timestamppb.Now(), EmittedBy: proto.String("bench"), ContractVersion: "2.0.0",
 		PayloadForm: &runlogv1.EventRecord_PayloadJson{PayloadJson: make([]byte, 200)}, RunSeq: 7, PersistedAt: timestamppb.Now(),
-		PayloadDigest: string(make([]byte, 64)), RecordDigest: string(make([]byte, 64)), ChainDigest: string(make([]byte, 64)),
+		PayloadSalt: string(make([]byte, 32)), PayloadDigest: string(make([]byte, 64)), RecordDigest: string(make([]byte, 64)), ChainDigest: string(make([]byte, 64)),
 	}}
 	m := &runlogv1.ConsumeResponse{}
 	for range 512 {

@@ -29,6 +29,8 @@ func change(f *contract.Field, r *contract.Recorded) {
 		f.EventID(r)[3] ^= 1
 	case contract.KindLine:
 		*f.Line(r) ^= 1
+	case contract.KindSalt:
+		f.Salt(r)[5] ^= 1
 	case contract.KindDigest:
 		f.Digest(r)[9] ^= 1
 	case contract.KindNames:

@@ -56,6 +56,8 @@ func Whole() *contract.Recorded {
 			*at = 1_770_805_800_000_000_000 + int64(n)
 		case *contract.EventID:
 			copy(at[:], sum[:])
+		case *contract.Salt:
+			copy(at[:], sum[:])
 		case *contract.Digest:
 			*at = sum
 		case *contract.Line:
@@ -89,6 +91,8 @@ func Draw(t *rapid.T, texts *rapid.Generator[string], objects *rapid.Generator[[
 		case *int64:
 			*at = Times.Draw(t, name)
 		case *contract.EventID:
+			copy(at[:], rapid.SliceOfN(rapid.Byte(), len(at), len(at)).Draw(t, name))
+		case *contract.Salt:
 			copy(at[:], rapid.SliceOfN(rapid.Byte(), len(at), len(at)).Draw(t, name))
 		case *contract.Digest:
 			copy(at[:], rapid.SliceOfN(rapid.Byte(), len(at), len(at)).Draw(t, name))

@@ -311,7 +311,10 @@ type Append struct {
 	// The events of which machines learn: the index among the headers, 4 bytes, and the notice, 1
 	// byte, of each. 1: RunStarted. 2: an accepted CANCEL or EMERGENCY_STOP. 3: RunPaused with
 	// draining.
-	Notices       []byte `protobuf:"bytes,15,opt,name=notices,proto3" json:"notices,omitempty"`
+	Notices []byte `protobuf:"bytes,15,opt,name=notices,proto3" json:"notices,omitempty"`
+	// 16 random bytes: a key for receipts, which apply takes if the cluster has none (LIFE-5). Empty:
+	// the node that encoded the command knew the one that it has.
+	ReceiptKey    []byte `protobuf:"bytes,16,opt,name=receipt_key,json=receiptKey,proto3" json:"receipt_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -447,6 +450,13 @@ func (x *Append) GetOnlyNew() bool {
 func (x *Append) GetNotices() []byte {
 	if x != nil {
 		return x.Notices
+	}
+	return nil
+}
+
+func (x *Append) GetReceiptKey() []byte {
+	if x != nil {
+		return x.ReceiptKey
 	}
 	return nil
 }
@@ -671,8 +681,10 @@ type Body struct {
 	OriginalSource string `protobuf:"bytes,20,opt,name=original_source,json=originalSource,proto3" json:"original_source,omitempty"`
 	// The id of the API token that the caller presented (SEC-8). Empty: none.
 	AppendedByTokenId string `protobuf:"bytes,21,opt,name=appended_by_token_id,json=appendedByTokenId,proto3" json:"appended_by_token_id,omitempty"`
-	unknownFields     protoimpl.UnknownFields
-	sizeCache         protoimpl.SizeCache
+	// 16 random bytes, which the digest of the payload begins with (LIFE-5).
+	PayloadSalt   []byte `protobuf:"bytes,22,opt,name=payload_salt,json=payloadSalt,proto3" json:"payload_salt,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Body) Reset() {
@@ -850,6 +862,13 @@ func (x *Body) GetAppendedByTokenId() string {
 		return x.AppendedByTokenId
 	}
 	return ""
+}
+
+func (x *Body) GetPayloadSalt() []byte {
+	if x != nil {
+		return x.PayloadSalt
+	}
+	return nil
 }
 
 // RunIdentity is written once, with a run's first event or its creation.
@@ -1251,7 +1270,10 @@ type Applied struct {
 	Held bool `protobuf:"varint,10,opt,name=held,proto3" json:"held,omitempty"`
 	// The stamp of the first entry that the held cluster has applied; 0: it is not held, or has
 	// applied none.
-	HeldSince     int64 `protobuf:"fixed64,11,opt,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"`
+	HeldSince int64 `protobuf:"fixed64,11,opt,name=held_since,json=heldSince,proto3" json:"held_since,omitempty"`
+	// The secret of the cluster with which receipts are keyed, 16 bytes (LIFE-5). Empty: no append
+	// was applied yet.
+	ReceiptKey    []byte `protobuf:"bytes,12,opt,name=receipt_key,json=receiptKey,proto3" json:"receipt_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1363,6 +1385,13 @@ func (x *Applied) GetHeldSince() int64 {
 	return 0
 }
 
+func (x *Applied) GetReceiptKey() []byte {
+	if x != nil {
+		return x.ReceiptKey
+	}
+	return nil
+}
+
 var File_record_v1_record_proto protoreflect.FileDescriptor
 
 const file_record_v1_record_proto_rawDesc = "" +
@@ -1382,7 +1411,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\rmembers_index\x18\x02 \x01(\x06R\fmembersIndex\"4\n" +
 	"\x10BeginIncarnation\x12 \n" +
 	"\vincarnation\x18\x01 \x01(\fR\vincarnation\"\r\n" +
-	"\vReleaseHold\"\x9a\x04\n" +
+	"\vReleaseHold\"\xbb\x04\n" +
 	"\x06Append\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1399,7 +1428,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\texclusive\x18\f \x01(\bR\texclusive\x12\x18\n" +
 	"\achanges\x18\r \x01(\fR\achanges\x12\x19\n" +
 	"\bonly_new\x18\x0e \x01(\bR\aonlyNew\x12\x18\n" +
-	"\anotices\x18\x0f \x01(\fR\anoticesB\x14\n" +
+	"\anotices\x18\x0f \x01(\fR\anotices\x12\x1f\n" +
+	"\vreceipt_key\x18\x10 \x01(\fR\n" +
+	"receiptKeyB\x14\n" +
 	"\x12_expected_last_seqB\b\n" +
 	"\x06_fence\"j\n" +
 	"\x05Scope\x12\x1b\n" +
@@ -1414,7 +1445,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x05count\x18\x01 \x01(\rR\x05count\x12\x14\n" +
 	"\x05codec\x18\x02 \x01(\rR\x05codec\x12\x19\n" +
 	"\braw_size\x18\x03 \x01(\rR\arawSize\x12\x12\n" +
-	"\x04data\x18\x04 \x01(\fR\x04data\"\xe7\x05\n" +
+	"\x04data\x18\x04 \x01(\fR\x04data\"\x8a\x06\n" +
 	"\x04Body\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\fR\aeventId\x12\x1b\n" +
 	"\ttype_code\x18\x02 \x01(\rR\btypeCode\x12\x1b\n" +
@@ -1442,7 +1473,8 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"extensions\x18\x13 \x01(\fR\n" +
 	"extensions\x12'\n" +
 	"\x0foriginal_source\x18\x14 \x01(\tR\x0eoriginalSource\x12/\n" +
-	"\x14appended_by_token_id\x18\x15 \x01(\tR\x11appendedByTokenId\"\xd7\x01\n" +
+	"\x14appended_by_token_id\x18\x15 \x01(\tR\x11appendedByTokenId\x12!\n" +
+	"\fpayload_salt\x18\x16 \x01(\fR\vpayloadSalt\"\xd7\x01\n" +
 	"\vRunIdentity\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12&\n" +
 	"\x05scope\x18\x02 \x01(\v2\x10.record.v1.ScopeR\x05scope\x12#\n" +
@@ -1485,7 +1517,7 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\rMigrationHint\x12%\n" +
 	"\x0esource_version\x18\x01 \x01(\tR\rsourceVersion\x12%\n" +
 	"\x0etarget_version\x18\x02 \x01(\tR\rtargetVersion\x12)\n" +
-	"\x10transform_script\x18\x03 \x01(\tR\x0ftransformScript\"\xc8\x02\n" +
+	"\x10transform_script\x18\x03 \x01(\tR\x0ftransformScript\"\xe9\x02\n" +
 	"\aApplied\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x06R\x05index\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x06R\x04term\x12!\n" +
@@ -1500,7 +1532,9 @@ const file_record_v1_record_proto_rawDesc = "" +
 	"\x04held\x18\n" +
 	" \x01(\bR\x04held\x12\x1d\n" +
 	"\n" +
-	"held_since\x18\v \x01(\x10R\theldSinceB\x82\x01\n" +
+	"held_since\x18\v \x01(\x10R\theldSince\x12\x1f\n" +
+	"\vreceipt_key\x18\f \x01(\fR\n" +
+	"receiptKeyB\x82\x01\n" +
 	"\rcom.record.v1B\vRecordProtoP\x01Z\x1frunlog/proto/record/v1;recordv1\xa2\x02\x03RXX\xaa\x02\tRecord.V1\xca\x02\tRecord\\V1\xe2\x02\x15Record\\V1\\GPBMetadata\xea\x02\n" +
 	"Record::V1b\x06proto3"
 

@@ -402,6 +402,9 @@ type EventRecord struct {
 	RunSeq uint64 `protobuf:"varint,20,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
 	// The Append Authority's clock (APP-5).
 	PersistedAt *timestamppb.Timestamp `protobuf:"bytes,21,opt,name=persisted_at,json=persistedAt,proto3" json:"persisted_at,omitempty"`
+	// Lower-case hex of the 16 random bytes that the payload's digest begins with. They are stored
+	// with the payload (APP-11, LIFE-5).
+	PayloadSalt string `protobuf:"bytes,30,opt,name=payload_salt,json=payloadSalt,proto3" json:"payload_salt,omitempty"`
 	// Lower-case hex of SHA-256 digests (APP-11).
 	PayloadDigest string `protobuf:"bytes,22,opt,name=payload_digest,json=payloadDigest,proto3" json:"payload_digest,omitempty"`
 	RecordDigest  string `protobuf:"bytes,23,opt,name=record_digest,json=recordDigest,proto3" json:"record_digest,omitempty"`
@@ -609,6 +612,13 @@ func (x *EventRecord) GetPersistedAt() *timestamppb.Timestamp {
 		return x.PersistedAt
 	}
 	return nil
+}
+
+func (x *EventRecord) GetPayloadSalt() string {
+	if x != nil {
+		return x.PayloadSalt
+	}
+	return ""
 }
 
 func (x *EventRecord) GetPayloadDigest() string {
@@ -1088,7 +1098,7 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayload\x12'\n" +
 	"\x0fextensions_json\x18( \x01(\fR\x0eextensionsJsonB\x0e\n" +
-	"\fpayload_form\"\xaa\n" +
+	"\fpayload_form\"\xcd\n" +
 	"\n" +
 	"\vEventRecord\x12\x19\n" +
 	"\bevent_id\x18\x01 \x01(\tR\aeventId\x12\x1d\n" +
@@ -1116,7 +1126,8 @@ const file_runlog_v1_event_proto_rawDesc = "" +
 	"\fpayload_json\x18\x12 \x01(\fH\x00R\vpayloadJson\x123\n" +
 	"\apayload\x18\x13 \x01(\v2\x17.google.protobuf.StructH\x00R\apayload\x12\x17\n" +
 	"\arun_seq\x18\x14 \x01(\x04R\x06runSeq\x12=\n" +
-	"\fpersisted_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12%\n" +
+	"\fpersisted_at\x18\x15 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12!\n" +
+	"\fpayload_salt\x18\x1e \x01(\tR\vpayloadSalt\x12%\n" +
 	"\x0epayload_digest\x18\x16 \x01(\tR\rpayloadDigest\x12#\n" +
 	"\rrecord_digest\x18\x17 \x01(\tR\frecordDigest\x12!\n" +
 	"\fchain_digest\x18\x18 \x01(\tR\vchainDigest\x12\x1c\n" +

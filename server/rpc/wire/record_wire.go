@@ -112,6 +112,8 @@ func appendFields(dst []byte, r *contract.Recorded) []byte {
 			dst = f.EventID(r).Append(append(f.appendTag(dst), contract.EventIDText))
 		case contract.KindLine:
 			dst = f.appendText(dst, f.Line(r).String())
+		case contract.KindSalt:
+			dst = hex.AppendEncode(appendLength(f.appendTag(dst), 2*len(f.Salt(r))), f.Salt(r)[:])
 		case contract.KindDigest:
 			dst = hex.AppendEncode(appendLength(f.appendTag(dst), 2*len(f.Digest(r))), f.Digest(r)[:])
 		case contract.KindNames:

@@ -46,7 +46,7 @@ func (c *Commit) AppendChain(dst []contract.Digest) []contract.Digest {
 			e.IdempotencyKey = contract.DeriveKey(e.Contract, e.RunID, e.StepID, e.LogicalAttemptID, e.EngineAttemptID,
 				e.Type, e.PlanID, e.PlanVersion)
 		}
-		_, digest := e.Digests(r.AppendedBy, r.Original)
+		_, digest := e.Digests(r.PayloadSalt, r.AppendedBy, r.Original)
 		before = contract.ChainDigest(before, digest, r.RunSeq, r.PersistedAt)
 		dst = append(dst, before)
 	}

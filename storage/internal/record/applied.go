@@ -38,6 +38,9 @@ type Applied struct {
 	// HeldSince is the stamp of the first entry that the held cluster has applied; 0: it is not
 	// held, or has applied none.
 	HeldSince int64
+
+	// ReceiptKey is that of the first append that was applied, and never changes.
+	ReceiptKey ReceiptKey
 }
 
 // Position of the last applied entry.
@@ -78,6 +81,9 @@ func AppliedRow(a *Applied, cluster ClusterID) ([]byte, error) {
 	if a.Incarnation != cluster.First() {
 		m.Incarnation = a.Incarnation[:]
 	}
+	if a.ReceiptKey != (ReceiptKey{}) {
+		m.ReceiptKey = a.ReceiptKey[:]
+	}
 	return Deterministic.Marshal(m)
 }
 
@@ -113,6 +119,9 @@ func ReadApplied(db pebble.Reader, o *pebble.IterOptions, cluster ClusterID) (_ 
 		a.Incarnation = Incarnation(m.Incarnation)
 	default:
 		return nil, fmt.Errorf("%w: incarnation of %d bytes", ErrRow, len(m.Incarnation))
+	}
+	if a.ReceiptKey, err = parseReceiptKey(m.ReceiptKey); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrRow, err)
 	}
 	return a, nil
 }

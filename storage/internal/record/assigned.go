@@ -12,14 +12,14 @@ type Assigned struct {
 	Original contract.Original
 }
 
-// AssignedSize is runSeq (8) and a recordPrefix (8).
+// AssignedSize is runSeq (8) and the imported digest (8).
 const AssignedSize = 16
 
 // appendAssigned appends what apply needs of an imported event.
 func appendAssigned(dst []byte, g *Assigned, e *contract.Event) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, g.RunSeq)
-	_, digest := e.Digests(contract.Author{}, g.Original)
-	return append(dst, digest[:len(recordPrefix{})]...)
+	digest := e.ImportedDigest(g.Original)
+	return append(dst, digest[:]...)
 }
 
 // Imports says whether the events come from another authority.
@@ -30,11 +30,11 @@ func (c *AppendCommand) AssignedSeq(i int) uint64 {
 	return binary.BigEndian.Uint64(c.Assigned[i*AssignedSize:])
 }
 
-// Fingerprint is that of the i-th event, whose header is h.
-func (c *AppendCommand) Fingerprint(i int, h *Header) Fingerprint {
-	s := Fingerprint{Content: h.Content}
+// Fingerprint is that of the i-th event, whose header is h, as a receipt has it.
+func (c *AppendCommand) Fingerprint(i int, h *Header, k *Keyer) Fingerprint {
+	s := Fingerprint{Content: k.key(h.Content, ofContent)}
 	if c.Imports() {
-		s.Record = recordPrefix(c.Assigned[i*AssignedSize+8:])
+		s.Imported = k.key([8]byte(c.Assigned[i*AssignedSize+8:]), ofImported)
 	}
 	return s
 }

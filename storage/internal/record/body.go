@@ -87,6 +87,8 @@ func appendBody(dst []byte, r *contract.Recorded, plan *planName) (_ []byte, val
 			dst = appendFixed(dst, number, *f.Time(r))
 		case contract.KindEventID:
 			dst = appendBytes(dst, number, f.EventID(r)[:])
+		case contract.KindSalt:
+			dst = appendBytes(dst, number, f.Salt(r)[:])
 		case contract.KindLine:
 			dst = appendNumber(dst, number, uint64(*f.Line(r)))
 		case contract.KindNames:
@@ -134,6 +136,10 @@ func parseBody(data []byte, run *recordv1.RunIdentity, plan *recordv1.Plan, keye
 	if len(b.eventID) != len(contract.EventID{}) {
 		return Record{}, fmt.Errorf("%w: event id of %d bytes", ErrBody, len(b.eventID))
 	}
+	if len(b.salt) != len(contract.Salt{}) {
+		return Record{}, fmt.Errorf("%w: payload salt of %d bytes", ErrBody, len(b.salt))
+	}
+	b.record.PayloadSalt = contract.Salt(b.salt)
 	e := &b.record.Event
 	e.EventID = contract.EventID(b.eventID)
 	e.RunID = run.GetRunId()

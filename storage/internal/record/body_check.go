@@ -17,7 +17,7 @@ var bodyNames = map[protoreflect.Name]string{"type_name": "event_type", "contrac
 var bodyKinds = map[contract.Kind]protoreflect.Kind{
 	contract.KindText: protoreflect.StringKind, contract.KindCount: protoreflect.Uint32Kind, contract.KindNumber: protoreflect.Uint64Kind,
 	contract.KindTime: protoreflect.Sfixed64Kind, contract.KindEventID: protoreflect.BytesKind, contract.KindLine: protoreflect.Uint32Kind,
-	contract.KindNames: protoreflect.Uint32Kind, contract.KindObject: protoreflect.BytesKind,
+	contract.KindNames: protoreflect.Uint32Kind, contract.KindObject: protoreflect.BytesKind, contract.KindSalt: protoreflect.BytesKind,
 }
 
 // checkBody returns all differences between the rows of a stored body and the message that

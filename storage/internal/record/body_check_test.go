@@ -30,7 +30,7 @@ func TestFaultsOfBody(t *testing.T) {
 		"a number twice":     {with("emittedBy", func(f *contract.Field) { f.Body = 11 }), "parentEventId has the number 11, which is that of another field"},
 		"a code of types":    {with("emittedBy", func(f *contract.Field) { f.Body = bodyTypeCode }), "emittedBy has the number 2, which is that of another field: give it one that is free"},
 		"a field no more":    {slices.Delete(slices.Clone(bodyFields), 3, 4), "logical_attempt_id of the message has no row with the number 5: stored bodies have it, so keep its row"},
-		"a new field":        {append(slices.Clone(bodyFields), contract.Field{Name: "colour", Column: "colour", Kind: contract.KindText, Body: 22}), "colour has the number 22, and the message has no such field: add it to record.proto"},
+		"a new field":        {append(slices.Clone(bodyFields), contract.Field{Name: "colour", Column: "colour", Kind: contract.KindText, Body: 23}), "colour has the number 23, and the message has no such field: add it to record.proto"},
 		"a new name":         {with("emittedBy", func(f *contract.Field) { f.Name, f.Column = "sentBy", "sent_by" }), "sentBy has the number 9, which is that of emitted_by: what is stored has that field there"},
 	} {
 		text := ""

@@ -168,7 +168,7 @@ func (b *Block) Records(run *recordv1.RunIdentity, position Position, persistedA
 		}
 		rec.PersistedAt, rec.Position = persistedAt, position
 		if detail == Whole {
-			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.AppendedBy, rec.Original)
+			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.PayloadSalt, rec.AppendedBy, rec.Original)
 			chain = contract.ChainDigest(chain, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 			rec.ChainDigest = chain
 		}

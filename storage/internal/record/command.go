@@ -57,6 +57,13 @@ type Append struct {
 	Imported []Assigned
 	// AppendedBy is the authenticated caller, with which the events are recorded (SEC-8).
 	AppendedBy contract.Author
+	// Salts are those of the payloads, one for each event (LIFE-5). Empty: encoding makes random
+	// ones, as it does for all but tests.
+	Salts []contract.Salt
+	// Keyed: the cluster has a key for receipts. Otherwise the command brings ReceiptKey along: a
+	// random one, unless a test sets it.
+	Keyed      bool
+	ReceiptKey ReceiptKey
 }
 
 // original is what the source of the i-th event said of it.
@@ -168,10 +175,10 @@ func (e *ScopeError) Error() string {
 	return fmt.Sprintf("run %q belongs to %s %q, not to %q", e.RunID, e.Field, e.Want, e.Given)
 }
 
-func appendHeader(dst []byte, e *contract.Event, by contract.Author, original contract.Original) []byte {
+func appendHeader(dst []byte, e *contract.Event, salt contract.Salt, by contract.Author, original contract.Original) []byte {
 	key := sha256.Sum256([]byte(e.IdempotencyKey))
-	payload, record := e.Digests(by, original)
-	content := e.ContentDigest(payload)
+	_, record := e.Digests(salt, by, original)
+	content := e.ContentDigest()
 	dst = append(dst, key[:]...)
 	dst = append(dst, record[:]...)
 	dst = append(dst, e.EventID[:]...)

@@ -44,6 +44,8 @@ type encoder struct {
 	raw     []byte            // bodies of the block that is being filled
 	packed  []byte            // the block, compressed
 	own     contract.Recorded // the event that is being encoded
+	salts   []contract.Salt   // of the payloads of the request
+	random  random
 }
 
 var encoders = sync.Pool{New: func() any { return new(encoder) }}
@@ -52,7 +54,8 @@ var encoders = sync.Pool{New: func() any { return new(encoder) }}
 const maxEncoder = 4 << 20
 
 func (e *encoder) release() {
-	e.own = contract.Recorded{} // A pool keeps no payloads.
+	e.own = contract.Recorded{} // A pool keeps no payloads,
+	clear(e.salts)              // and no salts.
 	if cap(e.message)+cap(e.body)+cap(e.raw)+cap(e.packed) <= maxEncoder {
 		encoders.Put(e)
 	}
@@ -67,6 +70,9 @@ func (e *encoder) append(a *Append) error {
 	}
 	if n := len(a.Imported); n > 0 && n != len(a.Events) {
 		return fmt.Errorf("storage: encode command: %d events, %d of them imported", len(a.Events), n)
+	}
+	if err := e.saltAll(a); err != nil {
+		return err
 	}
 	plan, planned := planOf(a)
 	if err := checkTexts(a, &scope, &plan); err != nil {
@@ -87,7 +93,7 @@ func (e *encoder) append(a *Append) error {
 		}
 		m = appendBytes(m, 5, create)
 	}
-	if m, err = appendHeaders(m, a); err != nil {
+	if m, err = e.headers(m, a); err != nil {
 		return err
 	}
 	if m, err = e.blocks(m, a, &plan); err != nil {
@@ -113,7 +119,30 @@ func (e *encoder) append(a *Append) error {
 		m = appendNumber(m, 14, 1)
 	}
 	m = appendNotices(m, a.Events)
+	if !a.Keyed {
+		key := a.ReceiptKey
+		if key == (ReceiptKey{}) {
+			e.random.read(key[:])
+		}
+		m = appendBytes(m, 16, key[:])
+	}
 	e.message = m
+	return nil
+}
+
+// saltAll sets the salts of a request.
+func (e *encoder) saltAll(a *Append) error {
+	switch len(a.Salts) {
+	case len(a.Events):
+		e.salts = append(e.salts[:0], a.Salts...)
+	case 0:
+		e.salts = slices.Grow(e.salts[:0], len(a.Events))[:len(a.Events)]
+		for i := range e.salts {
+			e.random.read(e.salts[i][:])
+		}
+	default:
+		return fmt.Errorf("storage: encode command: %d salts of %d events", len(a.Salts), len(a.Events))
+	}
 	return nil
 }
 
@@ -158,8 +187,8 @@ func appendScope(dst []byte, s *Scope) []byte {
 	return appendString(appendString(appendString(dst, 1, s.TenantID), 2, s.ProjectID), 3, s.EnvironmentID)
 }
 
-// appendHeaders appends the field of the headers.
-func appendHeaders(m []byte, a *Append) ([]byte, error) {
+// headers appends the field of the headers.
+func (e *encoder) headers(m []byte, a *Append) ([]byte, error) {
 	if len(a.Events) == 0 {
 		return m, nil
 	}
@@ -169,7 +198,7 @@ func appendHeaders(m []byte, a *Append) ([]byte, error) {
 		if a.Events[i].LogicalAttemptID == 0 {
 			return nil, fmt.Errorf("storage: encode command: event %d has no attempt", i)
 		}
-		m = appendHeader(m, &a.Events[i], a.AppendedBy, a.original(i))
+		m = appendHeader(m, &a.Events[i], e.salts[i], a.AppendedBy, a.original(i))
 	}
 	return m, nil
 }
@@ -206,7 +235,7 @@ func (e *encoder) blocks(m []byte, a *Append, plan *planName) ([]byte, error) {
 	e.own = contract.Recorded{AppendedBy: a.AppendedBy}
 	count := uint64(0)
 	for i := range a.Events {
-		e.own.Event = a.Events[i]
+		e.own.Event, e.own.PayloadSalt = a.Events[i], e.salts[i]
 		if len(a.Imported) > 0 {
 			e.own.RunSeq, e.own.Original = a.Imported[i].RunSeq, a.Imported[i].Original
 		}

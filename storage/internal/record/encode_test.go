@@ -2,6 +2,7 @@ package record
 
 import (
 	"bytes"
+	"fmt"
 	"reflect"
 	"testing"
 
@@ -44,6 +45,12 @@ func drawAppend(t *rapid.T) *Append {
 		if rapid.Bool().Draw(t, "has a plan") {
 			a.Create.Metadata.PlanRef = &PlanRef{PlanID: text.Draw(t, "plan"), PlanVersion: text.Draw(t, "version")}
 		}
+	}
+	for i := range a.Events {
+		a.Salts = append(a.Salts, contract.Salt(rapid.SliceOfN(rapid.Byte(), 16, 16).Draw(t, fmt.Sprint("salt ", i))))
+	}
+	if a.Keyed = rapid.Bool().Draw(t, "keyed"); !a.Keyed {
+		a.ReceiptKey = ReceiptKey{1 + rapid.ByteMax(254).Draw(t, "receipt key")}
 	}
 	return a
 }
@@ -108,7 +115,7 @@ func sameBodies(t *rapid.T, a *Append, m *recordv1.Append) {
 				t.Fatalf("event %d has payload %x and extensions %x", i, got.Payload, got.Extensions)
 			}
 			got.Payload, got.Extensions, want.Payload, want.Extensions = nil, nil, nil, nil
-			if !reflect.DeepEqual(got, want) || r.AppendedBy != a.AppendedBy {
+			if !reflect.DeepEqual(got, want) || r.AppendedBy != a.AppendedBy || r.PayloadSalt != a.Salts[i] {
 				t.Fatalf("event %d is read as\n%+v by %+v, want\n%+v by %+v", i, got, r.AppendedBy, want, a.AppendedBy)
 			}
 			if assigned := (Assigned{r.RunSeq, r.Original}); len(a.Imported) > 0 && assigned != a.Imported[i] {

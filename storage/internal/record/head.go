@@ -54,22 +54,16 @@ func ParseHead(row []byte) (Head, error) {
 }
 
 // Receipt is the row that answers a duplicate forever (IDM-6): runSeq (8), persistedAt (8), event
-// id (16), content digest (8). An imported event has a recordPrefix too.
-// The key of the row has the whole SHA-256 of the idempotency key.
+// id (16), content (8). An imported event has 8 bytes more. Both are keyed (Fingerprint). The key
+// of the row has the whole SHA-256 of the idempotency key.
 type Receipt struct {
 	RunSeq      uint64
 	PersistedAt int64
 	EventID     contract.EventID
-	Content     [8]byte
-	Record      recordPrefix // zero unless the event was imported
+	Fingerprint
 }
 
 const receiptRow = 40
-
-// recordPrefix is the begin of the record digest that an imported event would have if its importer
-// had no identity. It tells imported records of one key apart, whichever identity imports them. The
-// content digest leaves out what an append may change under a key (IDM-7).
-type recordPrefix [8]byte
 
 // Append appends the row.
 func (r *Receipt) Append(dst []byte) []byte {
@@ -77,28 +71,28 @@ func (r *Receipt) Append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint64(dst, uint64(r.PersistedAt))
 	dst = append(dst, r.EventID[:]...)
 	dst = append(dst, r.Content[:]...)
-	if r.Record != (recordPrefix{}) {
-		dst = append(dst, r.Record[:]...)
+	if r.Imported != [8]byte{} {
+		dst = append(dst, r.Imported[:]...)
 	}
 	return dst
 }
 
 // ParseReceipt decodes a row of the receipts.
 func ParseReceipt(row []byte) (Receipt, error) {
-	var record recordPrefix
+	s := Fingerprint{}
 	switch len(row) {
 	case receiptRow:
-	case receiptRow + len(record):
-		record = recordPrefix(row[receiptRow:])
+	case receiptRow + len(s.Imported):
+		s.Imported = [8]byte(row[receiptRow:])
 	default:
 		return Receipt{}, fmt.Errorf("%w: receipt of %d bytes", ErrRow, len(row))
 	}
+	s.Content = [8]byte(row[32:40])
 	return Receipt{
-		Record:      record,
+		Fingerprint: s,
 		RunSeq:      binary.BigEndian.Uint64(row),
 		PersistedAt: int64(binary.BigEndian.Uint64(row[8:])),
 		EventID:     contract.EventID(row[16:32]),
-		Content:     [8]byte(row[32:40]),
 	}, nil
 }
 

@@ -29,17 +29,18 @@ func ParseHeader(b []byte) Header {
 	}
 }
 
-// Fingerprint is what an event says, as far as apply tells two of one key apart.
+// Fingerprint is what an event says, as far as apply tells two of one key apart. It is keyed with
+// the secret of the cluster (Keyer).
 type Fingerprint struct {
-	Content [8]byte
-	Record  recordPrefix // zero unless imported
+	Content  [8]byte
+	Imported [8]byte // zero unless imported
 }
 
 // Same compares whole records where both were imported, else what IDM-7 compares.
 func (s Fingerprint) Same(t Fingerprint) bool {
-	var none recordPrefix
-	if s.Record != none && t.Record != none {
-		return s.Record == t.Record
+	var none [8]byte
+	if s.Imported != none && t.Imported != none {
+		return s.Imported == t.Imported
 	}
 	return s.Content == t.Content
 }

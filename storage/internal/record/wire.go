@@ -181,6 +181,7 @@ type AppendCommand struct {
 	Changes     Changes
 	OnlyNew     bool // every event must be new
 	Notices     Notices
+	ReceiptKey  []byte // brought along for a cluster without one; else empty
 }
 
 // Forget lets go of the log entry.
@@ -227,15 +228,18 @@ func (c *AppendCommand) Parse(data []byte) error {
 			c.OnlyNew = f.uint32(&err) != 0
 		case 15:
 			c.Notices, err = parseNotices(f.raw(&err))
+		case 16:
+			c.ReceiptKey = f.raw(&err)
 		}
 		return err
 	})
 }
 
-// body is a decoded Body. Its payload, extensions and eventID alias its block.
+// body is a decoded Body. Its payload, extensions, eventID and salt alias its block.
 type body struct {
-	record   Record // without its eventId, and what the run says of it
+	record   Record // without its eventId and its salt, and what the run says of it
 	eventID  []byte
+	salt     []byte
 	typeCode uint32    // 0: the record has the type
 	plan     *planText // nil: the block's
 }
@@ -269,6 +273,8 @@ func (b *body) parse(data []byte) error {
 			*to.Time(r) = int64(f.bits)
 		case contract.KindEventID:
 			b.eventID = f.raw(&err)
+		case contract.KindSalt:
+			b.salt = f.raw(&err)
 		case contract.KindLine:
 			*to.Line(r) = contract.Line(f.uint32(&err))
 		case contract.KindNames:

@@ -33,7 +33,7 @@ func TestWireAgreesWithProtobuf(t *testing.T) {
 			EmittedAt: r.EmittedAt, EmittedBy: r.EmittedBy, CausedBySignalId: r.CausedBySignalID,
 			ParentEventId: r.ParentEventID, Contract: uint32(r.Contract), Payload: r.Payload, Absent: uint32(r.Absent),
 			RunSeq: r.RunSeq, OriginalPersistedAt: r.Original.PersistedAt, OriginalSource: r.Original.Source,
-			AppendedBy: r.AppendedBy.Name, AppendedByTokenId: r.AppendedBy.TokenID, Extensions: r.Extensions,
+			AppendedBy: r.AppendedBy.Name, AppendedByTokenId: r.AppendedBy.TokenID, Extensions: r.Extensions, PayloadSalt: b.salt,
 		}
 		if b.plan != nil {
 			back.Plan = b.plan.Message()
