@@ -374,8 +374,9 @@ func (n *formsNode) checkProof(runID string, records []*runlogv1.EventRecord, wa
 // planOf is the plan of a run and of no other, which a subscription can name.
 func planOf(runID string) string { return "plan of " + runID }
 
-// drawWritten draws an event of a run that a node takes: whatever its fields may have.
-func drawWritten(t *rapid.T, runID string, i int) *runlogv1.EventWrite {
+// drawWritten draws an event of a run that a node takes: whatever its fields may have. A sparse one
+// inherits fields of the first event.
+func drawWritten(t *rapid.T, runID string, i int, sparse bool) *runlogv1.EventWrite {
 	texts := rapid.StringOfN(rapid.RuneFrom([]rune("ab 1,;\"'\\/<&>#=\u00e9\u2028\u65e5\U0001f600")), 0, 12, -1)
 	objects := rapid.Custom(func(t *rapid.T) []byte {
 		quoted, _ := json.Marshal(texts.Draw(t, "text"))
@@ -391,11 +392,11 @@ func drawWritten(t *rapid.T, runID string, i int) *runlogv1.EventWrite {
 	e.LogicalAttemptId, e.EngineAttemptId = uint32(i+1), max(1, e.EngineAttemptId)
 	e.EmittedAt = timestamppb.New(time.Unix(0, rapid.Int64Min(math.MinInt64+2e9).Draw(t, "emitted")))
 	e.IdempotencyKey, e.ContractVersion = "", rapid.SampledFrom([]string{"", "2.0.0", "1.1"}).Draw(t, "line")
+	if sparse {
+		e.ContractVersion, e.ProjectId, e.PlanVersion = "1.1", "", ""
+	}
 	if e.ContractVersion == "1.1" {
 		e.IdempotencyKey = fmt.Sprintf("key %d", i)
-		if i > 0 && rapid.Bool().Draw(t, "sparse") {
-			e.ProjectId, e.PlanVersion = "", ""
-		}
 	}
 	return e
 }
@@ -418,7 +419,10 @@ func TestFormsOfEventsAPP11(t *testing.T) {
 			runID := fmt.Sprint("run-", runs)
 			var written []*runlogv1.EventWrite
 			for i := range rapid.IntRange(1, 4).Draw(rt, "events") {
-				written = append(written, drawWritten(rt, runID, i))
+				written = append(written, drawWritten(rt, runID, i, i > 0 && rapid.Bool().Draw(rt, "sparse")))
+			}
+			if runs == 1 { // However few runs are drawn, one has an event that inherits.
+				written = append(written, drawWritten(rt, runID, len(written), true))
 			}
 			if _, err := n.client.AppendEvents(n.Context(), &runlogv1.AppendEventsRequest{RunId: runID, Events: written}); err != nil {
 				rt.Fatal(err)
