@@ -12,7 +12,6 @@ import (
 	"runlog/client"
 	"runlog/client/events"
 	"runlog/engine"
-	"runlog/engine/executor"
 	"runlog/engine/plan"
 	"runlog/engine/replay"
 	"runlog/engine/route"
@@ -324,8 +323,8 @@ func (x *execution) writeWhile(ctx context.Context, holds func() bool, of maker)
 // came in between has ended that, as the event itself must. If the log has the event, and the
 // condition holds nevertheless, the run can never go on.
 //
-// What follows the event goes into the same append, unless something comes in between or the log
-// refuses them together: then the event alone is appended, and what follows is decided again.
+// What follows the event goes into the same append, unless something comes in between: then the
+// event alone is appended, and what follows is decided again.
 func (x *execution) append(ctx context.Context, holds func() bool, e *runlogv1.EventWrite, following ...*runlogv1.EventWrite) error {
 	list := append([]*runlogv1.EventWrite{e}, following...)
 	for _, e := range list {
@@ -338,10 +337,6 @@ func (x *execution) append(ctx context.Context, holds func() bool, e *runlogv1.E
 			req.Fence = &fence
 		}
 		res, err := x.o.Client.AppendEvents(ctx, req)
-		if _, refused := executor.Refused(err); refused && len(list) > 1 {
-			list = list[:1]
-			continue
-		}
 		conflict, ok := errors.AsType[*client.Error](err)
 		if err != nil && (!ok || conflict.Reason != client.ReasonSequenceConflict) {
 			return err

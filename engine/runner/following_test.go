@@ -134,6 +134,37 @@ func TestEndWithoutEffectBeforeNextATT5(t *testing.T) {
 	})
 }
 
+// TestBegunByOthersENG2: another writer has begun two steps. The runner executes them first, one
+// after the other, and begins no step with the end of the first.
+func TestBegunByOthersENG2(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		b := newBed(t)
+		m := ""
+		var first sync.Once
+		p := b.startWith(t, between("AppendEvents", func(_ context.Context, req any) {
+			write := req.(*runlogv1.AppendEventsRequest)
+			if write.GetEvents()[0].GetEventType() != "StepStarted" {
+				return
+			}
+			first.Do(func() {
+				for _, step := range []string{"C", "D"} {
+					b.append(t, write.GetRunId(), m, func(r events.Run) (*runlogv1.EventWrite, error) {
+						return r.Event("StepStarted", step, events.Attempt{Logical: 1, Engine: 1}, nil)
+					})
+				}
+			})
+		}))
+		m = p.manifest(`{"step_key":"A"},{"step_key":"B"},{"step_key":"C"},{"step_key":"D"}`)
+		id, status := p.begin(m)
+		if status != "success" {
+			t.Errorf("the run is %s", status)
+		}
+		b.tells(t, id, "RunQueued", "RunStarted", "StepStarted C 1.1", "StepStarted D 1.1", "StepCompleted C 1.2", "StepCompleted D 1.2",
+			"StepStarted A 1.1", "StepCompleted A 1.1", "StepStarted B 1.1", "StepCompleted B 1.1", "RunCompleted")
+	})
+}
+
 // answering returns options of a runner whose steps have the outputs of f.
 func (b *bed) answering(t testing.TB, f func(executor.Task) string) runner.Options {
 	o := b.options(t, b.srv.Client(client.Options{}))

@@ -85,11 +85,11 @@ func (x *execution) complete(ctx context.Context, s *plan.Step, at events.Attemp
 }
 
 // following returns the start of the step that is next once a step has ended, as far as the log is
-// known. None begins at once if an operator asks for something, or if more is to be decided. It
-// never ends the run: if the end of the step is in the log without effect (see inconsistent), the
-// log takes what follows, and the run must fail.
+// known. None begins at once if an operator asks for something, if another step is under way, which
+// comes first, or if more is to be decided. It never ends the run: if the end of the step is in the
+// log without effect (see inconsistent), the log takes what follows, and the run must fail.
 func (x *execution) following(stepID string, end plan.Result) ([]*runlogv1.EventWrite, error) {
-	if x.walk == nil || x.stopping.Load() || x.state.Asks() {
+	if x.walk == nil || x.walk.UnderWay() > 1 || x.stopping.Load() || x.state.Asks() {
 		return nil, nil
 	}
 	d := x.walk.Following(stepID, end)
