@@ -2,10 +2,13 @@ package projector
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"testing"
 
+	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
@@ -53,4 +56,36 @@ func TestCloseEndsWithoutItsDirectory(t *testing.T) {
 		b.p = nil
 		ended(t, "Close", func() { _ = p.Close() })
 	})
+}
+
+// TestReadersOfAClosedProjector: readers that come while the projector is closed, and after that,
+// have their answer or ErrRemaking. The database is not closed under them.
+func TestReadersOfAClosedProjector(t *testing.T) {
+	b := newBed(t)
+	b.propose(storagetest.Request{Append: &storage.Append{RunID: "run", Events: []contract.Event{keyed(storagetest.Event("run", 0))}}})
+	b.settle()
+	p := b.p
+	b.p = nil
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				size, _, err := p.TreeRoot(1)
+				if errors.Is(err, ErrRemaking) {
+					return
+				}
+				if size != 1 || err != nil {
+					t.Error(size, err)
+					return
+				}
+			}
+		})
+	}
+	if err := p.Close(); err != nil {
+		t.Error(err)
+	}
+	readers.Wait()
+	if _, err := p.List(run.Filter{}, nil, 1); !errors.Is(err, ErrRemaking) {
+		t.Error(err)
+	}
 }

@@ -135,8 +135,8 @@ func tryDatabase(o *Options) (*database, error) {
 
 // close stores what is left, in pieces, and flushes. If the database is damaged, it does neither:
 // Pebble would retry forever. If the write under way does not end either, close returns an error
-// and leaves the database open.
-func (d *database) close(rest func() error) error {
+// and leaves the database open. Otherwise it calls hide, behind which no reader may use it.
+func (d *database) close(rest func() error, hide func()) error {
 	stored := make(chan error, 1)
 	go func() { stored <- rest() }()
 	var err error
@@ -152,6 +152,7 @@ func (d *database) close(rest func() error) error {
 	if err == nil {
 		err = d.flush()
 	}
+	hide()
 	if err = errors.Join(err, d.db.Close()); err != nil {
 		return fmt.Errorf("%w: close: %w", errProjection, err)
 	}

@@ -63,5 +63,6 @@ func (p *Projector) read(pr *projection, read func(pebble.Reader) error) (storag
 	return at, nil
 }
 
-// ErrRemaking means that the database was damaged and is not open again yet. A reader tries again.
+// ErrRemaking means that the database was damaged and is not open again yet, or that the projector
+// was closed. A reader tries again.
 var ErrRemaking = fmt.Errorf("%w: is being rebuilt from the log; try again", errProjection)

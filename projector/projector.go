@@ -58,8 +58,8 @@ type Projector struct {
 	// write.
 
 	// disk has the database; nil: there is no new one yet. Readers hold the lock for reading while
-	// they use the database, and run for writing while it replaces it: so no database is closed
-	// under a reader.
+	// they use the database, and run and Close for writing while they replace it or take it away: so
+	// no database is closed under a reader.
 	disk struct {
 		sync.RWMutex
 		db *database
@@ -187,7 +187,12 @@ func (p *Projector) Close() error {
 	if p.disk.db == nil {
 		return nil
 	}
-	if err := p.disk.db.close(p.storeRest); err != nil {
+	hide := func() {
+		p.disk.Lock()
+		defer p.disk.Unlock()
+		p.disk.db = nil
+	}
+	if err := p.disk.db.close(p.storeRest, hide); err != nil {
 		p.opts.Logger.Warn("cannot close projection database; will fold again", "err", err)
 	}
 	return nil
