@@ -12,12 +12,12 @@ import (
 // goroutines.
 type tree[K cmp.Ordered, V any] struct {
 	root *node[K, V]
-	size int
 }
 
 // node has one kid more than items, or none.
 type node[K cmp.Ordered, V any] struct {
 	made  *edit
+	size  int // how many items it has, with those of all nodes below it
 	items []item[K, V]
 	kids  []*node[K, V]
 }
@@ -40,7 +40,12 @@ const (
 	firstItems = 4
 )
 
-func (t *tree[K, V]) len() int { return t.size }
+func (t *tree[K, V]) len() int {
+	if t.root == nil {
+		return 0
+	}
+	return t.root.size
+}
 
 func (t *tree[K, V]) get(key K) (val V, ok bool) {
 	for n := t.root; n != nil; {
@@ -54,6 +59,25 @@ func (t *tree[K, V]) get(key K) (val V, ok bool) {
 		n = n.kids[i]
 	}
 	return val, false
+}
+
+// rank returns how many keys are before a key.
+func (t *tree[K, V]) rank(key K) (rank int) {
+	for n := t.root; n != nil; {
+		i, found := n.search(key)
+		rank += i
+		if n.kids == nil {
+			break
+		}
+		for _, kid := range n.kids[:i] {
+			rank += kid.size
+		}
+		if found {
+			return rank + n.kids[i].size
+		}
+		n = n.kids[i]
+	}
+	return rank
 }
 
 // search returns the place of a key in the node, or where it would be put. Most keys are put at the
@@ -81,12 +105,10 @@ func (t *tree[K, V]) set(e *edit, key K, val V) {
 	}
 	t.root = t.root.own(e)
 	if len(t.root.items) == maxItems {
-		t.root = &node[K, V]{made: e, kids: []*node[K, V]{t.root}}
+		t.root = &node[K, V]{made: e, size: t.root.size, kids: []*node[K, V]{t.root}}
 		t.root.split(e, 0, key)
 	}
-	if t.root.set(e, key, val) {
-		t.size++
-	}
+	t.root.set(e, key, val)
 }
 
 // own returns the node as one that the edit may change.
@@ -95,30 +117,32 @@ func (n *node[K, V]) own(e *edit) *node[K, V] {
 		return n
 	}
 	// Most edits that add items add one.
-	own := &node[K, V]{made: e, items: append(make([]item[K, V], 0, len(n.items)+1), n.items...)}
+	own := &node[K, V]{made: e, size: n.size, items: append(make([]item[K, V], 0, len(n.items)+1), n.items...)}
 	own.kids = slices.Clone(n.kids)
 	return own
 }
 
 // set works on a node of the edit that is not full, and reports whether the key is new.
 func (n *node[K, V]) set(e *edit, key K, val V) (added bool) {
-	for {
-		i, found := n.search(key)
-		switch {
-		case found:
-			n.items[i].val = val
-			return false
-		case n.kids == nil:
-			n.items = slices.Insert(n.items, i, item[K, V]{key, val})
-			return true
-		}
+	i, found := n.search(key)
+	if !found && n.kids != nil {
 		n.kids[i] = n.kids[i].own(e)
 		if len(n.kids[i].items) == maxItems {
 			n.split(e, i, key)
-			continue // the key that went up may be this one
+			i, found = n.search(key) // The key that went up may be this one.
 		}
-		n = n.kids[i]
 	}
+	switch {
+	case found:
+		n.items[i].val = val
+		return false
+	case n.kids == nil:
+		n.items = slices.Insert(n.items, i, item[K, V]{key, val})
+	case !n.kids[i].set(e, key, val):
+		return false
+	}
+	n.size++
+	return true
 }
 
 // split makes room in the full kid at i, which is the edit's: the items above its middle become a
@@ -130,12 +154,16 @@ func (n *node[K, V]) split(e *edit, i int, key K) {
 	if key > full.items[maxItems-1].key && i == len(n.kids)-1 {
 		at = maxItems - 2
 	}
-	right := &node[K, V]{made: e, items: slices.Clone(full.items[at+1:])}
+	right := &node[K, V]{made: e, size: maxItems - at - 1, items: slices.Clone(full.items[at+1:])}
 	if full.kids != nil {
 		right.kids = slices.Clone(full.kids[at+1:])
 		clear(full.kids[at+1:])
 		full.kids = full.kids[:at+1]
+		for _, kid := range right.kids {
+			right.size += kid.size
+		}
 	}
+	full.size -= right.size + 1
 	n.items = slices.Insert(n.items, i, full.items[at])
 	n.kids = slices.Insert(n.kids, i+1, right)
 	clear(full.items[at:])

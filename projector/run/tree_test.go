@@ -45,6 +45,9 @@ func checkTree(t *rapid.T, tr *tree[uint32, int], want map[uint32]int) {
 	}
 	var keys []uint32
 	for k, v := range tr.all() {
+		if got := tr.rank(k); got != len(keys) {
+			t.Fatalf("rank %d of key %d, want %d", got, k, len(keys))
+		}
 		keys = append(keys, k)
 		if got, ok := tr.get(k); !ok || got != v || v != want[k] {
 			t.Fatalf("key %d: yields %d, gets %d %v, want %d", k, v, got, ok, want[k])
@@ -67,6 +70,9 @@ func checkTree(t *rapid.T, tr *tree[uint32, int], want map[uint32]int) {
 	for from := uint32(0); from < 3002; from += 97 {
 		first, _ := slices.BinarySearch(keys, from)
 		rest := keys[first:]
+		if got := tr.rank(from); got != first {
+			t.Fatalf("rank %d of key %d, want %d", got, from, first)
+		}
 		for k, v := range tr.from(from) {
 			if len(rest) == 0 || k != rest[0] || v != want[k] {
 				t.Fatalf("from %d: key %d with %d, want the first of %v", from, k, v, rest)
