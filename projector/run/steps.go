@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"iter"
 	"math"
+	"slices"
 )
 
 // Steps are the steps of a run, in the order in which the run first named them; a step never moves.
@@ -64,24 +65,53 @@ func (a *Attempts) setStanding(e *edit, attempt *StepAttempt) {
 // setRetried puts a failure that the platform retried. Its EngineAttemptID is below another's, and
 // so never the largest of all.
 func (a *Attempts) setRetried(e *edit, attempt *StepAttempt) {
-	a.list.set(e, uint64(attempt.LogicalAttemptID)<<32|uint64(attempt.EngineAttemptID), attempt)
+	a.list.set(e, retriedKey(attempt.LogicalAttemptID, attempt.EngineAttemptID), attempt)
 }
 
+func retriedKey(logical, engine uint32) uint64 { return uint64(logical)<<32 | uint64(engine) }
+
 // standingKey is behind those of all failures that were retried.
-func standingKey(logical uint32) uint64 { return uint64(logical)<<32 | math.MaxUint32 }
+func standingKey(logical uint32) uint64 { return retriedKey(logical, math.MaxUint32) }
 
 // Len returns the number of attempts.
 func (a *Attempts) Len() int { return a.list.len() }
 
-// Of yields the entries of one logical attempt, in their order.
-func (a *Attempts) Of(logical uint32) iter.Seq[*StepAttempt] {
-	return func(yield func(*StepAttempt) bool) {
-		for key, attempt := range a.list.from(uint64(logical) << 32) {
-			if key > standingKey(logical) || !yield(attempt) {
-				return
-			}
+// AttemptChange is what an event changed of an entry.
+type AttemptChange struct {
+	LogicalAttemptID uint32
+	// Index is that among the entries of the logical attempt, after the event.
+	Index int
+	// Before is nil where the entry is new.
+	Before, After *StepAttempt
+}
+
+// AttemptsChanged returns what one event of a logical attempt changed of the earlier attempts of a
+// step, in their order. It looks only at the three entries that an event can change: the two whose
+// outcome stands, of the attempt that was current and of the event's, and that of the failure which
+// the event retried. A step may have any number of others.
+func (step *StepSnapshot) AttemptsChanged(before *StepSnapshot, logical uint32) (list []AttemptChange) {
+	if before == nil {
+		return nil
+	}
+	keys := []uint64{standingKey(before.LogicalAttemptID), standingKey(logical)}
+	amended := &before.StepAttempt
+	if logical != before.LogicalAttemptID {
+		amended = before.Attempts.standing(logical)
+	}
+	if amended != nil {
+		keys = append(keys, retriedKey(logical, amended.OutcomeEngineAttemptID))
+	}
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		old, _ := before.Attempts.list.get(key)
+		now, _ := step.Attempts.list.get(key)
+		if old != now {
+			of := uint32(key >> 32)
+			index := step.Attempts.list.rank(key) - step.Attempts.list.rank(retriedKey(of, 0))
+			list = append(list, AttemptChange{LogicalAttemptID: of, Index: index, Before: old, After: now})
 		}
 	}
+	return list
 }
 
 // All yields the attempts in their order.

@@ -191,28 +191,6 @@ func (n *node[K, V]) each(yield func(K, V) bool) bool {
 	return n.kids == nil || n.kids[len(n.kids)-1].each(yield)
 }
 
-// from yields the items from a key on.
-func (t *tree[K, V]) from(key K) iter.Seq2[K, V] {
-	return func(yield func(K, V) bool) {
-		if t.root != nil {
-			t.root.eachFrom(key, yield)
-		}
-	}
-}
-
-func (n *node[K, V]) eachFrom(key K, yield func(K, V) bool) bool {
-	at, found := n.search(key)
-	if n.kids != nil && !found && !n.kids[at].eachFrom(key, yield) {
-		return false
-	}
-	for i := at; i < len(n.items); i++ {
-		if !yield(n.items[i].key, n.items[i].val) || n.kids != nil && !n.kids[i+1].each(yield) {
-			return false
-		}
-	}
-	return true
-}
-
 // backward yields the items from the last one on.
 func (t *tree[K, V]) backward() iter.Seq2[K, V] {
 	return func(yield func(K, V) bool) {

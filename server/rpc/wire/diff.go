@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"iter"
 	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -94,25 +93,22 @@ func changedSteps(from, to *run.Snapshot, yield func(before, after *run.StepSnap
 }
 
 // DiffStep returns what one event changed of the step that it names, and of its earlier attempts;
-// nil: nothing. attempt is the logical attempt of the event. An event changes no other attempts
-// than its own and the current one.
+// nil: nothing. attempt is the logical attempt of the event.
 func DiffStep(before, after *run.StepSnapshot, attempt uint32) (*runlogv1.StepDiff, []*runlogv1.AttemptDiff) {
 	if before == after {
 		return nil, nil
 	}
-	of := []uint32{attempt, after.LogicalAttemptID}
-	if before != nil {
-		of = append(of, before.LogicalAttemptID)
-	}
-	slices.Sort(of)
-	var from, to []entry
-	for _, logical := range slices.Compact(of) {
-		to = append(to, numbered(after.Attempts.Of(logical))...)
-		if before != nil {
-			from = append(from, numbered(before.Attempts.Of(logical))...)
+	var attempts []*runlogv1.AttemptDiff
+	for _, c := range after.AttemptsChanged(before, attempt) {
+		d := &runlogv1.AttemptDiff{StepId: after.StepID, LogicalAttemptId: c.LogicalAttemptID, Index: uint32(c.Index), To: encodeAttempt(c.After)}
+		if c.Before != nil {
+			d.From = encodeAttempt(c.Before)
+		}
+		if !proto.Equal(d.From, d.To) {
+			attempts = append(attempts, d)
 		}
 	}
-	return diffStep(before, after), diffAttempts(after.StepID, from, to)
+	return diffStep(before, after), attempts
 }
 
 func diffStep(before, after *run.StepSnapshot) *runlogv1.StepDiff {
@@ -135,15 +131,11 @@ type entry struct {
 	attempt        *run.StepAttempt
 }
 
-func entries(s *run.StepSnapshot) []entry {
+func entries(s *run.StepSnapshot) (list []entry) {
 	if s == nil {
 		return nil
 	}
-	return numbered(s.Attempts.All())
-}
-
-func numbered(attempts iter.Seq[*run.StepAttempt]) (list []entry) {
-	for a := range attempts {
+	for a := range s.Attempts.All() {
 		e := entry{logical: a.LogicalAttemptID, attempt: a}
 		if last := len(list) - 1; last >= 0 && list[last].logical == e.logical {
 			e.index = list[last].index + 1

@@ -78,6 +78,60 @@ func TestDiffAppliedTR7(t *testing.T) {
 	})
 }
 
+// TestDiffStepAppliedTR7: what each event of any run changed of its step, applied one by one, gives
+// the step. So it looks at each entry that an event can change.
+func TestDiffStepAppliedTR7(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		s := &run.Snapshot{RunID: "run", Status: run.Pending}
+		got := map[string]*runlogv1.StepSnapshot{}
+		for _, e := range someEvents().Draw(t, "events") {
+			next := run.ReduceAll(s, []storage.Record{e})
+			if after := next.Step(e.StepID); after != nil {
+				if got[e.StepID] == nil {
+					got[e.StepID] = &runlogv1.StepSnapshot{StepId: e.StepID}
+				}
+				d, attempts := DiffStep(s.Step(e.StepID), after, e.LogicalAttemptID)
+				wiretest.ApplyStep(t, got[e.StepID], d, attempts...)
+			}
+			s = next
+		}
+		for _, want := range encodeSnapshot(s).Steps {
+			if !proto.Equal(got[want.StepId], want) {
+				t.Fatalf("the changes give %v\nwant %v", got[want.StepId], want)
+			}
+		}
+	})
+}
+
+// TestDiffStepOfManyAttemptsTR7: what an event changed of a step costs as much with many failures
+// of its logical attempt, which any writer can append, as with few.
+func TestDiffStepOfManyAttemptsTR7(t *testing.T) {
+	allocated := func(failures int, logical uint32) float64 {
+		s := &run.Snapshot{RunID: "run", Status: run.Pending}
+		var events []storage.Record
+		event := func(eventType string, attempt uint32, engine int) storage.Record {
+			return storage.Record{Recorded: contract.Recorded{RunSeq: s.LastEventSeq + uint64(len(events)) + 1, Event: contract.Event{
+				Type: eventType, RunID: "run", StepID: "a", LogicalAttemptID: attempt, EngineAttemptID: uint32(engine), Payload: []byte("{}"),
+			}}}
+		}
+		for i := range failures {
+			events = append(events, event(contract.StepFailed, 1, i+1))
+		}
+		s, events = run.ReduceAll(s, append(events, event(contract.StepStarted, logical, failures+1))), nil
+		next := run.ReduceAll(s, []storage.Record{event(contract.StepFailed, 1, failures+2)})
+		return testing.AllocsPerRun(10, func() {
+			if d, attempts := DiffStep(s.Step("a"), next.Step("a"), 1); d == nil && len(attempts) == 0 {
+				t.Fatal("nothing changed")
+			}
+		})
+	}
+	for _, current := range []uint32{1, 2} {
+		if few, many := allocated(10, current), allocated(2000, current); many > few {
+			t.Errorf("%v allocations with 2,000 failures, %v with 10; the current attempt is %d", many, few, current)
+		}
+	}
+}
+
 // wholeDiff puts the pages of a diff together.
 func wholeDiff(t *rapid.T, from, to *run.Snapshot, q PageOfDiff) *runlogv1.DiffRunResponse {
 	whole, more := Diff(from, to, q)
