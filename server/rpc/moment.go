@@ -125,7 +125,14 @@ func (m *Moment) Reach(ctx context.Context, node MomentNode, level runlogv1.Cons
 		if err != nil {
 			return err
 		}
-		return node.Await(ctx, position)
+		if err := node.Await(ctx, position); err != nil {
+			return err
+		}
+		// The leader closes no time that its own clock has not reached.
+		if node.Store().Applied().PersistedAt < m.At.Time {
+			return Invalid(m.Field, "is in the future of the leader's clock")
+		}
+		return nil
 	case m.Kind == MomentPosition && m.At.Position > applied.Position():
 		if level != runlogv1.Consistency_LOCAL {
 			return Invalid(m.Field, fmt.Sprintf("is ahead of the log, which is at %s: pass on a position as you got it",
