@@ -217,3 +217,40 @@ func TestTimeOfTheLeaderTR7READ4(t *testing.T) {
 		}
 	})
 }
+
+// TestMomentsOfUnseenRunsTR7SEC4: a caller that sees no such run gets RUN_NOT_FOUND, and makes the
+// leader close no time.
+func TestMomentsOfUnseenRunsTR7SEC4(t *testing.T) {
+	t.Parallel()
+	bubble.Test(t, func(t *testing.T) {
+		var root string
+		n := servertest.Start(t, func(o *server.Options) { root = servertest.Secured(o) })
+		n.Settle()
+		other := n.Bearing(n.Token(root, "other", []string{"other"}, runlogv1.Role_READER))
+		own := n.Bearing(n.Token(root, "own", []string{"tenant"}, runlogv1.Role_READER, runlogv1.Role_PRODUCER))
+		if _, err := n.Events.AppendEvents(own, &runlogv1.AppendEventsRequest{RunId: "run", Events: []*runlogv1.EventWrite{servertest.NewEvent("RunStarted")}}); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		at := time.Now()
+		time.Sleep(time.Millisecond)
+		ask := func(ctx context.Context, runID string, want contract.Reason) {
+			text := at.UTC().Format(time.RFC3339Nano)
+			_, err := n.Projection.GetSnapshot(ctx, &runlogv1.GetSnapshotRequest{RunId: runID, AsOfTime: timestamppb.New(at)})
+			_, err2 := n.Projection.DiffRun(ctx, &runlogv1.DiffRunRequest{RunId: runID, To: text})
+			_, err3 := n.Projection.ExplainStep(ctx, &runlogv1.ExplainStepRequest{RunId: runID, StepId: "a", AsOfTime: timestamppb.New(at)})
+			for _, err := range []error{err, err2, err3} {
+				servertest.Refused(t, err, want)
+			}
+		}
+		store := n.Server.Internals().Replica.Store()
+		ask(other, "run", contract.ReasonRunNotFound)
+		ask(own, "nope", contract.ReasonRunNotFound)
+		if store.Applied().PersistedAt >= at.UnixNano() {
+			t.Error("the time is closed for callers that see no run")
+		}
+		if _, err := n.Projection.GetSnapshot(own, &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(at)}); err != nil || store.Applied().PersistedAt < at.UnixNano() {
+			t.Errorf("the time is not closed for a caller that sees the run: %v", err)
+		}
+	})
+}

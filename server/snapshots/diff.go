@@ -92,7 +92,7 @@ func (s *Service) moments(ctx context.Context, req *runlogv1.DiffRunRequest) (fr
 		return from, to, err
 	}
 	for _, m := range []*rpc.Moment{&from, &to} {
-		if err := m.Reach(ctx, s.node, req.Consistency, s.opts.Clock); err != nil {
+		if err := m.Reach(ctx, closer{s.node, req.RunId, 0}, req.Consistency, s.opts.Clock); err != nil {
 			return from, to, err
 		}
 	}

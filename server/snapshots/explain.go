@@ -32,7 +32,7 @@ func (s *Service) ExplainStep(ctx context.Context, req *runlogv1.ExplainStepRequ
 	if fault := contract.StoredNameFault(req.StepId); fault != "" {
 		return nil, rpc.Invalid("stepId", fault)
 	}
-	moment, err := s.momentOf(ctx, req, req.AsOfSeq)
+	moment, err := s.momentOf(ctx, req, req.AsOfSeq, 0)
 	if err != nil {
 		return nil, err
 	}

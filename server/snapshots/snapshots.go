@@ -48,7 +48,7 @@ func (s *Service) GetSnapshot(ctx context.Context, req *runlogv1.GetSnapshotRequ
 	if req.MaxAnswerBytes > wire.MostAnswerBytes {
 		return nil, rpc.Invalid("maxAnswerBytes", fmt.Sprintf("is %d, at most %d", req.MaxAnswerBytes, wire.MostAnswerBytes))
 	}
-	moment, err := s.momentOf(ctx, req, req.AsOfSeq)
+	moment, err := s.momentOf(ctx, req, req.AsOfSeq, req.MinSeq)
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ type momentRequest interface {
 
 // momentOf returns the moment that a request names, once the run may be read and the node has
 // everything up to the moment.
-func (s *Service) momentOf(ctx context.Context, req momentRequest, seq *uint64) (rpc.Moment, error) {
+func (s *Service) momentOf(ctx context.Context, req momentRequest, seq *uint64, minSeq uint64) (rpc.Moment, error) {
 	if err := s.node.Readable(ctx, req.GetRunId(), req.GetConsistency()); err != nil {
 		return rpc.Moment{}, err
 	}
@@ -207,7 +207,26 @@ func (s *Service) momentOf(ctx context.Context, req momentRequest, seq *uint64) 
 	if err != nil {
 		return moment, err
 	}
-	return moment, moment.Reach(ctx, s.node, req.GetConsistency(), s.opts.Clock)
+	return moment, moment.Reach(ctx, closer{s.node, req.GetRunId(), minSeq}, req.GetConsistency(), s.opts.Clock)
+}
+
+// closer makes the leader close a time for a caller that sees a run. Others get the error of Open,
+// and cause no proposal.
+type closer struct {
+	Node
+	runID  string
+	minSeq uint64
+}
+
+func (c closer) CloseThrough(ctx context.Context, at int64) (storage.Position, int64, error) {
+	v, err := c.Open(ctx, c.runID, c.minSeq)
+	if err == nil {
+		err = v.Close()
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return c.Node.CloseThrough(ctx, at)
 }
 
 // exists refuses a moment that the run has not reached, and one before the run was created.
