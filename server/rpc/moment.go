@@ -141,7 +141,7 @@ func (m *Moment) Reach(ctx context.Context, node MomentNode, level runlogv1.Cons
 		ctx, cancel := node.Waiting(ctx)
 		defer cancel()
 		err := node.Await(ctx, m.At.Position)
-		if errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
+		if err != nil && errors.Is(context.Cause(ctx), context.DeadlineExceeded) {
 			return &contract.Error{Reason: contract.ReasonNotReached,
 				Message: "this node has not applied the position in " + m.Field + " yet: retry, ask another node, or leave out consistency=LOCAL"}
 		}

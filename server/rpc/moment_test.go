@@ -1,15 +1,20 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2/vfs"
+
 	"runlog/projector"
 	"runlog/proto/contract"
+	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
+	"runlog/storage/storagetest"
 )
 
 // TestParseMomentTR7: the three forms of a moment, and texts that are none of them.
@@ -42,6 +47,35 @@ func TestParseMomentTR7(t *testing.T) {
 		if !ok || !strings.Contains(e.Message, want) || !strings.HasPrefix(e.Message, "from ") {
 			t.Errorf("%q: %v, want %q", text, err, want)
 		}
+	}
+}
+
+// late is a node that reaches each position as the time to wait ends.
+type late struct {
+	MomentNode
+	store *storage.Store
+}
+
+func (n late) Store() *storage.Store                         { return n.store }
+func (n late) Await(context.Context, storage.Position) error { return nil }
+
+func (n late) Waiting(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithDeadline(ctx, time.Time{})
+}
+
+// TestReachedAtTheLastMomentTR7: a position that was reached is answered, also if the time to wait
+// has ended meanwhile.
+func TestReachedAtTheLastMomentTR7(t *testing.T) {
+	local, err := storagetest.Open(storage.Options{Dir: "store", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = local.Close() })
+	m := Moment{Kind: MomentPosition, Field: "asOfPosition", At: projector.Always}
+	applied := local.Store.Applied()
+	m.At.Position = applied.Position() + 1
+	if err := m.Reach(t.Context(), late{store: local.Store}, runlogv1.Consistency_LOCAL, time.Now); err != nil {
+		t.Error(err)
 	}
 }
 
