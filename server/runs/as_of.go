@@ -59,7 +59,7 @@ func (s *Service) listAsOf(ctx context.Context, req *runlogv1.ListRunsRequest, p
 	if err := s.findMoment(ctx, req, p); err != nil {
 		return nil, err
 	}
-	least, err := s.least(req, &pageToken{position: p.position})
+	least, err := s.leastAsOf(req, p)
 	if err != nil {
 		return nil, err
 	}
@@ -133,6 +133,16 @@ func (s *Service) findMoment(ctx context.Context, req *runlogv1.ListRunsRequest,
 	}
 	p.now, err = p.moment.Now(store, time.Time{}, s.opts.Clock())
 	return err
+}
+
+// leastAsOf returns the position that the list must show at least. What it has up to the moment is
+// enough: later events are folded away. But the labels of a filter are those of now.
+func (s *Service) leastAsOf(req *runlogv1.ListRunsRequest, p *listAsOf) (storage.Position, error) {
+	if len(p.filter.Labels) > 0 {
+		return s.least(req, &pageToken{position: p.position})
+	}
+	least, err := s.minPosition(req)
+	return max(least, p.position), err
 }
 
 // rowAsOf adds a run to the page if it was as the filter asks.

@@ -103,18 +103,24 @@ func (s *Service) rows(ctx context.Context, least storage.Position, f run.Filter
 // least returns the position that a list must show at least: that of everything acknowledged before
 // the call, unless the call is LOCAL, minPosition, and that of the page before.
 func (s *Service) least(req *runlogv1.ListRunsRequest, token *pageToken) (storage.Position, error) {
-	least, applied := token.position, s.node.Store().Applied()
-	if req.MinPosition != "" {
-		at, err := rpc.ParsePosition("minPosition", req.MinPosition, applied.Incarnation)
-		if err != nil {
-			return 0, err
-		}
-		least = max(least, at)
+	at, err := s.minPosition(req)
+	if err != nil {
+		return 0, err
 	}
+	least := max(token.position, at)
 	if req.Consistency == runlogv1.Consistency_LOCAL {
 		return least, nil
 	}
+	applied := s.node.Store().Applied()
 	return max(least, applied.Position()), nil
+}
+
+// minPosition returns the position that a request demands of its list; 0: none.
+func (s *Service) minPosition(req *runlogv1.ListRunsRequest) (storage.Position, error) {
+	if req.MinPosition == "" {
+		return 0, nil
+	}
+	return rpc.ParsePosition("minPosition", req.MinPosition, s.node.Store().Incarnation())
 }
 
 // page reads a page once the list has reached a position.
