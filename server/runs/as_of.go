@@ -68,11 +68,11 @@ func (s *Service) listAsOf(ctx context.Context, req *runlogv1.ListRunsRequest, p
 	if until := p.stamp + 1; present.CreatedBefore == 0 || present.CreatedBefore > until {
 		present.CreatedBefore = until
 	}
-	ctx, cancel := s.node.Waiting(ctx)
-	defer cancel()
 	next := p.token.place
 	for {
-		found, err := s.page(ctx, least, present, &pageToken{place: next}, asOfRows)
+		waiting, cancel := s.node.Waiting(ctx) // The folds take as long as they need.
+		found, err := s.page(waiting, least, present, &pageToken{place: next}, asOfRows)
+		cancel()
 		if err != nil {
 			return nil, err
 		}
