@@ -261,3 +261,48 @@ func TestTenantPaysForItselfREAD3(t *testing.T) {
 		t.Errorf("%d events in %d chunks, want 10 in at most 20", found, looked)
 	}
 }
+
+// TestStampUpToTR7: the stamp up to any position is that of the last proposal up to there, as the
+// log has them, also of proposals without events, behind the last one, and after a restart.
+func TestStampUpToTR7(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		l := open(t, storage.Options{})
+		p := storagetest.NewPair(l)
+		w := storagetest.Workload{Model: p.Model, Imports: true, Compound: true}
+		stamps := map[storage.Position]int64{}
+		for range rapid.IntRange(0, 25).Draw(t, "proposals") {
+			clock, requests := w.Proposal(t)
+			if rapid.IntRange(0, 3).Draw(t, "empty") == 0 {
+				requests = nil
+			}
+			if _, err := p.Propose(clock, requests...); err != nil {
+				t.Fatal(err)
+			}
+			applied := l.Store.Applied()
+			stamps[applied.Position()] = applied.PersistedAt
+			if rapid.IntRange(0, 9).Draw(t, "restart") == 0 {
+				if err := l.Reopen(); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		for _, c := range everything(t, l.Store) {
+			if stamp, err := l.Store.StampUpTo(c.Position); err != nil || stamp != c.at {
+				t.Fatalf("up to the event at %d: %d, %v; want %d", c.Position, stamp, err, c.at)
+			}
+		}
+		applied := l.Store.Applied()
+		stamps[applied.Position()+1000] = applied.PersistedAt // No proposal is as far.
+		for position, want := range stamps {
+			if stamp, err := l.Store.StampUpTo(position); err != nil || stamp != want {
+				t.Fatalf("up to %d: %d, %v; want %d", position, stamp, err, want)
+			}
+		}
+		if stamp, err := l.Store.StampUpTo(0); err != nil || stamp != 0 && stamps[0] != stamp {
+			t.Fatalf("before the first position: %d, %v", stamp, err)
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
