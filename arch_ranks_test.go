@@ -85,6 +85,7 @@ var ranks = map[string]int{
 	"bench/target":             3,
 	"bench/load":               4,
 	"projector/run":            3,
+	"projector/tree":           3,
 	"projector/usage":          3,
 	"projector/list":           4,
 	"projector/watch":          4,

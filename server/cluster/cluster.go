@@ -358,6 +358,6 @@ func (c *Cluster) Detach() {
 // Close ends all connections. The Raft node has been closed.
 func (c *Cluster) Close() error {
 	c.Detach()
-	c.opts.Registerer.Unregister(c.roots.found)
+	c.opts.Registerer.Unregister(c.roots.voters)
 	return errors.Join(c.links.close(), c.mesh.Close())
 }

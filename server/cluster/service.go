@@ -209,9 +209,7 @@ func (c *Cluster) describeRaft(d *nodev1.DescribeResponse, r *running) {
 	if c.roots.differing.Load() {
 		d.Alerts = append(d.Alerts, AlertRootDiffers)
 	}
-	if own := c.roots.own.Load(); own != nil {
-		d.TreeSize, d.TreeRoot = own.size, own.root[:]
-	}
+	c.roots.describeTree(d)
 	d.Term, d.LeaderRaftId, d.FirstIndex, d.CommitIndex = s.Term, s.LeaderID, s.FirstIndex, s.CommitIndex
 	d.LastIndex, d.LastTerm, d.LastContactNanos = s.LastIndex, s.LastTerm, int64(s.LastContact)
 	d.StoreLevel = r.store.Level()

@@ -81,7 +81,7 @@ func (x NodeState_Value) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use NodeState_Value.Descriptor instead.
 func (NodeState_Value) EnumDescriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{2, 0}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{3, 0}
 }
 
 type DescribeRequest struct {
@@ -173,10 +173,11 @@ type DescribeResponse struct {
 	// store yet).
 	FeatureLevel uint32 `protobuf:"varint,31,opt,name=feature_level,json=featureLevel,proto3" json:"feature_level,omitempty"`
 	StoreLevel   uint32 `protobuf:"varint,32,opt,name=store_level,json=storeLevel,proto3" json:"store_level,omitempty"`
-	// The tree of all records (TR-1) as the node had it a few seconds ago: how many records it had,
-	// and its root, of 32 bytes. Empty: the node has not read it yet.
-	TreeSize      int64  `protobuf:"varint,33,opt,name=tree_size,json=treeSize,proto3" json:"tree_size,omitempty"`
-	TreeRoot      []byte `protobuf:"bytes,34,opt,name=tree_root,json=treeRoot,proto3" json:"tree_root,omitempty"`
+	// The format of the node's tree of all records (TR-1). Trees of two formats differ.
+	TreeFormat uint32 `protobuf:"varint,33,opt,name=tree_format,json=treeFormat,proto3" json:"tree_format,omitempty"`
+	// The tree as the node had it a few seconds ago, and as it was at smaller sizes, the largest size
+	// first. Other nodes that grow have these sizes too. Empty: the tree is empty, or is being made.
+	TreeHeads     []*TreeHead `protobuf:"bytes,34,rep,name=tree_heads,json=treeHeads,proto3" json:"tree_heads,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -435,16 +436,70 @@ func (x *DescribeResponse) GetStoreLevel() uint32 {
 	return 0
 }
 
-func (x *DescribeResponse) GetTreeSize() int64 {
+func (x *DescribeResponse) GetTreeFormat() uint32 {
 	if x != nil {
-		return x.TreeSize
+		return x.TreeFormat
 	}
 	return 0
 }
 
-func (x *DescribeResponse) GetTreeRoot() []byte {
+func (x *DescribeResponse) GetTreeHeads() []*TreeHead {
 	if x != nil {
-		return x.TreeRoot
+		return x.TreeHeads
+	}
+	return nil
+}
+
+// TreeHead is the tree of all records when it had so many records.
+type TreeHead struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Size  int64                  `protobuf:"varint,1,opt,name=size,proto3" json:"size,omitempty"`
+	// 32 bytes.
+	Root          []byte `protobuf:"bytes,2,opt,name=root,proto3" json:"root,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *TreeHead) Reset() {
+	*x = TreeHead{}
+	mi := &file_node_v1_node_service_proto_msgTypes[2]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *TreeHead) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*TreeHead) ProtoMessage() {}
+
+func (x *TreeHead) ProtoReflect() protoreflect.Message {
+	mi := &file_node_v1_node_service_proto_msgTypes[2]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use TreeHead.ProtoReflect.Descriptor instead.
+func (*TreeHead) Descriptor() ([]byte, []int) {
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{2}
+}
+
+func (x *TreeHead) GetSize() int64 {
+	if x != nil {
+		return x.Size
+	}
+	return 0
+}
+
+func (x *TreeHead) GetRoot() []byte {
+	if x != nil {
+		return x.Root
 	}
 	return nil
 }
@@ -458,7 +513,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_node_v1_node_service_proto_msgTypes[2]
+	mi := &file_node_v1_node_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -470,7 +525,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[2]
+	mi := &file_node_v1_node_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -483,7 +538,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{2}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{3}
 }
 
 type InviteRequest struct {
@@ -500,7 +555,7 @@ type InviteRequest struct {
 
 func (x *InviteRequest) Reset() {
 	*x = InviteRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[3]
+	mi := &file_node_v1_node_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -512,7 +567,7 @@ func (x *InviteRequest) String() string {
 func (*InviteRequest) ProtoMessage() {}
 
 func (x *InviteRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[3]
+	mi := &file_node_v1_node_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -525,7 +580,7 @@ func (x *InviteRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteRequest.ProtoReflect.Descriptor instead.
 func (*InviteRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{3}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *InviteRequest) GetClusterId() []byte {
@@ -557,7 +612,7 @@ type InviteResponse struct {
 
 func (x *InviteResponse) Reset() {
 	*x = InviteResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[4]
+	mi := &file_node_v1_node_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -569,7 +624,7 @@ func (x *InviteResponse) String() string {
 func (*InviteResponse) ProtoMessage() {}
 
 func (x *InviteResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[4]
+	mi := &file_node_v1_node_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -582,7 +637,7 @@ func (x *InviteResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use InviteResponse.ProtoReflect.Descriptor instead.
 func (*InviteResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{4}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{5}
 }
 
 type JoinRequest struct {
@@ -608,7 +663,7 @@ type JoinRequest struct {
 
 func (x *JoinRequest) Reset() {
 	*x = JoinRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[5]
+	mi := &file_node_v1_node_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +675,7 @@ func (x *JoinRequest) String() string {
 func (*JoinRequest) ProtoMessage() {}
 
 func (x *JoinRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[5]
+	mi := &file_node_v1_node_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +688,7 @@ func (x *JoinRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
 func (*JoinRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{5}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *JoinRequest) GetNodeId() string {
@@ -709,7 +764,7 @@ type JoinResponse struct {
 
 func (x *JoinResponse) Reset() {
 	*x = JoinResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[6]
+	mi := &file_node_v1_node_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +776,7 @@ func (x *JoinResponse) String() string {
 func (*JoinResponse) ProtoMessage() {}
 
 func (x *JoinResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[6]
+	mi := &file_node_v1_node_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +789,7 @@ func (x *JoinResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use JoinResponse.ProtoReflect.Descriptor instead.
 func (*JoinResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{6}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *JoinResponse) GetClusterId() []byte {
@@ -785,7 +840,7 @@ type Incarnation struct {
 
 func (x *Incarnation) Reset() {
 	*x = Incarnation{}
-	mi := &file_node_v1_node_service_proto_msgTypes[7]
+	mi := &file_node_v1_node_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -797,7 +852,7 @@ func (x *Incarnation) String() string {
 func (*Incarnation) ProtoMessage() {}
 
 func (x *Incarnation) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[7]
+	mi := &file_node_v1_node_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -810,7 +865,7 @@ func (x *Incarnation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Incarnation.ProtoReflect.Descriptor instead.
 func (*Incarnation) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{7}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Incarnation) GetNumber() uint64 {
@@ -843,7 +898,7 @@ type Recollection struct {
 
 func (x *Recollection) Reset() {
 	*x = Recollection{}
-	mi := &file_node_v1_node_service_proto_msgTypes[8]
+	mi := &file_node_v1_node_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -855,7 +910,7 @@ func (x *Recollection) String() string {
 func (*Recollection) ProtoMessage() {}
 
 func (x *Recollection) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[8]
+	mi := &file_node_v1_node_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -868,7 +923,7 @@ func (x *Recollection) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Recollection.ProtoReflect.Descriptor instead.
 func (*Recollection) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{8}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Recollection) GetRaftId() string {
@@ -929,7 +984,7 @@ type MeetRequest struct {
 
 func (x *MeetRequest) Reset() {
 	*x = MeetRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[9]
+	mi := &file_node_v1_node_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -941,7 +996,7 @@ func (x *MeetRequest) String() string {
 func (*MeetRequest) ProtoMessage() {}
 
 func (x *MeetRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[9]
+	mi := &file_node_v1_node_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -954,7 +1009,7 @@ func (x *MeetRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetRequest.ProtoReflect.Descriptor instead.
 func (*MeetRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{9}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *MeetRequest) GetIncarnations() []*Incarnation {
@@ -1043,7 +1098,7 @@ type MeetResponse struct {
 
 func (x *MeetResponse) Reset() {
 	*x = MeetResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[10]
+	mi := &file_node_v1_node_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1055,7 +1110,7 @@ func (x *MeetResponse) String() string {
 func (*MeetResponse) ProtoMessage() {}
 
 func (x *MeetResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[10]
+	mi := &file_node_v1_node_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1068,7 +1123,7 @@ func (x *MeetResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use MeetResponse.ProtoReflect.Descriptor instead.
 func (*MeetResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{10}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *MeetResponse) GetCaller() *Recollection {
@@ -1135,7 +1190,7 @@ type ConfirmTermRequest struct {
 
 func (x *ConfirmTermRequest) Reset() {
 	*x = ConfirmTermRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	mi := &file_node_v1_node_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1202,7 @@ func (x *ConfirmTermRequest) String() string {
 func (*ConfirmTermRequest) ProtoMessage() {}
 
 func (x *ConfirmTermRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[11]
+	mi := &file_node_v1_node_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1215,7 @@ func (x *ConfirmTermRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmTermRequest.ProtoReflect.Descriptor instead.
 func (*ConfirmTermRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{11}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
 }
 
 type ConfirmTermResponse struct {
@@ -1172,7 +1227,7 @@ type ConfirmTermResponse struct {
 
 func (x *ConfirmTermResponse) Reset() {
 	*x = ConfirmTermResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	mi := &file_node_v1_node_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1184,7 +1239,7 @@ func (x *ConfirmTermResponse) String() string {
 func (*ConfirmTermResponse) ProtoMessage() {}
 
 func (x *ConfirmTermResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[12]
+	mi := &file_node_v1_node_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1197,7 +1252,7 @@ func (x *ConfirmTermResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ConfirmTermResponse.ProtoReflect.Descriptor instead.
 func (*ConfirmTermResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{12}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ConfirmTermResponse) GetTerm() uint64 {
@@ -1215,7 +1270,7 @@ type ReadPositionRequest struct {
 
 func (x *ReadPositionRequest) Reset() {
 	*x = ReadPositionRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	mi := &file_node_v1_node_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1227,7 +1282,7 @@ func (x *ReadPositionRequest) String() string {
 func (*ReadPositionRequest) ProtoMessage() {}
 
 func (x *ReadPositionRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[13]
+	mi := &file_node_v1_node_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1240,7 +1295,7 @@ func (x *ReadPositionRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPositionRequest.ProtoReflect.Descriptor instead.
 func (*ReadPositionRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{13}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{14}
 }
 
 type ReadPositionResponse struct {
@@ -1252,7 +1307,7 @@ type ReadPositionResponse struct {
 
 func (x *ReadPositionResponse) Reset() {
 	*x = ReadPositionResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1264,7 +1319,7 @@ func (x *ReadPositionResponse) String() string {
 func (*ReadPositionResponse) ProtoMessage() {}
 
 func (x *ReadPositionResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[14]
+	mi := &file_node_v1_node_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1277,7 +1332,7 @@ func (x *ReadPositionResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadPositionResponse.ProtoReflect.Descriptor instead.
 func (*ReadPositionResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{14}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ReadPositionResponse) GetPosition() uint64 {
@@ -1297,7 +1352,7 @@ type CloseThroughRequest struct {
 
 func (x *CloseThroughRequest) Reset() {
 	*x = CloseThroughRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1309,7 +1364,7 @@ func (x *CloseThroughRequest) String() string {
 func (*CloseThroughRequest) ProtoMessage() {}
 
 func (x *CloseThroughRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[15]
+	mi := &file_node_v1_node_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1322,7 +1377,7 @@ func (x *CloseThroughRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseThroughRequest.ProtoReflect.Descriptor instead.
 func (*CloseThroughRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{15}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CloseThroughRequest) GetTime() int64 {
@@ -1343,7 +1398,7 @@ type CloseThroughResponse struct {
 
 func (x *CloseThroughResponse) Reset() {
 	*x = CloseThroughResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1355,7 +1410,7 @@ func (x *CloseThroughResponse) String() string {
 func (*CloseThroughResponse) ProtoMessage() {}
 
 func (x *CloseThroughResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[16]
+	mi := &file_node_v1_node_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1368,7 +1423,7 @@ func (x *CloseThroughResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseThroughResponse.ProtoReflect.Descriptor instead.
 func (*CloseThroughResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{16}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CloseThroughResponse) GetPosition() uint64 {
@@ -1395,7 +1450,7 @@ type FetchSigningKeyRequest struct {
 
 func (x *FetchSigningKeyRequest) Reset() {
 	*x = FetchSigningKeyRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[17]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1407,7 +1462,7 @@ func (x *FetchSigningKeyRequest) String() string {
 func (*FetchSigningKeyRequest) ProtoMessage() {}
 
 func (x *FetchSigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[17]
+	mi := &file_node_v1_node_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1420,7 +1475,7 @@ func (x *FetchSigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*FetchSigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{17}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *FetchSigningKeyRequest) GetNumber() uint64 {
@@ -1440,7 +1495,7 @@ type FetchSigningKeyResponse struct {
 
 func (x *FetchSigningKeyResponse) Reset() {
 	*x = FetchSigningKeyResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[18]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1452,7 +1507,7 @@ func (x *FetchSigningKeyResponse) String() string {
 func (*FetchSigningKeyResponse) ProtoMessage() {}
 
 func (x *FetchSigningKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[18]
+	mi := &file_node_v1_node_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1465,7 +1520,7 @@ func (x *FetchSigningKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use FetchSigningKeyResponse.ProtoReflect.Descriptor instead.
 func (*FetchSigningKeyResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{18}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *FetchSigningKeyResponse) GetSeed() []byte {
@@ -1486,7 +1541,7 @@ type KeepSigningKeyRequest struct {
 
 func (x *KeepSigningKeyRequest) Reset() {
 	*x = KeepSigningKeyRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[19]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1498,7 +1553,7 @@ func (x *KeepSigningKeyRequest) String() string {
 func (*KeepSigningKeyRequest) ProtoMessage() {}
 
 func (x *KeepSigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[19]
+	mi := &file_node_v1_node_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1511,7 +1566,7 @@ func (x *KeepSigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*KeepSigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{19}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *KeepSigningKeyRequest) GetNumber() uint64 {
@@ -1536,7 +1591,7 @@ type KeepSigningKeyResponse struct {
 
 func (x *KeepSigningKeyResponse) Reset() {
 	*x = KeepSigningKeyResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[20]
+	mi := &file_node_v1_node_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1548,7 +1603,7 @@ func (x *KeepSigningKeyResponse) String() string {
 func (*KeepSigningKeyResponse) ProtoMessage() {}
 
 func (x *KeepSigningKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[20]
+	mi := &file_node_v1_node_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1561,7 +1616,7 @@ func (x *KeepSigningKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeepSigningKeyResponse.ProtoReflect.Descriptor instead.
 func (*KeepSigningKeyResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{20}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{21}
 }
 
 type OpenCheckpointRequest struct {
@@ -1576,7 +1631,7 @@ type OpenCheckpointRequest struct {
 
 func (x *OpenCheckpointRequest) Reset() {
 	*x = OpenCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[21]
+	mi := &file_node_v1_node_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1588,7 +1643,7 @@ func (x *OpenCheckpointRequest) String() string {
 func (*OpenCheckpointRequest) ProtoMessage() {}
 
 func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[21]
+	mi := &file_node_v1_node_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1601,7 +1656,7 @@ func (x *OpenCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{21}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *OpenCheckpointRequest) GetCheckpointId() string {
@@ -1623,7 +1678,7 @@ type OpenCheckpointResponse struct {
 
 func (x *OpenCheckpointResponse) Reset() {
 	*x = OpenCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[22]
+	mi := &file_node_v1_node_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1635,7 +1690,7 @@ func (x *OpenCheckpointResponse) String() string {
 func (*OpenCheckpointResponse) ProtoMessage() {}
 
 func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[22]
+	mi := &file_node_v1_node_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1648,7 +1703,7 @@ func (x *OpenCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*OpenCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{22}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *OpenCheckpointResponse) GetManifest() []byte {
@@ -1676,7 +1731,7 @@ type ReadCheckpointRequest struct {
 
 func (x *ReadCheckpointRequest) Reset() {
 	*x = ReadCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[23]
+	mi := &file_node_v1_node_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1688,7 +1743,7 @@ func (x *ReadCheckpointRequest) String() string {
 func (*ReadCheckpointRequest) ProtoMessage() {}
 
 func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[23]
+	mi := &file_node_v1_node_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1701,7 +1756,7 @@ func (x *ReadCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{23}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReadCheckpointRequest) GetCheckpointId() string {
@@ -1739,7 +1794,7 @@ type ReadCheckpointResponse struct {
 
 func (x *ReadCheckpointResponse) Reset() {
 	*x = ReadCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[24]
+	mi := &file_node_v1_node_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1806,7 @@ func (x *ReadCheckpointResponse) String() string {
 func (*ReadCheckpointResponse) ProtoMessage() {}
 
 func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[24]
+	mi := &file_node_v1_node_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1819,7 @@ func (x *ReadCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReadCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*ReadCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{24}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReadCheckpointResponse) GetData() []byte {
@@ -1797,7 +1852,7 @@ type CloseCheckpointRequest struct {
 
 func (x *CloseCheckpointRequest) Reset() {
 	*x = CloseCheckpointRequest{}
-	mi := &file_node_v1_node_service_proto_msgTypes[25]
+	mi := &file_node_v1_node_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1809,7 +1864,7 @@ func (x *CloseCheckpointRequest) String() string {
 func (*CloseCheckpointRequest) ProtoMessage() {}
 
 func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[25]
+	mi := &file_node_v1_node_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1822,7 +1877,7 @@ func (x *CloseCheckpointRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointRequest.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointRequest) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{25}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *CloseCheckpointRequest) GetCheckpointId() string {
@@ -1840,7 +1895,7 @@ type CloseCheckpointResponse struct {
 
 func (x *CloseCheckpointResponse) Reset() {
 	*x = CloseCheckpointResponse{}
-	mi := &file_node_v1_node_service_proto_msgTypes[26]
+	mi := &file_node_v1_node_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1852,7 +1907,7 @@ func (x *CloseCheckpointResponse) String() string {
 func (*CloseCheckpointResponse) ProtoMessage() {}
 
 func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[26]
+	mi := &file_node_v1_node_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1865,7 +1920,7 @@ func (x *CloseCheckpointResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseCheckpointResponse.ProtoReflect.Descriptor instead.
 func (*CloseCheckpointResponse) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{26}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{27}
 }
 
 // Passport is the caller of a call that a member forwards (server/auth).
@@ -1891,7 +1946,7 @@ type Passport struct {
 
 func (x *Passport) Reset() {
 	*x = Passport{}
-	mi := &file_node_v1_node_service_proto_msgTypes[27]
+	mi := &file_node_v1_node_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1903,7 +1958,7 @@ func (x *Passport) String() string {
 func (*Passport) ProtoMessage() {}
 
 func (x *Passport) ProtoReflect() protoreflect.Message {
-	mi := &file_node_v1_node_service_proto_msgTypes[27]
+	mi := &file_node_v1_node_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1916,7 +1971,7 @@ func (x *Passport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Passport.ProtoReflect.Descriptor instead.
 func (*Passport) Descriptor() ([]byte, []int) {
-	return file_node_v1_node_service_proto_rawDescGZIP(), []int{27}
+	return file_node_v1_node_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Passport) GetNode() string {
@@ -1987,7 +2042,7 @@ var File_node_v1_node_service_proto protoreflect.FileDescriptor
 const file_node_v1_node_service_proto_rawDesc = "" +
 	"\n" +
 	"\x1anode/v1/node_service.proto\x12\anode.v1\"\x11\n" +
-	"\x0fDescribeRequest\"\xfa\b\n" +
+	"\x0fDescribeRequest\"\x93\t\n" +
 	"\x10DescribeResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\araft_id\x18\x02 \x01(\tR\x06raftId\x12\x1d\n" +
@@ -2028,9 +2083,14 @@ const file_node_v1_node_service_proto_rawDesc = "" +
 	"\x0fguest_addresses\x18\x1e \x03(\tR\x0eguestAddresses\x12#\n" +
 	"\rfeature_level\x18\x1f \x01(\rR\ffeatureLevel\x12\x1f\n" +
 	"\vstore_level\x18  \x01(\rR\n" +
-	"storeLevel\x12\x1b\n" +
-	"\ttree_size\x18! \x01(\x03R\btreeSize\x12\x1b\n" +
-	"\ttree_root\x18\" \x01(\fR\btreeRoot\"`\n" +
+	"storeLevel\x12\x1f\n" +
+	"\vtree_format\x18! \x01(\rR\n" +
+	"treeFormat\x120\n" +
+	"\n" +
+	"tree_heads\x18\" \x03(\v2\x11.node.v1.TreeHeadR\ttreeHeads\"2\n" +
+	"\bTreeHead\x12\x12\n" +
+	"\x04size\x18\x01 \x01(\x03R\x04size\x12\x12\n" +
+	"\x04root\x18\x02 \x01(\fR\x04root\"`\n" +
 	"\tNodeState\"S\n" +
 	"\x05Value\x12\x15\n" +
 	"\x11VALUE_UNSPECIFIED\x10\x00\x12\v\n" +
@@ -2170,75 +2230,77 @@ func file_node_v1_node_service_proto_rawDescGZIP() []byte {
 }
 
 var file_node_v1_node_service_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_node_v1_node_service_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_node_v1_node_service_proto_goTypes = []any{
 	(NodeState_Value)(0),            // 0: node.v1.NodeState.Value
 	(*DescribeRequest)(nil),         // 1: node.v1.DescribeRequest
 	(*DescribeResponse)(nil),        // 2: node.v1.DescribeResponse
-	(*NodeState)(nil),               // 3: node.v1.NodeState
-	(*InviteRequest)(nil),           // 4: node.v1.InviteRequest
-	(*InviteResponse)(nil),          // 5: node.v1.InviteResponse
-	(*JoinRequest)(nil),             // 6: node.v1.JoinRequest
-	(*JoinResponse)(nil),            // 7: node.v1.JoinResponse
-	(*Incarnation)(nil),             // 8: node.v1.Incarnation
-	(*Recollection)(nil),            // 9: node.v1.Recollection
-	(*MeetRequest)(nil),             // 10: node.v1.MeetRequest
-	(*MeetResponse)(nil),            // 11: node.v1.MeetResponse
-	(*ConfirmTermRequest)(nil),      // 12: node.v1.ConfirmTermRequest
-	(*ConfirmTermResponse)(nil),     // 13: node.v1.ConfirmTermResponse
-	(*ReadPositionRequest)(nil),     // 14: node.v1.ReadPositionRequest
-	(*ReadPositionResponse)(nil),    // 15: node.v1.ReadPositionResponse
-	(*CloseThroughRequest)(nil),     // 16: node.v1.CloseThroughRequest
-	(*CloseThroughResponse)(nil),    // 17: node.v1.CloseThroughResponse
-	(*FetchSigningKeyRequest)(nil),  // 18: node.v1.FetchSigningKeyRequest
-	(*FetchSigningKeyResponse)(nil), // 19: node.v1.FetchSigningKeyResponse
-	(*KeepSigningKeyRequest)(nil),   // 20: node.v1.KeepSigningKeyRequest
-	(*KeepSigningKeyResponse)(nil),  // 21: node.v1.KeepSigningKeyResponse
-	(*OpenCheckpointRequest)(nil),   // 22: node.v1.OpenCheckpointRequest
-	(*OpenCheckpointResponse)(nil),  // 23: node.v1.OpenCheckpointResponse
-	(*ReadCheckpointRequest)(nil),   // 24: node.v1.ReadCheckpointRequest
-	(*ReadCheckpointResponse)(nil),  // 25: node.v1.ReadCheckpointResponse
-	(*CloseCheckpointRequest)(nil),  // 26: node.v1.CloseCheckpointRequest
-	(*CloseCheckpointResponse)(nil), // 27: node.v1.CloseCheckpointResponse
-	(*Passport)(nil),                // 28: node.v1.Passport
+	(*TreeHead)(nil),                // 3: node.v1.TreeHead
+	(*NodeState)(nil),               // 4: node.v1.NodeState
+	(*InviteRequest)(nil),           // 5: node.v1.InviteRequest
+	(*InviteResponse)(nil),          // 6: node.v1.InviteResponse
+	(*JoinRequest)(nil),             // 7: node.v1.JoinRequest
+	(*JoinResponse)(nil),            // 8: node.v1.JoinResponse
+	(*Incarnation)(nil),             // 9: node.v1.Incarnation
+	(*Recollection)(nil),            // 10: node.v1.Recollection
+	(*MeetRequest)(nil),             // 11: node.v1.MeetRequest
+	(*MeetResponse)(nil),            // 12: node.v1.MeetResponse
+	(*ConfirmTermRequest)(nil),      // 13: node.v1.ConfirmTermRequest
+	(*ConfirmTermResponse)(nil),     // 14: node.v1.ConfirmTermResponse
+	(*ReadPositionRequest)(nil),     // 15: node.v1.ReadPositionRequest
+	(*ReadPositionResponse)(nil),    // 16: node.v1.ReadPositionResponse
+	(*CloseThroughRequest)(nil),     // 17: node.v1.CloseThroughRequest
+	(*CloseThroughResponse)(nil),    // 18: node.v1.CloseThroughResponse
+	(*FetchSigningKeyRequest)(nil),  // 19: node.v1.FetchSigningKeyRequest
+	(*FetchSigningKeyResponse)(nil), // 20: node.v1.FetchSigningKeyResponse
+	(*KeepSigningKeyRequest)(nil),   // 21: node.v1.KeepSigningKeyRequest
+	(*KeepSigningKeyResponse)(nil),  // 22: node.v1.KeepSigningKeyResponse
+	(*OpenCheckpointRequest)(nil),   // 23: node.v1.OpenCheckpointRequest
+	(*OpenCheckpointResponse)(nil),  // 24: node.v1.OpenCheckpointResponse
+	(*ReadCheckpointRequest)(nil),   // 25: node.v1.ReadCheckpointRequest
+	(*ReadCheckpointResponse)(nil),  // 26: node.v1.ReadCheckpointResponse
+	(*CloseCheckpointRequest)(nil),  // 27: node.v1.CloseCheckpointRequest
+	(*CloseCheckpointResponse)(nil), // 28: node.v1.CloseCheckpointResponse
+	(*Passport)(nil),                // 29: node.v1.Passport
 }
 var file_node_v1_node_service_proto_depIdxs = []int32{
 	0,  // 0: node.v1.DescribeResponse.state:type_name -> node.v1.NodeState.Value
-	8,  // 1: node.v1.Recollection.incarnation:type_name -> node.v1.Incarnation
-	8,  // 2: node.v1.MeetRequest.incarnations:type_name -> node.v1.Incarnation
-	9,  // 3: node.v1.MeetRequest.members:type_name -> node.v1.Recollection
-	9,  // 4: node.v1.MeetResponse.caller:type_name -> node.v1.Recollection
-	8,  // 5: node.v1.MeetResponse.rival:type_name -> node.v1.Incarnation
-	10, // 6: node.v1.MeetResponse.self:type_name -> node.v1.MeetRequest
-	1,  // 7: node.v1.NodeService.Describe:input_type -> node.v1.DescribeRequest
-	4,  // 8: node.v1.NodeService.Invite:input_type -> node.v1.InviteRequest
-	6,  // 9: node.v1.NodeService.Join:input_type -> node.v1.JoinRequest
-	10, // 10: node.v1.NodeService.Meet:input_type -> node.v1.MeetRequest
-	12, // 11: node.v1.NodeService.ConfirmTerm:input_type -> node.v1.ConfirmTermRequest
-	14, // 12: node.v1.NodeService.ReadPosition:input_type -> node.v1.ReadPositionRequest
-	16, // 13: node.v1.NodeService.CloseThrough:input_type -> node.v1.CloseThroughRequest
-	18, // 14: node.v1.NodeService.FetchSigningKey:input_type -> node.v1.FetchSigningKeyRequest
-	20, // 15: node.v1.NodeService.KeepSigningKey:input_type -> node.v1.KeepSigningKeyRequest
-	22, // 16: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
-	24, // 17: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
-	26, // 18: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
-	2,  // 19: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
-	5,  // 20: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
-	7,  // 21: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
-	11, // 22: node.v1.NodeService.Meet:output_type -> node.v1.MeetResponse
-	13, // 23: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
-	15, // 24: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
-	17, // 25: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
-	19, // 26: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
-	21, // 27: node.v1.NodeService.KeepSigningKey:output_type -> node.v1.KeepSigningKeyResponse
-	23, // 28: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
-	25, // 29: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
-	27, // 30: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
-	19, // [19:31] is the sub-list for method output_type
-	7,  // [7:19] is the sub-list for method input_type
-	7,  // [7:7] is the sub-list for extension type_name
-	7,  // [7:7] is the sub-list for extension extendee
-	0,  // [0:7] is the sub-list for field type_name
+	3,  // 1: node.v1.DescribeResponse.tree_heads:type_name -> node.v1.TreeHead
+	9,  // 2: node.v1.Recollection.incarnation:type_name -> node.v1.Incarnation
+	9,  // 3: node.v1.MeetRequest.incarnations:type_name -> node.v1.Incarnation
+	10, // 4: node.v1.MeetRequest.members:type_name -> node.v1.Recollection
+	10, // 5: node.v1.MeetResponse.caller:type_name -> node.v1.Recollection
+	9,  // 6: node.v1.MeetResponse.rival:type_name -> node.v1.Incarnation
+	11, // 7: node.v1.MeetResponse.self:type_name -> node.v1.MeetRequest
+	1,  // 8: node.v1.NodeService.Describe:input_type -> node.v1.DescribeRequest
+	5,  // 9: node.v1.NodeService.Invite:input_type -> node.v1.InviteRequest
+	7,  // 10: node.v1.NodeService.Join:input_type -> node.v1.JoinRequest
+	11, // 11: node.v1.NodeService.Meet:input_type -> node.v1.MeetRequest
+	13, // 12: node.v1.NodeService.ConfirmTerm:input_type -> node.v1.ConfirmTermRequest
+	15, // 13: node.v1.NodeService.ReadPosition:input_type -> node.v1.ReadPositionRequest
+	17, // 14: node.v1.NodeService.CloseThrough:input_type -> node.v1.CloseThroughRequest
+	19, // 15: node.v1.NodeService.FetchSigningKey:input_type -> node.v1.FetchSigningKeyRequest
+	21, // 16: node.v1.NodeService.KeepSigningKey:input_type -> node.v1.KeepSigningKeyRequest
+	23, // 17: node.v1.NodeService.OpenCheckpoint:input_type -> node.v1.OpenCheckpointRequest
+	25, // 18: node.v1.NodeService.ReadCheckpoint:input_type -> node.v1.ReadCheckpointRequest
+	27, // 19: node.v1.NodeService.CloseCheckpoint:input_type -> node.v1.CloseCheckpointRequest
+	2,  // 20: node.v1.NodeService.Describe:output_type -> node.v1.DescribeResponse
+	6,  // 21: node.v1.NodeService.Invite:output_type -> node.v1.InviteResponse
+	8,  // 22: node.v1.NodeService.Join:output_type -> node.v1.JoinResponse
+	12, // 23: node.v1.NodeService.Meet:output_type -> node.v1.MeetResponse
+	14, // 24: node.v1.NodeService.ConfirmTerm:output_type -> node.v1.ConfirmTermResponse
+	16, // 25: node.v1.NodeService.ReadPosition:output_type -> node.v1.ReadPositionResponse
+	18, // 26: node.v1.NodeService.CloseThrough:output_type -> node.v1.CloseThroughResponse
+	20, // 27: node.v1.NodeService.FetchSigningKey:output_type -> node.v1.FetchSigningKeyResponse
+	22, // 28: node.v1.NodeService.KeepSigningKey:output_type -> node.v1.KeepSigningKeyResponse
+	24, // 29: node.v1.NodeService.OpenCheckpoint:output_type -> node.v1.OpenCheckpointResponse
+	26, // 30: node.v1.NodeService.ReadCheckpoint:output_type -> node.v1.ReadCheckpointResponse
+	28, // 31: node.v1.NodeService.CloseCheckpoint:output_type -> node.v1.CloseCheckpointResponse
+	20, // [20:32] is the sub-list for method output_type
+	8,  // [8:20] is the sub-list for method input_type
+	8,  // [8:8] is the sub-list for extension type_name
+	8,  // [8:8] is the sub-list for extension extendee
+	0,  // [0:8] is the sub-list for field type_name
 }
 
 func init() { file_node_v1_node_service_proto_init() }
@@ -2246,14 +2308,14 @@ func file_node_v1_node_service_proto_init() {
 	if File_node_v1_node_service_proto != nil {
 		return
 	}
-	file_node_v1_node_service_proto_msgTypes[24].OneofWrappers = []any{}
+	file_node_v1_node_service_proto_msgTypes[25].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_node_v1_node_service_proto_rawDesc), len(file_node_v1_node_service_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
