@@ -21,7 +21,7 @@ var alertAdvice = map[string]string{
 	"CLOCK_SKEW_HIGH":    "synchronise its clock (chrony, ntpd): its stamps come closer to it by a tenth of the time",
 	"CLOCK_FAR_AHEAD":    "synchronise its clock (chrony, ntpd): until then it does not lead",
 	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new key: runlog audit rotate-key --old-key-is-lost",
-	"TREE_ROOT_DIFFERS":  "its records differ from those of another voter, or its projection is damaged: rebuild that of each (runlog projector rebuild), and start voters that are down",
+	"TREE_ROOT_DIFFERS":  "it or a voter that its log names has a damaged projection, or other records: start voters that are down, and rebuild the projection of each node that agrees with none (runlog projector rebuild)",
 	"PROJECTOR_LAG_HIGH": "its snapshots and watches are late: check whether its processors or its disk are busy with other work",
 }
 
