@@ -57,9 +57,9 @@ type Projector struct {
 	// Shared with readers. Only run writes, so it reads without a lock; it takes the locks to
 	// write.
 
-	// disk has the database; nil: there is no new one yet. Readers hold the lock for reading while
-	// they use the database, and run and Close for writing while they replace it or take it away: so
-	// no database is closed under a reader.
+	// disk has the database; nil: there is no new one yet, or the projector is closed. Readers hold
+	// the lock for reading while they use the database, and run and Close for writing while they
+	// replace it or take it away: so no database is closed under a reader.
 	disk struct {
 		sync.RWMutex
 		db *database
