@@ -66,17 +66,43 @@ func (n late) Waiting(ctx context.Context) (context.Context, context.CancelFunc)
 // TestReachedAtTheLastMomentTR7: a position that was reached is answered, also if the time to wait
 // has ended meanwhile.
 func TestReachedAtTheLastMomentTR7(t *testing.T) {
-	local, err := storagetest.Open(storage.Options{Dir: "store", FS: vfs.NewMem()})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = local.Close() })
+	local := openLocal(t)
 	m := Moment{Kind: MomentPosition, Field: "asOfPosition", At: projector.Always}
 	applied := local.Store.Applied()
 	m.At.Position = applied.Position() + 1
 	if err := m.Reach(t.Context(), late{store: local.Store}, runlogv1.Consistency_LOCAL, time.Now); err != nil {
 		t.Error(err)
 	}
+}
+
+// slow is a follower of a leader whose clock is behind, and which so does not close a time.
+type slow struct{ late }
+
+func (n slow) CloseThrough(_ context.Context, at int64) (storage.Position, int64, error) {
+	applied := n.store.Applied()
+	return applied.Position(), at, nil
+}
+
+// TestTimeOfTheLeaderTR7READ4: a time that the leader has not closed is in the future, also for a
+// node whose clock has passed it.
+func TestTimeOfTheLeaderTR7READ4(t *testing.T) {
+	local := openLocal(t)
+	at := time.Now().Add(time.Minute)
+	m := momentOfTime("asOfTime", at.UnixNano())
+	err := m.Reach(t.Context(), slow{late{store: local.Store}}, runlogv1.Consistency_LINEARIZABLE, func() time.Time { return at.Add(time.Hour) })
+	if e, ok := errors.AsType[*contract.Error](err); !ok || e.Reason != contract.ReasonInvalidArgumentField || !strings.Contains(e.Message, "is in the future") {
+		t.Errorf("a time that is not closed: %v", err)
+	}
+}
+
+func openLocal(t *testing.T) *storagetest.Local {
+	t.Helper()
+	local, err := storagetest.Open(storage.Options{Dir: "store", FS: vfs.NewMem()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = local.Close() })
+	return local
 }
 
 // FuzzMoment parses any text as a moment (TR-7). It is of one kind at most, and what it means has

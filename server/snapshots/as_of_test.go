@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -184,37 +183,6 @@ func TestAsOfPositionTR7PRJ14(t *testing.T) {
 		servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
 		_, err = n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "other", AsOfPosition: positions[0]})
 		servertest.Refused(t, err, contract.ReasonRunNotFound)
-	})
-}
-
-// TestTimeOfTheLeaderTR7READ4: a time that the leader's clock has not reached is not closed, and so
-// it is in the future, also for a node whose clock is ahead.
-func TestTimeOfTheLeaderTR7READ4(t *testing.T) {
-	t.Parallel()
-	bubble.Test(t, func(t *testing.T) {
-		var ahead [3]atomic.Int64
-		nodes := servertest.StartNodes(t, 3, func(i int, o *server.Options) {
-			o.Clock, o.Monotonic = func() time.Time { return time.Now().Add(time.Duration(ahead[i].Load())) }, time.Now
-		})
-		nodes[0].Append("run", servertest.NewEvent("RunStarted"))
-		leader := nodes.Leader()
-		for i, n := range nodes {
-			if n != leader {
-				ahead[i].Store(int64(time.Hour))
-			}
-		}
-		time.Sleep(time.Minute) // Stamps catch up with a jump slowly.
-		for _, n := range nodes {
-			at := time.Now().Add(2 * time.Second)
-			_, err := n.Projection.GetSnapshot(n.Context(), &runlogv1.GetSnapshotRequest{RunId: "run", AsOfTime: timestamppb.New(at)})
-			if e := servertest.Refused(t, err, contract.ReasonInvalidArgumentField); !strings.Contains(e.Fields["asOfTime"], "is in the future") {
-				t.Errorf("%v", e.Fields)
-			}
-			_, err = n.Projection.DiffRun(n.Context(), &runlogv1.DiffRunRequest{RunId: "run", To: at.UTC().Format(time.RFC3339Nano)})
-			servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
-			_, err = n.Runs.ListRuns(n.Context(), &runlogv1.ListRunsRequest{AsOfTime: timestamppb.New(at)})
-			servertest.Refused(t, err, contract.ReasonInvalidArgumentField)
-		}
 	})
 }
 
