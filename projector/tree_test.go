@@ -13,6 +13,7 @@ import (
 	"golang.org/x/mod/sumdb/tlog"
 
 	"runlog/projector/tree"
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 	"runlog/testbed/bubble"
@@ -33,16 +34,18 @@ func (b *bed) checkTree(what string) {
 		}
 		return out, nil
 	})
-	size, at := int64(0), tree.Place{}
+	size, at := int64(0), contract.Leaf{}
 	for c, err := range b.local.Store.Follow(storage.Whole).Log(0) {
 		if err != nil {
 			b.t.Fatal(err)
 		}
 		for i := range c.Records {
-			if r := &c.Records[i]; r.Position != at.Position {
-				at, first[r.Position] = tree.Place{Position: r.Position}, size
+			r := &c.Records[i]
+			if uint64(r.Position) != at.Position {
+				at, first[r.Position] = contract.Leaf{Position: uint64(r.Position)}, size
 			}
-			hash := tree.LeafHash(c.Records[i].ChainDigest, at, c.Records[i].PersistedAt)
+			at.Chain, at.PersistedAt = r.ChainDigest, r.PersistedAt
+			hash := at.Hash()
 			at.Offset++
 			hashes, err := tlog.StoredHashesForRecordHash(size, hash, model)
 			if err != nil {
@@ -61,7 +64,7 @@ func (b *bed) checkTree(what string) {
 			b.t.Errorf("%s: the root of %d records is %v, want %v of %d: %v", what, have.Size(), root, want, size, err)
 		}
 		for position, want := range first {
-			if position%8 > 0 && want > 0 && position != at.Position {
+			if position%8 > 0 && want > 0 && uint64(position) != at.Position {
 				continue // To count records takes a while.
 			}
 			index, err := have.IndexOf(position, b.countRecords)

@@ -89,9 +89,9 @@ type bed struct {
 	folder *tree.Folder
 	tx     *tx
 
-	// The model: the leaf hashes as tlog stores them, and the places of all records.
+	// The model: the hashes as tlog stores them, and the leaves.
 	stored []tlog.Hash
-	places []tree.Place
+	leaves []contract.Leaf
 }
 
 func newBed(t fataler) *bed {
@@ -126,23 +126,22 @@ func (b *bed) model() tlog.HashReader {
 func (b *bed) commit(ahead, records int) {
 	b.t.Helper()
 	offset := uint32(0)
-	if b.position += storage.Position(ahead); ahead == 0 && len(b.places) > 0 {
-		if last := b.places[len(b.places)-1]; last.Position == b.position {
+	if b.position += storage.Position(ahead); ahead == 0 && len(b.leaves) > 0 {
+		if last := b.leaves[len(b.leaves)-1]; last.Position == uint64(b.position) {
 			offset = last.Offset + 1
 		}
 	}
 	c := storage.Commit{Position: b.position, PersistedAt: int64(b.position) * 1000}
 	for range records {
-		r := storage.Record{Recorded: contract.Recorded{ChainDigest: digest(len(b.places))}}
-		at := tree.Place{Position: b.position, Offset: offset}
+		r := storage.Record{Recorded: contract.Recorded{ChainDigest: digest(len(b.leaves))}}
+		leaf := contract.Leaf{Chain: r.ChainDigest, Position: uint64(b.position), Offset: offset, PersistedAt: c.PersistedAt}
 		offset++
 		c.Records = append(c.Records, r)
-		leaf := tlog.RecordHash(tree.AppendLeaf(nil, r.ChainDigest, at, c.PersistedAt))
-		hashes, err := tlog.StoredHashesForRecordHash(int64(len(b.places)), leaf, b.model())
+		hashes, err := tlog.StoredHashesForRecordHash(int64(len(b.leaves)), leaf.Hash(), b.model())
 		if err != nil {
 			b.t.Fatal(err)
 		}
-		b.stored, b.places = append(b.stored, hashes...), append(b.places, at)
+		b.stored, b.leaves = append(b.stored, hashes...), append(b.leaves, leaf)
 	}
 	b.log = append(b.log, c)
 }

@@ -61,7 +61,8 @@ func (f *Folder) Fold(tx Tx, c *storage.Commit) error {
 		f.chain = c.AppendChain(f.chain)
 	}
 	for i := range f.chain {
-		f.add(LeafHash(f.chain[i], Place{f.position, f.offset}, c.PersistedAt))
+		leaf := contract.Leaf{Chain: f.chain[i], Position: uint64(f.position), Offset: f.offset, PersistedAt: c.PersistedAt}
+		f.add(leaf.Hash())
 		f.offset++
 	}
 	f.unwritten = true

@@ -144,6 +144,35 @@ func (t *Tree) IndexOf(position storage.Position, count func(from, to storage.Po
 	return index, nil
 }
 
+// Find returns the index of a leaf of which the caller knows the place and the hash. ErrNotInTree:
+// the tree has another leaf there, or none.
+func (t *Tree) Find(position storage.Position, offset uint32, leaf tlog.Hash) (int64, error) {
+	absent := fmt.Errorf("%w: a leaf of position %d and offset %d", ErrNotInTree, position, offset)
+	at, sample, err := t.sampled(position)
+	if err != nil {
+		return 0, err
+	}
+	// The position begins at the sample, or between it and the end of its tile.
+	first, last := sample, sample
+	if at != position {
+		first, last = sample+1, sample|(Width-1)
+	}
+	for i := first + int64(offset); i <= min(last+int64(offset), t.Size()-1); {
+		n := i >> Height
+		width := int(min(Width, t.Size()-n<<Height))
+		hashes, err := t.tile(0, n, width)
+		if err != nil {
+			return 0, err
+		}
+		for ; i>>Height == n && i <= min(last+int64(offset), t.Size()-1); i++ {
+			if at := int(i&(Width-1)) * tlog.HashSize; string(hashes[at:at+tlog.HashSize]) == string(leaf[:]) {
+				return i, nil
+			}
+		}
+	}
+	return 0, absent
+}
+
 // sampled returns the last sampled position up to a position, and its first leaf. Before the first
 // record it returns the position itself.
 func (t *Tree) sampled(position storage.Position) (at storage.Position, index int64, err error) {
@@ -163,6 +192,30 @@ func (t *Tree) sampled(position storage.Position) (at storage.Position, index in
 		err = fmt.Errorf("%w: position %d begins at leaf %d of %d", ErrDamaged, at, first, t.size)
 	}
 	return at, int64(first), err
+}
+
+// SampleBefore returns the last sampled position that begins at a leaf, or before it, and the first
+// leaf of the position.
+func (t *Tree) SampleBefore(leaf int64) (at storage.Position, first int64, err error) {
+	if leaf < 0 || leaf >= t.Size() {
+		return 0, 0, fmt.Errorf("%w: leaf %d of %d", ErrNotInTree, leaf, t.Size())
+	}
+	// Invariant: the sample of low begins at the leaf or before it, those from high on behind it.
+	low, high := storage.Position(0), t.position+1
+	for low+1 < high {
+		middle := low + (high-low)/2
+		sample, index, err := t.sampled(middle)
+		switch {
+		case err != nil:
+			return 0, 0, err
+		case index > leaf:
+			high = min(middle, sample)
+		default:
+			low = middle
+			at, first = sample, index
+		}
+	}
+	return at, first, nil
 }
 
 // get returns a copy of a row, nil: there is none.

@@ -46,6 +46,9 @@ func (b *bed) check(t *rapid.T) {
 		b.checkProofs(t, have, to, root)
 		b.checkTile(t, have)
 	}
+	if size > 0 {
+		b.checkFind(t, have)
+	}
 	if _, err := have.Root(size + 1); !errors.Is(err, tree.ErrNotInTree) {
 		t.Fatalf("root of a size that is not reached: %v", err)
 	}
@@ -62,8 +65,8 @@ func (b *bed) checkProofs(t *rapid.T, have *tree.Tree, size int64, root tlog.Has
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := b.places[leaf]
-	hash := tree.LeafHash(digest(int(leaf)), at, int64(at.Position)*1000)
+	at := b.leaves[leaf]
+	hash := tlog.Hash(at.Hash())
 	if err := tlog.CheckRecord(proof, size, root, leaf, hash); err != nil {
 		t.Fatal(err)
 	}
@@ -108,13 +111,40 @@ func (b *bed) checkTile(t *rapid.T, have *tree.Tree) {
 	}
 }
 
+// checkFind finds a leaf by its place and hash, and nothing by another hash or a far offset.
+func (b *bed) checkFind(t *rapid.T, have *tree.Tree) {
+	t.Helper()
+	want := rapid.Int64Range(0, have.Size()-1).Draw(t, "found")
+	leaf := b.leaves[want]
+	position := storage.Position(leaf.Position)
+	if got, err := have.Find(position, leaf.Offset, leaf.Hash()); err != nil || got != want {
+		t.Fatalf("leaf %d is found at %d: %v", want, got, err)
+	}
+	if got, err := have.Find(position, leaf.Offset, tlog.Hash{1}); !errors.Is(err, tree.ErrNotInTree) {
+		t.Fatalf("another hash than that of leaf %d is found at %d: %v", want, got, err)
+	}
+	if got, err := have.Find(position, leaf.Offset+100_000, leaf.Hash()); !errors.Is(err, tree.ErrNotInTree) {
+		t.Fatalf("leaf %d is found with a far offset at %d: %v", want, got, err)
+	}
+	at, first, err := have.SampleBefore(want)
+	if err != nil || first > want || want-first >= int64(tree.Width)+int64(leaf.Offset) || b.leaves[first].Offset != 0 ||
+		b.leaves[first].Position != uint64(at) {
+		t.Fatalf("before leaf %d is position %d with leaf %d: %v", want, at, first, err)
+	}
+	for _, none := range []int64{-1, have.Size()} {
+		if _, _, err := have.SampleBefore(none); !errors.Is(err, tree.ErrNotInTree) {
+			t.Fatalf("before leaf %d of %d: %v", none, have.Size(), err)
+		}
+	}
+}
+
 // checkIndexOf compares the indexes of positions with the places of the model.
 func (b *bed) checkIndexOf(t *rapid.T) {
 	t.Helper()
 	have := b.open()
-	places := b.places[:have.Size()]
+	places := b.leaves[:have.Size()]
 	first := func(p storage.Position) int {
-		return sort.Search(len(places), func(i int) bool { return places[i].Position >= p })
+		return sort.Search(len(places), func(i int) bool { return places[i].Position >= uint64(p) })
 	}
 	for range 5 {
 		position := storage.Position(rapid.Uint64Range(0, uint64(b.position)+2).Draw(t, "position"))
@@ -127,7 +157,7 @@ func (b *bed) checkIndexOf(t *rapid.T) {
 		if err != nil || index != int64(want) {
 			t.Fatalf("position %d has index %d, want %d: %v", position, index, want, err)
 		}
-		if want < len(places) && places[want].Position == position && counted >= tree.Width {
+		if want < len(places) && places[want].Position == uint64(position) && counted >= tree.Width {
 			t.Fatalf("%d records were counted for position %d", counted, position)
 		}
 	}
@@ -218,8 +248,8 @@ func TestThirdLevelTR1(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		at := b.places[leaf]
-		hash := tree.LeafHash(digest(int(leaf)), at, int64(at.Position)*1000)
+		at := b.leaves[leaf]
+		hash := tlog.Hash(at.Hash())
 		if err := tlog.CheckRecord(proof, have.Size(), want, leaf, hash); err != nil {
 			t.Errorf("leaf %d: %v", leaf, err)
 		}
@@ -256,15 +286,14 @@ func TestLeafTR1(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	at := tree.Place{Position: 42}
-	const stamp = 1770805800123456790
-	data := tree.AppendLeaf(nil, contract.Digest(chain), at, stamp)
+	leaf := contract.Leaf{Chain: contract.Digest(chain), Position: 42, PersistedAt: 1770805800123456790}
+	data := leaf.Append(nil)
 	const want = "72756e6c6f672f6c6561662f3100" + "1bb9afb2823287c1f0495b470854b3edd3535ba11b0eb2445a771d50c9eabe7c" +
 		"000000000000002a" + "00000000" + "18932a7e3a8f5d16"
 	if got := hex.EncodeToString(data); got != want {
 		t.Errorf("the data of a leaf are %s, want %s", got, want)
 	}
-	hash := tree.LeafHash(contract.Digest(chain), at, stamp)
+	hash := tlog.Hash(leaf.Hash())
 	if got := hex.EncodeToString(hash[:]); got != "fce8eaa7e3879201d771666da9fceb60a6d012d706bb2e8bb7bd173aa020b9fc" || hash != tlog.RecordHash(data) {
 		t.Errorf("the hash of a leaf is %s", got)
 	}
