@@ -13,6 +13,18 @@ func (c *Client) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (*
 	return call(ctx, c, c.audit.ProveRun, req)
 }
 
+// ProveRecords returns the places of a run's records in the tree of all records, with the proof
+// that they are in it: up to 1,000 of them.
+func (c *Client) ProveRecords(ctx context.Context, req *runlogv1.ProveRecordsRequest) (*runlogv1.ProveRecordsResponse, error) {
+	return call(ctx, c, c.audit.ProveRecords, req)
+}
+
+// ProveConsistency returns the proof that the tree of all records at one size begins with that of
+// an earlier size.
+func (c *Client) ProveConsistency(ctx context.Context, req *runlogv1.ProveConsistencyRequest) (*runlogv1.ProveConsistencyResponse, error) {
+	return call(ctx, c, c.audit.ProveConsistency, req)
+}
+
 // ListCheckpoints yields signed checkpoints, newest first, page by page. req.PageSize is the size
 // of one page. An error ends the iteration.
 func (c *Client) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpointsRequest) iter.Seq2[*runlogv1.Checkpoint, error] {

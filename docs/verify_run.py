@@ -1,37 +1,41 @@
 #!/usr/bin/env python3
 """Verifies a proof of a run (docs/audit.md) without any code of runlog, and without a library.
 
-    python3 verify_run.py FILE PUBLIC_KEY
+    python3 verify_run.py FILE PUBLIC_KEY [KEPT]
 
-PUBLIC_KEY is a key, or a file with one, as it is or as "runlog audit keys -o json" prints it.
+PUBLIC_KEY is a key, or a file with one, as it is or as "runlog audit keys -o json" prints it. KEPT is a
+file with a checkpoint that you have kept: the proof must show that the log continues it.
 
 Exit code 0 and one line: it holds. 1 and one line: it does not, and why. Python 3.8 or newer.
 """
 import base64, calendar, hashlib, json, os, re, sys, time, uuid
 
-# Ed25519, as in RFC 8032 section 5.1: slow, and short enough to be read.
+# Ed25519, as in RFC 8032 section 5.1: short enough to be read.
 P, L = 2**255 - 19, 2**252 + 27742317777372353535851937790883648493
 D, I = -121665 * pow(121666, P - 2, P) % P, pow(2, (P - 1) // 4, P)
 
 
 def point(b):
+    """Decodes a point, as X, Y, Z and T with x = X/Z, y = Y/Z and xy = T/Z (RFC 8032 section 5.1.4)."""
     y, sign = int.from_bytes(b, "little") & (1 << 255) - 1, b[31] >> 7
     xx = (y * y - 1) * pow(D * y * y + 1, P - 2, P)
     x = pow(xx, (P + 3) // 8, P)
     x = x if (x * x - xx) % P == 0 else x * I % P
     if y >= P or (x * x - xx) % P or (x == 0 and sign):
         raise ValueError("not a point of the curve")
-    return (x, y) if x & 1 == sign else (P - x, y)
+    x = x if x & 1 == sign else P - x
+    return x, y, 1, x * y % P
 
 
-def add(a, b):
-    m = D * a[0] * b[0] * a[1] * b[1]
-    x = (a[0] * b[1] + b[0] * a[1]) * pow(1 + m, P - 2, P)
-    return x % P, (a[1] * b[1] + a[0] * b[0]) * pow(1 - m, P - 2, P) % P
+def add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]), (p[1] + p[0]) * (q[1] + q[0])
+    c, d = 2 * p[3] * q[3] * D, 2 * p[2] * q[2]
+    e, f, g, h = (b - a) % P, (d - c) % P, (d + c) % P, (b + a) % P
+    return e * f % P, g * h % P, f * g % P, e * h % P
 
 
 def times(n, a):
-    r = (0, 1)
+    r = (0, 1, 1, 0)
     while n:
         r, a, n = add(r, a) if n & 1 else r, add(a, a), n >> 1
     return r
@@ -43,7 +47,8 @@ BASE = point(bytes([0x58] + [0x66] * 31))
 def ed25519(key, text, signature):
     r, s = signature[:32], int.from_bytes(signature[32:], "little")
     k = int.from_bytes(hashlib.sha512(r + key + text).digest(), "little")
-    return s < L and times(s, BASE) == add(point(r), times(k % L, point(key)))
+    p, q = times(s, BASE), add(point(r), times(k % L, point(key)))
+    return s < L and (p[0] * q[2] - q[0] * p[2]) % P == 0 and (p[1] * q[2] - q[1] * p[2]) % P == 0
 
 
 def need(condition, why):
@@ -65,11 +70,13 @@ def nanoseconds(text):
     return calendar.timegm(time.strptime(m[1], "%Y-%m-%dT%H:%M:%S")) * 10**9 + int((m[2] or "0").ljust(9, "0"))
 
 
-def open_note(note, public_key):
-    """Verifies a note by a key name+id+key, and returns its text."""
+def open_note(note, public_key, signer=None):
+    """Verifies a note by a key name+id+key, under its own name or another, and returns its text."""
     name, key_id, key = public_key.split("+", 2)
     raw = base64.b64decode(key, validate=True)
     need(len(raw) == 33 and raw[0] == 1 and sha(name.encode(), b"\n", raw)[:4].hex() == key_id, f"{public_key} is no key")
+    if signer:
+        name, key_id = signer, sha(signer.encode(), b"\n", raw)[:4].hex()
     text, _, signatures = note.rpartition("\n\n")
     text += "\n"
     for line in signatures.splitlines():
@@ -118,31 +125,78 @@ def payload_of(line, r):
     return line[at:-1]
 
 
-def verify(file, trusted):
-    first, run, chain, seq, persisted = json.loads(next(file)), None, bytes(32), 0, None
-    need(first["proof"] == "runlog run proof 1", "this is no proof of a run")
-    for line in file:
-        line = line.rstrip(b"\n")
-        if line.startswith(b'{"leaf":'):
-            end = json.loads(line)
-            break
-        r = json.loads(line.decode("utf-8", "surrogateescape"))
-        need(r["runId"] == first["runId"] and int(r["runSeq"]) > seq, f"runSeq {r['runSeq']}: another run, or out of order")
-        seq, persisted = int(r["runSeq"]), r["persistedAt"]
-        chain = sha(b"runlog/chain/1\0", chain, record_digest(r, payload_of(line, r)), u64(seq), u64(nanoseconds(persisted)))
-        need(chain.hex() == r["chainDigest"], f"runSeq {seq}: changed, or one is missing before it")
-    else:
-        raise ValueError("the file is cut off")
-    need(not next(file, b""), "there is more behind the end")
+def open_checkpoint(note, keys):
+    """Verifies a checkpoint by the keys of its cluster, and returns what it says, and the key."""
+    origin, size, root, position, through, runs, heads = note.partition("\n\n")[0].split("\n")
+    need(re.fullmatch("runlog/[0-9a-f]{32}/[0-9a-f]{16}", origin), f"{origin!r} is no origin of a checkpoint")
+    for key in keys:
+        try:
+            need(key.split("+")[0] == origin.rpartition("/")[0], "a key of another cluster")
+            open_note(note, key, origin)
+        except ValueError as e:
+            why = e
+            continue
+        return {
+            "origin": origin, "size": int(size), "root": base64.b64decode(root, validate=True),
+            "position": int(position.removeprefix("position ")), "through": through.removeprefix("complete-through "),
+            "runs": int(runs.removeprefix("runs ")), "heads": bytes.fromhex(heads.removeprefix("heads ")),
+        }, key
+    raise ValueError(f"checkpoint of {origin}: {why}")
 
-    leaf = end["leaf"]
-    need(leaf["runId"] == first["runId"], "the leaf is another run's")
-    need((int(leaf["lastSeq"]), leaf.get("persistedAt"), leaf["chainDigest"]) == (seq, persisted, chain.hex()), "the records are not all")
-    texts = [leaf[n].encode() for n in ("runId", "tenantId", "projectId", "environmentId", "planId", "planVersion")]
-    head = b"runlog/run-head/1\0" + b"".join(len(t).to_bytes(2, "big") + t for t in texts)
-    head += u64(nanoseconds(leaf["createdAt"])) + u64(seq) + u64(nanoseconds(persisted) if persisted else 0) + chain
 
-    keys = end["keys"]
+def node(left, right):
+    return sha(b"\1", left, right)
+
+
+def middle(lo, hi):
+    """The left subtree has the largest power of two of leaves that is smaller than their number."""
+    return lo + (1 << (hi - lo - 1).bit_length() - 1)
+
+
+def root_of(lo, hi, leaves, hashes):
+    """The root over the leaves lo to hi - 1 from the proved leaves, pairs of index and hash, and the
+    hashes of the largest subtrees without one, from the left to the right. It takes what it uses."""
+    if not leaves or leaves[0][0] >= hi:
+        need(hashes, "hashes are missing in a proof of inclusion")
+        return hashes.pop(0)
+    if hi - lo == 1:
+        return leaves.pop(0)[1]
+    m = middle(lo, hi)
+    left = root_of(lo, m, leaves, hashes)
+    return node(left, root_of(m, hi, leaves, hashes))
+
+
+def old_and_new(lo, hi, old, hashes, root):
+    """The roots of the first old leaves and of all, of the subtree of lo to hi - 1 (RFC 6962 section
+    2.1.2). root is that of the old tree: its leaves are known to whoever has kept it."""
+    if old == hi:
+        both = root if lo == 0 else hashes.pop(0)
+        return both, both
+    m = middle(lo, hi)
+    if old <= m:
+        before, left = old_and_new(lo, m, old, hashes, root)
+        return before, node(left, hashes.pop(0))
+    before, right = old_and_new(m, hi, old, hashes, root)
+    left = hashes.pop(0)
+    return node(left, before), node(left, right)
+
+
+def continues(kept, c, hashes):
+    """Checks that the log of a checkpoint begins with all records of a kept one."""
+    why = f"the log does not continue the kept checkpoint: {kept['size']} records then, {c['size']} now"
+    need(kept["size"] <= c["size"] and kept["position"] <= c["position"], why)
+    if kept["size"] in (0, c["size"]):
+        need(not hashes and (kept["size"] == 0 or kept["root"] == c["root"]), why)
+        return
+    try:
+        roots = old_and_new(0, c["size"], kept["size"], hashes, kept["root"])
+    except IndexError:
+        raise ValueError(why) from None
+    need(not hashes and roots == (kept["root"], c["root"]), why)
+
+
+def lineage(keys, trusted):
+    """Checks that each key endorses the next, and that the trusted one is among them."""
     need(trusted in [k["publicKey"] for k in keys], "none of its keys is the one that you trust")
     number = 0  # of the key before, where it is known
     for before, k in zip(keys, keys[1:]):
@@ -153,23 +207,69 @@ def verify(file, trusted):
         next_number = int(said[2].removeprefix("number "))
         need(next_number > 1 and number in (0, next_number - 1), f"{k['publicKey']} is endorsed as number {next_number}, out of order")
         number = next_number
-    checkpoint = open_note(end["checkpoint"], keys[-1]["publicKey"]).split("\n")
-    need(len(checkpoint) == 8 and checkpoint[0] == keys[-1]["publicKey"].split("+")[0], "another cluster's checkpoint")
-    runs, root = int(checkpoint[1]), base64.b64decode(checkpoint[2], validate=True)
+    return [k["publicKey"] for k in keys]
 
-    i, n, node = int(end["index"]), runs - 1, sha(b"\0", head)
-    need(0 <= i <= n, "no such leaf")
-    for p in map(bytes.fromhex, end["path"]):
+
+def verify(file, trusted, since):
+    first = json.loads(next(file))
+    need(first["proof"] == "runlog run proof 2", "this is no proof of a run")
+    keys = lineage(first["keys"], trusted)
+    c, _ = open_checkpoint(first["checkpoint"], keys[-1:])
+    shown = ""
+    if "since" in first:
+        kept, _ = open_checkpoint(first["since"], keys)
+        continues(kept, c, [base64.b64decode(h, validate=True) for h in first.get("consistency", [])])
+        shown = f"; the log continues the checkpoint of {kept['through']}: its first {kept['size']} records are unchanged"
+    if since is not None:
+        need("since" in first and first["since"].partition("\n\n")[0] == since.partition("\n\n")[0],
+             "the proof does not show that the log continues your checkpoint: make it with --since")
+
+    chain, seq, persisted, last, block = bytes(32), 0, None, (-1, -1, -1), []
+    for line in file:
+        line = line.rstrip(b"\n")
+        if line.startswith(b'{"inclusion":'):
+            hashes = [base64.b64decode(h, validate=True) for h in json.loads(line)["inclusion"]]
+            need(block and block[-1][0] < c["size"], "a proof of the inclusion of no record")
+            need(root_of(0, c["size"], block, hashes) == c["root"] and not hashes, f"a record up to runSeq {seq} is not in the log")
+            continue
+        if line.startswith(b'{"head":'):
+            end = json.loads(line)
+            break
+        r = json.loads(line.decode("utf-8", "surrogateescape"))
+        need(r["runId"] == first["runId"] and int(r["runSeq"]) > seq, f"runSeq {r['runSeq']}: another run, or out of order")
+        seq, persisted = int(r["runSeq"]), r["persistedAt"]
+        chain = sha(b"runlog/chain/1\0", chain, record_digest(r, payload_of(line, r)), u64(seq), u64(nanoseconds(persisted)))
+        need(chain.hex() == r["chainDigest"], f"runSeq {seq}: changed, or one is missing before it")
+        place = int(r["index"]), int(r["position"]), nanoseconds(persisted)
+        need(place[0] > last[0] and place[1] >= last[1] and place[2] >= last[2], f"runSeq {seq}: its place does not follow")
+        need(place[1] <= c["position"] and place[2] <= nanoseconds(c["through"]), f"runSeq {seq} lies behind the checkpoint")
+        last = place
+        leaf = b"runlog/leaf/1\0" + chain + u64(place[1]) + int(r["offset"]).to_bytes(4, "big") + u64(place[2])
+        block.append((place[0], sha(b"\0", leaf)))
+    else:
+        raise ValueError("the file is cut off")
+    need(not next(file, b"") and not block, "there is more behind the end, or records without a proof of inclusion")
+
+    head = end["head"]
+    need(head["runId"] == first["runId"], "the head is another run's")
+    need((int(head["lastSeq"]), head.get("persistedAt"), head["chainDigest"]) == (seq, persisted, chain.hex()), "the records are not all")
+    texts = [head[n].encode() for n in ("runId", "tenantId", "projectId", "environmentId", "planId", "planVersion")]
+    data = b"runlog/run-head/1\0" + b"".join(len(t).to_bytes(2, "big") + t for t in texts)
+    data += u64(nanoseconds(head["createdAt"])) + u64(seq) + u64(nanoseconds(persisted) if persisted else 0) + chain
+
+    i, n, hash = int(end["index"]), c["runs"] - 1, sha(b"\0", data)
+    need(0 <= i <= n, "no such head")
+    for p in (base64.b64decode(h, validate=True) for h in end["path"]):
         need(n > 0, "the path is too long")
         if i & 1 or i == n:
-            node = sha(b"\1", p, node)
+            hash = node(p, hash)
             while not i & 1 and i:
                 i, n = i >> 1, n >> 1
         else:
-            node = sha(b"\1", node, p)
+            hash = node(hash, p)
         i, n = i >> 1, n >> 1
-    need(n == 0 and node == root, "the path does not lead to the root")
-    return f"run {first['runId']}: all records up to runSeq {seq}, {checkpoint[4]}, one of {runs} runs"
+    need(n == 0 and hash == c["heads"], "the path does not lead to the root of the heads")
+    return f"run {first['runId']}: all records up to runSeq {seq}, complete through {c['through']}, in a log of {c['size']} records{shown}"
 
 
 def public_key(text):
@@ -184,10 +284,14 @@ def public_key(text):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 3:
-        sys.exit("usage: verify_run.py PROOF KEY; KEY is a public key, or a file with it")
+    if len(sys.argv) not in (3, 4):
+        sys.exit("usage: verify_run.py PROOF KEY [KEPT]; KEY is a public key, or a file with it; KEPT is a kept checkpoint")
     try:
+        since = None
+        if len(sys.argv) == 4:
+            with open(sys.argv[3], encoding="utf-8") as f:
+                since = f.read()
         with open(sys.argv[1], "rb") as f:
-            print(verify(f, public_key(sys.argv[2])))
-    except (OSError, ValueError, KeyError, StopIteration) as e:
+            print(verify(f, public_key(sys.argv[2]), since))
+    except (OSError, ValueError, KeyError, IndexError, StopIteration) as e:
         sys.exit(f"{sys.argv[1]}: {e}")

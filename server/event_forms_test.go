@@ -349,11 +349,13 @@ func (n *formsNode) checkParquet(data []byte, want []form) {
 func (n *formsNode) checkProof(runID string, records []*runlogv1.EventRecord, want []form) {
 	n.t.Helper()
 	var out bytes.Buffer
-	w, err := proof.NewRunWriter(&out, runID)
+	// The places are not those of a tree: the lines matter here.
+	tree := &proof.Checkpoint{Position: 1, CompleteThrough: math.MaxInt64}
+	w, err := proof.NewRunWriter(&out, &proof.RunProof{Head: proof.RunHead{RunID: runID}}, tree)
 	for i := 0; i < len(records) && err == nil; i++ {
 		var r proof.Record
 		if r, err = proof.RecordOf(records[i]); err == nil {
-			err = w.Add(&r)
+			err = w.Add(&r, proof.Place{Index: int64(i), Position: 1, Offset: uint32(i)})
 		}
 	}
 	if err != nil {
@@ -366,6 +368,9 @@ func (n *formsNode) checkProof(runID string, records []*runlogv1.EventRecord, wa
 	for i, line := range lines {
 		f := form{}
 		f.ofJSON(n.t, "", []byte(line))
+		for _, place := range []string{"index", "position", "offset"} {
+			delete(f, place)
+		}
 		without := append(strings.Fields(want[i]["inherited"]), "inherited", "payloadDigest", "recordDigest")
 		f.same(n.t, "a proof", want[i], without...)
 	}

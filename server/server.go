@@ -279,7 +279,7 @@ func (s *Server) openCore(ctx context.Context, table []service) (err error) {
 	s.onClose(s.projector.Close)
 	s.replica.Limits().Measure(tenantUsage{s.projector})
 	signer := audit.NewSigner(audit.SignerOptions{
-		Replica: s.replica, Cluster: s.cluster, KeyFile: s.dir.File(datadir.KeyFile), FS: o.FS,
+		Replica: s.replica, Cluster: s.cluster, Records: s.projector, KeyFile: s.dir.File(datadir.KeyFile), FS: o.FS,
 		Interval: o.CheckpointInterval, Events: o.CheckpointEvents, Alerts: &s.alerts, Clock: s.replica.Stamps().Now,
 		Logger: s.log, Registry: o.Registry, Stopping: s.stopping,
 	})

@@ -142,7 +142,7 @@ func (s *Server) openProjection(shared *parts) any {
 
 func (s *Server) openAudit(*parts) any {
 	a := audit.New(audit.Options{
-		Node: s.replica, Seen: s.projector, Signer: s.signer.Load(), ClusterName: s.cluster.Identity().ClusterID, SlowConsumer: s.opts.SlowConsumer,
+		Node: s.replica, Seen: s.projector, Records: s.projector, Signer: s.signer.Load(), ClusterName: s.cluster.Identity().ClusterID, SlowConsumer: s.opts.SlowConsumer,
 		Memory: s.memory, Clock: s.replica.Stamps().Now, Logger: s.log, Stopping: s.stopping,
 	})
 	s.onClose(a.Close)

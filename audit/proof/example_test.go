@@ -49,12 +49,9 @@ func documentedExample(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Checkpoint{Cluster: cluster, Runs: 3, Root: root, Position: 12, CompleteThrough: 1770805860000000000, Events: 1}
+	leaf := contract.Leaf{Chain: chain, Position: 42, PersistedAt: 1770805800123456790}
+	c := Checkpoint{Cluster: cluster, Incarnation: [8]byte(cluster[:]), Size: 1, Root: leaf.Hash(), Position: 45, CompleteThrough: 1770805860000000000, Runs: 3, Heads: root}
 	note, err := signer.SignCheckpoint(&c)
-	if err != nil {
-		t.Fatal(err)
-	}
-	digest, err := TextDigest(note)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,10 +70,9 @@ func documentedExample(t *testing.T) string {
 	cut(8, "lastSeq 1")
 	cut(8, "persistedAt")
 	cut(32, "chainDigest")
-	leaf, other, last := head.Leaf(), second.Leaf(), third.Leaf()
-	fmt.Fprintf(&b, "\nleaf 0     %x\nleaf 1     %x  run-2, made at 2026-02-11T10:31:00Z, without records\nleaf 2     %x  run-3 of tenant globex, as run-2\n", leaf[:], other[:], last[:])
-	fmt.Fprintf(&b, "root       %x\npath of 0  leaf 1, leaf 2\n```\n\n", root[:])
-	fmt.Fprintf(&b, "The key whose seed is the bytes 0 to 31, and the note that it signs:\n\n```\n%s\n```\n\n```\n%s```\n\n", signer.PublicKey(), note)
-	fmt.Fprintf(&b, "The next checkpoint would say\n`previous %s`.\n", digest)
+	first, other, last := head.Leaf(), second.Leaf(), third.Leaf()
+	fmt.Fprintf(&b, "\nhead 0     %x\nhead 1     %x  run-2, made at 2026-02-11T10:31:00Z, without records\nhead 2     %x  run-3 of tenant globex, as run-2\n", first[:], other[:], last[:])
+	fmt.Fprintf(&b, "root       %x\npath of 0  head 1, head 2\n```\n\n", root[:])
+	fmt.Fprintf(&b, "The key whose seed is the bytes 0 to 31, and the note that it signs:\n\n```\n%s\n```\n\n```\n%s```\n", signer.PublicKey(), note)
 	return b.String()
 }

@@ -71,8 +71,10 @@ func (s *Signer) PublicKey() string { return s.public }
 // Sign returns a statement as a signed note.
 func (s *Signer) Sign(st *Statement) (string, error) { return s.sign(st.String()) }
 
-func (s *Signer) sign(text string) (string, error) {
-	signed, err := note.Sign(&note.Note{Text: text}, s.signer)
+func (s *Signer) sign(text string) (string, error) { return signAs(text, s.signer) }
+
+func signAs(text string, by note.Signer) (string, error) {
+	signed, err := note.Sign(&note.Note{Text: text}, by)
 	if err != nil {
 		return "", fmt.Errorf("proof: %w", err)
 	}

@@ -81,18 +81,80 @@ func testTree(t testing.TB, heads []RunHead, at int) (tlog.Hash, []tlog.Hash) {
 	return root, path
 }
 
-// testCase is a proof of one of five runs, under the second key of a cluster.
+// testLog is a tree of records: those of five runs, one after the other in turns.
+type testLog struct {
+	size   int64
+	stored []tlog.Hash
+	// Of each run by its index: the places of its records.
+	places [][]Place
+}
+
+func (l *testLog) ReadHashes(indexes []int64) (out []tlog.Hash, err error) {
+	for _, i := range indexes {
+		out = append(out, l.stored[i])
+	}
+	return out, nil
+}
+
+func (l *testLog) root(t testing.TB, size int64) tlog.Hash {
+	t.Helper()
+	root, err := tlog.TreeHash(size, l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return root
+}
+
+func (l *testLog) add(t testing.TB, leaf contract.Leaf) {
+	t.Helper()
+	hashes, err := tlog.StoredHashesForRecordHash(l.size, leaf.Hash(), l)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.stored, l.size = append(l.stored, hashes...), l.size+1
+}
+
+// newTestLog appends the records of runs by the order of their stamps, three to a position.
+func newTestLog(t testing.TB, runs [][]Record) *testLog {
+	t.Helper()
+	l := &testLog{places: make([][]Place, len(runs))}
+	chains := make([]contract.Digest, len(runs))
+	for more, seq := true, 0; more; seq++ {
+		more = false
+		for i, records := range runs {
+			if seq >= len(records) {
+				continue
+			}
+			more = true
+			r := &records[seq]
+			chains[i] = r.chain(chains[i])
+			at := Place{Index: l.size, Position: uint64(5 + l.size/3), Offset: uint32(l.size % 3)}
+			l.places[i] = append(l.places[i], at)
+			l.add(t, contract.Leaf{Chain: chains[i], Position: at.Position, Offset: at.Offset, PersistedAt: r.PersistedAt})
+		}
+	}
+	return l
+}
+
+// testCase is a proof of one of five runs, under the second key of a cluster. It continues a
+// checkpoint of the first eight records, which the first key has signed.
 type testCase struct {
 	text    string
 	proof   RunProof
 	records []Record
+	places  []Place
+	log     *testLog
 	keys    []string
 }
+
+// testEnd is when the checkpoint of a testCase is complete.
+const testEnd = 1_780_805_900_000_000_000
 
 func newTestCase(t testing.TB, at, n int) *testCase {
 	t.Helper()
 	c := &testCase{}
 	var heads []RunHead
+	var runs [][]Record
 	for i := range 5 {
 		runID := fmt.Sprint("run-", i)
 		records := testRecords(runID, 3+i)
@@ -100,8 +162,10 @@ func newTestCase(t testing.TB, at, n int) *testCase {
 			records = testRecords(runID, n)
 			c.records = records
 		}
-		heads = append(heads, testHead(runID, records))
+		runs, heads = append(runs, records), append(heads, testHead(runID, records))
 	}
+	c.log = newTestLog(t, runs)
+	c.places = c.log.places[at]
 	first, second := testSigner(t, testCluster, 1), testSigner(t, testCluster, 2)
 	endorsement, err := first.Sign((&SigningKey{Cluster: testCluster, Number: 2, PublicKey: second.PublicKey()}).Statement())
 	if err != nil {
@@ -109,13 +173,27 @@ func newTestCase(t testing.TB, at, n int) *testCase {
 	}
 	c.keys = []string{first.PublicKey(), second.PublicKey()}
 	root, path := testTree(t, heads, at)
-	c.proof = RunProof{Leaf: heads[at], Index: uint64(at), Path: path, Keys: []Key{{PublicKey: c.keys[0]}, {c.keys[1], endorsement}}}
-	c.proof.Checkpoint, err = second.SignCheckpoint(&Checkpoint{Cluster: testCluster, Runs: 5, Root: root, Position: 99, CompleteThrough: 1_770_805_900_000_000_000, Events: 25})
+	c.proof = RunProof{Head: heads[at], Index: uint64(at), Path: path, Keys: []Key{{PublicKey: c.keys[0]}, {c.keys[1], endorsement}}}
+	c.proof.Checkpoint, err = second.SignCheckpoint(&Checkpoint{Cluster: testCluster, Size: uint64(c.log.size), Root: c.log.root(t, c.log.size),
+		Position: 9999, CompleteThrough: testEnd, Runs: 5, Heads: root})
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.since(t, first, &Checkpoint{Cluster: testCluster, Size: 8, Root: c.log.root(t, 8), Position: 7, CompleteThrough: 1_770_805_900_000_000_000})
 	c.text = c.write(t)
 	return c
+}
+
+// since makes the proof one that continues a checkpoint.
+func (c *testCase) since(t testing.TB, by *Signer, kept *Checkpoint) {
+	t.Helper()
+	var err error
+	if c.proof.Since, err = by.SignCheckpoint(kept); err != nil {
+		t.Fatal(err)
+	}
+	if c.proof.Consistency, err = ProveConsistency(int64(kept.Size), c.log.size, c.log); err != nil {
+		t.Fatal(err)
+	}
 }
 
 func testSigner(t testing.TB, cluster [16]byte, seed byte) *Signer {
@@ -127,24 +205,42 @@ func testSigner(t testing.TB, cluster [16]byte, seed byte) *Signer {
 	return s
 }
 
-// write writes the proof as it stands, without the checks of a RunWriter at its end.
+// write writes the proof as it stands, without the checks of a RunWriter.
 func (c *testCase) write(t testing.TB) string {
 	t.Helper()
 	var out bytes.Buffer
-	w, err := NewRunWriter(&out, c.proof.Leaf.RunID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range c.records {
-		if err := w.Add(&c.records[i]); err != nil {
+	put := func(line []byte, err error) {
+		t.Helper()
+		if err != nil {
 			t.Fatal(err)
 		}
+		out.Write(line)
 	}
-	line, err := c.proof.line()
+	put(c.proof.header())
+	var chain contract.Digest
+	for i := range c.records {
+		chain = c.records[i].chain(chain)
+		put(c.records[i].line(c.places[i], chain))
+		if (i+1)%InclusionBlock == 0 || i+1 == len(c.records) {
+			put(inclusionLine(c.inclusion(t, i/InclusionBlock*InclusionBlock, i+1)))
+		}
+	}
+	put(c.proof.end())
+	return out.String()
+}
+
+// inclusion proves the records from one on and before another.
+func (c *testCase) inclusion(t testing.TB, from, to int) []tlog.Hash {
+	t.Helper()
+	var indexes []int64
+	for _, at := range c.places[from:to] {
+		indexes = append(indexes, at.Index)
+	}
+	hashes, err := ProveInclusion(c.log.size, indexes, c.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out.String() + string(line)
+	return hashes
 }
 
 func verify(text string, keys ...string) error {
@@ -162,11 +258,12 @@ func TestRunProof(t *testing.T) {
 				if err != nil {
 					t.Fatalf("run %d with %d records: %v\n%s", at, n, err, c.text)
 				}
-				if report.Leaf != c.proof.Leaf || report.Records != uint64(n) || report.Key != c.keys[1] || report.Checkpoint.Events != 25 {
+				if report.Head != c.proof.Head || report.Records != uint64(n) || report.Key != c.keys[1] || report.Checkpoint.Size != uint64(c.log.size) ||
+					report.Since.Size != 8 || report.Since.Key != c.keys[0] {
 					t.Errorf("%+v", report)
 				}
 			}
-			if !IsRunFile([]byte(c.text)) || IsRunFile([]byte(`{"leaf":`)) {
+			if !IsRunFile([]byte(c.text)) || IsRunFile([]byte(`{"head":`)) {
 				t.Error("a proof is not known by its begin")
 			}
 		}
@@ -177,6 +274,24 @@ func TestRunProof(t *testing.T) {
 // refused, and so is one that is cut anywhere.
 func TestTamperedBytes(t *testing.T) {
 	c := newTestCase(t, 3, 3)
+	// The signatures of a first line that was not changed are verified once.
+	sound, err := c.proof.Verify(c.keys...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	header, err := c.proof.header()
+	if err != nil {
+		t.Fatal(err)
+	}
+	verify := func(text string, keys ...string) error {
+		_, err := verifyRunFile(strings.NewReader(text), func(p *RunProof) (*Verified, error) {
+			if strings.HasPrefix(text, string(header)) {
+				return sound, nil
+			}
+			return p.Verify(keys...)
+		})
+		return err
+	}
 	for i := range c.text {
 		for _, change := range []byte{1, 4, 0x20} {
 			changed := []byte(c.text)
@@ -227,21 +342,28 @@ func TestTamperedLines(t *testing.T) {
 		case last:
 			wrong("no end", join(lines[:i]), "cut off")
 		case last - 1:
-			wrong("the last record is missing", join(lines[:i], lines[i+1:]), "some are missing")
+			wrong("the proof of inclusion is missing", join(lines[:i], lines[i+1:]), "no proof of their inclusion")
+		case last - 2:
+			wrong("the last record is missing", join(lines[:i], lines[i+1:]), "do not lead to the root")
+			wrong("the last record and the proof are missing", join(lines[:i], lines[i+2:]), "inclusion")
 		default:
 			wrong("a record is missing", join(lines[:i], lines[i+1:]), fmt.Sprintf("the one before is %d", i-1))
 		}
 		wrong("a line twice", join(lines[:i+1], lines[i:]), "")
+		if i == last-1 {
+			continue
+		}
 		for j := i + 1; j < len(lines); j++ {
 			swapped := append([]string(nil), lines...)
 			swapped[i], swapped[j] = swapped[j], swapped[i]
 			wrong("two lines swapped", join(swapped), "")
 		}
-		if i > 0 && i < last {
+		if i > 0 && i < last-1 {
 			wrong("a record of another run", join(lines[:i], others[i:i+1], lines[i+1:]), "a record of run")
 		}
 	}
 	wrong("a record twice", join(lines[:3], lines[2:]), "repeated")
+	wrong("the proof of another run's records", join(lines[:last-1], others[last-1:last], lines[last:]), "do not lead to the root")
 	wrong("the end of another run's proof", join(lines[:last], others[last:]), "that of run \"run-1\"")
 	wrong("the records of another run", join(lines[:1], others[1:last], lines[last:]), "a record of run")
 	wrong("the records and header of another run", join(others[:last], lines[last:]), "the records are of")
@@ -281,10 +403,10 @@ func TestTamperedFields(t *testing.T) {
 			if err := verify(c.write(t), c.keys[0]); !errors.Is(err, ErrRunFile) {
 				t.Errorf("%s of record %d: %v", name, i+1, err)
 			}
-			// The leaf is made to fit too.
-			c.proof.Leaf = testHead(c.proof.Leaf.RunID, c.records)
+			// The head is made to fit too.
+			c.proof.Head = testHead(c.proof.Head.RunID, c.records)
 			if err := verify(c.write(t), c.keys[0]); !errors.Is(err, ErrRunFile) {
-				t.Errorf("%s of record %d and the leaf: %v", name, i+1, err)
+				t.Errorf("%s of record %d and the head: %v", name, i+1, err)
 			}
 		}
 	}
@@ -313,16 +435,26 @@ func TestTamperedProof(t *testing.T) {
 		change func(p *RunProof)
 		want   error
 	}{
-		"leaf":                {func(p *RunProof) { p.Leaf.TenantID = "other" }, ErrRunFile},
-		"leaf created":        {func(p *RunProof) { p.Leaf.CreatedAt++ }, ErrRunFile},
+		"head":                {func(p *RunProof) { p.Head.TenantID = "other" }, ErrRunFile},
+		"head created":        {func(p *RunProof) { p.Head.CreatedAt++ }, ErrRunFile},
 		"index":               {func(p *RunProof) { p.Index = 2 }, ErrRunFile},
 		"index beyond":        {func(p *RunProof) { p.Index = 5 }, ErrRunFile},
 		"path":                {func(p *RunProof) { p.Path[1][0] ^= 1 }, ErrRunFile},
 		"path short":          {func(p *RunProof) { p.Path = p.Path[1:] }, ErrRunFile},
 		"path long":           {func(p *RunProof) { p.Path = append(p.Path, tlog.Hash{}) }, ErrRunFile},
-		"another checkpoint":  {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Root[0] ^= 1 }) }, ErrRunFile},
-		"another size":        {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Runs = 4 }) }, ErrRunFile},
-		"a forged checkpoint": {func(p *RunProof) { p.Checkpoint = strings.Replace(p.Checkpoint, "events 25", "events 26", 1) }, ErrSignature},
+		"other heads":         {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Heads[0] ^= 1 }) }, ErrRunFile},
+		"fewer heads":         {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Runs = 4 }) }, ErrRunFile},
+		"another root":        {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Root[0] ^= 1 }) }, ErrContradiction},
+		"another size":        {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Size *= 3 }) }, ErrContradiction},
+		"an earlier position": {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Position = 6 }) }, ErrContradiction},
+		"an earlier time":     {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.CompleteThrough = 1 }) }, ErrContradiction},
+		"before the records":  {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Position = 7 }) }, ErrRunFile},
+		"other hashes":        {func(p *RunProof) { p.Consistency[0][0] ^= 1 }, ErrContradiction},
+		"hashes are missing":  {func(p *RunProof) { p.Consistency = p.Consistency[1:] }, ErrContradiction},
+		"hashes too many":     {func(p *RunProof) { p.Consistency = append(p.Consistency, tlog.Hash{}) }, ErrContradiction},
+		"no kept checkpoint":  {func(p *RunProof) { p.Since = "" }, ErrRunFile},
+		"a stranger's kept":   {func(p *RunProof) { p.Since = strangersNote(t) }, ErrUnknownKey},
+		"a forged checkpoint": {func(p *RunProof) { p.Checkpoint = strings.Replace(p.Checkpoint, "runs 5", "runs 6", 1) }, ErrSignature},
 		"a stranger's":        {func(p *RunProof) { resign(t, stranger, p, func(*Checkpoint) {}) }, ErrUnknownKey},
 		"of another cluster":  {func(p *RunProof) { resign(t, second, p, func(c *Checkpoint) { c.Cluster = foreign }) }, ErrUnknownKey},
 		"another cluster's": {func(p *RunProof) {
@@ -330,7 +462,7 @@ func TestTamperedProof(t *testing.T) {
 		}, ErrUnknownKey},
 		"not signed":          {func(p *RunProof) { p.Checkpoint = p.Checkpoint[:strings.Index(p.Checkpoint, "\n\n")+2] }, ErrUnsigned},
 		"signed by the first": {func(p *RunProof) { resign(t, testSigner(t, testCluster, 1), p, func(*Checkpoint) {}) }, ErrRunFile},
-		"signed twice":        {func(p *RunProof) { p.Checkpoint += p.Checkpoint[strings.Index(p.Checkpoint, "\n\n")+2:] }, ErrNote},
+		"signed twice":        {func(p *RunProof) { p.Checkpoint += p.Checkpoint[strings.Index(p.Checkpoint, "\n\n")+2:] }, nil},
 		"a statement":         {func(p *RunProof) { p.Checkpoint, _ = second.Sign((&Export{}).Statement()) }, ErrStatement},
 		"no keys":             {func(p *RunProof) { p.Keys = nil }, ErrUnknownKey},
 		"without the first":   {func(p *RunProof) { p.Keys = p.Keys[1:] }, ErrNote},
@@ -355,6 +487,16 @@ func TestTamperedProof(t *testing.T) {
 			t.Errorf("who trusts %v: %v", trusted, err)
 		}
 	}
+}
+
+// strangersNote is a checkpoint that no key of the cluster has signed.
+func strangersNote(t *testing.T) string {
+	t.Helper()
+	note, err := testSigner(t, testCluster, 7).SignCheckpoint(&Checkpoint{Cluster: testCluster})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return note
 }
 
 func endorse(t *testing.T, by *Signer, number uint64, key string) string {
@@ -418,7 +560,7 @@ func FuzzVerifyRunFile(f *testing.F) {
 
 // FuzzParseCheckpoint: a checkpoint is written one way only.
 func FuzzParseCheckpoint(f *testing.F) {
-	f.Add((&Checkpoint{Runs: 3, CompleteThrough: 1_770_805_900_000_000_000}).Text())
+	f.Add((&Checkpoint{Size: 7, Runs: 3, CompleteThrough: 1_770_805_900_000_000_000}).Text())
 	f.Add("runlog/00\n1\nAA==\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		c, err := ParseCheckpoint(text)
@@ -469,7 +611,9 @@ func TestVerifiedByOthers(t *testing.T) {
 		"a record": strings.Replace(c.text, "step-3", "step-4", 1), "a missing record": strings.Replace(c.text, lines[3], "", 1),
 		"the leaf": strings.Replace(c.text, `"tenantId":"tenant","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"v1","createdAt"`,
 			`"tenantId":"other","projectId":"project","environmentId":"prod","planId":"plan","planVersion":"v1","createdAt"`, 1),
-		"the checkpoint": strings.Replace(c.text, `events 25`, `events 26`, 1), "the index": strings.Replace(c.text, `"index":"3"`, `"index":"2"`, 1),
+		"the checkpoint": strings.Replace(c.text, `runs 5`, `runs 6`, 1), "the index": strings.Replace(c.text, `"index":"3","path"`, `"index":"2","path"`, 1),
+		"a place": strings.Replace(c.text, `"offset":"0"`, `"offset":"1"`, 1), "the inclusion": strings.Replace(c.text, `{"inclusion":["`, `{"inclusion":["AAAA`, 1),
+		"the consistency": strings.Replace(c.text, `"consistency":["`, `"consistency":["AAAA`, 1), "no inclusion": strings.Replace(c.text, lines[len(lines)-3], "", 1),
 		"the end": strings.Join(lines[:len(lines)-2], ""), "the endorsement": strings.Replace(c.text, "number 2", "number 3", 1),
 	} {
 		if out, err := run(text, c.keys[0]); err == nil || text == c.text {

@@ -14,7 +14,7 @@ import (
 	"runlog/proto/contract/jsontext"
 )
 
-// A line of a proof has the input of a record's digests, and the resulting chain digest. Fields
+// A line of a proof has the input of a record's digests, its place, and the chain digest. Fields
 // that a sparse event omitted are omitted. Extensions are in base64. The payload follows: as it is,
 // or in base64 if a line cannot hold it.
 
@@ -58,14 +58,17 @@ type runOriginal struct {
 }
 
 // line returns the record as a proof has it, with the line feed.
-func (r *Record) line(chain contract.Digest) ([]byte, error) {
+func (r *Record) line(at Place, chain contract.Digest) ([]byte, error) {
 	const usual = 1 << 10 // bytes without the payload
 	b := make([]byte, 0, usual+len(r.Payload))
 	for i := range lineMembers {
 		b = lineMembers[i].append(b, (*contract.Recorded)(r))
 	}
 	b[0] = '{'
-	b = append(append(append(b, `,"chainDigest":"`...), chain.String()...), '"')
+	b = strconv.AppendInt(append(b, `,"index":"`...), at.Index, 10)
+	b = strconv.AppendUint(append(b, `","position":"`...), at.Position, 10)
+	b = strconv.AppendUint(append(b, `","offset":"`...), uint64(at.Offset), 10)
+	b = append(append(append(b, `","chainDigest":"`...), chain.String()...), '"')
 	if inLine(r.Payload) {
 		b = append(append(b, `,"payload":`...), r.Payload...)
 	} else {
@@ -152,13 +155,21 @@ var errNoObject = errors.New("it is not a JSON object")
 
 // parseRecord parses a line. It does not check that line would write it the same way. The record
 // shares its payload with the line.
-func parseRecord(text []byte) (r Record, chain string, err error) {
+func parseRecord(text []byte) (r Record, at Place, chain string, err error) {
 	if !json.Valid(text) || text[0] != '{' {
-		return r, "", errNoObject
+		return r, at, "", errNoObject
 	}
 	c := jsontext.Members(text)
 	for name, value, ok := c.Member(); ok && err == nil; name, value, ok = c.Member() {
 		switch string(name) {
+		case "index":
+			n, failed := parsePlace(value, 63)
+			at.Index, err = int64(n), failed
+		case "position":
+			at.Position, err = parsePlace(value, 64)
+		case "offset":
+			n, failed := parsePlace(value, 32)
+			at.Offset, err = uint32(n), failed
 		case "chainDigest":
 			err = json.Unmarshal(value, &chain)
 		case "payload":
@@ -169,7 +180,7 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 			err = parseMember(name, value, (*contract.Recorded)(&r))
 		}
 		if err != nil {
-			return r, "", fmt.Errorf("%s: %w", name, err)
+			return r, at, "", fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	for i := range sparse {
@@ -177,7 +188,15 @@ func parseRecord(text []byte) (r Record, chain string, err error) {
 			r.Absent |= f.Absent
 		}
 	}
-	return r, chain, nil
+	return r, at, chain, nil
+}
+
+// parsePlace parses a number of a place, in decimal digits between quotes.
+func parsePlace(value []byte, bits int) (uint64, error) {
+	if value[0] != '"' {
+		return 0, errors.New("it is not a JSON string")
+	}
+	return strconv.ParseUint(jsontext.Unquote(value), 10, bits)
 }
 
 // parseMember sets the field of a member. It ignores names that no field has.

@@ -83,14 +83,18 @@ func Lineage(keys []Key, publicKey string) []Key {
 	return lineage
 }
 
-// SignerLineage returns the lineage of a note's claimed key, unverified.
-func SignerLineage(note string, keys []Key) ([]Key, error) {
-	_, signers, err := peekText(note)
+// CheckpointLineage returns the lineage of a checkpoint's claimed key, unverified.
+func CheckpointLineage(note string, keys []Key) ([]Key, error) {
+	c, signers, err := PeekCheckpoint(note)
 	if err != nil {
 		return nil, err
 	}
 	for _, k := range keys {
-		if slices.ContainsFunc(signers, func(who string) bool { return strings.HasPrefix(k.PublicKey, who+"+") }) {
+		as, err := CheckpointKey(k.PublicKey, c.Incarnation)
+		if err != nil {
+			return nil, err
+		}
+		if slices.ContainsFunc(signers, func(who string) bool { return strings.HasPrefix(as, who+"+") }) {
 			return Lineage(keys, k.PublicKey), nil
 		}
 	}

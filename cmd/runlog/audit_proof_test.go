@@ -49,17 +49,69 @@ func verifyKept(t *testing.T, do func(want output.ExitCode, says string, args ..
 	all, newest := file("all.jsonl", lines), file("newest.txt", notes[0]+"\n") // as jq -r prints it
 	oldest := file("oldest.txt", notes[len(notes)-1])
 	do(output.ExitOK, "verified, by "+key, "audit", "verify", newest, "--key", key)
-	do(output.ExitOK, "each names the one before", "audit", "verify", all, "--key", key, "--key", old)
+	do(output.ExitOK, "do not contradict one another", "audit", "verify", all, "--key", key, "--key", old)
 	do(output.ExitOK, `"checkpoints":`+strconv.Itoa(len(notes)), "audit", "verify", oldest, file("notes.txt", strings.Join(notes, "\n")), newest, "--key", key, "--key", old, "-o", "json")
-	do(output.ExitRefused, "but by "+key[:48]+"; this alone is no sign of a forgery", "audit", "verify", newest, "--key", old)
+	do(output.ExitRefused, "but by "+key[:39]+"/", "audit", "verify", newest, "--key", old)
+	do(output.ExitRefused, "this alone is no sign of a forgery", "audit", "verify", newest, "--key", old)
 	do(output.ExitUnverified, "--key", "audit", "verify", newest)
 	do(output.ExitUsage, "several files that all have checkpoints", "audit", "verify", newest, filepath.Join(dir, "two"), "--key", key)
-	do(output.ExitRefused, "audit checkpoints --limit 0", "audit", "verify", oldest, newest, "--key", key, "--key", old)
-	do(output.ExitRefused, "the signature does not fit", "audit", "verify", file("x.txt", strings.Replace(notes[0], "\nevents ", "\nevents 1", 1)), "--key", key)
+	do(output.ExitOK, `"checkpoints":2`, "audit", "verify", oldest, newest, "--key", key, "--key", old, "-o", "json")
+	do(output.ExitRefused, "the signature does not fit", "audit", "verify", file("x.txt", strings.Replace(notes[0], "\nruns ", "\nruns 1", 1)), "--key", key)
 	do(output.ExitRefused, "has no signature", "audit", "verify", file("x.txt", notes[0]+"more"), "--key", key)
-	for _, change := range [][2]string{{`"runs":"`, `"runs":"1`}, {`"root":"`, `"root":"0`}, {`"events":"`, `"events":"1`}, {`,"keyId"`, `, "keyId"`}, {`"completeThrough":"2`, `"completeThrough":"1`}, {"\n", ",\n"}} {
+	for _, change := range [][2]string{{`"runs":"`, `"runs":"1`}, {`"root":"`, `"root":"0`}, {`"records":"`, `"records":"1`}, {`"origin":"`, `"origin":"x`}, {`,"keyId"`, `, "keyId"`}, {`"completeThrough":"2`, `"completeThrough":"1`}, {"\n", ",\n"}} {
 		changed := strings.Replace(lines, change[0], change[1], 1)
 		do(output.ExitRefused, "line 1: ", "audit", "verify", file("x.jsonl", changed), "--key", key, "--key", old)
+	}
+	sinceKept(t, do, file, oldest, newest, key, old)
+}
+
+// sinceKept verifies that the log continues a checkpoint, and refuses what does not show it.
+func sinceKept(t *testing.T, do func(want output.ExitCode, says string, args ...string) string, file func(name, text string) string, oldest, newest, key, old string) {
+	t.Helper()
+	continued := do(output.ExitOK, "old ", "audit", "checkpoints", "--since", oldest)
+	after := file("after.txt", continued)
+	do(output.ExitOK, "the log continues the checkpoint of", "audit", "verify", after, "--since", oldest, "--key", key, "--key", old)
+	do(output.ExitOK, `"since":{"origin":"runlog/`, "audit", "verify", after, "--since", oldest, "--key", key, "--key", old, "-o", "json")
+	do(output.ExitOK, "Signature    verified", "audit", "verify", after, "--key", key)
+	do(output.ExitOK, `"checkpoints":2`, "audit", "verify", after, oldest, "--key", key, "--key", old, "-o", "json")
+	do(output.ExitRefused, "the proof begins with a checkpoint of", "audit", "verify", after, "--since", newest, "--key", key, "--key", old)
+	do(output.ExitRefused, "does not prove that the log continues", "audit", "verify", newest, "--since", oldest, "--key", key, "--key", old)
+	// The kept checkpoint is signed with the old key.
+	do(output.ExitRefused, "but by ", "audit", "verify", after, "--since", oldest, "--key", key)
+	lines := strings.SplitAfter(continued, "\n")
+	if lines[1] == "\n" {
+		t.Fatalf("there is no hash in\n%s", continued)
+	}
+	for _, changed := range []string{
+		strings.Replace(continued, lines[1], "", 1), strings.Replace(continued, lines[1], lines[1]+lines[1], 1),
+		strings.Replace(continued, lines[1], strings.Repeat("A", 43)+"=\n", 1),
+	} {
+		do(output.ExitRefused, "ask another node", "audit", "verify", file("x.txt", changed), "--since", oldest, "--key", key, "--key", old)
+	}
+	proved := filepath.Join(filepath.Dir(oldest), "since.proof")
+	do(output.ExitOK, "the log continues the checkpoint of", "audit", "proof", "run-1", "-f", proved, "--since", oldest, "--key", old)
+	do(output.ExitOK, `"since":{"origin":"runlog/`, "audit", "verify", proved, "--since", oldest, "--key", old, "-o", "json")
+	do(output.ExitOK, "the log continues the checkpoint of", "audit", "verify", proved, "--key", old)
+	do(output.ExitRefused, "does not prove that the log continues", "audit", "verify", proved, "--since", newest, "--key", old)
+	do(output.ExitRefused, "does not prove that the log continues", "audit", "verify", filepath.Join(filepath.Dir(oldest), "three"), "--since", oldest, "--key", old)
+	do(output.ExitUsage, "has no checkpoint", "audit", "proof", "run-1", "--since", proved)
+	do(output.ExitUsage, "no such file", "audit", "checkpoints", "--since", oldest+"x")
+
+	// A checkpoint of another log, of equally many records, and one of more than the server has.
+	other, err := proof.NewSigner([16]byte{9}, [32]byte{9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for size, says := range map[uint64]string{1: "do not lead from one root to the other", 1 << 40: "has fewer records"} {
+		note, err := other.SignCheckpoint(&proof.Checkpoint{Cluster: [16]byte{9}, Size: size, Position: 1, CompleteThrough: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		foreign := file("foreign.txt", note)
+		do(output.ExitRefused, says, "audit", "checkpoints", "--since", foreign)
+		do(output.ExitRefused, note, "audit", "checkpoints", "--since", foreign)
+		do(output.ExitRefused, says, "audit", "proof", "run-1", "--since", foreign, "--key", old, "--key", other.PublicKey())
+		do(output.ExitRefused, "but by ", "audit", "proof", "run-1", "--since", foreign, "--key", old)
 	}
 }
 
@@ -115,7 +167,7 @@ func TestAuditProof(t *testing.T) {
 	}
 	attempt("2")
 	do(output.ExitOK, "up to runSeq 6", "audit", "proof", "run-1", "-f", file("two"))
-	text := do(output.ExitOK, "runlog run proof 1", "audit", "proof", "run-1")
+	text := do(output.ExitOK, "runlog run proof 2", "audit", "proof", "run-1")
 	if two, err := os.ReadFile(file("two")); err != nil || string(two) != text {
 		t.Errorf("the proof on the standard output is another than that in the file: %v\n%s", err, text)
 	}

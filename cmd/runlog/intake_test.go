@@ -181,7 +181,7 @@ func TestDemo(t *testing.T) {
 		": 154 inserted, 0 duplicates (0 diverged), 0 refused",
 		": 0 inserted, 154 duplicates (0 diverged), 0 refused",
 		"Status        COMPLETED",
-		" is waiting\n", `"new_status":"SUCCESS"`, " is success\n", "StepAttested", "Records     all up to runSeq 11", "Signature   verified",
+		" is waiting\n", `"new_status":"SUCCESS"`, " is success\n", "StepAttested", "Records     up to runSeq 11, each in the log", "Signature   verified",
 		"The node serves HTTP on http://127.0.0.1:",
 		"Both stop now",
 	} {

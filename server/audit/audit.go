@@ -33,9 +33,10 @@ type Node interface {
 
 // Options configure the service. All are required.
 type Options struct {
-	Node   Node
-	Seen   Seen
-	Signer *Signer
+	Node    Node
+	Seen    Seen
+	Records Records
+	Signer  *Signer
 	// ClusterName is the cluster's id as clients know it.
 	ClusterName string
 	// SlowConsumer is how long one message of an export may wait for its reader.

@@ -36,7 +36,12 @@ func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (
 	for i := range p.Path {
 		resp.Path = append(resp.Path, p.Path[i][:])
 	}
-	resp.Keys, err = encodeKeys(p.Keys)
+	if req.SinceSize > 0 && req.SinceSize <= p.Size { // Else the client sees that it cannot be.
+		if resp.Consistency, err = s.consistency(req.SinceSize, p.Size); err != nil {
+			return nil, err
+		}
+	}
+	resp.Keys, err = encodeKeys(p.Keys, s.node.Store().Incarnation())
 	return resp, err
 }
 
@@ -64,15 +69,20 @@ func encodeLeaf(h *proof.RunHead) *runlogv1.RunLeaf {
 	}
 }
 
-func encodeKeys(keys []signing.Key) ([]*runlogv1.SigningKey, error) {
+func encodeKeys(keys []signing.Key, in storage.Incarnation) ([]*runlogv1.SigningKey, error) {
 	out := make([]*runlogv1.SigningKey, len(keys))
 	for i, k := range keys {
 		id, err := proof.KeyID(k.PublicKey)
 		if err != nil {
 			return nil, err
 		}
+		as, err := proof.CheckpointKey(k.PublicKey, in)
+		if err != nil {
+			return nil, err
+		}
 		out[i] = &runlogv1.SigningKey{
 			Number: k.Number, PublicKey: k.PublicKey, KeyId: id, CreatedAt: wire.Timestamp(k.CreatedAt), Endorsement: k.Endorsement,
+			CheckpointKey: as,
 		}
 	}
 	return out, nil
@@ -118,7 +128,7 @@ func encodeCheckpoint(stored *signing.Checkpoint, in storage.Incarnation) (*runl
 	}
 	return &runlogv1.Checkpoint{
 		Note: stored.Note, Position: rpc.FormatPosition(in, stored.Position), CompleteThrough: wire.Timestamp(c.CompleteThrough),
-		Runs: c.Runs, Events: c.Events, Root: fmt.Sprintf("%x", c.Root[:]), KeyId: signers[0][len(signers[0])-8:],
+		Runs: c.Runs, Records: c.Size, Root: fmt.Sprintf("%x", c.Root[:]), KeyId: signers[0][len(signers[0])-8:], Origin: c.Origin(),
 	}, nil
 }
 
@@ -137,7 +147,7 @@ func (s *Service) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSigningKe
 	if err != nil && !errors.Is(err, checkpoint.ErrKeyMissing) {
 		return nil, err
 	}
-	out, err := encodeKeys(keys)
+	out, err := encodeKeys(keys, s.node.Store().Incarnation())
 	return &runlogv1.ListSigningKeysResponse{Keys: out}, err
 }
 
@@ -147,7 +157,7 @@ func (s *Service) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSign
 	if err != nil {
 		return nil, signError(err)
 	}
-	keys, err := encodeKeys([]signing.Key{key})
+	keys, err := encodeKeys([]signing.Key{key}, s.node.Store().Incarnation())
 	if err != nil {
 		return nil, err
 	}

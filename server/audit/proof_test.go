@@ -51,22 +51,28 @@ func TestKeyOfANewClusterIsListed(t *testing.T) {
 	})
 }
 
-// chained requires checkpoints that follow each other without a gap.
-func chained(t testing.TB, list []*runlogv1.Checkpoint) {
-	t.Helper()
-	for i, c := range list {
-		parsed, _, err := proof.PeekCheckpoint(c.Note)
+// continued requires checkpoints, newest first, each of which continues the one before.
+func continued(n *servertest.Node, list []*runlogv1.Checkpoint) {
+	n.T.Helper()
+	for i := 1; i < len(list); i++ {
+		later, _, err := proof.PeekCheckpoint(list[i-1].Note)
 		if err != nil {
-			t.Fatal(err)
+			n.T.Fatal(err)
 		}
-		var want contract.Digest
-		if i+1 < len(list) {
-			if want, err = proof.TextDigest(list[i+1].Note); err != nil {
-				t.Fatal(err)
-			}
+		earlier, _, err := proof.PeekCheckpoint(list[i].Note)
+		if err != nil {
+			n.T.Fatal(err)
 		}
-		if parsed.Previous != want {
-			t.Errorf("checkpoint %d of %d names %v as the one before, which is %v", i, len(list), parsed.Previous, want)
+		resp, err := n.Audits().ProveConsistency(n.Context(), &runlogv1.ProveConsistencyRequest{OldSize: earlier.Size, NewSize: later.Size})
+		if err != nil {
+			n.T.Fatal(err)
+		}
+		hashes, err := proof.HashesOf(resp.Hashes)
+		if err == nil {
+			err = proof.CheckConsistency(earlier, later, hashes)
+		}
+		if err != nil {
+			n.T.Errorf("checkpoint %d of %d: %v", i, len(list), err)
 		}
 	}
 }
@@ -102,7 +108,7 @@ func TestProveRun(t *testing.T) {
 		if got := len(signedCheckpoints(n)); got != made+1 {
 			t.Errorf("%d checkpoints, want %d", got, made+1)
 		}
-		chained(t, signedCheckpoints(n))
+		continued(n, signedCheckpoints(n))
 		if over := n.Get("/v1/audit/runs/run-7:prove?fresh=true"); over["leafIndex"] != "7" || len(over["path"].([]any)) != 8 {
 			t.Errorf("over HTTP: %v", over)
 		}
@@ -138,7 +144,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 			all[appended%3].MustAppend(runs[appended-1], servertest.Numbered(appended))
 			bubble.Until(t, "a checkpoint of it", func() bool {
 				list := signedCheckpoints(all[0])
-				return len(list) > 0 && list[0].Events == uint64(appended)
+				return len(list) > 0 && list[0].Records == uint64(appended)
 			})
 		}
 		more()
@@ -150,7 +156,7 @@ func TestCheckpointsGoOn(t *testing.T) {
 			more()
 		}
 		list := signedCheckpoints(all[0])
-		chained(t, list)
+		continued(all[0], list)
 		for _, n := range all[1:] {
 			for i, c := range signedCheckpoints(n) {
 				if c.Note != list[i].Note {
@@ -165,17 +171,17 @@ func TestCheckpointsGoOn(t *testing.T) {
 		// it.
 		_, newest := all[0].Prove("run-1", true)
 		for _, n := range all {
-			if l, c := n.Prove("run-1", true); l.Head.LastSeq != 1 || c.Root != newest.Root {
-				t.Errorf("node %s proves %v by root %v, want %v", n.Opts.NodeID, l, c.Root, newest.Root)
+			if l, c := n.Prove("run-1", true); l.Head.LastSeq != 1 || c.Heads != newest.Heads || c.Root != newest.Root {
+				t.Errorf("node %s proves %v by root %v, want %v", n.Opts.NodeID, l, c.Heads, newest.Heads)
 			}
-			if got := rootOfStore(n, runs...); got != newest.Root {
-				t.Errorf("node %s has root %v, signed is %v", n.Opts.NodeID, got, newest.Root)
+			if got := rootOfStore(n, runs...); got != newest.Heads {
+				t.Errorf("node %s has root %v, signed is %v", n.Opts.NodeID, got, newest.Heads)
 			}
 		}
 		for range all {
 			servertest.MoveLeader(t, all)
-			if _, c := all.Leader().Prove("run-1", false); c.Root != newest.Root {
-				t.Errorf("the next leader signs root %v, not %v", c.Root, newest.Root)
+			if _, c := all.Leader().Prove("run-1", false); c.Heads != newest.Heads || c.Root != newest.Root {
+				t.Errorf("the next leader signs root %v, not %v", c.Heads, newest.Heads)
 			}
 		}
 	})
@@ -330,7 +336,7 @@ func TestSigningKeyMissing(t *testing.T) {
 		if again, _ := n.Prove("run", true); again.String() != first.String() {
 			t.Errorf("the leaf was %v, is %v", first, again)
 		}
-		chained(t, signedCheckpoints(n))
+		continued(n, signedCheckpoints(n))
 	})
 }
 
@@ -347,14 +353,14 @@ func TestRestoredSigns(t *testing.T) {
 		n := servertest.RestoredFrom(t, repo, "", func(o *server.Options) { servertest.Seldom(0, o) })
 		n.Start()
 		again, now := n.Prove("run", true)
-		if again.String() != leaf.String() || now.Root != before.Root || now.Cluster == before.Cluster {
+		if again.String() != leaf.String() || now.Heads != before.Heads || now.Root != before.Root || now.Origin() == before.Origin() || now.Cluster == before.Cluster {
 			t.Errorf("proved %v in %+v, before %v in %+v", again, now, leaf, before)
 		}
 		keys := n.SigningKeys()
 		if len(keys) != 2 || keys[1].Endorsement != "" || keys[0].PublicKey != old.SigningKeys()[0].PublicKey {
 			t.Errorf("keys %v", keys)
 		}
-		chained(t, signedCheckpoints(n))
+		continued(n, signedCheckpoints(n))
 		if len(signedCheckpoints(n)) < 2 || len(n.Server.Internals().Alerts.Standing()) > 0 {
 			t.Errorf("%d checkpoints, alerts %v", len(signedCheckpoints(n)), n.Server.Internals().Alerts.Standing())
 		}

@@ -10,11 +10,14 @@ import (
 
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"runlog/audit/proof"
+	"runlog/projector/tree"
 	"runlog/server/checkpoint"
 	"runlog/server/cluster"
 	"runlog/server/replica"
+	"runlog/storage"
 )
 
 const (
@@ -29,6 +32,7 @@ const (
 type SignerOptions struct {
 	Replica *replica.Replica
 	Cluster *cluster.Cluster
+	Records Records
 	// KeyFile is the path of the private key.
 	KeyFile string
 	FS      vfs.FS
@@ -62,7 +66,7 @@ func NewSigner(opts SignerOptions) *Signer {
 	r := opts.Replica
 	s.checkpoints = checkpoint.New(checkpoint.Options{
 		Store: r.Store(), Cluster: r.ClusterID(), KeyFile: opts.KeyFile, FS: opts.FS,
-		Interval: opts.Interval, Events: opts.Events,
+		Interval: opts.Interval, Events: opts.Events, Records: s.records,
 		Leading: r.Leading, Propose: r.Submit, Members: s.members,
 		Fetch: opts.Cluster.FetchSigningKey, Give: s.give, Missing: s.missing,
 		Clock: opts.Clock, Logger: opts.Logger,
@@ -126,6 +130,18 @@ func (s *Signer) prove(ctx context.Context, runID string, fresh bool) (p *checkp
 		return err
 	})
 	return p, err
+}
+
+// records implements checkpoint.Options.Records.
+func (s *Signer) records(ctx context.Context, at storage.Position, size int64) (root tlog.Hash, err error) {
+	if err := s.opts.Records.Wait(ctx, tree.Name, at); err != nil {
+		return root, err
+	}
+	_, err = s.opts.Records.Tree(func(t *tree.Tree) (err error) {
+		root, err = t.Root(size)
+		return err
+	})
+	return root, err
 }
 
 func (s *Signer) members() (ids []string) {

@@ -1,5 +1,6 @@
 // Package checkpoint signs a cluster's records: the signing key, the Merkle tree over the heads of
-// all runs, and the signed checkpoints of the tree's root. docs/audit.md explains their use by an
+// all runs, and the signed checkpoints. A checkpoint has the root of this tree, and that of the
+// tree of all records, which the projector keeps (TR-2). docs/audit.md explains their use by an
 // auditor.
 //
 //	Maker ─┬─ keyring   the key: made by the leader, named in the log, fetched from other members

@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"runlog/audit/proof"
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/storage/storagetest"
 )
@@ -66,7 +67,7 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 		nd := &member{g: g, id: fmt.Sprint("n", i), store: store}
 		nd.opts = Options{
 			FS: vfs.Default, Store: store.Store, Cluster: storagetest.Cluster, KeyFile: filepath.Join(dir, fmt.Sprint("key", i)), Interval: -1, Events: 1 << 62,
-			Leading: nd.leads.Load, Propose: g.propose, Members: g.members, Fetch: nd.fetch, Give: nd.give, Missing: nd.missing.Store,
+			Leading: nd.leads.Load, Propose: g.propose, Records: recordsOf(store.Store), Members: g.members, Fetch: nd.fetch, Give: nd.give, Missing: nd.missing.Store,
 		}
 		if dir == "" {
 			nd.opts.FS = vfs.NewMem()
@@ -81,6 +82,44 @@ func newGroup(t rapid.TB, dir string, n int, change ...func(*Options)) *group {
 		nd.live(New(nd.opts))
 	}
 	return g
+}
+
+// recordsOf makes the tree of records of a store's log.
+func recordsOf(s *storage.Store) func(context.Context, storage.Position, int64) (tlog.Hash, error) {
+	return func(_ context.Context, at storage.Position, size int64) (root tlog.Hash, err error) {
+		var stored []tlog.Hash
+		reader := tlog.HashReaderFunc(func(indexes []int64) (out []tlog.Hash, err error) {
+			for _, i := range indexes {
+				out = append(out, stored[i])
+			}
+			return out, nil
+		})
+		n, leaf := int64(0), contract.Leaf{}
+		for c, err := range s.Follow(storage.Whole).Log(0) {
+			if err != nil {
+				return root, err
+			}
+			if c.Position > at {
+				break
+			}
+			if uint64(c.Position) != leaf.Position {
+				leaf = contract.Leaf{Position: uint64(c.Position)}
+			}
+			for i := range c.Records {
+				leaf.Chain, leaf.PersistedAt = c.Records[i].ChainDigest, c.PersistedAt
+				hashes, err := tlog.StoredHashesForRecordHash(n, leaf.Hash(), reader)
+				if err != nil {
+					return root, err
+				}
+				stored, n = append(stored, hashes...), n+1
+				leaf.Offset++
+			}
+		}
+		if n != size {
+			return root, fmt.Errorf("%d records up to position %d, and a tree of %d is asked for", n, at, size)
+		}
+		return tlog.TreeHash(n, reader)
+	}
 }
 
 func (g *group) close() {
@@ -247,7 +286,7 @@ func (n *member) prove(runID string, fresh bool) (*Proof, *proof.Checkpoint) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := tlog.CheckRecord(p.Path, int64(c.Runs), c.Root, int64(p.Index), p.Leaf.Leaf()); err != nil {
+	if err := tlog.CheckRecord(p.Path, int64(c.Runs), c.Heads, int64(p.Index), p.Leaf.Leaf()); err != nil {
 		t.Fatal(err)
 	}
 	return p, c

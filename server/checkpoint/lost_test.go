@@ -188,14 +188,14 @@ func TestRefreshFailsHalfWay(t *testing.T) {
 		if err := heads.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if p, c := n.prove("run-0", false); c.Root != before.Root || p.Leaf.LastSeq != 1 {
-			t.Errorf("the checkpoint before is one of runSeq %d, root %v, want %v", p.Leaf.LastSeq, c.Root, before.Root)
+		if p, c := n.prove("run-0", false); c.Heads != before.Heads || p.Leaf.LastSeq != 1 {
+			t.Errorf("the checkpoint before is one of runSeq %d, root %v, want %v", p.Leaf.LastSeq, c.Heads, before.Heads)
 		}
 		delete(n.maker.pending, heads.Runs/storage.RunGroup) // no such run exists
 		want := rootNow(t, n.opts.Store, runs)
 		for _, run := range []string{"run-0", runs[len(runs)-1], "run-70"} {
-			if _, c := n.prove(run, true); c.Root != want {
-				t.Errorf("root %v, want %v", c.Root, want)
+			if _, c := n.prove(run, true); c.Heads != want {
+				t.Errorf("root %v, want %v", c.Heads, want)
 			}
 		}
 	})

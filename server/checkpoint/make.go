@@ -3,6 +3,7 @@ package checkpoint
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -147,13 +148,13 @@ func (s *Maker) due() (bool, error) {
 	switch {
 	case now.Runs() == 0:
 		return false, nil
-	case last.position == 0 || last.Cluster != s.opts.Cluster:
+	case last.position == 0 || last.Cluster != s.opts.Cluster || last.Incarnation != now.Incarnation:
 		return true, nil
-	case now.Runs() == last.Runs && now.Events == last.Events:
+	case now.Runs() == last.Runs && now.Events == last.Size:
 		return false, nil
 	default:
 		age := time.Duration(s.opts.Clock().UnixNano() - last.CompleteThrough)
-		return age >= s.opts.Interval || now.Events-last.Events >= s.opts.Events, nil
+		return age >= s.opts.Interval || now.Events-last.Size >= s.opts.Events, nil
 	}
 }
 
@@ -189,31 +190,30 @@ func (s *Maker) make(ctx context.Context) error {
 	return nil
 }
 
-// sign updates the tree, signs its root and proposes the checkpoint.
+// sign updates the tree of heads, signs its root and that of the tree of records, and proposes the
+// checkpoint.
 func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckpoint) error {
-	heads := next.heads
-	root, err := s.refresh(ctx, heads)
+	now := &next.heads.Applied
+	root, err := s.refresh(ctx, next.heads)
 	if err != nil {
 		return err
 	}
 	c := proof.Checkpoint{
-		Cluster: s.opts.Cluster, Runs: heads.Runs, Root: root, Position: uint64(heads.Applied.Position()),
-		CompleteThrough: heads.Applied.PersistedAt, Events: heads.Applied.Events,
+		Cluster: s.opts.Cluster, Incarnation: now.Incarnation, Size: now.Events, Position: uint64(now.Position()),
+		CompleteThrough: now.PersistedAt, Runs: next.heads.Runs, Heads: root,
+	}
+	if c.Root, err = s.opts.Records(ctx, now.Position(), int64(now.Events)); err != nil {
+		return fmt.Errorf("checkpoint: tree of records: %w", err)
 	}
 	before, err := signing.LastCheckpoint(s.opts.Store)
 	if err != nil {
 		return err
 	}
-	if before.Position > 0 {
-		if c.Previous, err = proof.TextDigest(before.Note); err != nil {
-			return err
-		}
-	}
 	if next.note, err = signer.SignCheckpoint(&c); err != nil {
 		return err
 	}
 	cmd, err := storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{
-		Position: heads.Applied.Position(), Follows: before.Position, Note: next.note,
+		Position: now.Position(), Follows: before.Position, Note: next.note,
 	}))
 	if err != nil {
 		return err
@@ -222,7 +222,7 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 	return errors.Join(err, outcome.Err)
 }
 
-// refresh updates the tree to heads, and returns its root. After an error the next call does the
+// refresh updates the tree of heads, and returns its root. After an error the next call does the
 // rest.
 func (s *Maker) refresh(ctx context.Context, heads *storage.Heads) (root tlog.Hash, err error) {
 	for _, g := range heads.Changed {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/mod/sumdb/tlog"
 
 	"runlog/audit/proof"
 	"runlog/storage"
@@ -48,6 +49,9 @@ type Options struct {
 	// request only.
 	Interval time.Duration
 	Events   uint64
+	// Records returns the root of the tree of all records when it had so many (TR-1). It waits
+	// until the tree has the log up to a position, up to which there are as many.
+	Records func(ctx context.Context, at storage.Position, size int64) (tlog.Hash, error)
 	// Leading reports whether the node leads.
 	Leading func() bool
 	// Propose proposes a command and returns its outcome.

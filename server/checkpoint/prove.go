@@ -19,6 +19,8 @@ type Proof struct {
 	Path  []tlog.Hash
 	// Note is the signed checkpoint.
 	Note string
+	// Size is the number of records in it.
+	Size uint64
 	// Keys of the cluster, oldest first.
 	Keys []signing.Key
 }
@@ -64,7 +66,7 @@ func (s *Maker) proveNow(runID string, fresh bool) (*Proof, error) {
 	case err != nil:
 		return nil, err
 	}
-	p := &Proof{Leaf: *headOf(run), Index: no - 1, Note: newest.note}
+	p := &Proof{Leaf: *headOf(run), Index: no - 1, Note: newest.note, Size: newest.heads.Applied.Events}
 	if p.Path, err = s.pathLocked(no - 1); err != nil {
 		return nil, err
 	}

@@ -2,18 +2,15 @@ package servertest
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
 	"testing"
 	"time"
 
-	"golang.org/x/mod/sumdb/tlog"
 	"google.golang.org/protobuf/proto"
 
 	"runlog/audit/proof"
-	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 )
@@ -91,60 +88,49 @@ func (n *Node) HaveKey() {
 // Seldom makes checkpoints on demand only, after the first.
 func Seldom(_ int, o *server.Options) { o.CheckpointInterval = time.Hour }
 
-// Prove gets the proof of a run, verifies it as an auditor would, and returns the leaf and the
-// checkpoint.
+// Prove gets the proof of a run with all its records, verifies it as an auditor would, and returns
+// the leaf and the checkpoint.
 func (n *Node) Prove(runID string, fresh bool) (*runlogv1.RunLeaf, *proof.Checkpoint) {
 	n.T.Helper()
 	resp, err := n.Audits().ProveRun(n.Context(), &runlogv1.ProveRunRequest{RunId: runID, Fresh: fresh})
 	if err != nil {
 		n.T.Fatalf("prove %q: %v", runID, err)
 	}
-	var keys []proof.Key
-	for _, k := range resp.Keys {
-		keys = append(keys, proof.Key{PublicKey: k.PublicKey, Endorsement: k.Endorsement})
-	}
-	_, signer, err := proof.OpenCheckpoint(resp.Checkpoint, keys[len(keys)-1].PublicKey)
+	p, err := proof.RunProofOf(resp)
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	lineage := proof.Lineage(keys, signer)
-	trusted, err := proof.Trusted(lineage, lineage[0].PublicKey)
+	found, err := p.Verify(p.Keys[0].PublicKey)
 	if err != nil {
 		n.T.Fatal(err)
 	}
-	c, _, err := proof.OpenCheckpoint(resp.Checkpoint, trusted...)
-	if err != nil {
-		n.T.Fatal(err)
-	}
-	events, chain, seq := n.List(runID), contract.Digest{}, uint64(0)
-	for _, e := range events[:resp.Leaf.Head.LastSeq] {
-		seq++
-		if e.RunSeq != seq {
-			n.T.Fatalf("run %q has runSeq %d as number %d", runID, e.RunSeq, seq)
+	var file bytes.Buffer
+	records := func(yield func(*runlogv1.EventRecord, error) bool) {
+		for after := uint64(0); ; {
+			page, err := n.Events.ListEvents(n.Context(), &runlogv1.ListEventsRequest{RunId: runID, AfterSeq: after})
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, e := range page.Events {
+				if !yield(e, nil) {
+					return
+				}
+			}
+			if after = page.NextAfterSeq; after == 0 {
+				return
+			}
 		}
-		if seq == resp.Leaf.Head.LastSeq && e.ChainDigest != resp.Leaf.Head.ChainDigest {
-			n.T.Fatalf("the leaf of %q has chain digest %s, its record %s", runID, resp.Leaf.Head.ChainDigest, e.ChainDigest)
-		}
 	}
-	if _, err := hex.Decode(chain[:], []byte(resp.Leaf.Head.ChainDigest)); err != nil {
-		n.T.Fatal(err)
+	if err := proof.WriteRun(&file, p, found.Checkpoint, records, func(afterSeq, treeSize uint64) (*runlogv1.ProveRecordsResponse, error) {
+		return n.Audits().ProveRecords(n.Context(), &runlogv1.ProveRecordsRequest{RunId: runID, AfterSeq: afterSeq, TreeSize: treeSize})
+	}); err != nil {
+		n.T.Fatalf("prove the records of %q: %v", runID, err)
 	}
-	l := resp.Leaf
-	head := proof.RunHead{
-		RunID: l.RunId, TenantID: l.TenantId, ProjectID: l.ProjectId, EnvironmentID: l.EnvironmentId, PlanID: l.PlanId, PlanVersion: l.PlanVersion,
-		CreatedAt: l.CreatedAt.AsTime().UnixNano(), LastSeq: l.Head.LastSeq, Chain: chain,
+	if _, err := proof.VerifyRunFile(&file, p.Keys[0].PublicKey); err != nil {
+		n.T.Fatalf("the proof of %q: %v", runID, err)
 	}
-	if l.Head.PersistedAt != nil {
-		head.PersistedAt = l.Head.PersistedAt.AsTime().UnixNano()
-	}
-	var path tlog.RecordProof
-	for _, h := range resp.Path {
-		path = append(path, tlog.Hash(h))
-	}
-	if err := tlog.CheckRecord(path, int64(c.Runs), c.Root, int64(resp.LeafIndex), head.Leaf()); err != nil {
-		n.T.Fatalf("the path of %q: %v", runID, err)
-	}
-	return l, c
+	return resp.Leaf, found.Checkpoint
 }
 
 // SigningKeys returns the keys of the cluster, as ListSigningKeys does.

@@ -8,6 +8,7 @@ package runlogv1
 
 import (
 	_ "google.golang.org/genproto/googleapis/api/annotations"
+	httpbody "google.golang.org/genproto/googleapis/api/httpbody"
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
 	timestamppb "google.golang.org/protobuf/types/known/timestamppb"
@@ -860,7 +861,10 @@ type ProveRunRequest struct {
 	// If true, the proof covers the run as it is now; the cluster makes a new checkpoint if the
 	// newest one does not. If false, the newest checkpoint is used, which may cover an older state of
 	// the run.
-	Fresh         bool `protobuf:"varint,2,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	Fresh bool `protobuf:"varint,2,opt,name=fresh,proto3" json:"fresh,omitempty"`
+	// The number of records in a checkpoint that the client has kept. The answer then has the proof
+	// that its checkpoint continues that one. 0: no such proof.
+	SinceSize     uint64 `protobuf:"varint,3,opt,name=since_size,json=sinceSize,proto3" json:"since_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -909,18 +913,28 @@ func (x *ProveRunRequest) GetFresh() bool {
 	return false
 }
 
+func (x *ProveRunRequest) GetSinceSize() uint64 {
+	if x != nil {
+		return x.SinceSize
+	}
+	return 0
+}
+
 type ProveRunResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The signed checkpoint, a note (docs/audit.md).
 	Checkpoint string `protobuf:"bytes,1,opt,name=checkpoint,proto3" json:"checkpoint,omitempty"`
-	// The run's leaf in the checkpoint's tree.
+	// The run's leaf in the checkpoint's tree over the heads of all runs.
 	Leaf *RunLeaf `protobuf:"bytes,2,opt,name=leaf,proto3" json:"leaf,omitempty"`
 	// The index of the leaf, from 0, and the hashes on the path from the leaf to the root, as in RFC
 	// 9162 section 2.1.3.
 	LeafIndex uint64   `protobuf:"varint,3,opt,name=leaf_index,json=leafIndex,proto3" json:"leaf_index,omitempty"`
 	Path      [][]byte `protobuf:"bytes,4,rep,name=path,proto3" json:"path,omitempty"`
 	// From the cluster's first key on; each key is endorsed by the one before.
-	Keys          []*SigningKey `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
+	Keys []*SigningKey `protobuf:"bytes,5,rep,name=keys,proto3" json:"keys,omitempty"`
+	// The hashes that prove that the checkpoint continues that of since_size, as in RFC 6962 section
+	// 2.1.2. None if both have as many records.
+	Consistency   [][]byte `protobuf:"bytes,6,rep,name=consistency,proto3" json:"consistency,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -990,6 +1004,300 @@ func (x *ProveRunResponse) GetKeys() []*SigningKey {
 	return nil
 }
 
+func (x *ProveRunResponse) GetConsistency() [][]byte {
+	if x != nil {
+		return x.Consistency
+	}
+	return nil
+}
+
+type ProveRecordsRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	RunId string                 `protobuf:"bytes,1,opt,name=run_id,json=runId,proto3" json:"run_id,omitempty"`
+	// The records with a higher runSeq are proved, in the order of runSeq.
+	AfterSeq uint64 `protobuf:"varint,2,opt,name=after_seq,json=afterSeq,proto3" json:"after_seq,omitempty"`
+	// The number of records in the tree, which is that of a checkpoint.
+	TreeSize      uint64 `protobuf:"varint,3,opt,name=tree_size,json=treeSize,proto3" json:"tree_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveRecordsRequest) Reset() {
+	*x = ProveRecordsRequest{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveRecordsRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveRecordsRequest) ProtoMessage() {}
+
+func (x *ProveRecordsRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveRecordsRequest.ProtoReflect.Descriptor instead.
+func (*ProveRecordsRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ProveRecordsRequest) GetRunId() string {
+	if x != nil {
+		return x.RunId
+	}
+	return ""
+}
+
+func (x *ProveRecordsRequest) GetAfterSeq() uint64 {
+	if x != nil {
+		return x.AfterSeq
+	}
+	return 0
+}
+
+func (x *ProveRecordsRequest) GetTreeSize() uint64 {
+	if x != nil {
+		return x.TreeSize
+	}
+	return 0
+}
+
+type ProveRecordsResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// At most 1,000, in the order of runSeq. Fewer: the run has no more in a tree of this size.
+	Places []*RecordPlace `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
+	// The hashes of the largest subtrees without any of these records, from the left to the right.
+	// With the leaves of the records, they lead to the root (docs/formats.md).
+	Hashes        [][]byte `protobuf:"bytes,2,rep,name=hashes,proto3" json:"hashes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveRecordsResponse) Reset() {
+	*x = ProveRecordsResponse{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveRecordsResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveRecordsResponse) ProtoMessage() {}
+
+func (x *ProveRecordsResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveRecordsResponse.ProtoReflect.Descriptor instead.
+func (*ProveRecordsResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *ProveRecordsResponse) GetPlaces() []*RecordPlace {
+	if x != nil {
+		return x.Places
+	}
+	return nil
+}
+
+func (x *ProveRecordsResponse) GetHashes() [][]byte {
+	if x != nil {
+		return x.Hashes
+	}
+	return nil
+}
+
+// RecordPlace is where a record is in the tree of all records.
+type RecordPlace struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	RunSeq uint64                 `protobuf:"varint,1,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
+	// The number of its leaf, from 0.
+	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
+	// The log index of its proposal, and its number among the records of the proposal, from 0. The
+	// leaf has both (docs/formats.md).
+	Position      uint64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
+	Offset        uint32 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordPlace) Reset() {
+	*x = RecordPlace{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordPlace) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordPlace) ProtoMessage() {}
+
+func (x *RecordPlace) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordPlace.ProtoReflect.Descriptor instead.
+func (*RecordPlace) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *RecordPlace) GetRunSeq() uint64 {
+	if x != nil {
+		return x.RunSeq
+	}
+	return 0
+}
+
+func (x *RecordPlace) GetIndex() uint64 {
+	if x != nil {
+		return x.Index
+	}
+	return 0
+}
+
+func (x *RecordPlace) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *RecordPlace) GetOffset() uint32 {
+	if x != nil {
+		return x.Offset
+	}
+	return 0
+}
+
+type ProveConsistencyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The numbers of records in an earlier and a later tree. old_size may be 0.
+	OldSize       uint64 `protobuf:"varint,1,opt,name=old_size,json=oldSize,proto3" json:"old_size,omitempty"`
+	NewSize       uint64 `protobuf:"varint,2,opt,name=new_size,json=newSize,proto3" json:"new_size,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveConsistencyRequest) Reset() {
+	*x = ProveConsistencyRequest{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveConsistencyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveConsistencyRequest) ProtoMessage() {}
+
+func (x *ProveConsistencyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveConsistencyRequest.ProtoReflect.Descriptor instead.
+func (*ProveConsistencyRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ProveConsistencyRequest) GetOldSize() uint64 {
+	if x != nil {
+		return x.OldSize
+	}
+	return 0
+}
+
+func (x *ProveConsistencyRequest) GetNewSize() uint64 {
+	if x != nil {
+		return x.NewSize
+	}
+	return 0
+}
+
+type ProveConsistencyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// As in RFC 6962 section 2.1.2. None if old_size is 0 or the sizes are equal.
+	Hashes        [][]byte `protobuf:"bytes,1,rep,name=hashes,proto3" json:"hashes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ProveConsistencyResponse) Reset() {
+	*x = ProveConsistencyResponse{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ProveConsistencyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ProveConsistencyResponse) ProtoMessage() {}
+
+func (x *ProveConsistencyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ProveConsistencyResponse.ProtoReflect.Descriptor instead.
+func (*ProveConsistencyResponse) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *ProveConsistencyResponse) GetHashes() [][]byte {
+	if x != nil {
+		return x.Hashes
+	}
+	return nil
+}
+
 // RunLeaf is what a checkpoint covers of one run.
 type RunLeaf struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1008,7 +1316,7 @@ type RunLeaf struct {
 
 func (x *RunLeaf) Reset() {
 	*x = RunLeaf{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1328,7 @@ func (x *RunLeaf) String() string {
 func (*RunLeaf) ProtoMessage() {}
 
 func (x *RunLeaf) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[11]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1341,7 @@ func (x *RunLeaf) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RunLeaf.ProtoReflect.Descriptor instead.
 func (*RunLeaf) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{11}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RunLeaf) GetRunId() string {
@@ -1103,7 +1411,7 @@ type ListCheckpointsRequest struct {
 
 func (x *ListCheckpointsRequest) Reset() {
 	*x = ListCheckpointsRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1115,7 +1423,7 @@ func (x *ListCheckpointsRequest) String() string {
 func (*ListCheckpointsRequest) ProtoMessage() {}
 
 func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[12]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1128,7 +1436,7 @@ func (x *ListCheckpointsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsRequest.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{12}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListCheckpointsRequest) GetPageSize() uint32 {
@@ -1155,7 +1463,7 @@ type ListCheckpointsResponse struct {
 
 func (x *ListCheckpointsResponse) Reset() {
 	*x = ListCheckpointsResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1167,7 +1475,7 @@ func (x *ListCheckpointsResponse) String() string {
 func (*ListCheckpointsResponse) ProtoMessage() {}
 
 func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1180,7 +1488,7 @@ func (x *ListCheckpointsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListCheckpointsResponse.ProtoReflect.Descriptor instead.
 func (*ListCheckpointsResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{13}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ListCheckpointsResponse) GetCheckpoints() []*Checkpoint {
@@ -1197,7 +1505,7 @@ func (x *ListCheckpointsResponse) GetNextPageToken() string {
 	return ""
 }
 
-// Checkpoint is a signed root of the tree over the heads of all runs.
+// Checkpoint is the signed root of the tree of all records at one moment (TR-2).
 type Checkpoint struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The signed note. The other fields are read from it.
@@ -1206,18 +1514,21 @@ type Checkpoint struct {
 	Position        string                 `protobuf:"bytes,2,opt,name=position,proto3" json:"position,omitempty"`
 	CompleteThrough *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=complete_through,json=completeThrough,proto3" json:"complete_through,omitempty"`
 	Runs            uint64                 `protobuf:"varint,4,opt,name=runs,proto3" json:"runs,omitempty"`
-	Events          uint64                 `protobuf:"varint,5,opt,name=events,proto3" json:"events,omitempty"`
-	// Lower-case hex.
+	// The size of the tree.
+	Records uint64 `protobuf:"varint,5,opt,name=records,proto3" json:"records,omitempty"`
+	// Root of the tree, lower-case hex.
 	Root string `protobuf:"bytes,6,opt,name=root,proto3" json:"root,omitempty"`
-	// The id of the key that signed: 8 hexadecimal digits.
-	KeyId         string `protobuf:"bytes,7,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// The id of the key that signed, under the name of origin: 8 hexadecimal digits.
+	KeyId string `protobuf:"bytes,7,opt,name=key_id,json=keyId,proto3" json:"key_id,omitempty"`
+	// The name of the log: runlog/CLUSTER/INCARNATION.
+	Origin        string `protobuf:"bytes,8,opt,name=origin,proto3" json:"origin,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1229,7 +1540,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[14]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1242,7 +1553,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{14}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Checkpoint) GetNote() string {
@@ -1273,9 +1584,9 @@ func (x *Checkpoint) GetRuns() uint64 {
 	return 0
 }
 
-func (x *Checkpoint) GetEvents() uint64 {
+func (x *Checkpoint) GetRecords() uint64 {
 	if x != nil {
-		return x.Events
+		return x.Records
 	}
 	return 0
 }
@@ -1294,6 +1605,58 @@ func (x *Checkpoint) GetKeyId() string {
 	return ""
 }
 
+func (x *Checkpoint) GetOrigin() string {
+	if x != nil {
+		return x.Origin
+	}
+	return ""
+}
+
+type ReadLogRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Relative to the log.
+	Path          string `protobuf:"bytes,1,opt,name=path,proto3" json:"path,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadLogRequest) Reset() {
+	*x = ReadLogRequest{}
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadLogRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadLogRequest) ProtoMessage() {}
+
+func (x *ReadLogRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadLogRequest.ProtoReflect.Descriptor instead.
+func (*ReadLogRequest) Descriptor() ([]byte, []int) {
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *ReadLogRequest) GetPath() string {
+	if x != nil {
+		return x.Path
+	}
+	return ""
+}
+
 type ListSigningKeysRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1302,7 +1665,7 @@ type ListSigningKeysRequest struct {
 
 func (x *ListSigningKeysRequest) Reset() {
 	*x = ListSigningKeysRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1314,7 +1677,7 @@ func (x *ListSigningKeysRequest) String() string {
 func (*ListSigningKeysRequest) ProtoMessage() {}
 
 func (x *ListSigningKeysRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[15]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1327,7 +1690,7 @@ func (x *ListSigningKeysRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSigningKeysRequest.ProtoReflect.Descriptor instead.
 func (*ListSigningKeysRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{15}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{21}
 }
 
 type ListSigningKeysResponse struct {
@@ -1339,7 +1702,7 @@ type ListSigningKeysResponse struct {
 
 func (x *ListSigningKeysResponse) Reset() {
 	*x = ListSigningKeysResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1351,7 +1714,7 @@ func (x *ListSigningKeysResponse) String() string {
 func (*ListSigningKeysResponse) ProtoMessage() {}
 
 func (x *ListSigningKeysResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[16]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1364,7 +1727,7 @@ func (x *ListSigningKeysResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSigningKeysResponse.ProtoReflect.Descriptor instead.
 func (*ListSigningKeysResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{16}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListSigningKeysResponse) GetKeys() []*SigningKey {
@@ -1386,14 +1749,17 @@ type SigningKey struct {
 	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// The endorsement of this key, a note signed by the key before. Empty for the first key, and if
 	// the key before was lost.
-	Endorsement   string `protobuf:"bytes,5,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
+	Endorsement string `protobuf:"bytes,5,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
+	// The same key under the name of the log, as tools for transparency logs, witnesses and policies
+	// take it: origin+id+key.
+	CheckpointKey string `protobuf:"bytes,6,opt,name=checkpoint_key,json=checkpointKey,proto3" json:"checkpoint_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SigningKey) Reset() {
 	*x = SigningKey{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1405,7 +1771,7 @@ func (x *SigningKey) String() string {
 func (*SigningKey) ProtoMessage() {}
 
 func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[17]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1418,7 +1784,7 @@ func (x *SigningKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
 func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{17}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *SigningKey) GetNumber() uint64 {
@@ -1456,6 +1822,13 @@ func (x *SigningKey) GetEndorsement() string {
 	return ""
 }
 
+func (x *SigningKey) GetCheckpointKey() string {
+	if x != nil {
+		return x.CheckpointKey
+	}
+	return ""
+}
+
 type RotateSigningKeyRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Confirms that no node has the old key any more. If no member has it, the new key is made
@@ -1467,7 +1840,7 @@ type RotateSigningKeyRequest struct {
 
 func (x *RotateSigningKeyRequest) Reset() {
 	*x = RotateSigningKeyRequest{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1479,7 +1852,7 @@ func (x *RotateSigningKeyRequest) String() string {
 func (*RotateSigningKeyRequest) ProtoMessage() {}
 
 func (x *RotateSigningKeyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[18]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1492,7 +1865,7 @@ func (x *RotateSigningKeyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSigningKeyRequest.ProtoReflect.Descriptor instead.
 func (*RotateSigningKeyRequest) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{18}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RotateSigningKeyRequest) GetOldKeyIsLost() bool {
@@ -1511,7 +1884,7 @@ type RotateSigningKeyResponse struct {
 
 func (x *RotateSigningKeyResponse) Reset() {
 	*x = RotateSigningKeyResponse{}
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[19]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1523,7 +1896,7 @@ func (x *RotateSigningKeyResponse) String() string {
 func (*RotateSigningKeyResponse) ProtoMessage() {}
 
 func (x *RotateSigningKeyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_runlog_v1_audit_service_proto_msgTypes[19]
+	mi := &file_runlog_v1_audit_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1536,7 +1909,7 @@ func (x *RotateSigningKeyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RotateSigningKeyResponse.ProtoReflect.Descriptor instead.
 func (*RotateSigningKeyResponse) Descriptor() ([]byte, []int) {
-	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{19}
+	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RotateSigningKeyResponse) GetKey() *SigningKey {
@@ -1550,7 +1923,7 @@ var File_runlog_v1_audit_service_proto protoreflect.FileDescriptor
 
 const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1drunlog/v1/audit_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xae\x03\n" +
+	"\x1drunlog/v1/audit_service.proto\x12\trunlog.v1\x1a\x1cgoogle/api/annotations.proto\x1a\x19google/api/httpbody.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x15runlog/v1/event.proto\x1a\x17runlog/v1/options.proto\"\xae\x03\n" +
 	"\x12QueryEventsRequest\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x1b\n" +
@@ -1626,10 +1999,12 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\aRunHead\x12\x19\n" +
 	"\blast_seq\x18\x01 \x01(\x04R\alastSeq\x12=\n" +
 	"\fpersisted_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vpersistedAt\x12!\n" +
-	"\fchain_digest\x18\x03 \x01(\tR\vchainDigest\">\n" +
+	"\fchain_digest\x18\x03 \x01(\tR\vchainDigest\"]\n" +
 	"\x0fProveRunRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x14\n" +
-	"\x05fresh\x18\x02 \x01(\bR\x05fresh\"\xb8\x01\n" +
+	"\x05fresh\x18\x02 \x01(\bR\x05fresh\x12\x1d\n" +
+	"\n" +
+	"since_size\x18\x03 \x01(\x04R\tsinceSize\"\xda\x01\n" +
 	"\x10ProveRunResponse\x12\x1e\n" +
 	"\n" +
 	"checkpoint\x18\x01 \x01(\tR\n" +
@@ -1638,7 +2013,25 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\n" +
 	"leaf_index\x18\x03 \x01(\x04R\tleafIndex\x12\x12\n" +
 	"\x04path\x18\x04 \x03(\fR\x04path\x12)\n" +
-	"\x04keys\x18\x05 \x03(\v2\x15.runlog.v1.SigningKeyR\x04keys\"\xa2\x02\n" +
+	"\x04keys\x18\x05 \x03(\v2\x15.runlog.v1.SigningKeyR\x04keys\x12 \n" +
+	"\vconsistency\x18\x06 \x03(\fR\vconsistency\"f\n" +
+	"\x13ProveRecordsRequest\x12\x15\n" +
+	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
+	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12\x1b\n" +
+	"\ttree_size\x18\x03 \x01(\x04R\btreeSize\"^\n" +
+	"\x14ProveRecordsResponse\x12.\n" +
+	"\x06places\x18\x01 \x03(\v2\x16.runlog.v1.RecordPlaceR\x06places\x12\x16\n" +
+	"\x06hashes\x18\x02 \x03(\fR\x06hashes\"p\n" +
+	"\vRecordPlace\x12\x17\n" +
+	"\arun_seq\x18\x01 \x01(\x04R\x06runSeq\x12\x14\n" +
+	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1a\n" +
+	"\bposition\x18\x03 \x01(\x04R\bposition\x12\x16\n" +
+	"\x06offset\x18\x04 \x01(\rR\x06offset\"O\n" +
+	"\x17ProveConsistencyRequest\x12\x19\n" +
+	"\bold_size\x18\x01 \x01(\x04R\aoldSize\x12\x19\n" +
+	"\bnew_size\x18\x02 \x01(\x04R\anewSize\"2\n" +
+	"\x18ProveConsistencyResponse\x12\x16\n" +
+	"\x06hashes\x18\x01 \x03(\fR\x06hashes\"\xa2\x02\n" +
 	"\aRunLeaf\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1d\n" +
@@ -1656,19 +2049,22 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\"z\n" +
 	"\x17ListCheckpointsResponse\x127\n" +
 	"\vcheckpoints\x18\x01 \x03(\v2\x15.runlog.v1.CheckpointR\vcheckpoints\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xda\x01\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xf4\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x12\n" +
 	"\x04note\x18\x01 \x01(\tR\x04note\x12\x1a\n" +
 	"\bposition\x18\x02 \x01(\tR\bposition\x12E\n" +
 	"\x10complete_through\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\x0fcompleteThrough\x12\x12\n" +
-	"\x04runs\x18\x04 \x01(\x04R\x04runs\x12\x16\n" +
-	"\x06events\x18\x05 \x01(\x04R\x06events\x12\x12\n" +
+	"\x04runs\x18\x04 \x01(\x04R\x04runs\x12\x18\n" +
+	"\arecords\x18\x05 \x01(\x04R\arecords\x12\x12\n" +
 	"\x04root\x18\x06 \x01(\tR\x04root\x12\x15\n" +
-	"\x06key_id\x18\a \x01(\tR\x05keyId\"\x18\n" +
+	"\x06key_id\x18\a \x01(\tR\x05keyId\x12\x16\n" +
+	"\x06origin\x18\b \x01(\tR\x06origin\"$\n" +
+	"\x0eReadLogRequest\x12\x12\n" +
+	"\x04path\x18\x01 \x01(\tR\x04path\"\x18\n" +
 	"\x16ListSigningKeysRequest\"D\n" +
 	"\x17ListSigningKeysResponse\x12)\n" +
-	"\x04keys\x18\x01 \x03(\v2\x15.runlog.v1.SigningKeyR\x04keys\"\xb7\x01\n" +
+	"\x04keys\x18\x01 \x03(\v2\x15.runlog.v1.SigningKeyR\x04keys\"\xde\x01\n" +
 	"\n" +
 	"SigningKey\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1d\n" +
@@ -1677,11 +2073,12 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x06key_id\x18\x03 \x01(\tR\x05keyId\x129\n" +
 	"\n" +
 	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12 \n" +
-	"\vendorsement\x18\x05 \x01(\tR\vendorsement\"@\n" +
+	"\vendorsement\x18\x05 \x01(\tR\vendorsement\x12%\n" +
+	"\x0echeckpoint_key\x18\x06 \x01(\tR\rcheckpointKey\"@\n" +
 	"\x17RotateSigningKeyRequest\x12%\n" +
 	"\x0fold_key_is_lost\x18\x01 \x01(\bR\foldKeyIsLost\"C\n" +
 	"\x18RotateSigningKeyResponse\x12'\n" +
-	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\xf0\b\n" +
+	"\x03key\x18\x01 \x01(\v2\x15.runlog.v1.SigningKeyR\x03key2\xe8\v\n" +
 	"\fAuditService\x12\xde\x01\n" +
 	"\vQueryEvents\x12\x1d.runlog.v1.QueryEventsRequest\x1a\x1e.runlog.v1.QueryEventsResponse\"\x8f\x01\x8a\xb5\x18s\n" +
 	"\x01\x04(\x01:\x04from:\x02to:\ttenant_id:\n" +
@@ -1692,9 +2089,15 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\tVerifyRun\x12\x1b.runlog.v1.VerifyRunRequest\x1a\x1c.runlog.v1.VerifyRunResponse\"7\x8a\xb5\x18\r\n" +
 	"\x01\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02 \x12\x1e/v1/audit/runs/{run_id}:verify\x12{\n" +
 	"\bProveRun\x12\x1a.runlog.v1.ProveRunRequest\x1a\x1b.runlog.v1.ProveRunResponse\"6\x8a\xb5\x18\r\n" +
-	"\x01\x04(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/audit/runs/{run_id}:prove\x12\x82\x01\n" +
+	"\x01\x04(\x02\x1a\x06run_id\x82\xd3\xe4\x93\x02\x1f\x12\x1d/v1/audit/runs/{run_id}:prove\x12\x8e\x01\n" +
+	"\fProveRecords\x12\x1e.runlog.v1.ProveRecordsRequest\x1a\x1f.runlog.v1.ProveRecordsResponse\"=\x8a\xb5\x18\r\n" +
+	"\x01\x04(\x01\x1a\x06run_id\x82\xd3\xe4\x93\x02&\x12$/v1/audit/runs/{run_id}:proveRecords\x12\x85\x01\n" +
+	"\x10ProveConsistency\x12\".runlog.v1.ProveConsistencyRequest\x1a#.runlog.v1.ProveConsistencyResponse\"(\x8a\xb5\x18\a\n" +
+	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/audit/consistency\x12\x82\x01\n" +
 	"\x0fListCheckpoints\x12!.runlog.v1.ListCheckpointsRequest\x1a\".runlog.v1.ListCheckpointsResponse\"(\x8a\xb5\x18\a\n" +
-	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/audit/checkpoints\x12{\n" +
+	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x17\x12\x15/v1/audit/checkpoints\x12]\n" +
+	"\aReadLog\x12\x19.runlog.v1.ReadLogRequest\x1a\x14.google.api.HttpBody\"!\x8a\xb5\x18\a\n" +
+	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/log/{path=**}\x12{\n" +
 	"\x0fListSigningKeys\x12!.runlog.v1.ListSigningKeysRequest\x1a\".runlog.v1.ListSigningKeysResponse\"!\x8a\xb5\x18\a\n" +
 	"\x01\x04(\x01 \x01\x82\xd3\xe4\x93\x02\x10\x12\x0e/v1/audit/keys\x12\x99\x01\n" +
 	"\x10RotateSigningKey\x12\".runlog.v1.RotateSigningKeyRequest\x1a#.runlog.v1.RotateSigningKeyResponse\"<\x8a\xb5\x18\x18\n" +
@@ -1714,7 +2117,7 @@ func file_runlog_v1_audit_service_proto_rawDescGZIP() []byte {
 	return file_runlog_v1_audit_service_proto_rawDescData
 }
 
-var file_runlog_v1_audit_service_proto_msgTypes = make([]protoimpl.MessageInfo, 20)
+var file_runlog_v1_audit_service_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_runlog_v1_audit_service_proto_goTypes = []any{
 	(*QueryEventsRequest)(nil),       // 0: runlog.v1.QueryEventsRequest
 	(*QueryEventsResponse)(nil),      // 1: runlog.v1.QueryEventsResponse
@@ -1727,67 +2130,81 @@ var file_runlog_v1_audit_service_proto_goTypes = []any{
 	(*RunHead)(nil),                  // 8: runlog.v1.RunHead
 	(*ProveRunRequest)(nil),          // 9: runlog.v1.ProveRunRequest
 	(*ProveRunResponse)(nil),         // 10: runlog.v1.ProveRunResponse
-	(*RunLeaf)(nil),                  // 11: runlog.v1.RunLeaf
-	(*ListCheckpointsRequest)(nil),   // 12: runlog.v1.ListCheckpointsRequest
-	(*ListCheckpointsResponse)(nil),  // 13: runlog.v1.ListCheckpointsResponse
-	(*Checkpoint)(nil),               // 14: runlog.v1.Checkpoint
-	(*ListSigningKeysRequest)(nil),   // 15: runlog.v1.ListSigningKeysRequest
-	(*ListSigningKeysResponse)(nil),  // 16: runlog.v1.ListSigningKeysResponse
-	(*SigningKey)(nil),               // 17: runlog.v1.SigningKey
-	(*RotateSigningKeyRequest)(nil),  // 18: runlog.v1.RotateSigningKeyRequest
-	(*RotateSigningKeyResponse)(nil), // 19: runlog.v1.RotateSigningKeyResponse
-	(*timestamppb.Timestamp)(nil),    // 20: google.protobuf.Timestamp
-	(PayloadForm_Form)(0),            // 21: runlog.v1.PayloadForm.Form
-	(*EventRecord)(nil),              // 22: runlog.v1.EventRecord
+	(*ProveRecordsRequest)(nil),      // 11: runlog.v1.ProveRecordsRequest
+	(*ProveRecordsResponse)(nil),     // 12: runlog.v1.ProveRecordsResponse
+	(*RecordPlace)(nil),              // 13: runlog.v1.RecordPlace
+	(*ProveConsistencyRequest)(nil),  // 14: runlog.v1.ProveConsistencyRequest
+	(*ProveConsistencyResponse)(nil), // 15: runlog.v1.ProveConsistencyResponse
+	(*RunLeaf)(nil),                  // 16: runlog.v1.RunLeaf
+	(*ListCheckpointsRequest)(nil),   // 17: runlog.v1.ListCheckpointsRequest
+	(*ListCheckpointsResponse)(nil),  // 18: runlog.v1.ListCheckpointsResponse
+	(*Checkpoint)(nil),               // 19: runlog.v1.Checkpoint
+	(*ReadLogRequest)(nil),           // 20: runlog.v1.ReadLogRequest
+	(*ListSigningKeysRequest)(nil),   // 21: runlog.v1.ListSigningKeysRequest
+	(*ListSigningKeysResponse)(nil),  // 22: runlog.v1.ListSigningKeysResponse
+	(*SigningKey)(nil),               // 23: runlog.v1.SigningKey
+	(*RotateSigningKeyRequest)(nil),  // 24: runlog.v1.RotateSigningKeyRequest
+	(*RotateSigningKeyResponse)(nil), // 25: runlog.v1.RotateSigningKeyResponse
+	(*timestamppb.Timestamp)(nil),    // 26: google.protobuf.Timestamp
+	(PayloadForm_Form)(0),            // 27: runlog.v1.PayloadForm.Form
+	(*EventRecord)(nil),              // 28: runlog.v1.EventRecord
+	(*httpbody.HttpBody)(nil),        // 29: google.api.HttpBody
 }
 var file_runlog_v1_audit_service_proto_depIdxs = []int32{
-	20, // 0: runlog.v1.QueryEventsRequest.from:type_name -> google.protobuf.Timestamp
-	20, // 1: runlog.v1.QueryEventsRequest.to:type_name -> google.protobuf.Timestamp
-	21, // 2: runlog.v1.QueryEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	22, // 3: runlog.v1.QueryEventsResponse.events:type_name -> runlog.v1.EventRecord
-	20, // 4: runlog.v1.QueryEventsResponse.complete_through:type_name -> google.protobuf.Timestamp
-	20, // 5: runlog.v1.QueryEventsResponse.from:type_name -> google.protobuf.Timestamp
-	20, // 6: runlog.v1.QueryEventsResponse.to:type_name -> google.protobuf.Timestamp
+	26, // 0: runlog.v1.QueryEventsRequest.from:type_name -> google.protobuf.Timestamp
+	26, // 1: runlog.v1.QueryEventsRequest.to:type_name -> google.protobuf.Timestamp
+	27, // 2: runlog.v1.QueryEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	28, // 3: runlog.v1.QueryEventsResponse.events:type_name -> runlog.v1.EventRecord
+	26, // 4: runlog.v1.QueryEventsResponse.complete_through:type_name -> google.protobuf.Timestamp
+	26, // 5: runlog.v1.QueryEventsResponse.from:type_name -> google.protobuf.Timestamp
+	26, // 6: runlog.v1.QueryEventsResponse.to:type_name -> google.protobuf.Timestamp
 	2,  // 7: runlog.v1.QueryEventsResponse.unseen:type_name -> runlog.v1.UnseenValue
-	20, // 8: runlog.v1.ExportEventsRequest.from:type_name -> google.protobuf.Timestamp
-	20, // 9: runlog.v1.ExportEventsRequest.to:type_name -> google.protobuf.Timestamp
-	21, // 10: runlog.v1.ExportEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
-	22, // 11: runlog.v1.ExportEventsResponse.events:type_name -> runlog.v1.EventRecord
-	20, // 12: runlog.v1.ExportEventsResponse.read_through:type_name -> google.protobuf.Timestamp
+	26, // 8: runlog.v1.ExportEventsRequest.from:type_name -> google.protobuf.Timestamp
+	26, // 9: runlog.v1.ExportEventsRequest.to:type_name -> google.protobuf.Timestamp
+	27, // 10: runlog.v1.ExportEventsRequest.payload_form:type_name -> runlog.v1.PayloadForm.Form
+	28, // 11: runlog.v1.ExportEventsResponse.events:type_name -> runlog.v1.EventRecord
+	26, // 12: runlog.v1.ExportEventsResponse.read_through:type_name -> google.protobuf.Timestamp
 	5,  // 13: runlog.v1.ExportEventsResponse.summary:type_name -> runlog.v1.ExportSummary
-	20, // 14: runlog.v1.ExportSummary.complete_through:type_name -> google.protobuf.Timestamp
-	20, // 15: runlog.v1.ExportSummary.from:type_name -> google.protobuf.Timestamp
-	20, // 16: runlog.v1.ExportSummary.to:type_name -> google.protobuf.Timestamp
+	26, // 14: runlog.v1.ExportSummary.complete_through:type_name -> google.protobuf.Timestamp
+	26, // 15: runlog.v1.ExportSummary.from:type_name -> google.protobuf.Timestamp
+	26, // 16: runlog.v1.ExportSummary.to:type_name -> google.protobuf.Timestamp
 	8,  // 17: runlog.v1.VerifyRunResponse.head:type_name -> runlog.v1.RunHead
-	20, // 18: runlog.v1.RunHead.persisted_at:type_name -> google.protobuf.Timestamp
-	11, // 19: runlog.v1.ProveRunResponse.leaf:type_name -> runlog.v1.RunLeaf
-	17, // 20: runlog.v1.ProveRunResponse.keys:type_name -> runlog.v1.SigningKey
-	20, // 21: runlog.v1.RunLeaf.created_at:type_name -> google.protobuf.Timestamp
-	8,  // 22: runlog.v1.RunLeaf.head:type_name -> runlog.v1.RunHead
-	14, // 23: runlog.v1.ListCheckpointsResponse.checkpoints:type_name -> runlog.v1.Checkpoint
-	20, // 24: runlog.v1.Checkpoint.complete_through:type_name -> google.protobuf.Timestamp
-	17, // 25: runlog.v1.ListSigningKeysResponse.keys:type_name -> runlog.v1.SigningKey
-	20, // 26: runlog.v1.SigningKey.created_at:type_name -> google.protobuf.Timestamp
-	17, // 27: runlog.v1.RotateSigningKeyResponse.key:type_name -> runlog.v1.SigningKey
-	0,  // 28: runlog.v1.AuditService.QueryEvents:input_type -> runlog.v1.QueryEventsRequest
-	3,  // 29: runlog.v1.AuditService.ExportEvents:input_type -> runlog.v1.ExportEventsRequest
-	6,  // 30: runlog.v1.AuditService.VerifyRun:input_type -> runlog.v1.VerifyRunRequest
-	9,  // 31: runlog.v1.AuditService.ProveRun:input_type -> runlog.v1.ProveRunRequest
-	12, // 32: runlog.v1.AuditService.ListCheckpoints:input_type -> runlog.v1.ListCheckpointsRequest
-	15, // 33: runlog.v1.AuditService.ListSigningKeys:input_type -> runlog.v1.ListSigningKeysRequest
-	18, // 34: runlog.v1.AuditService.RotateSigningKey:input_type -> runlog.v1.RotateSigningKeyRequest
-	1,  // 35: runlog.v1.AuditService.QueryEvents:output_type -> runlog.v1.QueryEventsResponse
-	4,  // 36: runlog.v1.AuditService.ExportEvents:output_type -> runlog.v1.ExportEventsResponse
-	7,  // 37: runlog.v1.AuditService.VerifyRun:output_type -> runlog.v1.VerifyRunResponse
-	10, // 38: runlog.v1.AuditService.ProveRun:output_type -> runlog.v1.ProveRunResponse
-	13, // 39: runlog.v1.AuditService.ListCheckpoints:output_type -> runlog.v1.ListCheckpointsResponse
-	16, // 40: runlog.v1.AuditService.ListSigningKeys:output_type -> runlog.v1.ListSigningKeysResponse
-	19, // 41: runlog.v1.AuditService.RotateSigningKey:output_type -> runlog.v1.RotateSigningKeyResponse
-	35, // [35:42] is the sub-list for method output_type
-	28, // [28:35] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	26, // 18: runlog.v1.RunHead.persisted_at:type_name -> google.protobuf.Timestamp
+	16, // 19: runlog.v1.ProveRunResponse.leaf:type_name -> runlog.v1.RunLeaf
+	23, // 20: runlog.v1.ProveRunResponse.keys:type_name -> runlog.v1.SigningKey
+	13, // 21: runlog.v1.ProveRecordsResponse.places:type_name -> runlog.v1.RecordPlace
+	26, // 22: runlog.v1.RunLeaf.created_at:type_name -> google.protobuf.Timestamp
+	8,  // 23: runlog.v1.RunLeaf.head:type_name -> runlog.v1.RunHead
+	19, // 24: runlog.v1.ListCheckpointsResponse.checkpoints:type_name -> runlog.v1.Checkpoint
+	26, // 25: runlog.v1.Checkpoint.complete_through:type_name -> google.protobuf.Timestamp
+	23, // 26: runlog.v1.ListSigningKeysResponse.keys:type_name -> runlog.v1.SigningKey
+	26, // 27: runlog.v1.SigningKey.created_at:type_name -> google.protobuf.Timestamp
+	23, // 28: runlog.v1.RotateSigningKeyResponse.key:type_name -> runlog.v1.SigningKey
+	0,  // 29: runlog.v1.AuditService.QueryEvents:input_type -> runlog.v1.QueryEventsRequest
+	3,  // 30: runlog.v1.AuditService.ExportEvents:input_type -> runlog.v1.ExportEventsRequest
+	6,  // 31: runlog.v1.AuditService.VerifyRun:input_type -> runlog.v1.VerifyRunRequest
+	9,  // 32: runlog.v1.AuditService.ProveRun:input_type -> runlog.v1.ProveRunRequest
+	11, // 33: runlog.v1.AuditService.ProveRecords:input_type -> runlog.v1.ProveRecordsRequest
+	14, // 34: runlog.v1.AuditService.ProveConsistency:input_type -> runlog.v1.ProveConsistencyRequest
+	17, // 35: runlog.v1.AuditService.ListCheckpoints:input_type -> runlog.v1.ListCheckpointsRequest
+	20, // 36: runlog.v1.AuditService.ReadLog:input_type -> runlog.v1.ReadLogRequest
+	21, // 37: runlog.v1.AuditService.ListSigningKeys:input_type -> runlog.v1.ListSigningKeysRequest
+	24, // 38: runlog.v1.AuditService.RotateSigningKey:input_type -> runlog.v1.RotateSigningKeyRequest
+	1,  // 39: runlog.v1.AuditService.QueryEvents:output_type -> runlog.v1.QueryEventsResponse
+	4,  // 40: runlog.v1.AuditService.ExportEvents:output_type -> runlog.v1.ExportEventsResponse
+	7,  // 41: runlog.v1.AuditService.VerifyRun:output_type -> runlog.v1.VerifyRunResponse
+	10, // 42: runlog.v1.AuditService.ProveRun:output_type -> runlog.v1.ProveRunResponse
+	12, // 43: runlog.v1.AuditService.ProveRecords:output_type -> runlog.v1.ProveRecordsResponse
+	15, // 44: runlog.v1.AuditService.ProveConsistency:output_type -> runlog.v1.ProveConsistencyResponse
+	18, // 45: runlog.v1.AuditService.ListCheckpoints:output_type -> runlog.v1.ListCheckpointsResponse
+	29, // 46: runlog.v1.AuditService.ReadLog:output_type -> google.api.HttpBody
+	22, // 47: runlog.v1.AuditService.ListSigningKeys:output_type -> runlog.v1.ListSigningKeysResponse
+	25, // 48: runlog.v1.AuditService.RotateSigningKey:output_type -> runlog.v1.RotateSigningKeyResponse
+	39, // [39:49] is the sub-list for method output_type
+	29, // [29:39] is the sub-list for method input_type
+	29, // [29:29] is the sub-list for extension type_name
+	29, // [29:29] is the sub-list for extension extendee
+	0,  // [0:29] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_audit_service_proto_init() }
@@ -1804,7 +2221,7 @@ func file_runlog_v1_audit_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_runlog_v1_audit_service_proto_rawDesc), len(file_runlog_v1_audit_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   20,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

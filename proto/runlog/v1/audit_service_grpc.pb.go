@@ -8,6 +8,7 @@ package runlogv1
 
 import (
 	context "context"
+	httpbody "google.golang.org/genproto/googleapis/api/httpbody"
 	grpc "google.golang.org/grpc"
 	codes "google.golang.org/grpc/codes"
 	status "google.golang.org/grpc/status"
@@ -23,7 +24,10 @@ const (
 	AuditService_ExportEvents_FullMethodName     = "/runlog.v1.AuditService/ExportEvents"
 	AuditService_VerifyRun_FullMethodName        = "/runlog.v1.AuditService/VerifyRun"
 	AuditService_ProveRun_FullMethodName         = "/runlog.v1.AuditService/ProveRun"
+	AuditService_ProveRecords_FullMethodName     = "/runlog.v1.AuditService/ProveRecords"
+	AuditService_ProveConsistency_FullMethodName = "/runlog.v1.AuditService/ProveConsistency"
 	AuditService_ListCheckpoints_FullMethodName  = "/runlog.v1.AuditService/ListCheckpoints"
+	AuditService_ReadLog_FullMethodName          = "/runlog.v1.AuditService/ReadLog"
 	AuditService_ListSigningKeys_FullMethodName  = "/runlog.v1.AuditService/ListSigningKeys"
 	AuditService_RotateSigningKey_FullMethodName = "/runlog.v1.AuditService/RotateSigningKey"
 )
@@ -43,11 +47,23 @@ type AuditServiceClient interface {
 	ExportEvents(ctx context.Context, in *ExportEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExportEventsResponse], error)
 	// VerifyRun reads a run from the node's disk and computes its digest chain again (APP-11).
 	VerifyRun(ctx context.Context, in *VerifyRunRequest, opts ...grpc.CallOption) (*VerifyRunResponse, error)
-	// ProveRun returns the proof that a signed checkpoint covers a run. To verify it, a client needs
-	// the run's records and the cluster's public key, and nothing else.
+	// ProveRun returns the proof that a signed checkpoint covers a run: that its records end with a
+	// certain one. ProveRecords proves the records themselves. To verify both, a client needs the
+	// run's records and the cluster's public key, and nothing else (TR-3).
 	ProveRun(ctx context.Context, in *ProveRunRequest, opts ...grpc.CallOption) (*ProveRunResponse, error)
+	// ProveRecords returns the places of a run's records in the tree of all records, and one proof
+	// that all of them are in it (TR-3). A call covers up to 1,000 records.
+	ProveRecords(ctx context.Context, in *ProveRecordsRequest, opts ...grpc.CallOption) (*ProveRecordsResponse, error)
+	// ProveConsistency returns the proof that the tree of all records at one size begins with the
+	// tree at an earlier size: that nothing before was changed, removed or added (RFC 6962 section
+	// 2.1.2, TR-3).
+	ProveConsistency(ctx context.Context, in *ProveConsistencyRequest, opts ...grpc.CallOption) (*ProveConsistencyResponse, error)
 	// ListCheckpoints returns signed checkpoints, newest first.
 	ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error)
+	// ReadLog returns a file of the transparency log, in the form of C2SP tlog-tiles, so that tools
+	// for such logs read it: checkpoint, tile/<level>/<number>, tile/<level>/<number>.p/<width>, and
+	// tile/entries/… with the leaves. Over HTTP the answer is the file itself (TR-1).
+	ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (*httpbody.HttpBody, error)
 	// ListSigningKeys returns the cluster's public signing keys, oldest first.
 	ListSigningKeys(ctx context.Context, in *ListSigningKeysRequest, opts ...grpc.CallOption) (*ListSigningKeysResponse, error)
 	// RotateSigningKey makes a new key; the cluster signs with it from now on. The old key endorses
@@ -113,10 +129,40 @@ func (c *auditServiceClient) ProveRun(ctx context.Context, in *ProveRunRequest, 
 	return out, nil
 }
 
+func (c *auditServiceClient) ProveRecords(ctx context.Context, in *ProveRecordsRequest, opts ...grpc.CallOption) (*ProveRecordsResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProveRecordsResponse)
+	err := c.cc.Invoke(ctx, AuditService_ProveRecords_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *auditServiceClient) ProveConsistency(ctx context.Context, in *ProveConsistencyRequest, opts ...grpc.CallOption) (*ProveConsistencyResponse, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(ProveConsistencyResponse)
+	err := c.cc.Invoke(ctx, AuditService_ProveConsistency_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
 func (c *auditServiceClient) ListCheckpoints(ctx context.Context, in *ListCheckpointsRequest, opts ...grpc.CallOption) (*ListCheckpointsResponse, error) {
 	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
 	out := new(ListCheckpointsResponse)
 	err := c.cc.Invoke(ctx, AuditService_ListCheckpoints_FullMethodName, in, out, cOpts...)
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (c *auditServiceClient) ReadLog(ctx context.Context, in *ReadLogRequest, opts ...grpc.CallOption) (*httpbody.HttpBody, error) {
+	cOpts := append([]grpc.CallOption{grpc.StaticMethod()}, opts...)
+	out := new(httpbody.HttpBody)
+	err := c.cc.Invoke(ctx, AuditService_ReadLog_FullMethodName, in, out, cOpts...)
 	if err != nil {
 		return nil, err
 	}
@@ -158,11 +204,23 @@ type AuditServiceServer interface {
 	ExportEvents(*ExportEventsRequest, grpc.ServerStreamingServer[ExportEventsResponse]) error
 	// VerifyRun reads a run from the node's disk and computes its digest chain again (APP-11).
 	VerifyRun(context.Context, *VerifyRunRequest) (*VerifyRunResponse, error)
-	// ProveRun returns the proof that a signed checkpoint covers a run. To verify it, a client needs
-	// the run's records and the cluster's public key, and nothing else.
+	// ProveRun returns the proof that a signed checkpoint covers a run: that its records end with a
+	// certain one. ProveRecords proves the records themselves. To verify both, a client needs the
+	// run's records and the cluster's public key, and nothing else (TR-3).
 	ProveRun(context.Context, *ProveRunRequest) (*ProveRunResponse, error)
+	// ProveRecords returns the places of a run's records in the tree of all records, and one proof
+	// that all of them are in it (TR-3). A call covers up to 1,000 records.
+	ProveRecords(context.Context, *ProveRecordsRequest) (*ProveRecordsResponse, error)
+	// ProveConsistency returns the proof that the tree of all records at one size begins with the
+	// tree at an earlier size: that nothing before was changed, removed or added (RFC 6962 section
+	// 2.1.2, TR-3).
+	ProveConsistency(context.Context, *ProveConsistencyRequest) (*ProveConsistencyResponse, error)
 	// ListCheckpoints returns signed checkpoints, newest first.
 	ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error)
+	// ReadLog returns a file of the transparency log, in the form of C2SP tlog-tiles, so that tools
+	// for such logs read it: checkpoint, tile/<level>/<number>, tile/<level>/<number>.p/<width>, and
+	// tile/entries/… with the leaves. Over HTTP the answer is the file itself (TR-1).
+	ReadLog(context.Context, *ReadLogRequest) (*httpbody.HttpBody, error)
 	// ListSigningKeys returns the cluster's public signing keys, oldest first.
 	ListSigningKeys(context.Context, *ListSigningKeysRequest) (*ListSigningKeysResponse, error)
 	// RotateSigningKey makes a new key; the cluster signs with it from now on. The old key endorses
@@ -191,8 +249,17 @@ func (UnimplementedAuditServiceServer) VerifyRun(context.Context, *VerifyRunRequ
 func (UnimplementedAuditServiceServer) ProveRun(context.Context, *ProveRunRequest) (*ProveRunResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ProveRun not implemented")
 }
+func (UnimplementedAuditServiceServer) ProveRecords(context.Context, *ProveRecordsRequest) (*ProveRecordsResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProveRecords not implemented")
+}
+func (UnimplementedAuditServiceServer) ProveConsistency(context.Context, *ProveConsistencyRequest) (*ProveConsistencyResponse, error) {
+	return nil, status.Error(codes.Unimplemented, "method ProveConsistency not implemented")
+}
 func (UnimplementedAuditServiceServer) ListCheckpoints(context.Context, *ListCheckpointsRequest) (*ListCheckpointsResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListCheckpoints not implemented")
+}
+func (UnimplementedAuditServiceServer) ReadLog(context.Context, *ReadLogRequest) (*httpbody.HttpBody, error) {
+	return nil, status.Error(codes.Unimplemented, "method ReadLog not implemented")
 }
 func (UnimplementedAuditServiceServer) ListSigningKeys(context.Context, *ListSigningKeysRequest) (*ListSigningKeysResponse, error) {
 	return nil, status.Error(codes.Unimplemented, "method ListSigningKeys not implemented")
@@ -286,6 +353,42 @@ func _AuditService_ProveRun_Handler(srv interface{}, ctx context.Context, dec fu
 	return interceptor(ctx, in, info, handler)
 }
 
+func _AuditService_ProveRecords_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProveRecordsRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServiceServer).ProveRecords(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuditService_ProveRecords_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServiceServer).ProveRecords(ctx, req.(*ProveRecordsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AuditService_ProveConsistency_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ProveConsistencyRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServiceServer).ProveConsistency(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuditService_ProveConsistency_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServiceServer).ProveConsistency(ctx, req.(*ProveConsistencyRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
 func _AuditService_ListCheckpoints_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
 	in := new(ListCheckpointsRequest)
 	if err := dec(in); err != nil {
@@ -300,6 +403,24 @@ func _AuditService_ListCheckpoints_Handler(srv interface{}, ctx context.Context,
 	}
 	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
 		return srv.(AuditServiceServer).ListCheckpoints(ctx, req.(*ListCheckpointsRequest))
+	}
+	return interceptor(ctx, in, info, handler)
+}
+
+func _AuditService_ReadLog_Handler(srv interface{}, ctx context.Context, dec func(interface{}) error, interceptor grpc.UnaryServerInterceptor) (interface{}, error) {
+	in := new(ReadLogRequest)
+	if err := dec(in); err != nil {
+		return nil, err
+	}
+	if interceptor == nil {
+		return srv.(AuditServiceServer).ReadLog(ctx, in)
+	}
+	info := &grpc.UnaryServerInfo{
+		Server:     srv,
+		FullMethod: AuditService_ReadLog_FullMethodName,
+	}
+	handler := func(ctx context.Context, req interface{}) (interface{}, error) {
+		return srv.(AuditServiceServer).ReadLog(ctx, req.(*ReadLogRequest))
 	}
 	return interceptor(ctx, in, info, handler)
 }
@@ -360,8 +481,20 @@ var AuditService_ServiceDesc = grpc.ServiceDesc{
 			Handler:    _AuditService_ProveRun_Handler,
 		},
 		{
+			MethodName: "ProveRecords",
+			Handler:    _AuditService_ProveRecords_Handler,
+		},
+		{
+			MethodName: "ProveConsistency",
+			Handler:    _AuditService_ProveConsistency_Handler,
+		},
+		{
 			MethodName: "ListCheckpoints",
 			Handler:    _AuditService_ListCheckpoints_Handler,
+		},
+		{
+			MethodName: "ReadLog",
+			Handler:    _AuditService_ReadLog_Handler,
 		},
 		{
 			MethodName: "ListSigningKeys",

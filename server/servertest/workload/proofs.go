@@ -48,10 +48,10 @@ func (w *worker) proofs(ctx context.Context, node int, statement string, ends ma
 	}
 	p, err := proof.RunProofOf(resp)
 	if err == nil {
-		_, _, err = p.Verify(w.clients.firstKey)
+		_, err = p.Verify(w.clients.firstKey)
 	}
-	if err == nil && p.Leaf.LastSeq < ends[run] {
-		err = fmt.Errorf("it ends at runSeq %d, the run at %d", p.Leaf.LastSeq, ends[run])
+	if err == nil && p.Head.LastSeq < ends[run] {
+		err = fmt.Errorf("it ends at runSeq %d, the run at %d", p.Head.LastSeq, ends[run])
 	}
 	if err != nil {
 		w.clients.opts.Broken("proof: of %s by %s: %v", run, name, err)

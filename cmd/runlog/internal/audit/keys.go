@@ -16,29 +16,38 @@ import (
 
 func (a *app) auditCheckpointsCommand() *cobra.Command {
 	var most uint64
+	var since string
 	cmd := &cobra.Command{
 		Use:   "checkpoints",
-		Short: "List the signed checkpoints of all runs, newest first",
-		Long: `List the signed checkpoints, newest first. Each has the root of a Merkle tree over the heads of all runs. Keep one where
-the operators of the cluster cannot reach it: then no change of anything before it stays unnoticed. With -o json each line has
-the signed note.`,
-		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > checkpoint.txt\n" +
-			"  runlog audit verify checkpoint.txt --key cluster.pub",
+		Short: "List the signed checkpoints of the log, newest first",
+		Long: `List the signed checkpoints, newest first. Each has the root of the tree over all records of the log. Keep one where the
+operators of the cluster cannot reach it: then no change of a record before it stays unnoticed. With -o json each line has the
+signed note.
+
+With --since, print the newest checkpoint with the proof that it continues the one in a file that you have kept, in the form in
+which witnesses take it. "runlog audit verify --since" verifies it.`,
+		Example: "  runlog audit checkpoints --limit 1 -o json | jq -r .note > kept.txt\n" +
+			"  runlog audit checkpoints --since kept.txt > newest.txt\n" +
+			"  runlog audit verify newest.txt --since kept.txt --key cluster.pub",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return a.WithClient(func(c *client.Client) error {
+				if since != "" {
+					return a.continued(cmd.Context(), c, since)
+				}
 				seq := c.ListCheckpoints(cmd.Context(), &runlogv1.ListCheckpointsRequest{PageSize: uint32(min(most, 100))})
 				return output.List(&a.Output, seq, most, output.JSONLine, checkpointCells,
-					"COMPLETE THROUGH", "RUNS", "EVENTS", "KEY", "ROOT")
+					"COMPLETE THROUGH", "RUNS", "RECORDS", "KEY", "ROOT")
 			})
 		},
 	}
+	cmd.Flags().StringVar(&since, "since", "", "print the newest one, and that it continues the checkpoint in this file")
 	session.LimitFlag(cmd.Flags(), &most, 20, "limit of the number of checkpoints")
 	return cmd
 }
 
 func checkpointCells(c *runlogv1.Checkpoint) []string {
-	return []string{output.Stamp(c.GetCompleteThrough()), output.Number(c.GetRuns()), output.Number(c.GetEvents()), c.GetKeyId(), c.GetRoot()}
+	return []string{output.Stamp(c.GetCompleteThrough()), output.Number(c.GetRuns()), output.Number(c.GetRecords()), c.GetKeyId(), c.GetRoot()}
 }
 
 func (a *app) auditKeysCommand() *cobra.Command {

@@ -21,6 +21,7 @@ import (
 
 func (a *app) auditVerifyCommand() *cobra.Command {
 	var keys []string
+	var since string
 	cmd := &cobra.Command{
 		Use:   "verify FILE...",
 		Short: "Verify exports, proofs and checkpoints without a server",
@@ -29,8 +30,11 @@ no server. With --key it also verifies the cluster's signature. Without, it prin
 fails.
 
 A file of "runlog audit proof", or one with checkpoints, needs a key. Checkpoints may be in several files, one or more in each,
-as signed notes or as "runlog audit checkpoints -o json" prints them. Each has to name the one before. This does not show that
-the records below them were left as they were: a holder of the signing key can sign a changed history that continues yours.
+as signed notes or as "runlog audit checkpoints" prints them. No two of them may contradict one another.
+
+With --since, the file must prove that the log continues the checkpoint that you name: that no record before it was changed,
+removed or added, by whoever held which key. Make such a file with the --since of "runlog audit proof" or "runlog audit
+checkpoints". Without it, a holder of the signing key can have signed a changed history.
 
 The manifest of a JSON lines or CSV file may be in a file of its own (runlog audit export --manifest=sidecar). It is found if it
 is in the same directory and has the same name with ".manifest" behind it; otherwise name both files.
@@ -39,7 +43,7 @@ The exit code is 0 if everything fits and one of the keys has signed it. It is 9
 at most, and anyone can have made it. It is 1 if something does not fit; stderr has a line for each fault.`,
 		Example: "  runlog audit verify acme-2026-02.parquet --key 'runlog/0191a3…+1b2c3d4e+AbCd…'\n" +
 			"  runlog audit verify acme-2026-02.csv --key cluster.pub\n" +
-			"  runlog audit verify kept-in-may.txt checkpoints.jsonl --key cluster.pub",
+			"  runlog audit verify run-1.proof --since kept-in-may.txt --key cluster.pub",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return errors.New("verify takes a file")
@@ -47,9 +51,10 @@ at most, and anyone can have made it. It is 1 if something does not fit; stderr 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.auditVerify(cmd.Context(), args, keys)
+			return a.auditVerify(cmd.Context(), args, since, keys)
 		},
 	}
+	cmd.Flags().StringVar(&since, "since", "", "require the proof that the log continues the checkpoint in this file")
 	signingkey.Flag(cmd, &keys)
 	return cmd
 }
@@ -87,7 +92,11 @@ func openEvidence(path string) (*evidence, error) {
 }
 
 // auditVerify identifies files by their first bytes, and verifies them.
-func (a *app) auditVerify(ctx context.Context, paths, keys []string) error {
+func (a *app) auditVerify(ctx context.Context, paths []string, sinceFile string, keys []string) error {
+	since, err := readKept(sinceFile)
+	if err != nil {
+		return err
+	}
 	var files, manifests []*evidence
 	checkpoints := 0
 	for _, path := range paths {
@@ -108,13 +117,15 @@ func (a *app) auditVerify(ctx context.Context, paths, keys []string) error {
 	case len(files) == 0:
 		return output.UsageError("%s is the manifest of an export; name the file that it belongs to, such as %s", paths[0], strings.TrimSuffix(paths[0], manifestSuffix))
 	case checkpoints == len(paths):
-		return a.verifyCheckpoints(files, keys)
+		return a.verifyCheckpoints(files, since, keys)
 	case len(files) > 1 || len(manifests) > 1:
 		return output.UsageError("verify takes one file, an export with its manifest, or several files that all have checkpoints")
+	case proof.IsRunFile(files[0].head):
+		return a.verifyProof(files[0].path, files[0].file, since, keys)
+	case since != nil:
+		return output.UsageError("%s is an export, which has no proof that the log continues a checkpoint", files[0].path)
 	case len(manifests) == 1:
 		return a.verifyExport(ctx, files[0], manifests[0], keys)
-	case proof.IsRunFile(files[0].head):
-		return a.verifyProof(files[0].path, files[0].file, keys)
 	default:
 		return a.verifyExport(ctx, files[0], nil, keys)
 	}

@@ -6,23 +6,16 @@ import (
 	"slices"
 	"strings"
 	"testing"
-
-	"runlog/proto/contract"
 )
 
-// chained are checkpoints of one cluster, each of which names the one before; the key is rotated in
-// the middle.
-func chained(t testing.TB, n int) (notes []string, keys []string) {
+// notesOf are checkpoints of one log that grows; the key is rotated in the middle.
+func notesOf(t testing.TB, n int) (notes []string, keys []string) {
 	t.Helper()
-	var before contract.Digest
 	for i := range n {
 		s := signerOf(t, byte(1+2*i/n))
-		c := &Checkpoint{Cluster: [16]byte{7}, Runs: uint64(i + 1), Position: uint64(10*i + 5), CompleteThrough: int64(i) * 1e9, Events: uint64(3 * i), Previous: before}
+		c := &Checkpoint{Cluster: [16]byte{7}, Size: uint64(3 * i), Runs: uint64(i + 1), Position: uint64(10*i + 5), CompleteThrough: int64(i) * 1e9}
 		note, err := s.SignCheckpoint(c)
 		if err != nil {
-			t.Fatal(err)
-		}
-		if before, err = TextDigest(note); err != nil {
 			t.Fatal(err)
 		}
 		if notes = append(notes, note); !slices.Contains(keys, s.PublicKey()) {
@@ -41,10 +34,10 @@ func signerOf(t testing.TB, seed byte) *Signer {
 	return s
 }
 
-// TestKeptCheckpoints: checkpoints that were kept verify one by one and as a chain, in any order,
-// and given twice.
+// TestKeptCheckpoints: checkpoints that were kept verify one by one and together, in any order, and
+// given twice.
 func TestKeptCheckpoints(t *testing.T) {
-	notes, keys := chained(t, 5)
+	notes, keys := notesOf(t, 5)
 	for i, note := range notes {
 		got, err := VerifyCheckpoints([]string{note}, keys...)
 		if err != nil || len(got) != 1 || got[0].Runs != uint64(i+1) || !slices.Contains(keys, got[0].Key) {
@@ -62,10 +55,10 @@ func TestKeptCheckpoints(t *testing.T) {
 	}
 }
 
-// TestTamperedCheckpoints: any byte of a kept checkpoint that is changed, and any history that is
-// not one, is found.
+// TestTamperedCheckpoints: any byte of a kept checkpoint that is changed is found, and so are
+// checkpoints that cannot both be of one log.
 func TestTamperedCheckpoints(t *testing.T) {
-	notes, keys := chained(t, 4)
+	notes, keys := notesOf(t, 4)
 	note := notes[1]
 	for i := range note {
 		changed := []byte(note)
@@ -103,23 +96,21 @@ func TestTamperedCheckpoints(t *testing.T) {
 		err   error
 		says  string
 	}{
-		"one left out":         {[]string{notes[0], notes[2]}, ErrChain, "others between them"},
-		"another root":         {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.Root[3]++ }), notes[2]}, ErrChain, "does not name"},
-		"two of one place":     {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Events++ })}, ErrChain, "two histories"},
-		"one place, two pasts": {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Previous[0]++ })}, ErrChain, "two histories"},
-		"two of one past":      {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Position += 2 })}, ErrChain, "two histories"},
-		"back in time":         {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.CompleteThrough = -1 })}, ErrChain, "two histories"},
-		"two clusters":         {[]string{notes[0], other}, ErrChain, "two clusters"},
-		"a second line":        {[]string{note + signature}, ErrNote, ""},
-		"not signed":           {[]string{strings.TrimSuffix(note, signature)}, ErrUnsigned, ""},
-		"a stranger's":         {[]string{other}, ErrUnknownKey, "but by "},
+		"another root":    {[]string{notes[0], notes[1], resigned(1, func(c *Checkpoint) { c.Root[3]++ })}, ErrContradiction, "different roots"},
+		"of one position": {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Size++ })}, ErrContradiction, "cannot both be"},
+		"other heads":     {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Heads[0]++ })}, ErrContradiction, "cannot both be"},
+		"larger before":   {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Size, c.Position = 9, 3 })}, ErrContradiction, "cannot both be"},
+		"back in time":    {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.CompleteThrough = -1 })}, ErrContradiction, "cannot both be"},
+		"fewer runs":      {[]string{notes[1], resigned(2, func(c *Checkpoint) { c.Runs = 1 })}, ErrContradiction, "cannot both be"},
+		"not signed":      {[]string{strings.TrimSuffix(note, signature)}, ErrUnsigned, ""},
+		"a stranger's":    {[]string{other}, ErrUnknownKey, ""},
 		"of another's name": {[]string{func() string {
 			note, err := signerOf(t, 1).SignCheckpoint(&Checkpoint{Cluster: [16]byte{8}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			return note
-		}()}, ErrUnknownKey, "is one of"},
+		}()}, ErrUnknownKey, "none of its signatures"},
 		"another statement": {[]string{func() string {
 			note, err := signerOf(t, 1).Sign(&Statement{Title: "runlog export 1"})
 			if err != nil {
@@ -128,11 +119,18 @@ func TestTamperedCheckpoints(t *testing.T) {
 			return note
 		}()}, ErrStatement, ""},
 	} {
-		trusted := keys
-		if what == "two clusters" {
-			trusted = append(slices.Clone(keys), foreign.PublicKey())
+		if _, err := VerifyCheckpoints(c.notes, keys...); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v", what, err)
 		}
-		if _, err := VerifyCheckpoints(c.notes, trusted...); !errors.Is(err, c.err) || !strings.Contains(err.Error(), c.says) {
+	}
+	for what, given := range map[string][]string{
+		"two clusters": {notes[0], other},
+		"another log":  {notes[1], resigned(1, func(c *Checkpoint) { c.Incarnation[0]++; c.Root[0]++ })},
+		"signed twice": {note + signature},
+		"one left out": {notes[0], notes[2]},
+		"one repeated": {notes[0], notes[0]},
+	} {
+		if _, err := VerifyCheckpoints(given, append(slices.Clone(keys), foreign.PublicKey())...); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -141,7 +139,7 @@ func TestTamperedCheckpoints(t *testing.T) {
 // TestSplitCheckpoints: notes one behind the other come apart again, whatever is between them that
 // jq or cat puts there.
 func TestSplitCheckpoints(t *testing.T) {
-	notes, _ := chained(t, 3)
+	notes, _ := notesOf(t, 3)
 	for _, between := range []string{"", "\n"} {
 		got, err := SplitCheckpoints(strings.Join(notes, between) + between)
 		if err != nil || !slices.Equal(got, notes) {
@@ -157,7 +155,7 @@ func TestSplitCheckpoints(t *testing.T) {
 
 // FuzzSplitCheckpoints: nothing of a text is lost but empty lines between notes.
 func FuzzSplitCheckpoints(f *testing.F) {
-	notes, keys := chained(f, 2)
+	notes, keys := notesOf(f, 2)
 	f.Add(notes[0])
 	f.Add(strings.Join(notes, "\n") + "\n")
 	f.Add(notes[0] + notes[1][5:])
