@@ -34,6 +34,13 @@ func (c *Client) ListCheckpoints(ctx context.Context, req *runlogv1.ListCheckpoi
 	return Pages(ctx, req, list, (*runlogv1.ListCheckpointsResponse).GetCheckpoints)
 }
 
+// ReadLog returns a file of the transparency log, such as checkpoint or tile/0/000, in the form of
+// C2SP tlog-tiles.
+func (c *Client) ReadLog(ctx context.Context, path string) ([]byte, error) {
+	res, err := call(ctx, c, c.audit.ReadLog, &runlogv1.ReadLogRequest{Path: path})
+	return res.GetData(), err
+}
+
 // ListSigningKeys returns the public keys with which the cluster has signed, oldest first.
 func (c *Client) ListSigningKeys(ctx context.Context) ([]*runlogv1.SigningKey, error) {
 	res, err := call(ctx, c, c.audit.ListSigningKeys, &runlogv1.ListSigningKeysRequest{})

@@ -41,7 +41,9 @@ function operation(path, o) {
   const body = o.parameters?.find((p) => p.in === "body");
   const ok = schema(o.responses["200"].schema);
   const stream = ok?.title?.startsWith("Stream result");
-  const content = { [json]: { schema: ok } };
+  const file = ok?.$ref?.endsWith("/HttpBody");
+  const bytes = { schema: { type: "string", format: "binary" } };
+  const content = file ? { "application/octet-stream": bytes, "text/plain": bytes } : { [json]: { schema: ok } };
   if (stream) {
     content["text/event-stream"] = { schema: { type: "string", description: "Server-Sent Events: each `data` is the JSON of `result`." } };
   }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
+	"google.golang.org/genproto/googleapis/api/httpbody"
 	"google.golang.org/protobuf/proto"
 
 	"runlog/proto/contract"
@@ -173,9 +174,19 @@ func (m *bodyMarshaler) Marshal(v any) ([]byte, error) {
 		return m.line("result", chunk["result"])
 	case map[string]proto.Message:
 		return m.line("error", chunk["error"])
+	case *httpbody.HttpBody:
+		return chunk.GetData(), nil
 	default:
 		return m.JSON.Marshal(v)
 	}
+}
+
+// ContentType returns that of an answer, which is JSON unless the answer is a file.
+func (m *bodyMarshaler) ContentType(v any) string {
+	if file, ok := v.(*httpbody.HttpBody); ok {
+		return file.GetContentType()
+	}
+	return m.JSON.ContentType(v)
 }
 
 func (m *bodyMarshaler) line(name string, v any) ([]byte, error) {
