@@ -112,6 +112,7 @@ type applyTx struct {
 
 	touched []*run          // whose heads commit writes, in the order of their first change
 	pending pendingReceipts // that are in the batch
+	packer  packer          // memory of pack
 	writes  overlay.Overlay // rows of machines and of the level
 	effects []byte          // on the heads, for the rolling hash
 	// chain has the chain digests of the records, in commit order.
@@ -155,6 +156,7 @@ func (s *Store) beginApply(position Position, clock int64) (*applyTx, error) {
 
 		touched: a.touched[:0],
 		pending: pendingReceipts{list: a.pending.list[:0]},
+		packer:  a.packer,
 		cmd:     a.cmd,
 		ops:     a.ops[:0],
 		undo:    a.undo,
@@ -357,6 +359,7 @@ func (a *applyTx) storeEvent(r *run, h *record.Header, res *EventResult, s recor
 	rc := record.Receipt{
 		RunSeq: res.RunSeq, PersistedAt: res.PersistedAt, EventID: h.EventID, Fingerprint: s,
 	}
+	r.head.Plain++
 	a.pending.add(r.ref.No, &h.Key, &rc)
 	a.s.active.addReceipt(r, h.Key.Prefix())
 	a.row = keys.AppendReceipt(a.row[:0], r.ref, h.Key[:])
@@ -418,6 +421,9 @@ func (a *applyTx) flushChunk() error {
 // Nothing fails behind show. After an error before that, nothing of the proposal is visible, and
 // the node stops.
 func (a *applyTx) commit(index, term uint64, crc uint32) error {
+	if err := a.pack(); err != nil {
+		return err
+	}
 	if err := a.writeHeads(); err != nil {
 		return err
 	}

@@ -1,12 +1,8 @@
 package storage
 
 import (
-	"bytes"
 	"encoding/binary"
-	"errors"
 	"fmt"
-
-	"github.com/cockroachdb/pebble/v2"
 
 	"runlog/proto/contract"
 	recordv1 "runlog/proto/record/v1"
@@ -123,29 +119,29 @@ func (a *applyTx) activeRun(runID []byte) (*run, error) {
 	return r, nil
 }
 
+// runOf returns the run with a name in keys, which exists since an earlier proposal.
+func (a *applyTx) runOf(ref record.RunRef) (*run, error) {
+	id, err := a.rows.Identity(ref)
+	if err != nil {
+		return nil, err
+	}
+	r, err := a.activeRun([]byte(id.RunId))
+	if err == nil && r == nil {
+		err = fmt.Errorf("%w: run %d is not found by its id %q", record.ErrRow, ref.No, id.RunId)
+	}
+	return r, err
+}
+
 // index is called before the keys of a run are looked up on disk, asked of them. Once all its
 // lookups have cost about as much as loading, it loads the run's receipts into memory. Those of a
 // run with more than maxIndexed events stay on disk.
-func (a *applyTx) index(r *run, asked int) (err error) {
+func (a *applyTx) index(r *run, asked int) error {
 	r.asked += asked
 	if r.head.LastSeq > maxIndexed || r.asked < indexAfter || uint64(r.asked) < r.head.LastSeq/indexShare {
 		return nil
 	}
-	prefix := keys.ReceiptPrefix(r.ref)
-	it, err := a.s.db().NewIter(&pebble.IterOptions{LowerBound: prefix, UpperBound: keys.ReceiptsEnd(r.ref)})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, it.Close()) }()
 	receipts := make(map[record.KeyPrefix]struct{}, r.head.LastSeq)
-	for it.First(); it.Valid(); it.Next() {
-		hash := bytes.TrimPrefix(it.Key(), prefix)
-		if len(hash) != len(record.KeyHash{}) {
-			return fmt.Errorf("%w: receipt key of %d bytes", record.ErrRow, len(it.Key()))
-		}
-		receipts[record.KeyPrefix(hash[:16])] = struct{}{}
-	}
-	if err := it.Error(); err != nil {
+	if err := a.rows.Prefixes(r.ref, func(p record.KeyPrefix) { receipts[p] = struct{}{} }); err != nil {
 		return err
 	}
 	if r.touched {

@@ -1,9 +1,6 @@
 package storage
 
-import (
-	"runlog/storage/internal/keys"
-	"runlog/storage/internal/record"
-)
+import "runlog/storage/internal/record"
 
 // classify finds the duplicates of a request, also those inside of it (IDM-6, IDM-8), and gives the
 // others the runSeq values that they get if the request is stored (APP-1, APP-3). It writes the
@@ -90,11 +87,9 @@ func (a *applyTx) receipt(r *run, key *record.KeyHash) (record.Receipt, bool, er
 	if rc, ok := a.pending.find(r.ref.No, key); ok {
 		return rc, true, nil
 	}
-	a.row = keys.AppendReceipt(a.row[:0], r.ref, key[:])
-	row, err := a.rows.Find(a.row)
-	if err != nil || row == nil {
-		return record.Receipt{}, false, err
+	rc, ok, err := a.rows.PlainReceipt(r.ref, key)
+	if ok || err != nil || r.head.Packed == 0 {
+		return rc, ok, err
 	}
-	rc, err := record.ParseReceipt(row)
-	return rc, err == nil, err
+	return a.rows.PackedReceipt(r.ref, key.Prefix(), r.head.Packed)
 }

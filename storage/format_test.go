@@ -100,7 +100,7 @@ func TestFormats(t *testing.T) {
 		t.Fatal(err)
 	}
 	tables := map[byte]string{
-		'M': "change", 'a': "applied", 'b': "bucket", 'c': "chunk", 'h': "head", 'i': "place", 'k': "receipt",
+		'M': "change", 'a': "applied", 'b': "bucket", 'c': "chunk", 'e': "packed", 'h': "head", 'i': "place", 'k': "receipt",
 		'm': "metadata", 'n': "identity", 'q': "attempt", 'r': "run", 't': "stamp", 'u': "tenant",
 	}
 	dumps := map[string]*bytes.Buffer{}

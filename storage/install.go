@@ -144,6 +144,7 @@ func (r *Received) install() error {
 	err := r.received.Install(func(swap func()) {
 		s.active = newActive(s.opts.ActiveBytes)
 		s.recent = rowcache.New(s.opts.RowBytes)
+		s.packing = packing{}
 		s.chains.clear()
 		s.changes.Lock()
 		swap()

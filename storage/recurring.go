@@ -161,9 +161,9 @@ func (g *attemptGiver) taken(key string) (bool, error) {
 	if _, before := g.keys[key]; before || !g.found {
 		return before, nil
 	}
-	hash := contract.KeyHash(key)
-	row, err := g.rows.Find(keys.AppendReceipt(nil, g.run, hash[:]))
-	return row != nil, err
+	hash := record.KeyHash(contract.KeyHash(key))
+	_, taken, err := g.rows.Receipt(g.run, &hash)
+	return taken, err
 }
 
 // row returns a row of the run's attempts; nil: there is none.

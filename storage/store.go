@@ -139,6 +139,8 @@ type Store struct {
 	// recent has rows of machines as the database shows them. It learns of the rows that a proposal
 	// has written once they are visible. Install replaces it.
 	recent *rowcache.Cache
+	// packing has the runs that are to be packed. Install empties it, so that they are read again.
+	packing packing
 	// application is the proposal that is being applied. Between two, only its memory counts.
 	application applyTx
 	// keyer has the key of the command that was applied last.

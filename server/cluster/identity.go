@@ -14,7 +14,7 @@ import (
 // Format is the version of the messages between nodes, and of the log that they share. Nodes of
 // different formats refuse each other. It rises with each change of the stored messages, or of what
 // apply makes of them, that no feature level keeps out of the log.
-const Format = 6
+const Format = 7
 
 // Identity is a node's record of itself, in its data directory.
 type Identity struct {

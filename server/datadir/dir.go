@@ -78,7 +78,7 @@ func parseIdentity(file []byte) (i Identity, err error) {
 
 const (
 	// Format of the data directory, as identity.json names it.
-	Format = 8
+	Format = 9
 	// KeyFile has the private key with which the cluster signs.
 	KeyFile = "audit.key"
 	// AccessFile has calls that the access log of the cluster does not have yet.

@@ -45,7 +45,8 @@ type Bulk struct {
 	made     []record.RunRef
 	chunk    []byte
 	blocks   uint32 // in chunk
-	receipts []keyedReceipt
+	receipts []record.KeyedReceipt
+	packed   []record.PackedReceipt
 	command  record.AppendCommand // the one being added
 	keyer    record.Keyer
 	row      []byte
@@ -57,11 +58,6 @@ type proposal struct {
 	stamp    int64
 	chunk    uint32 // the next one
 	tenants  record.Tenants
-}
-
-type keyedReceipt struct {
-	key record.KeyHash
-	record.Receipt
 }
 
 // table is a table on its way into files.
@@ -194,6 +190,9 @@ func (b *Bulk) Add(c record.Command) error {
 	if err := b.addBlocks(ref, m, &h, slot); err != nil {
 		return err
 	}
+	if err := b.addReceipts(ref, &h); err != nil {
+		return err
+	}
 	b.events += h.LastSeq
 	b.inSlot += int(h.LastSeq)
 	return errors.Join(
@@ -201,7 +200,6 @@ func (b *Bulk) Add(c record.Command) error {
 		b.set(keys.AppendRunID(nil, b.lastRunID), ref.Append(nil)),
 		b.set(keys.AppendBucket(nil, ref.No), binary.BigEndian.AppendUint16(nil, ref.Bucket)),
 		b.set(keys.AppendHead(nil, ref), h.Append(nil)),
-		b.addReceipts(ref),
 	)
 }
 
@@ -275,8 +273,9 @@ func (b *Bulk) addBlocks(ref record.RunRef, m *record.AppendCommand, h *record.H
 			e := record.ParseHeader(headers)
 			headers = headers[record.HeaderSize:]
 			h.LastSeq++
+			h.Plain++
 			h.Chain = contract.ChainDigest(h.Chain, e.Record, h.LastSeq, slot.stamp)
-			b.receipts = append(b.receipts, keyedReceipt{e.Key, record.Receipt{
+			b.receipts = append(b.receipts, record.KeyedReceipt{Key: e.Key, Receipt: record.Receipt{
 				RunSeq: h.LastSeq, PersistedAt: slot.stamp, EventID: e.EventID, Fingerprint: m.Fingerprint(len(b.receipts), &e, &b.keyer),
 			}})
 		}
@@ -319,15 +318,20 @@ func (b *Bulk) flushChunk(slot *proposal) error {
 	return err
 }
 
-// addReceipts writes those of a run, in the order of their keys.
-func (b *Bulk) addReceipts(ref record.RunRef) error {
-	slices.SortFunc(b.receipts, func(x, y keyedReceipt) int { return bytes.Compare(x.key[:], y.key[:]) })
-	for i := range b.receipts {
-		r := &b.receipts[i]
-		if i > 0 && r.key == b.receipts[i-1].key {
+// addReceipts writes those of a run, in the order of their keys, and packed if the run has ended.
+func (b *Bulk) addReceipts(ref record.RunRef, h *record.Head) error {
+	slices.SortFunc(b.receipts, func(x, y record.KeyedReceipt) int { return bytes.Compare(x.Key[:], y.Key[:]) })
+	for i := 1; i < len(b.receipts); i++ {
+		if b.receipts[i].Key == b.receipts[i-1].Key {
 			return fmt.Errorf("bulk: run %q has a key twice", b.lastRunID)
 		}
-		b.row = keys.AppendReceipt(b.row[:0], ref, r.key[:])
+	}
+	if h.PackingDue() {
+		return b.addPacked(ref, h)
+	}
+	for i := range b.receipts {
+		r := &b.receipts[i]
+		b.row = keys.AppendReceipt(b.row[:0], ref, r.Key[:])
 		split := len(b.row)
 		b.row = r.Append(b.row)
 		if err := b.set(b.row[:split], b.row[split:]); err != nil {
@@ -335,6 +339,21 @@ func (b *Bulk) addReceipts(ref record.RunRef) error {
 		}
 	}
 	return nil
+}
+
+func (b *Bulk) addPacked(ref record.RunRef, h *record.Head) (err error) {
+	b.packed, err = record.Merge(b.packed[:0], nil, b.receipts, func(*record.KeyedReceipt) error {
+		h.Packed++
+		h.Plain--
+		return nil
+	})
+	if len(b.packed) < len(b.receipts) && err == nil {
+		err = fmt.Errorf("bulk: two keys of run %q begin with the same bytes", b.lastRunID)
+	}
+	if err == nil {
+		err = record.PackedRows(ref, keys.AppendPacked(nil, ref), b.packed, b.set)
+	}
+	return err
 }
 
 // addTenants writes the rows of all proposals, whose order is that of tenants first.

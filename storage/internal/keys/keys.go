@@ -5,9 +5,12 @@
 //	a                               applied state           record.v1.Applied
 //	b runNo:8                       bucket of a run         bucket:2
 //	c position:8 chunk:4            chunk                   storage/internal/record/chunk.go
+//	e bucket:2 runNo:8              packed receipts         storage/internal/record/packed.go
+//	e bucket:2 runNo:8 prefix:16    more, from a prefix on  storage/internal/record/packed.go
 //	g                               members of the group    storage/internal/record/applied.go
 //	h bucket:2 runNo:8              run head                storage/internal/record/head.go
 //	i bucket:2 runNo:8 firstSeq:8   place of a block        storage/internal/record/head.go
+//	j position:8 n:4                run to be packed        storage/internal/record/packing.go
 //	k bucket:2 runNo:8 sha256:32    receipt                 storage/internal/record/head.go
 //	l                               feature level           storage/internal/record/level.go
 //	m bucket:2 runNo:8              metadata of CreateRun   record.v1.RunMetadata
@@ -30,9 +33,11 @@ const (
 	applied  = 'a'
 	bucket   = 'b'
 	chunk    = 'c'
+	packed   = 'e'
 	group    = 'g'
 	head     = 'h'
 	place    = 'i'
+	packing  = 'j'
 	receipt  = 'k'
 	metadata = 'm'
 	identity = 'n'
@@ -76,7 +81,7 @@ func ParseRun(b []byte) (r Run, ok bool) {
 // OfRun tells whether a key begins with a table and a Run.
 func OfRun(key []byte) bool {
 	switch key[0] {
-	case head, place, receipt, metadata, identity, attempt:
+	case head, place, receipt, packed, metadata, identity, attempt:
 		return len(key) >= 1+RunSize
 	default:
 		return false
@@ -153,8 +158,53 @@ func AppendReceipt(dst []byte, run Run, keyHash []byte) []byte {
 // ReceiptPrefix is the prefix of a run's receipts.
 func ReceiptPrefix(run Run) []byte { return appendRun(nil, receipt, run) }
 
-// ReceiptsEnd is the exclusive upper bound of a run's receipts.
-func ReceiptsEnd(run Run) []byte { return appendRun(nil, receipt, run.next()) }
+// AppendPacked appends the key of the first row of a run's packed receipts.
+func AppendPacked(dst []byte, run Run) []byte { return appendRun(dst, packed, run) }
+
+// AppendPackedFrom appends the key of a further row, which begins with a prefix.
+func AppendPackedFrom(dst []byte, run Run, prefix [16]byte) []byte {
+	return append(appendRun(dst, packed, run), prefix[:]...)
+}
+
+// ParsePacked reads the prefix in the key of a row of packed receipts; that of the first row is
+// zero.
+func ParsePacked(key []byte) (prefix [16]byte, ok bool) {
+	if len(key) == 0 || key[0] != packed {
+		return prefix, false
+	}
+	switch len(key) {
+	case 1 + RunSize:
+		return prefix, true
+	case 1 + RunSize + len(prefix):
+		return [16]byte(key[1+RunSize:]), true
+	default:
+		return prefix, false
+	}
+}
+
+// PackedEnd is the exclusive upper bound of a run's packed receipts.
+func PackedEnd(run Run) []byte { return appendRun(nil, packed, run.next()) }
+
+// AppendPacking appends the key of the n-th run that a proposal left to be packed.
+func AppendPacking(dst []byte, position uint64, n uint32) []byte {
+	dst = binary.BigEndian.AppendUint64(append(dst, packing), position)
+	return binary.BigEndian.AppendUint32(dst, n)
+}
+
+// ParsePacking reads a key of AppendPacking.
+func ParsePacking(key []byte) (position uint64, n uint32, ok bool) {
+	if len(key) != 13 || key[0] != packing {
+		return 0, 0, false
+	}
+	return binary.BigEndian.Uint64(key[1:]), binary.BigEndian.Uint32(key[9:]), true
+}
+
+// PackingStart and PackingEnd are the bounds of the runs that are to be packed; the latter is
+// exclusive.
+var (
+	PackingStart = []byte{packing}
+	PackingEnd   = []byte{packing + 1}
+)
 
 // AppendAttempt appends the key of the highest attempt among a run's events of a type that recurs.
 // The key of the attempt of a cause has the cause's hash behind it.

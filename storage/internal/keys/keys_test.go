@@ -115,9 +115,18 @@ func TestRunKeys(t *testing.T) {
 			return // No run ever gets the last number: its end would wrap around.
 		}
 		within(t, place, keys.AppendPlace(nil, other, 0), keys.PlacesEnd(other), run == other)
-		within(t, receipt, keys.ReceiptPrefix(other), keys.ReceiptsEnd(other), run == other)
+		if got := bytes.HasPrefix(receipt, keys.ReceiptPrefix(other)); got != (run == other) {
+			t.Fatalf("receipt %x begins with the prefix of %+v: %t", receipt, other, got)
+		}
 		within(t, receipt, keys.AppendPlace(nil, run, 0), keys.PlacesEnd(run), false)
-		within(t, place, keys.ReceiptPrefix(run), keys.ReceiptsEnd(run), false)
+		packed := keys.AppendPackedFrom(nil, run, [16]byte(hash))
+		if prefix, ok := keys.ParsePacked(packed); !ok || !bytes.Equal(prefix[:], hash[:16]) {
+			t.Fatalf("%x reads as %x, %t", packed, prefix, ok)
+		}
+		for _, key := range [][]byte{packed, keys.AppendPacked(nil, run)} {
+			within(t, key, keys.AppendPacked(nil, other), keys.PackedEnd(other), run == other)
+		}
+		within(t, place, keys.AppendPacked(nil, run), keys.PackedEnd(run), false)
 	})
 }
 
@@ -136,6 +145,7 @@ func TestTablesApart(t *testing.T) {
 			keys.Applied, keys.AppendChunk(nil, n, 0), keys.AppendHead(nil, run), keys.AppendPlace(nil, run, n),
 			keys.AppendReceipt(nil, run, make([]byte, 32)), keys.AppendMetadata(nil, run), keys.AppendIdentity(nil, run),
 			keys.AppendRunID(nil, name), keys.AppendBucket(nil, n), keys.AppendStamp(nil, int64(n>>1)),
+			keys.AppendPacked(nil, run), keys.AppendPacking(nil, n, 0),
 		}
 		tables := map[byte]bool{}
 		for _, k := range all {
@@ -146,6 +156,26 @@ func TestTablesApart(t *testing.T) {
 		}
 		if got := keys.AppendRunID(nil, name); string(got[1:]) != name {
 			t.Fatalf("run id key %x of %q", got, name)
+		}
+	})
+}
+
+// TestPackingKeyLIFE9: the keys of runs to be packed read back, within their bounds, and lie in the
+// order in which the runs were left.
+func TestPackingKeyLIFE9(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		p, q := number(t, "position"), number(t, "other position")
+		n, m := rapid.Uint32().Draw(t, "n"), rapid.Uint32().Draw(t, "other n")
+		a, b := keys.AppendPacking(nil, p, n), keys.AppendPacking(nil, q, m)
+		if gotP, gotN, ok := keys.ParsePacking(a); !ok || gotP != p || gotN != n {
+			t.Fatalf("%x reads as %d, %d, %t", a, gotP, gotN, ok)
+		}
+		if got, want := bytes.Compare(a, b), cmp.Or(cmp.Compare(p, q), cmp.Compare(n, m)); got != want {
+			t.Fatalf("%x and %x are in order %d, want %d", a, b, got, want)
+		}
+		within(t, a, keys.PackingStart, keys.PackingEnd, true)
+		if _, _, ok := keys.ParsePacking(a[:12]); ok {
+			t.Fatal("a short key reads")
 		}
 	})
 }

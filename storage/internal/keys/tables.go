@@ -14,6 +14,8 @@ var Core = map[string]string{
 	string(rune(head)):     "run heads",
 	string(rune(place)):    "places of blocks",
 	string(rune(receipt)):  "receipts",
+	string(rune(packed)):   "packed receipts",
+	string(rune(packing)):  "runs to be packed",
 	string(rune(level)):    "feature level",
 	string(rune(metadata)): "run metadata",
 	string(rune(identity)): "run identities",

@@ -24,15 +24,12 @@ func (v *View) Caused(eventType, cause string) (_ *record.Record, err error) {
 	if err != nil || stored.Attempt == 0 {
 		return nil, err
 	}
-	if row, err = rows.Find(keys.AppendReceipt(nil, v.ref, stored.Key[:])); err != nil {
-		return nil, err
-	}
-	if row == nil {
-		return nil, fmt.Errorf("%w: run %q has a cause without a receipt", record.ErrRow, v.Run.RunID)
-	}
-	receipt, err := record.ParseReceipt(row)
+	receipt, ok, err := rows.Receipt(v.ref, &stored.Key)
 	if err != nil {
 		return nil, err
+	}
+	if !ok {
+		return nil, fmt.Errorf("%w: run %q has a cause without a receipt", record.ErrRow, v.Run.RunID)
 	}
 	for r, err := range v.Events(receipt.RunSeq - 1) {
 		return r, err

@@ -12,8 +12,8 @@ import (
 var ErrRow = errors.New("storage: undecodable row")
 
 // Head is the moving part of a run: lastSeq (8), persistedAt of its last event (8), chain digest
-// (32), position of its last event (8), fence (8), statuses (1). A proposal writes the head of each
-// run that it changes once.
+// (32), position of its last event (8), fence (8), statuses (1), and two uvarints, how many receipts
+// are packed and how many are not. A proposal writes the head of each run that it changes once.
 type Head struct {
 	LastSeq     uint64
 	PersistedAt int64
@@ -24,9 +24,30 @@ type Head struct {
 	Fence uint64
 	// Statuses has that of the run's snapshot after its last event (PRJ-17).
 	Statuses contract.Statuses
+	// Packed counts the receipts in rows of packed ones, Plain those in rows of their own (LIFE-9).
+	Packed, Plain uint64
 }
 
-const headRow = 65
+// Receipts that came after the last packing are worth packing again if there are lateLeast, and one
+// for each lateShare packed ones.
+const (
+	lateLeast = 16
+	lateShare = 8
+)
+
+// PackingDue tells whether it is time to pack the receipts of the run: when it has ended, and again
+// when many have come late.
+func (h *Head) PackingDue() bool {
+	if !h.Statuses.Ended() {
+		return false
+	}
+	if h.Packed == 0 {
+		return h.Plain > 0
+	}
+	return h.Plain >= max(lateLeast, h.Packed/lateShare)
+}
+
+const headRow = 65 // without the counts
 
 // Append appends the row.
 func (h *Head) Append(dst []byte) []byte {
@@ -35,12 +56,15 @@ func (h *Head) Append(dst []byte) []byte {
 	dst = append(dst, h.Chain[:]...)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(h.Position))
 	dst = binary.BigEndian.AppendUint64(dst, h.Fence)
-	return append(dst, byte(h.Statuses))
+	dst = append(dst, byte(h.Statuses))
+	return binary.AppendUvarint(binary.AppendUvarint(dst, h.Packed), h.Plain)
 }
 
 // ParseHead decodes a row of the heads.
 func ParseHead(row []byte) (Head, error) {
-	if len(row) != headRow {
+	r := rowReader{data: row[min(headRow, len(row)):]}
+	packed, plain := r.uvarint(), r.uvarint()
+	if r.bad || len(r.data) > 0 {
 		return Head{}, fmt.Errorf("%w: head of %d bytes", ErrRow, len(row))
 	}
 	return Head{
@@ -50,12 +74,15 @@ func ParseHead(row []byte) (Head, error) {
 		Position:    Position(binary.BigEndian.Uint64(row[48:])),
 		Fence:       binary.BigEndian.Uint64(row[56:]),
 		Statuses:    contract.Statuses(row[64]),
+		Packed:      packed,
+		Plain:       plain,
 	}, nil
 }
 
 // Receipt is the row that answers a duplicate forever (IDM-6): runSeq (8), persistedAt (8), event
 // id (16), content (8). An imported event has 8 bytes more. Both are keyed (Fingerprint). The key
-// of the row has the whole SHA-256 of the idempotency key.
+// of the row has the whole SHA-256 of the idempotency key. Those of runs that have ended are packed
+// (Packed).
 type Receipt struct {
 	RunSeq      uint64
 	PersistedAt int64

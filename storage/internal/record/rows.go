@@ -48,17 +48,25 @@ func (f *Rows) Find(key []byte) ([]byte, error) {
 func (f *Rows) existing(key []byte) ([]byte, error) { return f.seek(&f.old, key, false) }
 
 func (f *Rows) seek(it **pebble.Iterator, key []byte, lastFilters bool) ([]byte, error) {
-	if *it == nil {
-		made, err := f.Reader.NewIter(&pebble.IterOptions{UseL6Filters: lastFilters})
-		if err != nil {
-			return nil, fmt.Errorf("storage: read: %w", err)
-		}
-		*it = made
+	if err := f.open(it, lastFilters); err != nil {
+		return nil, err
 	}
 	if !(*it).SeekPrefixGE(key) || !bytes.Equal((*it).Key(), key) {
 		return nil, (*it).Error()
 	}
 	return (*it).ValueAndErr()
+}
+
+func (f *Rows) open(it **pebble.Iterator, lastFilters bool) error {
+	if *it != nil {
+		return nil
+	}
+	made, err := f.Reader.NewIter(&pebble.IterOptions{UseL6Filters: lastFilters})
+	if err != nil {
+		return fmt.Errorf("storage: read: %w", err)
+	}
+	*it = made
+	return nil
 }
 
 // Close releases the iterators. Rows may be used again after it.
