@@ -138,3 +138,19 @@ func (s *Store) BreakPlace(runID string, seq uint64) error {
 	}
 	return s.db().Set(keys.AppendPlace(nil, ref, seq), []byte{0xff}, pebble.NoSync)
 }
+
+// ReceiptBytes is what receipts, packed or not, and what is to be packed take on the disk, once all is
+// in the last level.
+func (s *Store) ReceiptBytes(ctx context.Context) (bytes uint64, err error) {
+	if err := s.Compact(ctx); err != nil {
+		return 0, err
+	}
+	for _, table := range []byte{'e', 'j', 'k'} {
+		n, err := s.db().EstimateDiskUsage([]byte{table}, []byte{table + 1})
+		if err != nil {
+			return 0, err
+		}
+		bytes += n
+	}
+	return bytes, nil
+}

@@ -8,8 +8,6 @@ import (
 	"math/bits"
 	"slices"
 	"sort"
-
-	"runlog/proto/contract"
 )
 
 // MaxPacked receipts are in one row: what a look-up reads, and a step of packing writes, is
@@ -25,33 +23,31 @@ type PackedReceipt struct {
 // Packed is a row of receipts of one run that has ended (LIFE-9), in the order of their prefixes:
 //
 //	uvarint  n, the number of receipts
-//	1        flags; 1: there are fingerprints of imported events
-//	1        w, the width of a runSeq
-//	1        c, the length of what all event ids begin with
-//	8        the lowest runSeq
+//	1        w, the width of a runSeq, times 16; plus 1 if there are digests of imported events
+//	4        which of the 32 hexadecimal digits of an event id are the same in all; the highest bit
+//	         is for the first digit
+//	         those digits, two in a byte; a last 0 if their number is odd
+//	uvarint  the lowest runSeq
 //	8        the lowest persistedAt
-//	c        what all event ids begin with
 //	n·16     prefixes, in rising order
 //	n·w      runSeq, above the lowest
-//	n·(16-c) the rest of the event ids
+//	         the other digits of the event ids, likewise
 //	n·8      contents, keyed
-//	n·8      imported digests, keyed; if flags say so
-//	uvarints persistedAt of all but the first by runSeq, in the order of runSeq: each above the one
-//	         before
+//	n·8      imported digests, keyed; if there are any
+//	         times (times.go)
 //
 // Integers are big endian. It aliases the row.
 type Packed struct {
 	n, width int
 	firstSeq uint64
 	firstAt  int64
-	idHead   []byte
+	ids      idForm
 	// Columns.
-	prefixes, seqs, ids, contents, imported, stamps []byte
+	prefixes, seqs, digits, contents, imported, times []byte
 }
 
 const (
 	prefixSize = len(KeyPrefix{})
-	idSize     = len(contract.EventID{})
 	digestSize = len(Fingerprint{}.Content)
 
 	hasImported = 1
@@ -63,18 +59,14 @@ func AppendPacked(dst []byte, rs []PackedReceipt) []byte {
 	order := bySeq(rs)
 	first, last := &rs[order[0]], &rs[order[len(order)-1]]
 	width := max(1, (bits.Len64(last.RunSeq-first.RunSeq)+7)/8)
-	shared, flags := idSize, byte(0)
-	for i := range rs {
-		shared = sharedBytes(rs[0].EventID[:shared], rs[i].EventID[:])
-		if rs[i].Imported != [digestSize]byte{} {
-			flags = hasImported
-		}
+	ids, flags := formOf(rs), byte(width<<4)
+	if slices.ContainsFunc(rs, func(r PackedReceipt) bool { return r.Imported != [digestSize]byte{} }) {
+		flags |= hasImported
 	}
-	dst = binary.AppendUvarint(dst, uint64(len(rs)))
-	dst = append(dst, flags, byte(width), byte(shared))
-	dst = binary.BigEndian.AppendUint64(dst, first.RunSeq)
+	dst = append(binary.AppendUvarint(dst, uint64(len(rs))), flags)
+	dst = ids.append(dst)
+	dst = binary.AppendUvarint(dst, first.RunSeq)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(first.PersistedAt))
-	dst = append(dst, rs[0].EventID[:shared]...)
 	for i := range rs {
 		dst = append(dst, rs[i].Prefix[:]...)
 	}
@@ -83,34 +75,27 @@ func AppendPacked(dst []byte, rs []PackedReceipt) []byte {
 		binary.BigEndian.PutUint64(seq[:], rs[i].RunSeq-first.RunSeq)
 		dst = append(dst, seq[8-width:]...)
 	}
-	for i := range rs {
-		dst = append(dst, rs[i].EventID[shared:]...)
-	}
+	dst = ids.appendRest(dst, rs)
 	for i := range rs {
 		dst = append(dst, rs[i].Content[:]...)
 	}
-	if flags == hasImported {
+	if flags&hasImported != 0 {
 		for i := range rs {
 			dst = append(dst, rs[i].Imported[:]...)
 		}
 	}
-	for i := 1; i < len(order); i++ {
-		dst = binary.AppendUvarint(dst, uint64(rs[order[i]].PersistedAt-rs[order[i-1]].PersistedAt))
-	}
-	return dst
+	return appendTimes(dst, rs, order)
 }
 
 // bySeq returns the indices of receipts in the order of their runSeq.
 func bySeq(rs []PackedReceipt) []uint16 {
 	order := make([]uint16, len(rs))
-	least := rs[0].RunSeq
+	least, most := rs[0].RunSeq, rs[0].RunSeq
 	for i := range rs {
 		order[i] = uint16(i)
-		least = min(least, rs[i].RunSeq)
+		least, most = min(least, rs[i].RunSeq), max(most, rs[i].RunSeq)
 	}
-	if dense := !slices.ContainsFunc(rs, func(r PackedReceipt) bool {
-		return r.RunSeq-least >= uint64(len(rs))
-	}); dense {
+	if most-least < uint64(len(rs)) {
 		for i := range rs {
 			order[rs[i].RunSeq-least] = uint16(i)
 		}
@@ -120,14 +105,6 @@ func bySeq(rs []PackedReceipt) []uint16 {
 	return order
 }
 
-func sharedBytes(a, b []byte) int {
-	n := 0
-	for n < len(a) && a[n] == b[n] {
-		n++
-	}
-	return n
-}
-
 func errPacked(format string, args ...any) error {
 	return fmt.Errorf("%w: packed receipts: %s", ErrRow, fmt.Sprintf(format, args...))
 }
@@ -135,27 +112,22 @@ func errPacked(format string, args ...any) error {
 // ParsePacked takes a row apart. What Find and All do not read of it is not checked.
 func ParsePacked(row []byte) (Packed, error) {
 	r := rowReader{data: row}
-	n, flags, width, shared := r.uvarint(), r.byte(), int(r.byte()), int(r.byte())
-	first := r.bytes(16)
+	n, flags := r.uvarint(), r.byte()
+	p := Packed{n: int(n), width: int(flags >> 4), ids: parseForm(&r), firstSeq: r.uvarint()}
+	first := r.bytes(8)
 	switch {
 	case r.bad:
 		return Packed{}, errPacked("%d bytes", len(row))
-	case n < 1 || n > MaxPacked:
-		return Packed{}, errPacked("%d in a row", n)
-	case flags&^hasImported != 0 || width < 1 || width > 8 || shared > idSize:
-		return Packed{}, errPacked("flags %d, runSeq of %d bytes, %d bytes shared by ids", flags, width, shared)
+	case n < 1 || n > MaxPacked || p.width < 1 || p.width > 8 || flags&0xf > hasImported:
+		return Packed{}, errPacked("%d in a row, of flags %#x", n, flags)
 	}
-	p := Packed{
-		n: int(n), width: width,
-		firstSeq: binary.BigEndian.Uint64(first), firstAt: int64(binary.BigEndian.Uint64(first[8:])),
-		idHead:   r.bytes(uint64(shared)),
-		prefixes: r.bytes(n * uint64(prefixSize)), seqs: r.bytes(n * uint64(width)),
-		ids: r.bytes(n * uint64(idSize-shared)), contents: r.bytes(n * uint64(digestSize)),
-	}
-	if flags == hasImported {
+	p.firstAt = int64(binary.BigEndian.Uint64(first))
+	p.prefixes, p.seqs = r.bytes(n*uint64(prefixSize)), r.bytes(n*uint64(p.width))
+	p.digits, p.contents = r.bytes(p.ids.size(n)), r.bytes(n*uint64(digestSize))
+	if flags&hasImported != 0 {
 		p.imported = r.bytes(n * uint64(digestSize))
 	}
-	p.stamps = r.data
+	p.times = r.data
 	if r.bad {
 		return Packed{}, errPacked("%d bytes for %d", len(row), n)
 	}
@@ -180,18 +152,17 @@ func (p *Packed) Find(prefix KeyPrefix) (Receipt, bool, error) {
 		return Receipt{}, false, nil
 	}
 	rc := p.receipt(i)
-	above := rc.RunSeq - p.firstSeq
-	rank := 0
+	rank, above := 0, p.above(i)
 	for j := range p.n {
-		if p.seq(j) < above {
+		if p.above(j) < above {
 			rank++
 		}
 	}
-	at, r := p.firstAt, rowReader{data: p.stamps}
+	at, t := p.firstAt, openTimes(p.times, p.n)
 	for range rank {
-		at += int64(r.uvarint())
+		at += t.next()
 	}
-	if r.bad || at < p.firstAt || rc.RunSeq < p.firstSeq {
+	if t.bad || at < p.firstAt || rc.RunSeq < p.firstSeq {
 		return Receipt{}, false, errPacked("that of %x", prefix)
 	}
 	rc.PersistedAt = at
@@ -214,28 +185,28 @@ func (p *Packed) All(dst []PackedReceipt) ([]PackedReceipt, error) {
 	}
 	rs := dst[begin:]
 	order := bySeq(rs)
-	at, r := p.firstAt, rowReader{data: p.stamps}
-	for n, i := range order {
-		if n > 0 {
-			before := at
-			at += int64(r.uvarint())
-			if rs[i].RunSeq <= rs[order[n-1]].RunSeq || at < before {
-				return nil, errPacked("runSeq %d twice, or a stamp below the one before", rs[i].RunSeq)
-			}
+	if rs[order[0]].RunSeq != p.firstSeq {
+		return nil, errPacked("none has the lowest runSeq, %d", p.firstSeq)
+	}
+	at, t := p.firstAt, openTimes(p.times, p.n)
+	rs[order[0]].PersistedAt = at
+	for n, i := range order[1:] {
+		before := at
+		at += t.next()
+		if rs[i].RunSeq <= rs[order[n]].RunSeq || at < before {
+			return nil, errPacked("runSeq %d twice, or stamped before the one before", rs[i].RunSeq)
 		}
 		rs[i].PersistedAt = at
 	}
-	if r.bad || len(r.data) > 0 || rs[order[0]].RunSeq != p.firstSeq {
-		return nil, errPacked("stamps of %d bytes for %d", len(p.stamps), p.n)
+	if t.bad || len(t.data) > 0 {
+		return nil, errPacked("times of %d bytes for %d", len(p.times), p.n)
 	}
 	return dst, nil
 }
 
 // receipt returns the i-th one, without persistedAt.
 func (p *Packed) receipt(i int) Receipt {
-	rc := Receipt{RunSeq: p.firstSeq + p.seq(i)}
-	rest := idSize - len(p.idHead)
-	copy(rc.EventID[copy(rc.EventID[:], p.idHead):], p.ids[i*rest:])
+	rc := Receipt{RunSeq: p.firstSeq + p.above(i), EventID: p.ids.get(p.digits, i)}
 	rc.Content = [digestSize]byte(p.contents[i*digestSize:])
 	if p.imported != nil {
 		rc.Imported = [digestSize]byte(p.imported[i*digestSize:])
@@ -243,10 +214,10 @@ func (p *Packed) receipt(i int) Receipt {
 	return rc
 }
 
-// seq is the runSeq of the i-th receipt above the lowest one.
-func (p *Packed) seq(i int) (above uint64) {
+// above is the runSeq of the i-th receipt above the lowest one.
+func (p *Packed) above(i int) (n uint64) {
 	for _, b := range p.seqs[i*p.width : (i+1)*p.width] {
-		above = above<<8 | uint64(b)
+		n = n<<8 | uint64(b)
 	}
-	return above
+	return n
 }
