@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -154,3 +155,66 @@ func (s *Store) ReceiptBytes(ctx context.Context) (bytes uint64, err error) {
 	}
 	return bytes, nil
 }
+
+// MaxPacked receipts are in a row, and PackStep receipts of a run are packed in a proposal.
+const (
+	MaxPacked = record.MaxPacked
+	PackStep  = packStep
+)
+
+// Receipts counts the receipts of a run: of rows of packed ones how many each has, and those in rows
+// of their own. It fails where the run's head has other numbers. waits: the run is to be packed.
+func (s *Store) Receipts(runID string) (packed []int, plain int, waits bool, err error) {
+	rows := record.Rows{Reader: s.db()}
+	defer func() { err = errors.Join(err, rows.Close()) }()
+	ref, found, err := rows.Ref(runID)
+	if err != nil || !found {
+		return nil, 0, false, errors.Join(err, &RunNotFoundError{RunID: runID})
+	}
+	head, err := rows.Head(ref)
+	if err != nil {
+		return nil, 0, false, err
+	}
+	it, err := s.db().NewIter(&pebble.IterOptions{LowerBound: keys.AppendPacked(nil, ref), UpperBound: keys.PackedEnd(ref)})
+	if err != nil {
+		return nil, 0, false, err
+	}
+	defer func() { err = errors.Join(err, it.Close()) }()
+	total := 0
+	var before record.KeyPrefix
+	for it.First(); it.Valid(); it.Next() {
+		p, err := record.ParsePacked(it.Value())
+		if err != nil {
+			return nil, 0, false, err
+		}
+		all, err := p.All(nil)
+		if err != nil {
+			return nil, 0, false, err
+		}
+		if from, ok := keys.ParsePacked(it.Key()); !ok || bytes.Compare(before[:], from[:]) > 0 || bytes.Compare(from[:], all[0].Prefix[:]) > 0 {
+			return nil, 0, false, fmt.Errorf("row %x after %x begins with %x", it.Key(), before, all[0].Prefix)
+		}
+		before = p.Last()
+		packed, total = append(packed, len(all)), total+len(all)
+	}
+	err = rows.PlainReceipts(ref, record.KeyPrefix{}, func(*record.KeyHash, []byte) (bool, error) {
+		plain++
+		return true, nil
+	})
+	if err == nil && (head.Packed != uint64(total) || head.Plain != uint64(plain)) {
+		err = fmt.Errorf("the head says %d packed and %d plain, there are %d and %d", head.Packed, head.Plain, total, plain)
+	}
+	err = errors.Join(err, s.packing.load(s.db()))
+	_, waits = s.packing.runs[ref.No]
+	return packed, plain, waits, err
+}
+
+// PackedKey is that of the first row of a run's packed receipts.
+func (s *Store) PackedKey(runID string) (key []byte, err error) {
+	rows := record.Rows{Reader: s.db()}
+	ref, _, err := rows.Ref(runID)
+	return keys.AppendPacked(nil, ref), errors.Join(err, rows.Close())
+}
+
+// ErrRow means that a row is damaged or missing.
+var ErrRow = record.ErrRow

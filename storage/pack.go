@@ -11,16 +11,17 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// A proposal packs for as long as it has work left: for each job packJob, and for each receipt that
-// it reads 1. A job of a run that ends has 1 for each event, and one of late events at most
-// lateShare+1 for each of them. So eventWork for each new event keeps up with whatever comes, and
-// leastWork makes up for what large runs have left.
+// A proposal packs for as long as it has work left. A receipt that is packed costs 1, one that is in
+// the row already a quarter, and a run packJob. So a run that ends costs at most packJob+1 for each
+// of its events, and late events cost at most 4 each. eventWork for each new event of the proposal
+// keeps up with whatever comes, and leastWork makes up for what large runs have left: it is more
+// than one step costs, so that other runs have their turn.
 const (
 	packJob   = 8
-	leastWork = 512
 	eventWork = 16
+	leastWork = 1024
 	// packStep receipts of one run are packed in a proposal.
-	packStep = 1024
+	packStep = 512
 )
 
 // packing are the runs that are to be packed, in the order in which they ended. Invariant: between
@@ -166,8 +167,7 @@ func (p *packer) gather(pending *pendingReceipts, runs map[uint64]struct{}) {
 }
 
 // packRun makes a step with a run: of its receipts that are not packed, it packs those that come
-// next, into the row that is for their prefixes. That row is written again, as several if it gets
-// too long. all: nothing is left. cost is what it has read.
+// next, into the row that is for their prefixes. all: nothing is left. cost is its work.
 func (a *applyTx) packRun(j *job) (all bool, cost int, err error) {
 	r := j.run
 	if r == nil {
@@ -185,33 +185,37 @@ func (a *applyTx) packRun(j *job) (all bool, cost int, err error) {
 	if err != nil {
 		return false, 0, err
 	}
-	cost = len(plain)
-	next := row.Next
+	j.From = row.Next
 	if len(plain) == packStep {
 		last := plain[len(plain)-1].Key.Prefix()
-		next = last.Next()
+		j.From = last.Next()
 	}
-	j.From = next
-	all = next == record.KeyPrefix{}
-	if len(plain) == 0 {
-		return all, cost, nil
+	if len(plain) > 0 {
+		cost, err = a.packInto(r, &row, plain)
 	}
-	old := a.packer.packed[:0]
-	key := keys.AppendPacked(nil, r.ref)
+	// Many may have come meanwhile, for rows that were behind the step.
+	all = j.From == record.KeyPrefix{} && !r.head.PackingDue()
+	return all, len(plain) + cost, err
+}
+
+// packInto packs receipts into a row, which is written again, as several if it gets too long; or
+// into new rows behind it, if it would get too long and all of them belong there. cost is what the
+// receipts in the row cost.
+func (a *applyTx) packInto(r *run, row *record.PackedRow, plain []record.KeyedReceipt) (cost int, err error) {
+	old, key := a.packer.packed[:0], keys.AppendPacked(nil, r.ref)
 	if row.Key != nil {
 		last := row.Last()
-		if row.Len() >= record.MaxPacked/2 && bytes.Compare(last[:], plain[0].Key[:len(last)]) < 0 {
+		if row.Len()+len(plain) > record.MaxPacked && bytes.Compare(last[:], plain[0].Key[:len(last)]) < 0 {
 			key = keys.AppendPackedFrom(nil, r.ref, plain[0].Key.Prefix())
 		} else {
 			key = row.Key
 			if old, err = row.All(old); err != nil {
-				return false, 0, err
+				return 0, err
 			}
-			cost += len(old)
 		}
 	}
 	a.packer.packed = old
-	return all, cost, a.packRow(r, key, old, plain)
+	return len(old) / 4, a.packRow(r, key, old, plain)
 }
 
 // plainFrom returns at most packStep receipts of a run that are not packed, in the order of their

@@ -225,7 +225,7 @@ func (w *Workload) identity(t *rapid.T) string {
 
 var drawnTypes = []string{
 	contract.RunStarted, contract.RunPaused, contract.RunPaused, contract.SignalAccepted, contract.StepStarted,
-	contract.StepCompleted, contract.StepFailed, "CustomThing", "vendor.example/thing",
+	contract.StepCompleted, contract.StepFailed, contract.RunFailed, "CustomThing", "vendor.example/thing",
 }
 
 func (w *Workload) event(t *rapid.T, run int, scope storage.Scope) contract.Event {
