@@ -140,8 +140,8 @@ func (s *Store) BreakPlace(runID string, seq uint64) error {
 	return s.db().Set(keys.AppendPlace(nil, ref, seq), []byte{0xff}, pebble.NoSync)
 }
 
-// ReceiptBytes is what receipts, packed or not, and what is to be packed take on the disk, once all is
-// in the last level.
+// ReceiptBytes is what receipts, packed or not, and what is to be packed take on the disk, once all
+// is in the last level.
 func (s *Store) ReceiptBytes(ctx context.Context) (bytes uint64, err error) {
 	if err := s.Compact(ctx); err != nil {
 		return 0, err
@@ -162,8 +162,9 @@ const (
 	PackStep  = packStep
 )
 
-// Receipts counts the receipts of a run: of rows of packed ones how many each has, and those in rows
-// of their own. It fails where the run's head has other numbers. waits: the run is to be packed.
+// Receipts counts the receipts of a run: of rows of packed ones how many each has, and those in
+// rows of their own. It fails where the run's head has other numbers. waits: the run is to be
+// packed.
 func (s *Store) Receipts(runID string) (packed []int, plain int, waits bool, err error) {
 	rows := record.Rows{Reader: s.db()}
 	defer func() { err = errors.Join(err, rows.Close()) }()

@@ -11,11 +11,11 @@ import (
 	"runlog/storage/internal/record"
 )
 
-// A proposal packs for as long as it has work left. A receipt that is packed costs 1, one that is in
-// the row already a quarter, and a run packJob. So a run that ends costs at most packJob+1 for each
-// of its events, and late events cost at most 4 each. eventWork for each new event of the proposal
-// keeps up with whatever comes, and leastWork makes up for what large runs have left: it is more
-// than one step costs, so that other runs have their turn.
+// A proposal packs for as long as it has work left. A receipt that is packed costs 1, one that is
+// in the row already a quarter, and a run packJob. So a run that ends costs at most packJob+1 for
+// each of its events, and late events cost at most 4 each. eventWork for each new event of the
+// proposal keeps up with whatever comes, and leastWork makes up for what large runs have left: it
+// is more than one step costs, so that other runs have their turn.
 const (
 	packJob   = 8
 	eventWork = 16
@@ -100,7 +100,10 @@ func (a *applyTx) pack() error {
 	}
 	first := len(q.jobs)
 	for _, r := range a.touched {
-		if _, waits := q.runs[r.ref.No]; !waits && r.head.PackingDue() {
+		if !r.head.PackingDue() {
+			continue
+		}
+		if _, waits := q.runs[r.ref.No]; !waits {
 			q.add(job{a.position, uint32(len(q.jobs) - first), record.Packing{Run: r.ref}, r})
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"runlog/storage/storagetest"
 )
 
-// packedLog is a log of runs, whose events come one by one and about a second apart, in proposals of
-// 100 events of 100 runs. The last event of a run ends it, if ends is set.
+// packedLog is a log of runs, whose events come one by one and about a second apart, in proposals
+// of 100 events of 100 runs. The last event of a run ends it, if ends is set.
 func packedLog(b testing.TB, runs, events int, ends bool) (log [][]byte) {
 	b.Helper()
 	const together = 100

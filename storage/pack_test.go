@@ -203,8 +203,8 @@ func TestEndsAtOnceLIFE9(t *testing.T) {
 
 // TestLargePackedRunLIFE9IDM6: a run of several rows answers as one that is not packed, whatever
 // comes late and wherever the store is between two steps: after a restart, after a crash, which
-// loses what is not durable, and on a node that has the run from a checkpoint. In the end nearly all
-// is packed, in rows that are neither too long nor too many, and all nodes have the same rows.
+// loses what is not durable, and on a node that has the run from a checkpoint. In the end nearly
+// all is packed, in rows that are neither too long nor too many, and all nodes have the same rows.
 func TestLargePackedRunLIFE9IDM6(t *testing.T) {
 	storagetest.Large(t)
 	rapid.Check(t, func(t *rapid.T) {

@@ -2,7 +2,6 @@ package record
 
 import (
 	"encoding/binary"
-	"math/bits"
 
 	"runlog/proto/contract"
 )
@@ -12,6 +11,9 @@ import (
 type idForm struct {
 	same uint32           // a bit for each digit, the highest for the first
 	id   contract.EventID // with 0 for the other digits
+	// rest are the other digits, of which there are n.
+	rest [idDigits]uint8
+	n    int
 }
 
 const (
@@ -28,11 +30,26 @@ func formOf(rs []PackedReceipt) idForm {
 			differ[j] |= b ^ first[j]
 		}
 	}
-	f := idForm{}
+	var same uint32
+	id := contract.EventID{}
 	for d := range idDigits {
 		if digit(&differ, d) == 0 {
-			f.same |= bitOf(d)
-			f.id[d/2] |= digit(first, d) << shift(d)
+			same |= bitOf(d)
+			id[d/2] |= digit(first, d) << shift(d)
+		}
+	}
+	f := newForm(same)
+	f.id = id
+	return f
+}
+
+// newForm returns the form of ids that have some digits in common, without those.
+func newForm(same uint32) idForm {
+	f := idForm{same: same}
+	for d := range idDigits {
+		if same&bitOf(d) == 0 {
+			f.rest[f.n] = uint8(d)
+			f.n++
 		}
 	}
 	return f
@@ -46,26 +63,23 @@ func digit(id *contract.EventID, d int) byte { return id[d/2] >> shift(d) & 0xf 
 
 func (f *idForm) append(dst []byte) []byte {
 	dst = binary.BigEndian.AppendUint32(dst, f.same)
-	common := idForm{same: allDigits &^ f.same}
+	common := newForm(allDigits &^ f.same)
 	return common.appendRest(dst, []PackedReceipt{{Receipt: Receipt{EventID: f.id}}})
 }
 
 func parseForm(r *rowReader) (f idForm) {
 	if b := r.bytes(4); len(b) == 4 {
-		f.same = binary.BigEndian.Uint32(b)
+		f = newForm(binary.BigEndian.Uint32(b))
 	}
-	common := idForm{same: allDigits &^ f.same}
+	common := newForm(allDigits &^ f.same)
 	if digits := r.bytes(common.size(1)); !r.bad {
 		f.id = common.get(digits, 0)
 	}
 	return f
 }
 
-// rest is how many digits of an id are not common.
-func (f *idForm) rest() int { return idDigits - bits.OnesCount32(f.same) }
-
 // size is that of what appendRest appends for n ids.
-func (f *idForm) size(n uint64) uint64 { return (n*uint64(f.rest()) + 1) / 2 }
+func (f *idForm) size(n uint64) uint64 { return (n*uint64(f.n) + 1) / 2 }
 
 // appendRest appends the digits of ids that are not common, two in a byte.
 func (f *idForm) appendRest(dst []byte, rs []PackedReceipt) []byte {
@@ -73,11 +87,9 @@ func (f *idForm) appendRest(dst []byte, rs []PackedReceipt) []byte {
 	dst = append(dst, make([]byte, f.size(uint64(len(rs))))...)
 	at := 0
 	for i := range rs {
-		for d := range idDigits {
-			if f.same&bitOf(d) == 0 {
-				dst[begin+at/2] |= digit(&rs[i].EventID, d) << shift(at)
-				at++
-			}
+		for _, d := range f.rest[:f.n] {
+			dst[begin+at/2] |= digit(&rs[i].EventID, int(d)) << shift(at)
+			at++
 		}
 	}
 	return dst
@@ -85,12 +97,10 @@ func (f *idForm) appendRest(dst []byte, rs []PackedReceipt) []byte {
 
 // get returns the i-th id, of digits that appendRest has written.
 func (f *idForm) get(digits []byte, i int) contract.EventID {
-	id, at := f.id, i*f.rest()
-	for d := range idDigits {
-		if f.same&bitOf(d) == 0 {
-			id[d/2] |= digits[at/2] >> shift(at) & 0xf << shift(d)
-			at++
-		}
+	id, at := f.id, i*f.n
+	for _, d := range f.rest[:f.n] {
+		id[d/2] |= digits[at/2] >> shift(at) & 0xf << shift(int(d))
+		at++
 	}
 	return id
 }

@@ -12,8 +12,9 @@ import (
 var ErrRow = errors.New("storage: undecodable row")
 
 // Head is the moving part of a run: lastSeq (8), persistedAt of its last event (8), chain digest
-// (32), position of its last event (8), fence (8), statuses (1), and two uvarints, how many receipts
-// are packed and how many are not. A proposal writes the head of each run that it changes once.
+// (32), position of its last event (8), fence (8), statuses (1), and two uvarints, how many
+// receipts are packed and how many are not. A proposal writes the head of each run that it changes
+// once.
 type Head struct {
 	LastSeq     uint64
 	PersistedAt int64

@@ -24,8 +24,8 @@ type PackedReceipt struct {
 //
 //	uvarint  n, the number of receipts
 //	1        w, the width of a runSeq, times 16; plus 1 if there are digests of imported events
-//	4        which of the 32 hexadecimal digits of an event id are the same in all; the highest bit
-//	         is for the first digit
+//	4        which of the 32 hexadecimal digits of an event id are the same in all; the highest
+//	         bit is for the first digit
 //	         those digits, two in a byte; a last 0 if their number is odd
 //	uvarint  the lowest runSeq
 //	8        the lowest persistedAt

@@ -75,8 +75,8 @@ func TestPackedReceiptsReadBackLIFE9(t *testing.T) {
 }
 
 // TestPackedReceiptsMergeLIFE9: merging keeps all receipts in order. Of those whose keys begin with
-// the same 16 bytes, which takes a producer 2^64 tries, one is packed, and the others are told apart
-// by their whole keys, in rows of their own.
+// the same 16 bytes, which takes a producer 2^64 tries, one is packed, and the others are told
+// apart by their whole keys, in rows of their own.
 func TestPackedReceiptsMergeLIFE9(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -122,8 +122,8 @@ func TestNextPrefixLIFE9(t *testing.T) {
 	}
 }
 
-// FuzzParsePacked: whatever a row of packed receipts says, it is read or refused as damaged. What is
-// read in full gives the same receipts when it is written again.
+// FuzzParsePacked: whatever a row of packed receipts says, it is read or refused as damaged. What
+// is read in full gives the same receipts when it is written again.
 func FuzzParsePacked(f *testing.F) {
 	f.Fuzz(func(t *testing.T, row []byte) {
 		p, err := record.ParsePacked(row)

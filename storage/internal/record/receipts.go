@@ -17,8 +17,8 @@ type PackedRow struct {
 	Next KeyPrefix // that in the key of the row behind it; zero: there is none
 }
 
-// Receipt returns that of a key, packed or not, as of one moment. Readers use it, to whom the run's
-// head may be of another moment.
+// Receipt returns that of a key, packed or not, as of one moment. It is for readers that have the
+// run's head as of another moment, or not at all.
 func (f *Rows) Receipt(run RunRef, key *KeyHash) (Receipt, bool, error) {
 	rc, ok, err := f.PlainReceipt(run, key)
 	if ok || err != nil {

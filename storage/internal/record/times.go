@@ -6,8 +6,8 @@ import "encoding/binary"
 // to 18 minutes, and later.
 var timeSizes = [4]int{0, 4, 5, 8}
 
-// appendTimes appends persistedAt of all receipts but the first, in the order that is given: of each
-// how much later than the one before it is, in nanoseconds.
+// appendTimes appends persistedAt of all receipts but the first, in the order that is given: of
+// each how much later than the one before it is, in nanoseconds.
 //
 //	(n+2)/4  codes of n-1 sizes, of 2 bits, the highest bits first
 //	         the times, big endian
