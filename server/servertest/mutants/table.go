@@ -7,7 +7,7 @@ import (
 
 // All returns the table.
 func All() []Mutant {
-	return slices.Concat(disks(), rotten(), consensus(), machine(), clamped(), reads(), trees(), proofs(), requests(), access(), clientSide(),
+	return slices.Concat(disks(), rotten(), consensus(), machine(), packed(), clamped(), reads(), trees(), proofs(), requests(), access(), clientSide(),
 		kept(), cached(), queues(), fences(), taken(), decisions(), subscriptions(), deliveries(), leases(), holds(), emergencies())
 }
 
@@ -214,6 +214,25 @@ func machine() []Mutant {
 			storage.remove("(Received) install", "newActive()")).
 			under(500*time.Millisecond, "split", "one-way", "partial", "transfer"),
 	}
+}
+
+// packed are bugs about receipts of runs that have ended. Those of simulated runs fit in one row.
+func packed() []Mutant {
+	const storage, record in = "storage", "storage/internal/record"
+	return slices.Concat(foundBy(storage, "TestPackedReceiptsLIFE9",
+		bug("packed-is-new", "IDM-6, LIFE-9", "a duplicate of an event whose receipt is packed is stored again",
+			storage.replace("(applyTx) receipt", "r.head.Packed == 0", "r.head.Packed >= 0")),
+		bug("packed-again-loses", "IDM-6, LIFE-9", "packing late events loses the receipts that were packed before",
+			storage.replace("(applyTx) packInto", "a.packRow(r, k, o, p)", "a.packRow(r, k, nil, p)")),
+	), foundBy(storage, "TestPackingIsBoundedLIFE9",
+		bug("packing-forgotten", "LIFE-9", "runs that were left to be packed are forgotten at a restart",
+			storage.begin("(p packing) load", "if p.runs == nil { p.runs = map[uint64]struct{}{} }")),
+		bug("packing-unbounded", "LIFE-9", "a proposal packs the runs in its turn, however large they are",
+			storage.replace("(applyTx) plainFrom", "len(l) == packStep", "len(l) < 0")),
+	), foundBy(record, "TestPackedReceiptsReadBackLIFE9",
+		bug("packed-time-off-by-one", "IDM-6, LIFE-9", "a packed receipt answers with the time of the event behind its own",
+			record.replace("(Packed) Find", "p.above(j) < a", "p.above(j) <= a")),
+	))
 }
 
 // clamped is what apply makes of a proposal's time without the slewing of clocks before it. A
