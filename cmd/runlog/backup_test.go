@@ -18,7 +18,7 @@ import (
 // backupOf is a backup of three files, which are no database.
 func backupOf(position uint64, known bool) []*runlogv1.BackupResponse {
 	b := proof.Backup{
-		Format: 8, Cluster: [16]byte{0x6f, 0x1c}, Node: "n1", Origin: "n1.00112231/1", Version: "1.4.0", Made: seconds(float64(position)).AsTime().UnixNano(),
+		Format: 9, Cluster: [16]byte{0x6f, 0x1c}, Node: "n1", Origin: "n1.00112231/1", Version: "1.4.0", Made: seconds(float64(position)).AsTime().UnixNano(),
 		Position: position, Term: 7, CompleteThrough: seconds(3).AsTime().UnixNano(), Runs: 12, Events: 3400,
 	}
 	all := []*runlogv1.BackupResponse{{Part: &runlogv1.BackupResponse_Begin{Begin: &runlogv1.BackupBegin{
