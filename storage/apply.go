@@ -123,6 +123,7 @@ type applyTx struct {
 	chunk       []byte
 	chunkNo     uint32 // of those of the proposal, from 0
 	chunkBlocks uint32
+	records     uint32         // in the blocks so far
 	tenants     record.Tenants // which blocks have events of which tenants
 
 	// Memory of the command being applied, and scratch.
@@ -381,6 +382,8 @@ func (a *applyTx) appendBlock(b *record.Block) error {
 	if len(a.chunk) == 0 {
 		a.chunk = record.BeginChunk(a.chunk, a.stamp)
 	}
+	b.Offset = a.records
+	a.records += b.Live()
 	a.chunk = b.Append(a.chunk)
 	if b.Count > 0 {
 		p := record.Place{Position: a.position, Chunk: a.chunkNo, Block: a.chunkBlocks}

@@ -57,6 +57,7 @@ type proposal struct {
 	position record.Position
 	stamp    int64
 	chunk    uint32 // the next one
+	records  uint32 // so far
 	tenants  record.Tenants
 }
 
@@ -294,6 +295,8 @@ func (b *Bulk) addBlock(out *record.Block, slot *proposal) error {
 	if b.blocks == 0 {
 		b.chunk = record.BeginChunk(b.chunk[:0], slot.stamp)
 	}
+	out.Offset = slot.records
+	slot.records += out.Live()
 	b.chunk = out.Append(b.chunk)
 	if out.Count > 0 {
 		p := record.Place{Position: slot.position, Chunk: slot.chunk, Block: b.blocks}

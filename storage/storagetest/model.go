@@ -13,6 +13,7 @@ type Model struct {
 	position storage.Position
 	stamp    int64
 	events   uint64
+	before   uint64 // events before the proposal
 	runs     map[string]*modelRun
 	log      []storage.Commit
 	marked   []*modelRun
@@ -66,6 +67,7 @@ func NewModel() *Model {
 // Propose implements System.
 func (m *Model) Propose(clock int64, requests []Request) ([]storage.Outcome, error) {
 	m.position++
+	m.before = m.events
 	m.stamp = max(m.stamp+1, clock)
 	if m.bug == bugClock {
 		m.stamp = clock
@@ -345,7 +347,7 @@ func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 	for n, i := range fresh {
 		e := a.Events[i]
 		e.AttemptAssigned = false // a record does not tell
-		rec := storage.Record{Position: m.position, Recorded: contract.Recorded{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, AppendedBy: a.AppendedBy, PayloadSalt: salts[i]}}
+		rec := storage.Record{Position: m.position, Offset: uint32(m.events - m.before), Recorded: contract.Recorded{Event: m.inherit(&r.run, e), RunSeq: r.run.LastSeq + 1, PersistedAt: m.stamp, AppendedBy: a.AppendedBy, PayloadSalt: salts[i]}}
 		if len(a.Imported) > 0 {
 			rec.RunSeq, rec.Original = a.Imported[i].RunSeq, a.Imported[i].Original
 		}
@@ -354,6 +356,7 @@ func (m *Model) store(r *modelRun, a *storage.Append, fresh []int) {
 		if m.bug == bugChain && n == 0 {
 			prev = contract.Digest{}
 		}
+		rec.Previous = prev
 		rec.ChainDigest = chainDigest(prev, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 		r.byKey[e.IdempotencyKey] = len(r.records)
 		r.records = append(r.records, rec)

@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"runlog/proto/contract"
 	"runlog/storage"
 	"runlog/testbed/bubble"
 	"runlog/testbed/bubble/property"
@@ -16,7 +17,7 @@ import (
 // Remote is a node as its clients see it. Its proposals are made for it, so that Propose gets one
 // request, which it sends alone. What an API does not show stays zero in its answers:
 //
-//   - positions, which are opaque, and KeyDerived;
+//   - positions, which are opaque, with what records have of their places, and KeyDerived;
 //   - the statuses that a run may have, and whether it has ended by that;
 //   - of an outcome without a new event, PersistedAt; of a refusal, LastSeq, and the Given of a
 //     ScopeError;
@@ -136,6 +137,7 @@ func (outside) records(model []storage.Record) []storage.Record {
 	out := slices.Clone(model)
 	for i := range out {
 		out[i].Position, out[i].KeyDerived = 0, false
+		out[i].Offset, out[i].Previous = 0, contract.Digest{}
 	}
 	return out
 }

@@ -232,6 +232,23 @@ func (f *blockFinder) block(p record.Place) (*record.Block, error) {
 	return &f.blocks[p.Block], nil
 }
 
+// offset counts the records of the proposal before a block of the chunk that was read last.
+func (f *blockFinder) offset(r pebble.Reader, p record.Place) (n uint32, err error) {
+	for i := range f.blocks[:p.Block] {
+		n += f.blocks[i].Live()
+	}
+	var before blockFinder
+	for at := (record.Place{Position: p.Position}); at.Chunk < p.Chunk; at.Chunk++ {
+		if err := before.load(r, at); err != nil {
+			return 0, err
+		}
+		for i := range before.blocks {
+			n += before.blocks[i].Live()
+		}
+	}
+	return n, nil
+}
+
 func (f *blockFinder) load(r pebble.Reader, p record.Place) (err error) {
 	row, closer, err := r.Get(keys.AppendChunk(nil, uint64(p.Position), p.Chunk))
 	if err != nil {

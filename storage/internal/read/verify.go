@@ -89,6 +89,13 @@ func (v *View) verifyBlock(it *pebble.Iterator, chunks *blockFinder, c *chainChe
 	if err := c.link(first, b.Prev); err != nil {
 		return nil, err
 	}
+	offset, err := chunks.offset(v.snap, p)
+	if err != nil {
+		return nil, err
+	}
+	if b.Offset != offset {
+		return nil, c.fault(first, "its block says that it is record %d of its proposal, and %d are before it", b.Offset, offset)
+	}
 	return b.Records(v.id, p.Position, persistedAt, record.Whole)
 }
 

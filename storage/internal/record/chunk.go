@@ -14,7 +14,7 @@ import (
 
 // A chunk is a row with blocks of a proposal, in commit order (D6):
 //
-//	format version, 2                   1
+//	format version, 3                   1
 //	persistedAt, nanoseconds            8
 //	blocks, until the end:
 //	  bucket of the run                 2
@@ -22,6 +22,7 @@ import (
 //	  number of bodies                  uvarint  (0: the run was made or its metadata changed)
 //	  if there are bodies:
 //	    runSeq of the first live one    uvarint
+//	    its number in the proposal      uvarint  (among all records of it, from 0)
 //	    number of dead bodies           uvarint  (duplicates: in the block, but no events)
 //	    their indexes, ascending        uvarint each
 //	    chain digest before the block   32
@@ -29,7 +30,7 @@ import (
 //	    codec: 0 raw, 1 S2              1
 //	    bytes before compression        uvarint
 //	    bytes                           uvarint, bytes
-const chunkFormat = 2
+const chunkFormat = 3
 
 // ErrChunk means that a chunk, or the key of one, cannot be decoded.
 var ErrChunk = errors.New("storage: undecodable chunk")
@@ -39,18 +40,23 @@ type Block struct {
 	Run      RunRef
 	Count    uint64
 	FirstSeq uint64
-	Dead     []uint32
-	Prev     contract.Digest
-	Plan     *recordv1.Plan // nil: the run's
-	Codec    byte
-	RawSize  uint64
-	Data     []byte
+	// Offset is the number of the first live body among the records of the proposal, from 0.
+	Offset  uint32
+	Dead    []uint32
+	Prev    contract.Digest
+	Plan    *recordv1.Plan // nil: the run's
+	Codec   byte
+	RawSize uint64
+	Data    []byte
 }
 
 // BeginChunk appends what a chunk begins with, before its blocks.
 func BeginChunk(dst []byte, persistedAt int64) []byte {
 	return binary.BigEndian.AppendUint64(append(dst, chunkFormat), uint64(persistedAt))
 }
+
+// Live is how many events the block has.
+func (b *Block) Live() uint32 { return uint32(b.Count) - uint32(len(b.Dead)) }
 
 // Append appends the block as it is in a chunk.
 func (b *Block) Append(dst []byte) []byte {
@@ -61,6 +67,7 @@ func (b *Block) Append(dst []byte) []byte {
 		return dst
 	}
 	dst = binary.AppendUvarint(dst, b.FirstSeq)
+	dst = binary.AppendUvarint(dst, uint64(b.Offset))
 	dst = binary.AppendUvarint(dst, uint64(len(b.Dead)))
 	for _, i := range b.Dead {
 		dst = binary.AppendUvarint(dst, uint64(i))
@@ -112,6 +119,7 @@ func (c *ChunkReader) Next(b *Block) (bool, error) {
 	*b = Block{Run: RunRef{Bucket: r.uint16(), No: r.uvarint()}, Count: r.uvarint()}
 	if b.Count > 0 {
 		b.FirstSeq = r.uvarint()
+		b.Offset = uint32(r.uvarint())
 		for n := r.uvarint(); n > 0 && !r.bad; n-- {
 			b.Dead = append(b.Dead, uint32(r.uvarint()))
 		}
@@ -166,9 +174,10 @@ func (b *Block) Records(run *recordv1.RunIdentity, position Position, persistedA
 		if rec.RunSeq == 0 {
 			rec.RunSeq = seq
 		}
-		rec.PersistedAt, rec.Position = persistedAt, position
+		rec.PersistedAt, rec.Position, rec.Offset = persistedAt, position, b.Offset+uint32(len(out))
 		if detail == Whole {
 			rec.PayloadDigest, rec.RecordDigest = rec.Digests(rec.PayloadSalt, rec.AppendedBy, rec.Original)
+			rec.Previous = chain
 			chain = contract.ChainDigest(chain, rec.RecordDigest, rec.RunSeq, rec.PersistedAt)
 			rec.ChainDigest = chain
 		}

@@ -16,7 +16,18 @@ type Position uint64
 type Record struct {
 	contract.Recorded
 
+	// Position is that of the proposal. Offset is the number of the record among those of the
+	// proposal, in commit order from 0.
 	Position Position
+	Offset   uint32
+	// Previous is the chain digest of the record before it in the run; zeros: there is none. Facts
+	// leave it out.
+	Previous contract.Digest
+}
+
+// Leaf returns the record as a leaf of the tree of all records (TR-1). It must be whole.
+func (r *Record) Leaf() contract.Leaf {
+	return contract.Leaf{Chain: r.ChainDigest, Position: uint64(r.Position), Offset: r.Offset, PersistedAt: r.PersistedAt}
 }
 
 // Persisted returns PersistedAt as a UTC time.
