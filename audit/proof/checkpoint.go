@@ -102,11 +102,18 @@ func ParseCheckpoint(text string) (*Checkpoint, error) {
 			err = step()
 		}
 	}
+	if err == nil && c.Runs > maxLeaves {
+		err = fmt.Errorf("%w: %d runs are more than a tree can have", ErrStatement, c.Runs)
+	}
 	if err != nil {
 		return nil, err
 	}
 	return c, nil
 }
+
+// maxLeaves is more leaves than a tree can have, here and in projector/tree. The walks of a tree,
+// those of package tlog among them, do not end for more than 1<<62.
+const maxLeaves = 1 << 60
 
 // parseTree reads the lines that every tlog-checkpoint has.
 func (c *Checkpoint) parseTree(origin, size, root string) (err error) {
@@ -116,6 +123,9 @@ func (c *Checkpoint) parseTree(origin, size, root string) (err error) {
 	}
 	if c.Size, err = strconv.ParseUint(size, 10, 63); err != nil || strconv.FormatUint(c.Size, 10) != size {
 		return fmt.Errorf("%w: the size of the tree, %q, is no number", ErrStatement, size)
+	}
+	if c.Size > maxLeaves {
+		return fmt.Errorf("%w: %d records are more than a tree can have", ErrStatement, c.Size)
 	}
 	if c.Root, err = parseBase64(root); err != nil {
 		return fmt.Errorf("%w: the root: %w", ErrStatement, err)
@@ -166,7 +176,8 @@ func CheckpointKey(publicKey string, incarnation [8]byte) (string, error) {
 
 // OpenCheckpoint verifies a note's signature by one of the public keys, in their text form, of the
 // checkpoint's cluster. It returns the checkpoint and the key. Signatures under other names, as
-// those of witnesses, are not looked at. Errors are those of Open.
+// those of witnesses, are not looked at; a second one under the origin is refused, because it would
+// not be verified. Errors are those of Open.
 func OpenCheckpoint(text string, publicKeys ...string) (*Checkpoint, string, error) {
 	c, _, err := PeekCheckpoint(text)
 	if err != nil {
@@ -196,6 +207,9 @@ func OpenCheckpoint(text string, publicKeys ...string) (*Checkpoint, string, err
 	_, key, err := openText(own, keys)
 	if errors.Is(err, ErrUnsigned) && own != text {
 		err = fmt.Errorf("%w: none of its signatures is by %s", ErrUnknownKey, c.Origin())
+	}
+	if err == nil {
+		err = signedOnce(own)
 	}
 	if err != nil {
 		return nil, "", err

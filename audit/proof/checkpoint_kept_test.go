@@ -102,6 +102,7 @@ func TestTamperedCheckpoints(t *testing.T) {
 		"larger before":   {[]string{notes[1], resigned(1, func(c *Checkpoint) { c.Size, c.Position = 9, 3 })}, ErrContradiction, "cannot both be"},
 		"back in time":    {[]string{notes[0], resigned(1, func(c *Checkpoint) { c.CompleteThrough = -1 })}, ErrContradiction, "cannot both be"},
 		"fewer runs":      {[]string{notes[1], resigned(2, func(c *Checkpoint) { c.Runs = 1 })}, ErrContradiction, "cannot both be"},
+		"signed twice":    {[]string{note + signature}, ErrNote, "exactly one"},
 		"not signed":      {[]string{strings.TrimSuffix(note, signature)}, ErrUnsigned, ""},
 		"a stranger's":    {[]string{other}, ErrUnknownKey, ""},
 		"of another's name": {[]string{func() string {
@@ -126,7 +127,6 @@ func TestTamperedCheckpoints(t *testing.T) {
 	for what, given := range map[string][]string{
 		"two clusters": {notes[0], other},
 		"another log":  {notes[1], resigned(1, func(c *Checkpoint) { c.Incarnation[0]++; c.Root[0]++ })},
-		"signed twice": {note + signature},
 		"one left out": {notes[0], notes[2]},
 		"one repeated": {notes[0], notes[0]},
 	} {

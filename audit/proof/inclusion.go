@@ -100,7 +100,7 @@ func CheckInclusion(size int64, root tlog.Hash, indexes []int64, leaves, hashes 
 // checkIndexes refuses indexes that are not in the tree, or do not rise, and a tree or a proof
 // without leaves.
 func checkIndexes(size int64, indexes []int64) error {
-	if size < 0 || len(indexes) == 0 {
+	if size < 0 || size > maxLeaves || len(indexes) == 0 {
 		return fmt.Errorf("%w: %d leaves of a tree of %d", ErrInclusion, len(indexes), size)
 	}
 	last := int64(-1)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"maps"
+	"math"
 	"slices"
 	"testing"
 
@@ -118,9 +119,16 @@ func TestInclusionOfNothingTR3(t *testing.T) {
 	if err := CheckInclusion(-1, tlog.Hash{}, []int64{0}, make([]tlog.Hash, 1), nil); !errors.Is(err, ErrInclusion) {
 		t.Errorf("in a tree of -1 leaves: %v", err)
 	}
-	// A size that no tree has costs no more than a hash for each level.
-	if err := CheckInclusion(1<<62, tlog.Hash{}, []int64{1<<62 - 1}, make([]tlog.Hash, 1), make([]tlog.Hash, 61)); !errors.Is(err, ErrInclusion) {
-		t.Errorf("in a tree of 2^62 leaves: %v", err)
+	// A size that no tree has ends, and one that a tree may have costs a hash for each level.
+	for _, size := range []int64{1 << 60, 1<<60 + 1, 1 << 62, math.MaxInt64} {
+		if err := CheckInclusion(size, tlog.Hash{}, []int64{size - 1}, make([]tlog.Hash, 1), make([]tlog.Hash, 59)); !errors.Is(err, ErrInclusion) {
+			t.Errorf("in a tree of %d leaves: %v", size, err)
+		}
+	}
+	for _, c := range []Checkpoint{{Size: 1<<60 + 1}, {Size: math.MaxInt64}, {Runs: 1<<60 + 1}, {Runs: math.MaxUint64}} {
+		if _, err := ParseCheckpoint(c.Text()); !errors.Is(err, ErrStatement) {
+			t.Errorf("%d records of %d runs: %v", c.Size, c.Runs, err)
+		}
 	}
 }
 
