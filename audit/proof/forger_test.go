@@ -52,7 +52,7 @@ func (w *world) sign(by *Signer, records int) *signed {
 	for _, run := range w.order[:records] {
 		r := &w.runs[run][next[run]]
 		next[run]++
-		chains[run] = r.chain(chains[run])
+		chains[run] = r.Chain(chains[run])
 		at := Place{Index: s.log.size, Position: uint64(10 + s.log.size)}
 		s.places[run] = append(s.places[run], at)
 		s.log.add(w.t, contract.Leaf{Chain: chains[run], Position: at.Position, PersistedAt: r.PersistedAt})
@@ -182,11 +182,11 @@ func (w *world) remove(run, at int) {
 	}
 }
 
-// TestForgerTR3: an operator with the signing key rewrites an old part of the log, of which an
+// TestForgerTR3TR6: an operator with the signing key rewrites an old part of the log, of which an
 // auditor has kept a checkpoint, computes all chains and trees again, and signs on. Whatever hashes
 // the operator gives, the new log is not shown to continue the kept checkpoint. Without it, the
 // same forgery is not found: every check passes, and says no more than that.
-func TestForgerTR3(t *testing.T) {
+func TestForgerTR3TR6(t *testing.T) {
 	key := testSigner(t, testCluster, 1)
 	const then = 16
 	honest := newWorld(t)

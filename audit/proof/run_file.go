@@ -221,7 +221,7 @@ func (s *runState) add(r *Record, at Place) error {
 	case at.Position > s.tree.Position || r.PersistedAt > s.tree.CompleteThrough:
 		return fmt.Errorf("runSeq %d lies behind the end of the checkpoint", r.RunSeq)
 	}
-	s.chain = r.chain(s.chain)
+	s.chain = r.Chain(s.chain)
 	s.records, s.lastSeq, s.persistedAt, s.place = s.records+1, r.RunSeq, r.PersistedAt, at
 	leaf := contract.Leaf{Chain: s.chain, Position: at.Position, Offset: at.Offset, PersistedAt: r.PersistedAt}
 	s.indexes, s.leaves = append(s.indexes, at.Index), append(s.leaves, leaf.Hash())
@@ -283,7 +283,7 @@ func (w *RunWriter) Add(r *Record, at Place) error {
 		return err
 	}
 	back, backAt, _, err := parseRecord(line)
-	if err == nil && (back.chain(contract.Digest{}) != r.chain(contract.Digest{}) || backAt != at) {
+	if err == nil && (back.Chain(contract.Digest{}) != r.Chain(contract.Digest{}) || backAt != at) {
 		err = errors.New("it cannot be written as JSON")
 	}
 	if err != nil {

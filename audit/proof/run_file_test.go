@@ -47,7 +47,7 @@ func testRecords(runID string, n int) []Record {
 func testHead(runID string, records []Record) RunHead {
 	h := RunHead{RunID: runID, TenantID: "tenant", ProjectID: "project", EnvironmentID: "prod", PlanID: "plan", PlanVersion: "v1", CreatedAt: 1_770_805_800_000_000_000}
 	for i := range records {
-		h.Chain = records[i].chain(h.Chain)
+		h.Chain = records[i].Chain(h.Chain)
 		h.LastSeq, h.PersistedAt = records[i].RunSeq, records[i].PersistedAt
 	}
 	return h
@@ -127,7 +127,7 @@ func newTestLog(t testing.TB, runs [][]Record) *testLog {
 			}
 			more = true
 			r := &records[seq]
-			chains[i] = r.chain(chains[i])
+			chains[i] = r.Chain(chains[i])
 			at := Place{Index: l.size, Position: uint64(5 + l.size/3), Offset: uint32(l.size % 3)}
 			l.places[i] = append(l.places[i], at)
 			l.add(t, contract.Leaf{Chain: chains[i], Position: at.Position, Offset: at.Offset, PersistedAt: r.PersistedAt})
@@ -219,7 +219,7 @@ func (c *testCase) write(t testing.TB) string {
 	put(c.proof.header())
 	var chain contract.Digest
 	for i := range c.records {
-		chain = c.records[i].chain(chain)
+		chain = c.records[i].Chain(chain)
 		put(c.records[i].line(c.places[i], chain))
 		if (i+1)%InclusionBlock == 0 || i+1 == len(c.records) {
 			put(inclusionLine(c.inclusion(t, i/InclusionBlock*InclusionBlock, i+1)))
@@ -462,7 +462,7 @@ func TestTamperedProof(t *testing.T) {
 		}, ErrUnknownKey},
 		"not signed":          {func(p *RunProof) { p.Checkpoint = p.Checkpoint[:strings.Index(p.Checkpoint, "\n\n")+2] }, ErrUnsigned},
 		"signed by the first": {func(p *RunProof) { resign(t, testSigner(t, testCluster, 1), p, func(*Checkpoint) {}) }, ErrRunFile},
-		"signed twice":        {func(p *RunProof) { p.Checkpoint += p.Checkpoint[strings.Index(p.Checkpoint, "\n\n")+2:] }, nil},
+		"signed twice":        {func(p *RunProof) { p.Checkpoint += p.Checkpoint[strings.Index(p.Checkpoint, "\n\n")+2:] }, ErrNote},
 		"a statement":         {func(p *RunProof) { p.Checkpoint, _ = second.Sign((&Export{}).Statement()) }, ErrStatement},
 		"no keys":             {func(p *RunProof) { p.Keys = nil }, ErrUnknownKey},
 		"without the first":   {func(p *RunProof) { p.Keys = p.Keys[1:] }, ErrNote},

@@ -35,8 +35,9 @@ var sparse = func() (some []contract.Field) {
 	return some
 }()
 
-// chain returns the chain digest of the record after another.
-func (r *Record) chain(before contract.Digest) contract.Digest {
+// Chain returns the chain digest of the record after another, whose chain digest is before; zeros:
+// it is the first of its run (APP-11). It is computed from the fields.
+func (r *Record) Chain(before contract.Digest) contract.Digest {
 	_, record := r.Digests(r.PayloadSalt, r.AppendedBy, r.Original)
 	return contract.ChainDigest(before, record, r.RunSeq, r.PersistedAt)
 }

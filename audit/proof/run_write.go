@@ -5,6 +5,8 @@ import (
 	"io"
 	"iter"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	runlogv1 "runlog/proto/runlog/v1"
 )
 
@@ -32,32 +34,33 @@ func WriteRun(
 func (w *RunWriter) copy(
 	records iter.Seq2[*runlogv1.EventRecord, error], prove func(afterSeq, treeSize uint64) (*runlogv1.ProveRecordsResponse, error),
 ) error {
-	var block *runlogv1.ProveRecordsResponse
+	var block *runlogv1.RecordPlaces
 	at := 0
 	for m, err := range records {
 		if err != nil {
 			return err
 		}
 		if block == nil {
-			if block, err = prove(w.state.lastSeq, w.state.tree.Size); err != nil {
+			resp, err := prove(w.state.lastSeq, w.state.tree.Size)
+			if err != nil {
 				return err
 			}
-			at = 0
+			block, at = resp.GetPlaces(), 0
 		}
 		r, err := RecordOf(m)
 		if err != nil {
 			return fmt.Errorf("%w: %w", ErrRunFile, err)
 		}
-		if at >= len(block.GetPlaces()) || block.Places[at].GetRunSeq() != r.RunSeq {
-			return fmt.Errorf("%w: there is no proof that runSeq %d is in the tree", ErrRunFile, r.RunSeq)
+		place, err := PlaceOf(block, at)
+		if err != nil {
+			return fmt.Errorf("%w: runSeq %d: %w", ErrRunFile, r.RunSeq, err)
 		}
-		place := block.Places[at]
-		if err := w.Add(&r, Place{int64(place.GetIndex()), place.GetPosition(), place.GetOffset()}); err != nil {
+		if err := w.Add(&r, place); err != nil {
 			return err
 		}
 		last := r.RunSeq >= w.proof.Head.LastSeq
-		if at++; last || at == len(block.Places) {
-			hashes, err := HashesOf(block.Hashes)
+		if at++; last || at == len(block.GetIndexes()) {
+			hashes, err := SplitHashes(block.GetHashes())
 			if err == nil {
 				err = w.Included(hashes)
 			}
@@ -71,4 +74,33 @@ func (w *RunWriter) copy(
 		}
 	}
 	return nil
+}
+
+// PlaceOf returns a place in an answer of the API.
+func PlaceOf(places *runlogv1.RecordPlaces, i int) (Place, error) {
+	if i >= len(places.GetIndexes()) || i >= len(places.GetPositions()) || i >= len(places.GetOffsets()) {
+		return Place{}, fmt.Errorf("%w: there is no proof that it is", ErrInclusion)
+	}
+	return Place{int64(places.Indexes[i]), places.Positions[i], places.Offsets[i]}, nil
+}
+
+// JoinHashes returns hashes one after the other, as the API has them.
+func JoinHashes(hashes []tlog.Hash) []byte {
+	out := make([]byte, 0, len(hashes)*tlog.HashSize)
+	for i := range hashes {
+		out = append(out, hashes[i][:]...)
+	}
+	return out
+}
+
+// SplitHashes is the inverse of JoinHashes. The error is ErrInclusion.
+func SplitHashes(joined []byte) ([]tlog.Hash, error) {
+	if len(joined)%tlog.HashSize != 0 {
+		return nil, fmt.Errorf("%w: hashes of %d bytes", ErrInclusion, len(joined))
+	}
+	hashes := make([]tlog.Hash, len(joined)/tlog.HashSize)
+	for i := range hashes {
+		hashes[i] = tlog.Hash(joined[i*tlog.HashSize:])
+	}
+	return hashes, nil
 }

@@ -64,8 +64,11 @@ func (s *Service) export(req *runlogv1.ExportEventsRequest, stream grpc.ServerSt
 	forget := context.AfterFunc(s.opts.Stopping, func() { cancel(errExportStopped) })
 	defer forget()
 	now := s.node.Store().Applied()
+	if err := s.reachTree(ctx, now.Position(), req.TreeSize); err != nil {
+		return err
+	}
 	e := &exporting{
-		s: s, w: w, positions: answer.positions, form: req.PayloadForm, throttle: throttle{seen: now.Position()},
+		s: s, w: w, positions: answer.positions, form: req.PayloadForm, tree: req.TreeSize, throttle: throttle{seen: now.Position()},
 		made: make(chan exported, exportAhead), sent: make(chan struct{}),
 	}
 	// Another goroutine sends the messages. It ends with the call, even if it hangs in Send.
@@ -116,6 +119,7 @@ type exporting struct {
 	w         *window
 	positions storage.PositionRange
 	form      runlogv1.PayloadForm_Form
+	tree      uint64 // the size of the tree in which events are proved; 0: they are not
 	throttle  throttle
 	made      chan exported
 	sent      chan struct{} // closed after the last Send, with sendErr
@@ -213,6 +217,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting exported, more bool, er
 		return exported{}, false, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	proofs := exportProofs{s: e.s, size: e.tree}
 	more = true
 	for begun, told := time.Now(), time.Now(); more && time.Since(begun) < exportHold; {
 		m := &runlogv1.ExportEventsResponse{}
@@ -230,11 +235,15 @@ func (e *exporting) readOn(ctx context.Context) (waiting exported, more bool, er
 			if err != nil {
 				return exported{}, false, err
 			}
+			proofs.add(records)
 			bytes += n
 			e.throttle.rest(ctx, e.s.node, time.Since(worked))
 		}
 		if len(m.Events) == 0 && !more {
 			return exported{}, false, nil // The summary follows.
+		}
+		if err := proofs.end(m); err != nil {
+			return exported{}, false, err
 		}
 		told = time.Now()
 		e.w.at.cursor = r.Cursor()

@@ -42,46 +42,57 @@ func (s *Service) ProveRecords(ctx context.Context, req *runlogv1.ProveRecordsRe
 		return nil, err
 	}
 	defer func() { grant.Release() }()
-	resp := &runlogv1.ProveRecordsResponse{}
-	if _, err := s.opts.Records.Tree(func(t *tree.Tree) error {
-		size, err := sizeOf(t, "treeSize", req.TreeSize)
+	var leaves []contract.Leaf
+	for r, err := range v.Events(req.AfterSeq) {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if leaves = append(leaves, r.Leaf()); len(leaves) == proof.InclusionBlock {
+			break
+		}
+	}
+	places, err := s.included("treeSize", req.TreeSize, leaves)
+	return &runlogv1.ProveRecordsResponse{Places: places}, err
+}
+
+// included proves that those of some leaves are in the tree of a size that it has at this size. The
+// leaves are in the order of the tree.
+func (s *Service) included(field string, size uint64, leaves []contract.Leaf) (*runlogv1.RecordPlaces, error) {
+	out := &runlogv1.RecordPlaces{}
+	_, err := s.opts.Records.Tree(func(t *tree.Tree) error {
+		size, err := sizeOf(t, field, size)
 		if err != nil {
 			return err
 		}
-		p := placer{store: s.node.Store(), tree: t}
 		var indexes []int64
-		for r, err := range v.Events(req.AfterSeq) {
-			if err == nil {
-				err = context.Cause(ctx)
-			}
+		for i := range leaves {
+			leaf := &leaves[i]
+			index, err := t.Find(storage.Position(leaf.Position), leaf.Offset, leaf.Hash())
 			if err != nil {
 				return err
 			}
-			at, err := p.place(r)
-			if err != nil {
-				return err
-			}
-			if at.Index >= size {
+			if index >= size {
 				break
 			}
-			indexes = append(indexes, at.Index)
-			resp.Places = append(resp.Places, &runlogv1.RecordPlace{
-				RunSeq: r.RunSeq, Index: uint64(at.Index), Position: at.Position, Offset: at.Offset,
-			})
-			if len(indexes) == proof.InclusionBlock {
-				break
-			}
+			indexes = append(indexes, index)
+			out.Indexes = append(out.Indexes, uint64(index))
+			out.Positions = append(out.Positions, leaf.Position)
+			out.Offsets = append(out.Offsets, leaf.Offset)
 		}
 		if len(indexes) == 0 {
 			return nil
 		}
 		hashes, err := proof.ProveInclusion(size, indexes, t)
-		resp.Hashes = encodeHashes(hashes)
+		out.Hashes = proof.JoinHashes(hashes)
 		return err
-	}); err != nil {
+	})
+	if err != nil {
 		return nil, err
 	}
-	return resp, nil
+	return out, nil
 }
 
 // ProveConsistency proves that the tree of all records at one size continues that of an earlier
@@ -131,57 +142,4 @@ func encodeHashes(hashes []tlog.Hash) (out [][]byte) {
 		out = append(out, hashes[i][:])
 	}
 	return out
-}
-
-// placer finds records in the tree.
-type placer struct {
-	store    *storage.Store
-	follower *storage.Follower
-	tree     *tree.Tree
-	// offsets has the numbers of the records of a position: of each run, by runSeq.
-	position storage.Position
-	offsets  map[runSeq]uint32
-}
-
-type runSeq struct {
-	run string
-	seq uint64
-}
-
-// place returns where a whole record is.
-func (p *placer) place(r *storage.Record) (at proof.Place, err error) {
-	if p.offsets == nil || p.position != r.Position {
-		if err := p.read(r.Position); err != nil {
-			return at, err
-		}
-	}
-	offset, ok := p.offsets[runSeq{r.RunID, r.RunSeq}]
-	if !ok {
-		return at, fmt.Errorf("audit: runSeq %d of run %q is not in the log at position %d", r.RunSeq, r.RunID, r.Position)
-	}
-	leaf := contract.Leaf{Chain: r.ChainDigest, Position: uint64(r.Position), Offset: offset, PersistedAt: r.PersistedAt}
-	at = proof.Place{Position: leaf.Position, Offset: offset}
-	at.Index, err = p.tree.Find(r.Position, offset, leaf.Hash())
-	return at, err
-}
-
-// read numbers the records of a position, as the tree does.
-func (p *placer) read(position storage.Position) error {
-	if p.follower == nil {
-		p.follower, p.offsets = p.store.Follow(storage.Facts), map[runSeq]uint32{}
-	}
-	clear(p.offsets)
-	p.position = position
-	for c, err := range p.follower.Log(position - 1) {
-		if err != nil {
-			return err
-		}
-		if c.Position != position {
-			break
-		}
-		for i := range c.Records {
-			p.offsets[runSeq{c.Run.RunID, c.Records[i].RunSeq}] = uint32(len(p.offsets))
-		}
-	}
-	return nil
 }

@@ -48,19 +48,19 @@ func TestProveRecordsTR3(t *testing.T) {
 			return resp
 		}
 		for after, want := range map[uint64]int{0: proof.InclusionBlock, 150: proof.InclusionBlock, 1000: 200, 1199: 1, 1200: 0} {
-			if got := len(prove(after, 1224).Places); got != want {
+			if got := len(prove(after, 1224).Places.Indexes); got != want {
 				t.Errorf("behind runSeq %d: %d records, want %d", after, got, want)
 			}
 		}
 		// At an earlier size, the first records alone.
-		if got := prove(0, 150); len(got.Places) != 148 || got.Places[147].Index != 149 {
-			t.Errorf("in a tree of 150 records, %d are proved", len(got.Places))
+		if got := prove(0, 150).Places.Indexes; len(got) != 148 || got[147] != 149 {
+			t.Errorf("in a tree of 150 records, %d are proved", len(got))
 		}
-		if got := prove(0, 0); len(got.Places) != 0 || len(got.Hashes) != 0 {
+		if got := prove(0, 0).Places; len(got.Indexes) != 0 || len(got.Hashes) != 0 {
 			t.Errorf("in an empty tree: %v", got)
 		}
 		over := n.Get("/v1/audit/runs/run:proveRecords?afterSeq=1198&treeSize=1224")
-		if places := over["places"].([]any); len(places) != 2 || places[1].(map[string]any)["runSeq"] != "1200" {
+		if places := over["places"].(map[string]any); len(places["indexes"].([]any)) != 2 || places["positions"].([]any)[1] == "0" {
 			t.Errorf("over HTTP: %v", over)
 		}
 		for size, field := range map[uint64]string{1225: "treeSize", 1 << 63: "treeSize"} {

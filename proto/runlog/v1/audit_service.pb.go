@@ -369,8 +369,11 @@ type ExportEventsRequest struct {
 	Types         []string               `protobuf:"bytes,9,rep,name=types,proto3" json:"types,omitempty"`
 	// resumeToken of a message: the export continues after it. The other fields must be the same as
 	// in the first request.
-	PageToken     string           `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	PayloadForm   PayloadForm_Form `protobuf:"varint,11,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	PageToken   string           `protobuf:"bytes,10,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	PayloadForm PayloadForm_Form `protobuf:"varint,11,opt,name=payload_form,json=payloadForm,proto3,enum=runlog.v1.PayloadForm_Form" json:"payload_form,omitempty"`
+	// The number of records in a checkpoint. Each message then proves that its events are in the tree
+	// of all records at this size (TR-3). 0: without proofs.
+	TreeSize      uint64 `protobuf:"varint,12,opt,name=tree_size,json=treeSize,proto3" json:"tree_size,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -482,6 +485,13 @@ func (x *ExportEventsRequest) GetPayloadForm() PayloadForm_Form {
 	return PayloadForm_FORM_UNSPECIFIED
 }
 
+func (x *ExportEventsRequest) GetTreeSize() uint64 {
+	if x != nil {
+		return x.TreeSize
+	}
+	return 0
+}
+
 type ExportEventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Events []*EventRecord         `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
@@ -490,7 +500,10 @@ type ExportEventsResponse struct {
 	// Resumes the export after this message, at any node.
 	ResumeToken string `protobuf:"bytes,3,opt,name=resume_token,json=resumeToken,proto3" json:"resume_token,omitempty"`
 	// Set on the last message only.
-	Summary       *ExportSummary `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	Summary *ExportSummary `protobuf:"bytes,4,opt,name=summary,proto3" json:"summary,omitempty"`
+	// If the request has a tree_size: the places of the events. Events that the tree does not have at
+	// this size come last, and have no place.
+	Places        *RecordPlaces `protobuf:"bytes,5,opt,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -549,6 +562,13 @@ func (x *ExportEventsResponse) GetResumeToken() string {
 func (x *ExportEventsResponse) GetSummary() *ExportSummary {
 	if x != nil {
 		return x.Summary
+	}
+	return nil
+}
+
+func (x *ExportEventsResponse) GetPlaces() *RecordPlaces {
+	if x != nil {
+		return x.Places
 	}
 	return nil
 }
@@ -1076,10 +1096,7 @@ func (x *ProveRecordsRequest) GetTreeSize() uint64 {
 type ProveRecordsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// At most 1,000, in the order of runSeq. Fewer: the run has no more in a tree of this size.
-	Places []*RecordPlace `protobuf:"bytes,1,rep,name=places,proto3" json:"places,omitempty"`
-	// The hashes of the largest subtrees without any of these records, from the left to the right.
-	// With the leaves of the records, they lead to the root (docs/formats.md).
-	Hashes        [][]byte `protobuf:"bytes,2,rep,name=hashes,proto3" json:"hashes,omitempty"`
+	Places        *RecordPlaces `protobuf:"bytes,1,opt,name=places,proto3" json:"places,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1114,48 +1131,48 @@ func (*ProveRecordsResponse) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *ProveRecordsResponse) GetPlaces() []*RecordPlace {
+func (x *ProveRecordsResponse) GetPlaces() *RecordPlaces {
 	if x != nil {
 		return x.Places
 	}
 	return nil
 }
 
-func (x *ProveRecordsResponse) GetHashes() [][]byte {
-	if x != nil {
-		return x.Hashes
-	}
-	return nil
-}
-
-// RecordPlace is where a record is in the tree of all records.
-type RecordPlace struct {
-	state  protoimpl.MessageState `protogen:"open.v1"`
-	RunSeq uint64                 `protobuf:"varint,1,opt,name=run_seq,json=runSeq,proto3" json:"run_seq,omitempty"`
-	// The number of its leaf, from 0.
-	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
-	// The log index of its proposal, and its number among the records of the proposal, from 0. The
-	// leaf has both (docs/formats.md).
-	Position      uint64 `protobuf:"varint,3,opt,name=position,proto3" json:"position,omitempty"`
-	Offset        uint32 `protobuf:"varint,4,opt,name=offset,proto3" json:"offset,omitempty"`
+// RecordPlaces says where some records are in the tree of all records, and proves it. The lists
+// have an element for each record, in the same order.
+type RecordPlaces struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The numbers of their leaves, from 0. They rise.
+	Indexes []uint64 `protobuf:"varint,1,rep,packed,name=indexes,proto3" json:"indexes,omitempty"`
+	// The log index of the proposal of each, and its number among the records of the proposal, from
+	// 0. Its leaf has both (docs/formats.md).
+	Positions []uint64 `protobuf:"varint,2,rep,packed,name=positions,proto3" json:"positions,omitempty"`
+	Offsets   []uint32 `protobuf:"varint,3,rep,packed,name=offsets,proto3" json:"offsets,omitempty"`
+	// The hashes of the largest subtrees without any of these records, from the left to the right, 32
+	// bytes each. With the leaves of the records, they lead to the root (docs/formats.md).
+	Hashes []byte `protobuf:"bytes,4,opt,name=hashes,proto3" json:"hashes,omitempty"`
+	// In exports: the chain digest before each record in its run, 32 bytes each; zeros: it is the
+	// first one. With it, a client that has not read the run computes the chain digest of the record.
+	// It needs no proof of its own: no other value gives the same chain digest.
+	Previous      []byte `protobuf:"bytes,5,opt,name=previous,proto3" json:"previous,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RecordPlace) Reset() {
-	*x = RecordPlace{}
+func (x *RecordPlaces) Reset() {
+	*x = RecordPlaces{}
 	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RecordPlace) String() string {
+func (x *RecordPlaces) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RecordPlace) ProtoMessage() {}
+func (*RecordPlaces) ProtoMessage() {}
 
-func (x *RecordPlace) ProtoReflect() protoreflect.Message {
+func (x *RecordPlaces) ProtoReflect() protoreflect.Message {
 	mi := &file_runlog_v1_audit_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1167,37 +1184,44 @@ func (x *RecordPlace) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RecordPlace.ProtoReflect.Descriptor instead.
-func (*RecordPlace) Descriptor() ([]byte, []int) {
+// Deprecated: Use RecordPlaces.ProtoReflect.Descriptor instead.
+func (*RecordPlaces) Descriptor() ([]byte, []int) {
 	return file_runlog_v1_audit_service_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *RecordPlace) GetRunSeq() uint64 {
+func (x *RecordPlaces) GetIndexes() []uint64 {
 	if x != nil {
-		return x.RunSeq
+		return x.Indexes
 	}
-	return 0
+	return nil
 }
 
-func (x *RecordPlace) GetIndex() uint64 {
+func (x *RecordPlaces) GetPositions() []uint64 {
 	if x != nil {
-		return x.Index
+		return x.Positions
 	}
-	return 0
+	return nil
 }
 
-func (x *RecordPlace) GetPosition() uint64 {
+func (x *RecordPlaces) GetOffsets() []uint32 {
 	if x != nil {
-		return x.Position
+		return x.Offsets
 	}
-	return 0
+	return nil
 }
 
-func (x *RecordPlace) GetOffset() uint32 {
+func (x *RecordPlaces) GetHashes() []byte {
 	if x != nil {
-		return x.Offset
+		return x.Hashes
 	}
-	return 0
+	return nil
+}
+
+func (x *RecordPlaces) GetPrevious() []byte {
+	if x != nil {
+		return x.Previous
+	}
+	return nil
 }
 
 type ProveConsistencyRequest struct {
@@ -1955,7 +1979,7 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x05value\x18\x02 \x01(\tR\x05value\x12 \n" +
 	"\fdid_you_mean\x18\x03 \x01(\tR\n" +
 	"didYouMean\x12\x1c\n" +
-	"\tuncertain\x18\x04 \x01(\bR\tuncertain\"\x92\x03\n" +
+	"\tuncertain\x18\x04 \x01(\bR\tuncertain\"\xaf\x03\n" +
 	"\x13ExportEventsRequest\x12.\n" +
 	"\x04from\x18\x01 \x01(\v2\x1a.google.protobuf.TimestampR\x04from\x12*\n" +
 	"\x02to\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02to\x12\x1b\n" +
@@ -1970,12 +1994,14 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\n" +
 	" \x01(\tR\tpageToken\x12>\n" +
-	"\fpayload_form\x18\v \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\"\xdc\x01\n" +
+	"\fpayload_form\x18\v \x01(\x0e2\x1b.runlog.v1.PayloadForm.FormR\vpayloadForm\x12\x1b\n" +
+	"\ttree_size\x18\f \x01(\x04R\btreeSize\"\x8d\x02\n" +
 	"\x14ExportEventsResponse\x12.\n" +
 	"\x06events\x18\x01 \x03(\v2\x16.runlog.v1.EventRecordR\x06events\x12=\n" +
 	"\fread_through\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\vreadThrough\x12!\n" +
 	"\fresume_token\x18\x03 \x01(\tR\vresumeToken\x122\n" +
-	"\asummary\x18\x04 \x01(\v2\x18.runlog.v1.ExportSummaryR\asummary\"\xd1\x02\n" +
+	"\asummary\x18\x04 \x01(\v2\x18.runlog.v1.ExportSummaryR\asummary\x12/\n" +
+	"\x06places\x18\x05 \x01(\v2\x17.runlog.v1.RecordPlacesR\x06places\"\xd1\x02\n" +
 	"\rExportSummary\x12\x14\n" +
 	"\x05count\x18\x01 \x01(\x04R\x05count\x12\x16\n" +
 	"\x06digest\x18\x02 \x01(\tR\x06digest\x12E\n" +
@@ -2018,15 +2044,15 @@ const file_runlog_v1_audit_service_proto_rawDesc = "" +
 	"\x13ProveRecordsRequest\x12\x15\n" +
 	"\x06run_id\x18\x01 \x01(\tR\x05runId\x12\x1b\n" +
 	"\tafter_seq\x18\x02 \x01(\x04R\bafterSeq\x12\x1b\n" +
-	"\ttree_size\x18\x03 \x01(\x04R\btreeSize\"^\n" +
-	"\x14ProveRecordsResponse\x12.\n" +
-	"\x06places\x18\x01 \x03(\v2\x16.runlog.v1.RecordPlaceR\x06places\x12\x16\n" +
-	"\x06hashes\x18\x02 \x03(\fR\x06hashes\"p\n" +
-	"\vRecordPlace\x12\x17\n" +
-	"\arun_seq\x18\x01 \x01(\x04R\x06runSeq\x12\x14\n" +
-	"\x05index\x18\x02 \x01(\x04R\x05index\x12\x1a\n" +
-	"\bposition\x18\x03 \x01(\x04R\bposition\x12\x16\n" +
-	"\x06offset\x18\x04 \x01(\rR\x06offset\"O\n" +
+	"\ttree_size\x18\x03 \x01(\x04R\btreeSize\"G\n" +
+	"\x14ProveRecordsResponse\x12/\n" +
+	"\x06places\x18\x01 \x01(\v2\x17.runlog.v1.RecordPlacesR\x06places\"\x94\x01\n" +
+	"\fRecordPlaces\x12\x18\n" +
+	"\aindexes\x18\x01 \x03(\x04R\aindexes\x12\x1c\n" +
+	"\tpositions\x18\x02 \x03(\x04R\tpositions\x12\x18\n" +
+	"\aoffsets\x18\x03 \x03(\rR\aoffsets\x12\x16\n" +
+	"\x06hashes\x18\x04 \x01(\fR\x06hashes\x12\x1a\n" +
+	"\bprevious\x18\x05 \x01(\fR\bprevious\"O\n" +
 	"\x17ProveConsistencyRequest\x12\x19\n" +
 	"\bold_size\x18\x01 \x01(\x04R\aoldSize\x12\x19\n" +
 	"\bnew_size\x18\x02 \x01(\x04R\anewSize\"2\n" +
@@ -2132,7 +2158,7 @@ var file_runlog_v1_audit_service_proto_goTypes = []any{
 	(*ProveRunResponse)(nil),         // 10: runlog.v1.ProveRunResponse
 	(*ProveRecordsRequest)(nil),      // 11: runlog.v1.ProveRecordsRequest
 	(*ProveRecordsResponse)(nil),     // 12: runlog.v1.ProveRecordsResponse
-	(*RecordPlace)(nil),              // 13: runlog.v1.RecordPlace
+	(*RecordPlaces)(nil),             // 13: runlog.v1.RecordPlaces
 	(*ProveConsistencyRequest)(nil),  // 14: runlog.v1.ProveConsistencyRequest
 	(*ProveConsistencyResponse)(nil), // 15: runlog.v1.ProveConsistencyResponse
 	(*RunLeaf)(nil),                  // 16: runlog.v1.RunLeaf
@@ -2165,46 +2191,47 @@ var file_runlog_v1_audit_service_proto_depIdxs = []int32{
 	28, // 11: runlog.v1.ExportEventsResponse.events:type_name -> runlog.v1.EventRecord
 	26, // 12: runlog.v1.ExportEventsResponse.read_through:type_name -> google.protobuf.Timestamp
 	5,  // 13: runlog.v1.ExportEventsResponse.summary:type_name -> runlog.v1.ExportSummary
-	26, // 14: runlog.v1.ExportSummary.complete_through:type_name -> google.protobuf.Timestamp
-	26, // 15: runlog.v1.ExportSummary.from:type_name -> google.protobuf.Timestamp
-	26, // 16: runlog.v1.ExportSummary.to:type_name -> google.protobuf.Timestamp
-	8,  // 17: runlog.v1.VerifyRunResponse.head:type_name -> runlog.v1.RunHead
-	26, // 18: runlog.v1.RunHead.persisted_at:type_name -> google.protobuf.Timestamp
-	16, // 19: runlog.v1.ProveRunResponse.leaf:type_name -> runlog.v1.RunLeaf
-	23, // 20: runlog.v1.ProveRunResponse.keys:type_name -> runlog.v1.SigningKey
-	13, // 21: runlog.v1.ProveRecordsResponse.places:type_name -> runlog.v1.RecordPlace
-	26, // 22: runlog.v1.RunLeaf.created_at:type_name -> google.protobuf.Timestamp
-	8,  // 23: runlog.v1.RunLeaf.head:type_name -> runlog.v1.RunHead
-	19, // 24: runlog.v1.ListCheckpointsResponse.checkpoints:type_name -> runlog.v1.Checkpoint
-	26, // 25: runlog.v1.Checkpoint.complete_through:type_name -> google.protobuf.Timestamp
-	23, // 26: runlog.v1.ListSigningKeysResponse.keys:type_name -> runlog.v1.SigningKey
-	26, // 27: runlog.v1.SigningKey.created_at:type_name -> google.protobuf.Timestamp
-	23, // 28: runlog.v1.RotateSigningKeyResponse.key:type_name -> runlog.v1.SigningKey
-	0,  // 29: runlog.v1.AuditService.QueryEvents:input_type -> runlog.v1.QueryEventsRequest
-	3,  // 30: runlog.v1.AuditService.ExportEvents:input_type -> runlog.v1.ExportEventsRequest
-	6,  // 31: runlog.v1.AuditService.VerifyRun:input_type -> runlog.v1.VerifyRunRequest
-	9,  // 32: runlog.v1.AuditService.ProveRun:input_type -> runlog.v1.ProveRunRequest
-	11, // 33: runlog.v1.AuditService.ProveRecords:input_type -> runlog.v1.ProveRecordsRequest
-	14, // 34: runlog.v1.AuditService.ProveConsistency:input_type -> runlog.v1.ProveConsistencyRequest
-	17, // 35: runlog.v1.AuditService.ListCheckpoints:input_type -> runlog.v1.ListCheckpointsRequest
-	20, // 36: runlog.v1.AuditService.ReadLog:input_type -> runlog.v1.ReadLogRequest
-	21, // 37: runlog.v1.AuditService.ListSigningKeys:input_type -> runlog.v1.ListSigningKeysRequest
-	24, // 38: runlog.v1.AuditService.RotateSigningKey:input_type -> runlog.v1.RotateSigningKeyRequest
-	1,  // 39: runlog.v1.AuditService.QueryEvents:output_type -> runlog.v1.QueryEventsResponse
-	4,  // 40: runlog.v1.AuditService.ExportEvents:output_type -> runlog.v1.ExportEventsResponse
-	7,  // 41: runlog.v1.AuditService.VerifyRun:output_type -> runlog.v1.VerifyRunResponse
-	10, // 42: runlog.v1.AuditService.ProveRun:output_type -> runlog.v1.ProveRunResponse
-	12, // 43: runlog.v1.AuditService.ProveRecords:output_type -> runlog.v1.ProveRecordsResponse
-	15, // 44: runlog.v1.AuditService.ProveConsistency:output_type -> runlog.v1.ProveConsistencyResponse
-	18, // 45: runlog.v1.AuditService.ListCheckpoints:output_type -> runlog.v1.ListCheckpointsResponse
-	29, // 46: runlog.v1.AuditService.ReadLog:output_type -> google.api.HttpBody
-	22, // 47: runlog.v1.AuditService.ListSigningKeys:output_type -> runlog.v1.ListSigningKeysResponse
-	25, // 48: runlog.v1.AuditService.RotateSigningKey:output_type -> runlog.v1.RotateSigningKeyResponse
-	39, // [39:49] is the sub-list for method output_type
-	29, // [29:39] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	13, // 14: runlog.v1.ExportEventsResponse.places:type_name -> runlog.v1.RecordPlaces
+	26, // 15: runlog.v1.ExportSummary.complete_through:type_name -> google.protobuf.Timestamp
+	26, // 16: runlog.v1.ExportSummary.from:type_name -> google.protobuf.Timestamp
+	26, // 17: runlog.v1.ExportSummary.to:type_name -> google.protobuf.Timestamp
+	8,  // 18: runlog.v1.VerifyRunResponse.head:type_name -> runlog.v1.RunHead
+	26, // 19: runlog.v1.RunHead.persisted_at:type_name -> google.protobuf.Timestamp
+	16, // 20: runlog.v1.ProveRunResponse.leaf:type_name -> runlog.v1.RunLeaf
+	23, // 21: runlog.v1.ProveRunResponse.keys:type_name -> runlog.v1.SigningKey
+	13, // 22: runlog.v1.ProveRecordsResponse.places:type_name -> runlog.v1.RecordPlaces
+	26, // 23: runlog.v1.RunLeaf.created_at:type_name -> google.protobuf.Timestamp
+	8,  // 24: runlog.v1.RunLeaf.head:type_name -> runlog.v1.RunHead
+	19, // 25: runlog.v1.ListCheckpointsResponse.checkpoints:type_name -> runlog.v1.Checkpoint
+	26, // 26: runlog.v1.Checkpoint.complete_through:type_name -> google.protobuf.Timestamp
+	23, // 27: runlog.v1.ListSigningKeysResponse.keys:type_name -> runlog.v1.SigningKey
+	26, // 28: runlog.v1.SigningKey.created_at:type_name -> google.protobuf.Timestamp
+	23, // 29: runlog.v1.RotateSigningKeyResponse.key:type_name -> runlog.v1.SigningKey
+	0,  // 30: runlog.v1.AuditService.QueryEvents:input_type -> runlog.v1.QueryEventsRequest
+	3,  // 31: runlog.v1.AuditService.ExportEvents:input_type -> runlog.v1.ExportEventsRequest
+	6,  // 32: runlog.v1.AuditService.VerifyRun:input_type -> runlog.v1.VerifyRunRequest
+	9,  // 33: runlog.v1.AuditService.ProveRun:input_type -> runlog.v1.ProveRunRequest
+	11, // 34: runlog.v1.AuditService.ProveRecords:input_type -> runlog.v1.ProveRecordsRequest
+	14, // 35: runlog.v1.AuditService.ProveConsistency:input_type -> runlog.v1.ProveConsistencyRequest
+	17, // 36: runlog.v1.AuditService.ListCheckpoints:input_type -> runlog.v1.ListCheckpointsRequest
+	20, // 37: runlog.v1.AuditService.ReadLog:input_type -> runlog.v1.ReadLogRequest
+	21, // 38: runlog.v1.AuditService.ListSigningKeys:input_type -> runlog.v1.ListSigningKeysRequest
+	24, // 39: runlog.v1.AuditService.RotateSigningKey:input_type -> runlog.v1.RotateSigningKeyRequest
+	1,  // 40: runlog.v1.AuditService.QueryEvents:output_type -> runlog.v1.QueryEventsResponse
+	4,  // 41: runlog.v1.AuditService.ExportEvents:output_type -> runlog.v1.ExportEventsResponse
+	7,  // 42: runlog.v1.AuditService.VerifyRun:output_type -> runlog.v1.VerifyRunResponse
+	10, // 43: runlog.v1.AuditService.ProveRun:output_type -> runlog.v1.ProveRunResponse
+	12, // 44: runlog.v1.AuditService.ProveRecords:output_type -> runlog.v1.ProveRecordsResponse
+	15, // 45: runlog.v1.AuditService.ProveConsistency:output_type -> runlog.v1.ProveConsistencyResponse
+	18, // 46: runlog.v1.AuditService.ListCheckpoints:output_type -> runlog.v1.ListCheckpointsResponse
+	29, // 47: runlog.v1.AuditService.ReadLog:output_type -> google.api.HttpBody
+	22, // 48: runlog.v1.AuditService.ListSigningKeys:output_type -> runlog.v1.ListSigningKeysResponse
+	25, // 49: runlog.v1.AuditService.RotateSigningKey:output_type -> runlog.v1.RotateSigningKeyResponse
+	40, // [40:50] is the sub-list for method output_type
+	30, // [30:40] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_runlog_v1_audit_service_proto_init() }
