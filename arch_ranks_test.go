@@ -45,6 +45,7 @@ var ranks = map[string]int{
 	"storage/bulk":             3,
 	"storage/tail":             3,
 	"audit/export":             3,
+	"audit/monitor":            3,
 	"raft":                     3,
 	"projector":                4,
 	"bench":                    5,

@@ -39,6 +39,7 @@ var tabledRules = []struct {
 	{"attestation.md", []string{"ATT-1", "ATT-2", "ATT-3", "ATT-4", "ATT-5", "ATT-6", "ATT-7"}},
 	{"formats.md", []string{"LIFE-5", "LIFE-9"}},
 	{"engines.md", []string{"ENG-1", "ENG-2", "ENG-3", "ENG-4", "ENG-5", "ENG-6", "ENG-7"}},
+	{"audit.md", []string{"TR-5", "TR-6"}},
 	{"reading.md", []string{"TR-7"}},
 }
 
@@ -53,9 +54,9 @@ const conformanceHead = `# Conformance
 
 This page lists the tests that prove each rule of [the contract](contract.md), and of
 [access](access.md#rules), [plans](plans.md#rules), [attestation](attestation.md#rules),
-[formats](formats.md#rules), [engines](engines.md#rules) and [reading](reading.md#rules). A test
-proves a rule if its name or the comment above it has the rule's id. The [glossary](glossary.md)
-defines the words.
+[formats](formats.md#rules), [engines](engines.md#rules), [audit](audit.md#rules) and
+[reading](reading.md#rules). A test proves a rule if its name or the comment above it has the rule's
+id. The [glossary](glossary.md) defines the words.
 
 ` + "`go test . -run TestConformance -update-conformance`" + ` makes the table. The build fails if it is not up
 to date, or if a rule has no test. The [differences](#differences) behind it are written by hand.

@@ -9,5 +9,5 @@ import (
 func (a *app) auditCommand() *cobra.Command {
 	return session.Group(&cobra.Command{Use: "audit", Short: "Query, export, prove and verify what the cluster recorded"},
 		a.auditQueryCommand(), a.auditExportCommand(), a.auditVerifyCommand(), a.auditProofCommand(), a.auditCheckpointsCommand(),
-		a.auditKeysCommand(), a.auditRotateKeyCommand())
+		a.auditMonitorCommand(), a.auditKeysCommand(), a.auditRotateKeyCommand())
 }
