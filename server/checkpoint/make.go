@@ -20,6 +20,8 @@ const (
 	// appends have priority.
 	workSlice = 5 * time.Millisecond
 	restShare = 3
+	// treeTimeout bounds how long a checkpoint waits for the tree of records.
+	treeTimeout = 30 * time.Second
 )
 
 // madeCheckpoint is a checkpoint that is in the log, and the state of the store that it is of.
@@ -202,7 +204,7 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 		Cluster: s.opts.Cluster, Incarnation: now.Incarnation, Size: now.Events, Position: uint64(now.Position()),
 		CompleteThrough: now.PersistedAt, Runs: next.heads.Runs, Heads: root,
 	}
-	if c.Root, err = s.opts.Records(ctx, now.Position(), int64(now.Events)); err != nil {
+	if c.Root, err = s.records(ctx, now); err != nil {
 		return fmt.Errorf("checkpoint: tree of records: %w", err)
 	}
 	before, err := signing.LastCheckpoint(s.opts.Store)
@@ -220,6 +222,14 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 	}
 	outcome, err := s.opts.Propose(ctx, cmd)
 	return errors.Join(err, outcome.Err)
+}
+
+// records returns the root of the tree of records. A projection that is being rebuilt must not hold
+// the snapshot of the heads for long.
+func (s *Maker) records(ctx context.Context, now *storage.Applied) (tlog.Hash, error) {
+	ctx, cancel := context.WithTimeout(ctx, treeTimeout)
+	defer cancel()
+	return s.opts.Records(ctx, now.Position(), int64(now.Events))
 }
 
 // refresh updates the tree of heads, and returns its root. After an error the next call does the
