@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"runlog/audit/proof"
 	"runlog/client"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server/servertest/history"
@@ -75,6 +76,8 @@ type Clients struct {
 	held     atomic.Bool  // the cluster, see Hold
 	hired    int
 	firstKey string // of the cluster, as the node of the first final reports it
+	// kept is the checkpoint of the last proof of these finals; nil: there was none.
+	kept *proof.KeptCheckpoint
 
 	mu      sync.Mutex
 	sent    map[string][]*runlogv1.EventWrite // by run

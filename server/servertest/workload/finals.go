@@ -67,8 +67,9 @@ func (c *Clients) Finals(ctx context.Context) ([]*history.Final, error) {
 	var all []*history.Final
 	ends, err := w.ends(ctx)
 	for err == nil {
-		// a cluster that was restored may have another key by now
-		all, c.firstKey = nil, ""
+		// A cluster that was restored may have another key by now, and one whose data directory was
+		// exchanged another history.
+		all, c.firstKey, c.kept = nil, "", nil
 		var missing []error
 		for i := range c.opts.Nodes {
 			f, err := w.final(ctx, i, ends)
