@@ -46,6 +46,8 @@ var ranks = map[string]int{
 	"storage/tail":             3,
 	"audit/export":             3,
 	"audit/monitor":            3,
+	"audit/witness":            3,
+	"audit/internal/durable":   2,
 	"raft":                     3,
 	"projector":                4,
 	"bench":                    5,

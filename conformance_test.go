@@ -39,7 +39,7 @@ var tabledRules = []struct {
 	{"attestation.md", []string{"ATT-1", "ATT-2", "ATT-3", "ATT-4", "ATT-5", "ATT-6", "ATT-7"}},
 	{"formats.md", []string{"LIFE-5", "LIFE-9"}},
 	{"engines.md", []string{"ENG-1", "ENG-2", "ENG-3", "ENG-4", "ENG-5", "ENG-6", "ENG-7"}},
-	{"audit.md", []string{"TR-5", "TR-6"}},
+	{"audit.md", []string{"TR-4", "TR-5", "TR-6"}},
 	{"reading.md", []string{"TR-7"}},
 }
 

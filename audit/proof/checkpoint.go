@@ -249,8 +249,8 @@ func signedBy(text, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	if len(text) > maxNote || strings.Count(signatures, "\n") > maxSignatures {
-		return "", fmt.Errorf("%w: it has more than %d bytes or %d signatures", ErrNote, maxNote, maxSignatures)
+	if err := checkSignatures(text, signatures); err != nil {
+		return "", err
 	}
 	var own strings.Builder
 	own.WriteString(body + "\n")
@@ -264,4 +264,12 @@ func signedBy(text, name string) (string, error) {
 		}
 	}
 	return own.String(), nil
+}
+
+// checkSignatures refuses a note with more than a verifier reads.
+func checkSignatures(text, signatures string) error {
+	if len(text) > maxNote || strings.Count(signatures, "\n") > maxSignatures {
+		return fmt.Errorf("%w: it has more than %d bytes or %d signatures", ErrNote, maxNote, maxSignatures)
+	}
+	return nil
 }

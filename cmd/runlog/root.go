@@ -23,6 +23,7 @@ import (
 	"runlog/cmd/runlog/internal/signal"
 	"runlog/cmd/runlog/internal/subscription"
 	"runlog/cmd/runlog/internal/tenant"
+	"runlog/cmd/runlog/internal/witness"
 )
 
 // run executes one command line, prints its error, and returns the exit code.
@@ -52,7 +53,7 @@ the state that they add up to.
 	}
 	s.Register(root)
 	root.AddCommand(slices.Concat(serve.Commands(s), access.Commands(s), tenant.Commands(s), intake.Commands(s), outbox.Commands(s), runs.Commands(s),
-		queue.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s))...)
+		queue.Commands(s), signal.Commands(s), subscription.Commands(s), audit.Commands(s), cluster.Commands(s), backup.Commands(s), witness.Commands(s))...)
 	root.AddCommand(errorsCommand(s), versionCommand(s), exitCodesTopic())
 	return root
 }

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"runlog/audit/proof"
+	"runlog/client/command/output"
+	"runlog/server"
+)
+
+// TestWitnessTR4: a witness that is run from the command line signs the checkpoints of a node as
+// the log grows, also after it was started again, and none of a log that it does not follow.
+func TestWitnessTR4(t *testing.T) {
+	s, err := server.Start(t.Context(), server.Options{
+		DataDir: t.TempDir(), GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
+		Fail: func(err error) { t.Errorf("the node stopped itself: %v", err) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.WaitReady(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	at, dir := s.Addresses().GRPC, t.TempDir()
+	do := func(want output.ExitCode, says string, args ...string) string {
+		t.Helper()
+		code, out, errs := cli(t, at, "", args...)
+		if code != want || !strings.Contains(out+errs, says) {
+			t.Errorf("runlog %s: exit %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
+		}
+		return out
+	}
+	var key struct{ PublicKey string }
+	if err := json.Unmarshal([]byte(do(output.ExitOK, "publicKey", "audit", "keys", "-o", "json")), &key); err != nil {
+		t.Fatal(err)
+	}
+	attempt := func(n int) {
+		t.Helper()
+		text := strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, fmt.Sprintf(`"logicalAttemptId":%d,`, n))
+		if code, out, errs := cli(t, at, text, "append", "-f", "-"); code != output.ExitOK {
+			t.Fatal(out, errs)
+		}
+		// It makes a checkpoint.
+		do(output.ExitOK, "up to runSeq", "audit", "proof", "run-1", "-f", filepath.Join(dir, fmt.Sprint("proof-", n)))
+	}
+	state, secret := filepath.Join(dir, "state"), filepath.Join(dir, "secret")
+	serve := func(args ...string) *runningWitness {
+		t.Helper()
+		return startWitness(t, append([]string{"witness", "serve", "--listen", "127.0.0.1:0", "--state", state, "--key-file", secret}, args...))
+	}
+	do(output.ExitUsage, "--name is required", "witness", "serve", "--state", state, "--key-file", secret, "--key", key.PublicKey)
+	do(output.ExitUsage, "--key is required", "witness", "serve", "--state", state, "--key-file", secret, "--name", "w.example/w")
+	do(output.ExitUsage, "--state is required", "witness", "serve", "--key-file", secret, "--key", key.PublicKey, "--name", "w.example/w")
+	w := serve("--name", "w.example/w", "--key", key.PublicKey)
+	witnessKey, err := proof.ParseWitnessKey(w.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	do(output.ExitUsage, "--url is required", "witness", "ask", "--witness-key", w.key)
+	do(output.ExitUsage, "--witness-key: ", "witness", "ask", "--url", w.url, "--witness-key", key.PublicKey)
+	do(output.ExitNotFound, "no checkpoint yet", "witness", "ask", "--url", w.url, "--witness-key", w.key)
+	for n := 1; n <= 3; n++ {
+		attempt(n)
+		note := do(output.ExitOK, "— w.example/w ", "witness", "ask", "--url", w.url, "--witness-key", w.key)
+		if found, err := proof.Cosignatures(note, witnessKey); err != nil || len(found) != 1 {
+			t.Errorf("%+v, %v of\n%s", found, err, note)
+		}
+		kept := filepath.Join(dir, "kept")
+		if err := os.WriteFile(kept, []byte(note), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		do(output.ExitOK, "Signature    verified", "audit", "verify", kept, "--key", key.PublicKey)
+		w.stop()
+		w = serve("--key", key.PublicKey)
+	}
+	do(output.ExitUsage, "it is the key of w.example/w, not of other", "witness", "serve", "--state", state, "--key-file", secret, "--key", key.PublicKey, "--name", "other")
+	w.stop()
+	do(output.ExitUnavailable, "no answer", "witness", "ask", "--url", w.url, "--witness-key", w.key)
+	stranger, err := proof.NewSigner([16]byte{1}, [32]byte{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w = serve("--key", stranger.PublicKey())
+	defer w.stop()
+	do(output.ExitRefused, "is not followed here", "witness", "ask", "--url", w.url, "--witness-key", w.key)
+	if err := os.WriteFile(state+"-2", []byte("damaged"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(output.ExitFailed, "the state is damaged", "witness", "serve", "--state", state+"-2", "--key-file", secret, "--key", key.PublicKey)
+}
+
+// runningWitness is a witness that a command runs.
+type runningWitness struct {
+	key, url string
+	stop     func()
+}
+
+// lines passes on what a command writes, line by line.
+type lines chan string
+
+func (l lines) Write(b []byte) (int, error) {
+	for line := range strings.Lines(string(b)) {
+		l <- strings.TrimSuffix(line, "\n")
+	}
+	return len(b), nil
+}
+
+// startWitness runs a command line that serves, and returns when it is ready.
+func startWitness(t *testing.T, args []string) *runningWitness {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	out, errs, ended := make(lines, 16), make(lines, 64), make(chan output.ExitCode, 1)
+	go func() {
+		s := testSession(nil, nil)
+		s.Stdout, s.Stderr = out, errs
+		ended <- run(ctx, s, args)
+	}()
+	w := &runningWitness{}
+	for w.url == "" || w.key == "" {
+		select {
+		case w.key = <-out:
+		case line := <-errs:
+			if _, rest, ok := strings.Cut(line, "address="); ok {
+				address, _, _ := strings.Cut(rest, " ")
+				w.url = "http://" + address
+			}
+		case code := <-ended:
+			t.Fatalf("the witness ended with %d", code)
+		}
+	}
+	w.stop = func() { cancel(); <-ended }
+	return w
+}
