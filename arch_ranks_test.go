@@ -47,6 +47,7 @@ var ranks = map[string]int{
 	"audit/export":             3,
 	"audit/monitor":            3,
 	"audit/witness":            3,
+	"audit/policy":             3,
 	"audit/internal/durable":   2,
 	"raft":                     3,
 	"projector":                4,

@@ -21,8 +21,9 @@ type RunReport struct {
 	Head RunHead
 	// Records are all that the run had then.
 	Records uint64
-	// Checkpoint that is signed.
+	// Checkpoint that is signed, and Note its text with the signatures.
 	Checkpoint Checkpoint
+	Note       string
 	// Key that signed it, in its text form.
 	Key string
 	// Since is the kept checkpoint that Checkpoint continues; nil: the proof names none.
@@ -193,7 +194,7 @@ func (v *runVerifier) end(text []byte) (*RunReport, error) {
 		return nil, err
 	}
 	return &RunReport{
-		Head: p.Head, Records: v.state.records, Checkpoint: *v.found.Checkpoint, Key: v.found.Key, Since: v.found.Since,
+		Head: p.Head, Records: v.state.records, Checkpoint: *v.found.Checkpoint, Note: p.Checkpoint, Key: v.found.Key, Since: v.found.Since,
 	}, nil
 }
 

@@ -66,6 +66,22 @@ func TestWitnessTR4(t *testing.T) {
 	do(output.ExitUsage, "--url is required", "witness", "ask", "--witness-key", w.key)
 	do(output.ExitUsage, "--witness-key: ", "witness", "ask", "--url", w.url, "--witness-key", key.PublicKey)
 	do(output.ExitNotFound, "no checkpoint yet", "witness", "ask", "--url", w.url, "--witness-key", w.key)
+	// asked is a policy of one witness.
+	asked := func(quorum, witness string) string {
+		t.Helper()
+		path := filepath.Join(dir, "policy")
+		text := "log " + key.PublicKey + "\nwitness one " + witness + "\nquorum " + quorum + "\n"
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	cosigner, err := proof.NewCosigner("other.example/w", [32]byte{4})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strangerKey := cosigner.Key().String()
+	do(output.ExitUsage, "line 2: ", "audit", "verify", "none", "--policy", asked("one", key.PublicKey))
 	for n := 1; n <= 3; n++ {
 		attempt(n)
 		note := do(output.ExitOK, "— w.example/w ", "witness", "ask", "--url", w.url, "--witness-key", w.key)
@@ -77,6 +93,10 @@ func TestWitnessTR4(t *testing.T) {
 			t.Fatal(err)
 		}
 		do(output.ExitOK, "Signature    verified", "audit", "verify", kept, "--key", key.PublicKey)
+		do(output.ExitOK, `quorum "one" holds; signed by one at `, "audit", "verify", kept, "--policy", asked("one", w.key))
+		do(output.ExitRefused, `do not reach the quorum "one": signed by none; not signed by one`, "audit", "verify", kept, "--policy", asked("one", strangerKey))
+		do(output.ExitRefused, `do not reach the quorum "one"`, "audit", "verify", filepath.Join(dir, fmt.Sprint("proof-", n)), "--policy", asked("one", w.key))
+		do(output.ExitOK, `quorum "none" holds`, "audit", "verify", filepath.Join(dir, fmt.Sprint("proof-", n)), "--policy", asked("none", w.key))
 		w.stop()
 		w = serve("--key", key.PublicKey)
 	}

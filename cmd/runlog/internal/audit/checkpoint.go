@@ -70,7 +70,8 @@ func (a *app) continued(ctx context.Context, c *client.Client, path string) erro
 
 // verifyCheckpoints verifies the checkpoints of some files, and with since, that one of them
 // continues it.
-func (a *app) verifyCheckpoints(files []*evidence, since *keptNote, keys []string) error {
+func (a *app) verifyCheckpoints(files []*evidence, t *trust) error {
+	since, keys := t.since, t.keys
 	if len(keys) == 0 {
 		return unverified(files[0].path + " is a signed checkpoint, which proves nothing without the cluster's public key")
 	}
@@ -107,7 +108,7 @@ func (a *app) verifyCheckpoints(files []*evidence, since *keptNote, keys []strin
 			return checkpointError(strings.Join(paths, ", "), err)
 		}
 	}
-	return a.reportCheckpoints(paths, kept, continues)
+	return a.reportCheckpoints(paths, kept, continues, t)
 }
 
 // verifyContinued verifies that a checkpoint continues a kept one, which it returns.
@@ -215,10 +216,11 @@ type checkpointReport struct {
 	Runs            uint64      `json:"runs"`
 	Root            string      `json:"root"`
 	Since           *keptReport `json:"since,omitempty"`
+	Witnesses       string      `json:"witnesses,omitempty"`
 	VerifiedKeys    []string    `json:"verifiedKeys"`
 }
 
-func (a *app) reportCheckpoints(paths []string, kept []proof.KeptCheckpoint, continues *proof.KeptCheckpoint) error {
+func (a *app) reportCheckpoints(paths []string, kept []proof.KeptCheckpoint, continues *proof.KeptCheckpoint, t *trust) error {
 	last := &kept[0]
 	var keys []string
 	for i := range kept {
@@ -229,8 +231,12 @@ func (a *app) reportCheckpoints(paths []string, kept []proof.KeptCheckpoint, con
 			keys = append(keys, kept[i].Key)
 		}
 	}
+	witnesses, err := t.witnessed(strings.Join(paths, ", "), last.Note)
+	if err != nil {
+		return err
+	}
 	report := checkpointReport{
-		Files: paths, Format: "checkpoint", Origin: last.Origin(), Checkpoints: len(kept), CompleteThrough: proof.FormatTime(last.CompleteThrough),
+		Files: paths, Witnesses: witnesses, Format: "checkpoint", Origin: last.Origin(), Checkpoints: len(kept), CompleteThrough: proof.FormatTime(last.CompleteThrough),
 		Records: last.Size, Runs: last.Runs, Root: fmt.Sprintf("%x", last.Root[:]), Since: reportKept(continues), VerifiedKeys: keys,
 	}
 	number := "1"
@@ -246,6 +252,7 @@ func (a *app) reportCheckpoints(paths []string, kept []proof.KeptCheckpoint, con
 			output.Plural(last.Size, "record"), output.Plural(last.Runs, "run"))},
 		[2]string{"Root", fmt.Sprintf("%x", last.Root[:])},
 		[2]string{"Since", sinceText(continues)},
+		[2]string{"Witnesses", witnesses},
 		[2]string{"Signature", "verified, by " + strings.Join(keys, ", ")},
 	)
 }

@@ -101,7 +101,7 @@ func (a *app) writeProof(ctx context.Context, c *client.Client, runID string, op
 		return err
 	}
 	report := &proof.RunReport{Head: p.Head, Checkpoint: *verified.Checkpoint, Key: verified.Key, Since: verified.Since}
-	return a.reportProof(opts.file, report, len(opts.keys) > 0)
+	return a.reportProof(opts.file, report, "", len(opts.keys) > 0)
 }
 
 // wrongAnswer is the error of an answer that proves nothing.
@@ -125,13 +125,13 @@ func copyRun(ctx context.Context, c *client.Client, out io.Writer, p *proof.RunP
 }
 
 // verifyProof verifies a file of writeProof.
-func (a *app) verifyProof(path string, file io.Reader, since *keptNote, keys []string) error {
-	if len(keys) == 0 {
+func (a *app) verifyProof(path string, file io.Reader, t *trust) error {
+	if len(t.keys) == 0 {
 		return unverified(path + " is the proof of a run, which proves nothing without the cluster's public key")
 	}
-	report, err := proof.VerifyRunFile(file, keys...)
-	if err == nil && since != nil {
-		err = since.named(report.Since)
+	report, err := proof.VerifyRunFile(file, t.keys...)
+	if err == nil && t.since != nil {
+		err = t.since.named(report.Since)
 	}
 	if errors.Is(err, proof.ErrUnknownKey) {
 		return output.WithHint(output.Errorf(output.ExitRefused, "%s: %v", path, err), signingkey.Hint(err))
@@ -139,7 +139,11 @@ func (a *app) verifyProof(path string, file io.Reader, since *keptNote, keys []s
 	if err != nil {
 		return output.Errorf(output.ExitRefused, "%s: %v", path, err)
 	}
-	return a.reportProof(path, report, true)
+	witnesses, err := t.witnessed(path, report.Note)
+	if err != nil {
+		return err
+	}
+	return a.reportProof(path, report, witnesses, true)
 }
 
 // proofReport is the JSON form of what a proof proves.
@@ -158,15 +162,17 @@ type proofReport struct {
 	Root            string `json:"root"`
 	// Since is the kept checkpoint that the log continues.
 	Since *keptReport `json:"since,omitempty"`
+	// Witnesses says what the policy asks for, and which witnesses have signed.
+	Witnesses string `json:"witnesses,omitempty"`
 	// VerifiedKey is the given public key that the signature is of. If none was given it is empty,
 	// and ServerKey is the key that the server names.
 	VerifiedKey string `json:"verifiedKey"`
 	ServerKey   string `json:"serverKey,omitempty"`
 }
 
-// reportProof prints what a proof proves. named is true if the user named the key, false if only
-// the server did.
-func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
+// reportProof prints what a proof proves, and what trust.witnessed says. named is true if the user
+// named the key, false if only the server did.
+func (a *app) reportProof(path string, r *proof.RunReport, witnesses string, named bool) error {
 	c, h := &r.Checkpoint, &r.Head
 	verified, server, signature := r.Key, "", "verified, by "+r.Key
 	if !named {
@@ -176,7 +182,7 @@ func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
 	report := proofReport{
 		File: path, Format: "run proof", ClusterID: fmt.Sprintf("%x", c.Cluster), RunID: h.RunID, TenantID: h.TenantID, LastSeq: h.LastSeq,
 		ChainDigest: h.Chain.String(), CompleteThrough: proof.FormatTime(c.CompleteThrough), Records: c.Size, Runs: c.Runs,
-		Root: fmt.Sprintf("%x", c.Root[:]), Since: reportKept(r.Since), VerifiedKey: verified, ServerKey: server,
+		Root: fmt.Sprintf("%x", c.Root[:]), Since: reportKept(r.Since), Witnesses: witnesses, VerifiedKey: verified, ServerKey: server,
 	}
 	return a.Show(report,
 		[2]string{"File", path},
@@ -188,6 +194,7 @@ func (a *app) reportProof(path string, r *proof.RunReport, named bool) error {
 		[2]string{"Chain", h.Chain.String()},
 		[2]string{"Checkpoint", fmt.Sprintf("of %s, over %s of %s", proof.FormatTime(c.CompleteThrough), output.Plural(c.Size, "record"), output.Plural(c.Runs, "run"))},
 		[2]string{"Since", sinceText(r.Since)},
+		[2]string{"Witnesses", witnesses},
 		[2]string{"Signature", signature},
 	)
 }

@@ -21,7 +21,7 @@ import (
 
 func (a *app) auditVerifyCommand() *cobra.Command {
 	var keys []string
-	var since string
+	var since, policyFile string
 	cmd := &cobra.Command{
 		Use:   "verify FILE...",
 		Short: "Verify exports, proofs and checkpoints without a server",
@@ -35,6 +35,9 @@ as signed notes or as "runlog audit checkpoints" prints them. No two of them may
 With --since, the file must prove that the log continues the checkpoint that you name: that no record before it was changed,
 removed or added, by whoever held which key. Make such a file with the --since of "runlog audit proof" or "runlog audit
 checkpoints". Without it, a holder of the signing key can have signed a changed history.
+
+With --policy, the newest checkpoint must have the signatures of as many witnesses as the file asks for. The keys in its log
+lines need not be named with --key.
 
 The manifest of a JSON lines or CSV file may be in a file of its own (runlog audit export --manifest=sidecar). It is found if it
 is in the same directory and has the same name with ".manifest" behind it; otherwise name both files.
@@ -51,9 +54,10 @@ at most, and anyone can have made it. It is 1 if something does not fit; stderr 
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return a.auditVerify(cmd.Context(), args, since, keys)
+			return a.auditVerify(cmd.Context(), args, since, policyFile, keys)
 		},
 	}
+	cmd.Flags().StringVar(&policyFile, "policy", "", "require the witnesses that this file asks for, a policy of C2SP tlog-policy")
 	cmd.Flags().StringVar(&since, "since", "", "require the proof that the log continues the checkpoint in this file")
 	signingkey.Flag(cmd, &keys)
 	return cmd
@@ -92,11 +96,19 @@ func openEvidence(path string) (*evidence, error) {
 }
 
 // auditVerify identifies files by their first bytes, and verifies them.
-func (a *app) auditVerify(ctx context.Context, paths []string, sinceFile string, keys []string) error {
+func (a *app) auditVerify(ctx context.Context, paths []string, sinceFile, policyFile string, keys []string) error {
 	since, err := readKept(sinceFile)
 	if err != nil {
 		return err
 	}
+	asked, err := readPolicy(policyFile)
+	if err != nil {
+		return err
+	}
+	if asked != nil {
+		keys = append(keys, asked.Keys()...)
+	}
+	trusts := &trust{keys: keys, since: since, policy: asked}
 	var files, manifests []*evidence
 	checkpoints := 0
 	for _, path := range paths {
@@ -117,13 +129,13 @@ func (a *app) auditVerify(ctx context.Context, paths []string, sinceFile string,
 	case len(files) == 0:
 		return output.UsageError("%s is the manifest of an export; name the file that it belongs to, such as %s", paths[0], strings.TrimSuffix(paths[0], manifestSuffix))
 	case checkpoints == len(paths):
-		return a.verifyCheckpoints(files, since, keys)
+		return a.verifyCheckpoints(files, trusts)
 	case len(files) > 1 || len(manifests) > 1:
 		return output.UsageError("verify takes one file, an export with its manifest, or several files that all have checkpoints")
 	case proof.IsRunFile(files[0].head):
-		return a.verifyProof(files[0].path, files[0].file, since, keys)
-	case since != nil:
-		return output.UsageError("%s is an export, which has no proof that the log continues a checkpoint", files[0].path)
+		return a.verifyProof(files[0].path, files[0].file, trusts)
+	case since != nil || asked != nil:
+		return output.UsageError("%s is an export, which has no checkpoint", files[0].path)
 	case len(manifests) == 1:
 		return a.verifyExport(ctx, files[0], manifests[0], keys)
 	default:
