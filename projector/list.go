@@ -58,7 +58,7 @@ func (p *Projector) read(pr *projection, read func(pebble.Reader) error) (storag
 			err = fmt.Errorf("%w: %w", errProjection, err)
 		}
 		p.disk.db.damaged(err)
-		return 0, err
+		return 0, fmt.Errorf("%w: %w", ErrRemaking, err)
 	}
 	return at, nil
 }

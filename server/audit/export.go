@@ -242,7 +242,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting exported, more bool, er
 		if len(m.Events) == 0 && !more {
 			return exported{}, false, nil // The summary follows.
 		}
-		if err := proofs.end(m); err != nil {
+		if err := proofs.end(ctx, m); err != nil {
 			return exported{}, false, err
 		}
 		told = time.Now()

@@ -3,7 +3,6 @@ package audit
 import (
 	"context"
 
-	"runlog/projector/tree"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/storage"
@@ -15,10 +14,7 @@ func (s *Service) reachTree(ctx context.Context, at storage.Position, size uint6
 	if size == 0 {
 		return nil
 	}
-	if err := s.opts.Records.Wait(ctx, tree.Name, at); err != nil {
-		return err
-	}
-	_, err := s.included("treeSize", size, nil)
+	_, err := s.included(ctx, at, size, nil)
 	return err
 }
 
@@ -42,11 +38,11 @@ func (p *exportProofs) add(records []storage.Record) {
 }
 
 // end proves the events of the message, and begins the next.
-func (p *exportProofs) end(m *runlogv1.ExportEventsResponse) (err error) {
+func (p *exportProofs) end(ctx context.Context, m *runlogv1.ExportEventsResponse) (err error) {
 	if len(p.leaves) == 0 {
 		return nil
 	}
-	if m.Places, err = p.s.included("treeSize", p.size, p.leaves); err != nil {
+	if m.Places, err = p.s.included(ctx, storage.Position(p.leaves[len(p.leaves)-1].Position), p.size, p.leaves); err != nil {
 		return err
 	}
 	for i := range m.Places.Indexes {

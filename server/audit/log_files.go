@@ -39,7 +39,7 @@ func (s *Service) ReadLog(ctx context.Context, req *runlogv1.ReadLogRequest) (*h
 	}
 	defer func() { grant.Release() }()
 	var data []byte
-	_, err = s.opts.Records.Tree(func(t *tree.Tree) (err error) {
+	err = readTree(ctx, s.opts.Records, 0, func(t *tree.Tree) (err error) {
 		if tile.L < 0 {
 			data, err = s.entries(ctx, t, tile)
 		} else {

@@ -37,7 +37,7 @@ func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (
 		resp.Path = append(resp.Path, p.Path[i][:])
 	}
 	if req.SinceSize > 0 && req.SinceSize <= p.Size { // Else the client sees that it cannot be.
-		if resp.Consistency, err = s.consistency(req.SinceSize, p.Size); err != nil {
+		if resp.Consistency, err = s.consistency(ctx, req.SinceSize, p.Size); err != nil {
 			return nil, err
 		}
 	}

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"time"
 
 	"golang.org/x/mod/sumdb/tlog"
 
 	"runlog/audit/proof"
+	"runlog/projector"
 	"runlog/projector/tree"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
@@ -25,6 +27,28 @@ type Records interface {
 	Tree(read func(*tree.Tree) error) (storage.Position, error)
 }
 
+// remakeRetry is the time between two looks at a projection that is being rebuilt.
+const remakeRetry = 50 * time.Millisecond
+
+// readTree lets a caller read the tree once it has the log up to a position. If the projection
+// turns out to be damaged, it is rebuilt from the log, and read again.
+func readTree(ctx context.Context, records Records, at storage.Position, read func(*tree.Tree) error) error {
+	for {
+		err := records.Wait(ctx, tree.Name, at)
+		if err == nil {
+			_, err = records.Tree(read)
+		}
+		if !errors.Is(err, projector.ErrRemaking) {
+			return err
+		}
+		select {
+		case <-time.After(remakeRetry):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
 // ProveRecords proves that records of a run are in the tree of all records (TR-3).
 func (s *Service) ProveRecords(ctx context.Context, req *runlogv1.ProveRecordsRequest) (_ *runlogv1.ProveRecordsResponse, err error) {
 	v, err := s.node.View(ctx, req.RunId, runlogv1.Consistency_LINEARIZABLE, 0)
@@ -32,9 +56,6 @@ func (s *Service) ProveRecords(ctx context.Context, req *runlogv1.ProveRecordsRe
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, v.Close()) }()
-	if err := s.opts.Records.Wait(ctx, tree.Name, v.At.Position()); err != nil {
-		return nil, err
-	}
 	// The places, and some ten hashes for each record that lies alone.
 	const answer = proof.InclusionBlock * (24 + 16*tlog.HashSize)
 	grant, err := s.opts.Memory.Acquire(budget.Shared, answer)
@@ -54,16 +75,17 @@ func (s *Service) ProveRecords(ctx context.Context, req *runlogv1.ProveRecordsRe
 			break
 		}
 	}
-	places, err := s.included("treeSize", req.TreeSize, leaves)
+	places, err := s.included(ctx, v.At.Position(), req.TreeSize, leaves)
 	return &runlogv1.ProveRecordsResponse{Places: places}, err
 }
 
 // included proves that those of some leaves are in the tree of a size that it has at this size. The
 // leaves are in the order of the tree.
-func (s *Service) included(field string, size uint64, leaves []contract.Leaf) (*runlogv1.RecordPlaces, error) {
-	out := &runlogv1.RecordPlaces{}
-	_, err := s.opts.Records.Tree(func(t *tree.Tree) error {
-		size, err := sizeOf(t, field, size)
+func (s *Service) included(ctx context.Context, at storage.Position, size uint64, leaves []contract.Leaf) (*runlogv1.RecordPlaces, error) {
+	var out *runlogv1.RecordPlaces
+	err := readTree(ctx, s.opts.Records, at, func(t *tree.Tree) error {
+		out = &runlogv1.RecordPlaces{}
+		size, err := sizeOf(t, "treeSize", size)
 		if err != nil {
 			return err
 		}
@@ -104,11 +126,7 @@ func (s *Service) ProveConsistency(ctx context.Context, req *runlogv1.ProveConsi
 	if err := s.node.ReadIndex(ctx); err != nil {
 		return nil, err
 	}
-	now := s.node.Store().Applied()
-	if err := s.opts.Records.Wait(ctx, tree.Name, now.Position()); err != nil {
-		return nil, err
-	}
-	hashes, err := s.consistency(req.OldSize, req.NewSize)
+	hashes, err := s.consistency(ctx, req.OldSize, req.NewSize)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +134,9 @@ func (s *Service) ProveConsistency(ctx context.Context, req *runlogv1.ProveConsi
 }
 
 // consistency returns the hashes that prove that a tree continues another.
-func (s *Service) consistency(earlier, later uint64) (hashes [][]byte, err error) {
-	_, err = s.opts.Records.Tree(func(t *tree.Tree) error {
+func (s *Service) consistency(ctx context.Context, earlier, later uint64) (hashes [][]byte, err error) {
+	now := s.node.Store().Applied()
+	err = readTree(ctx, s.opts.Records, now.Position(), func(t *tree.Tree) error {
 		size, err := sizeOf(t, "newSize", later)
 		if err != nil {
 			return err

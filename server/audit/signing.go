@@ -134,10 +134,7 @@ func (s *Signer) prove(ctx context.Context, runID string, fresh bool) (p *checkp
 
 // records implements checkpoint.Options.Records.
 func (s *Signer) records(ctx context.Context, at storage.Position, size int64) (root tlog.Hash, err error) {
-	if err := s.opts.Records.Wait(ctx, tree.Name, at); err != nil {
-		return root, err
-	}
-	_, err = s.opts.Records.Tree(func(t *tree.Tree) (err error) {
+	err = readTree(ctx, s.opts.Records, at, func(t *tree.Tree) (err error) {
 		root, err = t.Root(size)
 		return err
 	})
