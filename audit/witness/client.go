@@ -98,6 +98,9 @@ func (c *Client) add(ctx context.Context, body *proof.Consistency) (line string,
 			return "", 0, fmt.Errorf("%w: %q is no size", ErrRefused, text)
 		}
 		return "", size, nil
+	case resp.StatusCode == http.StatusUnprocessableEntity && len(body.Hashes) == 0 && body.From > 0:
+		// Two trees of one size: there is nothing else to refuse.
+		return "", 0, fmt.Errorf("%w: %.200s", ErrConflict, text)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return "", 0, fmt.Errorf("%w: %s", ErrUnreachable, resp.Status)
 	default:

@@ -165,7 +165,7 @@ func (w *Witness) keepLocked(c *proof.Consistency, next *proof.KeptCheckpoint) e
 	case known && before.Size == next.Size && before.Root != next.Root:
 		w.opts.Logger.Error("log has signed two trees of one size", "alert", "WITNESS_CONFLICT", "origin", origin, "records", next.Size,
 			"kept", before.Note, "other", next.Note)
-		return &Refusal{http.StatusConflict, before.Size, proof.ErrContradiction}
+		return refuse(http.StatusUnprocessableEntity, proof.ErrContradiction)
 	}
 	if err := proof.CheckConsistency(&before.Checkpoint, &next.Checkpoint, c.Hashes); err != nil {
 		return refuse(http.StatusUnprocessableEntity, err)

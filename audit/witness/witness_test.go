@@ -55,8 +55,6 @@ func TestOneHistoryTR4(t *testing.T) {
 				refused(t, err, http.StatusBadRequest)
 			case from != size:
 				refused(t, err, http.StatusConflict)
-			case !continues && size == to:
-				refused(t, err, http.StatusConflict)
 			case !continues:
 				refused(t, err, http.StatusUnprocessableEntity)
 			case err != nil:
