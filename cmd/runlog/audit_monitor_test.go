@@ -2,7 +2,6 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -11,41 +10,13 @@ import (
 	"runlog/audit/monitor"
 	"runlog/audit/proof"
 	"runlog/client/command/output"
-	"runlog/server"
 )
 
 // TestAuditMonitorTR5: a monitor verifies the records of a node from the first one on, then those
 // that are new, and finds that the log does not continue a checkpoint that it is given as verified.
 func TestAuditMonitorTR5(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{
-		DataDir: t.TempDir(), GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
-		Fail: func(err error) { t.Errorf("the node stopped itself: %v", err) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	at, dir := s.Addresses().GRPC, t.TempDir()
-	do := func(want output.ExitCode, says string, args ...string) string {
-		t.Helper()
-		code, out, errs := cli(t, at, "", args...)
-		if code != want || !strings.Contains(out+errs, says) {
-			t.Errorf("runlog %s: exit %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
-		}
-		return out
-	}
-	attempt := func(n int) {
-		t.Helper()
-		text := strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, fmt.Sprintf(`"logicalAttemptId":%d,`, n))
-		if code, out, errs := cli(t, at, text, "append", "-f", "-"); code != output.ExitOK {
-			t.Fatal(out, errs)
-		}
-		// It makes a checkpoint.
-		do(output.ExitOK, "up to runSeq", "audit", "proof", "run-1", "-f", filepath.Join(dir, fmt.Sprint("proof-", n)))
-	}
+	at, do := auditedNode(t)
+	dir := t.TempDir()
 	var key struct{ PublicKey string }
 	if err := json.Unmarshal([]byte(do(output.ExitOK, "publicKey", "audit", "keys", "-o", "json")), &key); err != nil {
 		t.Fatal(err)
@@ -54,12 +25,12 @@ func TestAuditMonitorTR5(t *testing.T) {
 	once := []string{"audit", "monitor", "--state", state, "--key", key.PublicKey, "--once"}
 	do(output.ExitUsage, "--key is required", "audit", "monitor", "--state", state, "--once")
 	do(output.ExitUsage, "--state is required", "audit", "monitor", "--key", key.PublicKey, "--once")
-	attempt(1)
+	appendAttempt(t, at, dir, 1)
 	do(output.ExitOK, "3 read in", once...)
 	do(output.ExitOK, "3 records; nothing is newer", once...)
-	attempt(2)
+	appendAttempt(t, at, dir, 2)
 	do(output.ExitOK, `"verified":3,"linked":2,"whole":true`, append(once, "-o", "json")...)
-	attempt(3)
+	appendAttempt(t, at, dir, 3)
 	do(output.ExitOK, "3 read in", once...)
 	do(output.ExitOK, "each new record of acme that was shown is in the log", "audit", "monitor", "--state", state+"-acme", "--tenant", "acme", "--key", key.PublicKey, "--once")
 	kept := filepath.Join(dir, "kept")

@@ -13,7 +13,6 @@ import (
 	"runlog/client/command/output"
 
 	"runlog/audit/proof"
-	"runlog/server"
 )
 
 // cli is a command line against one server.
@@ -118,26 +117,8 @@ func sinceKept(t *testing.T, do func(want output.ExitCode, says string, args ...
 // TestAuditProof: a run is proved into a file that verifies with an old key of the cluster and the
 // new one, with no other, and not once anything in it was changed.
 func TestAuditProof(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{
-		DataDir: t.TempDir(), GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
-		Fail: func(err error) { t.Errorf("the node stopped itself: %v", err) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	at, dir := s.Addresses().GRPC, t.TempDir()
-	do := func(want output.ExitCode, says string, args ...string) string {
-		t.Helper()
-		code, out, errs := cli(t, at, "", args...)
-		if code != want || !strings.Contains(out+errs, says) {
-			t.Fatalf("runlog %s: exit %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
-		}
-		return out
-	}
+	at, do := auditedNode(t)
+	dir := t.TempDir()
 	if code, out, errs := cli(t, at, readTestdata(t, "run-1.jsonl"), "append", "-f", "-"); code != output.ExitOK {
 		t.Fatal(out, errs)
 	}

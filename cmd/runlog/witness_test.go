@@ -11,44 +11,16 @@ import (
 
 	"runlog/audit/proof"
 	"runlog/client/command/output"
-	"runlog/server"
 )
 
 // TestWitnessTR4: a witness that is run from the command line signs the checkpoints of a node as
 // the log grows, also after it was started again, and none of a log that it does not follow.
 func TestWitnessTR4(t *testing.T) {
-	s, err := server.Start(t.Context(), server.Options{
-		DataDir: t.TempDir(), GRPCListen: "127.0.0.1:0", HTTPListen: "127.0.0.1:0", AdminListen: "127.0.0.1:0", RaftListen: "127.0.0.1:0",
-		Fail: func(err error) { t.Errorf("the node stopped itself: %v", err) },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer s.Close()
-	if err := s.WaitReady(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	at, dir := s.Addresses().GRPC, t.TempDir()
-	do := func(want output.ExitCode, says string, args ...string) string {
-		t.Helper()
-		code, out, errs := cli(t, at, "", args...)
-		if code != want || !strings.Contains(out+errs, says) {
-			t.Errorf("runlog %s: exit %d, want %d and %q\n%s%s", strings.Join(args, " "), code, want, says, out, errs)
-		}
-		return out
-	}
+	at, do := auditedNode(t)
+	dir := t.TempDir()
 	var key struct{ PublicKey string }
 	if err := json.Unmarshal([]byte(do(output.ExitOK, "publicKey", "audit", "keys", "-o", "json")), &key); err != nil {
 		t.Fatal(err)
-	}
-	attempt := func(n int) {
-		t.Helper()
-		text := strings.ReplaceAll(readTestdata(t, "run-1.jsonl"), `"logicalAttemptId":1,`, fmt.Sprintf(`"logicalAttemptId":%d,`, n))
-		if code, out, errs := cli(t, at, text, "append", "-f", "-"); code != output.ExitOK {
-			t.Fatal(out, errs)
-		}
-		// It makes a checkpoint.
-		do(output.ExitOK, "up to runSeq", "audit", "proof", "run-1", "-f", filepath.Join(dir, fmt.Sprint("proof-", n)))
 	}
 	state, secret := filepath.Join(dir, "state"), filepath.Join(dir, "secret")
 	serve := func(args ...string) *runningWitness {
@@ -83,7 +55,7 @@ func TestWitnessTR4(t *testing.T) {
 	strangerKey := cosigner.Key().String()
 	do(output.ExitUsage, "line 2: ", "audit", "verify", "none", "--policy", asked("one", key.PublicKey))
 	for n := 1; n <= 3; n++ {
-		attempt(n)
+		appendAttempt(t, at, dir, n)
 		note := do(output.ExitOK, "— w.example/w ", "witness", "ask", "--url", w.url, "--witness-key", w.key)
 		if found, err := proof.Cosignatures(note, witnessKey); err != nil || len(found) != 1 {
 			t.Errorf("%+v, %v of\n%s", found, err, note)
