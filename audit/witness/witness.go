@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/mod/sumdb/tlog"
+
 	"runlog/audit/internal/durable"
 	"runlog/audit/proof"
 )
@@ -136,6 +138,9 @@ func (w *Witness) Add(body string) (line string, err error) {
 		return "", refuse(http.StatusForbidden, err)
 	case c.From > next.Size:
 		return "", refuse(http.StatusBadRequest, fmt.Errorf("a proof from %d records to %d", c.From, next.Size))
+	}
+	if empty, err := tlog.TreeHash(0, nil); next.Size == 0 && next.Root != empty {
+		return "", refuse(http.StatusUnprocessableEntity, errors.Join(err, errors.New("the root is not that of an empty tree")))
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()

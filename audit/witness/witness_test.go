@@ -108,6 +108,12 @@ func TestRefusesTR4(t *testing.T) {
 		_, err := w.Add(body)
 		refused(t, err, status)
 	}
+	wrong, err := h.signer.SignCheckpoint(&proof.Checkpoint{Cluster: cluster, Root: tlog.Hash{1}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = w.Add("old 0\n\n" + wrong)
+	refused(t, err, http.StatusUnprocessableEntity)
 	if len(w.kept) != 0 {
 		t.Errorf("%d checkpoints are kept", len(w.kept))
 	}
