@@ -41,7 +41,7 @@ func (s *Service) ProveRun(ctx context.Context, req *runlogv1.ProveRunRequest) (
 			return nil, err
 		}
 	}
-	resp.Keys, err = encodeKeys(p.Keys, s.node.Store().Incarnation())
+	resp.Keys, err = s.encodeKeys(p.Keys)
 	return resp, err
 }
 
@@ -69,20 +69,21 @@ func encodeLeaf(h *proof.RunHead) *runlogv1.RunLeaf {
 	}
 }
 
-func encodeKeys(keys []signing.Key, in storage.Incarnation) ([]*runlogv1.SigningKey, error) {
+func (s *Service) encodeKeys(keys []signing.Key) ([]*runlogv1.SigningKey, error) {
 	out := make([]*runlogv1.SigningKey, len(keys))
 	for i, k := range keys {
 		id, err := proof.KeyID(k.PublicKey)
 		if err != nil {
 			return nil, err
 		}
-		as, err := proof.CheckpointKey(k.PublicKey, in)
-		if err != nil {
-			return nil, err
-		}
 		out[i] = &runlogv1.SigningKey{
 			Number: k.Number, PublicKey: k.PublicKey, KeyId: id, CreatedAt: wire.Timestamp(k.CreatedAt), Endorsement: k.Endorsement,
-			CheckpointKey: as,
+		}
+		if cluster, ok := proof.ClusterOf(k.PublicKey); !ok || cluster != s.node.ClusterID() {
+			continue // It signed another log, that of a cluster whose backup this one continues.
+		}
+		if out[i].CheckpointKey, err = proof.CheckpointKey(k.PublicKey, s.node.Store().Incarnation()); err != nil {
+			return nil, err
 		}
 	}
 	return out, nil
@@ -147,7 +148,7 @@ func (s *Service) ListSigningKeys(ctx context.Context, _ *runlogv1.ListSigningKe
 	if err != nil && !errors.Is(err, checkpoint.ErrKeyMissing) {
 		return nil, err
 	}
-	out, err := encodeKeys(keys, s.node.Store().Incarnation())
+	out, err := s.encodeKeys(keys)
 	return &runlogv1.ListSigningKeysResponse{Keys: out}, err
 }
 
@@ -157,7 +158,7 @@ func (s *Service) RotateSigningKey(ctx context.Context, req *runlogv1.RotateSign
 	if err != nil {
 		return nil, signError(err)
 	}
-	keys, err := encodeKeys([]signing.Key{key}, s.node.Store().Incarnation())
+	keys, err := s.encodeKeys([]signing.Key{key})
 	if err != nil {
 		return nil, err
 	}

@@ -357,7 +357,8 @@ func TestRestoredSigns(t *testing.T) {
 			t.Errorf("proved %v in %+v, before %v in %+v", again, now, leaf, before)
 		}
 		keys := n.SigningKeys()
-		if len(keys) != 2 || keys[1].Endorsement != "" || keys[0].PublicKey != old.SigningKeys()[0].PublicKey {
+		if len(keys) != 2 || keys[1].Endorsement != "" || keys[0].PublicKey != old.SigningKeys()[0].PublicKey ||
+			keys[0].CheckpointKey != "" || !strings.HasPrefix(keys[1].CheckpointKey, now.Origin()+"+") {
 			t.Errorf("keys %v", keys)
 		}
 		continued(n, signedCheckpoints(n))

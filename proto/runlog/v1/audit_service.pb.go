@@ -1775,7 +1775,7 @@ type SigningKey struct {
 	// the key before was lost.
 	Endorsement string `protobuf:"bytes,5,opt,name=endorsement,proto3" json:"endorsement,omitempty"`
 	// The same key under the name of the log, as tools for transparency logs, witnesses and policies
-	// take it: origin+id+key.
+	// take it: origin+id+key. Empty for keys of a cluster whose backup this one continues.
 	CheckpointKey string `protobuf:"bytes,6,opt,name=checkpoint_key,json=checkpointKey,proto3" json:"checkpoint_key,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
