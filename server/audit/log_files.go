@@ -39,7 +39,8 @@ func (s *Service) ReadLog(ctx context.Context, req *runlogv1.ReadLogRequest) (*h
 	}
 	defer func() { grant.Release() }()
 	var data []byte
-	err = readTree(ctx, s.opts.Records, 0, func(t *tree.Tree) (err error) {
+	now := s.node.Store().Applied()
+	err = readTree(ctx, s.opts.Records, now.Position(), func(t *tree.Tree) (err error) {
 		if tile.L < 0 {
 			data, err = s.entries(ctx, t, tile)
 		} else {
