@@ -136,6 +136,7 @@ def open_checkpoint(note, keys):
         except ValueError as e:
             why = e
             continue
+        need(int(size) <= 1 << 60 and int(runs.removeprefix("runs ")) <= 1 << 60, "no tree has so many leaves")
         return {
             "origin": origin, "size": int(size), "root": base64.b64decode(root, validate=True),
             "position": int(position.removeprefix("position ")), "through": through.removeprefix("complete-through "),
@@ -224,7 +225,7 @@ def verify(file, trusted, since):
         need("since" in first and first["since"].partition("\n\n")[0] == since.partition("\n\n")[0],
              "the proof does not show that the log continues your checkpoint: make it with --since")
 
-    chain, seq, persisted, last, block = bytes(32), 0, None, (-1, -1, -1), []
+    chain, seq, persisted, last, block = bytes(32), 0, None, (-1, (-1, -1), -1), []
     for line in file:
         line = line.rstrip(b"\n")
         if line.startswith(b'{"inclusion":'):
@@ -240,12 +241,13 @@ def verify(file, trusted, since):
         seq, persisted = int(r["runSeq"]), r["persistedAt"]
         chain = sha(b"runlog/chain/1\0", chain, record_digest(r, payload_of(line, r)), u64(seq), u64(nanoseconds(persisted)))
         need(chain.hex() == r["chainDigest"], f"runSeq {seq}: changed, or one is missing before it")
-        place = int(r["index"]), int(r["position"]), nanoseconds(persisted)
-        need(place[0] > last[0] and place[1] >= last[1] and place[2] >= last[2], f"runSeq {seq}: its place does not follow")
-        need(place[1] <= c["position"] and place[2] <= nanoseconds(c["through"]), f"runSeq {seq} lies behind the checkpoint")
-        last = place
-        leaf = b"runlog/leaf/1\0" + chain + u64(place[1]) + int(r["offset"]).to_bytes(4, "big") + u64(place[2])
-        block.append((place[0], sha(b"\0", leaf)))
+        index, place, stamp = int(r["index"]), (int(r["position"]), int(r["offset"])), nanoseconds(persisted)
+        need(index > last[0] and place > last[1] and stamp >= last[2], f"runSeq {seq}: its place does not follow")
+        need(place[0] <= c["position"] and stamp <= nanoseconds(c["through"]), f"runSeq {seq} lies behind the checkpoint")
+        last = index, place, stamp
+        leaf = b"runlog/leaf/1\0" + chain + u64(place[0]) + place[1].to_bytes(4, "big") + u64(stamp)
+        block.append((index, sha(b"\0", leaf)))
+        need(len(block) <= 1000, "more than 1,000 records without a proof of inclusion")
     else:
         raise ValueError("the file is cut off")
     need(not next(file, b"") and not block, "there is more behind the end, or records without a proof of inclusion")
