@@ -4,15 +4,19 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"runlog/audit/proof"
 )
 
+// MaxText bounds a policy, in bytes.
+const MaxText = 1 << 20
+
 const (
-	maxText = 1 << 20 // bytes
 	// maxLines bounds the log, witness and group lines of each kind.
 	maxLines = 256
 	// maxFaults bounds the faults that an error lists.
@@ -33,8 +37,8 @@ func (e *LineError) Error() string { return fmt.Sprintf("line %d: %s", e.Line, e
 
 // Parse parses a policy. The error is ErrPolicy and has a *LineError for each line with a fault.
 func Parse(text []byte) (*Policy, error) {
-	if len(text) > maxText {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrPolicy, maxText)
+	if len(text) > MaxText {
+		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrPolicy, MaxText)
 	}
 	p := parser{policy: &Policy{}, nodes: map[string]*node{}}
 	var faults []error
@@ -71,6 +75,9 @@ func (p *parser) line(line string) error {
 	}
 	if at := strings.IndexFunc(text, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }); at >= 0 {
 		return fmt.Errorf("it has the control character %q", text[at])
+	}
+	if !utf8.ValidString(text) {
+		return errors.New("it is not UTF-8")
 	}
 	words := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '\t' })
 	if len(words) == 0 || strings.HasPrefix(words[0], "#") {
@@ -151,11 +158,25 @@ func (p *parser) witness(args []string) error {
 		return fmt.Errorf("the key of witness %q is that of witness %q", args[0], p.policy.witnesses[i].name)
 	}
 	w := &node{name: args[0], key: key}
+	if len(args) > 2 {
+		if w.url, err = parseURL(args[2]); err != nil {
+			return err
+		}
+	}
 	if err := p.define(w); err != nil {
 		return err
 	}
 	p.policy.witnesses = append(p.policy.witnesses, w)
 	return nil
+}
+
+// parseURL checks the address to which the paths of a witness are added.
+func parseURL(text string) (string, error) {
+	u, err := url.Parse(text)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
+		return "", fmt.Errorf("%q is no address of the form https://HOST/PATH", text)
+	}
+	return text, nil
 }
 
 // define takes a name.

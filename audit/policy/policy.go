@@ -27,6 +27,7 @@ type logKey struct {
 type node struct {
 	name    string
 	key     *proof.WitnessKey // nil: a group
+	url     string            // of a witness; empty: none is given
 	least   int               // members of a group that have to witness
 	members []*node
 	grouped bool // it is a member of a group
@@ -38,6 +39,25 @@ func (p *Policy) Keys() (keys []string) {
 		keys = append(keys, l.cluster)
 	}
 	return keys
+}
+
+// Endpoint is a witness that can be asked.
+type Endpoint struct {
+	// Name in the policy.
+	Name string
+	Key  *proof.WitnessKey
+	// URL to which the paths of C2SP tlog-witness are added.
+	URL string
+}
+
+// Endpoints returns the witnesses that have a URL, in the policy's order.
+func (p *Policy) Endpoints() (list []Endpoint) {
+	for _, w := range p.witnesses {
+		if w.url != "" {
+			list = append(list, Endpoint{w.name, w.key, w.url})
+		}
+	}
+	return list
 }
 
 // Witness is a witness of the policy, and whether it cosigned.

@@ -3,6 +3,7 @@ package policy
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -175,6 +176,13 @@ func TestFaultsTR4(t *testing.T) {
 		"witness e " + key(11) + "\n":    1,
 		"witness e " + renamed.Key().String() + "\n":   1,
 		"witness e " + key(20) + " u v\n":              1,
+		"witness e " + key(20) + " ftp://w.example\n":  1,
+		"witness e " + key(20) + " w.example/w\n":      1,
+		"witness e " + key(20) + " https://\n":         1,
+		"witness e " + key(20) + " https://u@w\n":      1,
+		"witness e " + key(20) + " https://w/?x=y\n":   1,
+		"witness e " + key(20) + " https://w/#x\n":     1,
+		"witness \xff " + key(20) + "\n":               1,
 		"group g all\n":                                1,
 		"group g most a b\n":                           1,
 		"group g 0 a b\n":                              1,
@@ -198,8 +206,26 @@ func TestFaultsTR4(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "line 1: ") || !strings.Contains(err.Error(), "line 2: ") {
 		t.Errorf("of two faults: %v", err)
 	}
-	if _, err := Parse(make([]byte, maxText+1)); !errors.Is(err, ErrPolicy) {
+	if _, err := Parse(make([]byte, MaxText+1)); !errors.Is(err, ErrPolicy) {
 		t.Errorf("too long: %v", err)
+	}
+}
+
+// TestEndpointsTR4: the witnesses with a URL are those that a node asks.
+func TestEndpointsTR4(t *testing.T) {
+	key := func(seed byte) string { return cosignerOf(t, seed).Key().String() }
+	text := "witness a " + key(11) + " https://a.example/w\nwitness b " + key(12) + "\nwitness c " + key(13) + " http://127.0.0.1:7\nquorum none\n"
+	p, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range p.Endpoints() {
+		got = append(got, e.Name+" "+e.Key.String()+" "+e.URL)
+	}
+	want := []string{"a " + key(11) + " https://a.example/w", "c " + key(13) + " http://127.0.0.1:7"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
 	}
 }
 

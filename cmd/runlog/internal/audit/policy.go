@@ -2,17 +2,13 @@ package audit
 
 import (
 	"fmt"
-	"io"
-	"os"
 	"strings"
 
 	"runlog/audit/policy"
 	"runlog/audit/proof"
 	"runlog/client/command/output"
+	"runlog/cmd/internal/policyfile"
 )
-
-// maxPolicy bounds a file with a policy, in bytes.
-const maxPolicy = 1 << 20
 
 // trust is what the user of verify trusts.
 type trust struct {
@@ -26,20 +22,7 @@ func readPolicy(path string) (*policy.Policy, error) {
 	if path == "" {
 		return nil, nil
 	}
-	file, err := os.Open(path)
-	if err != nil {
-		return nil, output.UsageError("--policy %s: %v", path, err)
-	}
-	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, maxPolicy+1))
-	if err != nil {
-		return nil, err
-	}
-	p, err := policy.Parse(text)
-	if err != nil {
-		return nil, output.UsageError("--policy %s: %v", path, err)
-	}
-	return p, nil
+	return policyfile.Read("policy", path)
 }
 
 // witnessed verifies that the witnesses of the policy have signed a checkpoint, and says which. It
