@@ -17,7 +17,8 @@ import (
 var (
 	// ErrUnreachable means that a witness gave no answer that one could have given.
 	ErrUnreachable = errors.New("witness: no answer")
-	// ErrConflict means that a witness has signed another tree of the log, of this size or larger.
+	// ErrConflict means that a witness says that it has signed a tree of the log that the
+	// checkpoint does not continue: another one, or a larger one.
 	ErrConflict = errors.New("witness: it has signed another tree of this log")
 	// ErrRefused means that a witness does not sign the checkpoint.
 	ErrRefused = errors.New("witness: it does not sign")
@@ -98,8 +99,8 @@ func (c *Client) add(ctx context.Context, body *proof.Consistency) (line string,
 			return "", 0, fmt.Errorf("%w: %q is no size", ErrRefused, text)
 		}
 		return "", size, nil
-	case resp.StatusCode == http.StatusUnprocessableEntity && len(body.Hashes) == 0 && body.From > 0:
-		// Two trees of one size: there is nothing else to refuse.
+	case resp.StatusCode == http.StatusUnprocessableEntity && body.From > 0:
+		// The proof does not begin with the tree that the witness has of that size.
 		return "", 0, fmt.Errorf("%w: %.200s", ErrConflict, text)
 	case resp.StatusCode >= http.StatusInternalServerError:
 		return "", 0, fmt.Errorf("%w: %s", ErrUnreachable, resp.Status)

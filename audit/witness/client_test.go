@@ -55,7 +55,7 @@ func TestCosignTR4(t *testing.T) {
 		size int64
 		want error
 	}{
-		{other, 20, 20, ErrConflict}, {other, 0, 20, ErrConflict}, {other, 20, 25, ErrRefused}, {h, 0, 12, ErrConflict},
+		{other, 20, 20, ErrConflict}, {other, 0, 20, ErrConflict}, {other, 20, 25, ErrConflict}, {h, 0, 12, ErrConflict},
 	} {
 		if line, err := c.Cosign(t.Context(), step.h.note(step.size), step.from, step.h.proves); !errors.Is(err, step.want) {
 			t.Errorf("from %d to %d: %q, %v, want %v", step.from, step.size, line, err, step.want)
