@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -56,6 +57,10 @@ func TestSigned(t *testing.T) {
 				}
 				continue
 			}
+			if rapid.IntRange(0, 2).Draw(t, "cosignature") == 0 {
+				cosigned(t, l.Store, index, taken)
+				continue
+			}
 			last := storage.Position(0)
 			if len(taken) > 0 {
 				last = taken[0].Position
@@ -88,6 +93,54 @@ func TestSigned(t *testing.T) {
 	})
 }
 
+// cosigned stores the cosignature of a witness beside a checkpoint that may not be there, and does
+// the same with those that are expected. It takes the place of an earlier one by the same key.
+func cosigned(t *rapid.T, s *storage.Store, index uint64, taken []signing.Checkpoint) {
+	t.Helper()
+	at := storage.Position(rapid.IntRange(0, int(index)).Draw(t, "of"))
+	given := signing.Cosignature{Key: fmt.Sprint("w+", rapid.IntRange(0, 2).Draw(t, "witness")), Line: fmt.Sprint("line", index)}
+	c, err := storage.EncodeOne(signing.StoreCosignature(at, given))
+	o := command(t, s, index, c, err)
+	i := slices.IndexFunc(taken, func(c signing.Checkpoint) bool { return c.Position == at })
+	var refused *signing.CosignatureError
+	if there := i >= 0; there != (o.Err == nil) || !there && !errors.As(o.Err, &refused) {
+		t.Fatalf("cosignature of position %d: %v", at, o.Err)
+	}
+	if i < 0 {
+		return
+	}
+	list := &taken[i].Cosignatures
+	if same := slices.IndexFunc(*list, func(c signing.Cosignature) bool { return c.Key == given.Key }); same >= 0 {
+		(*list)[same] = given
+	} else {
+		*list = append(*list, given)
+	}
+}
+
+// TestCosignaturesBounded: a checkpoint has so many cosignatures that a note with them can be read,
+// and no more.
+func TestCosignaturesBounded(t *testing.T) {
+	l := open(t, storage.Options{})
+	defer func() { _ = l.Close() }()
+	c, err := storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{Position: 5, Note: "n"}))
+	if o := command(t, l.Store, 10, c, err); o.Err != nil {
+		t.Fatal(o.Err)
+	}
+	for i := range 2 * signing.MaxCosignatures {
+		// Each key a second time: it takes no further place.
+		key := fmt.Sprint("w", i/2)
+		if i >= 2*signing.MaxCosignatures-2 {
+			key = fmt.Sprint("w", i)
+		}
+		c, err := storage.EncodeOne(signing.StoreCosignature(5, signing.Cosignature{Key: key, Line: fmt.Sprint(i)}))
+		var refused *signing.CosignatureError
+		o := command(t, l.Store, uint64(11+i), c, err)
+		if full := i == 2*signing.MaxCosignatures-1; full != errors.As(o.Err, &refused) {
+			t.Fatalf("cosignature %d of %s: %v", i, key, o.Err)
+		}
+	}
+}
+
 func same(t rapid.TB, s *storage.Store, taken []signing.Checkpoint, keys []signing.Key) {
 	t.Helper()
 	all, err := signing.Checkpoints(s, 0, 100)
@@ -109,13 +162,18 @@ func same(t rapid.TB, s *storage.Store, taken []signing.Checkpoint, keys []signi
 	if fmt.Sprint(paged) != fmt.Sprint(all) {
 		t.Fatalf("pages of checkpoints %v, want %v", paged, all)
 	}
+	for _, want := range taken {
+		if got, err := signing.CheckpointOf(s, want.Position); err != nil || fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Fatalf("checkpoint of %d: %v, %v; want %v", want.Position, got, err, want)
+		}
+	}
 	got, err := signing.Keys(s)
 	if err != nil || fmt.Sprint(got) != fmt.Sprint(keys) {
 		t.Fatalf("keys %v, %v; want %v", got, err, keys)
 	}
 	lastCheckpoint, err := signing.LastCheckpoint(s)
 	lastKey, errKey := signing.LastKey(s)
-	if errors.Join(err, errKey) != nil || len(taken) > 0 && lastCheckpoint != taken[0] || len(keys) > 0 && lastKey != keys[len(keys)-1] {
+	if errors.Join(err, errKey) != nil || len(taken) > 0 && fmt.Sprint(lastCheckpoint) != fmt.Sprint(taken[0]) || len(keys) > 0 && lastKey != keys[len(keys)-1] {
 		t.Fatalf("last are %v and %v, %v", lastCheckpoint, lastKey, errors.Join(err, errKey))
 	}
 }

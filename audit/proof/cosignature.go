@@ -154,6 +154,9 @@ func (k *WitnessKey) Name() string { return k.name }
 // KeyHash implements note.Verifier.
 func (k *WitnessKey) KeyHash() uint32 { return k.id }
 
+// ID returns what names the key in a signature: name+id.
+func (k *WitnessKey) ID() string { return fmt.Sprintf("%s+%08x", k.name, k.id) }
+
 // Same reports whether two keys have the same secret part, whatever their names.
 func (k *WitnessKey) Same(other *WitnessKey) bool { return k.key.Equal(other.key) }
 

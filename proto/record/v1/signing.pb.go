@@ -23,13 +23,14 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// SigningOperation stores a public key or a signed checkpoint.
+// SigningOperation stores a public key, a signed checkpoint or a cosignature.
 type SigningOperation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Kind:
 	//
 	//	*SigningOperation_SigningKey
 	//	*SigningOperation_Checkpoint
+	//	*SigningOperation_Cosignature
 	Kind          isSigningOperation_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -90,6 +91,15 @@ func (x *SigningOperation) GetCheckpoint() *Checkpoint {
 	return nil
 }
 
+func (x *SigningOperation) GetCosignature() *StoreCosignature {
+	if x != nil {
+		if x, ok := x.Kind.(*SigningOperation_Cosignature); ok {
+			return x.Cosignature
+		}
+	}
+	return nil
+}
+
 type isSigningOperation_Kind interface {
 	isSigningOperation_Kind()
 }
@@ -102,9 +112,69 @@ type SigningOperation_Checkpoint struct {
 	Checkpoint *Checkpoint `protobuf:"bytes,2,opt,name=checkpoint,proto3,oneof"`
 }
 
+type SigningOperation_Cosignature struct {
+	Cosignature *StoreCosignature `protobuf:"bytes,3,opt,name=cosignature,proto3,oneof"`
+}
+
 func (*SigningOperation_SigningKey) isSigningOperation_Kind() {}
 
 func (*SigningOperation_Checkpoint) isSigningOperation_Kind() {}
+
+func (*SigningOperation_Cosignature) isSigningOperation_Kind() {}
+
+// StoreCosignature stores the signature of a witness beside the checkpoint that it signed.
+type StoreCosignature struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The position that the checkpoint covers.
+	Position      uint64       `protobuf:"fixed64,1,opt,name=position,proto3" json:"position,omitempty"`
+	Cosignature   *Cosignature `protobuf:"bytes,2,opt,name=cosignature,proto3" json:"cosignature,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *StoreCosignature) Reset() {
+	*x = StoreCosignature{}
+	mi := &file_record_v1_signing_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *StoreCosignature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*StoreCosignature) ProtoMessage() {}
+
+func (x *StoreCosignature) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_signing_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use StoreCosignature.ProtoReflect.Descriptor instead.
+func (*StoreCosignature) Descriptor() ([]byte, []int) {
+	return file_record_v1_signing_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *StoreCosignature) GetPosition() uint64 {
+	if x != nil {
+		return x.Position
+	}
+	return 0
+}
+
+func (x *StoreCosignature) GetCosignature() *Cosignature {
+	if x != nil {
+		return x.Cosignature
+	}
+	return nil
+}
 
 // Checkpoint is a signed root over the heads of all runs, as the leader made it. It covers entries
 // before its own.
@@ -115,14 +185,16 @@ type Checkpoint struct {
 	// The signed note (docs/audit.md).
 	Note string `protobuf:"bytes,2,opt,name=note,proto3" json:"note,omitempty"`
 	// The position that the checkpoint before it covers, which the note names; 0: there is none.
-	Follows       uint64 `protobuf:"fixed64,3,opt,name=follows,proto3" json:"follows,omitempty"`
+	Follows uint64 `protobuf:"fixed64,3,opt,name=follows,proto3" json:"follows,omitempty"`
+	// At most one of each key, in the order in which they were stored first.
+	Cosignatures  []*Cosignature `protobuf:"bytes,4,rep,name=cosignatures,proto3" json:"cosignatures,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Checkpoint) Reset() {
 	*x = Checkpoint{}
-	mi := &file_record_v1_signing_proto_msgTypes[1]
+	mi := &file_record_v1_signing_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -134,7 +206,7 @@ func (x *Checkpoint) String() string {
 func (*Checkpoint) ProtoMessage() {}
 
 func (x *Checkpoint) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_signing_proto_msgTypes[1]
+	mi := &file_record_v1_signing_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -147,7 +219,7 @@ func (x *Checkpoint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Checkpoint.ProtoReflect.Descriptor instead.
 func (*Checkpoint) Descriptor() ([]byte, []int) {
-	return file_record_v1_signing_proto_rawDescGZIP(), []int{1}
+	return file_record_v1_signing_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Checkpoint) GetPosition() uint64 {
@@ -171,6 +243,68 @@ func (x *Checkpoint) GetFollows() uint64 {
 	return 0
 }
 
+func (x *Checkpoint) GetCosignatures() []*Cosignature {
+	if x != nil {
+		return x.Cosignatures
+	}
+	return nil
+}
+
+// Cosignature is the signature of a witness under a checkpoint (TR-4).
+type Cosignature struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The witness's key, by its name and id: name+id.
+	Key string `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
+	// The line in the signed note, with its line feed.
+	Line          string `protobuf:"bytes,2,opt,name=line,proto3" json:"line,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Cosignature) Reset() {
+	*x = Cosignature{}
+	mi := &file_record_v1_signing_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Cosignature) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Cosignature) ProtoMessage() {}
+
+func (x *Cosignature) ProtoReflect() protoreflect.Message {
+	mi := &file_record_v1_signing_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Cosignature.ProtoReflect.Descriptor instead.
+func (*Cosignature) Descriptor() ([]byte, []int) {
+	return file_record_v1_signing_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *Cosignature) GetKey() string {
+	if x != nil {
+		return x.Key
+	}
+	return ""
+}
+
+func (x *Cosignature) GetLine() string {
+	if x != nil {
+		return x.Line
+	}
+	return ""
+}
+
 // SigningKey is a public key with which the cluster signs from here on.
 type SigningKey struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -189,7 +323,7 @@ type SigningKey struct {
 
 func (x *SigningKey) Reset() {
 	*x = SigningKey{}
-	mi := &file_record_v1_signing_proto_msgTypes[2]
+	mi := &file_record_v1_signing_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -201,7 +335,7 @@ func (x *SigningKey) String() string {
 func (*SigningKey) ProtoMessage() {}
 
 func (x *SigningKey) ProtoReflect() protoreflect.Message {
-	mi := &file_record_v1_signing_proto_msgTypes[2]
+	mi := &file_record_v1_signing_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -214,7 +348,7 @@ func (x *SigningKey) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SigningKey.ProtoReflect.Descriptor instead.
 func (*SigningKey) Descriptor() ([]byte, []int) {
-	return file_record_v1_signing_proto_rawDescGZIP(), []int{2}
+	return file_record_v1_signing_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SigningKey) GetNumber() uint64 {
@@ -249,19 +383,27 @@ var File_record_v1_signing_proto protoreflect.FileDescriptor
 
 const file_record_v1_signing_proto_rawDesc = "" +
 	"\n" +
-	"\x17record/v1/signing.proto\x12\trecord.v1\"\x8d\x01\n" +
+	"\x17record/v1/signing.proto\x12\trecord.v1\"\xce\x01\n" +
 	"\x10SigningOperation\x128\n" +
 	"\vsigning_key\x18\x01 \x01(\v2\x15.record.v1.SigningKeyH\x00R\n" +
 	"signingKey\x127\n" +
 	"\n" +
 	"checkpoint\x18\x02 \x01(\v2\x15.record.v1.CheckpointH\x00R\n" +
-	"checkpointB\x06\n" +
-	"\x04kind\"V\n" +
+	"checkpoint\x12?\n" +
+	"\vcosignature\x18\x03 \x01(\v2\x1b.record.v1.StoreCosignatureH\x00R\vcosignatureB\x06\n" +
+	"\x04kind\"h\n" +
+	"\x10StoreCosignature\x12\x1a\n" +
+	"\bposition\x18\x01 \x01(\x06R\bposition\x128\n" +
+	"\vcosignature\x18\x02 \x01(\v2\x16.record.v1.CosignatureR\vcosignature\"\x92\x01\n" +
 	"\n" +
 	"Checkpoint\x12\x1a\n" +
 	"\bposition\x18\x01 \x01(\x06R\bposition\x12\x12\n" +
 	"\x04note\x18\x02 \x01(\tR\x04note\x12\x18\n" +
-	"\afollows\x18\x03 \x01(\x06R\afollows\"\x84\x01\n" +
+	"\afollows\x18\x03 \x01(\x06R\afollows\x12:\n" +
+	"\fcosignatures\x18\x04 \x03(\v2\x16.record.v1.CosignatureR\fcosignatures\"3\n" +
+	"\vCosignature\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x12\n" +
+	"\x04line\x18\x02 \x01(\tR\x04line\"\x84\x01\n" +
 	"\n" +
 	"SigningKey\x12\x16\n" +
 	"\x06number\x18\x01 \x01(\x04R\x06number\x12\x1d\n" +
@@ -285,20 +427,25 @@ func file_record_v1_signing_proto_rawDescGZIP() []byte {
 	return file_record_v1_signing_proto_rawDescData
 }
 
-var file_record_v1_signing_proto_msgTypes = make([]protoimpl.MessageInfo, 3)
+var file_record_v1_signing_proto_msgTypes = make([]protoimpl.MessageInfo, 5)
 var file_record_v1_signing_proto_goTypes = []any{
 	(*SigningOperation)(nil), // 0: record.v1.SigningOperation
-	(*Checkpoint)(nil),       // 1: record.v1.Checkpoint
-	(*SigningKey)(nil),       // 2: record.v1.SigningKey
+	(*StoreCosignature)(nil), // 1: record.v1.StoreCosignature
+	(*Checkpoint)(nil),       // 2: record.v1.Checkpoint
+	(*Cosignature)(nil),      // 3: record.v1.Cosignature
+	(*SigningKey)(nil),       // 4: record.v1.SigningKey
 }
 var file_record_v1_signing_proto_depIdxs = []int32{
-	2, // 0: record.v1.SigningOperation.signing_key:type_name -> record.v1.SigningKey
-	1, // 1: record.v1.SigningOperation.checkpoint:type_name -> record.v1.Checkpoint
-	2, // [2:2] is the sub-list for method output_type
-	2, // [2:2] is the sub-list for method input_type
-	2, // [2:2] is the sub-list for extension type_name
-	2, // [2:2] is the sub-list for extension extendee
-	0, // [0:2] is the sub-list for field type_name
+	4, // 0: record.v1.SigningOperation.signing_key:type_name -> record.v1.SigningKey
+	2, // 1: record.v1.SigningOperation.checkpoint:type_name -> record.v1.Checkpoint
+	1, // 2: record.v1.SigningOperation.cosignature:type_name -> record.v1.StoreCosignature
+	3, // 3: record.v1.StoreCosignature.cosignature:type_name -> record.v1.Cosignature
+	3, // 4: record.v1.Checkpoint.cosignatures:type_name -> record.v1.Cosignature
+	5, // [5:5] is the sub-list for method output_type
+	5, // [5:5] is the sub-list for method input_type
+	5, // [5:5] is the sub-list for extension type_name
+	5, // [5:5] is the sub-list for extension extendee
+	0, // [0:5] is the sub-list for field type_name
 }
 
 func init() { file_record_v1_signing_proto_init() }
@@ -309,6 +456,7 @@ func file_record_v1_signing_proto_init() {
 	file_record_v1_signing_proto_msgTypes[0].OneofWrappers = []any{
 		(*SigningOperation_SigningKey)(nil),
 		(*SigningOperation_Checkpoint)(nil),
+		(*SigningOperation_Cosignature)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -316,7 +464,7 @@ func file_record_v1_signing_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_record_v1_signing_proto_rawDesc), len(file_record_v1_signing_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   3,
+			NumMessages:   5,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -44,6 +44,14 @@ func checkpoints(r table.Reader, before storage.Position, n int) (list []Checkpo
 	return list, nil
 }
 
+// CheckpointOf returns the signed checkpoint of a position; with position 0 when there is none.
+func CheckpointOf(s *storage.Store, at storage.Position) (Checkpoint, error) {
+	return storage.ReadTables(s, Kind, func(r table.Reader) (Checkpoint, error) {
+		m, err := table.Get[recordv1.Checkpoint](r, table.In(checkpointTable).Number(uint64(at)))
+		return decodeCheckpoint(m), err
+	})
+}
+
 // LastKey returns the newest public key; with number 0 when there is none.
 func LastKey(s *storage.Store) (Key, error) { return storage.ReadTables(s, Kind, lastKey) }
 

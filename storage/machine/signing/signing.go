@@ -5,11 +5,14 @@
 //	s position:8   signed checkpoint    record.v1.Checkpoint
 //
 // Invariants: keys are numbered from 1 without gaps. Each checkpoint names the one before it and
-// covers more. The machine does not know what a note says: the proposer has signed it.
+// covers more. A cosignature is stored beside a checkpoint that is there. The machine does not know
+// what a note or a line says: the proposer has signed or verified it.
 package signing
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -25,6 +28,10 @@ const (
 	keyTable        = "p"
 	checkpointTable = "s"
 )
+
+// MaxCosignatures bounds the witnesses of a checkpoint. Readers of signed notes take at most 100
+// signatures.
+const MaxCosignatures = 64
 
 // Machine is the storage.Machine of this package.
 type Machine struct{}
@@ -51,7 +58,26 @@ type Checkpoint struct {
 	Position storage.Position
 	// Follows is the position that the checkpoint before it covers; 0: it is the first.
 	Follows storage.Position
-	Note    string
+	// Note is signed by the cluster alone.
+	Note string
+	// Cosignatures of witnesses, one of each.
+	Cosignatures []Cosignature
+}
+
+// Signed returns the note with the signatures of the cluster and of all witnesses.
+func (c *Checkpoint) Signed() string {
+	var text strings.Builder
+	text.WriteString(c.Note)
+	for _, s := range c.Cosignatures {
+		text.WriteString(s.Line)
+	}
+	return text.String()
+}
+
+// Cosignature is the signature of a witness under a checkpoint (TR-4).
+type Cosignature struct {
+	Key  string // the witness's, as name+id
+	Line string // in the signed note, with its line feed
 }
 
 // Key is a public key with which the cluster signs.
@@ -72,6 +98,18 @@ type CheckpointError struct {
 
 func (e *CheckpointError) Error() string {
 	return fmt.Sprintf("a checkpoint of position %d that follows %d was not stored: the last one is of %d", e.Given.Position, e.Given.Follows, e.Last)
+}
+
+// CosignatureError says that a cosignature was not stored: there is no checkpoint of this position,
+// or it has those of too many other witnesses.
+type CosignatureError struct {
+	Position storage.Position
+	Key      string
+}
+
+func (e *CosignatureError) Error() string {
+	return fmt.Sprintf("the cosignature of %s was not stored: there is no checkpoint of position %d, or it has those of %d other witnesses",
+		e.Key, e.Position, MaxCosignatures)
 }
 
 // KeyError says that a public key was not stored, because another one has its number.
@@ -98,6 +136,14 @@ func StoreKey(k Key) (storage.Operation, error) {
 	}})
 }
 
+// StoreCosignature is the operation that stores the cosignature of a checkpoint, in place of an
+// earlier one with the same key. It is refused with a *CosignatureError.
+func StoreCosignature(of storage.Position, c Cosignature) (storage.Operation, error) {
+	return storage.EncodeOperation(Kind, &recordv1.SigningOperation{Kind: &recordv1.SigningOperation_Cosignature{
+		Cosignature: &recordv1.StoreCosignature{Position: uint64(of), Cosignature: &recordv1.Cosignature{Key: c.Key, Line: c.Line}},
+	}})
+}
+
 // Apply implements storage.Machine.
 func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal error) {
 	var m recordv1.SigningOperation
@@ -109,6 +155,8 @@ func (Machine) Apply(tx *storage.Tx, op []byte) (reply []byte, refused, fatal er
 		refused, fatal = storeKey(tx, kind.SigningKey)
 	case *recordv1.SigningOperation_Checkpoint:
 		refused, fatal = storeCheckpoint(tx, kind.Checkpoint)
+	case *recordv1.SigningOperation_Cosignature:
+		refused, fatal = storeCosignature(tx, kind.Cosignature)
 	default:
 		fatal = storage.ErrUnknownOperation
 	}
@@ -139,8 +187,31 @@ func storeCheckpoint(tx *storage.Tx, m *recordv1.Checkpoint) (refused, fatal err
 	return nil, table.Set(tx, table.In(checkpointTable).Number(m.Position), m)
 }
 
+func storeCosignature(tx *storage.Tx, m *recordv1.StoreCosignature) (refused, fatal error) {
+	key := table.In(checkpointTable).Number(m.GetPosition())
+	row, err := table.Get[recordv1.Checkpoint](tx, key)
+	if err != nil {
+		return nil, err
+	}
+	given := m.GetCosignature()
+	i := slices.IndexFunc(row.GetCosignatures(), func(c *recordv1.Cosignature) bool { return c.GetKey() == given.GetKey() })
+	switch {
+	case row == nil, i < 0 && len(row.Cosignatures) >= MaxCosignatures:
+		return &CosignatureError{storage.Position(m.GetPosition()), given.GetKey()}, nil
+	case i < 0:
+		row.Cosignatures = append(row.Cosignatures, given)
+	default:
+		row.Cosignatures[i] = given
+	}
+	return nil, table.Set(tx, key, row)
+}
+
 func decodeCheckpoint(m *recordv1.Checkpoint) Checkpoint {
-	return Checkpoint{Position: storage.Position(m.GetPosition()), Follows: storage.Position(m.GetFollows()), Note: m.GetNote()}
+	c := Checkpoint{Position: storage.Position(m.GetPosition()), Follows: storage.Position(m.GetFollows()), Note: m.GetNote()}
+	for _, s := range m.GetCosignatures() {
+		c.Cosignatures = append(c.Cosignatures, Cosignature{Key: s.GetKey(), Line: s.GetLine()})
+	}
+	return c
 }
 
 func decodeKey(m *recordv1.SigningKey) Key {
