@@ -56,6 +56,7 @@ var ranks = map[string]int{
 	"server/peer":              3,
 	"server/transfer":          3,
 	"server/checkpoint":        5,
+	"server/cosign":            5,
 	"server/cluster":           4,
 	"server/replica/batch":     4,
 	"server/replica":           5,
@@ -114,5 +115,6 @@ var ranks = map[string]int{
 	"client/command/session":  4,
 	"cmd/internal/signingkey": 4,
 	"cmd/internal/datadir":    4,
+	"cmd/internal/policyfile": 4,
 	"cmd/runlog/internal":     8,
 }

@@ -9,6 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"runlog/audit/policy"
 	runlogv1 "runlog/proto/runlog/v1"
 	"runlog/server"
 	"runlog/server/servertest"
@@ -38,8 +39,11 @@ func TestAlertRules(t *testing.T) {
 		if err := yaml.Unmarshal(text, &rules); err != nil || len(rules.Groups) != 2 || len(rules.Groups[0].Rules) < 5 {
 			t.Fatalf("%v: %+v", err, rules)
 		}
-		n := servertest.Start(t)
-		n.Subscribe("s") // Metrics of subscriptions need one.
+		w := newWitnessed(t, "w.example", 11)
+		n := servertest.Start(t, func(o *server.Options) {
+			o.Witnesses = []policy.Endpoint{{Name: "w", Key: w.cosigner.Key(), URL: w.url}}
+		})
+		n.Subscribe("s") // Metrics of subscriptions need one, as those of witnesses do.
 		bubble.Until(t, "the leader exports how many voters may fail", func() bool { return n.Metric("runlog_raft_failure_tolerance") == 0 })
 		name := regexp.MustCompile(`\brunlog_\w+`)
 		for _, r := range rules.Groups[0].Rules {

@@ -13,10 +13,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
 
+	"runlog/audit/policy"
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/raft"
 	"runlog/server/auth"
+	"runlog/server/cosign"
 	"runlog/server/gateway"
 	"runlog/server/subscriptions/delivery"
 	"runlog/storage"
@@ -71,8 +73,8 @@ type Options struct {
 	// Dial connects to other nodes' RaftAdvertise. Default: TCP, with keep-alives that detect a
 	// lost machine.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
-	// DialOut connects to the receivers of webhooks and to the policy of signals. It takes the
-	// place of the check that a webhook's address is not private. Default: TCP.
+	// DialOut connects to the receivers of webhooks, to the policy of signals and to witnesses. It
+	// takes the place of the check that a webhook's address is not private. Default: TCP.
 	DialOut func(ctx context.Context, network, address string) (net.Conn, error)
 	// Version is the build's version, which the node reports.
 	Version string
@@ -167,6 +169,8 @@ type Options struct {
 	// negative CheckpointInterval the node makes checkpoints and keys on request only.
 	CheckpointInterval time.Duration
 	CheckpointEvents   uint64
+	// Witnesses are asked to sign each checkpoint while the node leads (TR-4). Default: none.
+	Witnesses []policy.Endpoint
 	// DrainTimeout is how long a paused run may drain. Then the leader raises PAUSE_DRAIN_TIMEOUT,
 	// and the substatus DRAINING ends (PRJ-9). Equal on all nodes. Default: 5 min.
 	DrainTimeout time.Duration
@@ -340,6 +344,9 @@ func (o *Options) Validate() error {
 	}
 	if err := o.Signals.validate(); err != nil {
 		errs = append(errs, err)
+	}
+	if err := cosign.Check(o.Witnesses); err != nil {
+		errs = append(errs, fmt.Errorf("server: Options.Witnesses: %w", err))
 	}
 	if o.MemoryBytes < MinMemoryBytes {
 		errs = append(errs, errors.New("server: Options.MemoryBytes is less than 256 MiB"))

@@ -285,6 +285,7 @@ func (s *Server) openCore(ctx context.Context, table []service) (err error) {
 	})
 	s.signer.Store(signer)
 	s.onClose(signer.Close)
+	s.openWitnesses(signer)
 	if err := s.openAuthentication(); err != nil {
 		return err
 	}

@@ -74,7 +74,7 @@ func parseTile(path string) (tlog.Tile, bool) {
 	return tile, err == nil
 }
 
-// newestNote returns the newest checkpoint.
+// newestNote returns the newest checkpoint, with the signatures of witnesses.
 func (s *Service) newestNote(ctx context.Context) (*httpbody.HttpBody, error) {
 	if err := s.node.ReadIndex(ctx); err != nil {
 		return nil, err
@@ -86,7 +86,7 @@ func (s *Service) newestNote(ctx context.Context) (*httpbody.HttpBody, error) {
 	if last.Position == 0 {
 		return nil, noLogFile("checkpoint", "is not there yet: the cluster has signed none")
 	}
-	return &httpbody.HttpBody{ContentType: typeText, Data: []byte(last.Note)}, nil
+	return &httpbody.HttpBody{ContentType: typeText, Data: []byte(last.Signed())}, nil
 }
 
 // entries returns a bundle of leaves: the data of each, behind its length in two bytes.

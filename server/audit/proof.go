@@ -128,7 +128,7 @@ func encodeCheckpoint(stored *signing.Checkpoint, in storage.Incarnation) (*runl
 		return nil, fmt.Errorf("server: checkpoint of position %d: %w", stored.Position, errors.Join(err, proof.ErrUnsigned))
 	}
 	return &runlogv1.Checkpoint{
-		Note: stored.Note, Position: rpc.FormatPosition(in, stored.Position), CompleteThrough: wire.Timestamp(c.CompleteThrough),
+		Note: stored.Signed(), Position: rpc.FormatPosition(in, stored.Position), CompleteThrough: wire.Timestamp(c.CompleteThrough),
 		Runs: c.Runs, Records: c.Size, Root: fmt.Sprintf("%x", c.Root[:]), KeyId: signers[0][len(signers[0])-8:], Origin: c.Origin(),
 	}, nil
 }

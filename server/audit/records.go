@@ -136,13 +136,19 @@ func (s *Service) ProveConsistency(ctx context.Context, req *runlogv1.ProveConsi
 // consistency returns the hashes that prove that a tree continues another.
 func (s *Service) consistency(ctx context.Context, earlier, later uint64) (hashes [][]byte, err error) {
 	now := s.node.Store().Applied()
-	err = readTree(ctx, s.opts.Records, now.Position(), func(t *tree.Tree) error {
+	found, err := proveConsistency(ctx, s.opts.Records, now.Position(), earlier, later)
+	return encodeHashes(found), err
+}
+
+// proveConsistency proves that the tree of one size continues that of an earlier one, once it has
+// the log up to a position.
+func proveConsistency(ctx context.Context, records Records, at storage.Position, earlier, later uint64) (hashes []tlog.Hash, err error) {
+	err = readTree(ctx, records, at, func(t *tree.Tree) error {
 		size, err := sizeOf(t, "newSize", later)
 		if err != nil {
 			return err
 		}
-		found, err := proof.ProveConsistency(int64(earlier), size, t)
-		hashes = encodeHashes(found)
+		hashes, err = proof.ProveConsistency(int64(earlier), size, t)
 		return err
 	})
 	return hashes, err

@@ -141,6 +141,12 @@ func (s *Signer) records(ctx context.Context, at storage.Position, size int64) (
 	return root, err
 }
 
+// Consistency proves that the tree of records of one size continues that of an earlier one (TR-2).
+func (s *Signer) Consistency(ctx context.Context, earlier, later uint64) ([]tlog.Hash, error) {
+	now := s.opts.Replica.Store().Applied()
+	return proveConsistency(ctx, s.opts.Records, now.Position(), earlier, later)
+}
+
 func (s *Signer) members() (ids []string) {
 	for _, m := range s.opts.Replica.Node().Members() {
 		ids = append(ids, m.ID)

@@ -26,7 +26,6 @@ const (
 
 // madeCheckpoint is a checkpoint that is in the log, and the state of the store that it is of.
 type madeCheckpoint struct {
-	note  string
 	key   string // in its text form
 	heads *storage.Heads
 }
@@ -211,11 +210,12 @@ func (s *Maker) sign(ctx context.Context, signer *proof.Signer, next *madeCheckp
 	if err != nil {
 		return err
 	}
-	if next.note, err = signer.SignCheckpoint(&c); err != nil {
+	note, err := signer.SignCheckpoint(&c)
+	if err != nil {
 		return err
 	}
 	cmd, err := storage.EncodeOne(signing.StoreCheckpoint(signing.Checkpoint{
-		Position: now.Position(), Follows: before.Position, Note: next.note,
+		Position: now.Position(), Follows: before.Position, Note: note,
 	}))
 	if err != nil {
 		return err

@@ -17,7 +17,7 @@ type Proof struct {
 	Leaf  proof.RunHead
 	Index uint64 // of the leaf, from 0
 	Path  []tlog.Hash
-	// Note is the signed checkpoint.
+	// Note is the signed checkpoint, with the signatures of the witnesses that have signed it.
 	Note string
 	// Size is the number of records in it.
 	Size uint64
@@ -66,7 +66,11 @@ func (s *Maker) proveNow(runID string, fresh bool) (*Proof, error) {
 	case err != nil:
 		return nil, err
 	}
-	p := &Proof{Leaf: *headOf(run), Index: no - 1, Note: newest.note, Size: newest.heads.Applied.Events}
+	stored, err := signing.CheckpointOf(s.opts.Store, newest.heads.Applied.Position())
+	if err != nil {
+		return nil, err
+	}
+	p := &Proof{Leaf: *headOf(run), Index: no - 1, Note: stored.Signed(), Size: newest.heads.Applied.Events}
 	if p.Path, err = s.pathLocked(no - 1); err != nil {
 		return nil, err
 	}

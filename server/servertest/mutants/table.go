@@ -7,7 +7,7 @@ import (
 
 // All returns the table.
 func All() []Mutant {
-	return slices.Concat(disks(), rotten(), consensus(), machine(), packed(), clamped(), reads(), trees(), proofs(), requests(), access(), clientSide(),
+	return slices.Concat(disks(), rotten(), consensus(), machine(), packed(), clamped(), reads(), trees(), proofs(), witnesses(), requests(), access(), clientSide(),
 		kept(), cached(), queues(), fences(), taken(), decisions(), subscriptions(), deliveries(), leases(), holds(), emergencies())
 }
 

@@ -64,6 +64,24 @@ func proofs() []Mutant {
 	}
 }
 
+// witnesses are bugs about the signatures of witnesses, which no simulated world has.
+func witnesses() []Mutant {
+	const signing, cosign, client in = "storage/machine/signing", "server/cosign", "audit/witness"
+	return slices.Concat(foundBy("storage", "TestSigned",
+		bug("cosignature-before-checkpoint", "TR-4", "a signature of a witness is stored although the checkpoint is not in the log",
+			signing.after("storeCosignature(t, m)", "k := table.In(checkpointTable).Number(m.GetPosition()); row, err := table.Get[recordv1.Checkpoint](t, k)", `
+				if row == nil {
+					row = &recordv1.Checkpoint{Position: m.GetPosition()}
+				}`)),
+	), foundBy(cosign, "TestCosignedTR4",
+		bug("proof-of-another-size", "TR-4", "a witness gets the proof that ends before the checkpoint",
+			client.replace("(c Client) Cosign", "prove(ctx, from, later.Size)", "prove(ctx, from, max(from, later.Size-1))")),
+	), foundBy(cosign, "TestDeposedLeaderTR4",
+		bug("conflict-not-judged", "TR-4", "the answer to a leader that was deposed without knowing it counts as that to a second history",
+			cosign.begin("(asker) judge(c, p, e)", "if true { return e }")),
+	))
+}
+
 // requests are bugs on an append's way to the leader.
 func requests() []Mutant {
 	const rpc in = "server/rpc"

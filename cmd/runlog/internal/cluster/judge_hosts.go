@@ -21,6 +21,8 @@ var alertAdvice = map[string]string{
 	"CLOCK_SKEW_HIGH":    "synchronise its clock (chrony, ntpd): its stamps come closer to it by a tenth of the time",
 	"CLOCK_FAR_AHEAD":    "synchronise its clock (chrony, ntpd): until then it does not lead",
 	"AUDIT_KEY_MISSING":  "nothing is signed: bring back a node that has audit.key, or make a new key: runlog audit rotate-key --old-key-is-lost",
+	"WITNESS_CONFLICT":   "a witness says that it has signed another history: keep the newest checkpoints (runlog audit checkpoints), and ask its operator for the one that it has",
+	"WITNESS_BEHIND":     "a witness has not signed for ten minutes: look whether it runs, can be reached from the leader, and follows the key of this cluster (runlog audit keys)",
 	"TREE_ROOT_DIFFERS":  "it or a voter that its log names has a damaged projection, or other records: start voters that are down, and rebuild the projection of each node that agrees with none (runlog projector rebuild)",
 	"PROJECTOR_LAG_HIGH": "its snapshots and watches are late: check whether its processors or its disk are busy with other work",
 }

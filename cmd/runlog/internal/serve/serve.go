@@ -15,6 +15,7 @@ import (
 	"runlog/client/command/output"
 	"runlog/client/command/session"
 	"runlog/cmd/internal/datadir"
+	"runlog/cmd/internal/policyfile"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -25,6 +26,7 @@ import (
 	"runlog/projector/run"
 	"runlog/proto/contract"
 	"runlog/server"
+	"runlog/server/cosign"
 	"runlog/server/gateway"
 )
 
@@ -35,6 +37,7 @@ func (a *app) serveCommand() *cobra.Command {
 		opts                        server.Options
 		config, logLevel, logFormat string
 		unknownTypes, keyPolicy     string
+		witnesses                   string
 		access                      accessFlags
 		signals                     signalFlags
 		maxPayload                  = output.ByteSize(contract.DefaultMaxPayloadBytes)
@@ -58,7 +61,7 @@ stops the node.`,
 			if err := sizeFlags(&opts, maxPayload, memory); err != nil {
 				return err
 			}
-			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), originFlag(&opts), secretFlag(&opts), sinkFlag(&opts), signals.check(&opts)); err != nil {
+			if err := errors.Join(clockFlags(&opts), clusterFlags(&opts), checkpointFlags(&opts), witnessFlag(&opts, witnesses), originFlag(&opts), secretFlag(&opts), sinkFlag(&opts), signals.check(&opts)); err != nil {
 				return err
 			}
 			if err := eventFlags(&opts, unknownTypes, keyPolicy); err != nil {
@@ -100,6 +103,7 @@ stops the node.`,
 	f.StringVar(&opts.SinkSecretsDir, "sink-secrets-dir", "", "directory of the secrets of webhooks, NATS and Kafka (default none)")
 	registerClockFlags(f, &opts)
 	registerCheckpointFlags(f, &opts)
+	f.StringVar(&witnesses, "witnesses", "", "file with a policy (C2SP tlog-policy); the node, while it leads, asks the witnesses that have a URL there to sign each checkpoint (default none)")
 	f.StringVar(&logLevel, "log-level", "info", "debug, info, warn or error")
 	f.StringVar(&logFormat, "log-format", "text", "text or json")
 	f.StringVar(&config, "config", a.Getenv("RUNLOG_CONFIG"), "configuration file (YAML), also RUNLOG_CONFIG")
@@ -271,6 +275,25 @@ func checkpointFlags(opts *server.Options) error {
 		return output.UsageError("--checkpoint-interval %s is not positive", opts.CheckpointInterval)
 	case opts.CheckpointEvents == 0:
 		return output.UsageError("--checkpoint-events 0 is not positive")
+	}
+	return nil
+}
+
+// witnessFlag reads the file of --witnesses.
+func witnessFlag(opts *server.Options, path string) error {
+	if path == "" {
+		return nil
+	}
+	p, err := policyfile.Read("witnesses", path)
+	if err != nil {
+		return err
+	}
+	opts.Witnesses = p.Endpoints()
+	if len(opts.Witnesses) == 0 {
+		return output.UsageError("--witnesses %s: no witness has a URL: add it at the end of the line of each that is to be asked", path)
+	}
+	if err := cosign.Check(opts.Witnesses); err != nil {
+		return output.UsageError("--witnesses %s: %v", path, err)
 	}
 	return nil
 }
