@@ -80,6 +80,7 @@ func (a *asker) look(ctx context.Context) {
 			return
 		}
 		a.report.answered(a.name, resultSigned)
+		a.log.Debug("witness signed", "records", claimed.Size)
 		a.signed(claimed)
 	}
 }

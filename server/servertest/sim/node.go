@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/grpc"
 
+	"runlog/audit/policy"
 	"runlog/server"
 	"runlog/server/subscriptions/delivery"
 )
@@ -92,6 +93,13 @@ func (n *node) options(l *life) server.Options {
 			}
 			return n.world.net.Dial(ctx, n.host, address)
 		},
+		DialOut: func(ctx context.Context, _, address string) (net.Conn, error) {
+			if l.ended.Err() != nil {
+				return nil, net.ErrClosed
+			}
+			return n.world.net.Dial(ctx, n.host, address)
+		},
+		CheckpointInterval: checkpointEvery, Witnesses: []policy.Endpoint{n.world.cosigner.endpoint()},
 		Clock: n.clock.now, Monotonic: time.Now, DiskFree: disk.free, Logger: n.world.logger(n.host).With("life", n.lives), Fail: l.fail,
 		GRPC: []grpc.ServerOption{grpc.NumStreamWorkers(0)},
 		OpenSink: func() delivery.Sink {

@@ -129,6 +129,7 @@ func (w *world) live(r *Result) error {
 	sampling.Wait()
 	time.Sleep(settleTime)
 	w.busEnds()
+	w.cosigner.judge()
 	finals := w.finals()
 	if len(finals) == 0 {
 		return errors.New("cannot check the history: no node returns its records")

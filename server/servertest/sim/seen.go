@@ -14,6 +14,7 @@ const (
 	Leaders     = "leaders"     // elections
 	LostAfter   = "lostAfter"   // a loss of power took what a failed sync had left
 	Released    = "released"    // restored clusters, by an operator
+	Cosigned    = "cosigned"    // checkpoints, by the witness
 )
 
 const (
@@ -34,7 +35,7 @@ type member struct {
 	life int64
 }
 
-// seen reads the nodes' logs: it counts their events, and knows which node leads.
+// seen reads the nodes' logs: it counts their events and alerts, and knows which node leads.
 type seen struct {
 	mu     sync.Mutex
 	counts map[string]int
@@ -61,6 +62,13 @@ func (s *seen) count(what string) {
 	s.counts[what]++
 }
 
+// of returns how often an event was counted.
+func (s *seen) of(what string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.counts[what]
+}
+
 // note reads a record of a member's log. hashicorp/raft logs a new state before it acts in it.
 func (s *seen) note(m member, r slog.Record) {
 	s.mu.Lock()
@@ -75,16 +83,26 @@ func (s *seen) note(m member, r slog.Record) {
 		}
 		s.changed()
 	case r.Message == becameLetter:
-		of := map[string]slog.Value{}
-		r.Attrs(func(a slog.Attr) bool {
-			of[a.Key] = a.Value
-			return true
-		})
+		of := attributes(r)
 		s.parked(of["subscription"].String(), of["run"].String(), of["seq"].Uint64())
 	}
 	if what := seenIn[r.Message]; what != "" {
 		s.counts[what]++
 	}
+	if r.Level >= slog.LevelWarn {
+		if alert, raised := attributes(r)["alert"]; raised {
+			s.counts[alert.String()]++
+		}
+	}
+}
+
+func attributes(r slog.Record) map[string]slog.Value {
+	of := map[string]slog.Value{}
+	r.Attrs(func(a slog.Attr) bool {
+		of[a.Key] = a.Value
+		return true
+	})
+	return of
 }
 
 // watching is a slog.Handler that passes records to seen and to another handler.

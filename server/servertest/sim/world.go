@@ -115,6 +115,7 @@ type world struct {
 	adminHash auth.TokenHash
 	foreign   workload.Bearer // of a client that may see one tenant
 	clients   *workload.Clients
+	cosigner  *cosigner
 	seen      seen
 
 	rotting turn // of one disk at a time
@@ -170,6 +171,7 @@ func newWorld(opts Options) *world {
 	w.admin, w.adminHash = workload.Bearer(text), hash
 	w.operator, w.hashes = operator{w}, map[string][]history.AppliedHash{}
 	w.trees = map[string][]history.TreeRoot{}
+	w.cosigner = newCosigner(w)
 	working := workload.Options{Seed: opts.Seed, Nodes: w.hosts(), Dial: w.dial, Connect: w.connect, Instant: true, Broken: w.fault, Sinks: true}
 	if opts.Held {
 		working.OldKeys = 1
@@ -265,6 +267,9 @@ func (w *world) fault(format string, args ...any) {
 
 // form starts all nodes and waits until all of them serve.
 func (w *world) form(ctx context.Context) error {
+	if err := w.cosigner.start(); err != nil {
+		return err
+	}
 	if w.opts.Held {
 		return w.formHeld(ctx)
 	}
@@ -307,6 +312,7 @@ func (w *world) end() {
 	for _, n := range w.nodes {
 		n.powerOff(nil, rng, 100)
 	}
+	w.cosigner.stop()
 	ended := make(chan struct{})
 	go func() {
 		w.ghosts.Wait()
