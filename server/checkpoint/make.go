@@ -30,15 +30,28 @@ type madeCheckpoint struct {
 	heads *storage.Heads
 }
 
-// demand has the callers that wait for a checkpoint that starts after their call.
+// demand has the callers that wait for the proof of a run by a checkpoint that starts after their
+// call. Concurrent callers share one. The maker makes their proofs itself: it forgets a checkpoint
+// when it starts the next.
 type demand struct {
 	kick chan struct{}
 
 	mu      sync.Mutex
-	waiting []chan error
+	waiting []waiter
 }
 
-func (d *demand) take() []chan error {
+type waiter struct {
+	runID string
+	done  chan<- proved
+}
+
+// proved is a proof, or why there is none.
+type proved struct {
+	proof *Proof
+	err   error
+}
+
+func (d *demand) take() []waiter {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	waiting := d.waiting
@@ -46,30 +59,38 @@ func (d *demand) take() []chan error {
 	return waiting
 }
 
-func (d *demand) answer(waiting []chan error, err error) {
-	for _, w := range waiting {
-		w <- err
-	}
-}
-
-// await returns when a checkpoint was made that started after the call, or with the reason for its
-// failure. Concurrent callers share one.
-func (s *Maker) await(ctx context.Context) error {
-	done := make(chan error, 1)
+// await returns the proof of a run by a checkpoint that started after the call, or the reason for
+// its failure.
+func (s *Maker) await(ctx context.Context, runID string) (*Proof, error) {
+	done := make(chan proved, 1)
 	s.demand.mu.Lock()
-	s.demand.waiting = append(s.demand.waiting, done)
+	s.demand.waiting = append(s.demand.waiting, waiter{runID, done})
 	s.demand.mu.Unlock()
 	select {
 	case s.demand.kick <- struct{}{}:
 	default:
 	}
 	select {
-	case err := <-done:
-		return err
+	case p := <-done:
+		return p.proof, p.err
 	case <-s.stopping.Done():
-		return ErrClosed
+		return nil, ErrClosed
 	case <-ctx.Done():
-		return ctx.Err()
+		return nil, ctx.Err()
+	}
+}
+
+// answer proves the runs of callers by the newest checkpoint, unless it could not be made.
+func (s *Maker) answer(waiting []waiter, err error) {
+	for _, w := range waiting {
+		p := proved{err: err}
+		if err == nil {
+			p.proof, p.err = s.proveNow(w.runID, false)
+		}
+		if p == (proved{}) {
+			p.err = fmt.Errorf("checkpoint: the one that was made for run %q lacks it", w.runID)
+		}
+		w.done <- p
 	}
 }
 
@@ -84,15 +105,14 @@ func (s *Maker) makeCheckpoints() {
 	warned := false
 	for {
 		waiting := s.demand.take()
-		if err := s.makeIf(len(waiting) > 0); err == nil {
+		err := s.makeIf(len(waiting) > 0)
+		s.answer(waiting, err)
+		switch {
+		case err == nil:
 			warned = false
-			s.demand.answer(waiting, nil)
-		} else {
-			s.demand.answer(waiting, err)
-			if !warned && s.stopping.Err() == nil && s.opts.Leading() && !errors.Is(err, ErrKeyMissing) {
-				s.log.Warn("cannot make checkpoint; retrying", "err", err)
-				warned = true
-			}
+		case !warned && s.stopping.Err() == nil && s.opts.Leading() && !errors.Is(err, ErrKeyMissing):
+			s.log.Warn("cannot make checkpoint; retrying", "err", err)
+			warned = true
 		}
 		select {
 		case <-ticker.C:

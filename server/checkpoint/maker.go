@@ -142,7 +142,7 @@ func New(opts Options) *Maker {
 func (s *Maker) Close() error {
 	s.stop()
 	s.loops.Wait()
-	s.demand.answer(s.demand.take(), ErrClosed)
+	s.answer(s.demand.take(), ErrClosed)
 	s.newest.Lock()
 	defer s.newest.Unlock()
 	return s.forgetLocked()

@@ -28,16 +28,11 @@ type Proof struct {
 // Prove returns the proof of a run, at the leader. With fresh, it covers the run's state at the
 // call or later. Errors: *storage.RunNotFoundError, ErrKeyMissing, or an error of Propose.
 func (s *Maker) Prove(ctx context.Context, runID string, fresh bool) (*Proof, error) {
-	for {
-		p, err := s.proveNow(runID, fresh)
-		if err != nil || p != nil {
-			return p, err
-		}
-		if err := s.await(ctx); err != nil {
-			return nil, err
-		}
-		fresh = false // a checkpoint made since covers the run's state at the call
+	p, err := s.proveNow(runID, fresh)
+	if err != nil || p != nil {
+		return p, err
 	}
+	return s.await(ctx, runID)
 }
 
 // proveNow proves a run by the newest checkpoint; nil: a new checkpoint is needed.
