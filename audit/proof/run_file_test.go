@@ -175,7 +175,7 @@ func newTestCase(t testing.TB, at, n int) *testCase {
 	root, path := testTree(t, heads, at)
 	c.proof = RunProof{Head: heads[at], Index: uint64(at), Path: path, Keys: []Key{{PublicKey: c.keys[0]}, {c.keys[1], endorsement}}}
 	c.proof.Checkpoint, err = second.SignCheckpoint(&Checkpoint{Cluster: testCluster, Size: uint64(c.log.size), Root: c.log.root(t, c.log.size),
-		Position: 9999, CompleteThrough: testEnd, Runs: 5, Heads: root})
+		Position: 99999, CompleteThrough: testEnd, Runs: 5, Heads: root})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -267,6 +267,36 @@ func TestRunProof(t *testing.T) {
 				t.Error("a proof is not known by its begin")
 			}
 		}
+	}
+}
+
+// TestLongRunTR3: a run of 100,000 records is proved a block at a time. Each record is: one that was
+// changed is found in whichever block it is, and so are hashes of another block.
+func TestLongRunTR3(t *testing.T) {
+	n := 100_000
+	if testing.Short() {
+		n = 3*InclusionBlock + 1
+	}
+	c := newTestCase(t, 2, n)
+	report, err := VerifyRunFile(strings.NewReader(c.text), c.keys[0])
+	if err != nil || report.Records != uint64(n) {
+		t.Fatalf("%+v, %v", report, err)
+	}
+	for _, at := range []int{0, InclusionBlock - 1, InclusionBlock, n - 1} {
+		step := fmt.Sprintf("%q", fmt.Sprint("step-", at))
+		text := strings.Replace(c.text, step, `"step-x"`, 1)
+		if err := verify(text, c.keys[0]); text == c.text || err == nil {
+			t.Errorf("record %d of %d was changed: %v", at, n, err)
+		}
+	}
+	lines := strings.SplitAfter(c.text, "\n")
+	first, second := 1+InclusionBlock, 2+2*InclusionBlock
+	if !strings.HasPrefix(lines[first], `{"inclusion":`) || !strings.HasPrefix(lines[second], `{"inclusion":`) {
+		t.Fatalf("no hashes in lines %d and %d", first, second)
+	}
+	lines[first], lines[second] = lines[second], lines[first]
+	if err := verify(strings.Join(lines, ""), c.keys[0]); err == nil {
+		t.Error("the hashes of two blocks were exchanged")
 	}
 }
 
