@@ -12,6 +12,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync"
+	"time"
 
 	"runlog/bench/report"
 	"runlog/bench/target"
@@ -42,6 +43,9 @@ type Fill struct {
 	// PayloadBytes is about the size of an event's payload; 0: it is empty. With payloads, one run
 	// in a hundred is SmallTenant's.
 	PayloadBytes int `json:"payloadBytes,omitempty"`
+	// Folded says that the projection has all of them, as that of a node has that took them one by
+	// one. Otherwise it has none.
+	Folded bool `json:"folded,omitempty"`
 }
 
 // Validate reports every fault of the description.
@@ -88,6 +92,11 @@ func (f *Fill) FillDataDir(ctx context.Context, binary, data string, progress fu
 	}
 	if err := f.fillStore(ctx, data, progress); err != nil {
 		return err
+	}
+	if f.Folded {
+		if err := foldAll(ctx, binary, data); err != nil {
+			return err
+		}
 	}
 	text, err := json.Marshal(f)
 	if err != nil {
@@ -172,6 +181,28 @@ func (f *Fill) fillStore(ctx context.Context, data string, progress func(events 
 		}
 	}
 	return context.Cause(ctx)
+}
+
+// foldLimit bounds how long the projection of a filled store may take.
+const foldLimit = time.Hour
+
+// foldAll lets a node fold all events of a filled store.
+func foldAll(ctx context.Context, binary, data string) (err error) {
+	if err := os.RemoveAll(filepath.Join(data, "projection")); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp(filepath.Dir(data), "runlog-fold-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	n, err := target.StartNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Data: data})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, n.Close()) }()
+	_, err = target.AwaitProjection(ctx, n, foldLimit)
+	return err
 }
 
 // clusterOf reads a data directory's identity.

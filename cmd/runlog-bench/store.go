@@ -25,7 +25,7 @@ const (
 )
 
 func (a *app) benchStoreCommand() *cobra.Command {
-	fill := load.Fill{Receipts: 1_000_000, RunEvents: 50}
+	fill := load.Fill{Receipts: 1_000_000, RunEvents: 50, Folded: true}
 	cmd := &cobra.Command{
 		Use:   report.BigStore,
 		Short: "Measure appends to a large store",
@@ -33,9 +33,8 @@ func (a *app) benchStoreCommand() *cobra.Command {
 a node that opens it, next to a node with an empty store in the same run.
 
 The events are written directly into the files of the store, without the log: a hundred million
-take minutes. An event takes about 110 bytes of disk. The projection does not have these runs:
-they can be read, but are not listed. If you delete "projection" in the directory, the node folds
-all of them.`,
+take minutes. An event takes about 110 bytes of disk. Then a node folds all of them, so that runs
+have snapshots, as they have in a node that took them one by one. That takes longer.`,
 		Example: `  runlog-bench big-store --receipts 1000000
   runlog-bench big-store --receipts 100000000 --store /var/tmp/filled --rounds 3`,
 	}
