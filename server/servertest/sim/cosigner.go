@@ -31,7 +31,7 @@ type cosigner struct {
 	world  *world
 	signer *proof.Cosigner
 	server http.Server
-	done   chan struct{}
+	done   chan struct{} // closed when the server has ended; nil: it was never started
 
 	mu   sync.Mutex
 	rng  *rand.Rand
@@ -43,7 +43,7 @@ func newCosigner(w *world) *cosigner {
 	if err != nil {
 		panic(err) // The name is good.
 	}
-	return &cosigner{world: w, signer: signer, done: make(chan struct{}), rng: rand.New(rand.NewPCG(w.opts.Seed, 0x7769746e)), kept: map[string]*proof.KeptCheckpoint{}}
+	return &cosigner{world: w, signer: signer, rng: rand.New(rand.NewPCG(w.opts.Seed, 0x7769746e)), kept: map[string]*proof.KeptCheckpoint{}}
 }
 
 // endpoint is how nodes know the witness.
@@ -54,10 +54,9 @@ func (c *cosigner) endpoint() policy.Endpoint {
 func (c *cosigner) start() error {
 	l, err := c.world.net.Listen("tcp", cosignerHost+":80")
 	if err != nil {
-		close(c.done)
 		return err
 	}
-	c.server.Handler = c
+	c.server.Handler, c.done = c, make(chan struct{})
 	go func() {
 		defer close(c.done)
 		if err := c.server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
@@ -69,7 +68,9 @@ func (c *cosigner) start() error {
 
 func (c *cosigner) stop() {
 	_ = c.server.Close()
-	<-c.done
+	if c.done != nil {
+		<-c.done
+	}
 }
 
 // ServeHTTP is add-checkpoint of C2SP tlog-witness.
