@@ -6,8 +6,6 @@ import (
 
 	"github.com/cockroachdb/pebble/v2"
 	"golang.org/x/mod/sumdb/tlog"
-
-	"runlog/storage"
 )
 
 // ErrNotInTree means that the tree, as it is now, does not have what was asked for.
@@ -24,6 +22,7 @@ type Tree struct {
 		n      int64
 		hashes []byte
 	}
+	finder finder
 }
 
 var _ tlog.HashReader = (*Tree)(nil)
@@ -116,106 +115,6 @@ func (t *Tree) readTile(level int, n int64) ([]byte, error) {
 		err = fmt.Errorf("%w: tile %d of level %d has %d bytes, not %d", ErrDamaged, n, level, len(hashes), tileSize)
 	}
 	return hashes, err
-}
-
-// IndexOf returns how many leaves are before a position, which is the index of the first leaf of
-// the position if it has one. count counts the records from one position, up to another one and
-// without it: less than 256 if the position has records. If it has none, those of the proposal
-// before it may come in addition.
-func (t *Tree) IndexOf(position storage.Position, count func(from, to storage.Position) (int64, error)) (int64, error) {
-	switch {
-	case position > t.position:
-		return t.Size(), nil
-	case position == t.position:
-		return t.Size() - int64(t.offset), nil
-	}
-	from, index, err := t.sampled(position)
-	if err != nil || from == position {
-		return index, err
-	}
-	n, err := count(from, position)
-	if err != nil {
-		return 0, err
-	}
-	if index += n; n < 0 || index > t.Size() {
-		return 0, fmt.Errorf("%w: %d records from position %d to %d, in a tree of %d leaves",
-			ErrNotInTree, n, from, position, t.Size())
-	}
-	return index, nil
-}
-
-// Find returns the index of a leaf of which the caller knows the place and the hash. ErrNotInTree:
-// the tree has another leaf there, or none.
-func (t *Tree) Find(position storage.Position, offset uint32, leaf tlog.Hash) (int64, error) {
-	absent := fmt.Errorf("%w: a leaf of position %d and offset %d", ErrNotInTree, position, offset)
-	at, sample, err := t.sampled(position)
-	if err != nil {
-		return 0, err
-	}
-	// The position begins at the sample, or between it and the end of its tile.
-	first, last := sample, sample
-	if at != position {
-		first, last = sample+1, sample|(Width-1)
-	}
-	for i := first + int64(offset); i <= min(last+int64(offset), t.Size()-1); {
-		n := i >> Height
-		width := int(min(Width, t.Size()-n<<Height))
-		hashes, err := t.tile(0, n, width)
-		if err != nil {
-			return 0, err
-		}
-		for ; i>>Height == n && i <= min(last+int64(offset), t.Size()-1); i++ {
-			if at := int(i&(Width-1)) * tlog.HashSize; string(hashes[at:at+tlog.HashSize]) == string(leaf[:]) {
-				return i, nil
-			}
-		}
-	}
-	return 0, absent
-}
-
-// sampled returns the last sampled position up to a position, and its first leaf. Before the first
-// record it returns the position itself.
-func (t *Tree) sampled(position storage.Position) (at storage.Position, index int64, err error) {
-	it, err := t.r.NewIter(&pebble.IterOptions{
-		LowerBound: []byte{sampleTable},
-		UpperBound: sampleKey(nil, position+1),
-	})
-	if err != nil {
-		return 0, 0, unreadable(err)
-	}
-	defer func() { err = errors.Join(err, unreadable(it.Close())) }()
-	if !it.Last() {
-		return position, 0, unreadable(it.Error())
-	}
-	at, first, err := parseSample(it.Key(), it.Value())
-	if err == nil && first >= t.size {
-		err = fmt.Errorf("%w: position %d begins at leaf %d of %d", ErrDamaged, at, first, t.size)
-	}
-	return at, int64(first), err
-}
-
-// SampleBefore returns the last sampled position that begins at a leaf, or before it, and the first
-// leaf of the position.
-func (t *Tree) SampleBefore(leaf int64) (at storage.Position, first int64, err error) {
-	if leaf < 0 || leaf >= t.Size() {
-		return 0, 0, fmt.Errorf("%w: leaf %d of %d", ErrNotInTree, leaf, t.Size())
-	}
-	// Invariant: the sample of low begins at the leaf or before it, those from high on behind it.
-	low, high := storage.Position(0), t.position+1
-	for low+1 < high {
-		middle := low + (high-low)/2
-		sample, index, err := t.sampled(middle)
-		switch {
-		case err != nil:
-			return 0, 0, err
-		case index > leaf:
-			high = min(middle, sample)
-		default:
-			low = middle
-			at, first = sample, index
-		}
-	}
-	return at, first, nil
 }
 
 // get returns a copy of a row, nil: there is none.

@@ -111,15 +111,17 @@ func (b *bed) checkTile(t *rapid.T, have *tree.Tree) {
 	}
 }
 
-// checkFind finds a leaf by its place and hash, and nothing by another hash or a far offset.
+// checkFind finds leaves by their places and hashes, in any order, and nothing by another hash or a
+// far offset.
 func (b *bed) checkFind(t *rapid.T, have *tree.Tree) {
 	t.Helper()
 	want := rapid.Int64Range(0, have.Size()-1).Draw(t, "found")
-	leaf := b.leaves[want]
-	position := storage.Position(leaf.Position)
-	if got, err := have.Find(position, leaf.Offset, leaf.Hash()); err != nil || got != want {
-		t.Fatalf("leaf %d is found at %d: %v", want, got, err)
+	for _, step := range rapid.SliceOfN(rapid.Int64Range(-300, 300), 0, 6).Draw(t, "steps of find") {
+		b.find(t, have, want)
+		want = min(max(want+step, 0), have.Size()-1)
 	}
+	leaf := b.find(t, have, want)
+	position := storage.Position(leaf.Position)
 	if got, err := have.Find(position, leaf.Offset, tlog.Hash{1}); !errors.Is(err, tree.ErrNotInTree) {
 		t.Fatalf("another hash than that of leaf %d is found at %d: %v", want, got, err)
 	}
@@ -136,6 +138,16 @@ func (b *bed) checkFind(t *rapid.T, have *tree.Tree) {
 			t.Fatalf("before leaf %d of %d: %v", none, have.Size(), err)
 		}
 	}
+}
+
+// find finds a leaf of the model.
+func (b *bed) find(t fataler, have *tree.Tree, want int64) contract.Leaf {
+	t.Helper()
+	leaf := b.leaves[want]
+	if got, err := have.Find(storage.Position(leaf.Position), leaf.Offset, leaf.Hash()); err != nil || got != want {
+		t.Fatalf("leaf %d is found at %d: %v", want, got, err)
+	}
+	return leaf
 }
 
 // checkIndexOf compares the indexes of positions with the places of the model.
