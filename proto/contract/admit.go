@@ -39,6 +39,7 @@ func ValidateAll(events []*runlogv1.EventWrite, o Options) ([]Event, error) {
 	var bad []Violation
 	first := -1
 	for i, w := range events {
+		c.left = len(events) - i
 		violations := c.check(w)
 		if len(violations) == 0 {
 			valid = append(valid, c.e)

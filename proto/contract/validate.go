@@ -2,6 +2,7 @@ package contract
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/google/uuid"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -113,6 +114,9 @@ type checker struct {
 	keyable bool
 	// noLine is true when the event names no contract line, and so no schema.
 	noLine bool
+	// keys are derived keys, with room for those of left events: so many are still to check.
+	keys strings.Builder
+	left int
 }
 
 func (c *checker) fail(field, format string, args ...any) {
@@ -321,7 +325,7 @@ func (c *checker) key() {
 	case given == string(derived[:]):
 		e.IdempotencyKey, e.KeyDerived = given, true
 	case given == "":
-		e.IdempotencyKey, e.KeyDerived = string(derived[:]), true
+		e.IdempotencyKey, e.KeyDerived = c.keep(&derived), true
 	case opaque:
 		e.IdempotencyKey = given
 	default:
@@ -337,6 +341,17 @@ func (c *checker) key() {
 			Expected: string(derived[:]),
 		})
 	}
+}
+
+// keep returns the text of a derived key. Those of the events of a request share an allocation.
+func (c *checker) keep(key *keyText) string {
+	if c.keys.Cap()-c.keys.Len() < len(key) {
+		c.keys.Reset()
+		c.keys.Grow(max(c.left, 1) * len(key))
+	}
+	c.keys.Write(key[:])
+	all := c.keys.String()
+	return all[len(all)-len(key):]
 }
 
 // requiredHelp is the remedy for a name that is missing.

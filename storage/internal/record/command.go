@@ -1,7 +1,6 @@
 package record
 
 import (
-	"crypto/sha256"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -176,7 +175,7 @@ func (e *ScopeError) Error() string {
 }
 
 func appendHeader(dst []byte, e *contract.Event, salt contract.Salt, by contract.Author, original contract.Original) []byte {
-	key := sha256.Sum256([]byte(e.IdempotencyKey))
+	key := contract.KeyHash(e.IdempotencyKey)
 	_, record := e.Digests(salt, by, original)
 	content := e.ContentDigest()
 	dst = append(dst, key[:]...)
