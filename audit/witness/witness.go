@@ -6,7 +6,9 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -19,7 +21,7 @@ import (
 const (
 	addPath  = "/add-checkpoint"
 	typeSize = "text/x.tlog.size"
-	// maxBody is more than a checkpoint with a thousand signatures and a proof has, in bytes.
+	// maxBody is more than a checkpoint with a proof and hundreds of signatures has, in bytes.
 	maxBody = 1 << 20
 )
 
@@ -125,12 +127,11 @@ func (w *Witness) Add(body string) (line string, err error) {
 	if err != nil {
 		return "", refuse(http.StatusBadRequest, err)
 	}
-	claimed, _, err := proof.PeekCheckpoint(c.Note)
-	if err != nil {
-		return "", refuse(http.StatusBadRequest, err)
+	if origin, _, ok := strings.Cut(c.Note, "\n"); ok && !w.follows(origin) {
+		return "", refuse(http.StatusNotFound, fmt.Errorf("%q is not followed here", origin))
 	}
-	if !w.follows(claimed) {
-		return "", refuse(http.StatusNotFound, fmt.Errorf("%s is not followed here", claimed.Origin()))
+	if _, _, err := proof.PeekCheckpoint(c.Note); err != nil {
+		return "", refuse(http.StatusBadRequest, err)
 	}
 	next, err := proof.OpenKept(c.Note, w.opts.Logs...)
 	switch {
@@ -150,14 +151,14 @@ func (w *Witness) Add(body string) (line string, err error) {
 	return w.opts.Cosigner.Cosign(c.Note, w.opts.Clock())
 }
 
-// follows reports whether the witness has a key of a checkpoint's cluster.
-func (w *Witness) follows(c *proof.Checkpoint) bool {
-	for _, key := range w.opts.Logs {
-		if cluster, ok := proof.ClusterOf(key); ok && cluster == c.Cluster {
-			return true
-		}
-	}
-	return false
+// follows reports whether the witness has a key of the cluster whose log it is. Logs of others have
+// checkpoints of other forms, so the origin is all that is read of one that is not followed.
+func (w *Witness) follows(origin string) bool {
+	of, _, ok := proof.ParseOrigin(origin)
+	return ok && slices.ContainsFunc(w.opts.Logs, func(key string) bool {
+		cluster, ok := proof.ClusterOf(key)
+		return ok && cluster == of
+	})
 }
 
 // keepLocked keeps a checkpoint that continues the kept one of its log.

@@ -91,6 +91,9 @@ func TestRefusesTR4(t *testing.T) {
 		t.Fatal(err)
 	}
 	unsigned, _, _ := strings.Cut(h.note(3), "\n\n")
+	// The example of C2SP tlog-checkpoint.
+	const ofOthers = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n\n" +
+		"— example.com/behind-the-sofa Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=\n"
 	for body, status := range map[string]int{
 		"":                            http.StatusBadRequest,
 		"old 0\n\n":                   http.StatusBadRequest,
@@ -98,6 +101,7 @@ func TestRefusesTR4(t *testing.T) {
 		h.note(3):                     http.StatusBadRequest,
 		stranger.body(0, 3):           http.StatusForbidden,
 		"old 0\n\n" + foreign:         http.StatusNotFound,
+		"old 0\n\n" + ofOthers:        http.StatusNotFound,
 		h.body(5, 3):                  http.StatusBadRequest,
 		h.body(2, 3):                  http.StatusConflict,
 		"old 0\nAAAA\n\n" + h.note(3): http.StatusBadRequest,
