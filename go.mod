@@ -3,6 +3,7 @@ module runlog
 go 1.26.0
 
 require (
+	filippo.io/mldsa v1.0.0
 	github.com/anishathalye/porcupine v1.3.1
 	github.com/cloudevents/sdk-go/v2 v2.16.2
 	github.com/cockroachdb/pebble/v2 v2.1.7

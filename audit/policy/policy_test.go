@@ -24,7 +24,11 @@ func logSigner(t testing.TB, seed byte) *proof.Signer {
 
 func cosignerOf(t testing.TB, seed byte) *proof.Cosigner {
 	t.Helper()
-	c, err := proof.NewCosigner(fmt.Sprintf("w.example/%d", seed), [32]byte{seed})
+	keyType := proof.KeyEd25519
+	if seed%2 == 0 { // Both types count alike.
+		keyType = proof.KeyMLDSA44
+	}
+	c, err := proof.NewCosignerOfType(keyType, fmt.Sprintf("w.example/%d", seed), [32]byte{seed})
 	if err != nil {
 		t.Fatal(err)
 	}

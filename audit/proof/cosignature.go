@@ -1,13 +1,13 @@
 package proof
 
 import (
+	"bytes"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -15,105 +15,25 @@ import (
 )
 
 const (
-	// algCosignature is the first byte of the key of an Ed25519 cosigner (C2SP tlog-cosignature).
-	algCosignature = 4
-	keyIDSize      = 4
-	timeSize       = 8
+	keyIDSize = 4
+	timeSize  = 8
 )
-
-// Cosigner signs checkpoints as a witness does (TR-4), in the form of C2SP tlog-cosignature with
-// Ed25519. Other statements are never signed with its key.
-type Cosigner struct {
-	key    ed25519.PrivateKey
-	public WitnessKey
-}
-
-// NewCosigner returns the cosigner of a name with the key of a seed (RFC 8032). The name is best a
-// URL without its scheme, which the witness's operator owns. The error is ErrKey.
-func NewCosigner(name string, seed [ed25519.SeedSize]byte) (*Cosigner, error) {
-	key := ed25519.NewKeyFromSeed(seed[:])
-	raw := append([]byte{algCosignature}, key.Public().(ed25519.PublicKey)...)
-	id := cosignerID(name, raw)
-	public, err := ParseWitnessKey(fmt.Sprintf("%s+%08x+%s", name, id, base64.StdEncoding.EncodeToString(raw)))
-	if err != nil {
-		return nil, err
-	}
-	return &Cosigner{key, *public}, nil
-}
-
-// privatePrefix begins the text form of a secret key (C2SP signed-note).
-const privatePrefix = "PRIVATE+KEY+"
-
-// Private returns the secret key in its text form, PRIVATE+KEY+name+id+seed, to be kept in a file.
-func (c *Cosigner) Private() string {
-	raw := append([]byte{algCosignature}, c.key.Seed()...)
-	return fmt.Sprintf("%s%s+%08x+%s", privatePrefix, c.public.name, c.public.id, base64.StdEncoding.EncodeToString(raw))
-}
-
-// ParseCosigner parses what Private returned. The error is ErrKey, and does not have the key.
-func ParseCosigner(text string) (*Cosigner, error) {
-	fault := fmt.Errorf("%w: not the secret key of a witness", ErrKey)
-	rest, ok := strings.CutPrefix(text, privatePrefix)
-	parts := strings.SplitN(rest, "+", 3)
-	if !ok || len(parts) != 3 {
-		return nil, fault
-	}
-	raw, err := base64.StdEncoding.DecodeString(parts[2])
-	if err != nil || len(raw) != 1+ed25519.SeedSize || raw[0] != algCosignature {
-		return nil, fault
-	}
-	c, err := NewCosigner(parts[0], [ed25519.SeedSize]byte(raw[1:]))
-	if err != nil || c.Private() != text {
-		return nil, fault
-	}
-	return c, nil
-}
-
-// Key returns the public key.
-func (c *Cosigner) Key() *WitnessKey { return &c.public }
-
-// Cosign returns the signature line of a checkpoint, which may have signatures. It says that at
-// this time the checkpoint was the largest of its log that the witness knew, and continued all
-// before. The time is in whole seconds, and after 1970.
-func (c *Cosigner) Cosign(checkpoint string, at time.Time) (string, error) {
-	body, _, err := split(checkpoint)
-	if err != nil {
-		return "", err
-	}
-	if at.Unix() <= 0 {
-		return "", fmt.Errorf("proof: cosign: the clock says %s; set it", at.UTC().Format(time.RFC3339))
-	}
-	seconds := uint64(at.Unix())
-	raw := binary.BigEndian.AppendUint32(nil, c.public.id)
-	raw = binary.BigEndian.AppendUint64(raw, seconds)
-	raw = append(raw, ed25519.Sign(c.key, cosigned(body, seconds))...)
-	return signatureLine + c.public.name + " " + base64.StdEncoding.EncodeToString(raw) + "\n", nil
-}
-
-// cosigned is what a witness signs.
-func cosigned(body string, seconds uint64) []byte {
-	return []byte("cosignature/v1\ntime " + strconv.FormatUint(seconds, 10) + "\n" + body)
-}
-
-func cosignerID(name string, raw []byte) uint32 {
-	sum := sha256.Sum256(slices.Concat([]byte(name+"\n"), raw))
-	return binary.BigEndian.Uint32(sum[:])
-}
 
 // WitnessKey is the public key of a witness. It is a note.Verifier of cosignatures.
 type WitnessKey struct {
 	name string
 	id   uint32
-	key  ed25519.PublicKey
+	kind *cosignerKind
+	key  []byte
 }
 
 var _ note.Verifier = (*WitnessKey)(nil)
 
 // ParseWitnessKey parses a witness's public key in its text form, name+id+key with the id in eight
-// hexadecimal digits and the key in base64 (C2SP signed-note), of an Ed25519 cosigner. The error is
-// ErrKey.
+// hexadecimal digits and the key in base64 (C2SP signed-note), of an Ed25519 or ML-DSA-44 cosigner.
+// The error is ErrKey.
 func ParseWitnessKey(text string) (*WitnessKey, error) {
-	fault := func(what string) error { return fmt.Errorf("%w: %q %s", ErrKey, text, what) }
+	fault := func(what string) error { return fmt.Errorf("%w: %.200q %s", ErrKey, text, what) }
 	parts := strings.SplitN(text, "+", 3)
 	if len(parts) != 3 || !isKeyName(parts[0]) {
 		return nil, fault("is not of the form name+id+key")
@@ -122,15 +42,29 @@ func ParseWitnessKey(text string) (*WitnessKey, error) {
 	if err != nil || base64.StdEncoding.EncodeToString(raw) != parts[2] || len(raw) == 0 {
 		return nil, fault("has no key in base64")
 	}
-	if raw[0] != algCosignature || len(raw) != 1+ed25519.PublicKeySize {
-		return nil, fault(fmt.Sprintf("is no Ed25519 key of a witness: its key has type %d and %d bytes, and type %d with %d is known",
-			raw[0], len(raw), algCosignature, 1+ed25519.PublicKeySize))
+	kind := cosignerKindOfKey(raw)
+	if kind == nil || len(raw) != 1+kind.public {
+		return nil, fault(fmt.Sprintf("is no Ed25519 or ML-DSA-44 key of a witness: its key has type %d and %d bytes", raw[0], len(raw)))
 	}
-	k := &WitnessKey{name: parts[0], id: cosignerID(parts[0], raw), key: raw[1:]}
+	if kind.maxName > 0 && len(parts[0]) > kind.maxName {
+		return nil, fault(fmt.Sprintf("has a name of more than %d bytes", kind.maxName))
+	}
+	k := &WitnessKey{name: parts[0], id: cosignerID(parts[0], raw), kind: kind, key: raw[1:]}
 	if fmt.Sprintf("%08x", k.id) != parts[1] {
 		return nil, fault("has an id that is not of its name and key")
 	}
 	return k, nil
+}
+
+// cosignerID returns the id of a key, whose first byte is its kind.
+func cosignerID(name string, raw []byte) uint32 {
+	sum := sha256.Sum256(slices.Concat([]byte(name+"\n"), raw))
+	return binary.BigEndian.Uint32(sum[:])
+}
+
+// keyText returns the text form of a key, whose first byte is its kind.
+func keyText(name string, id uint32, raw []byte) string {
+	return fmt.Sprintf("%s+%08x+%s", name, id, base64.StdEncoding.EncodeToString(raw))
 }
 
 // isKeyName reports whether a note can be signed under a name (C2SP signed-note).
@@ -145,8 +79,11 @@ func isKeyName(name string) bool {
 
 // String returns the text form.
 func (k *WitnessKey) String() string {
-	return fmt.Sprintf("%s+%08x+%s", k.name, k.id, base64.StdEncoding.EncodeToString(append([]byte{algCosignature}, k.key...)))
+	return keyText(k.name, k.id, append([]byte{k.kind.alg}, k.key...))
 }
+
+// Type returns KeyEd25519 or KeyMLDSA44.
+func (k *WitnessKey) Type() string { return k.kind.name }
 
 // Name implements note.Verifier.
 func (k *WitnessKey) Name() string { return k.name }
@@ -158,16 +95,22 @@ func (k *WitnessKey) KeyHash() uint32 { return k.id }
 func (k *WitnessKey) ID() string { return fmt.Sprintf("%s+%08x", k.name, k.id) }
 
 // Same reports whether two keys have the same secret part, whatever their names.
-func (k *WitnessKey) Same(other *WitnessKey) bool { return k.key.Equal(other.key) }
+func (k *WitnessKey) Same(other *WitnessKey) bool {
+	return k.kind == other.kind && bytes.Equal(k.key, other.key)
+}
 
-// Verify implements note.Verifier. The signature is a time, in seconds in eight bytes, and 64 bytes
-// of Ed25519.
+// Verify implements note.Verifier. The signature is a time, in seconds in eight bytes, and the 64
+// bytes of Ed25519, or the 2,420 of ML-DSA-44, with which the text has to be that of a Checkpoint.
 func (k *WitnessKey) Verify(body, signature []byte) bool {
-	if len(signature) != timeSize+ed25519.SignatureSize {
+	if len(signature) != timeSize+k.kind.signature {
 		return false
 	}
 	seconds := binary.BigEndian.Uint64(signature)
-	return seconds > 0 && int64(seconds) > 0 && ed25519.Verify(k.key, cosigned(string(body), seconds), signature[timeSize:])
+	if seconds == 0 || int64(seconds) < 0 {
+		return false
+	}
+	message, err := k.kind.message(k.name, string(body), seconds)
+	return err == nil && k.kind.verify(k.key, message, signature[timeSize:])
 }
 
 // Cosignature is a witness's verified signature under a checkpoint.

@@ -1,6 +1,7 @@
 package proof
 
 import (
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"strings"
@@ -8,9 +9,11 @@ import (
 	"time"
 )
 
-func cosignerOf(t testing.TB, name string, seed byte) *Cosigner {
+var keyTypes = []string{KeyEd25519, KeyMLDSA44}
+
+func cosignerOf(t testing.TB, keyType, name string, seed byte) *Cosigner {
 	t.Helper()
-	c, err := NewCosigner(name, [32]byte{seed})
+	c, err := NewCosignerOfType(keyType, name, [32]byte{seed})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -20,16 +23,22 @@ func cosignerOf(t testing.TB, name string, seed byte) *Cosigner {
 // TestCosignaturesTR4: a cosignature verifies under the checkpoint, the witness and the time that
 // it was made for, and under nothing else. The cluster's signature stays what verifies the note.
 func TestCosignaturesTR4(t *testing.T) {
+	for _, keyType := range keyTypes {
+		t.Run(keyType, func(t *testing.T) { testCosignatures(t, keyType) })
+	}
+}
+
+func testCosignatures(t *testing.T, keyType string) {
 	notes, keys := notesOf(t, 2)
-	w, other := cosignerOf(t, "witness.example/w", 9), cosignerOf(t, "witness.example/w", 8)
+	w, other := cosignerOf(t, keyType, "witness.example/w", 9), cosignerOf(t, keyType, "witness.example/w", 8)
 	at := time.Unix(1_800_000_000, 0).UTC()
 	line, err := w.Cosign(notes[0], at)
 	if err != nil {
 		t.Fatal(err)
 	}
 	key, err := ParseWitnessKey(w.Key().String())
-	if err != nil {
-		t.Fatal(err)
+	if err != nil || key.Type() != keyType {
+		t.Fatal(key, err)
 	}
 	signed := notes[0] + line
 	for _, want := range []*WitnessKey{key, w.Key()} {
@@ -70,9 +79,63 @@ func TestCosignaturesTR4(t *testing.T) {
 	}
 }
 
+// TestCosignedTR4: an Ed25519 cosignature covers all lines of a checkpoint. One of ML-DSA-44 covers
+// the witness, the time and the tree alone, in the form of C2SP tlog-cosignature.
+func TestCosignedTR4(t *testing.T) {
+	c := &Checkpoint{Cluster: [16]byte{7}, Incarnation: [8]byte{1}, Size: 300, Root: [32]byte{2, 3}, Position: 400, CompleteThrough: 5e9, Runs: 6}
+	other := *c
+	other.Heads = [32]byte{8}
+	const want = "737562747265652f76310a00" + "0577756c6172" + "000000006b49d200" +
+		"38" + "72756e6c6f672f3037303030303030303030303030303030303030303030303030303030303030" + "2f30313030303030303030303030303030" +
+		"0000000000000000" + "000000000000012c" + "0203" + "000000000000000000000000000000000000000000000000000000000000"
+	got, err := treeMessage("wular", c.Text(), 1_800_000_000)
+	if hex.EncodeToString(got) != want || err != nil {
+		t.Errorf("%x, %v", got, err)
+	}
+	for keyType, covered := range map[string]bool{KeyEd25519: true, KeyMLDSA44: false} {
+		w := cosignerOf(t, keyType, "wular", 9)
+		line, err := w.Cosign(c.Text()+"\n", time.Unix(1_800_000_000, 0))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Cosignatures(other.Text()+"\n"+line, w.Key()); errors.Is(err, ErrSignature) != covered || !covered && err != nil {
+			t.Errorf("%s with other heads: %v", keyType, err)
+		}
+		tree := *c
+		tree.Size++
+		for what, text := range map[string]string{"another tree": tree.Text(), "no checkpoint": "one\ntwo\nthree\n"} {
+			if got, err := Cosignatures(text+"\n"+line, w.Key()); !errors.Is(err, ErrSignature) {
+				t.Errorf("%s with %s: %+v, %v", keyType, what, got, err)
+			}
+		}
+	}
+	if line, err := cosignerOf(t, KeyMLDSA44, "w", 9).Cosign("one\ntwo\nthree\n\n", time.Unix(1, 0)); !errors.Is(err, ErrStatement) {
+		t.Errorf("cosigned what is no checkpoint: %q, %v", line, err)
+	}
+}
+
 // TestWitnessKeysTR4: a key has one text form, and that of a cluster is none of a witness.
 func TestWitnessKeysTR4(t *testing.T) {
-	good := cosignerOf(t, "witness.example/w", 9).Key().String()
+	for _, keyType := range keyTypes {
+		t.Run(keyType, func(t *testing.T) { testWitnessKeys(t, keyType) })
+	}
+	long := strings.Repeat("w", 256)
+	if _, err := NewCosignerOfType(KeyMLDSA44, long, [32]byte{1}); !errors.Is(err, ErrKey) {
+		t.Errorf("a name that does not fit: %v", err)
+	}
+	if _, err := NewCosignerOfType(KeyMLDSA44, long[1:], [32]byte{1}); err != nil {
+		t.Errorf("the longest name: %v", err)
+	}
+	if _, err := NewCosignerOfType("rsa", "w", [32]byte{1}); !errors.Is(err, ErrKey) || !strings.Contains(err.Error(), "they are ed25519 and ml-dsa-44") {
+		t.Errorf("another type: %v", err)
+	}
+	if cosignerOf(t, KeyEd25519, "a", 1).Key().Same(cosignerOf(t, KeyMLDSA44, "a", 1).Key()) {
+		t.Error("keys of two types are the same")
+	}
+}
+
+func testWitnessKeys(t *testing.T, keyType string) {
+	good := cosignerOf(t, keyType, "witness.example/w", 9).Key().String()
 	name, rest, _ := strings.Cut(good, "+")
 	id, key, _ := strings.Cut(rest, "+")
 	for _, bad := range []string{
@@ -84,11 +147,11 @@ func TestWitnessKeysTR4(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{"", "two words", "plus+plus", "line\n"} {
-		if _, err := NewCosigner(bad, [32]byte{1}); !errors.Is(err, ErrKey) {
+		if _, err := NewCosignerOfType(keyType, bad, [32]byte{1}); !errors.Is(err, ErrKey) {
 			t.Errorf("name %q: %v", bad, err)
 		}
 	}
-	secret := cosignerOf(t, "witness.example/w", 9).Private()
+	secret := cosignerOf(t, keyType, "witness.example/w", 9).Private()
 	if c, err := ParseCosigner(secret); err != nil || c.Key().String() != good {
 		t.Errorf("the secret key is read as another: %v", err)
 	}
@@ -97,7 +160,7 @@ func TestWitnessKeysTR4(t *testing.T) {
 			t.Errorf("a damaged secret key: %v", err)
 		}
 	}
-	if a, b := cosignerOf(t, "a", 1).Key(), cosignerOf(t, "b", 1).Key(); !a.Same(b) || a.Same(cosignerOf(t, "a", 2).Key()) {
+	if a, b := cosignerOf(t, keyType, "a", 1).Key(), cosignerOf(t, keyType, "b", 1).Key(); !a.Same(b) || a.Same(cosignerOf(t, keyType, "a", 2).Key()) {
 		t.Error("keys are not told apart by their secret part")
 	}
 }

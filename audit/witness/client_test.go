@@ -33,7 +33,17 @@ func (h *history) proves(_ context.Context, earlier, later uint64) ([]tlog.Hash,
 // TestCosignTR4: a client gets the signature of a witness, whatever size it believes the witness to
 // have, and learns when the witness has another tree.
 func TestCosignTR4(t *testing.T) {
-	w := newWitness(t)
+	for _, keyType := range []string{proof.KeyEd25519, proof.KeyMLDSA44} {
+		t.Run(keyType, func(t *testing.T) { testCosign(t, keyType) })
+	}
+}
+
+func testCosign(t *testing.T, keyType string) {
+	cosigner, err := proof.NewCosignerOfType(keyType, "witness.example/w", [32]byte{9})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWitness(t, func(o *Options) { o.Cosigner = cosigner })
 	c := serve(t, w, w.opts.Cosigner.Key())
 	h, other := newHistory(t, 30, 5, 'a'), newHistory(t, 30, 5, 'b')
 	for _, step := range []struct {

@@ -73,6 +73,16 @@ func TestWitnessTR4(t *testing.T) {
 		w = serve("--key", key.PublicKey)
 	}
 	do(output.ExitUsage, "it is the key of w.example/w, not of other", "witness", "serve", "--state", state, "--key-file", secret, "--key", key.PublicKey, "--name", "other")
+	do(output.ExitUsage, "it is a key of the type ed25519, not ml-dsa-44", "witness", "serve", "--state", state, "--key-file", secret, "--key", key.PublicKey, "--key-type", "ml-dsa-44")
+	do(output.ExitUsage, "they are ed25519 and ml-dsa-44", "witness", "serve", "--state", state, "--key-file", secret+"-2", "--key", key.PublicKey, "--name", "w", "--key-type", "rsa")
+	second := startWitness(t, []string{"witness", "serve", "--listen", "127.0.0.1:0", "--state", state + "-3", "--key-file", secret + "-3", "--key", key.PublicKey,
+		"--name", "w.example/3", "--key-type", "ml-dsa-44"})
+	kept := filepath.Join(dir, "kept")
+	if err := os.WriteFile(kept, []byte(do(output.ExitOK, "— w.example/3 ", "witness", "ask", "--url", second.url, "--witness-key", second.key)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	do(output.ExitOK, `quorum "one" holds; signed by one at `, "audit", "verify", kept, "--policy", asked("one", second.key))
+	second.stop()
 	w.stop()
 	do(output.ExitUnavailable, "no answer", "witness", "ask", "--url", w.url, "--witness-key", w.key)
 	stranger, err := proof.NewSigner([16]byte{1}, [32]byte{1})

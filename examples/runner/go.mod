@@ -4,7 +4,10 @@ go 1.26.0
 
 require google.golang.org/grpc v1.85.0
 
-require runlog v0.0.0 // indirect
+require (
+	filippo.io/mldsa v1.0.0 // indirect
+	runlog v0.0.0 // indirect
+)
 
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect

@@ -26,7 +26,7 @@ func (a *app) askCommand() *cobra.Command {
 		Use:   "ask",
 		Short: "Have a witness sign the newest checkpoint",
 		Long: `Take the newest checkpoint of the cluster to a witness, with the proof that it continues the one that the witness has, and
-print it with the signature of the witness. Any witness of C2SP tlog-witness with an Ed25519 key can be asked.
+print it with the signature of the witness. Any witness of C2SP tlog-witness with an Ed25519 or ML-DSA-44 key can be asked.
 
 The exit code is 1 if the witness has signed another history of the log.`,
 		Example: "  runlog witness ask --url https://witness.example/acme --witness-key 'witness.example/acme+1b2c3d4e+BA…'",

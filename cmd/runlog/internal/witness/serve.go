@@ -1,6 +1,7 @@
 package witness
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -29,9 +30,10 @@ const (
 )
 
 type serveOptions struct {
-	listen, state, keyFile, name string
-	tlsCert, tlsKey              string
-	logs                         []string
+	listen, state, keyFile string
+	name, keyType          string // of a new key
+	tlsCert, tlsKey        string
+	logs                   []string
 }
 
 func (a *app) serveCommand() *cobra.Command {
@@ -58,6 +60,7 @@ The first line of the output is the witness's public key. Give it to those who v
 	f.StringVar(&opts.state, "state", "", "file with the last checkpoint of each log")
 	f.StringVar(&opts.keyFile, "key-file", "", "file with the secret key")
 	f.StringVar(&opts.name, "name", "", "name of a new key: a URL without its scheme that is yours, such as witness.example/acme")
+	f.StringVar(&opts.keyType, "key-type", "", "type of a new key: "+proof.KeyEd25519+" (default) or "+proof.KeyMLDSA44)
 	f.StringVar(&opts.tlsCert, "tls-cert", "", "PEM file with the certificate; without one, HTTP is not encrypted")
 	f.StringVar(&opts.tlsKey, "tls-key", "", "PEM file with the key of the certificate")
 	signingkey.Flag(cmd, &opts.logs)
@@ -70,7 +73,7 @@ func (a *app) serve(ctx context.Context, opts *serveOptions) error {
 			return output.UsageError("--%s is required", flag[0])
 		}
 	}
-	cosigner, err := openKey(opts.keyFile, opts.name)
+	cosigner, err := openKey(opts.keyFile, opts.name, opts.keyType)
 	if err != nil {
 		return err
 	}
@@ -112,14 +115,17 @@ func run(ctx context.Context, l net.Listener, w *witness.Witness, opts *serveOpt
 	return s.Shutdown(stopping)
 }
 
-// openKey reads the secret key, or makes one.
-func openKey(path, name string) (*proof.Cosigner, error) {
+// openKey reads the secret key, or makes one of the name and the type.
+func openKey(path, name, keyType string) (*proof.Cosigner, error) {
 	text, err := os.ReadFile(path)
 	switch {
 	case err == nil:
 		c, err := proof.ParseCosigner(strings.TrimSuffix(string(text), "\n"))
 		if err == nil && name != "" && c.Key().Name() != name {
 			err = fmt.Errorf("it is the key of %s, not of %s", c.Key().Name(), name)
+		}
+		if err == nil && keyType != "" && c.Key().Type() != keyType {
+			err = fmt.Errorf("it is a key of the type %s, not %s", c.Key().Type(), keyType)
 		}
 		if err != nil {
 			return nil, output.UsageError("%s: %v", path, err)
@@ -132,9 +138,10 @@ func openKey(path, name string) (*proof.Cosigner, error) {
 	}
 	var seed [32]byte
 	_, _ = rand.Read(seed[:]) // It never fails.
-	c, err := proof.NewCosigner(name, seed)
+	keyType = cmp.Or(keyType, proof.KeyEd25519)
+	c, err := proof.NewCosignerOfType(keyType, name, seed)
 	if err != nil {
-		return nil, output.UsageError("--name %s: %v", name, err)
+		return nil, output.UsageError("--name %s --key-type %s: %v", name, keyType, err)
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
