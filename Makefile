@@ -318,6 +318,14 @@ check-cloud: $(LINT) ## vet, lint and test the module engine/blob/cloud: blobs o
 	cd engine/blob/cloud && ../../../$(LINT) run
 	go -C engine/blob/cloud test -count=1 ./...
 
+# Not part of check, because it has tests, and because the programs of others are large.
+.PHONY: check-witness
+check-witness: $(LINT) ## vet, lint and test the module audit/witness/interop: public witnesses, clients and verifiers with ours
+	go -C audit/witness/interop mod tidy -diff
+	go -C audit/witness/interop vet ./...
+	cd audit/witness/interop && ../../../$(LINT) run
+	go -C audit/witness/interop test -count=1 ./...
+
 # By default the fuzzer minimises each new input for up to a minute and tries nothing else in this
 # time. With inputs of some kilobytes this is most of the time.
 .PHONY: fuzz
