@@ -270,8 +270,8 @@ func TestRunProof(t *testing.T) {
 	}
 }
 
-// TestLongRunTR3: a run of 100,000 records is proved a block at a time. Each record is: one that was
-// changed is found in whichever block it is, and so are hashes of another block.
+// TestLongRunTR3: a run of 100,000 records is proved a block at a time. Each record is: one that
+// was changed is found in whichever block it is, and so are hashes of another block.
 func TestLongRunTR3(t *testing.T) {
 	n := 100_000
 	if testing.Short() {
