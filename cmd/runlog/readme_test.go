@@ -21,7 +21,7 @@ import (
 // node, and compares what the commands print. Only the node's ports differ from the text.
 func TestReadme(t *testing.T) {
 	t.Parallel()
-	for _, doc := range []string{"README.md", "docs/running.md", "docs/reading.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
+	for _, doc := range []string{"README.md", "docs/running.md", "docs/reading.md", "docs/ui.md", "docs/audit.md", "docs/auditing.md", "docs/witness.md", "docs/benchmarks.md", "docs/writing.md", "docs/client.md",
 		"docs/queue.md", "docs/engines.md", "docs/workers.md", "docs/signals.md", "docs/event-bus.md", "docs/attestation.md"} {
 		t.Run(doc, func(t *testing.T) {
 			t.Parallel()
@@ -32,7 +32,7 @@ func TestReadme(t *testing.T) {
 			a := n.ready(t)
 			sh := shell{t: t, dir: workDir(t, doc), env: append(os.Environ(), asRunlog+"=1", "RUNLOG_SERVER="+a.GRPC,
 				"PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"))}
-			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7430", procs.Reserve(t, 1)[0])
+			ports := strings.NewReplacer("127.0.0.1:7410", a.GRPC, "127.0.0.1:7411", a.HTTP, "127.0.0.1:7412", a.Admin, "127.0.0.1:7420", procs.Reserve(t, 1)[0], "127.0.0.1:7430", procs.Reserve(t, 1)[0])
 			for _, s := range steps {
 				if tool, _, _ := strings.Cut(s.command, " "); slices.Contains(others, tool) && !installed(t, tool) {
 					continue

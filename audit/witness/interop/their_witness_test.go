@@ -3,75 +3,96 @@ package interop
 import (
 	"context"
 	"errors"
+	"net"
 	"net/http"
-	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	formats "github.com/transparency-dev/formats/note"
+	"github.com/transparency-dev/witness/omniwitness"
 	"github.com/transparency-dev/witness/persistence/inmemory"
-	theirs "github.com/transparency-dev/witness/witness"
 	"golang.org/x/mod/sumdb/note"
 
 	"runlog/audit/policy"
 	"runlog/audit/proof"
 	"runlog/audit/witness"
+	"runlog/server/servertest"
 )
 
-// public is the public witness, with a key of each type, and the statuses that it answered with.
+// public is the public witness, with a key of each type, and the statuses that it answered our
+// client with.
 type public struct {
 	url      string
 	statuses []int
 }
 
-// newPublic starts the public witness for one log. It gets its keys in the text form in which our
-// witness keeps them.
+// yamlField is a line of the configuration in docs/witness.md whose value is an example.
+var yamlField = regexp.MustCompile(`(?m)^(.*(Origin|PublicKey): ).*$`)
+
+// newPublic starts the public witness for one log, with the configuration that docs/witness.md
+// shows. Its files of keys are those of our witness.
 func newPublic(t *testing.T, logKey string) *public {
 	t.Helper()
 	var signers []note.Signer
 	for _, keyType := range keyTypes {
-		s, err := formats.NewSignerForCosignatureV1(cosignerOf(t, keyType).Private())
+		s, err := formats.NewSignerForCosignatureV1(cosignerOf(t, keyType).Private() + "\n")
 		if err != nil {
 			t.Fatal(err)
 		}
 		signers = append(signers, s)
 	}
-	verifier := verifierOf(t, logKey)
-	w, err := theirs.New(t.Context(), theirs.Opts{Persistence: inmemory.New(), Signers: signers,
-		VerifierForLog: func(_ context.Context, origin string) (note.Verifier, bool, error) {
-			return verifier, origin == verifier.Name(), nil
-		}})
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "witness.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &public{}
-	mux := http.NewServeMux()
-	mux.HandleFunc("POST /w/add-checkpoint", func(rw http.ResponseWriter, r *http.Request) {
-		seen := &statusWriter{ResponseWriter: rw, status: http.StatusOK}
-		theirs.NewHTTPHandler(w).AddCheckpoint(seen, r)
-		p.statuses = append(p.statuses, seen.status)
+	_, text, ok := strings.Cut(string(page), "\n```yaml\n")
+	text, _, closed := strings.Cut(text, "\n```\n")
+	if !ok || !closed {
+		t.Fatal("docs/witness.md has no YAML")
+	}
+	logs, err := omniwitness.NewStaticLogConfig([]byte(yamlField.ReplaceAllStringFunc(text, func(line string) string {
+		parts := yamlField.FindStringSubmatch(line)
+		return parts[1] + map[string]string{"Origin": verifierOf(t, logKey).Name(), "PublicKey": logKey}[parts[2]]
+	})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener, err := net.Listen("tcp", servertest.Loopback+":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- omniwitness.Main(ctx, omniwitness.OperatorConfig{WitnessKeys: signers, Logs: logs}, inmemory.New(), listener, http.DefaultClient)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; !errors.Is(err, http.ErrServerClosed) && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
 	})
-	server := httptest.NewServer(mux)
-	t.Cleanup(server.Close)
-	p.url = server.URL + "/w"
-	return p
+	return &public{url: "http://" + listener.Addr().String()}
 }
 
-// statusWriter remembers the status of an answer.
-type statusWriter struct {
-	http.ResponseWriter
-	status int
-}
-
-func (w *statusWriter) WriteHeader(status int) {
-	w.status = status
-	w.ResponseWriter.WriteHeader(status)
+// RoundTrip implements http.RoundTripper.
+func (p *public) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := http.DefaultTransport.RoundTrip(r)
+	if err == nil {
+		p.statuses = append(p.statuses, resp.StatusCode)
+	}
+	return resp, err
 }
 
 // client returns ours, which takes the signatures of a type.
 func (p *public) client(t *testing.T, keyType string) *witness.Client {
-	return &witness.Client{URL: p.url, Key: cosignerOf(t, keyType).Key(), HTTP: http.DefaultClient}
+	t.Helper()
+	return &witness.Client{URL: p.url, Key: cosignerOf(t, keyType).Key(), HTTP: &http.Client{Transport: p}}
 }
 
 // TestTheirWitnessTR4: the public witness signs for our client as a log grows, with keys of both
