@@ -3,13 +3,11 @@ package audit
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"runlog/audit/proof"
 	"runlog/proto/contract"
 	runlogv1 "runlog/proto/runlog/v1"
-	"runlog/server/budget"
 	"runlog/server/rpc"
 	"runlog/server/rpc/wire"
 	"runlog/storage"
@@ -126,37 +124,6 @@ type exporting struct {
 	sendErr   error
 }
 
-// exported is a message that waits to be sent, and its part of the budget.
-type exported struct {
-	*runlogv1.ExportEventsResponse
-	grant budget.Grant
-}
-
-// draw makes a message of so many bytes count until it is sent. Error: OVERLOADED.
-func (e *exporting) draw(m *runlogv1.ExportEventsResponse, bytes int) (exported, error) {
-	if bytes <= budget.Uncounted {
-		return exported{ExportEventsResponse: m}, nil
-	}
-	grant, err := e.s.opts.Memory.Acquire(budget.Shared, int64(bytes))
-	return exported{m, grant}, err
-}
-
-func (e *exporting) send(send func(*runlogv1.ExportEventsResponse) error) {
-	ended := false
-	for m := range e.made {
-		if !ended {
-			if e.sendErr = send(m.ExportEventsResponse); e.sendErr != nil {
-				ended = true
-				close(e.sent)
-			}
-		}
-		m.grant.Release()
-	}
-	if !ended {
-		close(e.sent)
-	}
-}
-
 func (e *exporting) read(ctx context.Context) error {
 	for more := true; more; {
 		m, rest, err := e.readOn(ctx)
@@ -171,52 +138,18 @@ func (e *exporting) read(ctx context.Context) error {
 	return nil
 }
 
-// put queues a message. It waits while the queue is full, at most SlowConsumer.
-func (e *exporting) put(ctx context.Context, m exported) error {
-	patience := time.NewTimer(e.s.opts.SlowConsumer)
-	defer patience.Stop()
-	select {
-	case e.made <- m:
-		return nil
-	case <-e.sent:
-		m.grant.Release()
-		return e.sendErr
-	case <-ctx.Done():
-		m.grant.Release()
-		return context.Cause(ctx)
-	case <-patience.C:
-		m.grant.Release()
-		return e.slow()
-	}
-}
-
-// end waits until all messages are sent. No put follows.
-func (e *exporting) end(ctx context.Context) error {
-	patience := time.NewTimer(e.s.opts.SlowConsumer)
-	defer patience.Stop()
-	select {
-	case <-e.sent:
-		return e.sendErr
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-patience.C:
-		return e.slow()
-	}
-}
-
-func (e *exporting) slow() error {
-	return &contract.Error{Reason: contract.ReasonSlowConsumer,
-		Message: fmt.Sprintf("a message of the export waited for its reader for %v: resume from the last resumeToken", e.s.opts.SlowConsumer)}
-}
-
-// readOn reads from one view of the store for a while. If the queue is full, it returns the message
-// that waits, so that no view is held meanwhile.
+// readOn reads from one view of the store for exportHold. If the queue stays full until then, it
+// returns the message that waits, so that no view is held meanwhile. A reader that is slower than
+// the node finds the queue full all the time: a new view for each message knows no run, and looks
+// up each again.
 func (e *exporting) readOn(ctx context.Context) (waiting exported, more bool, err error) {
 	r, err := e.s.node.Store().OpenWindow(e.positions, e.w.filter, e.w.at.cursor)
 	if err != nil {
 		return exported{}, false, err
 	}
 	defer func() { err = errors.Join(err, r.Close()) }()
+	hold := time.NewTimer(exportHold)
+	defer hold.Stop()
 	proofs := exportProofs{s: e.s, size: e.tree}
 	more = true
 	for begun, told := time.Now(), time.Now(); more && time.Since(begun) < exportHold; {
@@ -255,9 +188,7 @@ func (e *exporting) readOn(ctx context.Context) (waiting exported, more bool, er
 		if err != nil {
 			return exported{}, false, err
 		}
-		select {
-		case e.made <- made:
-		default:
+		if !e.hand(ctx, made, hold.C) {
 			return made, more, nil
 		}
 	}
