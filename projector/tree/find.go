@@ -10,23 +10,10 @@ import (
 	"runlog/storage"
 )
 
-// finder is where Find has been.
-type finder struct {
-	found   found   // the last one; position 0: none
-	samples samples // the last ones that were read
-}
-
 // found is the place of a leaf, and its index.
 type found struct {
-	position storage.Position
+	position storage.Position // 0: there is none
 	offset   uint32
-	index    int64
-}
-
-// samples are a sampled position with its first leaf, and the next sampled position. The positions
-// from the first on and before the next have no other sample.
-type samples struct {
-	at, next storage.Position
 	index    int64
 }
 
@@ -41,18 +28,17 @@ func (t *Tree) IndexOf(position storage.Position, count func(from, to storage.Po
 	case position == t.position:
 		return t.Size() - int64(t.offset), nil
 	}
-	s, err := t.sampled(position)
-	if err != nil || s.at == position {
-		return s.index, err
+	from, index, err := t.sampled(position)
+	if err != nil || from == position {
+		return index, err
 	}
-	index := s.index
-	n, err := count(s.at, position)
+	n, err := count(from, position)
 	if err != nil {
 		return 0, err
 	}
 	if index += n; n < 0 || index > t.Size() {
 		return 0, fmt.Errorf("%w: %d records from position %d to %d, in a tree of %d leaves",
-			ErrNotInTree, n, s.at, position, t.Size())
+			ErrNotInTree, n, from, position, t.Size())
 	}
 	return index, nil
 }
@@ -70,39 +56,37 @@ func (t *Tree) Find(position storage.Position, offset uint32, leaf tlog.Hash) (i
 	if index < 0 {
 		return 0, fmt.Errorf("%w: a leaf of position %d and offset %d", ErrNotInTree, position, offset)
 	}
-	t.finder.found = found{position, offset, index}
+	t.found = found{position, offset, index}
 	return index, nil
 }
 
-// findNear looks where the leaf is if it is of the position that was found last, or if it is the
-// next one. It returns -1 if it is not there.
+// findNear looks where the leaf is if it is of the position that was found last, or else in what is
+// left of the tile behind the leaf that was found last, which is in memory. It returns -1 if it is
+// not there.
 func (t *Tree) findNear(position storage.Position, offset uint32, leaf tlog.Hash) (int64, error) {
-	before := &t.finder.found
-	if before.position == 0 {
+	before := &t.found
+	switch {
+	case before.position == 0 || position < before.position:
 		return -1, nil
+	case position == before.position:
+		index := before.index + int64(offset) - int64(before.offset)
+		return t.search(index, index, leaf)
 	}
-	index := before.index + 1
-	if position == before.position {
-		index = before.index + int64(offset) - int64(before.offset)
-	}
-	return t.search(index, index, leaf)
+	next := before.index + 1
+	return t.search(next, next|(Width-1), leaf)
 }
 
 // findSampled looks in the tile of the sampled position at the position of the leaf or before it.
 // It returns -1 if the leaf is not there.
 func (t *Tree) findSampled(position storage.Position, offset uint32, leaf tlog.Hash) (int64, error) {
-	s := &t.finder.samples
-	if position < s.at || position >= s.next {
-		read, err := t.sampled(position)
-		if err != nil {
-			return 0, err
-		}
-		*s = read
+	at, sample, err := t.sampled(position)
+	if err != nil {
+		return 0, err
 	}
 	// The position begins at the sample, or between it and the end of its tile.
-	first, last := s.index, s.index
-	if s.at != position {
-		first, last = first+1, first|(Width-1)
+	first, last := sample, sample
+	if at != position {
+		first, last = sample+1, sample|(Width-1)
 	}
 	return t.search(first+int64(offset), last+int64(offset), leaf)
 }
@@ -127,30 +111,25 @@ func (t *Tree) search(i, last int64, leaf tlog.Hash) (int64, error) {
 	return -1, nil
 }
 
-// sampled returns the last sampled position up to a position, its first leaf, and the next sampled
-// position. Before the first record it returns the position itself.
-func (t *Tree) sampled(position storage.Position) (s samples, err error) {
+// sampled returns the last sampled position up to a position, and its first leaf. Before the first
+// record it returns the position itself.
+func (t *Tree) sampled(position storage.Position) (at storage.Position, index int64, err error) {
 	it, err := t.r.NewIter(&pebble.IterOptions{
 		LowerBound: []byte{sampleTable},
-		UpperBound: []byte{sampleTable + 1},
+		UpperBound: sampleKey(nil, position+1),
 	})
 	if err != nil {
-		return s, unreadable(err)
+		return 0, 0, unreadable(err)
 	}
 	defer func() { err = errors.Join(err, unreadable(it.Close())) }()
-	if !it.SeekLT(sampleKey(nil, position+1)) {
-		return samples{at: position, next: position + 1}, unreadable(it.Error())
+	if !it.Last() {
+		return position, 0, unreadable(it.Error())
 	}
 	at, first, err := parseSample(it.Key(), it.Value())
 	if err == nil && first >= t.size {
 		err = fmt.Errorf("%w: position %d begins at leaf %d of %d", ErrDamaged, at, first, t.size)
 	}
-	s = samples{at: at, next: t.position + 1, index: int64(first)}
-	if err != nil || !it.Next() {
-		return s, errors.Join(err, unreadable(it.Error()))
-	}
-	s.next, _, err = parseSample(it.Key(), it.Value())
-	return s, err
+	return at, int64(first), err
 }
 
 // SampleBefore returns the last sampled position that begins at a leaf, or before it, and the first
@@ -163,15 +142,15 @@ func (t *Tree) SampleBefore(leaf int64) (at storage.Position, first int64, err e
 	low, high := storage.Position(0), t.position+1
 	for low+1 < high {
 		middle := low + (high-low)/2
-		s, err := t.sampled(middle)
+		sample, index, err := t.sampled(middle)
 		switch {
 		case err != nil:
 			return 0, 0, err
-		case s.index > leaf:
-			high = min(middle, s.at)
+		case index > leaf:
+			high = min(middle, sample)
 		default:
 			low = middle
-			at, first = s.at, s.index
+			at, first = sample, index
 		}
 	}
 	return at, first, nil

@@ -20,7 +20,7 @@ func (s *seeks) NewIter(o *pebble.IterOptions) (*pebble.Iterator, error) {
 }
 
 // TestFindInOrderTR1: leaves that are asked for in their order are found without a look into the
-// samples for each: one for all that follow one another, and one for each sample if some are left
+// samples for each: one for all that follow one another, and one for each tile if some are left
 // out.
 func TestFindInOrderTR1(t *testing.T) {
 	b := newBed(t)

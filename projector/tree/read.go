@@ -22,7 +22,7 @@ type Tree struct {
 		n      int64
 		hashes []byte
 	}
-	finder finder
+	found found // the leaf that Find has found last
 }
 
 var _ tlog.HashReader = (*Tree)(nil)
