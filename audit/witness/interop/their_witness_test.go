@@ -166,7 +166,7 @@ func TestTheirRefusalsTR4(t *testing.T) {
 		}{
 			"another tree of this size":      {other.note(20), 20, other, http.StatusUnprocessableEntity, witness.ErrConflict},
 			"another tree, after a conflict": {other.note(20), 0, other, http.StatusUnprocessableEntity, witness.ErrConflict},
-			"another tree of a larger size":  {other.note(30), 20, other, http.StatusUnprocessableEntity, witness.ErrRefused},
+			"another tree of a larger size":  {other.note(30), 20, other, http.StatusUnprocessableEntity, witness.ErrConflict},
 			"a smaller tree":                 {h.note(12), 0, h, http.StatusConflict, witness.ErrConflict},
 			// tlog-witness wants 403, which would be ErrRefused.
 			"another key":                   {newHistory(t, 2, 40, 40, 'a').note(20), 20, h, http.StatusInternalServerError, witness.ErrUnreachable},
