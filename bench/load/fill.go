@@ -106,7 +106,20 @@ func (f *Fill) FillDataDir(ctx context.Context, binary, data string, progress fu
 }
 
 // commitProposals lets a node commit one small append after the other, each a proposal of its own.
-func (f *Fill) commitProposals(ctx context.Context, binary, data string) (err error) {
+func (f *Fill) commitProposals(ctx context.Context, binary, data string) error {
+	return withNode(ctx, binary, data, func(n *target.Node) error {
+		call := AppendFrom(n, NewHistories(NewSession(MinPayloadBytes, FillText(MinPayloadBytes)), 1, 0))
+		for range f.Receipts/FillProposal + 2 {
+			if _, err := call(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// withNode starts a node on a data directory, lets do work with it, and stops it.
+func withNode(ctx context.Context, binary, data string, do func(*target.Node) error) (err error) {
 	dir, err := os.MkdirTemp(filepath.Dir(data), "runlog-fill-")
 	if err != nil {
 		return err
@@ -117,13 +130,7 @@ func (f *Fill) commitProposals(ctx context.Context, binary, data string) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, n.Close()) }()
-	call := AppendFrom(n, NewHistories(NewSession(MinPayloadBytes, FillText(MinPayloadBytes)), 1, 0))
-	for range f.Receipts/FillProposal + 2 {
-		if _, err := call(ctx); err != nil {
-			return err
-		}
-	}
-	return nil
+	return do(n)
 }
 
 // fillStore writes the runs. They are encoded on all processors and added in their order.
@@ -187,22 +194,14 @@ func (f *Fill) fillStore(ctx context.Context, data string, progress func(events 
 const foldLimit = time.Hour
 
 // foldAll lets a node fold all events of a filled store.
-func foldAll(ctx context.Context, binary, data string) (err error) {
+func foldAll(ctx context.Context, binary, data string) error {
 	if err := os.RemoveAll(filepath.Join(data, "projection")); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp(filepath.Dir(data), "runlog-fold-")
-	if err != nil {
+	return withNode(ctx, binary, data, func(n *target.Node) error {
+		_, err := target.AwaitProjection(ctx, n, foldLimit)
 		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	n, err := target.StartNode(ctx, target.NodeOptions{Binary: binary, Dir: dir, Data: data})
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, n.Close()) }()
-	_, err = target.AwaitProjection(ctx, n, foldLimit)
-	return err
+	})
 }
 
 // clusterOf reads a data directory's identity.
